@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 import statistics
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import costmodel as cm
@@ -104,3 +105,15 @@ def along_l(
         for r in range(rounds)
         for l in lengths
     ]  # fmt: skip
+
+
+def topped(records: list[Measurement], **tops: float) -> list[Measurement]:
+    """The same records beside ceilings: name (`_` for a space) -> rate."""
+    held = {
+        name.replace("_", " ").replace("multiply add", "multiply-add"): {
+            "value": rate, "unit": "op/s", "samples": [rate], "details": {},
+        }
+        for name, rate in tops.items()
+    }  # fmt: skip
+    beside = {"ceilings": {"readings": held, "reasons": {}}}
+    return [replace(r, environment={**r.environment, **beside}) for r in records]

@@ -3,19 +3,18 @@
 A floor is the least that a call needs of something, at every size of a series: the launches of its
 operations, the bytes that it moves, its arithmetic. Launches are in seconds as estimated with each
 record. A derived quantity becomes seconds by the best rate of the device: as measured beside the
-records, where they carry it (`meters.ceilings`); else, for bytes, as the data sheet says; else by
-one constant per series, the best rate that the series itself reaches, as always for joules. Each
-floor names its source. With a rate that was not fitted to the series, all of a series may lie above
-its floors; and bytes held in a cache move faster than those in memory. Floors that cannot overlap
-add up, so a value is explained as long as it is at most `NEAR` times the sum of all floors.
+records (`meters.ceilings`), or, for bytes, as the data sheet says. Where a rate is unknown, as it
+always is for joules, nothing is said. All of a series may lie above its floors; and bytes held in a
+cache move faster than those in memory. Floors that cannot overlap add up, so a value is explained
+as long as it is at most `NEAR` times the sum of all floors.
 """
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
+from statistics import fmean
 
 from profiler.meters.ceilings import COPY, READ, WRITE, exp_name, multiply_add_name, product_name
 from profiler.records.reading import Reading
@@ -27,11 +26,10 @@ from profiler.scaling.series import MeasuredQuantity, Series, readings_of
 
 LAUNCHES, TRAFFIC, ARITHMETIC = "launch overhead", "memory traffic", "arithmetic"
 EXPONENTIATION = "exponentials"
-HELD, IDLE = "the equations' live set", "idle power"
+HELD = "the equations' live set"
 
 MEASURED = "from measured ceilings"
 SHEET = "from the device's data sheet"
-BEST = "the best of the series"
 """The sources of a floor's rate."""
 
 NEAR = 1.05
@@ -46,13 +44,20 @@ DERIVED: Mapping[str, str] = {
 }
 """Derived quantity -> its floor."""
 
-RATES: Mapping[str, Mapping[str, str]] = {
-    "s": {OPERATIONS: "op/s", EXPONENTIALS: "op/s", UNFUSED: "B/s", COMPULSORY: "B/s"},
-    "J": {OPERATIONS: "op/J", UNFUSED: "B/J", COMPULSORY: "B/J"},
-    "B": {LIVE: "B/B"},
+RATES: Mapping[str, str] = {
+    OPERATIONS: "op/s",
+    EXPONENTIALS: "op/s",
+    UNFUSED: "B/s",
+    COMPULSORY: "B/s",
 }
-"""Unit of a measured quantity -> derived quantity -> the unit of the rate between the two."""
+"""Derived quantity -> the unit of its rate in time."""
 
+NO_CEILING = "no {} of the device was measured beside the records: measure them with --ceilings"
+NO_JOULES = "how few joules an operation takes at best is not known"
+
+
+LAUNCHED = ("latency", "latency_cold")
+"""Readings that launches have a floor of."""
 
 CEILINGS: Mapping[str, Callable[[str], Sequence[str]]] = {
     UNFUSED: lambda dtype: (COPY, READ, WRITE),
@@ -73,7 +78,7 @@ class ScaledFloor:
     constant: str
     """The rate that scales the floor, in words."""
     source: str = ""
-    """The source of the rate: `MEASURED`, `SHEET` or `BEST`; "" where nothing is scaled."""
+    """The source of the rate: `MEASURED` or `SHEET`; "" where nothing is scaled."""
 
 
 @dataclass(frozen=True)
@@ -95,9 +100,9 @@ class Departure:
         return min(later, default=None)
 
     @property
-    def absolute(self) -> list[str]:
-        """The floors whose rates were not fitted to the series, each with rate and source."""
-        return [f"{f.name} {f.constant}" for f in self.floors if f.source not in ("", BEST)]
+    def rates(self) -> list[str]:
+        """The floors that a rate scales, each with rate and source."""
+        return [f"{f.name} {f.constant}" for f in self.floors if f.source]
 
     @property
     def words(self) -> str:
@@ -113,8 +118,8 @@ class Departure:
             said.append(f"explained nowhere: {self.times(after)}")
         elif self.highest:
             said.append("explained to the largest size")
-        if self.absolute:
-            said.append(f"floors: {', '.join(self.absolute)}")
+        if self.rates:
+            said.append(f"floors: {', '.join(self.rates)}")
         return "; ".join(said)
 
     def times(self, sizes: Sequence[int]) -> str:
@@ -151,19 +156,11 @@ def departure(floors: Sequence[ScaledFloor], values: Sequence[MeasuredValue]) ->
     return Departure(tuple(floors), tuple(values), highest, above)
 
 
-def best_floor(derived: Derived, values: Sequence[MeasuredValue], unit: str) -> ScaledFloor:
-    """A derived quantity scaled by the best rate of the series, so that the floor touches one
-    value."""
-    numbers = {value.size: derived.at(value.size) for value in values}
-    rate = max(numbers[value.size] / value.value for value in values)
-    return scaled_by(rate, BEST, derived, numbers, unit)
-
-
 def scaled_by(
-    rate: float, source: str, derived: Derived, numbers: Mapping[int, float], unit: str
+    rate: float, source: str, derived: Derived, numbers: Mapping[int, float]
 ) -> ScaledFloor:
     """The numbers of a derived quantity divided by a rate."""
-    words = f"{scaled(rate, RATES[unit][derived.name])}, {source}"
+    words = f"{scaled(rate, RATES[derived.name])}, {source}"
     at = {size: number / rate for size, number in numbers.items()}
     return ScaledFloor(DERIVED[derived.name], at, words, source)
 
@@ -187,9 +184,12 @@ def sheet_bandwidth(series: Series) -> float | None:
 
 
 def in_time(
-    series: Series, values: Sequence[MeasuredValue], derived: Derived, apart: Derived | None
-) -> ScaledFloor:
-    """A floor in seconds, by the best-known rate.
+    series: Series,
+    values: Sequence[MeasuredValue],
+    derived: Derived,
+    apart: Derived | None = None,
+) -> ScaledFloor | str:
+    """A floor in seconds, or why there is none.
 
     `apart`: operations that have a floor of their own and are taken out of this one.
     """
@@ -197,56 +197,29 @@ def in_time(
     if (top := measured_ceiling(series, derived.name)) is not None:
         if derived.name == OPERATIONS and apart is not None:
             numbers = {size: number - apart.at(size) for size, number in numbers.items()}
-        return scaled_by(top.value, f"{MEASURED} ({top.name})", derived, numbers, "s")
-    if DERIVED[derived.name] == TRAFFIC and (rate := sheet_bandwidth(series)) is not None:
-        return scaled_by(rate, SHEET, derived, numbers, "s")
-    return best_floor(derived, values, "s")
+        return scaled_by(top.value, f"{MEASURED} ({top.name})", derived, numbers)
+    if DERIVED[derived.name] != TRAFFIC:
+        return NO_CEILING.format("ceiling of arithmetic")
+    if (rate := sheet_bandwidth(series)) is not None:
+        return scaled_by(rate, SHEET, derived, numbers)
+    return NO_CEILING.format("bandwidth")
+
+
+def in_bytes(values: Sequence[MeasuredValue], derived: Derived) -> ScaledFloor:
+    """The equations' live set, in bytes already."""
+    held = {value.size: float(derived.at(value.size)) for value in values}
+    return ScaledFloor(DERIVED[derived.name], held, "1 B/B, not scaled")
 
 
 def launch_floor(series: Series, values: Sequence[MeasuredValue]) -> ScaledFloor | None:
     """The time of launching the operations alone; None where a size has no estimate."""
-    return reading_floor(
-        series, values, LAUNCHES, "launch_estimate", 1.0, "as estimated by the records"
-    )
-
-
-def idle_floor(series: Series, values: Sequence[MeasuredValue]) -> ScaledFloor | None:
-    """The board's power without work, for the duration of a call; None where the power is
-    unknown."""
-    net = [record.readings.get("energy_net") for record in series.records]
-    watts = [n.details["idle_W"] for n in net if n is not None and "idle_W" in n.details]
-    if not watts:
-        return None
-    mean = statistics.fmean(watts)
-    return reading_floor(
-        series, values, IDLE, "latency", mean, f"{scaled(mean, 'W')} over the latency"
-    )
-
-
-def reading_floor(
-    series: Series,
-    values: Sequence[MeasuredValue],
-    name: str,
-    reading: str,
-    factor: float,
-    words: str,
-) -> ScaledFloor | None:
-    """A floor from a reading of the records themselves."""
     found: dict[int, float] = {}
     for value in values:
-        read = [r.value for r in readings_of(series.at(value.size), reading)]
+        read = [r.value for r in readings_of(series.at(value.size), "launch_estimate")]
         if not read:
             return None
-        found[value.size] = factor * statistics.fmean(read)
-    return ScaledFloor(name, found, words)
-
-
-OWN: Mapping[str, tuple[object, ...]] = {
-    "latency": (launch_floor,),
-    "latency_cold": (launch_floor,),
-    "energy": (idle_floor,),
-}
-"""Reading -> its floors besides those of derived quantities."""
+        found[value.size] = fmean(read)
+    return ScaledFloor(LAUNCHES, found, "as estimated by the records")
 
 
 def floors_of(
@@ -255,17 +228,20 @@ def floors_of(
     values: Sequence[MeasuredValue],
     derived: Sequence[Derived],
     exponentials: Derived | None = None,
-) -> list[ScaledFloor]:
-    """Every known floor of a measured quantity along a series.
+) -> list[ScaledFloor] | str:
+    """Every floor of a measured quantity along a series, or why one of them is unknown.
 
     `exponentials`: their number, which has a floor of its own where the device's ceiling of
     exponentials was measured.
     """
-    own = [rule(series, values) for rule in OWN.get(quantity.reading, ())]  # type: ignore[operator]  # the functions above
-    known = [*filter(None, own)]
-    if quantity.unit != "s":
-        return [*known, *(best_floor(each, values, quantity.unit) for each in derived)]
+    if quantity.unit == "B":
+        return [in_bytes(values, each) for each in derived]
+    if quantity.unit == "J":
+        return NO_JOULES
     both = all(measured_ceiling(series, name) is not None for name in (EXPONENTIALS, OPERATIONS))
     apart = exponentials if both else None
-    timed = [*derived, *([apart] if apart else [])]
-    return [*known, *(in_time(series, values, each, apart) for each in timed)]
+    timed = [in_time(series, values, each, apart) for each in (*derived, *filter(None, [apart]))]
+    if missing := [each for each in timed if isinstance(each, str)]:
+        return missing[0]
+    launches = launch_floor(series, values) if quantity.reading in LAUNCHED else None
+    return [*filter(None, [launches]), *(each for each in timed if isinstance(each, ScaledFloor))]

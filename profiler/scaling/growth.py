@@ -203,4 +203,5 @@ def departure_of(
     if not sure:
         return "no value has an interval: its samples tell too little"
     apart = None if isinstance(exponentials, str) else exponentials
-    return departure(floors_of(series, quantity, sure, known, apart), sure)
+    floors = floors_of(series, quantity, sure, known, apart)
+    return floors if isinstance(floors, str) else departure(floors, sure)

@@ -20,7 +20,7 @@ from profiler.records.measurement import Measurement
 from profiler.records.reading import MeasureError
 from profiler.scaling.derived import LIVE, OPERATIONS, Predictions
 from profiler.scaling.exponents import MeasuredValue
-from profiler.scaling.floors import ScaledFloor, best_floor
+from profiler.scaling.floors import NO_JOULES, ScaledFloor, in_bytes, in_time
 from profiler.scaling.series import NO_INTERVAL, QUANTITIES, MeasuredQuantity, Series, series_of
 
 if TYPE_CHECKING:
@@ -316,8 +316,7 @@ def draw_theory(
     values: Sequence[MeasuredValue],
     look: dict[str, Any],
 ) -> None:
-    """Draw the derived quantity, scaled by one constant; only its reason in the legend where there
-    is none."""
+    """Draw the derived quantity as its floor; only the reason in the legend where there is none."""
     found = scaled_theory(series, quantity, values)
     if isinstance(found, str):
         axes.plot([], [], label=f"{series.name}: no theory ({folded(found, 60)})", alpha=0)
@@ -333,17 +332,13 @@ def draw_theory(
 def scaled_theory(
     series: Series, quantity: MeasuredQuantity, values: Sequence[MeasuredValue]
 ) -> ScaledFloor | str:
-    """The derived quantity of a panel at the measured sizes, or why there is none.
-
-    Bytes are not scaled: the equations' live set is in bytes already.
-    """
+    """The derived quantity of a panel at the best rate of the device, or why there is none."""
     derived = Predictions(series).of(THEORY[quantity.unit])
     if isinstance(derived, str):
         return derived
     if quantity.unit == "B":
-        held = {value.size: float(derived.at(value.size)) for value in values}
-        return ScaledFloor(LIVE, held, "1 B/B, not scaled")
-    return best_floor(derived, values, quantity.unit)
+        return in_bytes(values, derived)
+    return NO_JOULES if quantity.unit == "J" else in_time(series, values, derived)
 
 
 def folded(text: str, width: int) -> str:

@@ -9,7 +9,7 @@ from costmodel.questions.question import Missing
 from costmodel.report.document import Cell, Column, Document, Note, Paragraph, Part, Table
 from profiler.scaling.derived import LOCAL, MEANINGS
 from profiler.scaling.exponents import AGREE, LEAST, Exponent, Unsettled
-from profiler.scaling.floors import BEST, MEASURED, NEAR, SHEET, Departure
+from profiler.scaling.floors import NEAR
 from profiler.scaling.growth import COMPARED, DerivedGrowth, Scaling
 
 FIELDS = (
@@ -26,15 +26,11 @@ METHOD = (
     "what the scatter about the line give"
 )
 FLOORS = (
-    "floors: launch overhead as the records estimate it; what is derived, scaled by {rates}; a "
-    f"value is explained as long as its interval reaches down to {NEAR:g} times all floors together"
+    "floors: launch overhead as the records estimate it; what is derived, at what the device "
+    "reaches at best as measured beside the records (bytes, where that is missing, as its data "
+    f"sheet says); a value is explained as long as its interval reaches down to {NEAR:g} times all "
+    "floors together"
 )
-RATES = {
-    MEASURED: "what the device reaches at best as measured beside the records",
-    SHEET: "what its data sheet says",
-    BEST: "the best rate that the same series reaches, not by a ceiling of the machine",
-}
-"""Where a rate is from, in words."""
 
 
 def document(found: Sequence[Scaling]) -> Document:
@@ -62,22 +58,8 @@ def tables(found: Sequence[Scaling]) -> list[Part]:
             *(note.line[0] for note in nowhere),
         )
         return [Paragraph((sentence,)) for sentence in said]
-    last = (Note((METHOD,)), Note((floors_words(found),), ("floors",)), *nowhere)
+    last = (Note((METHOD,)), Note((FLOORS,), ("floors",)), *nowhere)
     return [table_of(group, last if group is there[-1] else ()) for group in there]
-
-
-def floors_words(found: Sequence[Scaling]) -> str:
-    """What floors are scaled by, as far as any of these are."""
-    sources = [
-        floor.source
-        for each in found
-        if isinstance(each.departure, Departure)
-        for floor in each.departure.floors
-    ]
-    used = [words for source, words in RATES.items() if any(s.startswith(source) for s in sources)]
-    if len(used) < 2:
-        return FLOORS.format(rates="".join(used) or RATES[BEST])
-    return FLOORS.format(rates=", or by ".join(used))
 
 
 def nothing(each: Scaling) -> str:
