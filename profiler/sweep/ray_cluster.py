@@ -7,10 +7,8 @@ process that began the sweep hands out the points and alone writes the file.
 from __future__ import annotations
 
 import importlib
-import os
 import re
 import socket
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -30,15 +28,8 @@ from profiler.sweep.workers import Note, Worker, WorkerGone
 LOCAL = "local"
 
 REACHED_S = 5.0
-"""Ray itself tries for minutes to reach a cluster: nothing is asked of it before the address
-answers, which takes no longer than this, and then answers as Ray's servers do, which takes no
-longer than this either."""
-
-GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
-"""How a client begins HTTP/2, which gRPC goes over: the preface and empty SETTINGS (RFC 9113, 3.4
-and 6.5)."""
-HEAD, KIND, SETTINGS = 9, 3, 4
-"""The bytes of a frame's head, which of them is its kind, and the kind that servers begin with."""
+"""Ray itself tries for minutes to reach a cluster: nothing is asked of it before something accepts
+a connection at the address, which takes no longer than this."""
 
 _PLACE = re.compile(r"(?:ray://)?\[?(?P<host>[^/\[\]]+)\]?:(?P<port>[0-9]{1,5})")
 
@@ -106,39 +97,16 @@ def connected(address: str, device: str | None) -> Iterator[Cluster]:
 
 def reach(address: str) -> None:
     """ConnectionError where an address names a host and a port and nothing accepts a connection
-    there, or something that is no server of Ray; ValueError for a port that is none.
-
-    Where Ray is told to encrypt (RAY_USE_TLS), a server that is not greeted so stays silent: it is
-    taken for Ray's.
-    """
+    there; ValueError for a port that is none."""
     place = _PLACE.fullmatch(address)
     if place is None:
         return
     if not 0 < int(place["port"]) < 2**16:
         raise ValueError(f"port {place['port']} is none: expected 1..65535")
     try:
-        with socket.create_connection((place["host"], int(place["port"])), REACHED_S) as line:
-            speaks = os.environ.get("RAY_USE_TLS", "0") not in ("", "0") or greets(line)
+        socket.create_connection((place["host"], int(place["port"])), REACHED_S).close()
     except OSError as error:
         raise ConnectionError(error.strerror or reason_of(error)) from None
-    if not speaks:
-        raise ConnectionError("what listens there does not speak gRPC, as every server of Ray does")
-
-
-def greets(line: socket.socket) -> bool:
-    """Whether the other end begins as a server of HTTP/2 does, within `REACHED_S` in all."""
-    end = time.monotonic() + REACHED_S
-    head = b""
-    try:
-        line.sendall(GREETING)
-        while len(head) < HEAD and (left := end - time.monotonic()) > 0:
-            line.settimeout(left)
-            if not (more := line.recv(HEAD - len(head))):
-                return False
-            head += more
-    except OSError:  # it says nothing, or hangs up
-        return False
-    return len(head) == HEAD and head[KIND] == SETTINGS
 
 
 def ray_package() -> Any:

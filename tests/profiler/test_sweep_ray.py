@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import socket
 import sys
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -159,69 +157,6 @@ def test_without_a_cluster_there_is_one_sentence(
     assert not path.exists()
 
 
-SETTINGS_FRAME = bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
-"""What a server of HTTP/2 says first (RFC 9113, 6.5): a length of 0, kind 4, no flags, stream 0."""
-
-
-@contextmanager
-def listening(said: bytes | None) -> Iterator[str]:
-    """The address of something that says this to whoever connects, or nothing at all; where it is
-    to say "", it hangs up."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        server.settimeout(0.05)
-        held: list[socket.socket] = []
-        done = threading.Event()
-
-        def serve() -> None:
-            while not done.is_set():
-                with suppress(OSError):  # nobody came meanwhile, or who came has left
-                    line, _ = server.accept()
-                    held.append(line)
-                    if said == b"":
-                        line.close()
-                        continue
-                    for part in () if said is None else (said[:2], said[2:]):
-                        line.sendall(part)
-
-        serving = threading.Thread(target=serve, daemon=True)
-        serving.start()
-        try:
-            yield f"127.0.0.1:{server.getsockname()[1]}"
-        finally:
-            done.set()
-            serving.join()
-            for line in held:
-                line.close()
-
-
-@pytest.mark.parametrize("scheme", ["", "ray://"])
-@pytest.mark.parametrize(
-    "said", [None, b"", b"HTTP/1.1 400 Bad Request\r\n\r\n", b"SSH-2.0-OpenSSH_9.2\r\n"]
-)
-def test_something_else_that_listens_is_said_before_ray_is_asked(
-    scheme: str, said: bytes | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Ray itself tries for minutes."""
-    monkeypatch.setitem(sys.modules, "ray", None)
-    monkeypatch.setattr(ray_cluster, "ray_package", lambda: SimpleNamespace())  # has no `init`
-    monkeypatch.setattr(ray_cluster, "REACHED_S", 0.2)
-    with (
-        listening(said) as address,
-        pytest.raises(MeasureError, match=f"--ray {scheme}{address}: .* does not speak gRPC"),
-        connected(f"{scheme}{address}", None),
-    ):
-        pass
-
-
-def test_what_encrypts_is_taken_for_ray(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ray_cluster, "REACHED_S", 0.2)
-    with listening(None) as address:
-        with pytest.raises(ConnectionError):
-            ray_cluster.reach(address)
-        monkeypatch.setenv("RAY_USE_TLS", "1")
-        ray_cluster.reach(address)
-
-
 @pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::ResourceWarning")
 def test_a_real_cluster_is_taken_for_one(local: Cluster) -> None:
     ray_cluster.reach(local.ray.get_runtime_context().gcs_address)
@@ -239,8 +174,8 @@ def test_an_address_where_nothing_listens_is_said_before_ray_is_asked(
         cluster_resources=dict,
     )
     monkeypatch.setitem(sys.modules, "ray", ray)
-    with listening(SETTINGS_FRAME) as there:
-        address = f"{scheme}{there}"
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"{scheme}127.0.0.1:{server.getsockname()[1]}"
         with connected(address, None) as cluster:
             assert cluster.kind == "cpu" and begun == [address]
     with (
