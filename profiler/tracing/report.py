@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
+from costmodel.questions.question import Missing
 from costmodel.report.document import Cell, Column, Document, Formula, Note, Row, Table
 from costmodel.symbolic.polynomial import Poly
 from profiler.counting.dispatch import UNSEEN
@@ -74,6 +76,35 @@ def tables(found: Trace) -> Iterator[Table]:
             for u in found.uncounted
         )
         yield Table("Dispatched without a counting rule: in no formula above", columns, lines)
+    if found.at_peak:
+        yield at_peak(found)
+
+
+NOTHING_RUNS = "workspace inside operations is unknown: nothing runs"
+
+
+def at_peak(found: Trace) -> Table:
+    """The tensors that are alive at the peak, at the sizes from which formulas of bytes hold."""
+    columns = (
+        Column("made by", "made by", numeric=False),
+        Column("shape", "shape", numeric=False),
+        Column("type", "type", numeric=False),
+        Column("tensors", "tensors"),
+        Column("bytes", "bytes"),
+    )
+    rows: list[Row] = [
+        (
+            one.made.replace("aten::", ""),
+            " x ".join(map(str, one.shape)) or "1",
+            one.dtype,
+            one.number,
+            one.bytes * one.number,
+        )
+        for one in found.at_peak
+    ]
+    total = sum(one.bytes * one.number for one in found.at_peak)
+    rows += [("all tensors", "", "", "", total), ("workspace", "", "", "", Missing(NOTHING_RUNS))]
+    return Table(f"Alive at the peak, at {listed_sizes(found.base)}", columns, tuple(rows))
 
 
 def formula(value: Poly | Break) -> Cell:
@@ -162,6 +193,12 @@ def data(found: Trace, apart_: Sequence[Difference] = ()) -> dict[str, Any]:
         "parameters": text(found.parameters, "parameters"),
         "activation_bytes": text(found.activation_bytes, "activation_bytes"),
         "peak_bytes": text(found.peak_bytes, "peak_bytes"),
+        "at_peak": {
+            "sizes": dict(found.base),
+            "tensors": [asdict(one) | {"shape": list(one.shape)} for one in found.at_peak],
+            "workspace": None,
+            "reason": NOTHING_RUNS,
+        },
         "uncounted": [
             {
                 "name": u.name,

@@ -14,7 +14,7 @@ from profiler.counting.operations import Operations
 from profiler.tracing.divisions import Divisions
 from profiler.tracing.meta_run.flop_counter import FlopCounter
 from profiler.tracing.meta_run.observe import PEAK, Quantity
-from profiler.tracing.meta_run.operation import CountedOperation
+from profiler.tracing.meta_run.operation import CountedOperation, TracedTensor
 from profiler.tracing.meta_run.target import TraceError, Variables, listed_sizes
 
 LONGEST = 60
@@ -79,6 +79,8 @@ class Trace:
     """Computes `zeros`."""
     sample: Mapping[tuple[str, str], CountedOperation] = field(default_factory=dict, repr=False)
     """Operations by phase and name, at the first sizes."""
+    at_peak: Sequence[TracedTensor] = ()
+    """The tensors that are alive at the peak, at the sizes `base`."""
     flops: FlopCounter | None = None
     """What torch's FlopCounterMode prints at the first sizes, and what it leaves out."""
     region: Constraints = frozenset()

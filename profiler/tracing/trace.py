@@ -286,6 +286,7 @@ class FormulaSearch:
             decomposed=tuple(sorted(first.decomposed)),
             followed=followed,
             sample=first.by_op,
+            at_peak=first.at_peak,
             flops=flops,
             within=partial(trace_case, points.target, points.variables, self.backend),
         )

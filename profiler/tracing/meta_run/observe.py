@@ -21,7 +21,7 @@ from profiler.counting.saved_tensors import (
     tensor_key,
     tensor_keys,
 )
-from profiler.tracing.meta_run.operation import CountedOperation
+from profiler.tracing.meta_run.operation import CountedOperation, TracedTensor
 from profiler.tracing.meta_run.recorder import Backend, Recorder
 from profiler.tracing.meta_run.run_log import RunLog
 from profiler.tracing.meta_run.shape_values import on_meta
@@ -70,6 +70,8 @@ class Observation:
     by_op: Mapping[tuple[str, str], CountedOperation] = field(default_factory=dict)
     course: RunLog | None = None
     """The run in order, where it was asked for and can be logged."""
+    at_peak: Sequence[TracedTensor] = ()
+    """The tensors that are alive while most bytes are."""
 
 
 def owned_tensors(built: Built) -> Iterator[Tensor]:
@@ -140,6 +142,7 @@ def _observed(
         frozenset(built.misread),
         by_op,
         recorder.course(parameters) if course else None,
+        tuple(recorder.at_peak()),
     )
 
 

@@ -78,6 +78,18 @@ def make_kind(func: Any) -> OperationKind:
 
 
 @dataclass(frozen=True)
+class TracedTensor:
+    """A tensor that is alive in a run, or `number` equal ones of `bytes` each; `made` is the
+    operation, with the phase before it."""
+
+    made: str
+    shape: tuple[int, ...]
+    dtype: str
+    bytes: int
+    number: int = 1
+
+
+@dataclass(frozen=True)
 class TensorLayout:
     """Shape, strides and dtype of a tensor in memory of its own."""
 

@@ -6,6 +6,7 @@ from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from operator import itemgetter
 from typing import Any
@@ -29,11 +30,15 @@ from profiler.tracing.meta_run.operation import (
     KnownCall,
     OperationKind,
     TensorLayout,
+    TracedTensor,
     kind_of_operation,
     summed_by_operation,
 )
 from profiler.tracing.meta_run.run_log import RunLog
 from profiler.tracing.meta_run.target import OPERATION, Untraceable
+
+THERE_BEFORE = "there before"
+"""Stands for the operation that made a parameter, a buffer or an input."""
 
 Backend = Callable[["Recorder"], Any]
 """A context in which the module runs, given the recorder that counts."""
@@ -67,6 +72,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         self.stepped: set[str] = set()
         self.known: dict[int, tuple[ref[Any], int]] = {}
         self.held: list[tuple[Any, ...]] = []
+        self.sizes: list[int] = []
         self.born: list[int] = []
         self.ended: dict[int, int] = {}
         self.saved: list[int | None] = []
@@ -78,6 +84,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         self.accumulation = Accumulation()
         for tensor in held:
             self.hold(tensor)
+        self.before = len(self.born)
 
     supports_higher_order_operators = True
 
@@ -180,6 +187,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         size, place = storage.nbytes(), len(self.born)
         self.known[key] = ref(storage, partial(self._release, key, size, place)), place
         self.held.append((tensor.shape, tensor.stride(), tensor.dtype))
+        self.sizes.append(size)
         self.born.append(len(self.alive))
         self.bytes_alive += size
         self.bytes_made += size
@@ -251,6 +259,19 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
             yield phase, made.kind.name, times, made.cost
         for phase, name, operations in self.given:
             yield phase, name, 1, Cost(operations)
+
+    def at_peak(self) -> Iterator[TracedTensor]:
+        """The tensors that are alive while most bytes are, in the order in which they were made."""
+        top = self.alive.index(max(self.alive)) if self.alive else 0
+        rows: Counter[TracedTensor] = Counter()
+        for place, born in enumerate(self.born):
+            if self.sizes[place] and born <= top < self.ended.get(place, top + 1):
+                made = THERE_BEFORE if place < self.before else self.names[born]
+                shape, _, dtype = self.held[place]
+                kind = str(dtype).removeprefix("torch.")
+                rows[TracedTensor(made, tuple(shape), kind, self.sizes[place])] += 1
+        for row, number in rows.items():
+            yield replace(row, number=number)
 
     def course(self, parameters: Iterable[Tensor]) -> RunLog | None:
         """The log of the run; None where `add` was called, or an unrecorded storage was saved."""

@@ -199,6 +199,26 @@ def bytes_at(make: Callable[[], nn.Module], l: int, d: int) -> int:
     return observe(target, {}, math_backend).quantities[PEAK]
 
 
+@pytest.mark.parametrize("make", [modules.linear, modules.Windowed, nn.Identity])
+def test_the_tensors_that_are_alive_at_the_peak_add_up_to_it(make: Callable[..., Any]) -> None:
+    found = trace(make, over="l,d")
+    assert isinstance(found.peak_bytes, Poly)
+    held = sum(one.bytes * one.number for one in found.at_peak)
+    assert held == found.peak_bytes.at(found.base) > 0
+
+
+def test_what_is_alive_at_the_traced_peak_is_listed_by_the_operation_that_made_it() -> None:
+    """Two sines are held while the third is made; x was there before."""
+    third = Function(lambda x: (x.detach().sin(), x.detach().sin(), x.detach().cos()))
+    found = trace(lambda: third, over="l,d")
+    assert [(one.made, one.number) for one in found.at_peak] == [
+        ("there before", 1), ("forward aten::sin", 2), ("forward aten::cos", 1),
+    ]  # fmt: skip
+    listed = printed(document(found), "markdown")
+    assert "Alive at the peak" in listed and "workspace inside operations is unknown" in listed
+    assert '"workspace": null' in printed(document(found), "json")
+
+
 def test_a_module_that_does_nothing() -> None:
     found: Trace = trace(nn.Identity, over="l,d")
     assert found.complete
