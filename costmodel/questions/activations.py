@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Unpack
 
-from costmodel.language.equations import Equation, Mixer, System
-from costmodel.language.nodes import Array, Flat, Gather, Ref, position_value
+from costmodel.language.equations import Mixer, System
+from costmodel.language.nodes import Array
 from costmodel.program.conventions import Convention
 from costmodel.program.dependence import reads
 from costmodel.program.phases import TRAINING_STEP, iteration_domains
 from costmodel.program.tokens import tokens
-from costmodel.program.wellformed import axes_of, defined
+from costmodel.program.wellformed import axes_of
 from costmodel.questions.question import (
     BATCH,
     Answers,
@@ -33,10 +33,10 @@ from costmodel.questions.question import (
 from costmodel.questions.state import entries, variables_in
 from costmodel.questions.subject import Training, asked, system_of
 from costmodel.symbolic.at_sizes import at_sizes
-from costmodel.symbolic.constraints import Constraints, outside
+from costmodel.symbolic.constraints import Constraints
 from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.polyhedral_sums import union_size
-from costmodel.symbolic.polynomial import Poly, axis_atom
+from costmodel.symbolic.polynomial import Poly
 from costmodel.symbolic.sympy_form import Symbolic
 
 if TYPE_CHECKING:
@@ -89,12 +89,8 @@ def _sum(numbers: Mapping[str, Exact]) -> Exact:
 
 
 @cache
-def kept_entries(system: System, *, renamed: bool = False) -> Activations:
-    """What the gradients of a system of a training step read of its forward pass.
-
-    Args:
-        renamed: an entry that an equation sets equal to another one is that other one.
-    """
+def kept_entries(system: System) -> Activations:
+    """What the gradients of a system of a training step read of its forward pass."""
     forward = tokens(system.forward)
     regions: tuple[Regions, Regions] = ({}, {})
     for part in iteration_domains(system, "backward"):
@@ -109,8 +105,6 @@ def kept_entries(system: System, *, renamed: bool = False) -> Activations:
                 found = entries(read.ref, where, variables, ends=True)
                 if found is not None:
                     regions[not sequence].setdefault(array, []).append(found)
-    if renamed:
-        regions = _renamed(system.forward, regions[0]), _renamed(system.forward, regions[1])
     each, once = (
         {array.name: union_size(axes_of(array), found, ONE) for array, found in part.items()}
         for part in regions
@@ -118,50 +112,15 @@ def kept_entries(system: System, *, renamed: bool = False) -> Activations:
     return Activations(each, once)
 
 
-def _renamed(forward: System, regions: Regions) -> Regions:
-    """The same entries under the names that they have first: those that an equation copies as they
-    are (`Z[1, p] = K[1, p]`) become those that it reads."""
-    found: Regions = {}
-    waiting = [(array, one) for array, listed in regions.items() for one in listed]
-    while waiting:
-        array, one = waiting.pop()
-        copies = [e for e in forward.defining.get(array, ()) if is_copy(e)]
-        for equation in copies:
-            assert isinstance(equation.value, Ref)
-            if moved := _source(equation, equation.value, one):
-                waiting.append((equation.value.array, moved))
-        copied = [where for e in copies if (where := defined(e)) is not None]
-        found.setdefault(array, []).extend(outside(one, copied))
-    return found
-
-
-def is_copy(equation: Equation) -> bool:
-    """Whether an equation does nothing but copy entries, each from a place of its own."""
-    value = equation.value
-    return isinstance(value, Ref) and not any(
-        isinstance(p, (Flat, Gather)) for p in (*equation.positions, *value.positions)
-    )
-
-
-def _source(equation: Equation, read: Ref, wanted: Constraints) -> Constraints | None:
-    """The entries that an equation copies into the wanted ones; None if there are none."""
-    places = {axis_atom(k): position_value(p) for k, p in enumerate(equation.positions)}
-    around = frozenset(c.substitute(places) for c in wanted)
-    return entries(read, equation.domain | around, variables_in(equation, ()), ends=True)
-
-
 def activations(
     mixer: Mixer,
     form: str | None = None,
     convention: str | tuple[str, ...] | Convention = "strict",
-    *,
-    renamed: bool = False,
     **training: Unpack[Training],
 ) -> Activations:
     """The entries of the forward pass that the backward pass reads, by the equations.
 
     Args:
-        renamed: an entry that an equation sets equal to another one is that other one, kept once.
         training: what is computed again in place of being kept, and which gradients are taken.
 
     Raises:
@@ -172,7 +131,7 @@ def activations(
     16384
     """
     rewrites = asked(convention, "backward", training).rewrites
-    return kept_entries(system_of(mixer, form, rewrites, "backward"), renamed=renamed)
+    return kept_entries(system_of(mixer, form, rewrites, "backward"))
 
 
 def _kept(about: Answers) -> Activations:

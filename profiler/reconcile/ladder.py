@@ -5,7 +5,7 @@ rung 3 is what it dispatched, rung 4 what the hardware executed, rung 5 what it 
 equations counted again under a named switch, never a subtraction of two rungs. Rung 2 is the last
 of those re-counts, so the gap 1-2 is exhausted by construction; the gap 2-3 is observed, and what
 stands there is unexplained. So is the gap 3-4, whose causes are what was dispatched, counted again
-as the chip was seen to execute it (`ladders.hardware`).
+as the chip was seen to execute it (`reconcile.hardware`).
 """
 
 from __future__ import annotations
