@@ -388,6 +388,7 @@ def verify(
 
 
 CLAIM_FILES = (".toml", ".json")
+TABLE_FILES = (".tex", ".csv")
 
 
 @app.command()
@@ -395,7 +396,10 @@ def check(
     context: typer.Context,
     target: Annotated[
         str,
-        typer.Argument(metavar="MIXER", help="A mixer; or a file of claims (.toml, .json)."),
+        typer.Argument(
+            metavar="MIXER",
+            help="A mixer; or a file of claims (.toml, .json), or a table (.tex, .csv).",
+        ),
     ],
     claim: Annotated[
         list[str] | None,
@@ -420,6 +424,12 @@ def check(
             "--symbols", metavar="N=l,...", help="What a claim calls a size, and its letter here."
         ),
     ] = "",
+    mixers: Annotated[
+        str,
+        typer.Option(
+            "--mixers", metavar="ROW=MIXER,...", help="Of a table: the mixer that a row is."
+        ),
+    ] = "",
     strict: Annotated[
         bool,
         typer.Option("--strict", help="Exit code 1 where a claim disagrees, however it is read."),
@@ -428,7 +438,7 @@ def check(
     format_: Annotated[str, formatted("data")] = "rich",
 ) -> None:
     """The proofs that built-in mixers get, on one of your own; or claims about what one costs."""
-    from costmodel.claims import as_printed
+    from costmodel.claims import as_printed, printed_tables
     from costmodel.claims.line import claims_of
     from costmodel.program.phases import PHASES as NAMES
 
@@ -439,6 +449,17 @@ def check(
         checked_claims(context, [Path(target)], [], strict, format_)
     elif own:
         raise UsageError("--own is for a file of claims: leave it out")
+    elif target.endswith(TABLE_FILES):
+        if claim:
+            raise UsageError(f"{target} is a table of claims: leave out --claim")
+        (name,) = phases(chosen(phase, "--phase", list(NAMES)))
+        names = trained(read_convention(convention), (name,), recompute, only, loss, None).names
+        rows = printed_tables.named_rows(mixers)
+        asked = printed_tables.Asked(name, form or "", names, as_printed.symbols(symbols), rows)
+        said, left_out = printed_tables.claims(Path(target), asked)
+        checked_claims(context, [], said, strict, format_, left_out)
+    elif mixers:
+        raise UsageError("--mixers is for a table of claims (.tex, .csv): leave it out")
     elif claim:
         (name,) = phases(chosen(phase, "--phase", list(NAMES)))
         load_mixer(target)
@@ -457,6 +478,7 @@ def checked_claims(
     said: Sequence[Claim],
     strict: bool,
     format_: str,
+    left_out: Sequence[str] = (),
 ) -> None:
     """Print what becomes of claims, and fail where one is wrong and that was asked for."""
     from costmodel.claims import published
@@ -464,7 +486,7 @@ def checked_claims(
 
     found = published.verify(files, run=True) if files else []
     found += [published.check(claim, run=True) for claim in said]
-    show(claims_document.checked(found), format_, None, False, context)
+    show(claims_document.checked(found, left_out), format_, None, False, context)
     if strict and published.unrecorded(found):
         raise Failed
 

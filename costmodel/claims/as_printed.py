@@ -208,6 +208,6 @@ def words(text: str) -> str:
     """
     said = " ".join(re.split(r"[\s_-]+", text.strip()))
     for figure in CLAIMED.values():
-        if _same(said.lower(), figure.title.lower()):
+        if said == figure.name or _same(said.lower(), figure.title.lower()):
             return figure.claim
     return said.lower().replace(" ", "_")

@@ -59,6 +59,7 @@ def path_steps(text: str) -> tuple[str, ...]:
     ('mul', 'sum', '(l - 1)*(mul sum)', 'sum')
     """
     found = []
+    text = text.replace("[", "(").replace("]", ")")
     if _STEP.sub("", text).strip():
         raise ValueError(
             f"'{text}': expected names of steps, or (l - 1)*(mul sum) for repeated ones"

@@ -67,11 +67,11 @@ def _claim(
                 place=name,
                 claimed=text,
                 mixer=mixer,
-                phase=_phase(asked, phase),
+                phase=phase_of(asked, phase),
                 form=form,
                 quantity=asked.claim,
                 convention=tuple(names),
-                **_stated(asked, parts, symbols),
+                **stated(asked, parts, symbols),
             )
             validate(claim)
             if claim.steps:
@@ -81,13 +81,13 @@ def _claim(
     return claim
 
 
-def _phase(asked: Figure, phase: str) -> str:
+def phase_of(asked: Figure, phase: str) -> str:
     """The phase of a quantity that exists in one only; none where it depends on no phase."""
     known = phases_of(asked)
     return phase if len(known) > 1 else "".join(known)
 
 
-def _stated(asked: Figure, parts: Sequence[str], symbols: Symbols) -> dict[str, Any]:
+def stated(asked: Figure, parts: Sequence[str], symbols: Symbols) -> dict[str, Any]:
     """The kind of claim, and what it states."""
     if asked.claim == "critical_path":
         return {"kind": "path", "steps": " ".join(parts)}

@@ -142,9 +142,16 @@ def _told(verdict: Verdict) -> str:
     return " ".join((f"{what} -> {found}" if found else what).split())
 
 
-def checked(verdicts: Sequence[Verdict]) -> Document:
-    """Somebody's claims one by one, then how many got which verdict."""
-    return Document(lambda: list(_checked(verdicts)), data=lambda: data(verdicts))
+def checked(verdicts: Sequence[Verdict], left_out: Sequence[str] = ()) -> Document:
+    """Somebody's claims one by one, what is none, then how many got which verdict."""
+    return Document(
+        lambda: [
+            *_checked(verdicts),
+            *(Paragraph((reason,), item=True) for reason in left_out),
+            Paragraph((_counted(verdicts, left_out),)),
+        ],
+        data=lambda: data(verdicts) | ({"left_out": list(left_out)} if left_out else {}),
+    )
 
 
 def _checked(verdicts: Sequence[Verdict]) -> Iterator[Part]:
@@ -155,10 +162,15 @@ def _checked(verdicts: Sequence[Verdict]) -> Iterator[Part]:
             for name, value in _rows(verdict):
                 shown = _formula(value) if name.startswith("derived") else value
                 yield Paragraph((f"{name}: ", shown), item=True)
+
+
+def _counted(verdicts: Sequence[Verdict], left_out: Sequence[str]) -> str:
+    """How many claims got which verdict, and for how many reasons cells are no claims."""
     counts = summary(verdicts)
     listed = [f"{counts[name]} {name}" for name in VERDICTS if counts[name]]
     claims = f"{counts['claims']} claim{'s' * (len(verdicts) != 1)}"
-    yield Paragraph((f"{claims}: {', '.join(listed)}",))
+    rest = f"; rows and columns left out: {len(left_out)}" if left_out else ""
+    return f"{claims}: {', '.join(listed)}{rest}"
 
 
 def _formula(text: str) -> Cell:

@@ -1,0 +1,283 @@
+r"""Which claims does a whole table make, in LaTeX or CSV: rows are mixers, columns quantities?
+
+Every cell of a row and a column that are known is a claim. What is not known is told and left out.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from costmodel.claims.as_printed import Symbols, grammar, words
+from costmodel.claims.claim import Claim, validate
+from costmodel.claims.comparisons import path_steps
+from costmodel.claims.line import phase_of, stated
+from costmodel.claims.quantities import own_sizes, refuse_letters
+from costmodel.errors import PublishedError, TooMuch, UnknownMixer
+from costmodel.language.equations import Mixer
+from costmodel.mixers import builtin, names
+from costmodel.mixers.load import mixer as load_mixer, only_imported
+from costmodel.program.phases import PHASES
+from costmodel.questions.registry import CLAIMED
+from costmodel.symbolic.effort import limited
+from costmodel.symbolic.formulas import parse
+from costmodel.symbolic.sizes import LETTERS
+
+LABELS = ("convention", "form", "phase", "reasons")
+"""Columns that say of what the others are."""
+
+_RULES = re.compile(
+    r"\\(?:toprule|midrule|bottomrule|hline|addlinespace|endfirsthead|endhead|endfoot|endlastfoot)\b"
+    r"|\\c(?:mid)?(?:rule|line)(?:\([lr]+\))?\{[^}]*\}"
+)
+_STACKED = re.compile(
+    r"\\begin\{tabular\}\[\w\]\{(?:[^{}]|\{[^{}]*\})*\}(.*?)\\end\{tabular\}"
+    r"|\\(?:makecell|shortstack)(?:\[\w\])?\{([^{}]*)\}",
+    re.DOTALL,
+)
+_TABULAR = re.compile(r"\\begin\{(tabular[*x]?|longtable)\}(.*?)\\end\{\1\}", re.DOTALL)
+_SIZE = re.compile(r"\$(\w) = (\w+)\$")
+_WHOLE = re.compile(r"\d{1,3}(?:,\d{3})+|\d+")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What stands in a table: its row and column as printed, and what it is of."""
+
+    row: str
+    heading: str
+    text: str
+    labels: Mapping[str, str] = field(default_factory=dict)
+    sizes: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a user says of a table that it does not say itself."""
+
+    phase: str = "training"
+    form: str = ""
+    convention: tuple[str, ...] = ("strict",)
+    symbols: Symbols = field(default_factory=dict)
+    mixers: Mapping[str, str] = field(default_factory=dict)
+    """Row -> the mixer that it is."""
+
+
+def named_rows(text: str) -> dict[str, str]:
+    """Read `--mixers Attention=self-attention,Ours=my.py:mine`.
+
+    Raises:
+        UnknownMixer: no such pair, or no such mixer.
+    """
+    found = {}
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        row, separator, name = (side.strip() for side in part.partition("="))
+        if not (row and separator and name):
+            raise UnknownMixer(f"--mixers takes the table's name=mixer, got '{part}'")
+        found[row] = load_mixer(name).origin or name
+    return found
+
+
+def claims(path: Path, asked: Asked) -> tuple[list[Claim], list[str]]:
+    """The claims of a table, and a sentence for each row and column that is left out.
+
+    Raises:
+        PublishedError: a file that is no such table.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+        found = list(_of_csv(text) if path.suffix == ".csv" else _of_latex(text))
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise PublishedError(f"{path} is not a readable table: {error}") from None
+    if not found:
+        raise PublishedError(f"{path}: found no table whose first line heads columns of quantities")
+    mixers = {row: _mixer(row, asked) for row in dict.fromkeys(cell.row for cell in found)}
+    made, skipped = [], dict[str, int]()
+    for cell in found:
+        named, reason = mixers[cell.row], _not_claimed(cell.heading)
+        if named is None:
+            reason = f"row '{cell.row}' is no known mixer (--mixers '{cell.row}=NAME' says which)"
+        if named is None or reason:
+            skipped[reason] = skipped.get(reason, 0) + 1
+        else:
+            made.append(_claim(cell, named, path.name, asked))
+    return made, [f"{reason}: {number} left out" for reason, number in skipped.items()]
+
+
+def _mixer(row: str, asked: Asked) -> tuple[str, str] | None:
+    """The mixer that a row names, by a user's word, its name or its title, and its form."""
+    name, _, form = row.partition(", ")
+    if name in asked.mixers:
+        return asked.mixers[name], form or asked.form
+    for known in names():
+        if name.lower() in (known, builtin(known).title.lower()):
+            return known, form or asked.form
+    try:
+        only_imported(name)
+        load_mixer(name)
+    except UnknownMixer:
+        return None
+    return name, form or asked.form
+
+
+def _not_claimed(heading: str) -> str:
+    """Why no claim is about a column, or ""."""
+    name = words(heading.partition("(")[0])
+    if "byte" in heading or "(B)" in heading or (name in CLAIMED and _in_bytes(name)):
+        return f"column '{heading}' is in bytes, which no claim is about"
+    if name in CLAIMED or name == "order":
+        return ""
+    return f"column '{heading}' is no quantity of a claim"
+
+
+def _in_bytes(name: str) -> bool:
+    return CLAIMED[name].unit == "bytes"
+
+
+def _claim(cell: Cell, named: tuple[str, str], source: str, asked: Asked) -> Claim:
+    """The claim of a cell; one that cannot be read is not checked, and says why."""
+    mixer, form = named
+    name = words(cell.heading.partition("(")[0])
+    figure = CLAIMED["total" if name == "order" else name]
+    names_of = cell.labels.get("convention") or ",".join(asked.convention)
+    text = cell.text if name != "order" or "O" in cell.text else f"O({cell.text})"
+    place = f"{cell.row}, {cell.heading}"
+    said: dict[str, Any] = {
+        "id": place, "source": source, "place": place, "claimed": cell.text, "mixer": mixer,
+        "phase": phase_of(figure, PHASES.get(cell.labels.get("phase", ""), asked.phase)),
+        "form": cell.labels.get("form") or form, "quantity": figure.claim,
+        "convention": tuple(names_of.split(",")),
+    }  # fmt: skip
+    sizes = _own(cell.sizes, load_mixer(mixer))
+    try:
+        with limited():
+            if len(sizes) > 1 and _WHOLE.fullmatch(cell.text):
+                value = cell.text.replace(",", "")
+                claim = Claim(**said, kind="number", value=value, sizes=sizes)
+            else:
+                by_case = " if $" in text
+                parts = [_by_case(text, asked.symbols)] if by_case else text.split("=")
+                parts = [part.strip() for part in parts]
+                sizes = {x: size for x, size in sizes.items() if (x, size) != ("b", 1)}
+                claim = Claim(
+                    **said, **stated(figure, parts, {} if by_case else asked.symbols), sizes=sizes
+                )
+            validate(claim)
+            if claim.steps:
+                path_steps(claim.steps)
+            known = load_mixer(mixer)
+            if said["form"] and said["form"] not in known.forms:
+                raise ValueError(f"{mixer} has no form '{said['form']}'")
+            for formula in filter(None, (claim.formula, claim.equals)):
+                refuse_letters(parse(formula, growing=True).letters, known.letters, mixer)
+    except (ValueError, TooMuch) as reason:
+        return Claim(**said, kind="formula", unchecked=str(reason))
+    return claim
+
+
+def _by_case(text: str, symbols: Symbols) -> str:
+    """`$A$ if $l > w$; $B$ if $l \\le w$` as one formula: each times 1 where it holds, and 0."""
+    terms = []
+    for case in text.split("; "):
+        value, _, when = case.partition(" if ")
+        terms.append(f"({grammar(value.strip('$ '), symbols)})")
+        for condition in when.strip("$ ").split(r"\text{ and }"):
+            left, relation, right = re.split(r"(\\[lg]e\b|[<>=])", condition)
+            one, two = grammar(left.strip(), symbols), grammar(right.strip(), symbols)
+            strict = int(relation in "<>")
+            larger = [(one, two)] * (relation != "<" and relation != r"\le")
+            larger += [(two, one)] * (relation != ">" and relation != r"\ge")
+            for above, below in larger:
+                terms[-1] += f"*Min(1, Max(0, {above} - ({below}) + {1 - strict}))"
+    return " + ".join(terms)
+
+
+def _own(sizes: Mapping[str, int], mixer: Mixer) -> dict[str, int]:
+    return {x: size for x, size in sizes.items() if x in own_sizes(mixer.letters)}
+
+
+def _of_csv(text: str) -> Iterator[Cell]:
+    """The cells of a CSV; rows are named by the column `mixer`, or by the first one."""
+    reader = csv.DictReader(text.splitlines())
+    columns = [name for name in reader.fieldnames or () if name]
+    if not columns:
+        return
+    lead = "mixer" if "mixer" in columns else columns[0]
+    for row in reader:
+        labels = {name: row[name] for name in LABELS if row.get(name)}
+        sizes = {x: int(row[x]) for x in LETTERS if (row.get(x) or "").isdigit()}
+        for name in columns:
+            if name not in (lead, *LABELS, *LETTERS) and (row[name] or "").strip():
+                yield Cell(row[lead].strip(), name, row[name].strip(), labels, sizes)
+
+
+def _of_latex(text: str) -> Iterator[Cell]:
+    """The cells of every table of a LaTeX file; sizes are those that its caption gives numbers."""
+    text = re.sub(r"(?<!\\)%.*", "", text)
+    text = _STACKED.sub(lambda m: re.sub(r"-?\\\\", _joint, m[1] or m[2]), text)
+    sizes: dict[str, int] = {}
+    end = 0
+    for found in _TABULAR.finditer(text):
+        around = text[end : found.end()]
+        end = found.end()
+        if r"\caption{" in around:
+            sizes = _sizes(around.partition(r"\caption{")[2])
+        below = text[end:].partition(r"\caption{")[0]
+        rows = [_cells(row) for row in re.split(r"\\\\(?:\[[^\]]*\])?", _body(found[2]))]
+        head = next((row for row in rows if len(row) > 1), [])
+        for row in rows:
+            if len(row) == len(head) > 1 and row != head:
+                for heading, cell in zip(head[1:], row[1:], strict=True):
+                    shown = _below(cell, below)
+                    if shown and not shown.startswith("--"):
+                        yield Cell(_plain(row[0]), _plain(heading), shown, {}, sizes)
+
+
+def _joint(line: re.Match[str]) -> str:
+    return "" if line[0].startswith("-") else " "
+
+
+def _sizes(caption: str) -> dict[str, int]:
+    """`$l = 128$`, and `$t = l$` for the same."""
+    found: dict[str, int] = {}
+    said = {x: value for x, value in _SIZE.findall(caption) if x in LETTERS}
+    for letter, value in said.items():
+        number = said.get(value, value)
+        if number.isdigit():
+            found[letter] = int(number)
+    return found
+
+
+def _body(inside: str) -> str:
+    """A table without the description of its columns and its rules."""
+    depth, start = 0, 0
+    for k, sign in enumerate(inside):
+        depth += (sign == "{") - (sign == "}")
+        if depth == 0 and sign == "}":
+            start = k + 1
+            break
+    return _RULES.sub("", re.sub(r"\\caption(?:\[\])?\{", r"\\caption {", inside[start:]))
+
+
+def _cells(row: str) -> list[str]:
+    return [cell.strip() for cell in re.split(r"(?<!\\)&", row)]
+
+
+def _plain(cell: str) -> str:
+    """The words of a cell, without the commands around them."""
+    cell = re.sub(r"\\textsuperscript\{[^}]*\}", "", cell)
+    cell = re.sub(r"\\(?:textbf|textit|texttt|textsc|emph|text)\{([^{}]*)\}", r"\1", cell)
+    return " ".join(cell.replace(r"\allowbreak{}", "").replace("\\_", "_").split())
+
+
+def _below(cell: str, below: str) -> str:
+    """What a cell says; `(a)` is what stands below the table under that letter."""
+    cell = _plain(cell)
+    if re.fullmatch(r"\([a-z]+\)", cell):
+        lines = [line for line in below.splitlines() if f" {cell} $" in line]
+        return lines[0].partition(f" {cell} ")[2].strip().rstrip(".") if lines else cell
+    return cell.strip("$") if cell.count("$") == 2 else cell

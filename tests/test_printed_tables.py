@@ -1,0 +1,130 @@
+"""Does `costmodel check TABLE` hold every cell of a printed table against the equations?"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import cli
+
+FOREIGN = r"""
+\begin{table}\caption{Complexity}
+\begin{tabular}{lccc}
+\hline
+Layer & \makecell{Multipli-\\cations} & \textbf{Sequential operations} & Accuracy & Parameters \\
+\hline
+Attention & $4 N d^2 + 2 N^2 d$ & 12 & 93 & $4d^2$ \\
+SHE & $\frac{1}{2} d^2 N(N+5) + dN$ & $O(1)$ & 12 & $d^2x$ \\  % a remark
+ME & $\frac12 N(N-1)d$ & -- & 1 & $N k$ \\
+Ours & $Nd$ & 1 & 1 & 0 \\
+\hline
+\end{tabular}\end{table}
+"""
+
+
+def checked(
+    path: Path, capsys: pytest.CaptureFixture[str], *words: str, code: int = 0
+) -> dict[str, Any]:
+    capsys.readouterr()
+    assert cli.run(["check", str(path), *words, "--format", "json"]) == code
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def test_a_foreign_table_is_checked_cell_by_cell(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "paper.tex"
+    path.write_text(FOREIGN, encoding="utf-8")
+    words = ("--symbols", "N=l", "--mixers", "Attention=self-attention")
+    found = checked(path, capsys, *words)
+    assert {claim["place"]: claim["verdict"] for claim in found["claims"]} == {
+        "Attention, Multiplications": "agrees-under",
+        "Attention, Sequential operations": "agrees",
+        "Attention, Parameters": "agrees",
+        "SHE, Multiplications": "agrees",
+        "SHE, Sequential operations": "agrees",
+        "SHE, Parameters": "not-checkable",
+        "ME, Multiplications": "disagrees",
+        "ME, Parameters": "not-checkable",
+    }
+    notes = {claim["place"]: claim["note"] for claim in found["claims"]}
+    assert "expected a size" in notes["SHE, Parameters"]
+    assert "k is no size of me" in notes["ME, Parameters"]
+    assert found["left_out"] == [
+        "column 'Accuracy' is no quantity of a claim: 3 left out",
+        "row 'Ours' is no known mixer (--mixers 'Ours=NAME' says which): 4 left out",
+    ]
+    checked(path, capsys, *words, "--strict", code=1)
+    assert cli.run(["check", str(path), *words]) == 0
+    said = capsys.readouterr().out
+    assert "8 claims: 4 agrees, 1 agrees-under, 1 disagrees, 2 not-checkable" in said
+    assert "rows and columns left out: 2" in said
+
+
+@pytest.mark.parametrize("format_", ["csv", "latex"])
+@pytest.mark.parametrize(
+    ("phase", "sizes", "back"),
+    [
+        ("training", ["--symbolic"], []),
+        ("inference", ["--symbolic"], []),
+        ("training-step", ["--symbolic"], []),
+        ("training", ["--d", "12", "--l", "5", "--n", "3"], []),
+        ("inference", ["--d", "12", "--l", "5", "--n", "3"], []),
+        ("training", ["--symbolic", "--symbols", "l=N,d=d_model"], ["--symbols", "N=l,d_model=d"]),
+    ],
+)
+def test_own_tables_agree(
+    phase: str, sizes: list[str], back: list[str], format_: str, tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    if back and format_ == "csv":
+        sizes, back = ["--symbolic", "--b", "3"], []
+    path = tmp_path / ("own.csv" if format_ == "csv" else "own.tex")
+    mixers = ["self-attention", "she", "me", "linear-attention"]
+    words = ["table", *mixers, "--phase", phase, *sizes, "--format", format_, "-o", str(path)]
+    assert cli.run(words) == 0
+    found = checked(path, capsys, "--phase", phase, *back)
+    assert {claim["verdict"] for claim in found["claims"]} == {"agrees"}
+    assert len(found["claims"]) >= 4 * 6
+    assert {claim["mixer"] for claim in found["claims"]} == {*mixers}
+
+
+def test_what_is_changed_in_an_own_table_is_found(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "own.csv"
+    assert cli.run(["table", "me", "--phase", "training", "--format", "csv", "-o", str(path)]) == 0
+    text = path.read_text(encoding="utf-8")
+    path.write_text(text.replace("1056768", "1056769"), encoding="utf-8")
+    found = checked(path, capsys)
+    wrong = [claim["place"] for claim in found["claims"] if claim["verdict"] != "agrees"]
+    assert wrong == ["me, mul"]
+
+
+@pytest.mark.parametrize(("text", "words", "said"), [
+    ("", [], "found no table"),
+    ("mixer,mul\nme,1\n", ["--claim", "mul = 4"], "is a table of claims: leave out --claim"),
+    ("mixer,mul\nme,1\n", ["--mixers", "me"], "--mixers takes the table's name=mixer"),
+    ("mixer,mul\nme,1\n", ["--mixers", "me=nosuch"], "unknown mixer 'nosuch'"),
+    ("mixer,mul\nme,1\n", ["--symbols", "N"], "--symbols takes"),
+])  # fmt: skip
+def test_a_bad_table_is_one_sentence(
+    text: str, words: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "own.csv"
+    path.write_text(text, encoding="utf-8")
+    assert cli.run(["check", str(path), *words]) == 2
+    error = capsys.readouterr().err
+    assert said in error and error.count("\n") == 1
+
+
+def test_a_row_imports_no_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "theirs.py").write_text("raise SystemExit('imported')", encoding="utf-8")
+    path = tmp_path / "own.csv"
+    path.write_text(f"mixer,mul\n{tmp_path}/theirs.py:x,1\nme,1\n", encoding="utf-8")
+    (left_out,) = checked(path, capsys)["left_out"]
+    assert "theirs.py:x' is no known mixer" in left_out
