@@ -29,10 +29,12 @@ class Operations:
 
     def __post_init__(self) -> None:
         counts = (self.mul, self.add, self.div, self.exp, *self.other.values())
-        if any(not isinstance(n, int) or n < 0 for n in counts):
-            raise ValueError(f"operations are non-negative integers, got {counts}")
-        named = {name: n for name, n in sorted(self.other.items()) if n}
-        object.__setattr__(self, "other", named)
+        for n in counts:
+            if not isinstance(n, int) or n < 0:
+                raise ValueError(f"operations are non-negative integers, got {counts}")
+        if self.other:
+            named = {name: n for name, n in sorted(self.other.items()) if n}
+            object.__setattr__(self, "other", named)
 
     def __add__(self, more: Operations) -> Operations:
         names = self.other.keys() | more.other.keys()

@@ -218,7 +218,7 @@ def operations_at(call: Call, mask: Tensor) -> Operations:
         total.exp // entries,
         {name: n // entries for name, n in total.other.items()},
     )
-    return subtracted(total, each * int((~mask).sum()))
+    return subtracted(total, each * (mask.numel() - int(mask.count_nonzero())))
 
 
 def operand_masks(call: Call) -> list[Tensor]:
@@ -259,7 +259,7 @@ def masked_sum(call: Call) -> MaskedCount:
     terms = mask.to(torch.int64).sum(axes or every, keepdim=keep)
     counts = entry_sum(source) * int((terms - 1).clamp_min(0).sum())
     if source.dtype != call.output.dtype:
-        counts += named_operation("convert") * int(mask.sum())
+        counts += named_operation("convert") * int(mask.count_nonzero())
     return counts, terms > 0
 
 

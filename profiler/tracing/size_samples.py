@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
 from costmodel.symbolic.constraints import Constraints
 from profiler.tracing.interpolation import Point
 from profiler.tracing.meta_run.observe import PEAK, Observation, Quantity, observe
-from profiler.tracing.meta_run.recorder import Backend
+from profiler.tracing.meta_run.operation import KnownCall
+from profiler.tracing.meta_run.recorder import Backend, CallKey
 from profiler.tracing.meta_run.target import Target, TraceError, Variables, listed_sizes
 
-PATIENCE_S = 6.0
-"""Sizes at which a run is expected to take longer than this many seconds are left out of a proof;
-smaller ones are taken instead."""
+PATIENCE = 12_000
+"""Sizes at which a run is expected to dispatch more operations than this are left out of a proof;
+smaller ones are taken instead. Counting operations, and no seconds, gives the same formulas and
+the same proof on every machine; a thousand take some 60 ms."""
 
 
-SHORT_S = 0.3
-"""Where every run takes longer than this many seconds, only the runs that formulas and their proof
+SHORT = 4_000
+"""Where every run dispatches more operations than this, only the runs that formulas and their proof
 need are made at first; if the proof fails, the search is as thorough as elsewhere."""
 
 Extrapolator = Callable[[Point], Observation | None]
@@ -33,7 +34,7 @@ class SizeSamples:
     formulas were found from, `notes` what the user must be told of the search, `doubts` why
     formulas that agree with every run may fail elsewhere. `foresight` replaces runs that formulas
     are found from where runs are slow; while `followed` is true, the logs of slow runs are kept for
-    it.
+    it. `met` holds the calls of all runs, `fewest` the number of operations of the shortest.
     """
 
     def __init__(
@@ -42,19 +43,20 @@ class SizeSamples:
         sizes: Variables,
         backend: Backend,
         region: Constraints = frozenset(),
-        patience_s: float = PATIENCE_S,
+        patience: float = PATIENCE,
     ) -> None:
         self.region = region
-        self.patience_s = patience_s
+        self.patience = patience
         self.target = target
         self.variables = sizes
         self.backend = backend
         self.letters = tuple(sizes.over)
         self.multiples = list(sizes.over.values())
         self.seen: dict[Point, Observation] = {}
+        self.met: dict[CallKey, KnownCall] = {}
         self.used: set[Point] = set()
         self.refused: dict[Point, TraceError] = {}
-        self.seconds: dict[Point, float] = {}
+        self.fewest: int | None = None
         self.notes: list[str] = []
         self.doubts: list[str] = []
         self.foresight: Extrapolator | None = None
@@ -87,16 +89,17 @@ class SizeSamples:
         known = self.seen.get(point)
         if known is not None and (known.shapes or not shapes):
             return known
-        started = time.perf_counter()
         try:
             sizes = self.variables.sizes(self.named(point))
             course = self.slow and self.followed
-            found = observe(self.target, sizes, self.backend, shapes=shapes, course=course)
+            found = observe(
+                self.target, sizes, self.backend, shapes=shapes, course=course, met=self.met
+            )
         except TraceError as error:
             self.refused[point] = error
             raise
-        self.seconds[point] = time.perf_counter() - started
         self.seen[point] = found
+        self.fewest = min(len(found.alive), self.fewest or len(found.alive))
         return found
 
     def numbers(self, point: Point) -> dict[Quantity, int]:
@@ -119,8 +122,8 @@ class SizeSamples:
 
     @property
     def slow(self) -> bool:
-        """Whether every run so far took at least `SHORT_S` seconds."""
-        return min(self.seconds.values(), default=0.0) >= SHORT_S
+        """Whether every run so far dispatched more than `SHORT` operations."""
+        return (self.fewest or 0) > SHORT
 
     def runs(self, point: Point) -> bool:
         """Whether the module can be run at a point."""
@@ -146,15 +149,15 @@ class SizeSamples:
 
     def patient(self, base: Point, point: Point, part: float = 1.0) -> bool:
         """Whether a run at a point is expected to take no more than `part` of the patience."""
-        return self.expected(base, point) <= self.patience_s * part
+        return self.expected(base, point) <= self.patience * part
 
     def expected(self, base: Point, point: Point) -> float:
-        """Seconds that a run at a point is expected to take: those at `base`, times the growth of
-        the number of operations along each letter (as where sizes are products of letters)."""
+        """How many operations a run at a point is expected to dispatch: those at `base`, times
+        their growth along each letter (as where sizes are products of letters)."""
         times = 1.0
         for i, place in enumerate(point):
             times *= self.growth(base, i, place)
-        return self.seconds[base] * times
+        return len(self.at(base).alive) * times
 
     def growth(self, base: Point, i: int, place: int) -> float:
         """The factor by which another size of one letter multiplies the number of operations, from

@@ -40,7 +40,7 @@ from profiler.tracing.meta_run.target import (
 from profiler.tracing.peak import peak_formula
 from profiler.tracing.proof import earliest_failure, first_failures, held_out, lowest_sizes
 from profiler.tracing.result import Break, Trace
-from profiler.tracing.size_samples import PATIENCE_S, SHORT_S, SizeSamples
+from profiler.tracing.size_samples import PATIENCE, SizeSamples
 from profiler.tracing.step_functions import EVEN, WINDOWS
 from profiler.tracing.zero_gradients import zero_arithmetic
 
@@ -53,8 +53,8 @@ SCALES = (1, 4, 16, 64)
 FINE = (1, 2, 4, 8, 16, 32, 64)
 """The same, for sizes that are written by quotients."""
 
-DIVIDED_S = 1.0
-"""Patience, in seconds per point, where sizes are written by quotients and there are many cases."""
+DIVIDED = PATIENCE / 4
+"""The patience where sizes are written by quotients and there are many cases."""
 
 MULTIPLES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64)
 """Where the module does not run at every size of a letter, multiples of these are tried."""
@@ -116,8 +116,8 @@ def trace_case(
         TraceError: as `trace`, or the case has too few sizes to find formulas from.
     """
     left, chosen = pinned(region, sizes_divided(sizes, divisions))
-    patience_s = DIVIDED_S if divisions else PATIENCE_S
-    points = SizeSamples(target, chosen, BACKENDS[backend], left, patience_s)
+    patience = DIVIDED if divisions else PATIENCE
+    points = SizeSamples(target, chosen, BACKENDS[backend], left, patience)
     found = FormulaSearch(points, backend, divided=bool(divisions)).traced()
     everywhere = map(chosen.sizes, found.proven)
     return replace(
@@ -214,15 +214,16 @@ class FormulaSearch:
     def traced(self) -> Trace:
         """The trace; where a formula fails, the thorough search's if fewer formulas fail there."""
         found = self.attempt()
-        if not found.broken:
-            return found
-        # Terms of opposite sign may cancel along one line.
-        self.thorough = True
-        self.points.notes.clear()
-        self.points.doubts.clear()
-        self.points.used.clear()
-        again = self.attempt()
-        return again if len(again.broken) < len(found.broken) else found
+        if found.broken:
+            # Terms of opposite sign may cancel along one line.
+            self.thorough = True
+            self.points.notes.clear()
+            self.points.doubts.clear()
+            self.points.used.clear()
+            again = self.attempt()
+            found = again if len(again.broken) < len(found.broken) else found
+        self.points.met.clear()
+        return found
 
     def attempt(self) -> Trace:
         """One search: the functions along each letter, the polynomials, their proof."""
@@ -333,7 +334,7 @@ class FormulaSearch:
         """
         points = self.points
         runs: list[Observation] = []
-        while len(runs) < 2 or (len(runs) < REPEATS and points.seconds[point] < SHORT_S):
+        while len(runs) < 2 or (len(runs) < REPEATS and not points.slow):
             points.seen.pop(point, None)
             runs.append(points.at(point))
             if changed := changed_operation(runs[0], runs[-1]):

@@ -79,7 +79,12 @@ def derived(mixers: Sequence[Mixer]) -> Iterator[Part]:
 
 def traced_modules(mixers: Sequence[Mixer]) -> Table:
     """Every implementation of some mixers, both passes compared with the equations."""
-    rows = [row for mixer in mixers for row in _rows_of_mixer(mixer)]
+    rows = [
+        row
+        for mixer in mixers
+        for described in implementations(mixer).values()
+        for row in rows_of_module(mixer, described)
+    ]
     note = (
         f"left unexplained: operations by class, for sizes from {SETTLED} on; nothing stands where "
         "the switches name all"
@@ -87,21 +92,21 @@ def traced_modules(mixers: Sequence[Mixer]) -> Table:
     return Table("Modules, traced", TRACED, tuple(rows), (Note((note,)),))
 
 
-def _rows_of_mixer(mixer: Mixer) -> Iterator[Row]:
-    for described in implementations(mixer).values():
-        try:
-            found = compare_passes(_trace(mixer, described), mixer)
-        except TraceError as error:
-            yield (mixer.name, described.name, "", "", f"not traced: {error}")
-            continue
-        for difference in found:
-            yield (
-                mixer.name,
-                described.name,
-                f"{difference.phase}, {difference.case}" if difference.case else difference.phase,
-                ", ".join(cause.name for cause in difference.causes),
-                _unexplained_words(difference),
-            )
+def rows_of_module(mixer: Mixer, described: Implementation) -> Iterator[Row]:
+    """One implementation of a mixer: a row for each pass, and for each case of a pass."""
+    try:
+        found = compare_passes(_trace(mixer, described), mixer)
+    except TraceError as error:
+        yield (mixer.name, described.name, "", "", f"not traced: {error}")
+        return
+    for difference in found:
+        yield (
+            mixer.name,
+            described.name,
+            f"{difference.phase}, {difference.case}" if difference.case else difference.phase,
+            ", ".join(cause.name for cause in difference.causes),
+            _unexplained_words(difference),
+        )
 
 
 def _trace(mixer: Mixer, described: Implementation) -> Trace:

@@ -16,7 +16,7 @@ from costmodel.symbolic.polynomial import Poly
 from profiler.counting.operations import Operations
 from profiler.counting.zero_gradients import EMPTY, FILLING, spent_on_zeros
 from profiler.tracing.interpolation import Axis, Point, shortest_formulas
-from profiler.tracing.meta_run.observe import differentiable, eager
+from profiler.tracing.meta_run.observe import MADE, differentiable, eager
 from profiler.tracing.meta_run.recorder import Backend, Recorder
 from profiler.tracing.meta_run.shape_values import on_meta
 from profiler.tracing.meta_run.target import Sizes, Target, as_trace_error, build_target
@@ -26,6 +26,10 @@ from profiler.tracing.size_samples import SizeSamples
 FILLS = frozenset(f"backward aten::{name}" for name in (*FILLING, *EMPTY))
 """Operations of a backward pass that fill gradients up with zeros, as an observation names them."""
 
+MOST_MADE = 2**25
+"""Where the passes make more bytes than this, formulas are not tested: masks of all entries are
+written and read several times."""
+
 
 def zero_arithmetic(
     points: SizeSamples, axes: Sequence[Axis], held: Sequence[Point], *, whole: bool
@@ -34,7 +38,8 @@ def zero_arithmetic(
     zeros; empty where the pass fills no gradient up.
 
     Args:
-        held: sizes that no formula is found from and at which every formula is tested.
+        held: sizes that no formula is found from; every formula is tested at those of them where
+            the masks are not too large.
         whole: as `interpolate`.
 
     Raises:
@@ -52,7 +57,10 @@ def zero_arithmetic(
 
     polys: dict[str, Poly] = shortest_formulas(axes, numbers, whole=whole)
     found: dict[str, Poly | Break] = dict(polys)
-    for point in sorted(held, key=lambda p: (-sum(p), p)):
+    made = {point: points.at(point).quantities[MADE] for point in held}
+    most = max(MOST_MADE, min(made.values(), default=0))
+    few = [point for point in held if made[point] <= most]
+    for point in sorted(few, key=lambda p: (-sum(p), p)):
         sizes = points.named(point)
         for name in {*found, *numbers(point)}:
             poly, counted = polys.get(name, Poly()), numbers(point).get(name, 0)

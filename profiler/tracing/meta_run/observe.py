@@ -21,8 +21,8 @@ from profiler.counting.saved_tensors import (
     tensor_key,
     tensor_keys,
 )
-from profiler.tracing.meta_run.operation import CountedOperation, TracedTensor
-from profiler.tracing.meta_run.recorder import Backend, Recorder
+from profiler.tracing.meta_run.operation import CountedOperation, KnownCall, TracedTensor
+from profiler.tracing.meta_run.recorder import Backend, CallKey, Recorder
 from profiler.tracing.meta_run.run_log import RunLog
 from profiler.tracing.meta_run.shape_values import on_meta
 from profiler.tracing.meta_run.target import (
@@ -93,33 +93,37 @@ def observe(
     *,
     shapes: bool = False,
     course: bool = False,
+    met: dict[CallKey, KnownCall] | None = None,
 ) -> Observation:
     """Build the module at these sizes on the meta device, and run it forward and backward.
 
     Every result that requires a gradient receives one; the gradients of all parameters and inputs
-    are computed. No memory is allocated and no arithmetic done.
-
-    A gradient comes in for every result that has one; the gradients of all parameters and of the
-    inputs are made. Nothing is allocated and nothing is computed.
+    are computed. No memory is allocated and no arithmetic done. `met` holds the calls of earlier
+    runs, and gets those of this one.
 
     Raises:
         TraceError: the module cannot be built or run so; one sentence.
     """
     with torch.enable_grad(), without_garbage_collection():
         loaded = COMPILER in sys.modules
-        found = _observed(target, sizes, backend, shapes, course)
+        found = _observed(target, sizes, backend, shapes, course, met)
         if not loaded and COMPILER in sys.modules:
-            found = _observed(target, sizes, backend, shapes, course)
+            found = _observed(target, sizes, backend, shapes, course, met)
         return found
 
 
 def _observed(
-    target: Target, sizes: Sizes, backend: Backend, shapes: bool, course: bool
+    target: Target,
+    sizes: Sizes,
+    backend: Backend,
+    shapes: bool,
+    course: bool,
+    met: dict[CallKey, KnownCall] | None,
 ) -> Observation:
     """As `observe`; nothing refers to the module when this returns."""
     built = build_target(target, sizes)
     with as_trace_error(target, sizes):
-        recorder = Recorder(list(owned_tensors(built)), shapes=shapes)
+        recorder = Recorder(list(owned_tensors(built)), shapes=shapes, met=met)
         with backend(recorder):
             activations = run_recorded(built, recorder)
         if max(recorder.alive, default=0) > MOST_BYTES:
@@ -137,7 +141,7 @@ def _observed(
         array("q", recorder.alive),
         tuple(recorder.names),
         tuple(recorder.shapes or ()),
-        frozenset(recorder.decomposed),
+        recorder.decomposed,
         frozenset(recorder.stepped),
         frozenset(built.misread),
         by_op,

@@ -125,6 +125,8 @@ class Cost:
     sums."""
     ungrouped: int = 0
     """How many more products the gradient of a convolution's weight would have without groups."""
+    decomposed: bool = False
+    """Whether they were counted by torch's decomposition of the operation."""
 
 
 @dataclass(frozen=True, eq=False)

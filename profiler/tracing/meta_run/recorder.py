@@ -16,10 +16,18 @@ import torch
 from torch import Tensor
 from torch._ops import HigherOrderOperator
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils._pytree import tree_map
 
 from profiler.counting.backward_rules import TRACED_RULES
-from profiler.counting.call import HIGHER_ORDER, CountError, bind, bytes_read, bytes_written
+from profiler.counting.call import (
+    HIGHER_ORDER,
+    Call,
+    CountError,
+    bind,
+    bytes_read,
+    bytes_written,
+    tensors_in,
+)
 from profiler.counting.forward_rules import contraction, operations_of
 from profiler.counting.operations import NOTHING, Operations
 from profiler.tracing.meta_run import shape_values
@@ -59,16 +67,22 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
 
     An operation called before with the same arguments (tensors compared by layout) is not run
     again: its results are made from the layouts of the first call's. So a hundred equal layers cost
-    little more than one.
+    little more than one; and so does one layer at many sizes, where the runs share the calls that
+    they have met.
     """
 
-    def __init__(self, held: Sequence[Tensor] = (), *, shapes: bool = False) -> None:
+    def __init__(
+        self,
+        held: Sequence[Tensor] = (),
+        *,
+        shapes: bool = False,
+        met: dict[CallKey, KnownCall] | None = None,
+    ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # torch leaves it untyped
         self.phase = "forward"
         self.counted: list[tuple[str, KnownCall]] = []
-        self.seen: dict[CallKey, KnownCall] = {}
+        self.met = {} if met is None else met
         self.given: list[tuple[str, str, Operations]] = []
-        self.decomposed: set[str] = set()
         self.stepped: set[str] = set()
         self.known: dict[int, tuple[ref[Any], int]] = {}
         self.held: list[tuple[Any, ...]] = []
@@ -140,14 +154,14 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
     def called(self, func: Any, kind: OperationKind, args: Any, kwargs: Any) -> Any:
         """The result of an operation that is not a view; its operations are recorded."""
         key = (kind, *_signature(args), *(_signature(kwargs.items()) if kwargs else ()))
-        made = self.seen.get(key)
+        made = self.met.get(key)
         if made is not None and made.again is not None:
             result = made.again(args)
         else:
             result = func(*args, **kwargs)
             require_strided(kind.name, result)
             if made is None:
-                made = self.seen[key] = self.learned(kind, args, kwargs, result)
+                made = self.met[key] = self.learned(kind, args, kwargs, result)
         if not kind.free and not self.silent:
             self.counted.append((self.phase, made))
         return result
@@ -157,15 +171,16 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         again = remake_results(kind, args, kwargs, result)
         if kind.free:
             return KnownCall(kind, again, Cost(NOTHING))
-        given = tree_map(_layout, (args, kwargs))
-        return KnownCall(kind, again, self.cost(kind, args, kwargs, result), given)
+        return KnownCall(
+            kind, again, self.cost(kind, args, kwargs, result), layouts((args, kwargs))
+        )
 
     def cost(self, kind: OperationKind, args: Any, kwargs: Any, result: Any) -> Cost:
         """The operations of a call, or why they are not counted."""
         call = bind(kind.func, args, kwargs, result)
         touched = bytes_read(call) + bytes_written(call)
         try:
-            operations = self.operations(kind, args, kwargs, result)
+            operations, decomposed = self.operations(kind, call, args, kwargs)
         except CountError as reason:
             return Cost(None, str(reason).replace(f"{kind.name}: ", ""), touched)
         products, groups = operations.mul, 0
@@ -176,7 +191,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         if kind.name in SCALED:
             left, right = SCALED[kind.name]
             products = contraction(call, left, right, -1).mul
-        return Cost(operations, "", touched, products, groups)
+        return Cost(operations, "", touched, products, groups, decomposed)
 
     def hold(self, tensor: Tensor) -> None:
         """Count a tensor's storage as alive until nothing refers to it."""
@@ -216,22 +231,23 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         """Add operations given by a rule for one of torch's functions."""
         self.given.append((self.phase, name, operations))
 
-    def operations(self, kind: OperationKind, args: Any, kwargs: Any, result: Any) -> Operations:
-        """The operations of a call by its rule, else by torch's own decomposition; CountError where
-        it has neither."""
+    def operations(
+        self, kind: OperationKind, call: Call, args: Any, kwargs: Any
+    ) -> tuple[Operations, bool]:
+        """The operations of a call by its rule, else by torch's own decomposition, and whether by
+        the latter; CountError where it has neither."""
         reason = "no rule for this operation"  # an error would keep its tensors alive
         if kind.rule is not None:
             try:
-                found = operations_of(bind(kind.func, args, kwargs, result), TRACED_RULES)
+                found = operations_of(call, TRACED_RULES)
             except CountError as error:
                 reason = str(error)
             else:
                 if found is not None:
-                    return found
+                    return found, False
         if kind.decomposition is None:
             raise CountError(reason)
-        self.decomposed.add(kind.name)
-        return self.taken_apart(kind, args, kwargs, reason)
+        return self.taken_apart(kind, args, kwargs, reason), True
 
     def taken_apart(self, kind: OperationKind, args: Any, kwargs: Any, reason: str) -> Operations:
         """The operations of torch's decomposition, which runs on empty tensors of its own."""
@@ -295,6 +311,11 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
             [layout(p.shape, p.stride(), p.dtype) for p in parameters],
         )
 
+    @property
+    def decomposed(self) -> frozenset[str]:
+        """The operations that were counted by torch's decomposition."""
+        return frozenset(made.kind.name for _, made in set(self.counted) if made.cost.decomposed)
+
     def by_operation(self) -> dict[tuple[str, str], CountedOperation]:
         """The same, by phase and name."""
         return summed_by_operation(self.calls())
@@ -314,7 +335,7 @@ def remake_results(
 ) -> Callable[[tuple[Any, ...]], Any] | None:
     """A function that makes the results of such a call from its arguments without running it; None
     where the results are neither in new memory nor the first argument, written into."""
-    given = [t for t in tree_leaves((args, kwargs)) if isinstance(t, Tensor)]
+    given = [*tensors_in(args), *tensors_in(list(kwargs.values()))]
     if any(not t.is_meta for t in given):
         return None
     if kind.writes:
@@ -330,10 +351,10 @@ def remake_results(
         for t in results
     ):
         return None
-    layouts = [TensorLayout(tuple(t.shape), t.stride(), t.dtype) for t in results]
+    made = [TensorLayout(tuple(t.shape), t.stride(), t.dtype) for t in results]
     if several is None:
-        return lambda _: layouts[0].empty()
-    return lambda _: several(layout.empty() for layout in layouts)
+        return lambda _: made[0].empty()
+    return lambda _: several(layout.empty() for layout in made)
 
 
 PLAIN = frozenset((int, float, complex, str, bool, type(None), torch.dtype))
@@ -364,10 +385,14 @@ def _empty_copy(leaf: Any) -> Any:
     return torch.empty_strided(leaf.shape, leaf.stride(), dtype=leaf.dtype, device="meta")
 
 
-def _layout(leaf: Any) -> Any:
-    """The layout of a tensor on the meta device; any other leaf as it is."""
-    if not isinstance(leaf, Tensor):
-        return leaf
-    if not leaf.is_meta:
-        return object()  # equal to nothing else, and does not keep the tensor alive
-    return TensorLayout(tuple(leaf.shape), leaf.stride(), leaf.dtype)
+def layouts(value: Any) -> Any:
+    """The same nest with its layout in place of each tensor on the meta device."""
+    if isinstance(value, Tensor):
+        if not value.is_meta:
+            return object()  # equal to nothing else, and does not keep the tensor alive
+        return TensorLayout(tuple(value.shape), value.stride(), value.dtype)
+    if isinstance(value, list | tuple):
+        return type(value)([layouts(item) for item in value])
+    if isinstance(value, dict):
+        return {name: layouts(item) for name, item in value.items()}
+    return value

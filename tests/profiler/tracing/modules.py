@@ -1,12 +1,22 @@
-"""Modules that the tests trace, each made at given sizes."""
+"""Modules that the tests trace, each made at given sizes, and their traces, each made once."""
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import torch
 import torch.nn.functional as F  # noqa: N812 - PyTorch's own name for it
 from torch import Tensor, nn
+
+from profiler.tracing import trace
+from profiler.tracing.result import Trace
+
+
+@cache
+def traced(make: Any, over: str, let: str = "", backend: str = "math") -> Trace:
+    """The trace of a module, one for all tests that ask for the same."""
+    return trace(make, over=over, let=let or (), backend=backend)
 
 
 def linear(d: int) -> nn.Module:
@@ -24,7 +34,7 @@ def encoder_layer(d: int, n: int) -> nn.Module:
 
 
 def deep(d: int, n: int) -> nn.Module:
-    return nn.Sequential(*(encoder_layer(d, n) for _ in range(5)))
+    return nn.Sequential(*(encoder_layer(d, n) for _ in range(3)))
 
 
 def lstm(d: int) -> nn.Module:
@@ -153,3 +163,14 @@ class Odd(nn.Module):
             if l % k == 0:
                 x = x * 2.0
         return x
+
+
+class Even(nn.Module):
+    """Something else where nothing remains of one size over a number."""
+
+    def __init__(self, *, axis: int, chunk: int) -> None:
+        super().__init__()
+        self.axis, self.chunk = axis, chunk
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.exp() if x.shape[self.axis] % self.chunk == 0 else x

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -20,6 +21,7 @@ from profiler.tracing.meta_run.target import TraceError
 from profiler.tracing.report import document
 from profiler.tracing.result import Break
 from tests.printing import printed
+from tests.profiler.tracing.modules import traced
 from tests.profiler.tracing.test_trace import formula
 
 
@@ -31,7 +33,7 @@ class Doctored(ExplicitSelfAttention):
 
 
 def test_the_switches_name_all_of_it() -> None:
-    found = compare_pass(trace(ExplicitSelfAttention, over="l,h,n", let="d=n*h"), "self-attention")
+    found = compare_pass(traced(ExplicitSelfAttention, "l,h,n", "d=n*h"), "self-attention")
     assert found.explained
     assert [cause.name for cause in found.causes] == ["dense", "safe-softmax"]
     # masked pairs: l(l-1)/2 a head, each with h products for its score and h for its value
@@ -47,8 +49,8 @@ def test_the_switches_name_all_of_it() -> None:
 
 
 def test_fused_attention_computes_visible_pairs_alone() -> None:
-    traced = trace(FusedSelfAttention, over="l,h,n", let="d=n*h", backend="fused")
-    found = compare_pass(traced, "self-attention")
+    whole = traced(FusedSelfAttention, "l,h,n", "d=n*h", "fused")
+    found = compare_pass(whole, "self-attention")
     assert found.explained
     names = ["safe-softmax", "scale=mul", "logsumexp-gradient"]
     assert [cause.name for cause in found.causes] == names
@@ -64,11 +66,9 @@ class DoctoredFused(FusedSelfAttention):
 
 
 @pytest.mark.parametrize("module", [FusedSelfAttention, DoctoredFused])
-def test_the_gradients_of_fused_attention_are_explained(module: type[nn.Module]) -> None:
+def test_the_gradients_of_fused_attention_are_explained(module: Any) -> None:
     """And nothing but the gradient of what was added is left: a product with the result."""
-    found = compare_passes(
-        trace(module, over="l,h,n", let="d=n*h", backend="fused"), "self-attention"
-    )[1]
+    found = compare_passes(traced(module, "l,h,n", "d=n*h", "fused"), "self-attention")[1]
     assert [cause.name for cause in found.causes] == [
         "safe-softmax", "scale=mul", "logsumexp-gradient", "softmax-gradient",
         "weighted-sum-gradient", "scale-gradient",
@@ -88,7 +88,7 @@ class SquaredShe(SheDirect):
 def test_zeros_that_fill_gradients_up_are_counted_as_formulas() -> None:
     """The gradient of W_ext is the sum of l whole arrays with one lag each, that of x of l whole
     sequences, of which the later lags reach l - lag rows."""
-    found = compare_passes(trace(SheDirect, over="l,d"), "she")[1]
+    found = compare_passes(traced(SheDirect, "l,d"), "she")[1]
     assert found.explained and found.notes == ()
     (zeros,) = found.causes
     assert (zeros.name, zeros.counts) == ("zeros", {"add": formula("(l - 1)*(l*d**2 + l*d/2)")})
@@ -102,22 +102,22 @@ def test_a_product_beside_the_zeros_stays_unexplained() -> None:
 
 
 def test_zeros_that_cannot_be_followed_are_said_to_be_so() -> None:
-    traced = trace(SheDirect, over="l,d")
+    whole = traced(SheDirect, "l,d")
 
     def refused() -> dict[str, Poly]:
         raise TraceError("not here")
 
-    found = compare_passes(replace(traced, followed=refused), "she")[1]
+    found = compare_passes(replace(whole, followed=refused), "she")[1]
     assert found.causes == () and found.unexplained.keys() == {"add"}
     assert found.notes == ("zeros that fill gradients up are not counted separately: not here",)
     broken = Break({"l": 2, "d": 3}, "l", "2", 5)
-    found = compare_passes(replace(traced, followed=lambda: {"add": broken}), "she")[1]
+    found = compare_passes(replace(whole, followed=lambda: {"add": broken}), "she")[1]
     assert found.causes == () and "breaks at l=2, d=3" in found.notes[0]
-    assert "breaks at l=2, d=3" in printed(document(traced, [found]), "markdown")
+    assert "breaks at l=2, d=3" in printed(document(whole, [found]), "markdown")
 
 
 def test_an_injected_operation_stays_unexplained() -> None:
-    found = compare_pass(trace(Doctored, over="l,h,n", let="d=n*h"), "self-attention")
+    found = compare_pass(traced(Doctored, "l,h,n", "d=n*h"), "self-attention")
     assert found.unexplained == {"add": formula("l*n*h")}
     assert not found.explained
 
@@ -134,8 +134,8 @@ def test_a_linear_map_is_not_self_attention() -> None:
 
 def test_the_backward_pass_is_explained_by_the_switches_of_the_forward_pass() -> None:
     """torch takes the gradient of a softmax from its result: no quotient, no maximum."""
-    traced = trace(ExplicitSelfAttention, over="l,h,n", let="d=n*h")
-    forward, backward = compare_passes(traced, "self-attention")
+    whole = traced(ExplicitSelfAttention, "l,h,n", "d=n*h")
+    forward, backward = compare_passes(whole, "self-attention")
     assert forward.explained and backward.explained
     names = [cause.name for cause in backward.causes]
     assert names == ["dense", "safe-softmax", "softmax-gradient"]
@@ -144,14 +144,14 @@ def test_the_backward_pass_is_explained_by_the_switches_of_the_forward_pass() ->
 
 
 def test_an_added_constant_has_no_backward_work() -> None:
-    backward = compare_passes(trace(Doctored, over="l,h,n", let="d=n*h"), "self-attention")[1]
+    backward = compare_passes(traced(Doctored, "l,h,n", "d=n*h"), "self-attention")[1]
     assert backward.explained  # a constant that is added hands its gradient on, free
 
 
 def test_a_recurrence_is_compared_from_two_rows_on() -> None:
     """Its equations count the first row apart; the gradient of U has no term at l = 1."""
-    traced = trace(implementations("recurrent")["explicit"].module, over="l,d")
-    forward, backward = compare_passes(traced, "recurrent")
+    whole = trace(implementations("recurrent")["explicit"].module, over="l,d")
+    forward, backward = compare_passes(whole, "recurrent")
     assert forward.explained and backward.explained
     assert forward.causes == backward.causes == ()
 

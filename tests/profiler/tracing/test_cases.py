@@ -10,14 +10,15 @@ import pytest
 import torch
 from torch import Tensor
 
+from costmodel.mixers.load import mixer as load_mixer
 from costmodel.symbolic.polynomial import Poly
 from costmodel.symbolic.printing import conditions_words
 from profiler.modules.convolution import CausalConvolutionByTaps, CausalConvolutionPadded
 from profiler.modules.registry import implementations
-from profiler.tracing import trace
-from profiler.tracing.cases import ByCases, narrow_lines
+from profiler.tracing.cases import ByCases, SizeCase, Traces, narrow_lines
 from profiler.tracing.compare_equations import (
     Difference,
+    by_case,
     classes_minus,
     compare_pass,
     compare_passes,
@@ -26,9 +27,10 @@ from profiler.tracing.meta_run.target import Target, TraceError, parse_variables
 from profiler.tracing.report import document
 from profiler.tracing.trace import trace_case
 from tests.printing import printed
+from tests.profiler.tracing.modules import traced
 from tests.profiler.tracing.test_trace import formula
 
-LET = {"d": "3"}
+LET = "d=3"
 
 
 class Added(CausalConvolutionPadded):
@@ -58,8 +60,8 @@ class Refusing(CausalConvolutionPadded):
 @cache
 def forward(module: Any) -> dict[str, Difference]:
     """Case -> what lies between the forward pass of a convolution and its equations."""
-    found = compare_passes(trace(module, over="l,k", let=LET), "convolution")
-    return {one.case: one for one in found if one.phase == "forward"}
+    traces, mixer = Traces(traced(module, "l,k", LET)), load_mixer("convolution")
+    return {one.case: one for one in by_case(traces, mixer, "forward", SizeCase())}
 
 
 MANY, FEW = "l + 1 >= k", "l + 2 <= k"
@@ -80,7 +82,7 @@ def test_the_difference_is_a_formula_in_each_case() -> None:
 
 
 def test_both_passes_have_cases_and_say_so() -> None:
-    whole = trace(CausalConvolutionPadded, over="l,k", let=LET)
+    whole = traced(CausalConvolutionPadded, "l,k", LET)
     with pytest.raises(ByCases, match="l \\+ 1 >= k or l \\+ 2 <= k"):
         compare_pass(whole, "convolution")
     found = compare_passes(whole, "convolution")
@@ -93,12 +95,12 @@ def test_both_passes_have_cases_and_say_so() -> None:
     assert "traced in this case and proven at sizes that were not used: l=" in made
     listed = json.loads(printed(document(whole, found), "json"))["against"]
     assert [one["case"] for one in listed] == [one.case for one in found]
-    assert all(one["proven"] for one in listed)
+    assert all(one["proven"] and one["unexplained"] == {} for one in listed)
 
 
 def test_what_has_no_formula_at_all_sizes_may_have_one_in_each_case() -> None:
     """Tap by tap, as many products as there are taps that reach a row."""
-    assert trace(CausalConvolutionByTaps, over="l,k", let=LET).broken
+    assert traced(CausalConvolutionByTaps, "l,k", LET).broken
     found = forward(CausalConvolutionByTaps)
     assert found.keys() == {MANY, FEW}
     assert all(one.explained and not one.causes for one in found.values())
@@ -126,7 +128,7 @@ def test_a_case_without_room_says_so() -> None:
     l, k = Poly.atom("l"), Poly.atom("k")
     one = frozenset((l - k, k + 9 - l))
     with pytest.raises(TraceError, match="the case has too few small sizes"):
-        trace(CausalConvolutionPadded, over="l,k", let=LET).within(one)
+        traced(CausalConvolutionPadded, "l,k", LET).within(one)
 
 
 def test_a_narrow_case_is_taken_apart_into_lines() -> None:

@@ -52,7 +52,7 @@ def assert_whole(found: Trace) -> None:
 
 
 def test_decoder_layer() -> None:
-    # d = nh. Over l rows that see each other and m rows of an encoder: four maps and two of l rows
+    # d = nh, n = 2. l rows see each other and m rows of an encoder: four maps and two of l rows
     # and two of m, an FFN of 8 l d^2; scores and sums over l^2 and l m pairs of d; the math path
     # multiplies queries and keys by the root of the scale, l d twice, l d and m d; three norms take
     # three products an entry.
@@ -60,12 +60,12 @@ def test_decoder_layer() -> None:
         layer = nn.TransformerDecoderLayer(d, n, 4 * d, dropout=0.0, batch_first=True)
         return layer, (torch.empty(1, l, d), torch.empty(1, m, d))
 
-    found = trace(make, over="l,m,h,n", let="d=n*h")
+    found = trace(make, over="l,m,h", let="n=2,d=n*h")
     assert_whole(found)
-    products = "14*l*(n*h)**2 + 2*m*(n*h)**2 + 2*l**2*n*h + 2*l*m*n*h + 12*l*n*h + m*n*h"
+    products = "14*l*(2*h)**2 + 2*m*(2*h)**2 + 2*l**2*2*h + 2*l*m*2*h + 12*l*2*h + m*2*h"
     assert found.forward["mul"] == formula(products)
     # two attentions of four maps and four biases, an FFN, three norms
-    weights = "2*(4*(n*h)**2 + 4*n*h) + 8*(n*h)**2 + 5*n*h + 3*2*n*h"
+    weights = "2*(4*(2*h)**2 + 4*2*h) + 8*(2*h)**2 + 5*2*h + 3*2*2*h"
     assert found.parameters == formula(weights)
 
 

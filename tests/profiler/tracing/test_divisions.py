@@ -34,7 +34,7 @@ from profiler.tracing.meta_run.fused import BACKENDS
 from profiler.tracing.meta_run.observe import observe
 from profiler.tracing.meta_run.target import Target, TraceError, parse_variables
 from profiler.tracing.result import Break, Trace
-from profiler.tracing.trace import trace, trace_case
+from profiler.tracing.trace import trace_case
 
 L, C, W, K = map(Poly.atom, "lCwk")
 OVER = L // C
@@ -107,7 +107,8 @@ def blocks() -> Mixer:
 
 
 class Blocks(nn.Module):
-    """One sum after the other; `doctor` adds an exponential to the last one of some chunks."""
+    """One sum after the other; `doctor` adds a function to the last one of each chunk (an
+    exponential to complete ones, else a logarithm), or of the only one."""
 
     def __init__(self, *, l: int, d: int, C: int, doctor: str = "") -> None:
         super().__init__()
@@ -117,11 +118,10 @@ class Blocks(nn.Module):
         rows = []
         for start in range(0, x.shape[1], self.C):
             part = x[:, start : start + self.C]
-            kind = "whole" if part.shape[1] == self.C else "short"
             for e in range(1, part.shape[1] + 1):
                 rows.append((part[:, :e] * self.w[:e, None]).sum(1))
-            if self.doctor == kind or (self.doctor == "single" and x.shape[1] == self.C):
-                rows[-1] = rows[-1].exp()
+            if self.doctor == "all" or (self.doctor == "single" and x.shape[1] == self.C):
+                rows[-1] = rows[-1].exp() if part.shape[1] == self.C else rows[-1].log()
         return torch.stack(rows, 1)
 
 
@@ -162,20 +162,19 @@ def test_chunks_are_compared_by_quotient_and_remainder() -> None:
 
 
 def test_a_divisor_that_was_not_given_is_told_in_a_sentence() -> None:
-    found = trace(lambda l, d: Blocks(l=l, d=d, C=3), over="l,d")
+    found = Untraced(partial(Blocks, C=3), "l,d", {}).trace
     with pytest.raises(TraceError, match="give C with --over or --let"):
         compare_passes(found, blocks())
 
 
-@pytest.mark.parametrize("doctor", ["whole", "short"])
-def test_an_injected_exponential_is_left_in_its_cases_alone(doctor: str) -> None:
-    """One of every complete chunk, or one of the last."""
-    left = {
-        "whole": {SHORT: {"exp": OVER}, WHOLE: {"exp": OVER}, FEW: {}},
-        "short": {SHORT: {"exp": Poly.of(1)}, WHOLE: {}, FEW: {"exp": Poly.of(1)}},
-    }[doctor]
-    found = compared(partial(Blocks, doctor=doctor))
-    assert {case: one.unexplained for case, one in found.items()} == left
+def test_injected_functions_are_left_in_their_cases_alone() -> None:
+    """An exponential for every complete chunk, and a logarithm for the last, short one."""
+    found = compared(partial(Blocks, doctor="all"))
+    assert {case: one.unexplained for case, one in found.items()} == {
+        SHORT: {"exp": OVER, "log": Poly.of(1)},
+        WHOLE: {"exp": OVER},
+        FEW: {"log": Poly.of(1)},
+    }
 
 
 def test_what_holds_from_two_chunks_on_alone_is_a_case_of_its_own() -> None:

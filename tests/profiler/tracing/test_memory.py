@@ -169,18 +169,18 @@ def test_tensors_on_another_device_are_let_go() -> None:
 def test_layers_that_run_step_by_step_are_named() -> None:
     """On the meta device a recurrent layer maps every step by itself."""
     note = "counted as on the meta device: gru step by step"
-    found = trace(modules.gru, over="l,d")
+    found = modules.traced(modules.gru, "l,d")
     assert note in printed(document(found), "markdown") and note in printed(document(found), "json")
     for other in (
-        trace(modules.gru, over="l,d", backend="fused"),
-        trace(modules.linear, over="l,d"),
+        modules.traced(modules.gru, "l,d", backend="fused"),
+        modules.traced(modules.linear, "l,d"),
     ):
         assert "on the meta device" not in printed(document(other), "markdown")
 
 
 def test_the_sizes_that_bytes_hold_from_are_those_of_the_search() -> None:
     """It starts at l=5, where the last 12 tokens are all there are, and moves on."""
-    found = trace(modules.Windowed, over="l,d")
+    found = modules.traced(modules.Windowed, "l,d")
     assert found.base["l"] >= 12
     assert f"bytes hold from l={found.base['l']}, d={found.base['d']} on" in printed(
         document(found), "markdown"

@@ -8,8 +8,13 @@ import torch.nn.functional as F  # noqa: N812 - PyTorch's own name for it
 from torch import Tensor, nn
 
 from profiler.tracing import size_samples as points_
+from profiler.tracing.meta_run.fused import BACKENDS
+from profiler.tracing.meta_run.observe import observe
+from profiler.tracing.meta_run.target import Target
 from profiler.tracing.result import Break
 from profiler.tracing.trace import trace
+from tests.profiler.tracing import modules
+from tests.profiler.tracing.modules import Even
 from tests.profiler.tracing.test_trace import formula
 
 
@@ -53,23 +58,12 @@ def test_the_larger_of_two_sizes_has_no_formula() -> None:
     assert isinstance(trace(larger, over="l,d").quantities["forward", "mul"], Break)
 
 
-class Even(nn.Module):
-    """Something else where nothing remains of one size over a number."""
-
-    def __init__(self, *, axis: int, chunk: int) -> None:
-        super().__init__()
-        self.axis, self.chunk = axis, chunk
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x.exp() if x.shape[self.axis] % self.chunk == 0 else x
-
-
-@pytest.mark.parametrize("short_s", [points_.SHORT_S, -1.0], ids=["quick", "slow"])
+@pytest.mark.parametrize("short", [points_.SHORT, -1], ids=["quick", "slow"])
 @pytest.mark.parametrize(("axis", "chunk"), [(1, 15), (2, 20)])
 def test_what_happens_at_multiples_alone_is_found(
-    chunk: int, axis: int, short_s: float, monkeypatch: pytest.MonkeyPatch
+    chunk: int, axis: int, short: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(points_, "SHORT_S", short_s)
+    monkeypatch.setattr(points_, "SHORT", short)
     found = trace(Even, over="l,d", let={"axis": str(axis), "chunk": str(chunk)})
     size = "ld"[axis - 1]
     even = f"(floor({size}/{chunk}) - floor(({size} + {chunk - 1})/{chunk}) + 1)"
@@ -86,3 +80,13 @@ def test_no_size_of_a_proof_is_one_that_the_others_were_varied_at() -> None:
     found = trace(nn.Linear, over="l,d,f", let={"in_features": "d", "out_features": "f"})
     assert len(found.proven) == 12
     assert all(point[letter] != found.base[letter] for point in found.proven for letter in "ldf")
+
+
+def test_no_run_dispatches_more_operations_than_the_patience_allows() -> None:
+    """A layer that runs step by step is not proven at l=1021."""
+    found = trace(modules.lstm, over="l,d")
+    target, sizes = Target("lstm", modules.lstm), found.variables
+    assert max(point["l"] for point in found.proven) < 1021
+    for point in found.proven:
+        seen = observe(target, sizes.sizes(point), BACKENDS["math"])
+        assert len(seen.alive) <= points_.PATIENCE

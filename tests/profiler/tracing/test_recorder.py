@@ -11,9 +11,10 @@ from torch import Tensor, nn
 
 from profiler.tracing.meta_run.fused import math_backend
 from profiler.tracing.meta_run.observe import PEAK, observe
-from profiler.tracing.meta_run.operation import kind_of_operation
-from profiler.tracing.meta_run.recorder import Recorder
+from profiler.tracing.meta_run.operation import KnownCall, kind_of_operation
+from profiler.tracing.meta_run.recorder import CallKey, Recorder
 from profiler.tracing.meta_run.target import Target
+from tests.profiler.tracing import modules
 from tests.profiler.tracing.test_memory import Function
 
 ATEN = torch.ops.aten
@@ -107,3 +108,15 @@ def test_what_is_compiled_is_counted_as_it_stands() -> None:
     expected, found = observed(plain), observed(torch.compile(plain, backend=compiled))
     assert found.quantities == expected.quantities and found.names == expected.names
     assert not seen
+
+
+def test_runs_may_share_the_calls_that_they_have_met() -> None:
+    """The same is seen as without, at other sizes too; a second run meets nothing new."""
+    target, met = Target("linear", modules.linear), dict[CallKey, KnownCall]()
+    for d in (3, 5, 3):
+        known = len(met)
+        sizes = {"b": 1, "l": 4, "d": d}
+        shared = observe(target, sizes, math_backend, met=met)
+        alone = observe(target, sizes, math_backend)
+        assert (shared.quantities, shared.alive) == (alone.quantities, alone.alive)
+    assert len(met) == known

@@ -17,6 +17,7 @@ from profiler.tracing.report import document
 from profiler.tracing.result import Trace
 from tests.printing import printed
 from tests.profiler.tracing import modules
+from tests.profiler.tracing.modules import traced
 
 
 def formula(text: str) -> Poly:
@@ -43,7 +44,7 @@ def assert_sound(found: Trace) -> None:
 def test_linear() -> None:
     # y = x W^T + b, x (l, d), W (2d, d): 2dl sums of d products and a bias.
     # dx = dy W: ld sums of 2d products. dW = dy^T x: 2d*d sums of l. db: 2d sums of l.
-    found = trace(modules.linear, over="l,d")
+    found = traced(modules.linear, "l,d")
     assert_sound(found)
     assert_classes(found.forward, mul="2*d**2*l", add="2*d**2*l")
     assert_classes(
@@ -88,7 +89,7 @@ def test_encoder_layer() -> None:
     # Attention as above, an FFN of width 4d with relu, two norms, two residual sums. A norm in
     # torch's decomposition: mean (d - 1, a division), variance (d differences, d squares, d - 1,
     # a division), eps, root and its reciprocal, d differences, d products, weight and bias.
-    found = trace(modules.encoder_layer, over="l,h,n", let="d=n*h")
+    found = traced(modules.encoder_layer, "l,h,n", "d=n*h")
     assert_sound(found)
     assert found.flops is not None and found.flops.agrees
     assert_classes(
@@ -107,7 +108,7 @@ def test_encoder_layer() -> None:
 def test_lstm() -> None:
     # A step: 4d sums of d + d products with two biases and one sum of both maps; three sigmoids
     # (exp, add, div), two tanh; c = f c + i g, h = o tanh(c): 3 products, one sum a unit.
-    found = trace(modules.lstm, over="l,d")
+    found = traced(modules.lstm, "l,d")
     assert_sound(found)
     assert_classes(
         found.forward,
@@ -132,7 +133,7 @@ def test_lstm() -> None:
 def test_gru() -> None:
     # A step: 3d sums of d + d products, two biases; r, z and n are sums of both maps, the latter
     # after r b; h = (h' - n) z + n: one product, two sums.
-    found = trace(modules.gru, over="l,d")
+    found = traced(modules.gru, "l,d")
     assert_sound(found)
     assert_classes(
         found.forward,
@@ -229,14 +230,14 @@ def test_the_math_path_computes_masked_pairs() -> None:
 @pytest.mark.parametrize("make", [modules.lstm, modules.gru])
 def test_fused_recurrences_have_the_products_of_their_cells(make: Any) -> None:
     gates = {"lstm": 4, "gru": 3}[make.__name__]
-    found = trace(make, over="l,d", backend="fused")
+    found = traced(make, "l,d", backend="fused")
     assert_sound(found)
     # per unit and step: f c, i g, o t; and r b, (1 - z) n, z h
     assert found.forward["mul"] == formula(f"{gates}*2*d**2*l + 3*d*l")
     # maps to x and h, and both weights; 16 and 11 products a unit and step in the cells' kernels
     units = {"lstm": 16, "gru": 11}[make.__name__]
     assert found.backward["mul"] == formula(f"4*{gates}*d**2*l + {units}*d*l")
-    assert found.forward["tanh"] == trace(make, over="l,d").forward["tanh"]
+    assert found.forward["tanh"] == traced(make, "l,d").forward["tanh"]
 
 
 @pytest.mark.parametrize("name", ["LayerNorm", "RMSNorm"])
@@ -271,7 +272,7 @@ def test_a_padded_length_and_its_logarithm() -> None:
 
 def test_a_period() -> None:
     # ceil(l/7) chunks of 7 * 7 sums of d
-    found = trace(modules.Chunked, over="l,d")
+    found = traced(modules.Chunked, "l,d")
     assert_sound(found)
     assert_classes(found.forward, mul="49*d*floor((l + 6)/7)", add="49*(d - 1)*floor((l + 6)/7)")
 
@@ -286,11 +287,11 @@ class Looped(nn.Module):
 
 def test_a_loop_over_chunks() -> None:
     """A slice of everything is none, so that up to one chunk is a case of its own."""
-    found = trace(Looped, over="l,d")
+    found = trace(Looped, over="l", let="d=3")
     for l in (8, 14, 15, 20, 71, 500):
         pairs = sum(min(7, l - start) ** 2 for start in range(0, l, 7))
-        assert found.forward["mul"].at({"l": l, "d": 3}) == 2 * 3 * pairs  # type: ignore[union-attr]  # a formula
-        assert found.backward["mul"].at({"l": l, "d": 3}) == 4 * 3 * pairs  # type: ignore[union-attr]
+        assert found.forward["mul"].at({"l": l}) == 2 * 3 * pairs  # type: ignore[union-attr]  # a formula
+        assert found.backward["mul"].at({"l": l}) == 4 * 3 * pairs  # type: ignore[union-attr]
 
 
 def test_nested_strides_give_the_shortest_formula() -> None:
@@ -305,7 +306,7 @@ def test_nested_strides_give_the_shortest_formula() -> None:
 
 
 def test_small_sizes_that_are_a_case_of_their_own() -> None:
-    found = trace(modules.Windowed, over="l,d")
+    found = traced(modules.Windowed, "l,d")
     assert found.complete
     assert_classes(found.forward, mul="12*d")
     assert found.since == {"l": 12, "d": 1}
@@ -313,7 +314,7 @@ def test_small_sizes_that_are_a_case_of_their_own() -> None:
 
 
 def test_what_fits_nothing_is_reported_with_the_first_size() -> None:
-    found = trace(modules.Odd, over="l,d")
+    found = trace(modules.Odd, over="l", let="d=2")
     assert not found.complete
     broken = found.forward["mul"]
     assert not isinstance(broken, Poly)
@@ -322,7 +323,7 @@ def test_what_fits_nothing_is_reported_with_the_first_size() -> None:
     assert "what has a formula is proven at" in said
     assert "no formula" in str(broken) and "breaks at l=" in str(broken)
     with pytest.raises(TraceError, match="no formula"):
-        found.at(l=3, d=2)
+        found.at(l=3)
 
 
 def test_multiples_are_found() -> None:
@@ -352,7 +353,7 @@ def test_injected_operations_surface_exactly(
     def doctored(d: int) -> nn.Module:
         return modules.Doctored(d, doctor)
 
-    plain, found = trace(modules.Doctored, over="l,d"), trace(doctored, over="l,d")
+    plain, found = traced(modules.Doctored, "l,d"), trace(doctored, over="l,d")
     for phase, expected in (("forward", forward), ("backward", backward)):
         clean, now = plain.classes(phase), found.classes(phase)
         more = {}
@@ -389,32 +390,28 @@ def test_what_touches_no_numbers_is_no_operation() -> None:
     assert trace(Marked, over="l,d").complete
 
 
+class Transformed(nn.Module):
+    """A Fourier transform."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = torch.fft.rfft(x.detach(), dim=1).real
+        return y
+
+
 def test_a_rule_that_reaches_even_sizes_alone_names_them() -> None:
     """An odd number of transforms of an odd length has no whole number of adds."""
-
-    class Transformed(nn.Module):
-        def forward(self, x: Tensor) -> Tensor:
-            y: Tensor = torch.fft.rfft(x.detach(), dim=1).real
-            return y
-
     found = trace(Transformed, over="l,d")
     assert not found.complete
     assert [note for note in found.notes if note.startswith("--over")] == [
         f"--over {even} has sizes at which there is a rule for aten::_fft_r2c"
         for even in ("l:2", "d:2")
     ]
-    assert trace(Transformed, over="l:2,d").complete
+    assert traced(Transformed, "l:2,d").complete
 
 
 def test_what_is_counted_nominally_says_so() -> None:
     """What is proven of a Fourier transform is the count by its definition."""
-
-    class Transformed(nn.Module):
-        def forward(self, x: Tensor) -> Tensor:
-            y: Tensor = torch.fft.rfft(x.detach(), dim=1).real
-            return y
-
-    found = trace(Transformed, over="l:2,d")
+    found = traced(Transformed, "l:2,d")
     said = "nominal for Fourier transforms: counted by documented arithmetic, not observed"
     assert said in found.notes
     assert not any("nominal" in note for note in trace(nn.Tanh, over="l,d").notes)
@@ -443,19 +440,19 @@ def test_weights_take_no_memory() -> None:
 
 
 def test_equal_layers_count_as_many_times() -> None:
-    one = trace(modules.encoder_layer, over="l,h,n", let="d=n*h")
-    five = trace(modules.deep, over="l,h,n", let="d=n*h")
-    assert five.complete
+    one = traced(modules.encoder_layer, "l,h,n", "d=n*h")
+    three = trace(modules.deep, over="l,h,n", let="d=n*h")
+    assert three.complete
     for name, single in one.forward.items():
         assert isinstance(single, Poly)
-        assert five.forward[name] == single * 5
+        assert three.forward[name] == single * 3
 
 
 @pytest.mark.parametrize("make", [modules.linear, modules.Chunked, modules.Windowed])
 def test_slow_modules_are_run_at_fewer_sizes(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same is found of them, where few sizes show no period and no window too."""
-    plain = trace(make, over="l,d")
-    monkeypatch.setattr(import_module("profiler.tracing.size_samples"), "SHORT_S", 0.0)
+    plain = traced(make, "l,d")
+    monkeypatch.setattr(import_module("profiler.tracing.size_samples"), "SHORT", -1)
     found = trace(make, over="l,d")
     assert_sound(found)
     assert found.quantities == plain.quantities
