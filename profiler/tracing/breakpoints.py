@@ -7,7 +7,7 @@ the module is run there and beside, and the conditions that are tested there are
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice, pairwise
 from typing import Any
 
@@ -25,6 +25,9 @@ FARTHEST = 2**24
 LONGEST = 2**12
 """The longest remainder whose multiples are looked for."""
 
+RUNS = 12
+"""At most so many runs are made for their conditions."""
+
 STEPS = 4
 """With so many numbers is one and the same size compared, at most."""
 
@@ -39,6 +42,9 @@ def run_breakpoints(points: SizeSamples, base: Point) -> list[Point]:
     continued: Counter[Any] = Counter()
     waiting = [base]
     for here in waiting:
+        if waiting.index(here) == RUNS:
+            points.doubt("it tests more conditions on its sizes than are followed")
+            break
         guards = conditions_at(points, here)
         for condition in guards.conditions:
             holds, place = condition.holds, condition.place
@@ -59,7 +65,7 @@ def run_breakpoints(points: SizeSamples, base: Point) -> list[Point]:
                     ]
                     ran = [point for point in changed if _ran(points, base, point)]
                     found.update(dict.fromkeys(ran))
-                    waiting += [point for point in ran if point == changed[1]]
+                    waiting += [p for p in ran if p == changed[1] and p not in waiting]
     return list(found)
 
 
@@ -119,21 +125,24 @@ class Along:
     def changes(self) -> Iterator[int]:
         """Numbers of steps after which the sides of the condition change their order, or after
         which nothing remains of a division."""
-        if any(more for _, more in self.sizes.values()):
-            if self.condition.is_Relational:
-                yield from self._crossings(self.condition.lhs - self.condition.rhs)
-            for division in self.condition.atoms(Mod, PythonMod):
-                yield from self._whole(*division.args)
+        if not any(more for _, more in self.sizes.values()):
+            return
+        places = [2**power for power in range(FARTHEST.bit_length())]
+        if divisions := self.condition.atoms(Mod, PythonMod):
+            places = [k for division in divisions for k in self._period(*division.args)]
+            yield from places[2::3]
+        if self.condition.is_Relational:
+            yield from self._crossings(self.condition.lhs - self.condition.rhs, places)
 
-    def _crossings(self, apart: Any) -> Iterator[int]:
-        """The numbers of steps from 2 on after which a difference has another sign than one step
-        before."""
+    def _crossings(self, apart: Any, places: Sequence[int]) -> Iterator[int]:
+        """The numbers of steps after which a difference has another sign than one step before, one
+        at most between two places."""
 
         def sign(k: int) -> int:
             value = self.at(apart, k)
             return int(bool(value > 0)) - int(bool(value < 0))
 
-        for low, high in pairwise(2**power for power in range(FARTHEST.bit_length())):
+        for low, high in pairwise(places):
             if sign(low) == sign(high):
                 continue
             while high - low > 1:
@@ -141,10 +150,12 @@ class Along:
                 low, high = (middle, high) if sign(middle) == sign(low) else (low, middle)
             yield high
 
-    def _whole(self, dividend: Any, divisor: Any) -> Iterator[int]:
-        """The first number of steps after which nothing remains of a division by a number."""
+    def _period(self, dividend: Any, divisor: Any) -> Iterator[int]:
+        """1, and the first number of steps after which nothing remains of a division by a number,
+        and the one before."""
         if not divisor.is_Integer or not 1 < divisor <= LONGEST:
             return
         start, then = (int(self.at(dividend, k)) for k in (0, 1))
         whole = (k for k in range(1, divisor + 1) if (start + k * (then - start)) % divisor == 0)
-        yield from islice(whole, 1)
+        for k in islice(whole, 1):
+            yield from (1, k - 1, k)

@@ -205,6 +205,7 @@ class FormulaSearch:
     def __init__(self, points: SizeSamples, backend: str, *, divided: bool) -> None:
         self.points = points
         self.backend = backend
+        self.divided = divided
         self.scales: tuple[int, ...] = FINE if divided else SCALES
         self.room = HIGHEST + 2 if divided else WINDOWS[0]
         self.thorough = False
@@ -229,7 +230,7 @@ class FormulaSearch:
         """One search: the functions along each letter, the polynomials, their proof."""
         points = self.points
         base = self.settled(self.base())
-        self.breakpoints = run_breakpoints(points, base)
+        self.breakpoints = [] if self.divided else run_breakpoints(points, base)
         points.foresight = None if self.thorough or not points.slow else extrapolator(points, base)
         base, axes = self.axes(base)
         polys = shortest_formulas(axes, points.numbers, whole=self.thorough)

@@ -54,6 +54,7 @@ class Inner(nn.Module):
         (lambda x: torch.arange(max(x.shape[1], 1500)) * x[0, 0, 0], {"l": 1501}),
         (lambda x: x * 2 if x.shape[1] > 100 * x.shape[2] else x, {"l": 301, "d": 3}),
         (lambda x: x * 2 if x.size(1) % 500 == 0 else x, {"l": 500}),
+        (lambda x: x * 2 if x.size(1) % 3000 > 1777 else x, {"l": 1778}),
         (lambda x: x * 2 if x.numel() > 60000 else x, {"d": 12001}),
         (lambda x: x * 2 if x.shape == (1, 2500, 3) else x, {"l": 2500, "d": 3}),
         (lambda x: nn.Sequential(Inner(10**6), Inner(3000))(x), {"l": 3000}),
