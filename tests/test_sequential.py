@@ -6,6 +6,7 @@ Executed with sums that take one step each, the longest chain of operations has 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from itertools import cycle, pairwise
 
 import pytest
 from hypothesis import given, settings, strategies as st
@@ -16,6 +17,8 @@ from costmodel.language.equations import Mixer
 from costmodel.language.nodes import Add, Node, Reduce
 from costmodel.mixers import names
 from costmodel.oracle.execute import execute, run
+from costmodel.paths.chains import Repeat
+from costmodel.program.recurrences import references
 from costmodel.questions import sequential as rule, span
 from costmodel.questions.subject import system_of
 from costmodel.symbolic.polynomial import Poly
@@ -47,6 +50,33 @@ def test_the_steps_of_gradients_in_chunks(chunk: int, phase: str) -> None:
         if length <= 2 * chunk + 1 and chunk < 4:
             done = run(system, sizes, ready=ready).in_steps
             assert done.span() == steps.at(**sizes), sizes
+
+
+@pytest.mark.parametrize(
+    ("name", "form", "phase"),
+    [
+        (*form, phase)
+        for form, phase in zip(FORMS, cycle(["training", "backward", "training-step"]))
+    ],
+)
+def test_every_step_of_a_path_reads_the_one_before(name: str, form: str, phase: str) -> None:
+    """A path is as long as the sequential operations; each of its steps stands in the equation of
+    the step before or in one that reads that equation's array, from row to row of a loop too."""
+    mixer = cm.mixer(name)
+    sizes = complete(mixer, {"l": 9, "d": 4, "n": 2})
+    path = cm.critical_path(mixer, phase, form, sizes=sizes)
+    assert path.length.at(sizes) == cm.sequential(mixer, phase, form).at(**sizes)
+    system = system_of(mixer, form, (), phase)
+    read: dict[str, set[str]] = {}
+    for equation in system.equations:
+        inside = {ref.array for ref in references(equation)}
+        made = {e.part_of for e in system.equations if e.array in inside}
+        read.setdefault(equation.part_of, {equation.part_of}).update(made)
+    equations: list[str] = []
+    for step in path.taken:
+        rows = step.steps * 2 if isinstance(step, Repeat) else (step,)
+        equations += [one.equation for one in rows]
+    assert all(before in read[after] for before, after in pairwise(equations)), equations
 
 
 BY_HAND: Mapping[tuple[str, str], Callable[[int], int]] = {

@@ -15,7 +15,7 @@ from costmodel.claims.interpretations import Interpretation
 from costmodel.errors import Unanswered
 from costmodel.language.equations import Mixer
 from costmodel.mixers.load import mixer as load_mixer
-from costmodel.paths.witness import CriticalPath
+from costmodel.paths.chains import CriticalPath
 from costmodel.program.phases import phase_name
 from costmodel.questions.count import operations
 from costmodel.questions.question import (

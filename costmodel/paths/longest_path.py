@@ -65,7 +65,7 @@ class Depths:
         self.before: dict[Equation, dict[Ref, Depth]] = {}
         """While the rows of a loop are solved: the depths of references to the row before."""
         self.parts = Counter(p.equation.array for p in points_of(system, phase))
-        self._ends: dict[Array, list[Level]] = {}
+        self.ends: dict[Array, list[Level]] = {}
         for block in blocks(system):
             parts = [p for p in points_of(system, phase) if p.equation in block.equations]
             if in_turn(block, parts, system, phase):
@@ -77,11 +77,11 @@ class Depths:
     @cached_property
     def latest(self) -> tuple[Poly, ...]:
         """Polynomials of which the largest is the depth of the deepest entry of all arrays."""
-        return self.deepest(*self._ends)
+        return self.deepest(*self.ends)
 
     def deepest(self, *arrays: Array) -> tuple[Poly, ...]:
         """Polynomials of which the largest is the depth of the deepest entry of some arrays."""
-        ends = [level for array in arrays for level in self._ends.get(array, ())]
+        ends = [level for array in arrays for level in self.ends.get(array, ())]
         return tuple(guarded(end) for end in simplify_max(ends)) or (Poly(),)
 
     def _levels(self, part: IterationDomain) -> Depth:
@@ -106,12 +106,12 @@ class Depths:
         """Note the largest value of a level over all its variables, where it exists, in `_ends`."""
         known = constraints | level.where
         variables = (*variables, *sorted(variables_of([level.depth, *known]) - {*variables}))
-        tops = maxima(Level(level.depth), variables, known)
+        tops = maxima(level.under(frozenset()), variables, known)
         exists = simplified(projected(known, reversed(variables)))
         if exists is not None:
             for top in tops:
                 where = irredundant(exists | top.where)
-                self._ends.setdefault(array, []).append(Level(top.depth, where))
+                self.ends.setdefault(array, []).append(top.under(where))
 
     def _loop(self, block: Block, parts: Sequence[IterationDomain]) -> None:
         """Find the depths of a loop's arrays, with the last row apart if another equation computes
@@ -136,7 +136,7 @@ class Depths:
         """Find the depths of rows that are all computed alike, from the first row and from one
         further row in terms of the row before."""
         first = self._rows(block, [p for p in map(partial(first_row, block), parts) if p])
-        marked = {array: (Level(Poly.atom(stand_in(array.name))),) for array in block.axes}
+        marked = {array: (self.mark(array),) for array in block.axes}
         self.before = {e: {} for e in block.equations}
         for equation, ref in going_on(block, parts, self.system, self.phase):
             self.before[equation][ref] = marked[ref.array]
@@ -146,7 +146,7 @@ class Depths:
             row = Poly.atom(axis_atom(block.axes[array]))
             there = [x.substitute({ROW: row}) for x in levels]
             if number[array] != array.shape[block.axes[array]]:
-                there = [Level(x.depth, x.where | {number[array] - row}) for x in there]
+                there = [x.under(x.where | {number[array] - row}) for x in there]
             self.arrays[array] = pruned(frozenset(), there)
             for entries in self._computed(array, parts):
                 for level in self.arrays[array]:
@@ -175,7 +175,7 @@ class Depths:
             levels = tuple(x for y in self._levels(part) for x in on_axes(part, y, split=False))
             if several[array] > 1:
                 there = rows_written(block, part, row)
-                levels = tuple(Level(x.depth, x.where | there) for x in levels)
+                levels = tuple(x.under(x.where | there) for x in levels)
             self.arrays[array] = found[array] = found.get(array, ()) + levels
             for level in levels:
                 if variables_of([level.depth, *level.where]) - {row}:
@@ -198,6 +198,21 @@ class Depths:
         phase."""
         fresh = ref.array in self.arrays and self.phase == "inference"
         return fresh and owners(self.system).hidden(ref)
+
+    def mark(self, array: Array) -> Level:
+        """The depth of an array in the row of its loop before, as a variable."""
+        return Level(Poly.atom(stand_in(array.name)))
+
+    def after(
+        self,
+        level: Level,
+        node: Node,
+        part: IterationDomain,
+        around: Constraints,
+        levels: Poly | int = 1,
+    ) -> Level:
+        """A level after the work of a node, which takes some levels."""
+        return level + levels
 
     def depth(self, node: Node, part: IterationDomain, constraints: Constraints) -> Depth:
         """The depth of an expression."""
@@ -230,7 +245,7 @@ def on_axes(part: IterationDomain, level: Level, *, split: bool) -> Iterator[Lev
         values = {**values, **{v: Poly.atom(f"{v} of {equation.name}") for v in placed}}
     for found in maxima(level, others, part.constraints):
         where = frozenset([c.substitute(values) for c in found.where | there])
-        yield Level(found.depth.substitute(values), entries | where)
+        yield found.under(frozenset()).substitute(values).under(entries | where)
 
 
 @cache
@@ -279,14 +294,14 @@ def at_places(level: Level, ref: Ref, around: Constraints) -> Level | None:
     where = frozenset([c.substitute(values) for c in level.where])
     if infeasible(around | where):
         return None
-    here = Level(level.depth.substitute(values), where)
+    here = level.under(frozenset()).substitute(values).under(where)
     for apart in by_text(level.where):
         if -apart in level.where and variables_of([apart]) & values.keys():
             for name, value in _matching_indices(apart.substitute(values), around):
                 known, further = around | here.where, Poly.atom(name) - value
                 if proven(known, further) and proven(known, -further):
                     here = here.substitute({name: value})
-    return Level(here.depth, here.where - {Poly()})
+    return here.under(here.where - {Poly()})
 
 
 def _matching_indices(apart: Poly, around: Constraints) -> Iterator[tuple[str, Poly]]:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from costmodel.errors import Unsupported
 from costmodel.language.equations import Equation, System
 from costmodel.language.nodes import Array, Ref
+from costmodel.paths.chains import Chain, Passage, Repeat, Step, Steps as ChainSteps, large
 from costmodel.program.dependence import at_token
 from costmodel.program.owners import owners
 from costmodel.program.phases import IterationDomain, T, iteration_domains
@@ -26,6 +28,7 @@ from costmodel.symbolic.constraints import (
 from costmodel.symbolic.piecewise_max import (
     Depth,
     Level,
+    Witness,
     is_at_least,
     proven,
     pruned,
@@ -153,11 +156,11 @@ def _bounds_row_below(row: Poly, constraint: Poly) -> bool:
     return constraint.coefficient(index) == Poly.of(1) and constraint.letters == {index}
 
 
-RowDepths = Mapping[Array, tuple[Poly, ...]]
+RowDepths = Mapping[Array, Depth]
 """Array -> depths in sizes alone; the largest is the array's depth in one row of a loop."""
 
 
-Steps = Mapping[Array, Sequence[tuple[Array, Poly]]]
+Steps = Mapping[Array, Sequence[tuple[Array, Level]]]
 """Array of a loop -> (array read from the row before, how much deeper than it), ..."""
 
 
@@ -167,8 +170,8 @@ class Entering:
     outside of the loop, at the rows from `low` to `high`."""
 
     array: Array
-    depth: Poly
-    """The depth in the variable `#row`."""
+    level: Level
+    """The depth in the variable `#row`, without conditions."""
     low: Poly
     high: Poly | None
     """The last of these rows; None where it is the last row of the loop."""
@@ -176,6 +179,11 @@ class Entering:
     """The conditions on sizes under which the operands exist."""
     number: Poly
     """The number of rows of the array."""
+
+    @property
+    def depth(self) -> Poly:
+        """The depth in the variable `#row`."""
+        return self.level.depth
 
     @property
     def rows(self) -> Constraints:
@@ -191,6 +199,8 @@ class GrowingRows:
 
     rows: tuple[RowDepths, ...]
     rate: Poly | None
+    repeated: Callable[[Array, Poly], Witness | None] = lambda array, further: None
+    """What leads to an array in a row that comes some rows after the last one."""
 
     def levels(self, low: Poly, where: Constraints) -> Iterator[tuple[Array, Level]]:
         """The depths as levels in `#row`, where the first of `rows` is row `low`."""
@@ -199,9 +209,12 @@ class GrowingRows:
             going_on = self.rate if number == len(self.rows) - 1 else None
             these = where | ({here} if going_on is not None else {here, -here})
             for array, depths in row.items():
-                for depth in depths:
-                    grown = depth if going_on is None else depth + here * going_on
-                    yield array, Level(grown, these)
+                for level in depths:
+                    if going_on is None:
+                        yield array, level.under(these)
+                    else:
+                        witness = self.repeated(array, here)
+                        yield array, Level(level.depth + here * going_on, these, witness)
 
 
 def depths_of_rows(
@@ -227,22 +240,22 @@ def depths_of_rows(
         for level in levels
         if (entry := _entering(array, level, number[array])) is not None
     ]
-    starts: dict[tuple[Poly, Constraints], dict[Array, list[Poly]]] = {}
+    starts: Starts = {}
     found: list[tuple[Array, Level]] = []
     for array, levels in first.items():
         for level in levels:
             where = frozenset(c.substitute({ROW: ONE}) for c in level.where)
-            _note_start(starts, array, level.depth, ONE, where)
+            _note_start(starts, array, level, ONE, where)
     for entry in entering:
         slow = _slow(entry, entering, steps)
         fast = not slow and _fast(entry, entering, steps)
         if fast:
-            found.append((entry.array, Level(entry.depth, entry.rows)))
+            found.append((entry.array, entry.level.under(entry.rows)))
         else:
             found += () if slow else _on_the_way(entry, steps)
-            _note_start(starts, entry.array, entry.depth, entry.low, _entry_conditions(entry))
+            _note_start(starts, entry.array, entry.level, entry.low, _entry_conditions(entry))
         if not slow and entry.high is not None:
-            _note_start(starts, entry.array, entry.depth, entry.high, _entry_conditions(entry))
+            _note_start(starts, entry.array, entry.level, entry.high, _entry_conditions(entry))
     for low, where, begun in _runs_through_loop(starts):
         found += _growing_rows(steps, begun).levels(low, where)
     result: dict[Array, list[Level]] = {array: [] for array, _ in found}
@@ -251,16 +264,16 @@ def depths_of_rows(
     return result
 
 
-Starts = dict[tuple[Poly, Constraints], dict[Array, list[Poly]]]
+Starts = dict[tuple[Poly, Constraints], dict[Array, list[Level]]]
 """(Row, conditions on sizes) -> array -> depths that enter there and go on from row to row."""
 
 
-def _note_start(starts: Starts, array: Array, depth: Poly, row: Poly, where: Constraints) -> None:
+def _note_start(starts: Starts, array: Array, level: Level, row: Poly, where: Constraints) -> None:
     """Note in `starts` that a depth enters at a row, unless `where` is contradictory."""
     kept = simplified(where)
     if kept is not None:
         entries = starts.setdefault((row, kept), {}).setdefault(array, [])
-        entries.append(depth.substitute({ROW: row}))
+        entries.append(level.under(frozenset()).substitute({ROW: row}))
 
 
 def _runs_through_loop(starts: Starts) -> Iterator[tuple[Poly, Constraints, list[RowDepths]]]:
@@ -281,16 +294,16 @@ def _runs_through_loop(starts: Starts) -> Iterator[tuple[Poly, Constraints, list
 
 
 def _steps_between_rows(later: Mapping[Array, Depth]) -> Steps:
-    found: dict[Array, list[tuple[Array, Poly]]] = {}
+    found: dict[Array, list[tuple[Array, Level]]] = {}
     named = {stand_in(array.name): array for array in later}
     for array, levels in later.items():
         for level in levels:
             for mark in sorted(level.depth.atoms & named.keys()):
-                rate = level.depth - Poly.atom(mark)
+                rate = level._replace(depth=level.depth - Poly.atom(mark))
                 known = frozenset({Poly.atom(ROW) - 2})
-                if ROW in rate.letters or not all(proven(known, c) for c in level.where):
+                if ROW in rate.depth.letters or not all(proven(known, c) for c in level.where):
                     raise Unsupported("a loop whose rows do not all go on in the same way")
-                found.setdefault(array, []).append((named[mark], rate))
+                found.setdefault(array, []).append((named[mark], rate.under(frozenset())))
     return found
 
 
@@ -307,7 +320,7 @@ def _entering(array: Array, level: Level, number: Poly) -> Entering | None:
         where |= {number - 2}
     low = the_tightest(lows, where, 1)
     high = the_tightest(highs, where, -1) if highs else None
-    return Entering(array, level.depth, low, high, where, number)
+    return Entering(array, level.under(frozenset()), low, high, where, number)
 
 
 def _entry_conditions(entry: Entering) -> Constraints:
@@ -323,7 +336,7 @@ def _slow(entry: Entering, entering: Sequence[Entering], steps: Steps) -> bool:
     return any(
         rival.array is origin
         and all(proven(around, c) for c in rival.rows)
-        and is_at_least(around, rival.depth + rate, following)
+        and is_at_least(around, rival.depth + rate.depth, following)
         for origin, rate in steps.get(entry.array, ())
         for rival in entering
     )
@@ -337,7 +350,7 @@ def _fast(entry: Entering, entering: Sequence[Entering], steps: Steps) -> bool:
         any(
             rival.array is array
             and all(proven(around, c.substitute(following)) for c in rival.rows)
-            and is_at_least(around, rival.depth.substitute(following), entry.depth + rate)
+            and is_at_least(around, rival.depth.substitute(following), entry.depth + rate.depth)
             for rival in entering
         )
         for array, sources in steps.items()
@@ -391,12 +404,17 @@ def _on_the_way(entry: Entering, steps: Steps) -> Iterator[tuple[Array, Level]]:
     slope = entry.depth.coefficient(ROW)
     if ROW in (entry.depth - slope * Poly.atom(ROW)).letters | slope.letters:
         raise Unsupported("a loop whose operands get deeper from row to row")
-    for number, row in enumerate(_growing_rows(steps, [{entry.array: (Poly(),)}]).rows):
+    begun = _growing_rows(steps, [{entry.array: (entry.level._replace(depth=Poly()),)}])
+    for number, row in enumerate(begun.rows):
         before = {ROW: Poly.atom(ROW) - number}
         where = frozenset(c.substitute(before) for c in entry.rows)
         for array, depths in row.items():
-            for depth in depths:
-                yield array, Level(entry.depth.substitute(before) + depth, where)
+            for level in depths:
+                here = level.under(frozenset()).substitute(before)
+                yield (
+                    array,
+                    here._replace(depth=entry.depth.substitute(before) + level.depth, where=where),
+                )
 
 
 def _growing_rows(steps: Steps, begun: Sequence[RowDepths]) -> GrowingRows:
@@ -411,20 +429,110 @@ def _growing_rows(steps: Steps, begun: Sequence[RowDepths]) -> GrowingRows:
             continue
         following = _next_depths(row, steps)
         rate = _rate(row, following)
-        if rate is not None or not following:
+        if rate is None and following:
+            continue
+        ways = _ways(following)
+        if rate is None or not any(ways.values()):
             return GrowingRows(tuple(known), rate)
+        return GrowingRows(tuple(known), rate, partial(_repeated, known, ways, steps))
     raise Unsupported("the deepest chain through the rows of a loop changes from row to row")
 
 
-def _deepest(depths: Iterable[Poly]) -> tuple[Poly, ...]:
-    return tuple(level.depth for level in pruned(frozenset(), map(Level, depths)))
+@dataclass(frozen=True)
+class Way:
+    """How a chain goes on through a loop whose rows are all alike: by an array that goes on from
+    itself, and through the last rows from this array to the one asked for."""
+
+    array: Array
+    row: Chain
+    tail: tuple[Chain, ...] = ()
+
+
+def _ways(following: RowDepths) -> Mapping[Array, Way | None]:
+    """Array -> how its chain goes on from row to row; None where no chain is carried, or where it
+    goes on from several arrays in turns."""
+    chains = {array: _chain(levels) for array, levels in following.items()}
+    via = {array: chain.via for array, chain in chains.items() if chain}
+    return {array: _way(array, via) for array in via}
+
+
+def _way(array: Array, via: Mapping[Array, tuple[Array, Chain] | None]) -> Way | None:
+    tail: list[Chain] = []
+    while len(tail) <= len(via):
+        step = via.get(array)
+        if step is None:
+            return None
+        origin, row = step
+        if origin is array:
+            return Way(array, row, tuple(tail))
+        tail.insert(0, row)
+        array = origin
+    return None
+
+
+def _chain(levels: Depth) -> Chain | None:
+    """The chain of the deepest level, at large sizes if none are given."""
+    chains = [(level.depth, level.witness) for level in levels if isinstance(level.witness, Chain)]
+    if len(chains) < 2:
+        return chains[0][1] if chains else None
+    letters = frozenset[str]().union(*(depth.letters for depth, _ in chains))
+    at = large(letters) | dict(chains[0][1].sizes or ())
+    return max(chains, key=lambda pair: pair[0].at(at))[1]
+
+
+def _repeated(
+    rows: Sequence[RowDepths],
+    ways: Mapping[Array, Way | None],
+    steps: Steps,
+    array: Array,
+    further: Poly,
+) -> Chain | None:
+    """The chain to an array some rows after the last one."""
+    way = ways.get(array)
+    if way is None:
+        return Chain(lost="the longest chain through the rows of a loop changes from row to row")
+    early, row = [], rows[-1]
+    for _ in way.tail:
+        early.append(_steps_of(row.get(array, ())))
+        row = _next_depths(row, steps)
+    chains = [_chain(row.get(way.array, ())) for row in rows]
+    since = last = len(chains) - 1
+    while since and (chain := chains[since]) and chain.via and chain.via[0] is way.array:
+        if chain.via[1].steps != way.row.steps:
+            break
+        since -= 1
+    block = tuple(step for step in way.row.steps if isinstance(step, Step))
+    times = further + (last - since - len(way.tail))
+    tail = [step for part in way.tail for step in part.steps]
+    later = (*_steps_of(rows[since].get(way.array, ())), Repeat(times, block), *tail)
+    nested = "a loop inside a row of a loop" if len(block) < len(way.row.steps) else ""
+    return Chain((Passage(further, tuple(early), later),), way.row.sizes, lost=nested)
+
+
+def _steps_of(levels: Depth) -> ChainSteps:
+    chain = _chain(levels)
+    return chain.steps if chain else ()
+
+
+def going_further(level: Level, rate: Level) -> Level:
+    """A depth of the row before and what goes on from it."""
+    row, before = rate.witness, level.witness
+    assert not isinstance(before, Chain) or isinstance(row, Chain)
+    chain = row.after(before) if isinstance(row, Chain) else None  # type: ignore[arg-type]
+    return Level(level.depth + rate.depth, level.where, chain)
+
+
+def _deepest(depths: Iterable[Level]) -> Depth:
+    return pruned(frozenset(), depths)
 
 
 def _next_depths(before: RowDepths, steps: Steps) -> RowDepths:
     """The depths of a row that go on from the row before."""
     found = {
         array: _deepest(
-            depth + rate for origin, rate in sources for depth in before.get(origin, ())
+            going_further(level, rate)
+            for origin, rate in sources
+            for level in before.get(origin, ())
         )
         for array, sources in steps.items()
     }
@@ -435,21 +543,25 @@ def _rate(row: RowDepths, following: RowDepths) -> Poly | None:
     """How much deeper the next row is, if that is the same for all arrays; None if not proven."""
     if row.keys() != following.keys():
         return None
-    rates = [deep - depth for a in list(row)[:1] for deep in following[a] for depth in row[a]]
+    rates = [
+        deep.depth - level.depth for a in list(row)[:1] for deep in following[a] for level in row[a]
+    ]
     return next(
         (
             rate
             for rate in rates
-            if all(_equally_deep(following[a], [depth + rate for depth in row[a]]) for a in row)
+            if all(
+                _equally_deep(following[a], tuple(level + rate for level in row[a])) for a in row
+            )
         ),
         None,
     )
 
 
-def _equally_deep(one: Sequence[Poly], two: Sequence[Poly]) -> bool:
+def _equally_deep(one: Depth, two: Depth) -> bool:
     """Whether it is proven that two maxima of depths are equal at all sizes."""
     return all(
-        any(is_at_least(frozenset(), rival, depth) for rival in rivals)
-        for depths, rivals in ((one, two), (two, one))
-        for depth in depths
+        any(is_at_least(frozenset(), rival.depth, level.depth) for rival in rivals)
+        for levels, rivals in ((one, two), (two, one))
+        for level in levels
     )

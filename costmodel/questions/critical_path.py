@@ -1,14 +1,16 @@
 """What is the longest chain of dependent steps, in the papers' words?
 
 A product is one multiplication, a reduction one cumulation (`sum`) however many indices it has.
-Among chains with equally many steps the one with the larger span is shown, then the one whose
-equations come first; how many tie is kept.
+One engine finds how deep every entry is and, here, the chain that leads there: what `sequential`
+counts is the length of this path. Of chains with equally many steps one is shown, where they exist
+at the same points that with the larger span.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+from dataclasses import dataclass
+from functools import cache, reduce
 from typing import Unpack
 
 from costmodel.errors import Unsupported
@@ -16,7 +18,7 @@ from costmodel.language.equations import Mixer, System
 from costmodel.language.functions import TABLE
 from costmodel.language.nodes import (
     Add,
-    Binary,
+    Array,
     Bracket,
     Call,
     Composite,
@@ -33,196 +35,139 @@ from costmodel.language.nodes import (
     Sub,
 )
 from costmodel.language.rule_table import WRITTEN_OUT, Rules
-from costmodel.paths.loop_rows import in_turn, points_of
-from costmodel.paths.witness import (
-    Chain,
-    CriticalPath,
-    Search,
-    Sizes,
-    chain_to_entries,
-    exists_at,
-    large,
-    through_loop,
-    to_arrays,
-)
+from costmodel.paths.chains import Chain, CriticalPath, Sizes, large
+from costmodel.paths.longest_path import Depths
 from costmodel.program.conventions import Convention
-from costmodel.program.nonempty import EVERYWHERE, Places, may_be_empty, present
 from costmodel.program.phases import IterationDomain, phase_name
-from costmodel.program.recurrences import ascending, blocks
 from costmodel.program.trip_count import levels as levels_of, number_kept, numbers_of_terms
 from costmodel.questions.question import Answers, Case, Figure, Question, Tally, always
-from costmodel.questions.sequential import steps_of
+from costmodel.questions.sequential import STEPS
 from costmodel.questions.subject import Training, asked, system_of
 from costmodel.symbolic.constraints import Constraints, variables_of
 from costmodel.symbolic.piecewise_max import Level, guarded, maximised
 from costmodel.symbolic.polynomial import Poly, call
 
 
-def _ready(search: Search, node: Node, part: IterationDomain, around: Constraints) -> Chain:
-    return Chain()
+@dataclass(frozen=True)
+class Work:
+    """The steps of a node by name, and their levels of operations."""
+
+    names: tuple[str, ...]
+    levels: Poly
 
 
-def _ref(search: Search, node: Ref, part: IterationDomain, around: Constraints) -> Chain:
-    if (part.equation, node) in search.before:
-        return search.before[part.equation, node]
-    if not search.alike and search.steps.may_be_fresh(node):
-        return _gathered(search, node, part, around)
-    longest = chain_to_entries(search, node, around) if search.reads(node, around) else Chain()
-    for child in node.children:
-        gather = search.chain(child, part, around)
-        longest = search.longer(longest, gather) if gather.steps else longest
-    return longest
+def _operation(name: str) -> Callable[..., Work]:
+    return lambda node, part, around: Work((name,), Poly.of(1))
 
 
-def _gathered(search: Search, node: Ref, part: IterationDomain, around: Constraints) -> Chain:
-    """The longest chain to the positions at which something is read that is there before them: the
-    number of steps, worked out before, says so."""
-    search.steps.depth(node, part, around)
-    longest = Chain()
-    for child in node.children:
-        longest = search.longer(longest, search.chain(child, part, around))
-    return longest
-
-
-def _binary(name: str) -> Callable[[Search, Binary, IterationDomain, Constraints], Chain]:
-    def rule(search: Search, node: Binary, part: IterationDomain, around: Constraints) -> Chain:
-        left, right = (search.chain(child, part, around) for child in node.children)
-        if not search.carried_out(node, part, around):
-            return search.longer(left, right) if isinstance(node, (Add, Sub)) else Chain()
-        if left == right == Chain():
-            return Chain().then(part.equation.part_of, (name,), Poly.of(1))
-        return search.longer(left, right).then(part.equation.part_of, (name,), Poly.of(1))
-
-    return rule
-
-
-def _same(
-    search: Search, node: Neg | FreeScale, part: IterationDomain, around: Constraints
-) -> Chain:
-    return search.chain(node.body, part, around)
-
-
-def _bracket(search: Search, node: Bracket, part: IterationDomain, around: Constraints) -> Chain:
-    longest = Chain()
-    for child in node.children:
-        longest = search.longer(longest, search.chain(child, part, around))
-    return longest
-
-
-def _call(search: Search, node: Call, part: IterationDomain, around: Constraints) -> Chain:
+def _call(node: Call, part: IterationDomain, around: Constraints) -> Work:
     steps = TABLE[node.function].steps
-    before = search.chain(node.body, part, around)
-    return before.then(part.equation.part_of, steps, Poly.of(len(steps)))
+    return Work(steps, Poly.of(len(steps)))
 
 
-def _reduce(search: Search, node: Reduce, part: IterationDomain, around: Constraints) -> Chain:
-    before: Chain | None = None
-    for one in node.parts:
-        inner = around.union(*(index.constraints for index in one.over))
-        places = _there(one.body, part, inner)
-        if any(search.somewhere(part, inner | place) for place in places):
-            chain = search.chain(one.body, part, inner)
-            before = chain if before is None else search.longer(before, chain, alike=True)
-    if before is None:
-        return Chain()
+def _reduce(node: Reduce, part: IterationDomain, around: Constraints) -> Work:
+    numbers = numbers_of_terms(node, part, around)
+    return Work(
+        (node.kind,), _most([(call("ceil_log2", n), at) for n, at in numbers], part, around)
+    )
+
+
+def _fft(node: Fft, part: IterationDomain, around: Constraints) -> Work:
+    return Work(("fft",), call("ceil_log2", node.length) * 3)
+
+
+def _select(node: Select, part: IterationDomain, around: Constraints) -> Work:
+    numbers = numbers_of_terms(node.maximum, part, around)
+    kept = number_kept(part)
+    return Work(
+        ("select",), _most([(levels_of(node, n, kept), at) for n, at in numbers], part, around)
+    )
+
+
+def _most(
+    levels: Sequence[tuple[Poly, Constraints]], part: IterationDomain, around: Constraints
+) -> Poly:
+    """The most levels that a reduction takes at any point."""
     names = (*part.variables, *sorted(variables_of(around) - {*part.variables}))
-    levels = [
-        guarded(maximised(Level(call("ceil_log2", number), where), names, around))
-        for number, where in numbers_of_terms(node, part, around)
-    ]
-    return before.then(part.equation.part_of, (node.kind,), call("Max", 0, *levels))
+    most = [guarded(maximised(Level(depth, where), names, around)) for depth, where in levels]
+    return call("Max", 0, *most)
 
 
-def _there(node: Node, part: IterationDomain, around: Constraints) -> Places:
-    return present(node, around) if may_be_empty(part.equation) else EVERYWHERE
+def _none(node: Node, part: IterationDomain, around: Constraints) -> Work:
+    raise AssertionError("no step of its own")
 
 
-def _fft(search: Search, node: Fft, part: IterationDomain, around: Constraints) -> Chain:
-    inner = around.union(*(index.constraints for index in node.over))
-    before = search.chain(node.body, part, inner)
-    return before.then(part.equation.part_of, ("fft",), call("ceil_log2", node.length) * 3)
-
-
-def _select(search: Search, node: Select, part: IterationDomain, around: Constraints) -> Chain:
-    inner = around.union(*(index.constraints for index in node.over))
-    before = search.chain(node.body, part, inner)
-    names = (*part.variables, *sorted(variables_of(around) - {*part.variables}))
-    levels = [
-        guarded(maximised(Level(levels_of(node, number, number_kept(part)), where), names, around))
-        for number, where in numbers_of_terms(node.maximum, part, around)
-    ]
-    return before.then(part.equation.part_of, ("select",), call("Max", 0, *levels))
-
-
-RULES: Rules[Callable[..., Chain]] = Rules(
+WORK: Rules[Callable[..., Work]] = Rules(
     "critical_path",
     {
-        Constant: _ready,
-        Ref: _ref,
-        Add: _binary("add"),
-        Sub: _binary("add"),
-        Mul: _binary("mul"),
-        Div: _binary("div"),
-        Neg: _same,
-        FreeScale: _same,
+        Constant: _none,
+        Ref: _none,
+        Add: _operation("add"),
+        Sub: _operation("add"),
+        Mul: _operation("mul"),
+        Div: _operation("div"),
+        Neg: _none,
+        FreeScale: _none,
         Call: _call,
         Reduce: _reduce,
-        Bracket: _bracket,
+        Bracket: _none,
         Fft: _fft,
         Select: _select,
         Composite: WRITTEN_OUT,
     },
 )
-"""Kind of node -> the longest chain that ends in it."""
+"""Kind of node -> the steps that it adds to a chain."""
+
+
+class ChainDepths(Depths):
+    """After how many steps every entry is known, each with the chain of these steps.
+
+    Args:
+        sizes: numbers at which ties are broken by span.
+    """
+
+    def __init__(self, system: System, phase: str, sizes: Sizes | None) -> None:
+        self.sizes = sizes
+        super().__init__(system, phase, STEPS)
+
+    def mark(self, array: Array) -> Level:
+        """The depth of an array in the row before, from which chains of a row go on."""
+        return super().mark(array)._replace(witness=Chain(sizes=self.sizes, origin=array))
+
+    def after(
+        self,
+        level: Level,
+        node: Node,
+        part: IterationDomain,
+        around: Constraints,
+        levels: Poly | int = 1,
+    ) -> Level:
+        """A level after the steps of a node, which its chain takes in."""
+        work = WORK[type(node)](node, part, around)
+        chain = level.witness if isinstance(level.witness, Chain) else Chain(sizes=self.sizes)
+        longer = chain.then(part.equation.part_of, work.names, work.levels)
+        return super().after(level, node, part, around, levels)._replace(witness=longer)
 
 
 FORWARD = ("training", "inference")
 """The phases that end with the output; the others end with the gradients."""
 
 
-def _alike(system: System, phase: str) -> bool:
-    """Whether all entries of an array are computed by the same steps: each by one equation, without
-    loops, without sums that some entries lack and without zeros that are read outside of arrays,
-    in a forward pass over whole arrays."""
-    return (
-        phase == "training"
-        and not system.beyond
-        and not any(block.is_loop for block in blocks(system))
-        and all(len(equations) == 1 for equations in system.defining.values())
-        and not any(map(may_be_empty, system.equations))
-    )
-
-
 @cache
 def _path(system: System, phase: str, sizes: Sizes | None) -> CriticalPath:
-    system = ascending(system)
-    search = Search(system, phase, steps_of(system, phase), sizes, _alike(system, phase), RULES)
-    for block in blocks(system):
-        parts = [p for p in points_of(system, phase) if p.equation in block.equations]
-        if sizes is not None:
-            parts = [part for part in parts if exists_at(part, dict(sizes))]
-        for part in parts:
-            search.parts.setdefault(part.equation.array, []).append(part)
-        if in_turn(block, parts, system, phase):
-            search.arrays.update(through_loop(search, block, parts))
-        else:
-            to_arrays(search, parts)
-    ends = [system.mixer.role("output")] if phase in FORWARD else list(search.arrays)
-    chain = Chain()
-    for array in ends:
-        chain = search.longer(chain, search.arrays.get(array, Chain()))
-    path = CriticalPath(chain)
-    if not search.alike:
-        _check(path, search.steps.deepest(*ends), sizes)
-    return path
-
-
-def _check(path: CriticalPath, steps: Sequence[Poly], sizes: Sizes | None) -> None:
-    """Raise Unsupported unless the path has as many steps as are derived entry by entry."""
-    letters = path.length.letters.union(*(term.letters for term in steps))
-    at = dict(sizes) if sizes else large(letters)
-    if path.length.at(at) != max(term.at(at) for term in steps):
+    found = ChainDepths(system, phase, sizes)
+    ends = [system.mixer.role("output")] if phase in FORWARD else [*found.ends]
+    levels = [level for array in ends for level in found.ends.get(array, ())]
+    letters = frozenset[str]().union(*(p.letters for x in levels for p in (x.depth, *x.where)))
+    at = large(letters) | dict(sizes or ())
+    there = [x for x in levels if all(c.rational(at) >= 0 for c in x.where)]
+    most = max((x.depth.at(at) for x in there), default=0)
+    longest = (x.witness for x in there if x.depth.at(at) == most)
+    chains = [chain for chain in longest if isinstance(chain, Chain)]
+    path = (reduce(Chain.joined, chains) if chains else Chain()).path(at)
+    if path.length.at(at) != most:
         raise Unsupported("the longest chain goes through rows that are not told apart here")
+    return path
 
 
 def critical_path(

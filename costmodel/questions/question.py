@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeVar
 
 from costmodel.errors import Unanswered, Unsupported
 from costmodel.language.equations import Mixer
-from costmodel.paths.witness import CriticalPath
+from costmodel.paths.chains import CriticalPath
 from costmodel.program.conventions import Convention
 from costmodel.program.phases import Overrun, inference_reason, overruns
 from costmodel.questions.subject import system_of

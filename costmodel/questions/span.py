@@ -136,13 +136,13 @@ def _entry(depths: Depths, node: Ref, around: Constraints) -> Depth:
         inside = frozenset(c for c in whole(node.array) if not (flat | anywhere) & c.letters)
     found = []
     for level in depths.arrays[node.array]:
-        here = at_places(Level(level.depth, level.where | inside), node, around)
+        here = at_places(level.under(level.where | inside), node, around)
         if here is None:
             continue
         for part in fresh:
             where = frozenset(c for c in here.where | part if not proven(around, c))
             if not infeasible(around | where):
-                found.append(Level(here.depth, where))
+                found.append(here.under(where))
     older = depths.phase == "inference" and outside(around, [around | x.where for x in found])
     return (*found, *READY) if older or not found else tuple(found)
 
@@ -150,20 +150,25 @@ def _entry(depths: Depths, node: Ref, around: Constraints) -> Depth:
 def _binary(depths: Depths, node: Binary, part: IterationDomain, around: Constraints) -> Depth:
     sides = [depths.depth(child, part, around) for child in node.children]
     if not may_be_empty(part.equation):
-        return tuple(level + 1 for side in sides for level in side)
+        latest = pruned(around, [level for side in sides for level in side])
+        return tuple(depths.after(level, node, part, around) for level in latest)
     places = both(node, around)
-    found = [level for side in sides for level in _where(side, places, 1, around)]
+    found = [
+        depths.after(level, node, part, around)
+        for side in sides
+        for level in _where(side, places, around)
+    ]
     if isinstance(node, (Add, Sub)):
         left, right = (present(child, around) for child in node.children)
-        found += _where(sides[0], _absent(right, around), 0, around)
-        found += _where(sides[1], _absent(left, around), 0, around)
+        found += _where(sides[0], _absent(right, around), around)
+        found += _where(sides[1], _absent(left, around), around)
     return (*found, *READY)
 
 
-def _where(depth: Depth, places: Places, levels: int, around: Constraints) -> list[Level]:
-    """Some levels more, at some of the places around an expression."""
+def _where(depth: Depth, places: Places, around: Constraints) -> list[Level]:
+    """A depth at some of the places around an expression."""
     return [
-        Level(level.depth + levels, level.where | place)
+        level.under(level.where | place)
         for level in depth
         for place in places
         if not infeasible(around | level.where | place)
@@ -187,7 +192,8 @@ def _bracket(depths: Depths, node: Bracket, part: IterationDomain, around: Const
 
 def _call(depths: Depths, node: Call, part: IterationDomain, around: Constraints) -> Depth:
     steps = len(TABLE[node.function].steps)
-    return tuple(level + steps for level in depths.depth(node.body, part, around))
+    before = depths.depth(node.body, part, around)
+    return tuple(depths.after(level, node, part, around, steps) for level in before)
 
 
 def reduced(
@@ -202,13 +208,14 @@ def reduced(
         return _latest_of_all(depths, node, part, around, levels)
     inner = around.union(*(index.constraints for index in node.over))
     hidden = [index.atom for index in node.over]
-    found = [
-        highest + levels
+    latest = [
+        highest
         for level in depths.depth(node.body, part, inner)
         for highest in maxima(level, hidden, inner)
     ]
+    found = [depths.after(level, node, part, around, levels) for level in pruned(around, latest)]
     if may_be_empty(part.equation):
-        found = [*_where(tuple(found), present(node, around), 0, around), *READY]
+        found = [*_where(tuple(found), present(node, around), around), *READY]
     return tuple(found)
 
 
@@ -221,13 +228,13 @@ def _latest_of_all(
         for place in with_terms(one, around):
             if not infeasible(around | place):
                 terms = reduced(depths, one, part, around | place, levels)
-                found += _where(terms, (place,), 0, around)
+                found += _where(terms, (place,), around)
     return tuple(found)
 
 
 def _reduce(depths: Depths, node: Reduce, part: IterationDomain, around: Constraints) -> Depth:
     found = tuple(
-        Level(level.depth, level.where | where)
+        level.under(level.where | where)
         for number, where in numbers_of_terms(node, part, around)
         for level in reduced(depths, node, part, around | where, call("ceil_log2", number))
     )
@@ -242,7 +249,7 @@ def _fft(depths: Depths, node: Fft, part: IterationDomain, around: Constraints) 
 def _select(depths: Depths, node: Select, part: IterationDomain, around: Constraints) -> Depth:
     """All positions of a row are known at once, when the last one is."""
     return tuple(
-        Level(level.depth, level.where | where)
+        level.under(level.where | where)
         for number, where in numbers_of_terms(node.maximum, part, around)
         for level in reduced(
             depths, node, part, around | where, levels_of(node, number, number_kept(part))

@@ -9,7 +9,7 @@ from costmodel.claims.crossover import Crossover
 from costmodel.errors import Unanswered, Unsupported
 from costmodel.language.equations import Equation, System
 from costmodel.language.notation import equation
-from costmodel.paths.witness import STEP_WORDS
+from costmodel.paths.chains import STEP_WORDS
 from costmodel.program.chosen_sizes import fit
 from costmodel.program.phases import TRAINING_STEP, inference_reason
 from costmodel.questions.critical_path import critical_path
@@ -200,14 +200,10 @@ class Explanation(Subject):
         except Unsupported as error:
             yield Paragraph((f"Critical path: not derived: {error}.",))
             return
-        many = "many" if path.ties is None else path.ties
-        chains = "is the only chain" if path.ties == 1 else f"is one of {many} chains"
-        among = "the one with the larger span at these sizes, then the one written first"
-        shown = "" if path.ties == 1 else f"; shown is {among}"
         yield Paragraph(
             (
-                f"Critical path: {path.words}. It {chains} of {path.length} steps, none being "
-                f"longer{shown}.",
+                f"Critical path: {path.words}. No chain is longer than its {path.length} steps; "
+                f"others may be as long.",
             )
         )
         rows = tuple(

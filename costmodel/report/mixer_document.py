@@ -12,7 +12,7 @@ from costmodel.language.equations import Mixer
 from costmodel.language.functions import CLASSES
 from costmodel.language.nodes import SELECTIONS, Fft, Select, walk
 from costmodel.mixers import BASELINE
-from costmodel.paths.witness import CriticalPath
+from costmodel.paths.chains import CriticalPath
 from costmodel.program.chosen_sizes import default, letters_of
 from costmodel.program.phases import TRAINING_STEP, inference_reason
 from costmodel.questions.count import OTHER

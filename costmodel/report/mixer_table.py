@@ -21,7 +21,7 @@ from costmodel.errors import (
 )
 from costmodel.language.equations import Mixer
 from costmodel.mixers import BASELINE, DEFAULT, builtin, groups, names
-from costmodel.paths.witness import CriticalPath
+from costmodel.paths.chains import CriticalPath
 from costmodel.program.chosen_sizes import Given, combinations, default, fit, letters_of
 from costmodel.program.conventions import Convention
 from costmodel.questions.question import FORWARD, Case, Dtypes, Figure, Missing, Value, answers

@@ -8,7 +8,7 @@ from fractions import Fraction
 from io import StringIO
 from typing import Any
 
-from costmodel.paths.witness import CriticalPath
+from costmodel.paths.chains import CriticalPath
 from costmodel.questions.question import Missing, Value
 from costmodel.report.document import Document, Page
 from costmodel.symbolic.printing import formula_text

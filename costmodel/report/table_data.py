@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from costmodel.paths.witness import CriticalPath
+from costmodel.paths.chains import CriticalPath
 from costmodel.program.chosen_sizes import letters_of
 from costmodel.questions.question import Missing, Value
 from costmodel.questions.registry import FIGURES

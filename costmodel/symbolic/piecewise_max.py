@@ -11,9 +11,10 @@ not proven is kept, or refused as `Unsupported`.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
-from typing import NamedTuple
+from typing import Any, NamedTuple, Self
 
 from costmodel.errors import Unsupported
 from costmodel.symbolic.constraints import (
@@ -41,19 +42,42 @@ from costmodel.symbolic.polynomial import (
 )
 
 
+class Witness(ABC):
+    """What leads to a depth, carried along with it."""
+
+    @abstractmethod
+    def substitute(self, values: Mapping[str, Poly]) -> Self:
+        """Replace indices or axes."""
+
+    @abstractmethod
+    def at_most(self, where: Constraints, variables: Sequence[str], known: Constraints) -> Self:
+        """What leads to the maximum over variables, where conditions hold beside those known."""
+
+    @abstractmethod
+    def joined(self, other: Any) -> Self:
+        """One of two that lead to equal depths."""
+
+
 class Level(NamedTuple):
-    """A depth, a polynomial in indices, axes and sizes, where every condition of `where` holds."""
+    """A depth, a polynomial in indices, axes and sizes, where every condition of `where` holds; and
+    what leads to it, where that is asked for."""
 
     depth: Poly
     where: Constraints = frozenset()
+    witness: Witness | None = None
 
     def __add__(self, levels: Poly | int) -> Level:  # type: ignore[override]  # it is no sequence
-        return Level(self.depth + levels, self.where)
+        return self._replace(depth=self.depth + levels)
+
+    def under(self, where: Constraints) -> Level:
+        """The same depth under other conditions."""
+        return Level(self.depth, where, self.witness)
 
     def substitute(self, values: Mapping[str, Poly]) -> Level:
-        """Replace indices or axes, in the depth and in its conditions."""
+        """Replace indices or axes, in the depth, in its conditions and in what leads to it."""
         where = frozenset([c.substitute(values) for c in self.where]) if self.where else self.where
-        return Level(self.depth.substitute(values), where)
+        witness = self.witness.substitute(values) if self.witness else None
+        return Level(self.depth.substitute(values), where, witness)
 
 
 Depth = tuple[Level, ...]
@@ -128,10 +152,20 @@ def pruned(constraints: Constraints, levels: Iterable[Level]) -> Depth:
         return several
     kept: list[_Placed] = []
     for level in map(partial(_Placed, constraints), several):
-        if not any(level.reached(rival) for rival in kept):
+        reaching = next((rival for rival in kept if level.reached(rival)), None)
+        if reaching is None:
             kept = [k for k in kept if not k.reached(level)]
             kept.append(level)
+        elif reaching.level.witness and reaching.level[:2] == level.level[:2]:
+            reaching.level = reaching.level._replace(witness=_joined(reaching.level, level.level))
     return tuple(one.level for one in kept)
+
+
+def _joined(one: Level, other: Level) -> Witness | None:
+    """What leads to two equal levels."""
+    if one.witness is None or other.witness is None:
+        return one.witness or other.witness
+    return one.witness.joined(other.witness)
 
 
 class _Placed:
@@ -190,10 +224,17 @@ def maximised(level: Level, variables: Iterable[str], constraints: Constraints) 
     reasons = []
     for way in (_innermost_first, _independent_first, _at_ends):
         try:
-            return way(level, inner, constraints)
+            found = way(level, inner, constraints)
         except Unsupported as reason:
             reasons.append(reason)
+        else:
+            return found._replace(witness=_at_most(level, inner[::-1], constraints))
     raise reasons[0]
+
+
+def _at_most(level: Level, variables: Sequence[str], known: Constraints) -> Witness | None:
+    """What leads to the maximum of a level over variables."""
+    return level.witness.at_most(level.where, variables, known) if level.witness else None
 
 
 def maxima(level: Level, variables: Iterable[str], constraints: Constraints) -> Depth:
@@ -210,7 +251,9 @@ def maxima(level: Level, variables: Iterable[str], constraints: Constraints) -> 
             sides = tuple(_case_by_case(level, names[::-1], constraints))
         except Unsupported:
             raise reason from None
-    return tuple(one for side in sides for one in _arguments_of_max(side))
+    witness = _at_most(level, names, constraints)
+    found = (one for side in sides for one in _arguments_of_max(side))
+    return tuple(one._replace(witness=witness) for one in found)
 
 
 def _arguments_of_max(level: Level) -> Depth:
@@ -219,7 +262,9 @@ def _arguments_of_max(level: Level) -> Depth:
         (lone,) = level.depth.terms
         for atom, _ in lone:
             if isinstance(atom, Fn) and atom.function == "Max" and level.depth == Poly.atom(atom):
-                return tuple(x for t in atom.args for x in _arguments_of_max(Level(t, level.where)))
+                return tuple(
+                    x for t in atom.args for x in _arguments_of_max(level._replace(depth=t))
+                )
     return (level,)
 
 

@@ -31,7 +31,7 @@ def simplify_max(ends: Sequence[Level]) -> Depth:
         for guard in by_text(level.where):
             others = [x for j, x in enumerate(kept) if j != k and not x.where]
             if _guard_is_needless(guard, kept[k], others):
-                kept[k] = Level(level.depth, kept[k].where - {guard})
+                kept[k] = kept[k].under(kept[k].where - {guard})
     return pruned(frozenset(), kept)
 
 
@@ -152,7 +152,8 @@ def _simplified(level: Level) -> Level:
     where = irredundant(frozenset(map(_without_factor, level.where)))
     zeros = {a: Poly() for guard in where for a in guard.atoms if -guard == Poly.atom(a)}
     depth = exchanged(level.depth, {a: x for a, x in zeros.items() if nonnegative(Poly.atom(a))})
-    return Level(exchanged(depth, {a: _simplified_min(a, where) for a in _minima(depth)}), where)
+    simpler = exchanged(depth, {a: _simplified_min(a, where) for a in _minima(depth)})
+    return Level(simpler, where, level.witness)
 
 
 def _minima(depth: Poly) -> Iterator[Fn]:

@@ -1,0 +1,255 @@
+"""Which steps lead to a depth: multiplication, sum, division, and so on?
+
+A `Chain` is one path of steps; the rows of a loop are one block of steps that repeats. Chains are
+carried along with the depths that they lead to, so that no chain has another length than derived.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Self
+
+from costmodel.errors import Unsupported
+from costmodel.language.nodes import Array
+from costmodel.symbolic.constraints import Constraints
+from costmodel.symbolic.piecewise_max import Level, Witness, is_at_least, maximised
+from costmodel.symbolic.polynomial import Poly
+
+Sizes = tuple[tuple[str, int], ...]
+
+STEP_WORDS: Mapping[str, str] = {
+    "mul": "multiplication",
+    "sum": "cumulation",
+    "add": "addition",
+    "div": "division",
+    "exp": "exponentiation",
+    "max": "maximum",
+    "compare": "comparison",
+    "fft": "Fourier transform",
+    "select": "selection",
+}
+"""Step -> its name in papers; a function's step has the function's name."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step, the name of the equation in which the step stands, and its levels of operations."""
+
+    name: str
+    equation: str
+    levels: Poly
+
+
+@dataclass(frozen=True)
+class Repeat:
+    """Steps that are repeated `times` times, once for each row of a loop."""
+
+    times: Poly
+    steps: tuple[Step, ...]
+
+
+@dataclass(frozen=True)
+class Passage:
+    """The steps from the beginning to a row that comes `further` rows after some row of a loop:
+    those of `early` for the first rows, `later` for all others."""
+
+    further: Poly
+    early: tuple[Steps, ...]
+    later: Steps
+
+
+Steps = tuple[Step | Repeat | Passage, ...]
+
+
+@dataclass(frozen=True)
+class Chain(Witness):
+    """A path of steps.
+
+    `sizes` are numbers at which ties are broken by span; without them proven differences do. While
+    the rows of a loop are solved, `origin` is the array of the row before from which the chain goes
+    on; in solved rows, `via` is this array and the chain of the row alone. `lost` says why the
+    steps are not known.
+    """
+
+    steps: Steps = ()
+    sizes: Sizes | None = None
+    origin: Array | None = None
+    via: tuple[Array, Chain] | None = None
+    lost: str = ""
+
+    def then(self, equation: str, names: tuple[str, ...], levels: Poly) -> Chain:
+        """The chain with further steps at its end, which take some levels together."""
+        more = [Step(name, equation, Poly()) for name in names[:-1]]
+        return replace(self, steps=(*self.steps, *more, Step(names[-1], equation, levels)))
+
+    @cached_property
+    def span(self) -> Poly:
+        """The levels of operations of all steps."""
+        return _total(self.steps, lambda step: step.levels)
+
+    def substitute(self, values: Mapping[str, Poly]) -> Self:
+        """Replace indices or axes in the numbers of rows."""
+        return self._timed(lambda rows: rows.substitute(values), values)
+
+    def at_most(self, where: Constraints, variables: Sequence[str], known: Constraints) -> Self:
+        """The chain with the most rows over variables, where conditions hold beside those known."""
+        try:
+            return self._timed(
+                lambda rows: maximised(Level(rows, where), variables, known).depth, variables
+            )
+        except Unsupported as reason:
+            return replace(self, lost=str(reason))
+
+    def _timed(self, change: Callable[[Poly], Poly], names: Iterable[str]) -> Self:
+        """The chain with other numbers of rows, where these name some indices or axes."""
+        moving = {*names}
+        if not any(isinstance(s, Passage) and s.further.letters & moving for s in self.steps):
+            return self
+        return replace(self, steps=_changed(self.steps, change))
+
+    def joined(self, other: Self) -> Self:
+        """Of two chains with equally many steps that with the larger span, else the first."""
+        return other if self._is_shorter_than(other) else self
+
+    def _is_shorter_than(self, other: Self) -> bool:
+        """Whether another chain has the larger span."""
+        known = dict(self.sizes or ())
+        if known and not (self.span.letters | other.span.letters) - known.keys():
+            try:
+                return other.span.at(known) > self.span.at(known)
+            except ValueError:  # at these sizes one of the two has no step
+                return False
+        return not is_at_least(frozenset(), self.span, other.span) and is_at_least(
+            frozenset(), other.span, self.span
+        )
+
+    def after(self, before: Chain | None) -> Chain:
+        """The chain of a row, after the chain to its origin in the row before."""
+        first = before or Chain()
+        assert self.origin is not None
+        return replace(
+            self,
+            steps=first.steps + self.steps,
+            origin=None,
+            via=(self.origin, self),
+            lost=self.lost or first.lost,
+        )
+
+    def path(self, sizes: Mapping[str, int]) -> CriticalPath:
+        """The steps at some sizes, which say whether a row is one of the first.
+
+        Raises:
+            Unsupported: the steps are not known.
+        """
+        if self.lost:
+            raise Unsupported(self.lost)
+        return CriticalPath(tuple(_resolved(self.steps, sizes)))
+
+
+def _total(steps: Steps, number: Callable[[Step], Poly]) -> Poly:
+    """A number summed over all steps."""
+    found = Poly()
+    for step in steps:
+        if isinstance(step, Repeat):
+            found = found + step.times * _total(step.steps, number)
+        elif isinstance(step, Passage):
+            found = found + _total(step.later, number)
+        else:
+            found = found + number(step)
+    return found
+
+
+def _changed(steps: Steps, change: Callable[[Poly], Poly]) -> Steps:
+    """The steps with other numbers of rows."""
+
+    def changed(step: Step | Repeat | Passage) -> Step | Repeat | Passage:
+        if isinstance(step, Repeat):
+            return replace(step, times=change(step.times))
+        if isinstance(step, Passage):
+            early = tuple(_changed(way, change) for way in step.early)
+            return Passage(change(step.further), early, _changed(step.later, change))
+        return step
+
+    return tuple(changed(step) for step in steps)
+
+
+def _resolved(steps: Steps, sizes: Mapping[str, int]) -> Iterator[Step | Repeat]:
+    """Steps and repeated steps alone, at some sizes."""
+    for step in steps:
+        if isinstance(step, Passage):
+            further = step.further.at(sizes)
+            way = step.early[further] if further < len(step.early) else step.later
+            yield from _resolved(way, sizes)
+        elif not isinstance(step, Repeat) or step.times.at(sizes):
+            yield step
+
+
+LARGE = 2**20
+"""The value of sizes not given, at which the lengths of chains are compared."""
+
+
+def large(letters: Iterable[str]) -> dict[str, int]:
+    """Large values of sizes; the length is so much larger that it holds many windows and chunks."""
+    huge = {"l": LARGE**2, "t": LARGE**2, "d": LARGE * 2**8}
+    return {letter: huge.get(letter, LARGE) for letter in letters}
+
+
+@dataclass(frozen=True)
+class CriticalPath:
+    """The steps of the longest chain."""
+
+    taken: tuple[Step | Repeat, ...]
+
+    @property
+    def steps(self) -> tuple[Any, ...]:
+        """Step names (mul sum add div exp max compare, a function's name, fft, select); the rows of
+        a loop are one entry {"times": "l - 1", "steps": [...]}."""
+        return tuple(
+            {"times": str(step.times), "steps": [s.name for s in step.steps]}
+            if isinstance(step, Repeat)
+            else step.name
+            for step in self.taken
+        )
+
+    @property
+    def length(self) -> Poly:
+        """How many steps the path has, rows of loops multiplied out."""
+        return _total(self.taken, lambda step: Poly.of(1))
+
+    @property
+    def places(self) -> tuple[tuple[str, str, str], ...]:
+        """Every step with the equation in which it stands and how often it follows itself."""
+        found: list[tuple[str, str, str]] = []
+        for step in self.taken:
+            if isinstance(step, Repeat):
+                found += [(s.name, s.equation, str(step.times)) for s in step.steps]
+            else:
+                found.append((step.name, step.equation, "1"))
+        return tuple(found)
+
+    @property
+    def text(self) -> str:
+        """The path in one line: `mul sum`, and `(l - 1)*[mul sum]` for rows of a loop."""
+        return " ".join(
+            f"({step['times']})*[{' '.join(step['steps'])}]" if isinstance(step, dict) else step
+            for step in self.steps
+        )
+
+    @property
+    def words(self) -> str:
+        """The path as papers print it."""
+        return " - ".join(
+            f"{step['times']} times ({_in_words(step['steps'])})"
+            if isinstance(step, dict)
+            else _in_words([step])
+            for step in self.steps
+        )
+
+    def _repr_latex_(self) -> str:
+        return r"$\text{" + self.words.replace(" - ", " -- ") + "}$"
+
+
+def _in_words(steps: Iterable[str]) -> str:
+    return " - ".join(STEP_WORDS.get(name, name) for name in steps)
