@@ -68,7 +68,7 @@ def grammar(text: str, names: Symbols | None = None, *, growing: bool = False) -
     r"""A formula in the grammar of `symbolic.formulas`; as it is where it is in it already.
 
     >>> grammar(r"\frac12 nl^2 + 4d^2l"), grammar(r"2N \lceil\log_2 \frac{d}{H}\rceil", {"H": "n"})
-    ('((1)/(2))*n*l^2 + 4*d^2*l', '2*N*ceil_log2(((d)/(n)))')
+    ('(1/2)*n*l^2 + 4*d^2*l', '2*N*ceil_log2((d)/(n))')
 
     Raises:
         FormulaError: a command that is not read, or a product that could be read in two ways.

@@ -25,6 +25,7 @@ from costmodel.networks.part_costs import (
 from costmodel.program.chosen_sizes import fit
 from costmodel.program.phases import TRAINING_STEP, phase_name
 from costmodel.questions.question import Missing
+from costmodel.symbolic.at_sizes import held_to
 from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.polynomial import Poly
 from costmodel.symbolic.sizes import checked
@@ -45,7 +46,7 @@ class Network(Assembly):
         for use in self.uses:
             found[use.name] = found.get(use.name, Poly()) + own_parameters(use)
         tables = frozenset(use.name for use in self.uses if use.table)
-        return NetworkParameters(found, tables, self.own)
+        return held_to(NetworkParameters(found, tables, self.own), self._fit_with_own)
 
     def costs(
         self, phase: str = "training", convention: str | Counting = "strict"
@@ -72,7 +73,7 @@ class Network(Assembly):
         Raises:
             Unanswered: a part does not have the phase; the reason is the part's own.
         """
-        return summed(self.costs(phase, convention), self.own)
+        return held_to(summed(self.costs(phase, convention), self.own), self._fit_with_own)
 
     def state(self) -> Exact:
         """Elements held after t tokens, in all layers, for one sequence.
@@ -95,6 +96,10 @@ class Network(Assembly):
         """
         for use in self.uses:
             fit(use.mixer, part_sizes(use, sizes))
+
+    def _fit_with_own(self, sizes: Mapping[str, int]) -> None:
+        """The same, with the network's own values of sizes that are not given."""
+        self.fit({**self.own, **sizes})
 
     def beyond(self, stage: str, sizes: Mapping[str, int], convention: Counting) -> str | None:
         """Why the weights do not reach to the last position that a stage of a phase reads at these

@@ -31,7 +31,7 @@ from costmodel.questions.question import (
     listed,
 )
 from costmodel.questions.state import entries, variables_in
-from costmodel.questions.subject import Training, asked, system_of
+from costmodel.questions.subject import Training, about_mixer, asked, system_of
 from costmodel.symbolic.at_sizes import at_sizes
 from costmodel.symbolic.constraints import Constraints
 from costmodel.symbolic.piecewise import Exact
@@ -112,6 +112,7 @@ def kept_entries(system: System) -> Activations:
     return Activations(each, once)
 
 
+@about_mixer
 def activations(
     mixer: Mixer,
     form: str | None = None,

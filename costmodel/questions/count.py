@@ -32,7 +32,7 @@ from costmodel.questions.question import (
     always,
     never,
 )
-from costmodel.questions.subject import Training, asked, system_of
+from costmodel.questions.subject import Training, about_mixer, asked, system_of
 from costmodel.symbolic.piecewise import Exact
 
 
@@ -77,6 +77,7 @@ def count_equations(system: System, phase: str, accounting: str = "strict") -> M
     return found
 
 
+@about_mixer
 def count(
     mixer: Mixer,
     phase: str = "training",

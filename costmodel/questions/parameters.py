@@ -17,6 +17,7 @@ from costmodel.questions.question import (
     always,
     listed,
 )
+from costmodel.questions.subject import about_mixer
 from costmodel.symbolic.at_sizes import at_sizes
 from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.polynomial import Poly, sum_of
@@ -48,6 +49,7 @@ class Parameters(Symbolic):
         return self.poly.at(sizes)
 
 
+@about_mixer
 def parameters(mixer: Mixer) -> Parameters:
     """Count a mixer's parameters.
 

@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING
 from costmodel.errors import Unsupported
 from costmodel.language.equations import Mixer, System
 from costmodel.questions.question import Answers, Figure, Question
-from costmodel.questions.subject import system_of
+from costmodel.questions.subject import about_mixer, system_of
 from costmodel.symbolic.at_sizes import at_sizes
 from costmodel.symbolic.constraints import implied, infeasible
 from costmodel.symbolic.piecewise import Exact
@@ -99,6 +99,7 @@ def _answer(system: System) -> PathLength:
     return PathLength(_longer(back, ahead))
 
 
+@about_mixer
 def path_length(mixer: Mixer, form: str | None = None) -> PathLength:
     """The largest distance of two positions in hops, for layers of one kind.
 

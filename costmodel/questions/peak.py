@@ -34,7 +34,7 @@ from costmodel.questions.question import (
     Sentence,
     in_bytes,
 )
-from costmodel.questions.subject import Training, asked, system_of
+from costmodel.questions.subject import Training, about_mixer, asked, system_of
 from costmodel.symbolic.at_sizes import at_sizes
 from costmodel.symbolic.constraints import nonnegative
 from costmodel.symbolic.piecewise import Exact
@@ -232,6 +232,7 @@ def there_before(mixer: Mixer, phase: str) -> Poly:
     return total
 
 
+@about_mixer
 def peak(
     mixer: Mixer,
     phase: str = "training",

@@ -21,7 +21,7 @@ from costmodel.program.conventions import Convention
 from costmodel.program.phases import IterationDomain, phase_name
 from costmodel.questions.question import Answers, Figure, Question, Tally
 from costmodel.questions.span import RULES, reduced
-from costmodel.questions.subject import Training, asked, system_of
+from costmodel.questions.subject import Training, about_mixer, asked, system_of
 from costmodel.symbolic.at_sizes import at_sizes
 from costmodel.symbolic.constraints import Constraints
 from costmodel.symbolic.piecewise import Exact
@@ -79,6 +79,7 @@ def steps_of(system: System, phase: str) -> Depths:
     return Depths(system, phase, STEPS)
 
 
+@about_mixer
 def sequential(
     mixer: Mixer,
     phase: str = "training",

@@ -43,7 +43,7 @@ from costmodel.program.phases import IterationDomain, phase_name
 from costmodel.program.trip_count import levels as levels_of, number_kept, numbers_of_terms
 from costmodel.program.wellformed import whole
 from costmodel.questions.question import Answers, Figure, Largest, Question, Tally, always
-from costmodel.questions.subject import Training, asked, system_of
+from costmodel.questions.subject import Training, about_mixer, asked, system_of
 from costmodel.symbolic.at_sizes import at_sizes
 from costmodel.symbolic.constraints import (
     Constraints,
@@ -285,6 +285,7 @@ def depths_of(system: System, phase: str) -> Depths:
     return Depths(system, phase, RULES)
 
 
+@about_mixer
 def span(
     mixer: Mixer,
     phase: str = "training",

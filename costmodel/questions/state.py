@@ -31,7 +31,7 @@ from costmodel.questions.question import (
     always,
     in_bytes,
 )
-from costmodel.questions.subject import system_of
+from costmodel.questions.subject import about_mixer, system_of
 from costmodel.symbolic.at_sizes import at_sizes
 from costmodel.symbolic.constraints import Constraints, outside
 from costmodel.symbolic.piecewise import Exact
@@ -142,6 +142,7 @@ def _held_of(system: System, equation: Equation, read: Read) -> Iterator[Constra
                     yield touched
 
 
+@about_mixer
 def state(mixer: Mixer, form: str | None = None) -> State:
     """The state of a mixer after t tokens, in elements; exact.
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Literal, TypedDict
+from collections.abc import Callable, Sequence
+from functools import partial, wraps
+from typing import Any, Literal, TypedDict, TypeVar, cast
 
 from costmodel.errors import ConventionError, EquationError, Unanswered
 from costmodel.language.equations import TRAINED, Mixer, System
+from costmodel.program.chosen_sizes import fit
 from costmodel.program.conventions import (
     LOSS,
     OF_GRADIENTS,
@@ -20,6 +22,7 @@ from costmodel.program.conventions import (
 from costmodel.program.lowering import lower
 from costmodel.program.phases import TRAINING_STEP, phase_name
 from costmodel.program.wellformed import check_form
+from costmodel.symbolic.at_sizes import held_to
 
 
 def system_of(mixer: Mixer, form: str | None, rewrites: tuple[str, ...], phase: str) -> System:
@@ -120,3 +123,16 @@ def of_the_backward_pass(phase: str) -> ConventionError:
         f"what is recomputed, what gets a gradient and which loss is counted is a matter of the "
         f"backward pass: ask for the phase {' or '.join(TRAINING_STEP)}, not {phase}"
     )
+
+
+Q = TypeVar("Q", bound=Callable[..., Any])
+
+
+def about_mixer(question: Q) -> Q:
+    """A question about a mixer, whose answer refuses sizes at which the mixer does not exist."""
+
+    @wraps(question)
+    def asked(mixer: Mixer, *args: Any, **named: Any) -> Any:
+        return held_to(question(mixer, *args, **named), partial(fit, mixer))
+
+    return cast(Q, asked)

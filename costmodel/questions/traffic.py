@@ -38,7 +38,7 @@ from costmodel.questions.question import (
     in_bytes,
 )
 from costmodel.questions.state import entries, gathered, held, variables_in
-from costmodel.questions.subject import Training, asked, system_of
+from costmodel.questions.subject import Training, about_mixer, asked, system_of
 from costmodel.symbolic.at_sizes import at_sizes
 from costmodel.symbolic.constraints import Constraints
 from costmodel.symbolic.piecewise import Exact
@@ -308,6 +308,7 @@ def weights_read(
     return _weights(system, phase)
 
 
+@about_mixer
 def traffic(
     mixer: Mixer,
     phase: str = "training",

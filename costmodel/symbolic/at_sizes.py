@@ -1,7 +1,8 @@
 """What is an answer at sizes, where these are whole numbers, or arrays of them?
 
-Sizes are refused that are no positive integers, have a letter that there is not, or do not go
-together: heads are parts of the model width. Arrays of sizes are taken element by element.
+Sizes are refused that are no positive integers, have a letter that there is not, or do not fit what
+is asked about: a mixer whose heads are parts of the model width. Arrays of sizes are taken element
+by element.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any, TypeVar, cast
 from costmodel.errors import SizeError
 from costmodel.symbolic.sizes import LETTERS, checked
 
+A = TypeVar("A")
 M = TypeVar("M", bound=Callable[..., Any])
 
 LARGEST_INTEGER = 2**63 - 1
@@ -34,7 +36,7 @@ def at_sizes(method: M) -> M:
         rest = {name: given.pop(name) for name in options & given.keys()}
 
         def one(sizes: Mapping[str, int]) -> Any:
-            return method(answer, **_together(sizes), **rest)
+            return method(answer, **_together(sizes, getattr(answer, FITS, None)), **rest)
 
         plain = all(isinstance(size, int) for size in given.values())
         return one(given) if plain else _each(one, given)
@@ -42,17 +44,29 @@ def at_sizes(method: M) -> M:
     return cast(M, asked)
 
 
+FITS = "_fits"
+"""The attribute of an answer that refuses sizes at which what is asked about does not exist."""
+
+
+def held_to(answer: A, fits: Callable[[Mapping[str, int]], None]) -> A:
+    """The answer, whose sizes `fits` refuses with a SizeError where they do not go together."""
+    object.__setattr__(answer, FITS, fits)
+    return answer
+
+
 def nonzero(number: Any) -> bool:
     """Whether a number, or any of an array, is not 0."""
     return bool(number.any() if hasattr(number, "any") else number)
 
 
-def _together(sizes: Mapping[str, int]) -> dict[str, int]:
+def _together(
+    sizes: Mapping[str, int], fits: Callable[[Mapping[str, int]], None] | None
+) -> dict[str, int]:
     """The sizes, refused where they cannot all be so."""
     found = checked(sizes)
     d, n = found.get("d", 0), found.get("n", 1)
-    if d % n:
-        raise SizeError(f"size d is divided among n heads: {d} is no multiple of n = {n}")
+    if d % n and fits is not None:  # other extents are whole at all sizes
+        fits(found)
     if "h" in found and not ("n" in found and found["h"] * n == d):
         raise SizeError(f"size h is d/n: give d and n, not h = {found['h']}")
     return found
