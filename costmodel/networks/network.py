@@ -99,7 +99,7 @@ class Network(Assembly):
 
     def _fit_with_own(self, sizes: Mapping[str, int]) -> None:
         """The same, with the network's own values of sizes that are not given."""
-        self.fit({**self.own, **sizes})
+        self.fit(self.own.with_given(sizes))
 
     def beyond(self, stage: str, sizes: Mapping[str, int], convention: Counting) -> str | None:
         """Why the weights do not reach to the last position that a stage of a phase reads at these
