@@ -385,7 +385,7 @@ def _moved(found: MovedMemory) -> Iterator[Row]:
     yield step("measured", known(found.measured))
 
 
-UNREAD = "no operation reads it while the call runs"
+UNREAD = "no operation read these bytes as a tensor"
 """Why the shape of a tensor is not known."""
 
 
