@@ -87,7 +87,7 @@ def test_every_question_stands_in_a_file_of_its_own() -> None:
     folder = Path(inspect.getfile(records)).parent
     for one in QUESTIONS:
         if one.ask is not None:
-            assert Path(inspect.getfile(one.ask)) == folder / f"{one.name}.py"
+            assert Path(inspect.getfile(inspect.unwrap(one.ask))) == folder / f"{one.name}.py"
 
 
 def test_names_keys_and_words_are_told_apart() -> None:

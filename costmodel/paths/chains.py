@@ -138,14 +138,16 @@ class Chain(Witness):
         )
 
     def path(self, sizes: Mapping[str, int]) -> CriticalPath:
-        """The steps at some sizes, which say whether a row is one of the first.
+        """The steps at some sizes, which say whether a row is one of the first. Where ties are
+        broken at sizes, a few rows are written out.
 
         Raises:
             Unsupported: the steps are not known.
         """
         if self.lost:
             raise Unsupported(self.lost)
-        return CriticalPath(tuple(_resolved(self.steps, sizes)))
+        few = FEW if self.sizes is not None else 0
+        return CriticalPath(tuple(_resolved(self.steps, sizes, few)))
 
 
 def _total(steps: Steps, number: Callable[[Step], Poly]) -> Poly:
@@ -175,14 +177,21 @@ def _changed(steps: Steps, change: Callable[[Poly], Poly]) -> Steps:
     return tuple(changed(step) for step in steps)
 
 
-def _resolved(steps: Steps, sizes: Mapping[str, int]) -> Iterator[Step | Repeat]:
-    """Steps and repeated steps alone, at some sizes."""
+FEW = 2
+"""So many rows are shorter to read than a block that repeats."""
+
+
+def _resolved(steps: Steps, sizes: Mapping[str, int], few: int) -> Iterator[Step | Repeat]:
+    """Steps and repeated steps alone, at some sizes; a block that repeats `few` times is written
+    out."""
     for step in steps:
         if isinstance(step, Passage):
             further = step.further.at(sizes)
             way = step.early[further] if further < len(step.early) else step.later
-            yield from _resolved(way, sizes)
-        elif not isinstance(step, Repeat) or step.times.at(sizes):
+            yield from _resolved(way, sizes, few)
+        elif isinstance(step, Repeat) and (times := step.times.at(sizes)) <= few:
+            yield from step.steps * times
+        else:
             yield step
 
 
