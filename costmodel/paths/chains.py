@@ -110,7 +110,10 @@ class Chain(Witness):
         return replace(self, steps=_changed(self.steps, change))
 
     def joined(self, other: Self) -> Self:
-        """Of two chains with equally many steps that with the larger span, else the first."""
+        """Of two chains with equally many steps one whose steps are known, of two such that with
+        the larger span, else the first."""
+        if self.lost or other.lost:
+            return other if self.lost else self
         return other if self._is_shorter_than(other) else self
 
     def _is_shorter_than(self, other: Self) -> bool:

@@ -516,9 +516,9 @@ def _steps_of(levels: Depth) -> ChainSteps:
 
 def going_further(level: Level, rate: Level) -> Level:
     """A depth of the row before and what goes on from it."""
-    row, before = rate.witness, level.witness
-    assert not isinstance(before, Chain) or isinstance(row, Chain)
-    chain = row.after(before) if isinstance(row, Chain) else None  # type: ignore[arg-type]
+    chain = None
+    if isinstance(row := rate.witness, Chain):
+        chain = row.after(level.witness if isinstance(level.witness, Chain) else None)
     return Level(level.depth + rate.depth, level.where, chain)
 
 

@@ -73,7 +73,7 @@ def _reduce(node: Reduce, part: IterationDomain, around: Constraints) -> Work:
 
 
 def _fft(node: Fft, part: IterationDomain, around: Constraints) -> Work:
-    return Work(("fft",), call("ceil_log2", node.length) * 3)
+    return Work(("fft",), node.levels)
 
 
 def _select(node: Select, part: IterationDomain, around: Constraints) -> Work:
