@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from profiler.meters.disturbances import NoWatch, RoundObservation
+from profiler.meters.disturbances import BlockObservation, NoWatch
 from profiler.records.reading import Reading, Unavailable
 
 US = 1_000
@@ -54,7 +54,7 @@ class ScriptedWatch:
 
     name = "script"
 
-    def __init__(self, *seen: RoundObservation) -> None:
+    def __init__(self, *seen: BlockObservation) -> None:
         self.seen = seen
         self.rounds = 0
 
@@ -65,7 +65,7 @@ class ScriptedWatch:
     def before(self) -> None:
         """Nothing to note."""
 
-    def after(self) -> RoundObservation:
+    def after(self) -> BlockObservation:
         """The next of the script."""
         self.rounds += 1
         return self.seen[min(self.rounds, len(self.seen)) - 1]

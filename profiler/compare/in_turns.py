@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations as pairs_of
 from pathlib import Path
@@ -15,7 +15,7 @@ import torch
 
 from costmodel.language.equations import Mixer
 from costmodel.program.chosen_sizes import Given
-from profiler.compare.verdict import LEVEL, Rounds, Verdict, too_few, verdicts
+from profiler.compare.verdict import LEVEL, Rounds, Verdict, rounds_needed, too_few, verdicts
 from profiler.host.device import on_device
 from profiler.host.environment import environment
 from profiler.meters.disturbances import DisturbanceLog, Watch, watch_for
@@ -23,7 +23,14 @@ from profiler.meters.energy.estimate import PairedEnergy
 from profiler.meters.energy.protocol import TRIALS_IN_TURNS, EnergyLimits
 from profiler.meters.latency import LAUNCH_BOUND
 from profiler.meters.nvml import energies_in_turn
-from profiler.meters.rounds import VISIT, Visitor, Watched, Watching, equal_regions
+from profiler.meters.rounds import (
+    VISIT,
+    Visitor,
+    Watched,
+    Watching,
+    equal_regions,
+    undisturbed_too_few,
+)
 from profiler.meters.sampler import latency_summary
 from profiler.meters.timers import CudaTimer, timer_for
 from profiler.records.measurement import Measurement, divide, new_id
@@ -50,7 +57,7 @@ METHOD = (
     "rounds of all candidates in random order and backwards; a sample is the mean of the two "
     "visits of a round, a visit the median of its timed regions after an untimed one, without "
     "those in which others had the processor unless they are more than half; a round in which the "
-    "device was disturbed is taken anew once"
+    "device was disturbed is left out and taken anew"
 )
 
 Progress = Callable[[int, int, str], None]
@@ -212,7 +219,7 @@ class Run:
     def visited(self) -> tuple[Rounds, dict[str, Visitor], dict[str, DisturbanceLog]]:
         """All rounds; those that were whole where the user interrupts.
 
-        A round in which the device was disturbed is taken anew once, and then kept.
+        A round in which the device was disturbed is left out and taken anew.
         """
         visitors: dict[str, Visitor] = {}
         for name, work in self.works.items():
@@ -228,13 +235,15 @@ class Run:
         visits = {name: Watched(visitor, logs[name]) for name, visitor in visitors.items()}
         found, watching = Rounds(visits, self.seed), Watching(visits, self.pause)
         try:
-            for done in range(self.rounds):
-                self.progress(done, self.rounds, f"round {done + 1} of {self.rounds}")
-                found.once(failure, watching.again)
+            found.take(self.rounds, failure, watching.disturbed, self.tell_round)
         except KeyboardInterrupt:
             self.notes.append(f"interrupted after {len(found.orders)} of {self.rounds} rounds")
         self.failed |= found.failed
         return found, visitors, logs
+
+    def tell_round(self, done: int) -> None:
+        """Progress over the rounds."""
+        self.progress(done, self.rounds, f"round {done + 1} of {self.rounds}")
 
     def besides(self) -> tuple[dict[str, Measured], PairedEnergy | Unavailable]:
         """Memory and energy, unless the user interrupts."""
@@ -277,21 +286,35 @@ def run(made: Run, output: Path | None = None) -> Comparison:
         made.prepare()
         rounds, visitors, logs = made.visited()
         memory, energies = made.besides()
-    kept = [name for name in made.works if name in visitors and rounds.values[name]]
-    records = tuple(
-        record(made, name, rounds, visitors[name], logs[name], memory, energies) for name in kept
-    )
+    why = undisturbed_too_few(logs, rounds_needed(made.pairs, made.level))
+    kept = [name for name in visitors if rounds.values[name] or (why and name not in made.failed)]
+    latencies: dict[str, Measured] = {
+        name: Unavailable(why)
+        if why
+        else latency_reading(made, name, rounds, visitors[name], logs[name])
+        for name in kept
+    }
+    records = tuple(record(made, name, latencies[name], memory, energies) for name in kept)
     if output is not None:
         for each in records:
             append(output, each)
     rows = (
-        *latency_rows(rounds.values, made.level, made.failed, list(made.asked)),
+        *(
+            not_compared(made.asked, why)
+            if why
+            else latency_rows(rounds.values, made.level, made.failed, list(made.asked))
+        ),
         *memory_rows(memory),
         *energy_rows(energies),
     )
     reasons = [f"energy: {energies.reason}"] if isinstance(energies, Unavailable) else []
     failures = [f"{name}: {why}" for name, why in made.failed.items()]
     return Comparison(rows, made.level, records, tuple(reasons), (*failures, *made.notes))
+
+
+def not_compared(names: Iterable[str], why: str) -> list[Row]:
+    """Every two candidates' latencies, of which nothing is known."""
+    return [Row("latency", Verdict(a, b, 0, refused=why), "s") for a, b in pairs_of(names, 2)]
 
 
 def latency_rows(
@@ -345,9 +368,7 @@ def energy_rows(found: PairedEnergy | Unavailable) -> list[Row]:
 def record(
     made: Run,
     name: str,
-    rounds: Rounds,
-    visitor: Visitor,
-    log: DisturbanceLog,
+    latency: Measured,
     memory: Mapping[str, Measured],
     energies: PairedEnergy | Unavailable,
 ) -> Measurement:
@@ -360,7 +381,7 @@ def record(
         joules = energies.readings.get(name) or Unavailable("the candidate failed before")
     readings, reasons = divide(
         {
-            "latency": made.works[name].noted(latency_reading(made, name, rounds, visitor, log)),
+            "latency": made.works[name].noted(latency),
             "peak_memory": memory[name],
             "energy": made.works[name].noted(joules),
         }

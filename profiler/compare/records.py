@@ -4,8 +4,9 @@ Records of one run of `compare -o` are compared by their rounds, and so are the 
 sweep at equal sizes: of a sweep a pair of rounds, there and back, is one. Of two files, each record
 has as its partner the record of the same mixer, implementation, sizes, dtype, phase and kind of
 device in the other file. Those were not measured in turns: at a point only the noise within each
-run can be judged, by intervals of both medians, which allow for samples that resemble the ones
-before them (`meters.dependence`), and a drift between the runs is not excluded.
+run can be judged, by intervals of both medians, made of the medians of blocks
+(`meters.intervals`), and a drift between the runs is not excluded. A reading whose labels say that
+it was disturbed is compared with nothing.
 
 Of energies the values are trials, each a window on its own. What is wrong with a sensor's gain is
 the same in every trial of a board, so that it cancels where both files are of one board; of two
@@ -19,6 +20,7 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 from profiler.compare.in_turns import Comparison, Row, exact, latency_rows
 from profiler.compare.verdict import (
@@ -31,14 +33,10 @@ from profiler.compare.verdict import (
     too_few,
 )
 from profiler.host.environment import environment_differences
-from profiler.meters.effective_sample_size import (
-    effective_number,
-    median_interval,
-    no_interval,
-    separate_interval,
-)
+from profiler.meters.disturbances import disturbed_by
 from profiler.meters.energy.protocol import SYSTEMATIC
-from profiler.meters.repetition import samples_to_cover
+from profiler.meters.intervals import block_medians, median_interval, no_interval
+from profiler.meters.repetition import readings_to_cover
 from profiler.records.measurement import Measurement
 from profiler.records.reading import MeasureError, Reading
 from profiler.records.words import options_words, sizes_words
@@ -149,7 +147,7 @@ def sweep_rows(point: str, block: Sequence[Measurement], level: float) -> list[R
     by_round: dict[str, dict[int, float]] = {}
     shared = set.intersection(*(set(r.sizes) for r in block))
     for r in block:
-        if "latency" in r.readings:
+        if "latency" in r.readings and not disturbed_by(details_of(r).get("labels", ())):
             own = sizes_words({x: n for x, n in r.sizes.items() if x not in shared})
             name = f"{r.mixer} {r.implementation}{f' ({own})' if own else ''}"
             by_round.setdefault(name, {})[r.sweep.get("round", 0)] = r.readings["latency"].value
@@ -174,7 +172,7 @@ def runs_in(records: Sequence[Measurement]) -> list[list[Measurement]]:
     return [run for run in found.values() if len(run) > 1]
 
 
-def details_of(record: Measurement) -> Mapping[str, object]:
+def details_of(record: Measurement) -> Mapping[str, Any]:
     """Of the latency; empty where there is none."""
     return record.readings["latency"].details if "latency" in record.readings else {}
 
@@ -195,6 +193,9 @@ def rounds_of(run: Sequence[Measurement], level: float) -> list[Row]:
         for name, taken in values.items()
         if len(taken) < most
     }
+    for name, r in zip(names, run, strict=True):
+        if by := disturbed_by(details_of(r).get("labels", ())):
+            failed[name] = f"it is labelled {by}"
     rows = latency_rows(values, level, failed, names)
     bytes_ = {n: r.readings.get("peak_memory") for n, r in zip(names, run, strict=True)}
     rows += [exact(a, b, bytes_[a], bytes_[b]) for a, b in combinations(names, 2)]
@@ -340,6 +341,9 @@ def medians(
     few = min(len(x.samples), len(y.samples))
     if min(*x.samples, *y.samples, x.value, y.value) <= 0:
         return Verdict(a, b, few, refused="a ratio needs values above zero")
+    for name, reading in ((a, x), (b, y)):
+        if (by := disturbed_by(reading.details.get("labels", ()))) and reading.unit == "s":
+            return Verdict(a, b, few, refused=f"{name}: it is labelled {by}")
     ends = [_ends(reading, 1 - share) for reading in (x, y)]
     if None in ends:
         return Verdict(a, b, few, refused=_too_few(x, y, 1 - share))
@@ -347,15 +351,15 @@ def medians(
     x_gain, y_gain = gains
     low = y_low / x_high * (1 - x_gain) / (1 + y_gain)
     high = y_high / x_low * (1 + x_gain) / (1 - y_gain)
-    ratio = statistics.median(y.samples) / statistics.median(x.samples)
+    ratio = statistics.median(block_medians(y)) / statistics.median(block_medians(x))
     return Verdict(a, b, few, ratio, low, high, 1 - level / points, differs=not low <= 1 <= high)
 
 
 def _ends(reading: Reading, confidence: float) -> tuple[float, float] | None:
     """The interval of a reading's median, as wide as that of its repetition, too, where the two
-    disagree; None where the samples of one are too few."""
-    by = separate_interval if reading.name in JOULES else median_interval
-    found = [by(samples, confidence) for samples in samples_to_cover(reading)]
+    disagree; None where the blocks of one are too few."""
+    each = readings_to_cover(reading)
+    found = [median_interval(block_medians(one), confidence) for one in each]
     known = [ends for ends in found if ends is not None]
     if len(known) < len(found):
         return None
@@ -363,10 +367,9 @@ def _ends(reading: Reading, confidence: float) -> tuple[float, float] | None:
 
 
 def _too_few(x: Reading, y: Reading, confidence: float) -> str:
-    """Why the samples of two readings have no interval at the confidence that is asked for."""
-    both = [samples for r in (x, y) for samples in samples_to_cover(r)]
-    number = len if x.name in JOULES else effective_number
-    return no_interval(min(both, key=number), confidence)
+    """Why the blocks of two readings have no interval at the confidence that is asked for."""
+    number = min(len(block_medians(one)) for r in (x, y) for one in readings_to_cover(r))
+    return no_interval(number, "trial" if x.name in JOULES else "block", confidence)
 
 
 def over_all(

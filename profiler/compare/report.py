@@ -176,25 +176,21 @@ def _about(made: Comparison) -> list[Note]:
         return []
     found = [Note((f"latency: {METHOD}",)), Note((HERE,))]
     for record in made.records:
-        latency = record.readings["latency"]
-        name = latency.details.get("candidate", record.implementation)
+        name = record.implementation
+        if latency := record.readings.get("latency"):
+            name = latency.details.get("candidate", name)
+            found += _left_out(name, latency.details)
         for quantity, reading in record.readings.items():
             where = "" if quantity == "latency" else f"{quantity.replace('_', ' ')} of "
             for label in reading.details.get("labels", []):
                 found.append(Note((f"{where}{name} is {label}",)))
-        found += _disturbed(name, latency.details)
-    labels = [x for r in made.records for x in r.readings["latency"].details["labels"]]
-    found += [Note((said,)) for said in label_meanings(labels)]
-    anew = max(r.readings["latency"].details["repeated_rounds"] for r in made.records)
-    if anew:
-        rounds = f"{anew} round{'s' if anew != 1 else ''}"
-        found.append(Note((f"{rounds} taken anew, because the device was disturbed",)))
-    return found
+    latencies = [r.readings["latency"] for r in made.records if "latency" in r.readings]
+    labels = [label for reading in latencies for label in reading.details["labels"]]
+    return found + [Note((said,)) for said in label_meanings(labels)]
 
 
-def _disturbed(name: str, details: Mapping[str, Any]) -> list[Note]:
-    """How many of a candidate's rounds were disturbed and kept, where any were."""
-    number, rounds = details["disturbed_rounds"], details["rounds"]
-    by = "; ".join(details["disturbances"])
-    said = f"{name}: {number} of {rounds} rounds were disturbed twice and kept ({by})"
-    return [Note((said,))] if number else []
+def _left_out(name: str, details: Mapping[str, Any]) -> list[Note]:
+    """How many rounds were left out because a candidate was disturbed, where any were."""
+    number, by = details["left_out_blocks"], "; ".join(details["disturbances"])
+    rounds = f"{number} round{'s' if number != 1 else ''}"
+    return [Note((f"{rounds} left out and taken anew: {name} was disturbed ({by})",))] if by else []

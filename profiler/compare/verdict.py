@@ -31,6 +31,9 @@ from itertools import combinations
 LEVEL = 0.05
 """How often a difference may be claimed where there is none, over all pairs of a comparison."""
 
+TRIES = 2
+"""At most so many times as many rounds are tried as are asked for: disturbed ones are left out."""
+
 Visit = Callable[[], float]
 """Measures a candidate once, in seconds a call."""
 
@@ -52,18 +55,33 @@ class Rounds:
         self.values = {name: [] for name in self.visits}
         self.chance = random.Random(self.seed)
 
+    def take(
+        self,
+        number: int,
+        describe: Callable[[Exception], str] = str,
+        disturbed: Callable[[], bool] = lambda: False,
+        progress: Callable[[int], object] = lambda done: None,
+    ) -> None:
+        """So many rounds, or as many of `TRIES` times as many as were not disturbed.
+
+        Args:
+            disturbed: asked after each round whether it is left out.
+            progress: told how many rounds are done.
+        """
+        for _ in range(TRIES * number):
+            if len(self.orders) < number:
+                progress(len(self.orders))
+                self.once(describe, disturbed)
+
     def once(
         self,
         describe: Callable[[Exception], str] = str,
-        again: Callable[[], bool] = lambda: False,
+        disturbed: Callable[[], bool] = lambda: False,
     ) -> None:
-        """One more round: everyone in random order, then everyone backwards.
-
-        `again`: asked after it whether it is dropped, and taken anew in a new order.
-        """
+        """One more round, everyone in random order, then everyone backwards, unless disturbed."""
         order, found = self.visited(describe)
-        while again():
-            order, found = self.visited(describe)
+        if disturbed():
+            return
         self.orders.append(tuple(order))
         for name, taken in found.items():
             if name not in self.failed:

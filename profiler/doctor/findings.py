@@ -62,7 +62,7 @@ def timed(around: Surroundings, what: str, meter: str) -> MachineFinding:
     from profiler.meters import latency, sampler
 
     limits = sampler.LatencyLimits(
-        min_samples=6, max_samples=10, min_seconds=0.01, max_seconds=0.2, warmup_seconds=0.2
+        min_blocks=6, max_blocks=10, min_seconds=0.01, max_seconds=0.2, warmup_seconds=0.2
     )
     call = small_call(around.device)
     found: Measured = getattr(latency, meter)(call, device=around.device, limits=limits)

@@ -345,8 +345,8 @@ def bars(group: Group) -> list[str]:
     if widths := [width for reading in timed if (width := half_width(reading)) is not None]:
         found.append(
             f"Error bars of latency are 95 % confidence intervals of the median, by order "
-            f"statistics of the samples within one process, whatever their distribution"
-            f"{allowing(timed)}; the widest is {relative(max(widths), 'its median')} to one side."
+            f"statistics of blocks of samples within one process, whatever their distribution; the "
+            f"widest is {relative(max(widths), 'its median')} to one side."
         )
     if len(widths) < len(timed):
         found.append(
@@ -370,15 +370,6 @@ def bars(group: Group) -> list[str]:
     if found:
         found.append("Differences between processes, machines and days are in no error bar.")
     return found
-
-
-def allowing(timed: Sequence[Reading]) -> str:
-    """Whether the intervals allow for samples that depend on the ones before them."""
-    allow = sum("n_independent" in reading.details for reading in timed)
-    said = "allowing for samples that resemble the ones before them"
-    if allow == len(timed):
-        return f" and {said}"
-    return f" ({allow} of {len(timed)} {said}, the others not)" if allow else ""
 
 
 def half_width(reading: Reading) -> float | None:

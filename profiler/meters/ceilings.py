@@ -46,10 +46,10 @@ CACHES = 4
 GRAPHED = 100
 """Additions in a graph: launching the graph itself then costs a hundredth of one addition's
 launch."""
-BRIEF = LatencyLimits(max_samples=50, min_seconds=0.2, max_seconds=2.0, warmup_seconds=1.0)
+BRIEF = LatencyLimits(max_blocks=50, min_seconds=0.2, max_seconds=2.0, warmup_seconds=1.0)
 
 KEPT = (
-    "ci_low", "ci_high", "ci_missing", "n", "n_independent", "stop_rule", "sampled_s", "block",
+    "ci_low", "ci_high", "ci_missing", "n", "blocks", "stop_rule", "sampled_s", "block",
     "timer", "clock_MHz", "lowest_clock_MHz", "threads", "labels",
 )  # fmt: skip
 """The details of a latency that the ceiling made from it keeps; the ends of the interval become

@@ -1,15 +1,16 @@
-"""Was the device undisturbed while a round of samples was taken: its clock, its limits, other
+"""Was the device undisturbed while a block of regions was timed: its clock, its limits, other
 users?
 
-Counters are read before and after a round and compared, so that a limit that acted at any moment of
-the round shows. A sensor that cannot be read leaves a sentence.
+Counters are read before and after a block and compared, so that a limit that acted at any moment of
+the block shows. A sensor that cannot be read leaves a sentence.
 """
 
 from __future__ import annotations
 
 import os
 import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -40,8 +41,17 @@ SLOWDOWN_REASONS: Mapping[int, str] = {
 SM_CLOCK = 1  # NVML_CLOCK_SM
 PREEMPTED = 0.5
 """From this many involuntary switches per timed region on, the median region was interrupted."""
+SLICE_S = 4e-3
+"""What others get with a switch: a time slice of a scheduler, some milliseconds."""
+NOTICED = 0.05
+"""Slices that are together a smaller part of a block do not bend its median."""
 INTERRUPTED, CAPPED = "preempted", "power-capped"
-"""Labels of a reading: most regions were interrupted; a power limit held the clock down."""
+"""Most regions were interrupted, which disturbs a block; a power limit held the clock down, a
+label of a reading."""
+THROTTLED = "throttled"
+"""The label of readings that kept disturbed blocks, as they were once taken."""
+DISTURBED = (THROTTLED, INTERRUPTED, SHARED)
+"""Labels of a reading whose value is not that of the call alone."""
 MEANT: Mapping[str, str] = {
     INTERRUPTED: "most timed regions hold a wait while others had the processor, which bends a "
     "ratio by more than its interval tells",
@@ -52,11 +62,11 @@ MEANT: Mapping[str, str] = {
 
 
 @dataclass(frozen=True)
-class RoundObservation:
+class BlockObservation:
     """What happened between `before()` and `after()`."""
 
     clock_MHz: float | None = None
-    """The clock at the end of the round, while the device is still warm."""
+    """The clock at the end of the block, while the device is still warm."""
     slowed: tuple[str, ...] = ()
     """What held a clock down: heat or a hardware brake."""
     power_capped: bool = False
@@ -71,7 +81,7 @@ class RoundObservation:
 
 
 class Watch(Protocol):
-    """Observes a device before and after a round."""
+    """Observes a device before and after a block."""
 
     name: str
 
@@ -83,7 +93,7 @@ class Watch(Protocol):
         """Note the counters."""
         ...
 
-    def after(self) -> RoundObservation:
+    def after(self) -> BlockObservation:
         """What the counters and sensors show since `before()`."""
         ...
 
@@ -150,13 +160,13 @@ class NvmlWatch:
         """Note the counters."""
         self.counters = self.fields()
 
-    def after(self) -> RoundObservation:
+    def after(self) -> BlockObservation:
         """What happened since `before()`; the clock is read first, before the board can rest."""
         clock, bits, now = self.clock(), self.event_reasons(), self.fields()
         moved = {SLOWDOWNS[n] for n in now if now[n] != self.counters.get(n, now[n])}
         slowed = [words for bit, words in SLOWDOWN_REASONS.items() if bits & bit]
         slowed += ["a thermal counter moved"] if "throttled" in moved else []
-        return RoundObservation(
+        return BlockObservation(
             clock_MHz=clock,
             slowed=tuple(slowed),
             power_capped=bool(bits & POWER_CAP_REASON or CAPPED in moved),
@@ -197,7 +207,7 @@ class CpuWatch:
             self.reasons["involuntary_switches"] = "this system does not count them"
             self.counted = lambda: (0, 0)
 
-    def after(self) -> RoundObservation:
+    def after(self) -> BlockObservation:
         """Clock and load as they are now, and the interruptions since `before()`."""
         switches, faults = (
             now - then for now, then in zip(self.counted(), self.first, strict=True)
@@ -210,7 +220,7 @@ class CpuWatch:
             notes["load_average"] = self.load()
         except OSError as error:
             self.reasons["load_average"] = reason_of(error)
-        return RoundObservation(clock_MHz=clock, switches=switches, page_faults=faults, notes=notes)
+        return BlockObservation(clock_MHz=clock, switches=switches, page_faults=faults, notes=notes)
 
     def missing(self) -> Mapping[str, str]:
         """What the system does not tell -> why."""
@@ -231,9 +241,9 @@ class NoWatch:
     def before(self) -> None:
         """Nothing to note."""
 
-    def after(self) -> RoundObservation:
+    def after(self) -> BlockObservation:
         """Nothing seen."""
-        return RoundObservation()
+        return BlockObservation()
 
     def missing(self) -> Mapping[str, str]:
         """Why nothing is watched."""
@@ -306,23 +316,41 @@ def label_meanings(labels: Iterable[str]) -> list[str]:
     return [f"{label}: {words}" for label, words in MEANT.items() if label in there]
 
 
-class DisturbanceLog:
-    """The watched rounds of one measurement: which were disturbed, which kept, with which labels.
+def disturbed_by(labels: Iterable[str]) -> str:
+    """Which of these labels say that a value is not that of the call alone: in words, "" where none
+    does."""
+    there = set(labels)
+    return ", ".join(label for label in DISTURBED if label in there)
 
-    Whether a clock was low is judged by the clocks of all rounds so far.
+
+class DisturbanceLog:
+    """The watched blocks of one measurement: what was seen in those that were kept, and why others
+    were left out.
+
+    Whether a clock was low is judged by the clocks of all blocks so far.
     """
 
     def __init__(self, watch: Watch, slow_clock: float) -> None:
         self.watch = watch
         self.slow_clock = slow_clock
         self.clocks: list[float] = []
-        self.repeated = 0
-        self.kept: list[tuple[RoundObservation, int, str]] = []
+        self.kept: list[BlockObservation] = []
+        self.left_out: list[str] = []
+        """What disturbed each block that was left out; "" where it was left out with another."""
 
-    def disturbance(self, seen: RoundObservation) -> str:
-        """What held the device back in a round; "" where nothing did."""
+    def disturbance(
+        self, seen: BlockObservation, regions: int = 1, timed_s: float = 0.0, spent_s: float = 0.0
+    ) -> str:
+        """What held the device back in a block, or took it away; "" where nothing did.
+
+        Args:
+            regions: how many were timed, in `timed_s` of the `spent_s` that the block took.
+        """
         if seen.slowed:
             return ", ".join(seen.slowed)
+        switches = seen.switches * (min(timed_s / spent_s, 1.0) if spent_s > 0 else 1.0)
+        if switches > PREEMPTED * regions and switches * SLICE_S > NOTICED * timed_s:
+            return INTERRUPTED
         if seen.clock_MHz is None:
             return ""
         self.clocks.append(seen.clock_MHz)
@@ -331,47 +359,46 @@ class DisturbanceLog:
             return ""
         return f"clock at {seen.clock_MHz:.0f} of {usual:.0f} MHz"
 
-    def keep(self, seen: RoundObservation, samples: int, disturbance: str) -> None:
-        """Count the round's samples, disturbed or not."""
-        self.kept.append((seen, samples, disturbance))
+    def keep(self, seen: BlockObservation) -> None:
+        """Count a block."""
+        self.kept.append(seen)
 
-    @property
-    def gave_up(self) -> bool:
-        """Whether a disturbed round has been kept; later rounds are then kept without another
-        attempt."""
-        return any(disturbance for _, _, disturbance in self.kept)
+    def leave_out(self, disturbance: str) -> None:
+        """Count a block that is no part of the measurement."""
+        self.left_out.append(disturbance)
+
+    def too_few(self, needed: int, what: str = "block") -> str:
+        """Why there is no median: so few were undisturbed; "" where they are as many as needed, or
+        none was disturbed."""
+        number = len(self.kept)
+        by = Counter(filter(None, self.left_out))
+        if number >= needed or not by:
+            return ""
+        said = ", ".join(f"{why} in {times}" for why, times in by.most_common())
+        return (
+            f"{number} of {number + len(self.left_out)} {what}s were undisturbed, and a median "
+            f"needs {needed}: {said}"
+        )
 
     @property
     def labels(self) -> list[str]:
         """The labels of the reading."""
-        found = ["throttled"] if self.gave_up else []
-        if any(seen.power_capped for seen, _, _ in self.kept):
-            found.append(CAPPED)
-        if any(seen.others for seen, _, _ in self.kept):
-            found.append(SHARED)
-        switches, samples = (sum(part) for part in zip(*self.counts(), strict=True))
-        return [*found, INTERRUPTED] if switches > PREEMPTED * samples else found
-
-    def counts(self) -> Sequence[tuple[int, int]]:
-        """Involuntary switches and samples of each round."""
-        return [(seen.switches, samples) for seen, samples, _ in self.kept] or [(0, 0)]
+        found = [CAPPED] if any(seen.power_capped for seen in self.kept) else []
+        return found + ([SHARED] if any(seen.others for seen in self.kept) else [])
 
     def details(self) -> dict[str, Any]:
         """JSON values for the reading."""
-        disturbed = [disturbance for _, _, disturbance in self.kept if disturbance]
-        seen = [seen for seen, _, _ in self.kept]
-        clocks = [s.clock_MHz for s in seen if s.clock_MHz is not None]
+        clocks = [s.clock_MHz for s in self.kept if s.clock_MHz is not None]
+        others = sorted({seen.others for seen in self.kept} - {""})
         return {
             "watched_by": self.watch.name,
-            "rounds": len(self.kept),
-            "repeated_rounds": self.repeated,
-            "disturbed_rounds": len(disturbed),
-            "disturbances": sorted(set(disturbed)),
+            "left_out_blocks": len(self.left_out),
+            "disturbances": sorted(set(self.left_out) - {""}),
             "clock_MHz": statistics.median(clocks) if clocks else None,
             "lowest_clock_MHz": min(clocks, default=None),
-            "involuntary_switches": sum(s.switches for s in seen),
-            "page_faults": sum(s.page_faults for s in seen),
-            **({"others": sorted(others)} if (others := {s.others for s in seen} - {""}) else {}),
+            "involuntary_switches": sum(s.switches for s in self.kept),
+            "page_faults": sum(s.page_faults for s in self.kept),
+            **({"others": others} if others else {}),
             "not_watched": dict(self.watch.missing()),
-            **(seen[-1].notes if seen else {}),
+            **(self.kept[-1].notes if self.kept else {}),
         }

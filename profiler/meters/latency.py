@@ -5,9 +5,8 @@ Three readings, never mixed: `latency` (hot), `latency_cold` and `latency_graph`
 
 from __future__ import annotations
 
-import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +16,14 @@ from profiler.meters.caches import CacheError, Flush, flush_for
 from profiler.meters.cuda_graph import Captured, ContextLost, GraphError, capture
 from profiler.meters.disturbances import Watch, watch_for
 from profiler.meters.failure import why_failed
-from profiler.meters.sampler import BLOCK_TICKS, Instruments, LatencyLimits, sample_latency
+from profiler.meters.sampler import (
+    BLOCK_TICKS,
+    Disturbed,
+    Instruments,
+    LatencyLimits,
+    Sampled,
+    sample_latency,
+)
 from profiler.meters.timers import (
     AheadTimer,
     Call,
@@ -64,7 +70,8 @@ def latency(
     may be timed with the call, so that short calls can share a region. Details tell which.
 
     `clock` (nanoseconds, monotonic), `timer`, `watch` and `pause` replace the real ones in tests.
-    Unavailable when a call fails, out of memory for instance.
+    Unavailable when a call fails, out of memory for instance, and where too few blocks of calls
+    were undisturbed.
     """
     place = torch.device(device)
     alone = reset is not None and not reset_is_trivial
@@ -79,6 +86,8 @@ def latency(
         found = sample_latency(
             setting, work, (reset or do_nothing) if alone else do_nothing, alone=alone
         )
+    except Disturbed as error:
+        return Unavailable(str(error))
     except Exception as error:  # a module of a user's own may raise anything
         return Unavailable(why_failed(error, "while it was timed", place))
     details = found.details | setting.timer.facts(len(found.samples)) | {
@@ -87,10 +96,10 @@ def latency(
         "cache": "hot",
     }  # fmt: skip
     if isinstance(setting.timer, CudaTimer):
-        bound = statistics.median(found.samples) < LAUNCH_BOUND * details["enqueue_s"]
+        bound = found.median < LAUNCH_BOUND * details["enqueue_s"]
         details["launch_bound"] = bound
         details["labels"] += ["launch-bound"] if bound else []
-    return median_reading("latency", found.samples, details)
+    return median_reading("latency", found, details)
 
 
 def latency_cold(
@@ -127,6 +136,8 @@ def latency_cold(
         found = sample_latency(setting, fn, before, alone=True)
     except CacheError as error:
         return Unavailable(f"caches cannot be flushed: {error}")
+    except Disturbed as error:
+        return Unavailable(str(error))
     except Exception as error:  # a module of a user's own may raise anything
         return Unavailable(why_failed(error, "while it was timed with cold caches", place))
     details = found.details | setting.timer.facts(len(found.samples)) | {
@@ -139,9 +150,9 @@ def latency_cold(
     }  # fmt: skip
     if isinstance(setting.timer, AheadTimer) and details["queued_ahead"] < 1:
         details["labels"].append("not queued ahead")
-    if statistics.median(found.samples) < BLOCK_TICKS * setting.timer.tick_s:
+    if found.median < BLOCK_TICKS * setting.timer.tick_s:
         details["labels"].append("near the clock's step")
-    return median_reading("latency_cold", found.samples, details)
+    return median_reading("latency_cold", found, details)
 
 
 def latency_graph(
@@ -185,6 +196,8 @@ def latency_graph(
             limits or LatencyLimits(), timer or timer_for(place), watch or watch_for(place), pause
         )
         found = sample_latency(setting, captured.replay, do_nothing, alone=False)
+    except Disturbed as error:
+        return Unavailable(str(error))
     except Exception as error:  # a replay fails as any call may
         return Unavailable(why_failed(error, "while its graph was replayed", place))
     finally:
@@ -197,7 +210,7 @@ def latency_graph(
         "cache": "hot",
     }  # fmt: skip
     details["labels"] += captured.labels
-    return median_reading("latency_graph", found.samples, details)
+    return median_reading("latency_graph", found, details)
 
 
 STATIC = "a CUDA graph replays the buffers that it was captured with"
@@ -250,9 +263,9 @@ def with_launches_labelled(found: Mapping[str, Measured]) -> dict[str, Measured]
     return dict(found) | {"latency": replace(hot, details=details)}
 
 
-def median_reading(name: str, samples: Sequence[float], details: Mapping[str, Any]) -> Reading:
-    """A reading of the samples' median, in seconds."""
-    return Reading(name, statistics.median(samples), "s", tuple(samples), dict(details))
+def median_reading(name: str, found: Sampled, details: Mapping[str, Any]) -> Reading:
+    """A reading of the median, in seconds."""
+    return Reading(name, found.median, "s", tuple(found.samples), dict(details))
 
 
 def calls_in_turn(*calls: Call) -> Call:

@@ -15,12 +15,12 @@ Measures" (2008).
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from statistics import NormalDist
 from typing import Any
 
-from profiler.meters.effective_sample_size import CONFIDENCE
+from profiler.meters.intervals import CONFIDENCE
 from profiler.records.reading import Reading
 
 REPETITION = "repetition"
@@ -113,8 +113,9 @@ def beyond_chance(reading: Reading) -> bool:
     return bool(again and again.get(BEYOND))
 
 
-def samples_to_cover(reading: Reading) -> list[Sequence[float]]:
-    """The samples of every measurement that an interval must cover: those of the reading, and those
-    of its repetition where the two disagree."""
+def readings_to_cover(reading: Reading) -> list[Reading]:
+    """Every measurement that an interval must cover: the reading, and its repetition where the two
+    disagree."""
     again = repetition_in(reading)
-    return [reading.samples, *([again["samples"]] if again and disagrees(reading) else [])]
+    second = [Reading.from_json(reading.name, again)] if again and disagrees(reading) else []
+    return [reading, *second]

@@ -2,10 +2,10 @@
 
 A visit to a candidate is short, so that the visits of a round lie close together, and gives a
 median, so that the few regions in which something else happened do not count. Each visit is
-watched, as a round of samples of latency is, and compared with the visits of its own candidate:
+watched, as a block of samples of latency is, and compared with the visits of its own candidate:
 candidates may run at different clocks. A round in which the visit of any candidate was disturbed is
-taken anew, once; disturbed again, the round is kept, and the candidates that were disturbed are
-labelled.
+left out and taken anew, so that all candidates have equally many; `compare.verdict.Rounds` says how
+often.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from profiler.meters.disturbances import (
+    BlockObservation,
     DisturbanceLog,
     NoWatch,
-    RoundObservation,
     switches_and_faults,
 )
 from profiler.meters.latency import calls_in_turn
@@ -33,7 +33,7 @@ from profiler.meters.sampler import (
 )
 from profiler.meters.timers import CudaTimer, Timer, do_nothing
 
-VISIT = LatencyLimits(min_samples=20, max_samples=40, min_seconds=0.02, max_seconds=0.1)
+VISIT = LatencyLimits(min_blocks=1, regions=20, min_seconds=0.02, max_seconds=0.1)
 """A visit is the median of twenty regions, or of as many as begin within a tenth of a second.
 
 Short calls share regions of a millisecond, which is shorter than the time slice that a scheduler
@@ -85,6 +85,7 @@ class Visitor:
         self.prepare = reset if self.alone else do_nothing
         self.timer, self.limits, self.switched = timer, limits, switched
         self.regions = self.left_out = 0
+        self.timed_s = 0.0
         setting = Instruments(limits, timer, NoWatch("a warm-up is not watched"))
         self.call_s = max(min(warm_up(setting, self.call, self.prepare)), timer.tick_s)
         self.in_regions_of(block_size(setting, [self.call_s], alone=self.alone))
@@ -103,8 +104,8 @@ class Visitor:
         # one untimed region after the others' turns; `elapsed_s` would note its enqueueing time
         self.timer.several_s(self.region, 1, over, self.prepare)
         if isinstance(self.timer, CudaTimer):
-            taken = self.timer.several_s(self.region, self.limits.min_samples, over, self.prepare)
-            self.regions += len(taken)
+            taken = self.timer.several_s(self.region, self.limits.regions, over, self.prepare)
+            self.count(taken)
         else:
             taken = self.undisturbed(over)
         return statistics.median(taken) / self.block
@@ -115,14 +116,19 @@ class Visitor:
         kept, the few would move the median, and ratios with it."""
         taken: list[float] = []
         alone: list[float] = []
-        while not taken or (len(taken) < self.limits.min_samples and not over()):
+        while not taken or (len(taken) < self.limits.regions and not over()):
             before = self.switched()
             taken.append(self.timer.elapsed_s(self.region, self.prepare))
             alone += taken[-1:] if self.switched() == before else []
         kept = alone if 2 * len(alone) >= len(taken) else taken
-        self.regions += len(taken)
+        self.count(taken)
         self.left_out += len(taken) - len(kept)
         return kept
+
+    def count(self, taken: Sequence[float]) -> None:
+        """Regions of these seconds were timed."""
+        self.regions += len(taken)
+        self.timed_s += sum(taken)
 
 
 def equal_regions(visitors: Iterable[Visitor]) -> None:
@@ -145,6 +151,8 @@ class Timed(Protocol):
 
     regions: int
     """Regions timed so far, over all visits."""
+    timed_s: float
+    """Seconds that they took."""
 
     def __call__(self) -> float: ...
 
@@ -155,66 +163,59 @@ class Watched:
 
     visit: Timed
     log: DisturbanceLog
-    seen: list[RoundObservation] = field(default_factory=list)
-    """What was seen since the last round that was kept or dropped."""
-    counted: int = 0
-    """Regions that were timed until then."""
+    seen: list[BlockObservation] = field(default_factory=list)
+    """What was seen since the last round that was kept or left out."""
+    disturbances: list[str] = field(default_factory=list)
+    """What disturbed these visits."""
 
     def __call__(self) -> float:
+        regions, timed_s = self.visit.regions, self.visit.timed_s
         self.log.watch.before()
         value = self.visit()
-        self.seen.append(self.log.watch.after())
+        seen = self.log.watch.after()
+        timed = self.visit.timed_s - timed_s
+        found = self.log.disturbance(seen, self.visit.regions - regions, timed, timed)
+        self.seen.append(seen)
+        self.disturbances += [found] if found else []
         return value
 
-    def disturbance(self) -> str:
-        """What held the device back in the visits of this round; "" where nothing did."""
-        return ", ".join(dict.fromkeys(filter(None, map(self.log.disturbance, self.seen))))
-
-    def drop(self) -> None:
-        """Forget the visits of this round, which is taken anew."""
-        self.log.repeated += 1
-        self.forget()
-
-    def keep(self, disturbance: str) -> None:
-        """Count this round, unless the candidate failed before its visit."""
-        if self.seen:
-            self.log.keep(
-                observed_together(self.seen), self.visit.regions - self.counted, disturbance
-            )
-        self.forget()
-
-    def forget(self) -> None:
-        """Begin a new round."""
-        self.seen, self.counted = [], self.visit.regions
+    def end_round(self, *, kept: bool) -> None:
+        """Count the round, unless the candidate failed before its visit, and begin a new one."""
+        if self.seen and kept:
+            self.log.keep(observed_together(self.seen))
+        elif self.seen:
+            self.log.leave_out(", ".join(dict.fromkeys(self.disturbances)))
+        self.seen, self.disturbances = [], []
 
 
 @dataclass
 class Watching:
-    """Decides after each round of watched visits whether it is taken anew."""
+    """Decides after each round of watched visits whether it is left out."""
 
     visits: Mapping[str, Watched]
     pause: Callable[[float], None] = time.sleep
-    anew: bool = False
-    """Whether the round before was dropped."""
 
-    def again(self) -> bool:
-        """Whether the round just taken is dropped; the device is then left to cool for a moment."""
-        found = {name: watched.disturbance() for name, watched in self.visits.items()}
-        self.anew = not self.anew and any(found.values())
-        for name, watched in self.visits.items():
-            if self.anew:
-                watched.drop()
-            else:
-                watched.keep(found[name])
-        if self.anew:
+    def disturbed(self) -> bool:
+        """Whether the round just taken is left out; the device then cools for a moment."""
+        found = any(watched.disturbances for watched in self.visits.values())
+        for watched in self.visits.values():
+            watched.end_round(kept=not found)
+        if found:
             self.pause(COOLING_S)
-        return self.anew
+        return found
 
 
-def observed_together(seen: Sequence[RoundObservation]) -> RoundObservation:
+def undisturbed_too_few(logs: Mapping[str, DisturbanceLog], needed: int) -> str:
+    """Why no round tells anything, with the candidates that were disturbed; "" where enough were
+    undisturbed."""
+    found = {name: log.too_few(needed, "round") for name, log in logs.items()}
+    return "; ".join(f"{name}: {why}" for name, why in found.items() if why)
+
+
+def observed_together(seen: Sequence[BlockObservation]) -> BlockObservation:
     """Several observations as one: the lowest clock, and the sum of what is counted."""
     clocks = [one.clock_MHz for one in seen if one.clock_MHz is not None]
-    return RoundObservation(
+    return BlockObservation(
         clock_MHz=min(clocks, default=None),
         slowed=tuple(dict.fromkeys(what for one in seen for what in one.slowed)),
         power_capped=any(one.power_capped for one in seen),

@@ -1,4 +1,10 @@
-"""How are durations sampled: after which warm-up, in which rounds, and until when?"""
+"""How are durations sampled: after which warm-up, in which blocks, and until when?
+
+A block is a number of timed regions between two looks at the device. One in which the device was
+disturbed is left out and taken anew, so that the samples are those of undisturbed blocks alone;
+where these stay too few, there is no median. The interval of the median is made of the blocks'
+medians (`intervals.py`), and sampling stops where it is narrow.
+"""
 
 from __future__ import annotations
 
@@ -7,20 +13,10 @@ import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from profiler.meters.disturbances import DisturbanceLog, Watch
-from profiler.meters.effective_sample_size import (
-    cautious_effective_number,
-    effective_number,
-    median_ends,
-    median_interval,
-    no_interval,
-)
+from profiler.meters.intervals import least_number, median_interval, medians_of, no_interval
 from profiler.meters.timers import Call, CudaTimer, Timer
 
 BLOCK_TICKS = 50  # the shortest timed region, in ticks of the timer
@@ -28,7 +24,8 @@ BLOCK_TICKS = 50  # the shortest timed region, in ticks of the timer
 
 CLOCK_EVERY_S = 0.1  # between two readings of a GPU's clock during warm-up
 CLOCKS = 3  # readings that must agree for the clock to have settled
-COOLING_S = 0.05  # the pause before a disturbed round is repeated; half as long again each time
+COOLING_S = 0.05  # the pause after a disturbed block; half as long again after each in a row
+COOLINGS = 3  # so many times at most
 
 
 @dataclass(frozen=True)
@@ -76,15 +73,31 @@ class Clock:
         return {"warmup_clocks_MHz": self.read_MHz[-CLOCKS:], "warmup_clock_settled": self.settled}
 
 
+@dataclass(frozen=True)
+class Block:
+    """Regions timed one after another between two looks at the device."""
+
+    samples: Sequence[float]
+    """Seconds a call, of each region."""
+    spent_s: float
+    """Seconds that all of it took."""
+    disturbance: str
+    """What held the device back, or took it away; "" where nothing did."""
+
+
+class Disturbed(RuntimeError):
+    """Too few blocks were undisturbed for a median."""
+
+
 @dataclass
 class Sampled:
-    """The result of sampling: seconds per call of each region, and how sampling went."""
+    """The result of sampling: the undisturbed blocks, and how sampling went."""
 
-    samples: list[float]
-    rule: str
-    sampled_s: float
     log: DisturbanceLog
     block: int
+    """Calls in a region."""
+    kept: list[Block] = field(default_factory=list)
+    rule: str = ""
     labels: list[str] = field(default_factory=list)
     warmup: int = 0
     """Calls before sampling began."""
@@ -94,11 +107,26 @@ class Sampled:
     """A GPU's clock at the end of the warm-up."""
 
     @property
+    def samples(self) -> list[float]:
+        """Seconds a call of each region, in the order taken."""
+        return [sample for block in self.kept for sample in block.samples]
+
+    @property
+    def medians(self) -> list[float]:
+        """Of each block."""
+        return [statistics.median(block.samples) for block in self.kept]
+
+    @property
+    def median(self) -> float:
+        """Of the blocks' medians, in seconds a call."""
+        return statistics.median(self.medians)
+
+    @property
     def details(self) -> dict[str, Any]:
         """JSON values for the reading."""
-        return latency_summary(self.samples, self.rule) | {
+        return latency_summary(self.samples, [len(block.samples) for block in self.kept]) | {
             "stop_rule": self.rule,
-            "sampled_s": self.sampled_s,
+            "sampled_s": sum(block.spent_s for block in self.kept),
             "warmup": self.warmup,
             "warmup_extended": self.extended,
             **self.clock,
@@ -109,10 +137,13 @@ class Sampled:
 
 
 def sample_latency(setting: Instruments, work: Call, prepare: Call, *, alone: bool) -> Sampled:
-    """Warm up and take samples until a rule stops; with `alone`, one call per region.
+    """Warm up and take blocks until a rule stops; with `alone`, one call per region.
 
     Where the first sample is more than five medians long, it contains compiling or tuning that
     belongs to the warm-up: the warm-up is extended and sampling begins anew, three times at most.
+
+    Raises:
+        Disturbed: too few blocks were undisturbed.
     """
     limits = setting.limits
     warmup = extended = 0
@@ -121,7 +152,7 @@ def sample_latency(setting: Instruments, work: Call, prepare: Call, *, alone: bo
         durations = warm_up(setting, work, prepare, clock)
         warmup += len(durations)
         block = block_size(setting, durations[-3:], alone=alone)
-        found = take_rounds(setting, work, prepare, block, patient=extended < limits.retries)
+        found = take_blocks(setting, work, prepare, block, patient=extended < limits.retries)
         if found is not None:
             found.warmup, found.extended = warmup, extended
             found.clock = clock.details if isinstance(setting.timer, CudaTimer) else {}
@@ -169,7 +200,7 @@ def is_steady(durations: Sequence[float], limits: LatencyLimits) -> bool:
 
 def block_size(setting: Instruments, durations: Sequence[float], *, alone: bool) -> int:
     """How many calls share a timed region: one, unless a call is too short for the clock, or so
-    short that the most samples allowed would not fill the least time."""
+    short that a block would have more regions than it may."""
     if alone:
         return 1
     tick = setting.timer.tick_s
@@ -178,60 +209,73 @@ def block_size(setting: Instruments, durations: Sequence[float], *, alone: bool)
     return max(1, math.ceil(needed / typical - 1e-9))
 
 
-def take_rounds(
-    setting: Instruments, work: Call, prepare: Call, block: int, *, patient: bool
+def take_blocks(
+    setting: Instruments, work: Call, prepare: Call, size: int, *, patient: bool
 ) -> Sampled | None:
-    """Rounds of samples until a rule stops; None where the first sample belongs to the warm-up.
+    """Undisturbed blocks until a rule stops, `size` calls in a region; None where the first sample
+    belongs to the warm-up.
 
     Where not `patient`, such a sample is kept with a label.
+
+    Raises:
+        Disturbed: the time was over before enough blocks were undisturbed.
     """
     limits, timer = setting.limits, setting.timer
-    log, rules = DisturbanceLog(setting.watch, limits.slow_clock), StoppingRules(limits)
-    region = work if block == 1 else calls_as_one(work, block)
-    samples: list[float] = []
-    sampled_s = 0.0
+    found = Sampled(DisturbanceLog(setting.watch, limits.slow_clock), size)
+    region = work if size == 1 else calls_as_one(work, size)
     began = timer.now_s()
+    in_a_row = 0
+    looked = False
 
-    def capped() -> bool:
-        return timer.now_s() - began >= limits.max_seconds
+    def spent_s() -> float:
+        return timer.now_s() - began
 
-    while True:
-        first, size = not samples, round_size(len(samples), limits)
-        several = partial(timer.several_s, region, size, capped, prepare)
-        taken, spent = one_round(setting, log, several, capped)
-        samples.extend(region_s / block for region_s in taken)
-        sampled_s += spent
-        late = first and is_late(samples, limits.late)
-        if late and patient:
-            return None
-        rule = rules.that_stops(samples, sampled_s, timer.now_s() - began)
-        labels = ["first call slow"] if late else []
-        if rule is not None:
-            return Sampled(samples, rule, sampled_s, log, block, labels)
+    while not found.rule:
+        block = take_block(setting, found.log, region, prepare, size, spent_s)
+        if block.disturbance:
+            setting.pause(COOLING_S * 1.5 ** min(in_a_row, COOLINGS - 1))
+            in_a_row += 1
+        else:
+            found.kept.append(block)
+            in_a_row = 0
+        if not looked and len(found.samples) >= LATE_AMONG:
+            looked = True
+            if is_late(found.samples, limits.late):
+                if patient:
+                    return None
+                found.labels.append("first call slow")
+        found.rule = why_stop(found.medians, spent_s(), limits)
+    if why := found.log.too_few(min(least_number(), limits.min_blocks)):
+        raise Disturbed(why)
+    return found
 
 
-def one_round(
+def take_block(
     setting: Instruments,
     log: DisturbanceLog,
-    several: Callable[[], list[float]],
-    capped: Callable[[], bool],
-) -> tuple[list[float], float]:
-    """The regions of one round and the seconds that they took. A disturbed round is repeated after
-    a pause, at most three times; the last attempt is kept, and so are all later rounds."""
-    tries = 0
-    while True:
-        setting.watch.before()
-        began = setting.timer.now_s()
-        regions = several()
-        spent = setting.timer.now_s() - began
-        seen = setting.watch.after()
-        disturbance = log.disturbance(seen)
-        if not disturbance or log.gave_up or tries == setting.limits.retries or capped():
-            log.keep(seen, len(regions), disturbance)
-            return regions, spent
-        setting.pause(COOLING_S * 1.5**tries)
-        tries += 1
-        log.repeated += 1
+    region: Call,
+    prepare: Call,
+    size: int,
+    spent_s: Callable[[], float],
+) -> Block:
+    """Regions of `size` calls for the time of a block, and whether the device was disturbed
+    meanwhile; `log` keeps the block or leaves it out."""
+    limits, timer = setting.limits, setting.timer
+    setting.watch.before()
+    began = timer.now_s()
+
+    def over() -> bool:
+        return timer.now_s() - began >= limits.block_seconds or spent_s() >= limits.max_seconds
+
+    regions = timer.several_s(region, MOST_REGIONS * limits.regions, over, prepare)
+    spent = timer.now_s() - began
+    seen = setting.watch.after()
+    disturbance = log.disturbance(seen, len(regions), sum(regions), spent)
+    if disturbance:
+        log.leave_out(disturbance)
+    else:
+        log.keep(seen)
+    return Block([region_s / size for region_s in regions], spent, disturbance)
 
 
 def calls_as_one(work: Call, times: int) -> Call:
@@ -247,136 +291,91 @@ def calls_as_one(work: Call, times: int) -> Call:
 SETTLED = "median settled"
 """The rule that stops sampling where the interval of the median is narrow."""
 
+MORE = 1.5
+"""The interval is looked at again when there are so many times as many blocks: the more often a
+narrow one is looked for, the more often one is found that is too narrow."""
 
-Floats = NDArray[np.float64]
+MOST_REGIONS = 2
+"""A block ends after so many times `regions`, though its time is not over."""
 
-
-CHECK_EVERY = 10
-"""Samples in a round, once the least number has been taken."""
-
-
-LOOKS = 10
-"""The rules are checked again after a tenth more samples, and at least a round more."""
-
-
-FIRST_NOISE = 5
-"""The number of samples from which on their spread is followed."""
-
-
-NOISES = 512
-"""The number of latest spreads that are compared with the last one."""
-
-
-LEAST_NOISES = 64
+LATE_AMONG = 5
+"""Samples among which the first one is looked at."""
 
 
 @dataclass(frozen=True)
 class LatencyLimits:
     """When a measurement of latency may stop; seconds are read from the clock that times it.
 
-    `min_seconds` is the least that sampling takes in all, work between calls (flushing caches)
-    included, and readings of other sensors and pauses excluded; a shorter `max_seconds` takes its
-    place.
+    `min_seconds` is the least that undisturbed blocks take in all, work between calls (flushing
+    caches) included, unless calls that cannot share a region are so short that a block ends after
+    `MOST_REGIONS` times as many regions as it should have; a shorter `max_seconds` takes its place.
     """
 
-    min_samples: int = 30
-    max_samples: int = 1000
+    min_blocks: int = 20
+    max_blocks: int = 100
+    regions: int = 25  # of a block, where calls can share them
     min_seconds: float = 0.5
     max_seconds: float = 15.0
     settled: float = 0.01  # largest distance of the interval's ends, relative to the median
-    noise: float = 0.05  # the relative change of the spread at which sampling stops
     warmup_calls: int = 50
     warmup_seconds: float = 5.0
     warmup_steady: float = 0.05  # three calls in a row differ by at most this share
     warmup_gpu_seconds: float = 1.0  # a GPU works at least this long, caps permitting
     warmup_clock: float = 0.02  # and until its last clocks differ by at most this share
-    retries: int = 3  # for a disturbed round, and for a warm-up that ended too early
+    retries: int = 3  # for a warm-up that ended too early
     late: float = 5.0  # a first sample this many medians long belongs to the warm-up
     slow_clock: float = 0.75  # a clock below this part of its median is a disturbance
 
     def __post_init__(self) -> None:
-        if self.min_samples < 1 or self.max_samples < self.min_samples or self.warmup_calls < 1:
-            raise ValueError(f"expected 1 <= min_samples <= max_samples, warmup_calls >= 1: {self}")
+        if not (1 <= self.min_blocks <= self.max_blocks and self.regions and self.warmup_calls):
+            raise ValueError(
+                f"expected 1 <= min_blocks <= max_blocks, regions and warmup_calls >= 1: {self}"
+            )
 
     @property
-    def least_seconds(self) -> float:
-        """The least time that sampling takes."""
-        return min(self.min_seconds, self.max_seconds)
+    def block_seconds(self) -> float:
+        """The time of a block: the fewest blocks fill the least time."""
+        return min(self.min_seconds, self.max_seconds) / self.min_blocks
 
     @property
     def region_seconds(self) -> float:
-        """The length of a timed region, such that the least time is reached before the most
-        samples, and the least number of samples within that time."""
-        return self.least_seconds / max(self.max_samples / 2, self.min_samples)
+        """The time of a region of several calls: `regions` fill a block."""
+        return self.block_seconds / self.regions
+
+    @property
+    def looks(self) -> tuple[int, ...]:
+        """At so many blocks the interval is looked at.
+
+        >>> LatencyLimits().looks
+        (20, 30, 45, 68, 100)
+        """
+        found = [self.min_blocks]
+        while found[-1] < self.max_blocks:
+            found.append(min(math.ceil(found[-1] * MORE), self.max_blocks))
+        return tuple(found)
 
 
-def is_settled(samples: Sequence[float], tolerance: float) -> bool:
-    """Whether both ends of the median's interval lie within `tolerance` of the median, allowing for
-    more dependence between samples than they show."""
-    interval = median_ends(samples, cautious_effective_number(samples))
+def is_settled(medians: Sequence[float], tolerance: float) -> bool:
+    """Whether both ends of the median's interval lie within `tolerance` of the median."""
+    interval = median_interval(medians)
     if interval is None:
         return False
-    middle = statistics.median(samples)
+    middle = statistics.median(medians)
     return max(interval[1] - middle, middle - interval[0]) <= tolerance * middle
 
 
-def noises(samples: Sequence[float]) -> Floats:
-    """The relative standard deviation of the first n samples, for n from `FIRST_NOISE` on."""
-    taken = np.asarray(samples, dtype=float)
-    number = np.arange(1, len(taken) + 1)[FIRST_NOISE - 1 :]
-    total = np.cumsum(taken)[FIRST_NOISE - 1 :]
-    square = np.cumsum(taken * taken)[FIRST_NOISE - 1 :]
-    told = total > 0
-    number, total, square = number[told], total[told], square[told]
-    variance = np.maximum(square - total * total / number, 0.0) / (number - 1)
-    return np.asarray(np.sqrt(variance) * number / total)
+def why_stop(medians: Sequence[float], spent_s: float, limits: LatencyLimits) -> str:
+    """The name of the rule that stops sampling after these blocks; "" where it goes on.
 
-
-def is_stable_noise(samples: Sequence[float], tolerance: float) -> bool:
-    """Whether the samples' spread has stopped changing, though the median has not settled.
-
-    Decided as by nvbench's criterion `stdrel`: the latest spreads, more than 64 of them, stay
-    within `tolerance` of the last one (root mean square, relative).
+    `spent_s` is the time since sampling began, with disturbed blocks and pauses.
     """
-    latest = noises(samples)[-NOISES:]
-    if len(latest) <= LEAST_NOISES or latest[-1] == 0:
-        return False
-    return float(np.sqrt(np.mean((latest - latest[-1]) ** 2))) < tolerance * float(latest[-1])
-
-
-class StoppingRules:
-    """The rules by which one measurement may stop. They are checked again when there are a tenth
-    more samples than at the last check: a check takes time, and the more often a narrow interval is
-    looked for, the more often one is found that is too narrow."""
-
-    def __init__(self, limits: LatencyLimits) -> None:
-        self.limits, self.due = limits, limits.min_samples
-
-    def that_stops(self, samples: Sequence[float], sampled_s: float, spent_s: float) -> str | None:
-        """The name of the rule that stops sampling now; None where sampling goes on.
-
-        Noise that has stopped changing stops sampling only where the median has an interval.
-        `sampled_s` is what the samples took in all; `spent_s` adds repeated rounds, pauses and
-        readings of other sensors, and counts for the cap alone.
-        """
-        limits, number = self.limits, len(samples)
-        capped, full = spent_s >= limits.max_seconds, number >= limits.max_samples
-        due = number >= self.due or ((capped or full) and number >= limits.min_samples)
-        if due and (capped or sampled_s >= limits.least_seconds):
-            self.due = number + max(number // LOOKS, CHECK_EVERY)
-            if is_settled(samples, limits.settled):
-                return SETTLED
-            if is_stable_noise(samples, limits.noise) and median_interval(samples):
-                return "stable noise"
-        if full:
-            return "sample cap"
-        return "time cap" if capped else None
-
-
-def round_size(taken: int, limits: LatencyLimits) -> int:
-    """How many samples to take in the next round."""
-    wanted = limits.min_samples - taken if taken < limits.min_samples else CHECK_EVERY
-    return max(min(wanted, limits.max_samples - taken), 1)
+    number, capped = len(medians), spent_s >= limits.max_seconds
+    looks = number in limits.looks or (capped and number >= limits.min_blocks)
+    if looks and is_settled(medians, limits.settled):
+        return SETTLED
+    if number >= limits.max_blocks:
+        return "block cap"
+    return "time cap" if capped else ""
 
 
 def quantile(samples: Sequence[float], part: float) -> float:
@@ -392,25 +391,26 @@ def quantile(samples: Sequence[float], part: float) -> float:
     return ordered[low] + (ordered[high] - ordered[low]) * (place - low)
 
 
-def latency_summary(samples: Sequence[float], rule: str = "") -> dict[str, Any]:
-    """Spread of the samples, in seconds, and how well their median is known.
+def latency_summary(
+    samples: Sequence[float], blocks: Sequence[int] | None = None
+) -> dict[str, Any]:
+    """Spread of the samples, in seconds, and the interval of the median of their blocks.
 
-    `n_independent` is the effective sample size (`effective_sample_size.py`). The interval's ends
-    are None where that is too small, and `ci_missing` says so.
+    The ends are None where blocks are too few, and `ci_missing` says so.
 
     Args:
-        rule: why sampling stopped. Where it stopped because the interval was narrow, the ends given
-            are those of the interval that the rule saw.
+        blocks: how many samples each has; one each where nothing is said.
     """
-    as_many = (cautious_effective_number if rule == SETTLED else effective_number)(samples)
-    ends = median_ends(samples, as_many)
+    sizes = [1] * len(samples) if blocks is None else list(blocks)
+    values = medians_of(samples, sizes)
+    ends = median_interval(values)
     low, high = ends or (None, None)
     return {
         "p20": quantile(samples, 0.2),
         "p80": quantile(samples, 0.8),
         "iqr": quantile(samples, 0.75) - quantile(samples, 0.25),
         "n": len(samples),
-        "n_independent": as_many,
+        "blocks": sizes,
         "ci_low": low,
         "ci_high": high,
-    } | ({} if ends else {"ci_missing": no_interval(samples)})
+    } | ({} if ends else {"ci_missing": no_interval(len(values))})

@@ -61,7 +61,6 @@ def cost_of(
         "latency_p20_s": latency.details["p20"],
         "latency_p80_s": latency.details["p80"],
         "latency_samples": latency.details["n"],
-        "latency_samples_independent": latency.details.get("n_independent"),
         "latency_stop_rule": latency.details["stop_rule"],
         "latency_labels": list(latency.details.get("labels", ())),
     }
@@ -70,8 +69,6 @@ def cost_of(
         cost[f"latency_{end}_s"] = latency.details.get(end)
         if cost[f"latency_{end}_s"] is None:
             why[f"latency_{end}_s"] = latency.details.get("ci_missing", NO_INTERVAL)
-    if cost["latency_samples_independent"] is None:
-        why["latency_samples_independent"] = "the record does not say"
     again = repetition_in(latency)
     cost["latency_repetition_s"] = None if again is None else again["value"]
     if again is None:

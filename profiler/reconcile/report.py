@@ -22,7 +22,6 @@ from costmodel.report.document import (
 )
 from profiler.counting.dispatch import UNSEEN
 from profiler.hardware.result import HardwareLevel
-from profiler.meters.effective_sample_size import markedly_fewer
 from profiler.meters.memory.live_tensors import CAUSES, WORKSPACE
 from profiler.reconcile.arrays import DENSE
 from profiler.reconcile.cost import COMPARABLE
@@ -413,7 +412,6 @@ SHARES = {
 CEILINGS = ("ceiling_operations_per_s", "operations_per_s_share", "ceiling_bytes_per_s",
             "bytes_per_s_share", "datasheet_bytes_per_s")  # fmt: skip
 
-INDEPENDENT = "latency_samples_independent"
 SPREAD = ("latency_p20_s", "latency_p80_s")
 ENDS = ("latency_ci_low_s", "latency_ci_high_s")
 """What stands between latency and its samples: a row of the table each."""
@@ -431,10 +429,7 @@ def _cost(ladder: Ladder, title: str) -> Table:
             rows.append(("latency, 95 % interval", _interval(ladder)))
             if (again := cost["latency_repetition_s"]) is not None:
                 rows.append(("latency, measured again", scaled(again, "s")))
-        shown = _quantity(ladder, key, unit)
-        if key == "latency_samples" and (fewer := markedly_fewer(cost[key], cost[INDEPENDENT])):
-            shown = f"{shown}, which tell as much as {fewer:,}"
-        rows.append((words, shown))
+        rows.append((words, _quantity(ladder, key, unit)))
         if key in SHARES and ladder.reasons.get(f"ceiling_{key}") != NOT_ASKED:
             rows.append((SHARES[key], _share(ladder, key, unit)))
     notes = (
@@ -523,7 +518,7 @@ def csv_rows(x: Ladder) -> list[tuple[Any, ...]]:
     if cost is None:
         return [*rows, (*lead, "5", "rung", None, None, x.reasons["5"])]
     single = [key for key, _, _ in COSTS]
-    for key in (*SPREAD, *ENDS, INDEPENDENT, "latency_repetition_s", *single, *CEILINGS):
+    for key in (*SPREAD, *ENDS, "latency_repetition_s", *single, *CEILINGS):
         why = None if cost[key] is not None else x.reasons[key]
         rows.append((*lead, "5", "rung", key, cost[key], why))
     rows.append((*lead, "5", "stop rule", None, None, cost["latency_stop_rule"]))

@@ -76,28 +76,26 @@ class Details(TypedDict, total=False):
 
     agree: bool
     block: Size
+    blocks: list[Size]
     candidate: Name
     ci_high: Number | None
     ci_low: Number | None
     ci_missing: Text
     comparison: Name
     disturbances: list[Text]
-    disturbed_rounds: Count
     idle_W: Amount
     labels: list[Text]
     launch_bound: bool
+    left_out_blocks: Count
     method: Text
     n: Count
-    n_independent: Amount
     operations: Count
     order_seed: Count
     p20: Amount
     p80: Amount
     released: Count
-    repeated_rounds: Count
     repetition: dict[str, Any]
     rounding: Count
-    rounds: Count
     sampled_s: Amount
     side: Size
     stop_rule: Text

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from profiler.meters.nvml import SHARED
+from profiler.meters.disturbances import disturbed_by
 from profiler.records.measurement import Measurement
 from profiler.records.reading import Reading
 from profiler.records.words import scaled
@@ -39,8 +39,8 @@ def contention(measurement: Measurement) -> str:
     known."""
     latency = measurement.readings["latency"]
     details = latency.details
-    if SHARED in details.get("labels", ()):
-        return "not comparable: others computed on the GPU while it was timed"
+    if by := disturbed_by(details.get("labels", ())):
+        return f"not comparable: the device was disturbed while it was timed ({by})"
     spread = details["p80"] > SPREAD * details["p20"]
     if _is_known(latency) and not spread:
         return ""

@@ -14,7 +14,6 @@ from profiler.hardware.operations import UNTOLD
 from profiler.hardware.result import MOVED, hardware_level
 from profiler.meters.ceilings import ceilings_words
 from profiler.meters.disturbances import label_meanings
-from profiler.meters.effective_sample_size import markedly_fewer
 from profiler.records.measurement import Measurement
 from profiler.records.reading import Measured, Unavailable
 from profiler.records.words import DIGITS, PHASES, scaled, sizes_words
@@ -199,10 +198,6 @@ STATE = "state: what is held once the token is in it"
 COMPILED = (
     "compiled: time and energy are of what torch.compile made; the rest is of the module itself"
 )
-RESEMBLING = (
-    "samples resemble the ones before them; as many independent ones would tell as much of the "
-    "median"
-)
 
 
 def _notes(found: Sequence[Measurement]) -> Iterator[Note]:
@@ -212,7 +207,7 @@ def _notes(found: Sequence[Measurement]) -> Iterator[Note]:
         yield Note((STATE,))
     if any("compile" in m.readings for m in found):
         yield Note((COMPILED,))
-    told = [*_resembling(found), *_labelled(found), *_contended(found), *_left_out(found)]
+    told = [*_labelled(found), *_contended(found), *_left_out(found)]
     reached = ceilings_words(m.environment for m in found)
     told += [f"at best the device reaches: {reached}"] if reached else []
     yield from (Note((sentence,)) for sentence in told)
@@ -239,20 +234,6 @@ def _labelled(found: Sequence[Measurement]) -> Iterator[str]:
         yield f"{label}: {'all' if len(rows) == len(found) > 1 else ', '.join(rows)}"
     latencies = (m.readings["latency"] for m in found if "latency" in m.readings)
     yield from label_meanings(label for r in latencies for label in r.details.get("labels", ()))
-
-
-def _resembling(found: Sequence[Measurement]) -> Iterator[str]:
-    """Samples that resemble the ones before them, and how many independent ones tell as much."""
-    timed = [
-        (m.readings["latency"].details, row) for m, row in _about(found) if "latency" in m.readings
-    ]
-    told = [
-        f"{row} {fewer:,} of {details['n']:,}"
-        for details, row in timed
-        if (fewer := markedly_fewer(details["n"], details.get("n_independent")))
-    ]
-    if told:
-        yield f"{RESEMBLING}: {', '.join(told)}"
 
 
 def _contended(found: Sequence[Measurement]) -> Iterator[str]:

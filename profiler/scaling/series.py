@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from profiler.meters.disturbances import disturbed_by
 from profiler.records.measurement import Measurement
 from profiler.records.reading import Reading
 from profiler.records.words import PHASES, options_words, sizes_words
@@ -172,6 +173,9 @@ def pooled_value(
     found = pooled([reading_interval(reading) for reading in rounds])
     if not quantity.exact and not all(map(has_interval, rounds)):
         return MeasuredValue(size, *found, cut=f"{NO_INTERVAL} ({why_none(rounds)})")
+    labels = [label for reading in rounds for label in reading.details.get("labels", ())]
+    if not quantity.exact and (by := disturbed_by(labels)):
+        return MeasuredValue(size, *found, cut=by)
     bound = quantity.launches and any(waits_for_launches(record) for record, _ in read)
     return MeasuredValue(size, *found, cut=LAUNCH_BOUND if bound else "")
 

@@ -25,6 +25,7 @@ from costmodel.report.document import (
     Table,
 )
 from profiler.compare.verdict import LEVEL, Verdict, verdicts
+from profiler.meters.disturbances import disturbed_by
 from profiler.meters.energy.protocol import EnergyLimits
 from profiler.records.measurement import Measurement
 from profiler.records.words import scaled
@@ -190,6 +191,10 @@ def ratio_of(found: Mapping[str, Measurement], printed: PrintedTime) -> Verdict:
     pair = (printed.against, printed.model)
     if printed.model not in found:
         return Verdict(*pair, 0, refused=f"{printed.model} was not measured")
+    for name in pair:
+        labels = found[name].readings["latency"].details.get("labels", ()) if name in found else ()
+        if by := disturbed_by(labels):
+            return Verdict(*pair, 0, refused=f"{name} is labelled {by}")
     values = {name: record.readings["latency"].samples for name, record in found.items()}
     if len(set(map(len, values.values()))) > 1:
         return Verdict(*pair, 0, refused="the networks have different numbers of rounds")

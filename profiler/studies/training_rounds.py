@@ -19,9 +19,10 @@ from profiler.host.environment import environment
 from profiler.meters.disturbances import DisturbanceLog, NoWatch, Watch, watch_for
 from profiler.meters.energy.estimate import PairedEnergy
 from profiler.meters.energy.protocol import TRIALS_IN_TURNS, EnergyLimits
+from profiler.meters.intervals import least_number
 from profiler.meters.memory.allocator import peak_memory
 from profiler.meters.nvml import energies_in_turn
-from profiler.meters.rounds import Watched, Watching
+from profiler.meters.rounds import Watched, Watching, undisturbed_too_few
 from profiler.meters.sampler import Instruments, LatencyLimits, latency_summary, warm_up
 from profiler.meters.timers import Timer, do_nothing, timer_for
 from profiler.networks.twin import Twin, all_sizes, twin
@@ -46,7 +47,7 @@ OWN_LIMITS: Mapping[str, Any] = {
 METHOD = (
     "rounds of all networks in random order and backwards; a sample is the mean of the two visits "
     "of a round, a visit the mean of its steps after an untimed one; a round in which the device "
-    "was disturbed is taken anew once"
+    "was disturbed is left out and taken anew"
 )
 
 
@@ -69,11 +70,12 @@ class Visit:
 
     def __init__(self, step: Callable[[], None], number: int, timer: Timer) -> None:
         self.step, self.number, self.timer = step, number, timer
-        self.regions = 0
+        self.regions, self.timed_s = 0, 0.0
 
     def __call__(self) -> float:
-        self.regions += 1
-        return self.timer.elapsed_s(self.steps, self.step) / self.number
+        taken = self.timer.elapsed_s(self.steps, self.step)
+        self.regions, self.timed_s = self.regions + 1, self.timed_s + taken
+        return taken / self.number
 
     def steps(self) -> None:
         """So many as one region."""
@@ -129,7 +131,7 @@ class Training:
         self.prepare()
         timer = self.timer or timer_for(torch.device(self.device))
         found = self.visited(timer)
-        kept = [name for name in self.steps if found.values.get(name)]
+        kept = [name for name in self.steps if name not in found.failed]
         self.progress(self.rate.rounds, self.rate.rounds, "measuring memory")
         memory = {name: self.memory(name) for name in kept}
         energies = self.energies(kept)
@@ -173,7 +175,7 @@ class Training:
             self.steps[name], self.sizes[name] = made, made.sizes
 
     def visited(self, timer: Timer) -> Rounds:
-        """All rounds; one in which the device was disturbed is taken anew once, and then kept."""
+        """All rounds; one in which the device was disturbed is left out and taken anew."""
         setting = Instruments(WARM, timer, NoWatch("a warm-up is not watched"))
         for name, step in self.steps.items():
             self.progress(0, self.rate.rounds, f"warming up {name}")
@@ -185,11 +187,30 @@ class Training:
             for name, step in self.steps.items()
         }
         found, watching = Rounds(visits, self.seed), Watching(visits)
-        for done in range(self.rate.rounds):
-            self.progress(done, self.rate.rounds, f"round {done + 1} of {self.rate.rounds}")
-            found.once(failure, watching.again)
+        found.take(self.rate.rounds, failure, watching.disturbed, self.tell_round)
         self.failed |= found.failed
         return found
+
+    def latency(self, name: str, values: Sequence[float], timer: Timer, identity: str) -> Measured:
+        """The median over rounds, or why there is none."""
+        if why := undisturbed_too_few(self.logs, min(least_number(), self.rate.rounds)):
+            return Unavailable(why)
+        log = self.logs[name]
+        details = latency_summary(values) | log.details() | {
+            "stop_rule": "rounds done",
+            "method": METHOD,
+            "comparison": identity,
+            "candidate": name,
+            "order_seed": self.seed,
+            "timer": timer.name,
+            "cache": "hot",
+            "labels": log.labels,
+        }  # fmt: skip
+        return Reading("latency", statistics.median(values), "s", tuple(values), details)
+
+    def tell_round(self, done: int) -> None:
+        """Progress over the rounds."""
+        self.progress(done, self.rate.rounds, f"round {done + 1} of {self.rate.rounds}")
 
     def record(
         self,
@@ -201,23 +222,7 @@ class Training:
         identity: str,
     ) -> Measurement:
         """What was measured of a network."""
-        values = found.values[name]
-        log = self.logs[name]
-        details = (
-            latency_summary(values)
-            | log.details()
-            | {
-                "stop_rule": "rounds done",
-                "method": METHOD,
-                "comparison": identity,
-                "candidate": name,
-                "order_seed": self.seed,
-                "timer": timer.name,
-                "cache": "hot",
-                "labels": log.labels,
-            }
-        )
-        latency = Reading("latency", statistics.median(values), "s", tuple(values), details)
+        latency = self.latency(name, found.values[name], timer, identity)
         readings, reasons = divide({"latency": latency, "peak_memory": memory, "energy": energy})
         return Measurement(
             mixer=name,

@@ -21,7 +21,7 @@ from profiler.compare import in_turns as comparing
 from profiler.compare.in_turns import Asked, Run, candidates, exact, latency_reading, run
 from profiler.compare.report import document
 from profiler.compare.verdict import Rounds, rounds_needed
-from profiler.meters.disturbances import DisturbanceLog, NvmlWatch, RoundObservation
+from profiler.meters.disturbances import BlockObservation, DisturbanceLog, NvmlWatch
 from profiler.meters.energy.estimate import PairedEnergy
 from profiler.meters.rounds import Visitor, Watched, Watching, equal_regions
 from profiler.meters.timers import ClockTimer, CudaTimer
@@ -215,12 +215,14 @@ def costs(monkeypatch: pytest.MonkeyPatch) -> dict[str, Callable[[int], float]]:
         def __init__(self, work: PreparedCall, timer: Any) -> None:
             self.timer = timer
             self.regions = self.left_out = 0
+            self.timed_s = 0.0
             self.cost = told[type(work.module).__name__]
             self.count = 0
 
         def __call__(self) -> float:
             self.count += 1
             self.regions += 5
+            self.timed_s += 5 * self.cost(self.count)
             return self.cost(self.count)
 
     monkeypatch.setattr(comparing, "Visitor", FakeVisitor)
@@ -377,12 +379,12 @@ def test_energy_takes_turns_too(costs: dict[str, Any], monkeypatch: pytest.Monke
 # What the device did meanwhile
 
 CALM, HOT = (
-    RoundObservation(clock_MHz=1900),
-    RoundObservation(clock_MHz=1900, slowed=("hardware thermal slowdown",)),
+    BlockObservation(clock_MHz=1900),
+    BlockObservation(clock_MHz=1900, slowed=("hardware thermal slowdown",)),
 )
 
 
-def watched(costs: dict[str, Any], *seen: RoundObservation) -> comparing.Comparison:
+def watched(costs: dict[str, Any], *seen: BlockObservation) -> comparing.Comparison:
     """Eight rounds of two candidates, four visits each, under a watch that sees this, in turn."""
     costs |= dict.fromkeys(modules().values(), lambda k: 1e-3 * (1 + 0.01 * k))
     return run(attention(watch=ScriptedWatch(*seen), pause=lambda seconds: None))
@@ -392,39 +394,48 @@ def told_of(found: comparing.Comparison, name: str) -> list[Any]:
     return [record.readings["latency"].details[name] for record in found.records]
 
 
-def test_a_disturbed_round_is_taken_anew_once(costs: dict[str, Any]) -> None:
+def test_a_disturbed_round_is_left_out_and_taken_anew(costs: dict[str, Any]) -> None:
     """The second round's third visit is disturbed, and nothing after it."""
     found = watched(costs, *[CALM] * 6, HOT, CALM)
-    assert told_of(found, "repeated_rounds") == [1, 1]
-    assert told_of(found, "disturbed_rounds") == [0, 0]
+    assert told_of(found, "left_out_blocks") == [1, 1]
     assert told_of(found, "labels") == [[], []]
-    assert told_of(found, "rounds") == [8, 8]
     for record in found.records:
         samples = record.readings["latency"].samples
-        # round 1 is visits 1 and 2; visits 3 and 4 were dropped; round 2 is visits 5 and 6
+        # round 1 is visits 1 and 2; visits 3 and 4 were left out; round 2 is visits 5 and 6
         assert samples[:2] == pytest.approx((1.015e-3, 1.055e-3))
         assert len(samples) == 8
-    assert "1 round taken anew, because the device was disturbed" in printed(
-        document(found), "rich"
-    )
+    said = printed(document(found), "rich", width=200)
+    assert "1 round left out and taken anew: " in said
+    assert "was disturbed (hardware thermal slowdown)" in said
 
 
-def test_a_round_that_is_disturbed_again_is_kept_with_a_label(costs: dict[str, Any]) -> None:
-    """The first visit of round 2 and of its repetition: each disturbs one candidate."""
+def test_a_round_that_is_disturbed_again_is_left_out_again(costs: dict[str, Any]) -> None:
+    """The first visit of round 2 and of the one after it: each disturbs one candidate."""
     found = watched(costs, *[CALM] * 4, HOT, *[CALM] * 3, HOT, CALM)
-    assert told_of(found, "repeated_rounds") == [1, 1]
-    assert sorted(told_of(found, "disturbed_rounds")) == [0, 1]
-    assert sorted(told_of(found, "labels")) == [[], ["throttled"]]
-    said = printed(document(found), "rich")
-    assert "1 of 8 rounds were disturbed twice and kept (hardware thermal slowdown)" in said
-    assert "is throttled" in said
-
-
-def test_a_device_that_stays_disturbed_takes_every_round_twice(costs: dict[str, Any]) -> None:
-    found = watched(costs, HOT)
-    assert told_of(found, "repeated_rounds") == [8, 8]
-    assert told_of(found, "disturbed_rounds") == [8, 8]
+    assert told_of(found, "left_out_blocks") == [2, 2]
+    assert told_of(found, "disturbances") == [["hardware thermal slowdown"]] * 2
     assert found.rows[0].verdict.pairs == 8
+
+
+def test_a_device_that_stays_disturbed_gives_no_median_and_no_ratio(costs: dict[str, Any]) -> None:
+    """Sixteen rounds are tried for eight."""
+    found = watched(costs, HOT)
+    row = found.rows[0]
+    assert (row.quantity, row.first, row.second, row.verdict.ratio) == ("latency", None, None, None)
+    assert "0 of 16 rounds were undisturbed, and a median needs 6" in row.verdict.refused
+    assert all("latency" not in record.readings for record in found.records)
+    assert all("0 of 16 rounds" in record.reasons["latency"] for record in found.records)
+    assert "not compared" in printed(document(found), "rich", width=200)
+
+
+def test_as_many_undisturbed_rounds_as_can_show_something_are_compared(
+    costs: dict[str, Any],
+) -> None:
+    """Of sixteen tried, ten are disturbed."""
+    found = watched(costs, *[HOT] * 40, CALM)
+    assert found.rows[0].verdict.pairs == 6 and found.rows[0].verdict.ratio is not None
+    fewer = watched(costs, *[HOT] * 44, CALM)
+    assert fewer.rows[0].verdict.ratio is None
 
 
 def on_a_board(costs: dict[str, Any], moved: dict[int, int]) -> comparing.Comparison:
@@ -443,16 +454,16 @@ def on_a_board(costs: dict[str, Any], moved: dict[int, int]) -> comparing.Compar
 
 def test_a_thermal_counter_that_moves_in_a_visit_drops_its_round(costs: dict[str, Any]) -> None:
     once = on_a_board(costs, {3: 75})
-    assert (told_of(once, "repeated_rounds"), told_of(once, "labels")) == ([1, 1], [[], []])
-    twice = on_a_board(costs, {3: 75, 6: 270})  # the repetition is visits 5 and 6
-    assert told_of(twice, "repeated_rounds") == [1, 1]
-    assert told_of(twice, "disturbed_rounds") == [1, 0]  # explicit, sdpa
-    assert told_of(twice, "labels") == [["throttled"], []]
+    assert (told_of(once, "left_out_blocks"), told_of(once, "labels")) == ([1, 1], [[], []])
+    twice = on_a_board(costs, {3: 75, 6: 270})  # the round taken anew is visits 5 and 6
+    assert told_of(twice, "left_out_blocks") == [2, 2]
+    assert told_of(twice, "disturbances") == [["a thermal counter moved"], []]  # explicit, sdpa
+    assert told_of(twice, "labels") == [[], []]
 
 
-def test_a_power_cap_is_labelled_and_drops_nothing(costs: dict[str, Any]) -> None:
+def test_a_power_cap_is_labelled_and_leaves_nothing_out(costs: dict[str, Any]) -> None:
     found = on_a_board(costs, {3: 74})
-    assert told_of(found, "repeated_rounds") == [0, 0]
+    assert told_of(found, "left_out_blocks") == [0, 0]
     assert told_of(found, "labels") == [["power-capped"], []]
 
 
@@ -463,12 +474,12 @@ def test_candidates_are_judged_by_clocks_of_their_own() -> None:
         for _ in range(2):
             light()
             heavy()
-        assert not watching.again()
+        assert not watching.disturbed()
     assert heavy.log.details()["clock_MHz"] == 1400
     watching, light, heavy = two_watched([2000, 2000, 2000, 1400], [1400] * 4)
     for _ in range(2):
         light(), light(), heavy(), heavy()
-    assert watching.again()
+    assert watching.disturbed()
 
 
 def two_watched(first: list[int], second: list[int]) -> tuple[Watching, Watched, Watched]:
@@ -476,21 +487,23 @@ def two_watched(first: list[int], second: list[int]) -> tuple[Watching, Watched,
     clock = FakeClock()
     visitor = Visitor(worked(clock, lambda call: 10_000_000), ClockTimer(clock))
     seen = (
-        ScriptedWatch(*(RoundObservation(clock_MHz=MHz) for MHz in told))
+        ScriptedWatch(*(BlockObservation(clock_MHz=MHz) for MHz in told))
         for told in (first, second)
     )
     one, other = (Watched(visitor, DisturbanceLog(watch, 0.75)) for watch in seen)
     return Watching({"one": one, "other": other}, lambda seconds: None), one, other
 
 
-def test_regions_that_were_interrupted_are_labelled(costs: dict[str, Any]) -> None:
+def test_visits_most_of_whose_regions_were_interrupted_are_disturbed(
+    costs: dict[str, Any],
+) -> None:
     """More than one switch in two regions; a visit here has five regions, a round two visits."""
-    seldom = watched(costs, RoundObservation(switches=2))
-    often = watched(costs, RoundObservation(switches=3))
+    seldom = watched(costs, BlockObservation(switches=2))
+    often = watched(costs, BlockObservation(switches=3))
     assert told_of(seldom, "labels") == [[], []]
-    assert told_of(often, "labels") == [["preempted"], ["preempted"]]
-    assert told_of(often, "involuntary_switches") == [3 * 16, 3 * 16]
-    assert told_of(often, "watched_by") == ["script", "script"]
+    assert told_of(seldom, "involuntary_switches") == [2 * 16, 2 * 16]
+    assert told_of(seldom, "watched_by") == ["script", "script"]
+    assert "preempted in 16" in often.rows[0].verdict.refused
 
 
 def test_bytes_are_compared_exactly() -> None:
@@ -524,9 +537,7 @@ def test_words_say_what_was_shown(compared: comparing.Comparison) -> None:
     assert "hold a wait" not in said
 
 
-def test_what_waits_do_to_a_ratio_is_said(costs: dict[str, Any]) -> None:
-    often = printed(document(watched(costs, RoundObservation(switches=3))), "rich")
-    assert "is preempted" in often and "hold a wait while others had the processor" in often
+def test_what_a_power_cap_does_to_times_is_said(costs: dict[str, Any]) -> None:
     capped = printed(document(on_a_board(costs, {3: 74})), "rich")
     assert "is power-capped" in capped and "a chip lowers its clock by the numbers" in capped
 

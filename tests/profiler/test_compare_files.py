@@ -28,7 +28,9 @@ def timed(
     """ME at a length, as many times slower."""
     samples = tuple(scale * each for each in SAMPLES)
     median = sorted(samples)[20]
-    reading = Reading("latency", median, "s", samples, {"p20": 0, "p80": 1, "n": 40})
+    reading = Reading(
+        "latency", median, "s", samples, {"p20": 0, "p80": 1, "n": 40, "blocks": [1] * 40}
+    )
     memory = Reading("peak_memory", 64 * l, "B", (64.0 * l,), {"agree": True})
     readings = {"latency": reading, "peak_memory": memory}
     made = recorded("me", implementation, {"b": 1, "l": l, "d": 4}, readings=readings)
@@ -65,7 +67,8 @@ def test_an_interval_of_two_medians_holds_at_the_level() -> None:
     chance, missed = random.Random(5), 0
     for _ in range(500):
         x, y = ([chance.lognormvariate(0, 0.5) for _ in range(25)] for _ in range(2))
-        first, second = (Reading("latency", sorted(v)[12], "s", tuple(v)) for v in (x, y))
+        blocks = {"blocks": [1] * 25}
+        first, second = (Reading("latency", sorted(v)[12], "s", tuple(v), blocks) for v in (x, y))
         missed += medians("a", "b", first, second, 0.05, 1).differs
     assert missed <= 25  # 5 % of 500: medians of both are 1
 
@@ -103,12 +106,22 @@ def test_too_few_samples_are_refused_with_the_number_that_is_needed(tmp_path: Pa
     a = written(tmp_path / "a.jsonl", timed(8))
     b = written(tmp_path / "b.jsonl", timed(8, readings={"latency": few}))
     made, _ = compare_files([a, b])
-    assert made.rows[0].verdict.refused == "3 samples are too few: 7 are needed"
+    assert made.rows[0].verdict.refused == "1 block is too few: 7 are needed"
 
 
 def test_values_that_are_not_positive_have_no_ratio() -> None:
     one, none = (Reading("energy_net", 1.0, "J", (v, *[1.0] * 9), {}) for v in (1.0, -0.1))
     assert medians("a", "b", one, none, 0.05, 1).refused == "a ratio needs values above zero"
+
+
+@pytest.mark.parametrize("label", ["preempted", "throttled", "shared device"])
+def test_what_was_disturbed_is_compared_with_nothing(label: str) -> None:
+    """As old records keep it, whatever its interval."""
+    fine = timed().readings["latency"]
+    held = replace(fine, details={**fine.details, "labels": [label]})
+    assert medians("a", "b", fine, fine, 0.05, 1).ratio == 1
+    found = medians("a", "b", fine, held, 0.05, 1)
+    assert (found.ratio, found.refused) == (None, f"b: it is labelled {label}")
 
 
 # Energies
@@ -158,7 +171,7 @@ def test_gains_of_two_boards_widen_the_interval(
 def test_five_trials_of_energy_are_too_few_for_two_files(tmp_path: Path) -> None:
     found = [[joules(scale, "GPU-1", trials=5)] for scale in (1.0, 2.0)]
     (row,) = energies_of(tmp_path, *found).rows
-    assert row.verdict.refused == "5 samples are too few: 7 are needed"
+    assert row.verdict.refused == "5 trials are too few: 7 are needed"
 
 
 def test_a_tendency_over_points_is_no_gain_of_a_sensor(tmp_path: Path) -> None:

@@ -197,7 +197,7 @@ def test_what_stays_for_a_whole_process_is_in_the_ratio_and_in_no_interval() -> 
     assert all_ < FEWEST
 
 
-AS_LONG_AS_A_SLICE = LatencyLimits(min_samples=5, max_samples=10, min_seconds=0.02, max_seconds=0.1)
+AS_LONG_AS_A_SLICE = LatencyLimits(min_blocks=1, regions=5, min_seconds=0.02, max_seconds=0.1)
 """Visits of five regions of 4 ms."""
 
 
@@ -206,8 +206,8 @@ def test_regions_as_long_as_a_time_slice_would_not() -> None:
     assert held(TURNS["turns of 4 ms"], RATIO, AS_LONG_AS_A_SLICE) < RUNS // 2
 
 
-def test_calls_longer_than_a_time_slice_hold_waits_that_a_label_tells() -> None:
-    """A call of 5 ms is interrupted at least once: the ratio is bent, and `preempted` says so."""
+def test_visits_of_calls_longer_than_a_time_slice_are_disturbed() -> None:
+    """A call of 5 ms is interrupted at least once: a ratio would be bent, and no visit counts."""
     machine = TURNS["turns of 4 ms"]
     assert held(machine, RATIO, cost_ms=5.0) < RUNS // 2
     assert held(machine, 1.0, cost_ms=5.0) >= FEWEST
@@ -216,5 +216,4 @@ def test_calls_longer_than_a_time_slice_hold_waits_that_a_label_tells() -> None:
     visitor = Visitor(clock.work(5.0), ClockTimer(clock), VISIT, lambda: clock.switches)
     watched = Watched(visitor, DisturbanceLog(watch, VISIT.slow_clock))
     watched()
-    watched.keep("")
-    assert watched.log.labels == [INTERRUPTED] and visitor.left_out == 0
+    assert watched.disturbances == [INTERRUPTED] and visitor.left_out == 0

@@ -2,33 +2,28 @@
 
 from __future__ import annotations
 
-import math
-import random
 from collections.abc import Callable
-from itertools import pairwise
 from typing import Any
 
 import pytest
 import torch
 
-from profiler.meters.disturbances import RoundObservation
-from profiler.meters.effective_sample_size import median_interval, median_ranks
+from profiler.meters.disturbances import BlockObservation
+from profiler.meters.intervals import block_medians, median_interval, median_ranks, no_interval
 from profiler.meters.latency import latency
 from profiler.meters.sampler import (
     LatencyLimits,
-    StoppingRules,
     is_settled,
-    is_stable_noise,
     latency_summary,
-    noises,
     quantile,
+    why_stop,
 )
 from profiler.meters.timers import tick_of
 from profiler.records.reading import Reading, Unavailable
 from tests.fake_devices import MS, UNWATCHED, US, Clock, ScriptedWatch, Work, read, refused
 
 QUICK = LatencyLimits(min_seconds=0.0)
-"""Thirty samples are enough, however short they are."""
+"""Twenty blocks of one region are enough, however short they are."""
 
 
 def timed(
@@ -57,42 +52,32 @@ def test_ranks_of_the_median() -> None:
     assert median_interval([5.0, 1.0, 3.0, 2.0, 6.0, 4.0]) == (1.0, 6.0)
 
 
-def test_ranks_cover_the_median() -> None:
-    draw = random.Random(7)
-    ranks = median_ranks(30)
-    assert ranks is not None
-    hits = 0
-    for _ in range(2000):
-        ordered = sorted(draw.expovariate(1.0) for _ in range(30))
-        hits += ordered[ranks[0] - 1] <= 0.6931 <= ordered[ranks[1] - 1]
-    assert 0.94 < hits / 2000 < 0.975  # 0.957 exactly for n = 30; standard error 0.0045
-
-
 def test_settled_needs_both_ends() -> None:
-    assert is_settled([1.0] * 30, 0.01)
+    assert is_settled([1.0] * 20, 0.01)
     assert is_settled([1.0, 5.0, 1.0] * 100, 0.01)
     assert not is_settled([1.0, 5.0] * 150, 0.01)
     assert not is_settled([1.0] * 5, 0.01)
 
 
-def test_settled_needs_samples_that_tell_enough() -> None:
-    """The same values, but first all of one kind: as few independent ones would tell."""
-    assert not is_settled([1.0] * 200 + [5.0] * 100, 0.01)
+def test_a_block_counts_once_however_many_samples_it_has() -> None:
+    """Thirty samples of one block are one value, and five blocks too few."""
+    found = latency_summary([1.0] * 30 + [2.0] * 4, [30, 1, 1, 1, 1])
+    assert (found["n"], found["ci_low"], found["ci_high"]) == (34, None, None)
+    assert found["ci_missing"] == "5 blocks are too few: 6 are needed"
+    assert no_interval(1, "trial") == "1 trial is too few: 6 are needed"
+    known = latency_summary([1.0, 2.0, 3.0] * 6, [3] * 6)
+    assert (known["ci_low"], known["ci_high"]) == (2.0, 2.0) and "ci_missing" not in known
 
 
-def test_what_tells_too_little_has_no_interval_and_a_reason() -> None:
-    alike = latency_summary([1.0] * 21 + [5.0] * 9)
-    assert (alike["ci_low"], alike["ci_high"]) == (None, None)
-    assert alike["n_independent"] < 6
-    assert alike["ci_missing"] == (
-        "30 samples that resemble the ones before them tell as much as 3 independent ones: 6 are "
-        "needed"
-    )
-    few = latency_summary([1.0] * 5)
-    assert few["ci_low"] is None and few["ci_missing"] == "5 samples are too few: 6 are needed"
-    known = latency_summary([1.0, 2.0] * 15)
-    assert (known["n"], known["n_independent"]) == (30, 30.0)
-    assert (known["ci_low"], known["ci_high"]) == (1.0, 2.0) and "ci_missing" not in known
+def test_samples_are_taken_apart_into_their_blocks() -> None:
+    samples = (1.0, 2.0, 3.0, 9.0, 7.0)
+    told = Reading("latency", 1.0, "s", samples, {"blocks": [3, 2]})
+    assert block_medians(told) == [2.0, 8.0]
+    in_turns = Reading("latency", 1.0, "s", samples, {"comparison": "a sample a round"})
+    assert block_medians(in_turns) == list(samples)
+    assert block_medians(Reading("energy", 1.0, "J", samples)) == list(samples)
+    old = Reading("latency", 1.0, "s", (1.0,) * 10 + (5.0,) * 4)
+    assert block_medians(old) == [1.0, 5.0]  # a record that does not say its blocks
 
 
 def test_quantile_interpolates() -> None:
@@ -103,65 +88,16 @@ def test_quantile_interpolates() -> None:
 # When sampling stops
 
 
-def test_noise_is_the_relative_deviation_of_the_samples_so_far() -> None:
-    # 1..5: mean 3, variance 10 / 4; 1..6: mean 3.5, variance 17.5 / 5
-    found = noises([1.0, 2.0, 3.0, 4.0, 5.0, 6.0])
-    assert found == pytest.approx([math.sqrt(2.5) / 3, math.sqrt(3.5) / 3.5])
-
-
-def test_noise_is_stable_once_it_has_stopped_changing() -> None:
-    two_speeds = [1.0, 2.0] * 200
-    assert not is_stable_noise(two_speeds[:68], 0.05)  # 64 spreads are not yet enough
-    assert is_stable_noise(two_speeds, 0.05)
-    assert not is_stable_noise([1.0 + 0.01 * n * n for n in range(400)], 0.05)  # it still grows
-    assert not is_stable_noise([1.0] * 400, 0.05)  # no noise at all: the median settles
-
-
-def rule_that_stops(
-    samples: list[float], sampled_s: float, spent_s: float, limits: LatencyLimits
-) -> str | None:
-    """At the first look."""
-    return StoppingRules(limits).that_stops(samples, sampled_s, spent_s)
-
-
 def test_the_rules_in_their_order() -> None:
     limits = LatencyLimits()
-    steady, two_speeds = [0.01] * 30, [0.01, 0.02] * 200
-    assert rule_that_stops(steady, 0.4, 0.4, limits) is None
-    assert rule_that_stops(steady, 0.5, 0.5, limits) == "median settled"
-    assert rule_that_stops(steady[:29], 0.5, 0.5, limits) is None
-    assert rule_that_stops(steady, 0.4, 15.0, limits) == "median settled"  # the rest was pauses
-    assert rule_that_stops(two_speeds, 0.6, 0.6, limits) == "stable noise"
-    assert rule_that_stops(two_speeds[:40], 0.6, 15.0, limits) == "time cap"
-    assert rule_that_stops([1.0, 2.0] * 500, 0.1, 0.1, limits) == "sample cap"
-
-
-def test_between_two_looks_lie_a_tenth_of_the_samples() -> None:
-    """Of two speeds the median settles as soon as one of them is seen oftener: it is looked at
-    after 30 samples, 40, ... 100, and then after 110, 121 at least, 133 at least, ..."""
-    rules = StoppingRules(LatencyLimits(min_seconds=0.0, noise=0.0))
-    looks = []
-    for number in range(30, 200):
-        due = rules.due
-        assert rules.that_stops([1.0, 2.0] * (number // 2), 0.0, 0.0) is None
-        looks += [number] if rules.due != due else []
-    assert looks[:8] == [30, 40, 50, 60, 70, 80, 90, 100]
-    assert all(b - a >= max(10, a // 10) for a, b in pairwise(looks))
-    full = LatencyLimits(max_samples=35, min_seconds=0.0)
-    rules = StoppingRules(full)
-    assert rules.that_stops([1.0, 2.0] * 15, 0.0, 0.0) is None
-    assert rules.that_stops([1.0] * 35, 0.0, 0.0) == "median settled"  # a cap is a look
-
-
-def test_stable_noise_ends_nothing_before_the_median_has_an_interval() -> None:
-    slow, quick = (
-        [1 + 0.05 * math.sin(2 * math.pi * k / period) for k in range(600)] for period in (500, 50)
-    )
-    limits = LatencyLimits(noise=0.5)
-    assert is_stable_noise(slow, limits.noise) and is_stable_noise(quick, limits.noise)
-    assert median_interval(slow) is None
-    assert rule_that_stops(quick, 0.6, 0.6, limits) == "stable noise"
-    assert rule_that_stops(slow, 0.6, 0.6, limits) is None
+    steady, two_speeds = [0.01] * 20, [0.01, 0.02] * 10
+    assert why_stop(steady, 0.5, limits) == "median settled"
+    assert why_stop(steady[:19], 0.5, limits) == ""
+    assert why_stop([*steady, 0.01], 0.5, limits) == ""  # it is looked at again at 30
+    assert why_stop([*steady, 0.01], 15.0, limits) == "median settled"  # the cap is a look
+    assert why_stop(two_speeds, 0.6, limits) == ""
+    assert why_stop(two_speeds, 15.0, limits) == "time cap"
+    assert why_stop([1.0, 2.0] * 50, 2.5, limits) == "block cap"
 
 
 def test_half_a_second_is_sampled_at_least() -> None:
@@ -169,34 +105,28 @@ def test_half_a_second_is_sampled_at_least() -> None:
     found = read(timed(Work(clock, 2 * MS), clock, LatencyLimits()))
     assert found.unit == "s"
     assert found.value == pytest.approx(2e-3, rel=1e-12)
-    assert found.details["n"] == len(found.samples) == 250
-    assert found.details["sampled_s"] == pytest.approx(0.5)
+    assert found.details["blocks"] == [13] * 20  # 25 ms each: the last begins after 24 ms
+    assert found.details["n"] == len(found.samples) == 260
+    assert found.details["sampled_s"] == pytest.approx(0.52)
     assert found.details["stop_rule"] == "median settled"
 
 
-def test_steady_work_needs_thirty_samples() -> None:
+def test_steady_work_needs_twenty_blocks() -> None:
     clock = Clock()
     work = Work(clock, 40 * MS)
     found = read(timed(work, clock, LatencyLimits()))
-    assert found.details["n"] == 30
+    assert (found.details["n"], found.details["blocks"]) == (20, [1] * 20)
     assert (found.details["warmup"], found.details["block"]) == (3, 1)
     assert found.details["ci_low"] == found.details["ci_high"] == found.value
-    assert work.calls == 33
+    assert work.calls == 23
 
 
-def test_two_speeds_stop_once_their_noise_is_stable() -> None:
+def test_two_speeds_run_into_the_block_cap() -> None:
     clock = Clock()
-    limits = LatencyLimits(warmup_calls=3)
-    found = read(timed(Work(clock, *[MS, 3 * MS] * 500), clock, limits))
-    assert found.details["stop_rule"] == "stable noise"
-    assert 68 < found.details["n"] < 1000
-
-
-def test_two_speeds_run_into_the_sample_cap() -> None:
-    clock = Clock()
-    limits = LatencyLimits(max_samples=60, warmup_calls=3, min_seconds=0.0)
+    limits = LatencyLimits(max_blocks=60, warmup_calls=3, min_seconds=0.0)
     found = read(timed(Work(clock, *[MS, 2 * MS] * 500), clock, limits))
-    assert (found.details["stop_rule"], found.details["n"]) == ("sample cap", 60)
+    assert (found.details["stop_rule"], found.details["n"]) == ("block cap", 60)
+    assert (found.details["ci_low"], found.details["ci_high"]) == (1e-3, 2e-3)
 
 
 def test_time_cap_keeps_what_was_measured() -> None:
@@ -208,8 +138,8 @@ def test_time_cap_keeps_what_was_measured() -> None:
 
 
 def test_limits_refuse_nonsense() -> None:
-    with pytest.raises(ValueError, match="min_samples"):
-        LatencyLimits(min_samples=10, max_samples=5)
+    with pytest.raises(ValueError, match="min_blocks"):
+        LatencyLimits(min_blocks=10, max_blocks=5)
 
 
 # Warming up
@@ -243,7 +173,7 @@ def test_autotune_inside_timing_extends_the_warm_up() -> None:
 def test_autotune_in_every_attempt_is_kept_with_a_label() -> None:
     """Each of four warm-ups is followed by a slow call: the last one stays in the samples."""
     clock = Clock()
-    attempt = [2 * MS] * 3 + [1000 * MS] + [2 * MS] * 29
+    attempt = [2 * MS] * 3 + [1000 * MS] + [2 * MS] * 4
     found = read(timed(Work(clock, *attempt * 4, 2 * MS), clock))
     assert found.details["warmup_extended"] == 3
     assert found.details["labels"] == ["first call slow"]
@@ -279,11 +209,11 @@ def test_short_calls_share_a_region() -> None:
     assert found.value == pytest.approx((5 * 900 + 100) / 5 * 1e-9)
 
 
-def test_regions_are_long_enough_for_half_a_second_in_five_hundred_samples() -> None:
+def test_regions_are_long_enough_for_half_a_second_in_twenty_blocks_of_25() -> None:
     clock = Clock()
     found = read(timed(Work(clock, 10 * US), clock, LatencyLimits()))
-    assert found.details["block"] == 100  # 0.5 s / 500 = 1 ms = 100 calls
-    assert (found.details["n"], found.details["stop_rule"]) == (500, "median settled")
+    assert found.details["block"] == 100  # 0.5 s / (20 x 25) = 1 ms = 100 calls
+    assert set(found.details["blocks"]) <= {25, 26} and len(found.details["blocks"]) == 20
     assert found.value == pytest.approx(10e-6)
 
 
@@ -318,75 +248,144 @@ def test_trivial_reset_may_share_the_region() -> None:
 # Disturbances
 
 
-HOT = RoundObservation(clock_MHz=1000.0, slowed=("hardware thermal slowdown",))
-FINE = RoundObservation(clock_MHz=1000.0)
+HOT = BlockObservation(clock_MHz=1000.0, slowed=("hardware thermal slowdown",))
+FINE = BlockObservation(clock_MHz=1000.0)
 
 
-def test_throttling_repeats_the_round_and_throws_it_away() -> None:
-    """A round of 30 slow calls under heat, then a cool one: the slow ones are no samples."""
+def test_a_disturbed_block_is_taken_anew_and_is_no_sample() -> None:
+    """A block of five slow calls under heat, then cool ones."""
     clock = Clock()
-    work = Work(clock, *[2 * MS] * 3, *[6 * MS] * 30, 2 * MS)
+    work = Work(clock, *[2 * MS] * 3, *[6 * MS] * 5, 2 * MS)
     pauses: list[float] = []
     watch = ScriptedWatch(HOT, FINE)
-    found = read(timed(work, clock, watch=watch, pause=pauses.append))
-    assert found.samples == pytest.approx([2e-3] * 30)
-    assert (found.details["repeated_rounds"], found.details["disturbed_rounds"]) == (1, 0)
+    found = read(timed(work, clock, LatencyLimits(), watch=watch, pause=pauses.append))
+    assert max(found.samples) == pytest.approx(2e-3)
+    assert len(found.details["blocks"]) == 20
+    assert found.details["left_out_blocks"] == 1
+    assert found.details["disturbances"] == ["hardware thermal slowdown"]
     assert found.details["labels"] == []
     assert pauses == [0.05]
 
 
-def test_throttling_for_ever_is_kept_with_a_label_and_not_all_samples_are_discarded() -> None:
+def test_what_stays_disturbed_has_no_median() -> None:
     clock = Clock()
     pauses: list[float] = []
     work = Work(clock, 6 * MS)
-    found = read(timed(work, clock, LatencyLimits(), watch=ScriptedWatch(HOT), pause=pauses.append))
-    assert found.value == pytest.approx(6e-3)
-    assert math.isfinite(found.value) and found.details["n"] >= 30
-    assert found.details["labels"] == ["throttled"]
-    assert found.details["disturbances"] == ["hardware thermal slowdown"]
-    assert found.details["repeated_rounds"] == 3  # of the first round; later ones are kept at once
-    assert pauses == pytest.approx([0.05, 0.075, 0.1125])
+    why = refused(
+        timed(work, clock, LatencyLimits(), watch=ScriptedWatch(HOT), pause=pauses.append)
+    )
+    assert why == (
+        "0 of 500 blocks were undisturbed, and a median needs 6: hardware thermal slowdown in 500"
+    )
+    assert pauses[:4] == pytest.approx([0.05, 0.075, 0.1125, 0.1125])
+
+
+@pytest.mark.parametrize(("undisturbed", "known"), [(5, False), (6, True)])
+def test_six_undisturbed_blocks_are_needed(undisturbed: int, known: bool) -> None:
+    clock = Clock()
+    seen = [*[HOT, FINE] * undisturbed, HOT]
+    found = timed(Work(clock, 100 * MS), clock, LatencyLimits(), watch=ScriptedWatch(*seen))
+    assert isinstance(found, Reading) == known
+    if known:
+        details = read(found).details
+        assert (len(details["blocks"]), details["stop_rule"]) == (6, "time cap")
+        assert details["ci_low"] is not None
+    else:
+        assert refused(found).startswith("5 of 150 blocks were undisturbed")
+
+
+def test_a_few_long_calls_that_nothing_disturbed_have_a_median_without_interval() -> None:
+    clock = Clock()
+    found = read(timed(Work(clock, 1000 * MS), clock, LatencyLimits(max_seconds=3)))
+    assert found.value == pytest.approx(1.0) and found.details["ci_low"] is None
+    assert found.details["ci_missing"] == "3 blocks are too few: 6 are needed"
 
 
 def test_a_clock_below_three_quarters_of_its_median_is_a_disturbance() -> None:
     clock = Clock()
-    seen = [RoundObservation(clock_MHz=mhz) for mhz in (1000.0, 1000.0, 1000.0, 700.0, 1000.0)]
+    seen = [BlockObservation(clock_MHz=mhz) for mhz in (1000.0, 1000.0, 1000.0, 700.0, 1000.0)]
     found = read(timed(Work(clock, 2 * MS), clock, LatencyLimits(), watch=ScriptedWatch(*seen)))
-    assert found.details["repeated_rounds"] == 1
+    assert found.details["left_out_blocks"] == 1
+    assert found.details["disturbances"] == ["clock at 700 of 1000 MHz"]
     assert found.details["lowest_clock_MHz"] == 1000.0
     assert found.details["labels"] == []
 
 
 def test_a_clock_at_three_quarters_is_none() -> None:
     clock = Clock()
-    seen = [RoundObservation(clock_MHz=mhz) for mhz in (1000.0, 1000.0, 750.0)]
+    seen = [BlockObservation(clock_MHz=mhz) for mhz in (1000.0, 1000.0, 750.0)]
     found = read(timed(Work(clock, 2 * MS), clock, LatencyLimits(), watch=ScriptedWatch(*seen)))
-    assert found.details["repeated_rounds"] == 0
+    assert found.details["left_out_blocks"] == 0
 
 
-def test_power_cap_alone_is_a_label_and_nothing_is_repeated() -> None:
+def test_power_cap_alone_is_a_label_and_nothing_is_left_out() -> None:
     clock = Clock()
-    watch = ScriptedWatch(RoundObservation(clock_MHz=1000.0, power_capped=True))
+    watch = ScriptedWatch(BlockObservation(clock_MHz=1000.0, power_capped=True))
     found = read(timed(Work(clock, 20 * MS), clock, watch=watch))
     assert found.details["labels"] == ["power-capped"]
-    assert (found.details["repeated_rounds"], found.details["disturbed_rounds"]) == (0, 0)
+    assert found.details["left_out_blocks"] == 0
 
 
-def test_a_processor_taken_away_in_every_other_region_is_a_label() -> None:
+class Shared(ScriptedWatch):
+    """A processor of which others get so many slices of so long in each of the first blocks."""
+
+    def __init__(self, clock: Clock, switches: int, slice_ms: int, blocks: int) -> None:
+        super().__init__()
+        self.waits = slice_ms * MS * switches
+        self.switches, self.time, self.blocks = switches, clock, blocks
+
+    def after(self) -> BlockObservation:
+        self.rounds += 1
+        return BlockObservation(switches=self.switches * (self.rounds <= self.blocks))
+
+    def slowed(self, clock: Clock, call: Work, regions: int) -> Callable[[], None]:
+        """A call that waits its part of a disturbed block's slices."""
+
+        def waiting() -> None:
+            call()
+            clock.ns += self.waits // regions * (self.rounds < self.blocks)
+
+        return waiting
+
+
+def test_a_call_of_36_us_that_waits_48_ms_is_not_said_to_take_48_ms() -> None:
+    """Every region waits for others: no median where they stay, the true one once they leave."""
+    for stay in (10**6, 40):
+        clock = Clock()
+        watch = Shared(clock, switches=12, slice_ms=4, blocks=stay)
+        work = watch.slowed(clock, Work(clock, 36 * US), regions=1)
+        found = timed(work, clock, LatencyLimits(), watch=watch)
+        if stay == 40:
+            assert read(found).value == pytest.approx(36e-6)
+            assert read(found).details["left_out_blocks"] == 40
+        else:
+            assert "preempted in" in refused(found)
+
+
+def test_a_switch_that_a_long_call_does_not_notice_is_no_disturbance() -> None:
+    """One slice of 4 ms is a tenth of 40 ms, and a hundredth of 400 ms."""
+    for call_ms, undisturbed in ((40, False), (400, True)):
+        clock = Clock()
+        watch = ScriptedWatch(BlockObservation(switches=1))
+        found = timed(Work(clock, call_ms * MS), clock, LatencyLimits(), watch=watch)
+        assert isinstance(found, Reading) == undisturbed
+
+
+def test_waits_in_fewer_than_half_of_the_regions_leave_the_median() -> None:
     clock = Clock()
-    often, seldom = (ScriptedWatch(RoundObservation(switches=n)) for n in (16, 15))
-    assert read(timed(Work(clock, MS), clock, watch=often)).details["labels"] == ["preempted"]
-    assert read(timed(Work(clock, MS), clock, watch=seldom)).details["labels"] == []
+    often, seldom = (ScriptedWatch(BlockObservation(switches=n)) for n in (14, 12))
+    limits = LatencyLimits(max_seconds=1.0)  # blocks of 25 or 26 regions
+    assert "preempted" in refused(timed(Work(clock, MS), clock, limits, watch=often))
+    assert read(timed(Work(clock, MS), clock, limits, watch=seldom)).details["labels"] == []
 
 
-def test_the_time_cap_holds_for_repeated_rounds_too() -> None:
+def test_the_time_cap_holds_for_disturbed_blocks_too() -> None:
     clock = Clock()
-    found = read(
-        timed(Work(clock, 100 * MS), clock, LatencyLimits(max_seconds=4), watch=ScriptedWatch(HOT))
+    limits = LatencyLimits(max_seconds=4)
+    assert "0 of 40 blocks" in refused(
+        timed(Work(clock, 100 * MS), clock, limits, watch=ScriptedWatch(HOT))
     )
-    # a round of 30 takes 3 s; its repetition ends at 4 s, after 10 calls, and is kept
-    assert (found.details["n"], found.details["stop_rule"]) == (10, "time cap")
-    assert found.details["labels"] == ["throttled"]
+    assert clock.ns == 4300 * MS  # three calls of warm-up
 
 
 # Failures, and the real clock
@@ -412,7 +411,7 @@ def test_out_of_memory_names_the_size_that_could_not_be_had() -> None:
 
 
 def test_real_clock_gives_a_positive_time_and_says_the_threads() -> None:
-    limits = LatencyLimits(max_samples=30, max_seconds=0.5)
+    limits = LatencyLimits(max_blocks=30, max_seconds=0.5)
     found = read(latency(lambda: torch.ones(8) + 1, limits=limits))
     assert found.value > 0
     assert found.details["p20"] <= found.value <= found.details["p80"]

@@ -12,11 +12,11 @@ import torch
 
 from profiler.meters import disturbances
 from profiler.meters.disturbances import (
+    BlockObservation,
     CpuWatch,
     DisturbanceLog,
     NoWatch,
     NvmlWatch,
-    RoundObservation,
     cpu_frequency_MHz,
     switches_and_faults,
     watch_for,
@@ -78,7 +78,7 @@ class Board:
         return SimpleNamespace(used=2**30)
 
 
-def looked(board: Any, *, meanwhile: Any = lambda: None) -> tuple[RoundObservation, NvmlWatch]:
+def looked(board: Any, *, meanwhile: Any = lambda: None) -> tuple[BlockObservation, NvmlWatch]:
     watch = NvmlWatch(board, "handle")
     watch.before()
     meanwhile()
@@ -87,7 +87,7 @@ def looked(board: Any, *, meanwhile: Any = lambda: None) -> tuple[RoundObservati
 
 def test_a_quiet_board() -> None:
     seen, watch = looked(Board())
-    assert seen == RoundObservation(clock_MHz=1980.0)
+    assert seen == BlockObservation(clock_MHz=1980.0)
     assert watch.missing() == {}
 
 
@@ -102,7 +102,7 @@ def test_a_thermal_counter_that_moved_is_throttling(number: int) -> None:
 def test_the_power_counter_is_a_power_cap_and_no_slowdown() -> None:
     board = Board()
     seen, _ = looked(board, meanwhile=lambda: board.counters.update({74: 501}))
-    assert seen == RoundObservation(clock_MHz=1980.0, power_capped=True)
+    assert seen == BlockObservation(clock_MHz=1980.0, power_capped=True)
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,7 @@ def test_hidden_field_errors_are_missing_counters_not_zeros() -> None:
     board = Board()
     board.counters = {}
     seen, watch = looked(board)
-    assert seen == RoundObservation(clock_MHz=1980.0)
+    assert seen == BlockObservation(clock_MHz=1980.0)
     assert watch.missing() == {"counters": "the board has no counters of held-down clocks"}
 
 
@@ -149,7 +149,7 @@ def test_what_a_board_refuses_has_a_reason() -> None:
     board = Board()
     board.refusing = {"fields": 3, "reasons": 3, "clock": 4}
     seen, watch = looked(board)
-    assert seen == RoundObservation()
+    assert seen == BlockObservation()
     assert set(watch.missing()) == {"counters", "event_reasons", "clock"}
     assert watch.missing()["clock"] == "no permission to read this device"
 
@@ -164,7 +164,7 @@ def test_without_nvml_nothing_is_watched_and_the_reason_is_kept(
     watch = watch_for(torch.device("cuda"))
     assert isinstance(watch, NoWatch)
     watch.before()
-    assert watch.after() == RoundObservation()
+    assert watch.after() == BlockObservation()
     assert "library not found" in watch.missing()["watch"]
 
 
@@ -173,7 +173,7 @@ def test_a_cpu_is_watched_by_its_operating_system() -> None:
     watch = CpuWatch(lambda: 2600.0, lambda: next(counts), lambda: 0.5)
     watch.before()
     seen = watch.after()
-    assert seen == RoundObservation(
+    assert seen == BlockObservation(
         clock_MHz=2600.0, switches=7, page_faults=30, notes={"load_average": 0.5}
     )
     assert watch.missing() == {}
@@ -189,7 +189,7 @@ def test_what_a_system_does_not_tell_has_a_reason() -> None:
 
     watch = CpuWatch(lambda: None, none_counted, none_kept)
     watch.before()
-    assert watch.after() == RoundObservation()
+    assert watch.after() == BlockObservation()
     assert set(watch.missing()) == {"clock", "involuntary_switches", "load_average"}
 
 
@@ -221,17 +221,17 @@ def test_counts_of_a_real_process() -> None:
 
 
 def test_a_board_without_a_clock_disturbs_nothing() -> None:
-    log = DisturbanceLog(ScriptedWatch(RoundObservation()), 0.75)
-    assert log.disturbance(RoundObservation()) == ""
+    log = DisturbanceLog(ScriptedWatch(BlockObservation()), 0.75)
+    assert log.disturbance(BlockObservation()) == ""
     assert log.labels == []
     assert log.details()["clock_MHz"] is None
 
 
 def test_a_clock_is_held_against_the_median_of_all_rounds() -> None:
-    log = DisturbanceLog(ScriptedWatch(RoundObservation()), 0.75)
+    log = DisturbanceLog(ScriptedWatch(BlockObservation()), 0.75)
     for clock in (1980.0, 1980.0, 1960.0):
-        assert log.disturbance(RoundObservation(clock_MHz=clock)) == ""
-    assert log.disturbance(RoundObservation(clock_MHz=1400.0)) == "clock at 1400 of 1970 MHz"
+        assert log.disturbance(BlockObservation(clock_MHz=clock)) == ""
+    assert log.disturbance(BlockObservation(clock_MHz=1400.0)) == "clock at 1400 of 1970 MHz"
 
 
 @pytest.mark.gpu

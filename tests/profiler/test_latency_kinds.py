@@ -168,13 +168,13 @@ def test_a_call_that_waits_for_the_gpu_itself_is_not_queued_ahead() -> None:
 
 
 def test_cold_counts_the_flushes_among_the_half_second() -> None:
-    """A call of 10 us after a flush of 10 ms: 50 samples, not 50,000."""
+    """A call of 10 us after a flush of 10 ms: three a block of 25 ms, not 2,500."""
     clock = Clock()
     flush = Flush(Work(clock, 10 * MS), 64, 32, "invented")
     work = Work(clock, 10 * US)
     found = read(latency_cold(work, timer=ClockTimer(clock), flush=flush, **SAME))
     assert found.value == pytest.approx(10e-6)
-    assert found.details["n"] == 50
+    assert found.details["blocks"] == [3] * 20
     assert found.details["stop_rule"] == "median settled"
 
 

@@ -39,6 +39,13 @@ GPU_LOST, NOT_SUPPORTED, TOO_OLD = 15, 3, 13
 
 
 def watched(board: Simulated, *, meanwhile: Callable[[int], None] = lambda call: None) -> Reading:
+    """A reading that was taken."""
+    return read(measured(board, meanwhile=meanwhile))
+
+
+def measured(
+    board: Simulated, *, meanwhile: Callable[[int], None] = lambda call: None
+) -> Reading | Unavailable:
     """Hot latency of calls of 200 us, the simulated board watched; `meanwhile` hears their number
     from the end of the warm-up on."""
     gpu = Gpu()
@@ -53,7 +60,7 @@ def watched(board: Simulated, *, meanwhile: Callable[[int], None] = lambda call:
         enqueue()
 
     watch = NvmlWatch(board.nvml, handle_of(board.nvml, properties(board.index)))
-    return read(latency(call, timer=CudaTimer(gpu), watch=watch, pause=lambda seconds: None))
+    return latency(call, timer=CudaTimer(gpu), watch=watch, pause=lambda seconds: None)
 
 
 def holding(board: Simulated, number: int, when: Callable[[int], bool]) -> Callable[[int], None]:
@@ -75,27 +82,25 @@ def test_a_quiet_board_leaves_no_label(board: Simulated) -> None:
     assert found.details["labels"] == []
     assert (found.details["watched_by"], found.details["clock_MHz"]) == ("NVML", 1980.0)
     assert found.details["not_watched"] == {}
-    assert (found.details["repeated_rounds"], found.details["disturbed_rounds"]) == (0, 0)
+    assert found.details["left_out_blocks"] == 0
 
 
 @pytest.mark.parametrize("number", [75, 269, 270, 271])
-def test_thermal_slowdown_in_one_round_repeats_that_round(board: Simulated, number: int) -> None:
+def test_thermal_slowdown_in_one_block_leaves_that_block_out(board: Simulated, number: int) -> None:
     found = watched(board, meanwhile=holding(board, number, lambda call: call == 7))
-    assert (found.details["repeated_rounds"], found.details["disturbed_rounds"]) == (1, 0)
+    assert found.details["left_out_blocks"] == 1
     assert found.details["labels"] == []
 
 
-def test_thermal_slowdown_in_every_round_is_kept_and_labelled(board: Simulated) -> None:
-    found = watched(board, meanwhile=holding(board, 270, lambda call: True))
-    assert found.details["repeated_rounds"] == 3
-    assert found.details["disturbed_rounds"] == found.details["rounds"] > 0
-    assert found.details["labels"] == ["throttled"]
-    assert found.value == pytest.approx(200e-6)
+def test_thermal_slowdown_in_every_block_leaves_no_median(board: Simulated) -> None:
+    found = measured(board, meanwhile=holding(board, 270, lambda call: True))
+    assert "blocks were undisturbed" in refused(found)
+    assert "a thermal counter moved" in refused(found)
 
 
-def test_power_cap_repeats_nothing_and_is_labelled(board: Simulated) -> None:
+def test_power_cap_leaves_nothing_out_and_is_labelled(board: Simulated) -> None:
     found = watched(board, meanwhile=holding(board, 74, lambda call: call == 7))
-    assert found.details["repeated_rounds"] == 0
+    assert found.details["left_out_blocks"] == 0
     assert found.details["labels"] == ["power-capped"]
 
 
@@ -122,16 +127,16 @@ def test_counters_that_are_refused_one_by_one_hide_no_other(board: Simulated) ->
     for number in (74, 75, 269, 271):
         board.library.sim_field_fault(0, number, NOT_SUPPORTED)
     found = watched(board, meanwhile=holding(board, 270, lambda call: call == 7))
-    assert found.details["repeated_rounds"] == 1
+    assert found.details["left_out_blocks"] == 1
     assert found.details["not_watched"] == {}
 
 
-def test_slowdown_of_another_board_repeats_nothing(
+def test_slowdown_of_another_board_leaves_nothing_out(
     boards: Callable[..., list[Simulated]],
 ) -> None:
     mine, other = boards(2)
     found = watched(mine, meanwhile=holding(other, 270, lambda call: True))
-    assert (found.details["repeated_rounds"], found.details["labels"]) == (0, [])
+    assert (found.details["left_out_blocks"], found.details["labels"]) == (0, [])
 
 
 @pytest.mark.parametrize("code", [9, 12, 18])
@@ -346,7 +351,9 @@ def test_latency_beside_others_is_labelled_and_has_no_rates(
     assert found.details["labels"] == ["shared device"]
     assert found.details["others"] == [said]
     record = recorded("me", "fft", {"b": 1, "l": 4, "d": 8}, readings={"latency": found})
-    assert contention(record) == "not comparable: others computed on the GPU while it was timed"
+    assert contention(record) == (
+        "not comparable: the device was disturbed while it was timed (shared device)"
+    )
     assert contention(replace(record, readings={"latency": quiet(found)})) == ""
 
 

@@ -14,7 +14,7 @@ from scipy import stats
 import cli
 import costmodel as cm
 from profiler.compare.records import medians
-from profiler.meters.effective_sample_size import separate_interval
+from profiler.meters.intervals import median_interval
 from profiler.meters.repetition import (
     BEYOND,
     BY_CHANCE,
@@ -62,11 +62,11 @@ from tests.sweeping import (
 
 def timed(*samples: float, **details: Any) -> Reading:
     """A hot latency with the interval of its median."""
-    middle, interval = sorted(samples)[len(samples) // 2], separate_interval(samples)
+    middle, interval = sorted(samples)[len(samples) // 2], median_interval(samples)
     low, high = interval or (None, None)
     found: dict[str, Any] = {
         "p20": samples[0], "p80": samples[-1], "n": len(samples), "ci_low": low, "ci_high": high,
-        "stop_rule": "median settled", "labels": [],
+        "stop_rule": "median settled", "labels": [], "blocks": [1] * len(samples),
     }  # fmt: skip
     return Reading("latency", middle, "s", samples, found | details)
 

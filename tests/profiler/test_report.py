@@ -282,38 +282,29 @@ def test_latex_compiles_as_printed(name: str, tmp_path: Path) -> None:
     compiled(tmp_path)
 
 
-TOO_ALIKE = (
-    "500 samples that resemble the ones before them tell as much as 4 independent ones: 6 are "
-    "needed"
-)
-
-
-def alike(as_many: float, **details: object) -> Measurement:
-    """Timed by 500 samples that tell as much as so many."""
-    latency = ATTENTION.readings["latency"]
-    held = {**latency.details, "n": 500, "n_independent": as_many, **details}
-    readings = {**ATTENTION.readings, "latency": replace(latency, details=held)}
-    return replace(ATTENTION, readings=readings)
-
-
-def test_samples_that_tell_markedly_less_are_said_to() -> None:
-    note = "as much of the median: self-attention explicit 180 of 500"
-    assert note in printing.measurements([alike(180.4)], "markdown").replace("\n", " ")
-    (made,) = ladders_of(alike(180.4))
-    assert "500, which tell as much as 180" in printing.ladders([made], "markdown")
-    cost = json.loads(printing.ladders([made], "json"))["ladders"][0]["rungs"]["5"]
-    assert cost["latency_samples_independent"] == 180.4
-    for hardly in (alike(300.0), ATTENTION):
-        assert "would tell as much" not in printing.measurements([hardly], "markdown")
-        assert "which tell" not in printing.ladders(ladders_of(hardly), "markdown")
-
-
 @pytest.mark.parametrize("format_", FORMATS)
 def test_no_interval_is_a_dash_with_its_reason_in_every_format(format_: str) -> None:
-    unknown = alike(4.2, ci_low=None, ci_high=None, ci_missing=TOO_ALIKE)
+    latency = ATTENTION.readings["latency"]
+    few = "5 blocks are too few: 6 are needed"
+    held = {**latency.details, "ci_low": None, "ci_high": None, "ci_missing": few}
+    readings = {**ATTENTION.readings, "latency": replace(latency, details=held)}
+    unknown = replace(ATTENTION, readings=readings)
     assert printing.measurements([unknown], format_)
     printed = printing.ladders(ladders_of(unknown), format_, width=200)
-    assert TOO_ALIKE in printed.replace("\n", " ")
+    assert few in printed.replace("\n", " ")
+
+
+@pytest.mark.parametrize("label", ["preempted", "throttled", "shared device"])
+def test_a_verdict_reads_labels(label: str) -> None:
+    """A record that kept disturbed samples is not comparable, however narrow its interval is."""
+    latency = ATTENTION.readings["latency"]
+    tight = {"p20": latency.value, "p80": latency.value, "stop_rule": "median settled"}
+    ends = {"ci_low": latency.value, "ci_high": latency.value}
+    for labels, words in (([], ""), ([label], "not comparable: the device was disturbed while")):
+        held = {**latency.details, **tight, **ends, "labels": labels}
+        readings = {**ATTENTION.readings, "latency": replace(latency, details=held)}
+        assert contention(replace(ATTENTION, readings=readings)).startswith(words)
+        assert bool(contention(replace(ATTENTION, readings=readings))) == bool(words)
 
 
 def test_advice_that_is_followed_already_is_not_given() -> None:

@@ -421,7 +421,7 @@ def test_what_has_no_interval_is_no_part_of_a_range() -> None:
     assert isinstance(found.measured, Unsettled)
     assert "without an interval (40 samples) at 2048" in found.measured.reason
     assert found.departure == "no value has an interval: its samples tell too little"
-    why = "40 samples that resemble the ones before them tell as much as 4 independent ones"
+    why = "4 blocks are too few: 6 are needed"
     alike = along_l(
         "me", "toeplitz", (2, 4), lambda l: 1e-9 * l, ci_low=None, ci_high=None, ci_missing=why
     )

@@ -29,7 +29,7 @@ from tests.user_mixers import written
 
 ROOT = Path(__file__).parents[2]
 BRIEF = LatencyLimits(
-    min_samples=2, max_samples=2, max_seconds=0.02, warmup_calls=3, warmup_seconds=0.02
+    min_blocks=2, max_blocks=2, max_seconds=0.02, warmup_calls=3, warmup_seconds=0.02
 )
 
 

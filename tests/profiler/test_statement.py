@@ -253,13 +253,3 @@ def test_states_of_several_records_are_said_as_ranges() -> None:
         for a in (31, 35)
     ]
     assert "Before anything ran: GPU temperature 31 to 35 C." in statement(records)
-
-
-def test_whether_intervals_allow_for_dependence_is_as_the_records_say() -> None:
-    old = latency(1e-3, 1.1e-3, 1.2e-3, ci_low=1e-3, ci_high=1.2e-3)
-    new = latency(1e-3, 1.1e-3, 1.2e-3, ci_low=1e-3, ci_high=1.2e-3, n_independent=2.5)
-    said = "allowing for samples that resemble the ones before them"
-    before, after = (on_gpu(readings={"latency": each}) for each in (old, new))
-    assert said not in statement([before])
-    assert f"distribution and {said}; the widest" in statement([after])
-    assert f"(1 of 2 {said}, the others not)" in statement([before, after])

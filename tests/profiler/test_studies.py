@@ -15,7 +15,7 @@ import torch
 from cli import run
 from costmodel.data import data_dir
 from costmodel.networks import model
-from profiler.meters.disturbances import RoundObservation
+from profiler.meters.disturbances import BlockObservation
 from profiler.meters.energy.protocol import EnergyLimits
 from profiler.meters.sampler import latency_summary
 from profiler.meters.timers import ClockTimer
@@ -485,7 +485,7 @@ def invented(ratios: Mapping[str, float], rate: Rate) -> tuple[Training, dict[st
     steps = {name: step(name) for name in ratios}
     sizes: dict[str, Mapping[str, int]] = {name: {"b": 2, "l": 254} for name in ratios}
     training = Training(
-        list(ratios), rate, "cpu", timer=ClockTimer(clock), watch=ScriptedWatch(RoundObservation()),
+        list(ratios), rate, "cpu", timer=ClockTimer(clock), watch=ScriptedWatch(BlockObservation()),
         steps=steps, sizes=sizes,
     )  # fmt: skip
     return training, calls, clock
@@ -512,18 +512,29 @@ def test_rounds_of_networks_become_records(monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_round_in_which_the_device_was_disturbed_is_taken_anew(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Ten visits a round; the first visits of round 2 and of its repetition are hot."""
+    """Ten visits a round; the first visits of rounds 2 and 3 are hot."""
     monkeypatch.setattr(training_rounds, "peak_memory", lambda *_, **__: Unavailable("no memory"))
     training, _, _ = invented(AS_PRINTED, Rate(batch=2, steps=1, rounds=7))
-    hot = RoundObservation(slowed=("hardware thermal slowdown",))
+    hot = BlockObservation(slowed=("hardware thermal slowdown",))
     training.watch = ScriptedWatch(
-        *[RoundObservation()] * 10, hot, *[RoundObservation()] * 9, hot, RoundObservation()
+        *[BlockObservation()] * 10, hot, *[BlockObservation()] * 9, hot, BlockObservation()
     )
     details = [record.readings["latency"].details for record in training.records()]
-    assert {each["repeated_rounds"] for each in details} == {1}
-    assert {(each["rounds"], each["n"]) for each in details} == {(7, 7)}
-    labelled = [each["disturbed_rounds"] for each in details if each["labels"] == ["throttled"]]
-    assert labelled == [1]
+    assert {(each["left_out_blocks"], each["n"]) for each in details} == {(2, 7)}
+    assert sum(each["disturbances"] == ["hardware thermal slowdown"] for each in details) in (1, 2)
+    assert all(each["labels"] == [] for each in details)
+
+
+def test_networks_that_stay_disturbed_have_no_median(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(training_rounds, "peak_memory", lambda *_, **__: Unavailable("no memory"))
+    training, _, _ = invented(AS_PRINTED, Rate(batch=2, steps=1, rounds=7))
+    training.watch = ScriptedWatch(BlockObservation(slowed=("hardware thermal slowdown",)))
+    records = training.records()
+    assert len(records) == len(AS_PRINTED)
+    for each in records:
+        assert "latency" not in each.readings
+        assert "0 of 14 rounds were undisturbed" in each.reasons["latency"]
+    assert latest(records) == {}
 
 
 def test_networks_are_measured_within_the_limits_that_were_asked_for(
