@@ -20,6 +20,14 @@ settings.register_profile(
 settings.load_profile("repeatable")
 
 
+@pytest.fixture
+def undisturbed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Real calls are timed as if nobody else used the processor, however busy it is."""
+    from profiler.meters import disturbances
+
+    monkeypatch.setattr(disturbances, "switches_and_faults", lambda: (0, 0))
+
+
 FEW_COLLECTIONS = 100_000
 """New objects between two searches for cycles: derivations make many small ones, and no cycles."""
 

@@ -15,6 +15,8 @@ from profiler.records.store import read
 from tests.recorded import RUNS
 from tests.typed import Capture, printed, refused
 
+pytestmark = pytest.mark.usefixtures("undisturbed")
+
 SMALL = ("--d", "4", "--l", "3", "--n", "2", "--device", "cpu")
 RECORDED = str(RUNS)
 

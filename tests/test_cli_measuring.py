@@ -29,6 +29,8 @@ from tests.recorded import ATTENTION, LAUNCH_BOUND, dispatch
 from tests.typed import Capture, printed, refused
 from tests.user_mixers import written
 
+pytestmark = pytest.mark.usefixtures("undisturbed")
+
 ROOT = Path(__file__).parents[1]
 SMALL = ("--d", "4", "--l", "3", "--n", "2", "--seconds", "0.02", "--device", "cpu")
 NO_GPU = pytest.mark.skipif(torch.cuda.is_available(), reason="says what happens without a GPU")

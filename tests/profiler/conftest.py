@@ -8,14 +8,12 @@ from pathlib import Path
 import pynvml  # type: ignore[import-untyped]  # no stubs
 import pytest
 
-from profiler.meters import disturbances
 from tests.nvml.board import Simulated, built, opened
 
 
 @pytest.fixture(autouse=True)
-def undisturbed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Real calls are timed as if nobody else used the processor, however busy it is."""
-    monkeypatch.setattr(disturbances, "switches_and_faults", lambda: (0, 0))
+def alone(undisturbed: None) -> None:
+    """All tests here measure undisturbed."""
 
 
 @pytest.fixture(scope="session")
