@@ -26,6 +26,7 @@ def undisturbed(monkeypatch: pytest.MonkeyPatch) -> None:
     from profiler.meters import disturbances
 
     monkeypatch.setattr(disturbances, "switches_and_faults", lambda: (0, 0))
+    monkeypatch.setattr(disturbances, "waited_for_processors_s", lambda: None)
 
 
 FEW_COLLECTIONS = 100_000

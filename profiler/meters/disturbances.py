@@ -11,6 +11,7 @@ import os
 import statistics
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -44,7 +45,7 @@ PREEMPTED = 0.5
 SLICE_S = 4e-3
 """What others get with a switch: a time slice of a scheduler, some milliseconds."""
 NOTICED = 0.05
-"""Slices that are together a smaller part of a block do not bend its median."""
+"""Waits that are together a smaller part of a block do not bend its median."""
 INTERRUPTED, CAPPED = "preempted", "power-capped"
 """Most regions were interrupted, which disturbs a block; a power limit held the clock down, a
 label of a reading."""
@@ -72,6 +73,10 @@ class BlockObservation:
     power_capped: bool = False
     switches: int = 0
     """How often the system took a processor away from this process."""
+    waited_s: float | None = None
+    """Seconds in which threads of this process were ready and others had the processors, summed
+    over the threads; None where the system does not tell. Threads that wait for one another all
+    wait for the one that lacks a processor, though nothing takes theirs away."""
     page_faults: int = 0
     """Pages that the system gave to this process. An allocator that returns memory to the system
     after every call makes calls several times as long."""
@@ -188,19 +193,24 @@ class CpuWatch:
         frequency: Callable[[], float | None] | None = None,
         counted: Callable[[], tuple[int, int]] | None = None,
         load: Callable[[], float] | None = None,
+        waited: Callable[[], float | None] | None = None,
     ) -> None:
         self.frequency = frequency or cpu_frequency_MHz
         self.counted: Callable[[], tuple[int, int]] = counted or switches_and_faults
         self.load = load or load_last_minute
+        self.waited: Callable[[], float | None] = waited or waited_for_processors_s
         self.reasons: dict[str, str] = {}
         self.first = (0, 0)
+        self.waited_before: float | None = None
 
     def clock(self) -> float | None:
         """The highest clock of a processor, in MHz."""
         return self.frequency()
 
     def before(self) -> None:
-        """Note how often the process was interrupted so far, and how many pages it was given."""
+        """Note how often the process was interrupted so far, how long it waited, and how many pages
+        it was given."""
+        self.waited_before = self.waited()
         try:
             self.first = self.counted()
         except ImportError:
@@ -209,6 +219,8 @@ class CpuWatch:
 
     def after(self) -> BlockObservation:
         """Clock and load as they are now, and the interruptions since `before()`."""
+        waited, before = self.waited(), self.waited_before
+        waited_s = None if waited is None or before is None else max(waited - before, 0.0)
         switches, faults = (
             now - then for now, then in zip(self.counted(), self.first, strict=True)
         )
@@ -220,7 +232,9 @@ class CpuWatch:
             notes["load_average"] = self.load()
         except OSError as error:
             self.reasons["load_average"] = reason_of(error)
-        return BlockObservation(clock_MHz=clock, switches=switches, page_faults=faults, notes=notes)
+        return BlockObservation(
+            clock_MHz=clock, switches=switches, waited_s=waited_s, page_faults=faults, notes=notes
+        )
 
     def missing(self) -> Mapping[str, str]:
         """What the system does not tell -> why."""
@@ -273,6 +287,19 @@ def switches_and_faults() -> tuple[int, int]:
 
     usage = resource.getrusage(resource.RUSAGE_SELF)
     return usage.ru_nivcsw, usage.ru_minflt
+
+
+def waited_for_processors_s(tasks: Path = Path("/proc/self/task")) -> float | None:
+    """Seconds that the threads of this process have waited for a processor, as Linux's scheduler
+    counts; None where it does not."""
+    waited_ns = 0
+    try:
+        for thread in tasks.iterdir():
+            with suppress(FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
+                waited_ns += int((thread / "schedstat").read_text(encoding="ascii").split()[1])
+    except (OSError, ValueError, IndexError):
+        return None
+    return waited_ns * 1e-9
 
 
 def load_last_minute() -> float:
@@ -348,6 +375,8 @@ class DisturbanceLog:
         """
         if seen.slowed:
             return ", ".join(seen.slowed)
+        if seen.waited_s is not None and seen.waited_s > NOTICED * spent_s > 0:
+            return INTERRUPTED
         switches = seen.switches * (min(timed_s / spent_s, 1.0) if spent_s > 0 else 1.0)
         if switches > PREEMPTED * regions and switches * SLICE_S > NOTICED * timed_s:
             return INTERRUPTED
@@ -389,6 +418,7 @@ class DisturbanceLog:
     def details(self) -> dict[str, Any]:
         """JSON values for the reading."""
         clocks = [s.clock_MHz for s in self.kept if s.clock_MHz is not None]
+        waits = [s.waited_s for s in self.kept if s.waited_s is not None]
         others = sorted({seen.others for seen in self.kept} - {""})
         return {
             "watched_by": self.watch.name,
@@ -397,6 +427,7 @@ class DisturbanceLog:
             "clock_MHz": statistics.median(clocks) if clocks else None,
             "lowest_clock_MHz": min(clocks, default=None),
             "involuntary_switches": sum(s.switches for s in self.kept),
+            "waited_s": sum(waits) if waits else None,
             "page_faults": sum(s.page_faults for s in self.kept),
             **({"others": others} if others else {}),
             "not_watched": dict(self.watch.missing()),

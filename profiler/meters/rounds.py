@@ -215,11 +215,13 @@ def undisturbed_too_few(logs: Mapping[str, DisturbanceLog], needed: int) -> str:
 def observed_together(seen: Sequence[BlockObservation]) -> BlockObservation:
     """Several observations as one: the lowest clock, and the sum of what is counted."""
     clocks = [one.clock_MHz for one in seen if one.clock_MHz is not None]
+    waits = [one.waited_s for one in seen if one.waited_s is not None]
     return BlockObservation(
         clock_MHz=min(clocks, default=None),
         slowed=tuple(dict.fromkeys(what for one in seen for what in one.slowed)),
         power_capped=any(one.power_capped for one in seen),
         switches=sum(one.switches for one in seen),
+        waited_s=sum(waits) if waits else None,
         page_faults=sum(one.page_faults for one in seen),
         others="; ".join(dict.fromkeys(one.others for one in seen if one.others)),
         notes=seen[-1].notes,

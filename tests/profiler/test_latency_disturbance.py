@@ -19,6 +19,7 @@ from profiler.meters.disturbances import (
     NvmlWatch,
     cpu_frequency_MHz,
     switches_and_faults,
+    waited_for_processors_s,
     watch_for,
 )
 from profiler.meters.energy.protocol import SensorError
@@ -218,6 +219,23 @@ def test_counts_of_a_real_process() -> None:
     after = switches_and_faults()
     assert after[0] >= before[0] >= 0
     assert after[1] >= before[1] + 8
+
+
+def test_waits_of_any_thread_for_a_processor_disturb_a_block(tmp_path: Path) -> None:
+    """Threads that wait for one another see no switch; the one without a processor waits."""
+    for number, waited in ((1, 0), (2, 30_000_000)):
+        (tmp_path / str(number)).mkdir()
+        (tmp_path / str(number) / "schedstat").write_text(f"5 {waited} 7\n", encoding="ascii")
+    assert waited_for_processors_s(tmp_path) == pytest.approx(0.03)
+    assert waited_for_processors_s(tmp_path / "absent") is None
+    waits = iter([1.0, 1.03])
+    watch = CpuWatch(lambda: None, lambda: (0, 0), lambda: 0.5, lambda: next(waits))
+    watch.before()
+    seen = watch.after()
+    assert seen.waited_s == pytest.approx(0.03) and seen.switches == 0
+    log = DisturbanceLog(watch, 0.75)
+    assert log.disturbance(seen, 25, 0.5, 0.5) == "preempted"
+    assert log.disturbance(seen, 25, 0.7, 0.7) == ""
 
 
 def test_a_board_without_a_clock_disturbs_nothing() -> None:
