@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 import statistics
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,8 +24,9 @@ from torch import nn
 from benchmarks.timing import environment
 from profiler.compare.verdict import LEVEL, Rounds, Verdict, location, log_ratios, verdicts
 from profiler.host.device import default_device
-from profiler.meters.disturbances import PREEMPTED
-from profiler.meters.rounds import Visitor, equal_regions, involuntary_switches
+from profiler.meters.disturbances import watch_for
+from profiler.meters.rounds import VISIT, Visitor, equal_regions, visitor
+from profiler.meters.sampler import Disturbed, Instruments
 from profiler.meters.timers import timer_for
 from profiler.run.prepare import PreparedCall
 
@@ -53,9 +55,10 @@ def call(products: int, device: torch.device) -> PreparedCall:
     return PreparedCall(nn.Identity(), several, (), None)
 
 
-def visitor(products: int, device: torch.device) -> Visitor:
-    """Such a call, warm."""
-    return Visitor(call(products, device), timer_for(device))
+def warm(products: int, device: torch.device) -> Visitor:
+    """Visits to such a call."""
+    setting = Instruments(VISIT, timer_for(device), watch_for(device))
+    return visitor(call(products, device), setting)
 
 
 @dataclass(frozen=True)
@@ -74,11 +77,10 @@ class Line:
 
 def line(device: torch.device) -> Line:
     """Fitted by least squares of relative distances."""
-    visits = {str(n): visitor(n, device) for n in CALIBRATED}
+    visits = {str(n): warm(n, device) for n in CALIBRATED}
     equal_regions(visits.values())
     made = Rounds(visits)
-    for _ in range(CALIBRATING):
-        made.once()
+    made.take(CALIBRATING)
     first, *_ = made.values
     times = [math.exp(location(log_ratios(made.values[first], v))) for v in made.values.values()]
     rows = [[1 / time, n / time] for n, time in zip(CALIBRATED, times, strict=True)]
@@ -90,15 +92,23 @@ def line(device: torch.device) -> Line:
 def in_turn(pair: Pair, seed: int) -> Verdict:
     """Both in rounds, there and back."""
     made = Rounds({"first": pair[0], "second": pair[1]}, seed)
-    for _ in range(ROUNDS):
-        made.once()
+    made.take(ROUNDS)
     (found,) = verdicts(made.values)
+    return found
+
+
+def taken(visit: Visitor) -> list[float]:
+    """Two visits for each round, without those that stayed disturbed."""
+    found = []
+    for _ in range(2 * ROUNDS):
+        with suppress(Disturbed):
+            found.append(visit())
     return found
 
 
 def one_after_the_other(pair: Pair) -> tuple[float, bool]:
     """As many visits of the one and then of the other: ratio of medians, and what a test says."""
-    first, second = ([visit() for _ in range(2 * ROUNDS)] for visit in pair)
+    first, second = (taken(visit) for visit in pair)
     ratio = statistics.median(second) / statistics.median(first)
     return ratio, bool(mannwhitneyu(first, second).pvalue <= LEVEL)
 
@@ -134,14 +144,10 @@ def main() -> None:
     for title, products in (("itself", (PARTS, PARTS)), ("one part more", (PARTS, PARTS + 1))):
         truth = fitted.ratio(*products)
         found, others = [], []
-        interrupted = 0
         for seed in range(REPEATS):
-            built.append((visitor(products[0], device), visitor(products[1], device)))
+            built.append((warm(products[0], device), warm(products[1], device)))
             equal_regions(built[-1])
-            before = involuntary_switches()
             found.append(in_turn(built[-1], seed))
-            regions = sum(visitor.regions for visitor in built[-1])
-            interrupted += involuntary_switches() - before > PREEMPTED * regions
             others.append(one_after_the_other(built[-1]))
         ratios = [v.ratio for v in found if v.ratio is not None]
         nominal, middle = products[1] / products[0], statistics.median(ratios)
@@ -152,7 +158,8 @@ def main() -> None:
             f"{holding(found, nominal)} that of the parts, {holding(found, middle)} the median "
             f"{middle:.5f}"
         )
-        print(f"{'':<24}{interrupted:>4} of {len(found)} while others had the processor")
+        refused = sum(v.ratio is None for v in found)
+        print(f"{'':<24}{refused:>4} of {len(found)} refused: too few undisturbed rounds")
         printed("one after the other", [r for r, _ in others], sum(d for _, d in others), truth)
 
 

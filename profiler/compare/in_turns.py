@@ -18,7 +18,7 @@ from costmodel.program.chosen_sizes import Given
 from profiler.compare.verdict import LEVEL, Rounds, Verdict, rounds_needed, too_few, verdicts
 from profiler.host.device import on_device
 from profiler.host.environment import environment
-from profiler.meters.disturbances import DisturbanceLog, Watch, watch_for
+from profiler.meters.disturbances import Watch, watch_for
 from profiler.meters.energy.estimate import PairedEnergy
 from profiler.meters.energy.protocol import TRIALS_IN_TURNS, EnergyLimits
 from profiler.meters.latency import LAUNCH_BOUND
@@ -26,12 +26,11 @@ from profiler.meters.nvml import energies_in_turn
 from profiler.meters.rounds import (
     VISIT,
     Visitor,
-    Watched,
-    Watching,
     equal_regions,
     undisturbed_too_few,
+    visitor,
 )
-from profiler.meters.sampler import latency_summary
+from profiler.meters.sampler import Instruments, latency_summary
 from profiler.meters.timers import CudaTimer, timer_for
 from profiler.records.measurement import Measurement, divide, new_id
 from profiler.records.reading import Measured, MeasureError, Reading, Unavailable
@@ -55,9 +54,8 @@ from profiler.sweep.session import by_command
 ROUNDS = 20
 METHOD = (
     "rounds of all candidates in random order and backwards; a sample is the mean of the two "
-    "visits of a round, a visit the median of its timed regions after an untimed one, without "
-    "those in which others had the processor unless they are more than half; a round in which the "
-    "device was disturbed is left out and taken anew"
+    "visits of a round, a visit the median of its timed regions after an untimed call; a disturbed "
+    "visit is taken anew, and so is its round where it stays disturbed"
 )
 
 Progress = Callable[[int, int, str], None]
@@ -216,30 +214,26 @@ class Run:
             why = "; ".join(f"{name}: {reason}" for name, reason in self.failed.items())
             raise MeasureError(f"fewer than two candidates can be measured: {why}")
 
-    def visited(self) -> tuple[Rounds, dict[str, Visitor], dict[str, DisturbanceLog]]:
-        """All rounds; those that were whole where the user interrupts.
-
-        A round in which the device was disturbed is left out and taken anew.
-        """
+    def visited(self) -> tuple[Rounds, dict[str, Visitor]]:
+        """All rounds; those that were whole where the user interrupts."""
+        watch = self.watch or watch_for(self.device)
         visitors: dict[str, Visitor] = {}
         for name, work in self.works.items():
             self.progress(0, self.rounds, f"warming up {name}")
             try:
-                visitors[name] = Visitor(work, timer_for(self.device))
+                setting = Instruments(VISIT, timer_for(self.device), watch, self.pause)
+                visitors[name] = visitor(work, setting)
             except Exception as error:  # as above
                 self.failed[name] = failure(error)
         self.require_two(visitors)
         equal_regions(visitors.values())
-        watch = self.watch or watch_for(self.device)
-        logs = {name: DisturbanceLog(watch, VISIT.slow_clock) for name in visitors}
-        visits = {name: Watched(visitor, logs[name]) for name, visitor in visitors.items()}
-        found, watching = Rounds(visits, self.seed), Watching(visits, self.pause)
+        found = Rounds(visitors, self.seed)
         try:
-            found.take(self.rounds, failure, watching.disturbed, self.tell_round)
+            found.take(self.rounds, failure, self.tell_round)
         except KeyboardInterrupt:
             self.notes.append(f"interrupted after {len(found.orders)} of {self.rounds} rounds")
         self.failed |= found.failed
-        return found, visitors, logs
+        return found, visitors
 
     def tell_round(self, done: int) -> None:
         """Progress over the rounds."""
@@ -284,14 +278,13 @@ def run(made: Run, output: Path | None = None) -> Comparison:
         writable(output)
     with on_device(made.device):
         made.prepare()
-        rounds, visitors, logs = made.visited()
+        rounds, visitors = made.visited()
         memory, energies = made.besides()
-    why = undisturbed_too_few(logs, rounds_needed(made.pairs, made.level))
+    logs = {name: each.log for name, each in visitors.items()}
+    why = undisturbed_too_few(logs, len(rounds.orders), rounds_needed(made.pairs, made.level))
     kept = [name for name in visitors if rounds.values[name] or (why and name not in made.failed)]
     latencies: dict[str, Measured] = {
-        name: Unavailable(why)
-        if why
-        else latency_reading(made, name, rounds, visitors[name], logs[name])
+        name: Unavailable(why) if why else latency_reading(made, name, rounds, visitors[name])
         for name in kept
     }
     records = tuple(record(made, name, latencies[name], memory, energies) for name in kept)
@@ -409,14 +402,12 @@ def record(
     return by_command(flagged(found, request.mixer), made.command)
 
 
-def latency_reading(
-    made: Run, name: str, rounds: Rounds, visitor: Visitor, log: DisturbanceLog
-) -> Reading:
+def latency_reading(made: Run, name: str, rounds: Rounds, visitor: Visitor) -> Reading:
     """The median over rounds, with what is needed to compare the rounds again."""
     values = rounds.values[name]
     places = [order.index(name) for order in rounds.orders if name in order]
-    seen = log.details()
-    details: dict[str, Any] = latency_summary(values) | visitor.timer.facts(len(values)) | seen | {
+    timer, log = visitor.setting.timer, visitor.log
+    details: dict[str, Any] = latency_summary(values) | timer.facts(len(values)) | log.details() | {
         "stop_rule": "rounds done",
         "method": METHOD,
         "comparison": made.identity,
@@ -424,12 +415,11 @@ def latency_reading(
         "order_seed": made.seed,
         "places": places[: len(values)],
         "block": visitor.block,
-        "left_out_regions": visitor.left_out,
-        "timer": visitor.timer.name,
+        "timer": timer.name,
         "cache": "hot",
         "labels": log.labels,
     }  # fmt: skip
     median = statistics.median(values)
-    if isinstance(visitor.timer, CudaTimer) and median < LAUNCH_BOUND * details["enqueue_s"]:
+    if isinstance(timer, CudaTimer) and median < LAUNCH_BOUND * details["enqueue_s"]:
         details |= {"launch_bound": True, "labels": [*log.labels, "launch-bound"]}
     return Reading("latency", median, "s", tuple(values), details)

@@ -190,7 +190,7 @@ def _about(made: Comparison) -> list[Note]:
 
 
 def _left_out(name: str, details: Mapping[str, Any]) -> list[Note]:
-    """How many rounds were left out because a candidate was disturbed, where any were."""
+    """How many visits were left out because a candidate was disturbed, where any were."""
     number, by = details["left_out_blocks"], "; ".join(details["disturbances"])
-    rounds = f"{number} round{'s' if number != 1 else ''}"
-    return [Note((f"{rounds} left out and taken anew: {name} was disturbed ({by})",))] if by else []
+    visits = f"{number} visit{'s' if number != 1 else ''}"
+    return [Note((f"{visits} left out and taken anew: {name} was disturbed ({by})",))] if by else []

@@ -28,6 +28,8 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import combinations
 
+from profiler.meters.sampler import Disturbed
+
 LEVEL = 0.05
 """How often a difference may be claimed where there is none, over all pairs of a comparison."""
 
@@ -42,7 +44,8 @@ Visit = Callable[[], float]
 class Rounds:
     """Candidates visited in turn; `values[name][k]` is the mean of the two visits of round k.
 
-    Only whole rounds are in it. A candidate that raises is visited no more: `failed` says why.
+    Only whole rounds without a disturbed visit are in it. A candidate that raises anything else is
+    visited no more: `failed` says why.
     """
 
     visits: Mapping[str, Visit]
@@ -59,28 +62,20 @@ class Rounds:
         self,
         number: int,
         describe: Callable[[Exception], str] = str,
-        disturbed: Callable[[], bool] = lambda: False,
         progress: Callable[[int], object] = lambda done: None,
     ) -> None:
-        """So many rounds, or as many of `TRIES` times as many as were not disturbed.
-
-        Args:
-            disturbed: asked after each round whether it is left out.
-            progress: told how many rounds are done.
-        """
+        """So many rounds, or as many of `TRIES` times as many as were not disturbed; `progress` is
+        told how many are done."""
         for _ in range(TRIES * number):
             if len(self.orders) < number:
                 progress(len(self.orders))
-                self.once(describe, disturbed)
+                self.once(describe)
 
-    def once(
-        self,
-        describe: Callable[[Exception], str] = str,
-        disturbed: Callable[[], bool] = lambda: False,
-    ) -> None:
+    def once(self, describe: Callable[[Exception], str] = str) -> None:
         """One more round, everyone in random order, then everyone backwards, unless disturbed."""
-        order, found = self.visited(describe)
-        if disturbed():
+        try:
+            order, found = self.visited(describe)
+        except Disturbed:
             return
         self.orders.append(tuple(order))
         for name, taken in found.items():
@@ -99,6 +94,8 @@ class Rounds:
                 continue
             try:
                 found[name].append(self.visits[name]())
+            except Disturbed:
+                raise
             except Exception as error:  # a module of a user's own may raise anything
                 self.failed[name] = describe(error)
         return order, found

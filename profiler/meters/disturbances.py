@@ -363,7 +363,7 @@ class DisturbanceLog:
         self.clocks: list[float] = []
         self.kept: list[BlockObservation] = []
         self.left_out: list[str] = []
-        """What disturbed each block that was left out; "" where it was left out with another."""
+        """What disturbed each block that was left out."""
 
     def disturbance(
         self, seen: BlockObservation, regions: int = 1, timed_s: float = 0.0, spent_s: float = 0.0
@@ -396,17 +396,21 @@ class DisturbanceLog:
         """Count a block that is no part of the measurement."""
         self.left_out.append(disturbance)
 
-    def too_few(self, needed: int, what: str = "block") -> str:
-        """Why there is no median: so few were undisturbed; "" where they are as many as needed, or
-        none was disturbed."""
+    @property
+    def by(self) -> str:
+        """What disturbed how many blocks; "" where none was disturbed."""
+        found = Counter(self.left_out).most_common()
+        return ", ".join(f"{why} in {times}" for why, times in found)
+
+    def too_few(self, needed: int) -> str:
+        """Why there is no median: so few blocks were undisturbed; "" where they are as many as
+        needed, or none was disturbed."""
         number = len(self.kept)
-        by = Counter(filter(None, self.left_out))
-        if number >= needed or not by:
+        if number >= needed or not self.left_out:
             return ""
-        said = ", ".join(f"{why} in {times}" for why, times in by.most_common())
         return (
-            f"{number} of {number + len(self.left_out)} {what}s were undisturbed, and a median "
-            f"needs {needed}: {said}"
+            f"{number} of {number + len(self.left_out)} blocks were undisturbed, and a median "
+            f"needs {needed}: {self.by}"
         )
 
     @property
@@ -423,7 +427,7 @@ class DisturbanceLog:
         return {
             "watched_by": self.watch.name,
             "left_out_blocks": len(self.left_out),
-            "disturbances": sorted(set(self.left_out) - {""}),
+            "disturbances": sorted(set(self.left_out)),
             "clock_MHz": statistics.median(clocks) if clocks else None,
             "lowest_clock_MHz": min(clocks, default=None),
             "involuntary_switches": sum(s.switches for s in self.kept),

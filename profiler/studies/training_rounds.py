@@ -16,15 +16,15 @@ import torch
 from costmodel.networks import model
 from profiler.compare.verdict import LEVEL, Rounds
 from profiler.host.environment import environment
-from profiler.meters.disturbances import DisturbanceLog, NoWatch, Watch, watch_for
+from profiler.meters.disturbances import DisturbanceLog, Watch, watch_for
 from profiler.meters.energy.estimate import PairedEnergy
 from profiler.meters.energy.protocol import TRIALS_IN_TURNS, EnergyLimits
 from profiler.meters.intervals import least_number
 from profiler.meters.memory.allocator import peak_memory
 from profiler.meters.nvml import energies_in_turn
-from profiler.meters.rounds import Watched, Watching, undisturbed_too_few
-from profiler.meters.sampler import Instruments, LatencyLimits, latency_summary, warm_up
-from profiler.meters.timers import Timer, do_nothing, timer_for
+from profiler.meters.rounds import Visitor, undisturbed_too_few
+from profiler.meters.sampler import Instruments, LatencyLimits, latency_summary
+from profiler.meters.timers import Timer, timer_for
 from profiler.networks.twin import Twin, all_sizes, twin
 from profiler.records.measurement import Measurement, divide, new_id
 from profiler.records.reading import Measured, Reading, Unavailable
@@ -35,7 +35,10 @@ Progress = Callable[[int, int, str], None]
 LEARNING_RATE = 3e-4
 """That of Karpathy's ng-video-lecture, gpt.py, on which the thesis's networks build."""
 
-WARM = LatencyLimits(warmup_calls=20, warmup_seconds=10.0, warmup_gpu_seconds=1.0)
+VISIT = LatencyLimits(
+    min_blocks=1, regions=1, min_seconds=0.0, warmup_calls=20, warmup_seconds=10.0
+)
+"""One region, after a warm-up of at most so many steps or seconds."""
 
 OWN_LIMITS: Mapping[str, Any] = {
     "energy": True,
@@ -46,8 +49,8 @@ OWN_LIMITS: Mapping[str, Any] = {
 
 METHOD = (
     "rounds of all networks in random order and backwards; a sample is the mean of the two visits "
-    "of a round, a visit the mean of its steps after an untimed one; a round in which the device "
-    "was disturbed is left out and taken anew"
+    "of a round, a visit the mean of its steps after an untimed one; a disturbed visit is taken "
+    "anew, and so is its round where it stays disturbed"
 )
 
 
@@ -63,24 +66,6 @@ class Rate:
     def trained(self) -> int:
         """Timed steps of each network: two visits a round."""
         return 2 * self.steps * self.rounds
-
-
-class Visit:
-    """Seconds a step of a network: the mean of so many after an untimed one."""
-
-    def __init__(self, step: Callable[[], None], number: int, timer: Timer) -> None:
-        self.step, self.number, self.timer = step, number, timer
-        self.regions, self.timed_s = 0, 0.0
-
-    def __call__(self) -> float:
-        taken = self.timer.elapsed_s(self.steps, self.step)
-        self.regions, self.timed_s = self.regions + 1, self.timed_s + taken
-        return taken / self.number
-
-    def steps(self) -> None:
-        """So many as one region."""
-        for _ in range(self.number):
-            self.step()
 
 
 class Step:
@@ -175,25 +160,24 @@ class Training:
             self.steps[name], self.sizes[name] = made, made.sizes
 
     def visited(self, timer: Timer) -> Rounds:
-        """All rounds; one in which the device was disturbed is left out and taken anew."""
-        setting = Instruments(WARM, timer, NoWatch("a warm-up is not watched"))
+        """All rounds, of undisturbed visits."""
+        watch = self.watch or watch_for(torch.device(self.device))
+        setting = Instruments(VISIT, timer, watch)
+        visits: dict[str, Visitor] = {}
         for name, step in self.steps.items():
             self.progress(0, self.rate.rounds, f"warming up {name}")
-            warm_up(setting, step, do_nothing)
-        watch = self.watch or watch_for(torch.device(self.device))
-        self.logs = {name: DisturbanceLog(watch, WARM.slow_clock) for name in self.steps}
-        visits = {
-            name: Watched(Visit(step, self.rate.steps, timer), self.logs[name])
-            for name, step in self.steps.items()
-        }
-        found, watching = Rounds(visits, self.seed), Watching(visits)
-        found.take(self.rate.rounds, failure, watching.disturbed, self.tell_round)
+            visits[name] = Visitor(setting, step)
+            visits[name].block = self.rate.steps
+        self.logs = {name: visit.log for name, visit in visits.items()}
+        found = Rounds(visits, self.seed)
+        found.take(self.rate.rounds, failure, self.tell_round)
         self.failed |= found.failed
         return found
 
     def latency(self, name: str, values: Sequence[float], timer: Timer, identity: str) -> Measured:
         """The median over rounds, or why there is none."""
-        if why := undisturbed_too_few(self.logs, min(least_number(), self.rate.rounds)):
+        needed = min(least_number(), self.rate.rounds)
+        if why := undisturbed_too_few(self.logs, len(values), needed):
             return Unavailable(why)
         log = self.logs[name]
         details = latency_summary(values) | log.details() | {

