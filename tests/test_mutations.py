@@ -18,7 +18,7 @@ from costmodel.language.indices import max_, min_, union
 from costmodel.language.nodes import Array, Call, Constant, Div, Fft, Gather, Mul, Reduce, Ref, Sub
 from costmodel.language.writing import function, sum_
 from costmodel.mixers import builtin
-from costmodel.paths import longest_path, loop_rows
+from costmodel.paths import growing_rows, longest_path
 from costmodel.program import (
     dependence,
     lowering,
@@ -306,13 +306,13 @@ def the_first_row_is_counted_like_the_rest(patch: Patch) -> None:
 
 def rows_follow_each_other_once_more(patch: Patch) -> None:
     """l times the levels of a row instead of l - 1."""
-    true = loop_rows.GrowingRows.levels
+    true = growing_rows.GrowingRows.levels
 
     def levels(growth: Any, low: Any, where: Any) -> Iterator[Any]:
         for array, level in true(growth, low, where):
             yield array, level + (growth.rate or 0)
 
-    patch.setattr(loop_rows.GrowingRows, "levels", levels)
+    patch.setattr(growing_rows.GrowingRows, "levels", levels)
 
 
 def rows_do_not_wait_for_each_other(patch: Patch) -> None:

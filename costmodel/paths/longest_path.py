@@ -11,8 +11,8 @@ from costmodel.errors import Unsupported
 from costmodel.language.equations import Equation, System
 from costmodel.language.nodes import Array, Gather, Node, Ref, position_value
 from costmodel.language.rule_table import Rules
+from costmodel.paths.growing_rows import ROW
 from costmodel.paths.loop_rows import (
-    ROW,
     at_rows,
     check_rows,
     depths_of_rows,

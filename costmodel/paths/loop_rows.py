@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 from costmodel.errors import Unsupported
 from costmodel.language.equations import Equation, System
 from costmodel.language.nodes import Array, Ref
-from costmodel.paths.chains import Chain, Passage, Repeat, Step, Steps as ChainSteps, large
+from costmodel.paths.growing_rows import ROW, Steps, deepest, growing_rows
+from costmodel.paths.row_chains import RowDepths
 from costmodel.program.dependence import at_token
 from costmodel.program.owners import owners
 from costmodel.program.phases import IterationDomain, T, iteration_domains
@@ -28,14 +28,12 @@ from costmodel.symbolic.constraints import (
 from costmodel.symbolic.piecewise_max import (
     Depth,
     Level,
-    Witness,
     is_at_least,
     proven,
-    pruned,
     the_tightest,
     tightest,
 )
-from costmodel.symbolic.polynomial import Fn, Poly, axis_atom, is_index, is_stand_in, stand_in
+from costmodel.symbolic.polynomial import Fn, Poly, is_index, is_stand_in, stand_in
 
 
 def points_of(system: System, phase: str) -> tuple[IterationDomain, ...]:
@@ -77,14 +75,6 @@ def going_on(
                 or any(at_token(point, owners(system).at(ref), T) for point in points)
             ):
                 yield equation, ref
-
-
-ROWS_WORKED_OUT = 4
-"""How many rows of a loop are worked out one by one until they must go on alike."""
-
-
-ROW = axis_atom("row")
-"""The number of a loop's row, as a variable in the depths of the loop's arrays."""
 
 
 def rows_written(block: Block, part: IterationDomain, row: str) -> Constraints:
@@ -156,14 +146,6 @@ def _bounds_row_below(row: Poly, constraint: Poly) -> bool:
     return constraint.coefficient(index) == Poly.of(1) and constraint.letters == {index}
 
 
-RowDepths = Mapping[Array, Depth]
-"""Array -> depths in sizes alone; the largest is the array's depth in one row of a loop."""
-
-
-Steps = Mapping[Array, Sequence[tuple[Array, Level]]]
-"""Array of a loop -> (array read from the row before, how much deeper than it), ..."""
-
-
 @dataclass(frozen=True)
 class Entering:
     """A depth that does not come from the row before: an array has it, from operands computed
@@ -190,31 +172,6 @@ class Entering:
         """The constraints on `#row` and sizes under which the array has this depth."""
         ends = {Poly.atom(ROW) - self.low} | ({self.high - Poly.atom(ROW)} if self.high else set())
         return self.where | ends
-
-
-@dataclass(frozen=True)
-class GrowingRows:
-    """The depths of some rows, one after another, and how much deeper each further row is than the
-    row before; `rate` None: no further row follows from the last one."""
-
-    rows: tuple[RowDepths, ...]
-    rate: Poly | None
-    repeated: Callable[[Array, Poly], Witness | None] = lambda array, further: None
-    """What leads to an array in a row that comes some rows after the last one."""
-
-    def levels(self, low: Poly, where: Constraints) -> Iterator[tuple[Array, Level]]:
-        """The depths as levels in `#row`, where the first of `rows` is row `low`."""
-        for number, row in enumerate(self.rows):
-            here = Poly.atom(ROW) - low - number
-            going_on = self.rate if number == len(self.rows) - 1 else None
-            these = where | ({here} if going_on is not None else {here, -here})
-            for array, depths in row.items():
-                for level in depths:
-                    if going_on is None:
-                        yield array, level.under(these)
-                    else:
-                        witness = self.repeated(array, here)
-                        yield array, Level(level.depth + here * going_on, these, witness)
 
 
 def depths_of_rows(
@@ -257,7 +214,7 @@ def depths_of_rows(
         if not slow and entry.high is not None:
             _note_start(starts, entry.array, entry.level, entry.high, _entry_conditions(entry))
     for low, where, begun in _runs_through_loop(starts):
-        found += _growing_rows(steps, begun).levels(low, where)
+        found += growing_rows(steps, begun).levels(low, where)
     result: dict[Array, list[Level]] = {array: [] for array, _ in found}
     for array, level in found:
         result[array].append(level)
@@ -283,7 +240,7 @@ def _runs_through_loop(starts: Starts) -> Iterator[tuple[Poly, Constraints, list
     """
     joint: dict[int, RowDepths] = {}
     for (low, where), entries in starts.items():
-        row = {array: _deepest(depths) for array, depths in entries.items()}
+        row = {array: deepest(depths) for array, depths in entries.items()}
         number = low.constant()
         if where or not isinstance(number, int):
             yield low, where, [row]
@@ -404,7 +361,7 @@ def _on_the_way(entry: Entering, steps: Steps) -> Iterator[tuple[Array, Level]]:
     slope = entry.depth.coefficient(ROW)
     if ROW in (entry.depth - slope * Poly.atom(ROW)).letters | slope.letters:
         raise Unsupported("a loop whose operands get deeper from row to row")
-    begun = _growing_rows(steps, [{entry.array: (entry.level._replace(depth=Poly()),)}])
+    begun = growing_rows(steps, [{entry.array: (entry.level._replace(depth=Poly()),)}])
     for number, row in enumerate(begun.rows):
         before = {ROW: Poly.atom(ROW) - number}
         where = frozenset(c.substitute(before) for c in entry.rows)
@@ -415,153 +372,3 @@ def _on_the_way(entry: Entering, steps: Steps) -> Iterator[tuple[Array, Level]]:
                     array,
                     here._replace(depth=entry.depth.substitute(before) + level.depth, where=where),
                 )
-
-
-def _growing_rows(steps: Steps, begun: Sequence[RowDepths]) -> GrowingRows:
-    """The rows of a run, worked out until every array gets deeper by one and the same amount."""
-    known: list[RowDepths] = []
-    while len(known) < len(begun) + ROWS_WORKED_OUT:
-        row = dict(_next_depths(known[-1], steps)) if known else {}
-        for array, depths in begun[len(known)].items() if len(known) < len(begun) else ():
-            row[array] = _deepest((*row.get(array, ()), *depths))
-        known.append(row)
-        if len(known) < len(begun):
-            continue
-        following = _next_depths(row, steps)
-        rate = _rate(row, following)
-        if rate is None and following:
-            continue
-        ways = _ways(following)
-        if rate is None or not any(ways.values()):
-            return GrowingRows(tuple(known), rate)
-        return GrowingRows(tuple(known), rate, partial(_repeated, known, ways, steps))
-    raise Unsupported("the deepest chain through the rows of a loop changes from row to row")
-
-
-@dataclass(frozen=True)
-class Way:
-    """How a chain goes on through a loop whose rows are all alike: by an array that goes on from
-    itself, and through the last rows from this array to the one asked for."""
-
-    array: Array
-    row: Chain
-    tail: tuple[Chain, ...] = ()
-
-
-def _ways(following: RowDepths) -> Mapping[Array, Way | None]:
-    """Array -> how its chain goes on from row to row; None where no chain is carried, or where it
-    goes on from several arrays in turns."""
-    chains = {array: _chain(levels) for array, levels in following.items()}
-    via = {array: chain.via for array, chain in chains.items() if chain}
-    return {array: _way(array, via) for array in via}
-
-
-def _way(array: Array, via: Mapping[Array, tuple[Array, Chain] | None]) -> Way | None:
-    tail: list[Chain] = []
-    while len(tail) <= len(via):
-        step = via.get(array)
-        if step is None:
-            return None
-        origin, row = step
-        if origin is array:
-            return Way(array, row, tuple(tail))
-        tail.insert(0, row)
-        array = origin
-    return None
-
-
-def _chain(levels: Depth) -> Chain | None:
-    """The chain of the deepest level, at large sizes if none are given."""
-    chains = [(level.depth, level.witness) for level in levels if isinstance(level.witness, Chain)]
-    if len(chains) < 2:
-        return chains[0][1] if chains else None
-    letters = frozenset[str]().union(*(depth.letters for depth, _ in chains))
-    at = large(letters) | dict(chains[0][1].sizes or ())
-    return max(chains, key=lambda pair: pair[0].at(at))[1]
-
-
-def _repeated(
-    rows: Sequence[RowDepths],
-    ways: Mapping[Array, Way | None],
-    steps: Steps,
-    array: Array,
-    further: Poly,
-) -> Chain | None:
-    """The chain to an array some rows after the last one."""
-    way = ways.get(array)
-    if way is None:
-        return Chain(lost="the longest chain through the rows of a loop changes from row to row")
-    early, row = [], rows[-1]
-    for _ in way.tail:
-        early.append(_steps_of(row.get(array, ())))
-        row = _next_depths(row, steps)
-    chains = [_chain(row.get(way.array, ())) for row in rows]
-    since = last = len(chains) - 1
-    while since and (chain := chains[since]) and chain.via and chain.via[0] is way.array:
-        if chain.via[1].steps != way.row.steps:
-            break
-        since -= 1
-    block = tuple(step for step in way.row.steps if isinstance(step, Step))
-    times = further + (last - since - len(way.tail))
-    tail = [step for part in way.tail for step in part.steps]
-    later = (*_steps_of(rows[since].get(way.array, ())), Repeat(times, block), *tail)
-    nested = "a loop inside a row of a loop" if len(block) < len(way.row.steps) else ""
-    return Chain((Passage(further, tuple(early), later),), way.row.sizes, lost=nested)
-
-
-def _steps_of(levels: Depth) -> ChainSteps:
-    chain = _chain(levels)
-    return chain.steps if chain else ()
-
-
-def going_further(level: Level, rate: Level) -> Level:
-    """A depth of the row before and what goes on from it."""
-    chain = None
-    if isinstance(row := rate.witness, Chain):
-        chain = row.after(level.witness if isinstance(level.witness, Chain) else None)
-    return Level(level.depth + rate.depth, level.where, chain)
-
-
-def _deepest(depths: Iterable[Level]) -> Depth:
-    return pruned(frozenset(), depths)
-
-
-def _next_depths(before: RowDepths, steps: Steps) -> RowDepths:
-    """The depths of a row that go on from the row before."""
-    found = {
-        array: _deepest(
-            going_further(level, rate)
-            for origin, rate in sources
-            for level in before.get(origin, ())
-        )
-        for array, sources in steps.items()
-    }
-    return {array: depths for array, depths in found.items() if depths}
-
-
-def _rate(row: RowDepths, following: RowDepths) -> Poly | None:
-    """How much deeper the next row is, if that is the same for all arrays; None if not proven."""
-    if row.keys() != following.keys():
-        return None
-    rates = [
-        deep.depth - level.depth for a in list(row)[:1] for deep in following[a] for level in row[a]
-    ]
-    return next(
-        (
-            rate
-            for rate in rates
-            if all(
-                _equally_deep(following[a], tuple(level + rate for level in row[a])) for a in row
-            )
-        ),
-        None,
-    )
-
-
-def _equally_deep(one: Depth, two: Depth) -> bool:
-    """Whether it is proven that two maxima of depths are equal at all sizes."""
-    return all(
-        any(is_at_least(frozenset(), rival.depth, level.depth) for rival in rivals)
-        for levels, rivals in ((one, two), (two, one))
-        for level in levels
-    )

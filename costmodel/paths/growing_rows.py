@@ -1,0 +1,119 @@
+"""How deep are the rows of a loop that go on from some first ones, each from the row before?
+
+They are worked out until all get deeper by one and the same amount.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from costmodel.errors import Unsupported
+from costmodel.language.nodes import Array
+from costmodel.paths.row_chains import RowChains, RowDepths, going_further, ways_on
+from costmodel.symbolic.constraints import Constraints
+from costmodel.symbolic.piecewise_max import Depth, Level, is_at_least, pruned
+from costmodel.symbolic.polynomial import Poly, axis_atom
+
+ROWS_WORKED_OUT = 4
+"""How many rows of a loop are worked out one by one until they must go on alike."""
+
+
+ROW = axis_atom("row")
+"""The number of a loop's row, as a variable in the depths of the loop's arrays."""
+
+
+Steps = Mapping[Array, Sequence[tuple[Array, Level]]]
+"""Array of a loop -> (array read from the row before, how much deeper than it), ..."""
+
+
+@dataclass(frozen=True)
+class GrowingRows:
+    """The depths of some rows, one after another, and how much deeper each further row is than the
+    row before; `rate` None: no further row follows from the last one."""
+
+    rows: Sequence[RowDepths]
+    rate: Poly | None
+    chains: RowChains
+
+    def levels(self, low: Poly, where: Constraints) -> Iterator[tuple[Array, Level]]:
+        """The depths as levels in `#row`, where the first of `rows` is row `low`."""
+        for number, row in enumerate(self.rows):
+            here = Poly.atom(ROW) - low - number
+            going_on = self.rate if number == len(self.rows) - 1 else None
+            these = where | ({here} if going_on is not None else {here, -here})
+            for array, depths in row.items():
+                for level in depths:
+                    if going_on is None:
+                        yield array, level.under(these)
+                    else:
+                        chain = self.chains.to(array, here)
+                        yield array, Level(level.depth + here * going_on, these, chain)
+
+
+def growing_rows(steps: Steps, begun: Sequence[RowDepths]) -> GrowingRows:
+    """The rows of a run, worked out until every array gets deeper by one and the same amount."""
+    known: list[RowDepths] = []
+    while len(known) < len(begun) + ROWS_WORKED_OUT:
+        row = dict(_next_depths(known[-1], steps)) if known else {}
+        for array, depths in begun[len(known)].items() if len(known) < len(begun) else ():
+            row[array] = deepest((*row.get(array, ()), *depths))
+        known.append(row)
+        if len(known) < len(begun):
+            continue
+        following = _next_depths(row, steps)
+        rate = _rate(row, following)
+        if rate is None and following:
+            continue
+        ways, beyond = ways_on(following), [following]
+        longest = max((len(way.tail) for way in ways.values() if way), default=0)
+        while len(beyond) < longest:
+            beyond.append(_next_depths(beyond[-1], steps))
+        return GrowingRows(known, rate, RowChains(ways, known, beyond))
+    raise Unsupported("the deepest chain through the rows of a loop changes from row to row")
+
+
+def deepest(depths: Iterable[Level]) -> Depth:
+    """The maximum of several depths in sizes alone."""
+    return pruned(frozenset(), depths)
+
+
+def _next_depths(before: RowDepths, steps: Steps) -> RowDepths:
+    """The depths of a row that go on from the row before."""
+    found = {
+        array: deepest(
+            going_further(level, rate)
+            for origin, rate in sources
+            for level in before.get(origin, ())
+        )
+        for array, sources in steps.items()
+    }
+    return {array: depths for array, depths in found.items() if depths}
+
+
+def _rate(row: RowDepths, following: RowDepths) -> Poly | None:
+    """How much deeper the next row is, if that is the same for all arrays; None if not proven."""
+    if row.keys() != following.keys():
+        return None
+    rates = [
+        deep.depth - level.depth for a in list(row)[:1] for deep in following[a] for level in row[a]
+    ]
+    return next(
+        (
+            rate
+            for rate in rates
+            if all(
+                _equally_deep(following[a], tuple(level + rate for level in row[a])) for a in row
+            )
+        ),
+        None,
+    )
+
+
+def _equally_deep(one: Depth, two: Depth) -> bool:
+    """Whether it is proven that two maxima of depths are equal at all sizes."""
+    return all(
+        any(is_at_least(frozenset(), rival.depth, level.depth) for rival in rivals)
+        for levels, rivals in ((one, two), (two, one))
+        for level in levels
+    )
