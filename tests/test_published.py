@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 
 from costmodel.claims import findings
 from costmodel.claims.claim import Claim, load
-from costmodel.claims.published import VERDICTS, check, summary, unrecorded, verify
+from costmodel.claims.published import VERDICTS, Verdict, check, summary, unrecorded, verify
 from costmodel.data import data_dir
 from costmodel.errors import DataMissing, PublishedError, Unanswered
 from costmodel.symbolic.formulas import parse
@@ -225,36 +226,42 @@ MISPRINTS = {
 FILES = [data_dir("published") / f"chen-2023-{version}.json" for version in ("v1", "v2")]
 """The other sources have tests of their own in tests/published."""
 
-VERDICT = {v.id: v for v in verify(FILES)}
+
+@cache
+def verdicts() -> dict[str, Verdict]:
+    """Every claim's verdict, by its id."""
+    return {verdict.id: verdict for verdict in verify(FILES)}
+
+
 CLAIM = {c.id: c for path in FILES for c in load(path)}
 CHECKED = [c for c in CLAIM.values() if not c.unchecked and not c.misprint]
 
 
 def test_every_claim_has_its_expected_verdict() -> None:
-    assert {v.id: v.verdict for v in VERDICT.values()} == EXPECTED
+    assert {v.id: v.verdict for v in verdicts().values()} == EXPECTED
 
 
 @pytest.mark.parametrize(("name", "derived"), DERIVED.items())
 def test_derived(name: str, derived: str) -> None:
-    assert VERDICT[name].derived == derived
+    assert verdicts()[name].derived == derived
 
 
 @pytest.mark.parametrize(("name", "note"), NOTES.items())
 def test_note(name: str, note: str) -> None:
-    assert note in VERDICT[name].note
+    assert note in verdicts()[name].note
 
 
 @pytest.mark.parametrize(("name", "sizes"), COUNTEREXAMPLES.items())
 def test_counterexample(name: str, sizes: dict[str, int]) -> None:
-    assert VERDICT[name].counterexample == sizes
+    assert verdicts()[name].counterexample == sizes
 
 
 def test_misprints_are_counted_openly_and_nothing_else_disagrees() -> None:
-    verdicts = list(VERDICT.values())
-    assert {v.id for v in verdicts if v.misprint == "recorded"} == MISPRINTS
-    assert all(v.note.startswith("misprint: ") for v in verdicts if v.misprint)
-    assert unrecorded(verdicts) == []
-    found = summary(verdicts)
+    every = list(verdicts().values())
+    assert {v.id for v in every if v.misprint == "recorded"} == MISPRINTS
+    assert all(v.note.startswith("misprint: ") for v in every if v.misprint)
+    assert unrecorded(every) == []
+    found = summary(every)
     assert found == {
         "claims": len(EXPECTED),
         **{name: Counter(EXPECTED.values())[name] for name in VERDICTS},
@@ -265,7 +272,7 @@ def test_misprints_are_counted_openly_and_nothing_else_disagrees() -> None:
 
 
 def test_what_is_not_checkable_says_why() -> None:
-    for verdict in VERDICT.values():
+    for verdict in verdicts().values():
         if verdict.verdict == "not-checkable":
             assert len(verdict.note) > 40, verdict.id
             assert verdict.counterexample == {}, verdict.id
@@ -274,7 +281,7 @@ def test_what_is_not_checkable_says_why() -> None:
 def test_every_formula_is_proven_for_all_sizes() -> None:
     for claim in CHECKED:
         if claim.kind == "formula":
-            assert VERDICT[claim.id].note.startswith("equal for all sizes"), claim.id
+            assert verdicts()[claim.id].note.startswith("equal for all sizes"), claim.id
 
 
 @pytest.mark.parametrize("column", ["self-attention", "extractor"])
@@ -309,7 +316,7 @@ def test_operations_of_all_training() -> None:
     """With the totals at d = l = 128 of version 2's section 7, and 21,119,488 for 8 heads."""
     she = of_all_training(278_888_448)
     for n, mixer in ((8, 21_119_488), (1, 20_947_008)):
-        derived = VERDICT[f"v1.s8.network.total.n{n}"].derived
+        derived = verdicts()[f"v1.s8.network.total.n{n}"].derived
         assert derived == f"{she} > {of_all_training(mixer)}"
 
 
@@ -339,7 +346,7 @@ KEPT = {
 
 @pytest.mark.parametrize("name", KEPT)
 def test_memory_of_a_training_step(name: str) -> None:
-    verdict = VERDICT[f"v1.s6.card.{name}"]
+    verdict = verdicts()[f"v1.s6.card.{name}"]
     assert int(verdict.derived) == of_a_step(*KEPT[name]) < 6 * 10**9
 
 

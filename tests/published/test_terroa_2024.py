@@ -9,17 +9,24 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
+from functools import cache
 
 import pytest
 
 from costmodel.claims.claim import Claim, load, validate
-from costmodel.claims.published import check, summary, unrecorded, verify
+from costmodel.claims.published import Verdict, check, summary, unrecorded, verify
 from costmodel.data import data_dir
 from costmodel.errors import PublishedError
 
 PATH = data_dir("published") / "terroa-2024.json"
 CLAIM = {claim.id.removeprefix("terroa."): claim for claim in load(PATH)}
-VERDICT = {verdict.id.removeprefix("terroa."): verdict for verdict in verify([PATH])}
+
+
+@cache
+def verdicts() -> dict[str, Verdict]:
+    """Every claim's verdict, by its id in the source."""
+    return {verdict.id.removeprefix("terroa."): verdict for verdict in verify([PATH])}
+
 
 D, N, T, LAYERS, VOCABULARY = 256, 4, 254, 4, 340
 """Section 6.2: width, heads, block size, layers; Table 5.1: Gutenberg's vocabulary."""
@@ -356,26 +363,26 @@ EXPECTED: dict[str, tuple[str, str]] = {
 
 
 def test_every_claim_has_its_expected_verdict() -> None:
-    assert {name: v.verdict for name, v in VERDICT.items()} == {
+    assert {name: v.verdict for name, v in verdicts().items()} == {
         name: verdict for name, (verdict, _) in EXPECTED.items()
     }
 
 
 @pytest.mark.parametrize("name", EXPECTED)
 def test_derived(name: str) -> None:
-    assert VERDICT[name].derived == EXPECTED[name][1]
+    assert verdicts()[name].derived == EXPECTED[name][1]
 
 
 def test_every_disagreement_is_recorded_and_none_is_stale() -> None:
-    found = list(VERDICT.values())
+    found = list(verdicts().values())
     assert unrecorded(found) == []
     disagreeing = {name for name, (verdict, _) in EXPECTED.items() if verdict == "disagrees"}
-    assert {name for name, v in VERDICT.items() if v.misprint == "recorded"} == disagreeing
+    assert {name for name, v in verdicts().items() if v.misprint == "recorded"} == disagreeing
     assert summary(found)["misprints"] == len(disagreeing) == 19
 
 
 def test_what_is_not_checkable_says_why() -> None:
-    for name, verdict in VERDICT.items():
+    for name, verdict in verdicts().items():
         if verdict.verdict == "not-checkable":
             assert len(CLAIM[name].unchecked) > 40, name
             assert bool(verdict.derived) == bool(CLAIM[name].beside), name
@@ -383,11 +390,13 @@ def test_what_is_not_checkable_says_why() -> None:
 
 def test_the_verdicts_that_hold_in_another_way_name_it() -> None:
     """Six quotients of times that were cut to seconds; 1,557,611,200 is 1.6 billion to a digit."""
-    under = {name: v.conventions[-1] for name, v in VERDICT.items() if v.verdict == "agrees-under"}
+    under = {
+        name: v.conventions[-1] for name, v in verdicts().items() if v.verdict == "agrees-under"
+    }
     assert under.pop("s8.3.1.gpt-2") == "rounded down"
     assert under.pop("s7.3.time.k3") == "rounded down"  # a reduction: 7.966 for 7.96
     assert set(under.values()) == {"rounded up"}
-    limits = {name: v.note for name, v in VERDICT.items() if v.verdict == "agrees-in-limit"}
+    limits = {name: v.note for name, v in verdicts().items() if v.verdict == "agrees-in-limit"}
     assert "for l >> d, where d**2*l vanishes" in limits.pop("s2.1.1.complexity")
     assert "in l alone, n being fixed" in limits.pop("s2.1.1.pairwise")
     assert all("in l alone, d" in note and "fixed" in note for note in limits.values())
@@ -419,7 +428,7 @@ def test_the_whole_seconds_allow_the_printed_percentage(name: str) -> None:
 
 def test_operations_stand_beside_times() -> None:
     """SSA takes 22.67 % more time for 34.6 % more operations, masked pairs included."""
-    verdict = VERDICT["T7.4.ssa.operations"]
+    verdict = verdicts()["T7.4.ssa.operations"]
     assert verdict.claimed == "1:32:55 (+22.67 %)"
     more, all_of_them = confirmatory(DENSE, SIMPLE), confirmatory(DENSE, PLAIN)
     assert (
@@ -445,15 +454,15 @@ def test_what_stands_beside_is_of_a_claim_that_is_not_checked() -> None:
 
 
 def test_arithmetic_is_shown_with_its_relation_and_unit() -> None:
-    assert VERDICT["s8.1.time"].claimed == "2*3600 + 17*60 + 29 < 8963"
-    assert VERDICT["T5.1.tinyshakespeare"].claimed == "1115394 = 1.12*1e6"
-    assert VERDICT["s7.3.half"].claimed == "40000/80000 = 1/2"
-    assert VERDICT["s2.2.2.embedding"].claimed == CLAIM["s2.2.2.embedding"].claimed
+    assert verdicts()["s8.1.time"].claimed == "2*3600 + 17*60 + 29 < 8963"
+    assert verdicts()["T5.1.tinyshakespeare"].claimed == "1115394 = 1.12*1e6"
+    assert verdicts()["s7.3.half"].claimed == "40000/80000 = 1/2"
+    assert verdicts()["s2.2.2.embedding"].claimed == CLAIM["s2.2.2.embedding"].claimed
 
 
 def test_where_ssa_would_be_cheaper() -> None:
     """Only with one head: (4d + l - 1)/(2d + l) lies between 1 and 2."""
-    assert "; in general iff n < (4*d + l - 1)/(2*d + l)" in VERDICT["s4.1.reducing"].note
+    assert "; in general iff n < (4*d + l - 1)/(2*d + l)" in verdicts()["s4.1.reducing"].note
     assert attention(D, 1, T, CAUSAL, SIMPLE) < attention(D, 1, T, CAUSAL, PLAIN)
     assert attention(D, 2, T, CAUSAL, SIMPLE) > attention(D, 2, T, CAUSAL, PLAIN)
 

@@ -7,18 +7,24 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import combinations
 
 import pytest
 
 from costmodel.claims.claim import Claim, load
-from costmodel.claims.published import check, summary, unrecorded, verify
+from costmodel.claims.published import Verdict, check, summary, unrecorded, verify
 from costmodel.data import data_dir
 from costmodel.networks import model
 
 PATH = data_dir("published") / "vaswani-2017.json"
 CLAIM = {claim.id.removeprefix("vaswani."): claim for claim in load(PATH)}
-VERDICT = {verdict.id.removeprefix("vaswani."): verdict for verdict in verify([PATH])}
+
+
+@cache
+def verdicts() -> dict[str, Verdict]:
+    """Every claim's verdict, by its id in the source."""
+    return {verdict.id.removeprefix("vaswani."): verdict for verdict in verify([PATH])}
 
 
 @dataclass(frozen=True)
@@ -233,30 +239,30 @@ MISPRINTS = {
 
 
 def test_every_claim_has_its_expected_verdict() -> None:
-    assert {name: verdict.verdict for name, verdict in VERDICT.items()} == EXPECTED
+    assert {name: verdict.verdict for name, verdict in verdicts().items()} == EXPECTED
 
 
 @pytest.mark.parametrize(("name", "derived"), DERIVED.items())
 def test_derived(name: str, derived: str) -> None:
-    assert VERDICT[name].derived == derived
+    assert verdicts()[name].derived == derived
 
 
 @pytest.mark.parametrize(("name", "note"), NOTES.items())
 def test_note(name: str, note: str) -> None:
-    assert note in VERDICT[name].note
+    assert note in verdicts()[name].note
 
 
 def test_what_disagrees_is_counted_openly() -> None:
-    verdicts = list(VERDICT.values())
-    assert {n for n, v in VERDICT.items() if v.misprint == "recorded"} == MISPRINTS
-    assert unrecorded(verdicts) == []
-    found = summary(verdicts)
+    every = list(verdicts().values())
+    assert {n for n, v in verdicts().items() if v.misprint == "recorded"} == MISPRINTS
+    assert unrecorded(every) == []
+    found = summary(every)
     assert {k: found[k] for k in set(EXPECTED.values())} == Counter(EXPECTED.values())
     assert (found["misprints"], found["stale"]) == (len(MISPRINTS), 0)
 
 
 def test_what_is_not_checkable_says_why() -> None:
-    reasons = [v.note for v in VERDICT.values() if v.verdict == "not-checkable"]
+    reasons = [v.note for v in verdicts().values() if v.verdict == "not-checkable"]
     assert len(reasons) == Counter(EXPECTED.values())["not-checkable"]
     assert all(len(reason) > 40 for reason in reasons)
 
@@ -268,10 +274,10 @@ def test_vocabularies_of_a_row(key: str) -> None:
     allowed = row.vocabularies
     assert row.millions == int(CLAIM[f"T3.{key}.parameters"].value)
     for name in (f"T3.{key}.parameters", f"s5.1.vocabulary.{key}"):
-        assert VERDICT[name].derived == f"u = {allowed[0]}..{allowed[-1]}"
+        assert verdicts()[name].derived == f"u = {allowed[0]}..{allowed[-1]}"
     assert VOCABULARY not in allowed
     at = f"at u = {VOCABULARY} it is {row.parameters(VOCABULARY)}"
-    assert at in VERDICT[f"s5.1.vocabulary.{key}"].note
+    assert at in verdicts()[f"s5.1.vocabulary.{key}"].note
     for tokens in (allowed[0], allowed[-1]):
         assert abs(row.parameters(tokens) - row.millions * 10**6) <= 500_000
     for tokens in (allowed[0] - 1, allowed[-1] + 1):
@@ -292,7 +298,7 @@ def test_differences_between_rows() -> None:
         for a, b in ((one, other), (other, one)):
             if claim := CLAIM.get(f"T3.{a}.over.{b}"):
                 apart = ROWS[a].layers - ROWS[b].layers
-                assert VERDICT[f"T3.{a}.over.{b}"].derived == f"+{apart}"
+                assert verdicts()[f"T3.{a}.over.{b}"].derived == f"+{apart}"
                 assert abs(apart - int(claim.value) * 10**6) <= 10**6
 
 
@@ -396,7 +402,7 @@ BATCH = 25000 // SENTENCE
 
 @pytest.mark.parametrize(("key", "steps"), [("base", 100_000), ("big", 300_000)])
 def test_operations_of_training(key: str, steps: int) -> None:
-    claim, verdict = CLAIM[f"T2.{key}.operations"], VERDICT[f"T2.{key}.operations"]
+    claim, verdict = CLAIM[f"T2.{key}.operations"], verdicts()[f"T2.{key}.operations"]
     once = forward(ROWS[key], SENTENCE, SENTENCE, VOCABULARY).total
     assert claim.sizes == {"b": steps * BATCH, "l": SENTENCE, "e": SENTENCE}
     assert int(verdict.derived) == once * steps * BATCH
@@ -405,7 +411,7 @@ def test_operations_of_training(key: str, steps: int) -> None:
     times = float(claim.value) / int(verdict.derived)
     assert round(times, 1) == {"base": 10.4, "big": 7.1}[key]
     # Forward and backward pass are three times the forward pass, but for what weights need once.
-    step = int(VERDICT[f"T2.{key}.step"].derived)
+    step = int(verdicts()[f"T2.{key}.step"].derived)
     assert 2.98 < step / (once * BATCH) < 3.02
     # Longer sentences take little more: 2 % at four times the length.
     longer = forward(ROWS[key], 100, 100, VOCABULARY).total / 4
@@ -419,15 +425,15 @@ def test_operations_of_rows_a(n: int) -> None:
     here, base = (forward(r, SENTENCE, SENTENCE, VOCABULARY) for r in (row, ROWS["base"]))
     assert here.mul == base.mul
     apart = here.total - base.total
-    assert VERDICT[f"s6.2.a-n{n}.total"].derived == f"{apart:+}"
-    assert VERDICT[f"s6.2.a-n{n}.total"].conventions == ("strict", "counting 2*mul")
-    assert VERDICT[f"s6.2.a-n{n}.mul"].derived == "0"
+    assert verdicts()[f"s6.2.a-n{n}.total"].derived == f"{apart:+}"
+    assert verdicts()[f"s6.2.a-n{n}.total"].conventions == ("strict", "counting 2*mul")
+    assert verdicts()[f"s6.2.a-n{n}.mul"].derived == "0"
 
 
 def test_one_head_costs_about_as_much_as_eight() -> None:
     one = replace(ROWS["base"], h=1, dk=512, dv=512)
     apart = [forward(r, SENTENCE, SENTENCE, VOCABULARY).total for r in (ROWS["base"], one)]
-    assert VERDICT["s3.2.2.heads.total"].note.startswith(f"{apart[0]} against {apart[1]}")
+    assert verdicts()["s3.2.2.heads.total"].note.startswith(f"{apart[0]} against {apart[1]}")
 
 
 def test_self_attention_against_recurrent_layers() -> None:
@@ -437,12 +443,12 @@ def test_self_attention_against_recurrent_layers() -> None:
         ours = attention(ROWS["base"], l, l, l * l).total
         # tanh(W x + U h + b): the row before adds d to the d sums, and b another d.
         rnn = (linear(l, d, d) + linear(l - 1, d, d)).total + d * (l - 1) + d * l + d * l
-        assert f"{ours} > {rnn}" in VERDICT["s4.faster.recurrent"].derived
+        assert f"{ours} > {rnn}" in verdicts()["s4.faster.recurrent"].derived
         # Of 4 gates each sigmoid is 1 exp, 1 add and 1 div (three of them), tanh one operation;
         # c = f c + i g has 3 operations, 1 in row 1; h = o tanh(c) 2.
         gates = (linear(l, d, d) + linear(l - 1, d, d)).total + d * (l - 1) + d * l
         lstm = 4 * gates + d * l * (3 * 3 + 1) + d * (3 * l - 2) + 2 * d * l
-        assert f"{ours} < {lstm}" in VERDICT["s4.faster.lstm"].derived
+        assert f"{ours} < {lstm}" in verdicts()["s4.faster.lstm"].derived
 
 
 def test_fastformer_against_self_attention() -> None:
@@ -459,7 +465,7 @@ def test_fastformer_against_self_attention() -> None:
         sums = Work(mul=2 * l * d, add=2 * (l - 1) * d)
         ours = layers + scores + softmax + sums + Work(mul=2 * l * d)
         against = attention(ROWS["base"], l, l, l * l)
-        assert f"{ours.total} < {against.total}" in VERDICT["notes.fastformer"].derived
+        assert f"{ours.total} < {against.total}" in verdicts()["notes.fastformer"].derived
 
 
 def test_a_convolution_against_a_recurrent_layer() -> None:
@@ -468,8 +474,8 @@ def test_a_convolution_against_a_recurrent_layer() -> None:
     taps = k * l - 2
     convolution = taps * d * d + (taps * d - l) * d
     rnn = (linear(l, d, d) + linear(l - 1, d, d)).total + d * (l - 1) + d * l + d * l
-    assert VERDICT["s4.convolution.factor"].derived == f"{convolution}/{rnn}"
-    assert "a ratio of 1.498" in VERDICT["s4.convolution.factor"].note
+    assert verdicts()["s4.convolution.factor"].derived == f"{convolution}/{rnn}"
+    assert "a ratio of 1.498" in verdicts()["s4.convolution.factor"].note
 
 
 def altered(claim: Claim) -> Claim:

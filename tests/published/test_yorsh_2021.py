@@ -9,16 +9,23 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import cache
 
 import pytest
 
 from costmodel.claims.claim import Claim, load
-from costmodel.claims.published import check, summary, unrecorded, verify
+from costmodel.claims.published import Verdict, check, summary, unrecorded, verify
 from costmodel.data import data_dir
 
 PATH = data_dir("published") / "yorsh-2021.json"
 CLAIM = {claim.id.removeprefix("yorsh."): claim for claim in load(PATH)}
-VERDICT = {verdict.id.removeprefix("yorsh."): verdict for verdict in verify([PATH])}
+
+
+@cache
+def verdicts() -> dict[str, Verdict]:
+    """Every claim's verdict, by its id in the source."""
+    return {verdict.id.removeprefix("yorsh."): verdict for verdict in verify([PATH])}
+
 
 OURS = ("simple", "simple-res", "simple-resl")
 MIXERS = (*OURS, "linear-elu", "transformer")
@@ -196,30 +203,30 @@ MISPRINTS = {
 
 
 def test_every_claim_has_its_expected_verdict() -> None:
-    assert {name: verdict.verdict for name, verdict in VERDICT.items()} == EXPECTED
+    assert {name: verdict.verdict for name, verdict in verdicts().items()} == EXPECTED
 
 
 @pytest.mark.parametrize(("name", "derived"), DERIVED.items())
 def test_derived(name: str, derived: str) -> None:
-    assert VERDICT[name].derived == derived
+    assert verdicts()[name].derived == derived
 
 
 @pytest.mark.parametrize(("name", "note"), NOTES.items())
 def test_note(name: str, note: str) -> None:
-    assert note in VERDICT[name].note
+    assert note in verdicts()[name].note
 
 
 def test_what_disagrees_is_counted_openly() -> None:
-    verdicts = list(VERDICT.values())
-    assert {n for n, v in VERDICT.items() if v.misprint == "recorded"} == MISPRINTS
-    assert unrecorded(verdicts) == []
-    found = summary(verdicts)
+    every = list(verdicts().values())
+    assert {n for n, v in verdicts().items() if v.misprint == "recorded"} == MISPRINTS
+    assert unrecorded(every) == []
+    found = summary(every)
     assert {k: found[k] for k in set(EXPECTED.values())} == Counter(EXPECTED.values())
     assert (found["misprints"], found["stale"]) == (len(MISPRINTS), 0)
 
 
 def test_what_is_not_checkable_says_why() -> None:
-    reasons = [v.note for v in VERDICT.values() if v.verdict == "not-checkable"]
+    reasons = [v.note for v in verdicts().values() if v.verdict == "not-checkable"]
     assert len(reasons) == Counter(EXPECTED.values())["not-checkable"]
     assert all(len(reason) > 40 for reason in reasons)
 
@@ -242,7 +249,7 @@ def test_the_multiplier_behind_a_printed_order(name: str, mixer: str) -> None:
     times = Fraction(total(task, mixer), task.l**power)
     shown = str(times) if times.denominator == 1 else f"{float(times):.3f}"
     at = f"at d = {task.d}, n = {task.n}, l = {task.l} it is {shown} times l"
-    note = VERDICT[f"s5.1.multiplier.{name}.{mixer}"].note
+    note = verdicts()[f"s5.1.multiplier.{name}.{mixer}"].note
     assert at + ("^2" if power == 2 else "") in note.split("; ")
 
 
@@ -268,7 +275,7 @@ def test_linear_attention_beside_simple(name: str) -> None:
     task = TASKS[name]
     theirs = total(task, "linear-elu")
     for mixer in ("simple", "simple-resl"):
-        derived = VERDICT[f"s5.1.above.{name}.{mixer}"].derived
+        derived = verdicts()[f"s5.1.above.{name}.{mixer}"].derived
         assert derived == f"{theirs} > {total(task, mixer)}"
 
 
@@ -283,12 +290,12 @@ def test_parameters_of_the_networks(name: str) -> None:
     assert theirs - ours == task.blocks * (task.d**2 + task.d)
     assert f"{100 * (ours - theirs) / theirs:.1f}" == FEWER[name]
     for mixer, found in (("simple", ours), ("simple-res", ours), ("simple-resl", theirs)):
-        verdict = VERDICT[f"s4.1.parametrization.{name}.{mixer}"]
+        verdict = verdicts()[f"s4.1.parametrization.{name}.{mixer}"]
         assert verdict.note.startswith(f"{found} against {theirs};")
         percent = f"{100 * (found - theirs) / theirs:.6g} %"
         assert verdict.derived == percent
         if mixer != "simple-resl":
-            assert VERDICT[f"s5.1.less.{name}.{mixer}"].derived == percent
+            assert verdicts()[f"s5.1.less.{name}.{mixer}"].derived == percent
 
 
 def test_what_is_frozen() -> None:
@@ -314,7 +321,7 @@ def test_what_is_frozen() -> None:
     for name, value in percent.items():
         sign = "" if name.startswith("layers") else "-"
         unit = "" if name.startswith("layers") else " %"
-        assert VERDICT[f"s5.1.transfer.{name}"].derived == f"{sign}{value:.6g}{unit}"
+        assert verdicts()[f"s5.1.transfer.{name}"].derived == f"{sign}{value:.6g}{unit}"
 
 
 def kept(task: Task, mixer: str) -> int:
@@ -342,7 +349,7 @@ def kept(task: Task, mixer: str) -> int:
 @pytest.mark.parametrize("name", TASKS)
 def test_memory_of_a_training_step(name: str) -> None:
     theirs, ours = kept(TASKS[name], "transformer"), kept(TASKS[name], "simple")
-    assert VERDICT[f"s5.1.memory.{name}"].derived == f"{theirs}/{ours}"
+    assert verdicts()[f"s5.1.memory.{name}"].derived == f"{theirs}/{ours}"
     ratio = {"classification": 8.1, "matching": 15.3, "listops": 4.6}[name]
     assert round(theirs / ours, 1) == ratio
 
