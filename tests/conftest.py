@@ -1,10 +1,12 @@
-"""How do the tests run: which examples does hypothesis draw, what happens without a GPU, how many
-threads are there, and when is memory searched for cycles?"""
+"""How do the tests run: which are fast, which examples does hypothesis draw, what happens without a
+GPU, how many threads are there, and when is memory searched for cycles?"""
 
 from __future__ import annotations
 
 import gc
 import sys
+from collections.abc import Iterable
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -33,18 +35,39 @@ FEW_COLLECTIONS = 100_000
 """New objects between two searches for cycles: derivations make many small ones, and no cycles."""
 
 
+SLOW = Path(__file__).with_name("slow.txt")
+"""Names the test functions whose first case costs more than a tenth of a second."""
+
+LONG_S = 1
+"""A fast test that takes longer is named at the end: it is not fast on a busy machine either."""
+
+
 def pytest_configure(config: pytest.Config) -> None:
-    """Declare the one marker."""
+    """Declare the markers."""
     config.addinivalue_line("markers", "gpu: needs a CUDA device; skipped with a reason without")
+    config.addinivalue_line("markers", "fast: the first case of a function that slow.txt lacks")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip what needs a GPU where there is none; torch is imported only if anything asks."""
+    """Mark what is fast. Skip what needs a GPU where there is none; torch is imported only if
+    anything asks."""
+    for item in _first_cases(items, without=set(SLOW.read_text().splitlines())):
+        item.add_marker(pytest.mark.fast)
     wanting = [item for item in items if item.get_closest_marker("gpu")]
     reason = _why_no_gpu() if wanting else None
     if reason is not None:
         for item in wanting:
             item.add_marker(pytest.mark.skip(reason=reason))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Name what is marked fast and was not; a setup counts, it is done for the first that asks."""
+    stats = terminalreporter.stats
+    reports = [r for r in (*stats.get("passed", ()), *stats.get("", ())) if r.when != "teardown"]
+    slow = {_function(r.nodeid) for r in reports if "fast" in r.keywords and r.duration > LONG_S}
+    if slow:
+        terminalreporter.section("marked fast, but slow: lines for tests/slow.txt")
+        terminalreporter.write_line("\n".join(sorted(slow)))
 
 
 def pytest_collection_finish() -> None:
@@ -60,6 +83,19 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
     """After a file, do the same with what it leaves in caches."""
     if nextitem is not None and nextitem.path != item.path:
         _keep()
+
+
+def _first_cases(items: Iterable[pytest.Item], without: set[str]) -> list[pytest.Item]:
+    """The first case of each test function, but of those to do without."""
+    first: dict[str, pytest.Item] = {}
+    for item in items:
+        first.setdefault(_function(item.nodeid), item)
+    return [item for name, item in first.items() if name not in without]
+
+
+def _function(nodeid: str) -> str:
+    """A test without its case."""
+    return nodeid.partition("[")[0]
 
 
 def _keep() -> None:
