@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from itertools import cycle, pairwise
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import Phase, given, settings, strategies as st
 
 import costmodel as cm
 from costmodel.errors import Unsupported
@@ -22,7 +22,7 @@ from costmodel.program.recurrences import references
 from costmodel.questions import sequential as rule, span
 from costmodel.questions.subject import system_of
 from costmodel.symbolic.polynomial import Poly
-from tests import systems
+from tests import chunk_systems, systems
 from tests.small import complete, has_inference
 
 FORMS = [(name, form) for name in names() for form in cm.mixer(name).forms]
@@ -140,6 +140,19 @@ def test_random_systems(mixer: Mixer, sizes: dict[str, int], length: int) -> Non
     except Unsupported:
         return
     assert derived.at(**at) == executed(mixer, "direct", at), at
+
+
+@given(mixer=chunk_systems.mixers(), sizes=chunk_systems.sizes())
+@settings(max_examples=20, phases=[Phase.explicit, Phase.generate])
+def test_the_critical_path_of_random_chunks(mixer: Mixer, sizes: dict[str, int]) -> None:
+    """Where steps are counted there is a path of so many, whether or not ties are told by span."""
+    for phase in ("backward", "training-step"):
+        try:
+            steps = cm.sequential(mixer, phase)
+        except Unsupported:
+            continue
+        path = cm.critical_path(mixer, phase, sizes=sizes)
+        assert path.length.at(sizes) == steps.at(**sizes), sizes
 
 
 def test_most_random_systems_are_derived() -> None:

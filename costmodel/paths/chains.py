@@ -7,7 +7,7 @@ carried along with the depths that they lead to, so that no chain has another le
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Self
 
@@ -35,11 +35,12 @@ STEP_WORDS: Mapping[str, str] = {
 
 @dataclass(frozen=True)
 class Step:
-    """One step, the name of the equation in which the step stands, and its levels of operations."""
+    """One step, the name of the equation in which the step stands, and what finds its levels of
+    operations, where these are known."""
 
     name: str
     equation: str
-    levels: Poly
+    levels: Callable[[], Poly] = field(compare=False)
 
 
 @dataclass(frozen=True)
@@ -79,15 +80,18 @@ class Chain(Witness):
     via: tuple[Array, Chain] | None = None
     lost: str = ""
 
-    def then(self, equation: str, names: tuple[str, ...], levels: Poly) -> Chain:
+    def then(self, equation: str, names: tuple[str, ...], levels: Callable[[], Poly]) -> Chain:
         """The chain with further steps at its end, which take some levels together."""
-        more = [Step(name, equation, Poly()) for name in names[:-1]]
+        more = [Step(name, equation, Poly) for name in names[:-1]]
         return replace(self, steps=(*self.steps, *more, Step(names[-1], equation, levels)))
 
     @cached_property
-    def span(self) -> Poly:
-        """The levels of operations of all steps."""
-        return _total(self.steps, lambda step: step.levels)
+    def span(self) -> Poly | None:
+        """The levels of operations of all steps; None where they are not known."""
+        try:
+            return _total(self.steps, lambda step: step.levels())
+        except Unsupported:
+            return None
 
     def substitute(self, values: Mapping[str, Poly]) -> Self:
         """Replace indices or axes in the numbers of rows."""
@@ -117,16 +121,16 @@ class Chain(Witness):
         return other if self._is_shorter_than(other) else self
 
     def _is_shorter_than(self, other: Self) -> bool:
-        """Whether another chain has the larger span."""
-        known = dict(self.sizes or ())
-        if known and not (self.span.letters | other.span.letters) - known.keys():
+        """Whether another chain has the larger span, both being known."""
+        known, one, two = dict(self.sizes or ()), self.span, other.span
+        if one is None or two is None:
+            return False
+        if known and not (one.letters | two.letters) - known.keys():
             try:
-                return other.span.at(known) > self.span.at(known)
+                return two.at(known) > one.at(known)
             except ValueError:  # at these sizes one of the two has no step
                 return False
-        return not is_at_least(frozenset(), self.span, other.span) and is_at_least(
-            frozenset(), other.span, self.span
-        )
+        return not is_at_least(frozenset(), one, two) and is_at_least(frozenset(), two, one)
 
     def after(self, before: Chain | None) -> Chain:
         """The chain of a row, after the chain to its origin in the row before."""

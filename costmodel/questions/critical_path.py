@@ -50,38 +50,39 @@ from costmodel.symbolic.polynomial import Poly, call
 
 @dataclass(frozen=True)
 class Work:
-    """The steps of a node by name, and their levels of operations."""
+    """The steps of a node by name, and their levels of operations, found where ties are broken."""
 
     names: tuple[str, ...]
-    levels: Poly
+    levels: Callable[[], Poly]
 
 
 def _operation(name: str) -> Callable[..., Work]:
-    return lambda node, part, around: Work((name,), Poly.of(1))
+    return lambda node, part, around: Work((name,), lambda: Poly.of(1))
 
 
 def _call(node: Call, part: IterationDomain, around: Constraints) -> Work:
     steps = TABLE[node.function].steps
-    return Work(steps, Poly.of(len(steps)))
+    return Work(steps, lambda: Poly.of(len(steps)))
 
 
 def _reduce(node: Reduce, part: IterationDomain, around: Constraints) -> Work:
-    numbers = numbers_of_terms(node, part, around)
-    return Work(
-        (node.kind,), _most([(call("ceil_log2", n), at) for n, at in numbers], part, around)
-    )
+    def levels() -> Poly:
+        numbers = numbers_of_terms(node, part, around)
+        return _most([(call("ceil_log2", n), at) for n, at in numbers], part, around)
+
+    return Work((node.kind,), levels)
 
 
 def _fft(node: Fft, part: IterationDomain, around: Constraints) -> Work:
-    return Work(("fft",), node.levels)
+    return Work(("fft",), lambda: node.levels)
 
 
 def _select(node: Select, part: IterationDomain, around: Constraints) -> Work:
-    numbers = numbers_of_terms(node.maximum, part, around)
-    kept = number_kept(part)
-    return Work(
-        ("select",), _most([(levels_of(node, n, kept), at) for n, at in numbers], part, around)
-    )
+    def levels() -> Poly:
+        numbers, kept = numbers_of_terms(node.maximum, part, around), number_kept(part)
+        return _most([(levels_of(node, n, kept), at) for n, at in numbers], part, around)
+
+    return Work(("select",), levels)
 
 
 def _most(
