@@ -1,11 +1,14 @@
-"""How often does the interval that a measurement prints hold the median of all measurements of the
-same call?
+"""How often do printed intervals hold what they are of, on repeated runs of this machine?
 
-Every run is a whole measurement, as `costmodel profile` makes it: warm-up, blocks, a rule that
-stops. The truth is not known on a real machine: the median of all runs takes its place, which each
-interval of its own run holds a little more often than the truth. What is slower than one run, such
-as another load of the machine, moves whole runs and is in no interval: how far the runs' medians
-lie apart is told beside the widths of the intervals.
+The ratio of a call to itself is 1. Each of many fresh processes takes the rounds of such a
+comparison: the interval of one process (`compare --processes 1`) and that of every six in a row
+(`compare`) are held against 1.
+
+The duration of a call is not known. The median of all processes takes its place, and the interval
+of one process (`profile`) and of every six in a row (`profile --processes 6`) are held against it,
+which holds them a little more often than the truth. What changes more slowly than six processes
+take, such as another load of the machine, is in no interval: how far the processes' medians lie
+apart is told beside the widths.
 
 python -m benchmarks.interval_coverage
 """
@@ -13,55 +16,115 @@ python -m benchmarks.interval_coverage
 from __future__ import annotations
 
 import statistics
-from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import TypeVar
 
-import torch
 from scipy import stats
 
+import costmodel as cm
 from benchmarks.timing import environment
+from profiler.compare.in_turns import Asked, Run, candidates
+from profiler.compare.rows import rows_of
+from profiler.compare.run import in_fresh_process
+from profiler.compare.verdict import LEVEL, Verdict
 from profiler.host.device import default_device
-from profiler.meters.intervals import CONFIDENCE
-from profiler.meters.latency import latency
-from profiler.records.reading import Measured, Reading
+from profiler.meters.intervals import CONFIDENCE, over_processes
+from profiler.records.measurement import Measurement
+from profiler.records.reading import Reading
 from profiler.records.words import scaled
+from profiler.sweep.devices import devices
+from profiler.sweep.points import Point
+from profiler.sweep.processes import processes
 
-RUNS = 40
-SIDES = (64, 512)
-"""Matrices whose product is a call of microseconds, and of a millisecond."""
+PROCESSES = 36
+TOGETHER = 6
+T = TypeVar("T")
+
+SIZES = ({"l": (16,), "d": (16,), "n": (2,)}, {"l": (256,), "d": (64,), "n": (4,)})
+"""A call of tens of microseconds, and one of a millisecond."""
 
 
 def main() -> None:
-    """Print shares of held intervals, with the range that the level allows for so many runs."""
+    """Print shares of intervals that hold what they are of."""
     device = default_device()
     print(environment("torch", "numpy"))
-    for side in SIDES:
-        x = torch.randn(side, side, device=device)
-        found = [latency(lambda x=x: x @ x, device=device) for _ in range(RUNS)]  # type: ignore[misc]  # bound at once
-        print(f"({side}, {side}) @ ({side}, {side}) on {device}: {told(found)}")
+    mixer = cm.mixer("self-attention")
+    for given in SIZES:
+        twice = Asked([(mixer, "sdpa"), (mixer, "sdpa")], given=given, device=device)
+        run = Run(candidates(twice), energy=False)
+        name = next(iter(run.asked))
+        print(f"\n{name}, {', '.join(f'{x} = {v[0]}' for x, v in given.items())}, on {device}")
+        of_itself(run)
+        of_durations(run)
 
 
-def told(found: Sequence[Measured]) -> str:
-    """One call's runs in a sentence."""
-    known = [one for one in found if isinstance(one, Reading) and one.details["ci_low"] is not None]
-    lost = f"{len(found) - len(known)} of {len(found)} runs have no interval"
-    if not known:
-        return lost
-    middle = statistics.median(one.value for one in known)
-    holding = sum(one.details["ci_low"] <= middle <= one.details["ci_high"] for one in known)
-    least = stats.binom.ppf(0.025, len(known), CONFIDENCE)
-    width = statistics.median(
-        (one.details["ci_high"] - one.details["ci_low"]) / one.value for one in known
+def of_itself(run: Run) -> None:
+    """Ratios of a call to itself."""
+    found: list[dict[str, Measurement]] = []
+    for number in range(PROCESSES):
+        taken = in_fresh_process(replace(run, processes=PROCESSES), number)
+        found += [] if taken.disturbed else [dict(taken.records)]
+    print(f"ratio to itself: {PROCESSES - len(found)} of {PROCESSES} processes were disturbed")
+    singles = [ratio(run, [one]) for one in found]
+    sixes = [ratio(run, six) for six in groups(found)]
+    for title, ratios in (("one process", singles), (f"{TOGETHER} processes", sixes)):
+        ends = [(v.ci_low, v.ci_high) for v in ratios if v.ci_low and v.ci_high]
+        told(f"  interval of {title}", [(low, 1.0, high) for low, high in ends])
+
+
+def ratio(run: Run, found: Sequence[dict[str, Measurement]]) -> Verdict:
+    """Of the two candidates, by the rounds of one process or by several processes."""
+    by = {name: {k: each[name] for k, each in enumerate(found)} for name in run.asked}
+    return rows_of(by, LEVEL)[0].verdict
+
+
+def of_durations(run: Run) -> None:
+    """Medians of one call."""
+    (device, *_) = devices(default_device())
+    kind = next(iter(run.asked.values())).device.partition(":")[0]
+    point = Point(next(iter(run.asked.values())))
+    found: list[Reading] = []
+    for _ in range(PROCESSES):
+        worker = processes([device], kind, None)[device.name]()
+        try:
+            worker.begin()
+            record = worker.measure(point, lambda point, what: None)
+        finally:
+            worker.stop()
+        if isinstance(record, Measurement) and "latency" in record.readings:
+            found.append(record.readings["latency"])
+    print(f"duration: {PROCESSES - len(found)} of {PROCESSES} processes have no median")
+    if not found:
+        return
+    values = sorted(reading.value for reading in found)
+    middle = statistics.median(values)
+    sixes = [over_processes(dict(enumerate(six))) for six in groups(found)]
+    for title, each in (("one process", found), (f"{TOGETHER} processes", sixes)):
+        ends = [(r.details["ci_low"], middle, r.details["ci_high"]) for r in each]
+        told(f"  interval of {title}", ends)
+    print(
+        f"  median {scaled(middle, 's')}; of the processes {scaled(values[0], 's')} to "
+        f"{scaled(values[-1], 's')}"
     )
-    values = sorted(one.value for one in known)
-    rules = Counter(one.details["stop_rule"] for one in known)
-    stops = ", ".join(f"{rule} {number}" for rule, number in rules.most_common())
-    return (
-        f"{holding} of {len(known)} intervals ({holding / len(known):.0%}) hold the median of all, "
-        f"{scaled(middle, 's')}; intervals of {CONFIDENCE:.0%} do in {least:.0f} or more but for "
-        f"one time in 40. Intervals are {width:.2%} wide (median), the runs' medians lie from "
-        f"{scaled(values[0], 's')} to {scaled(values[-1], 's')}; stopped by {stops}; {lost}; left "
-        f"out {sum(one.details['left_out_blocks'] for one in known)} disturbed blocks"
+
+
+def groups(found: Sequence[T]) -> list[Sequence[T]]:
+    """Every six in a row, none twice."""
+    return [found[k : k + TOGETHER] for k in range(0, len(found) - TOGETHER + 1, TOGETHER)]
+
+
+def told(title: str, found: Sequence[tuple[float, float, float]]) -> None:
+    """How many of these hold what stands in their middle."""
+    if not found:
+        print(f"{title}: none")
+        return
+    holding = sum(low <= truth <= high for low, truth, high in found)
+    width = statistics.median((high - low) / truth for low, truth, high in found)
+    least = stats.binom.ppf(0.025, len(found), CONFIDENCE)
+    print(
+        f"{title}: {holding} of {len(found)} hold it ({least:.0f} or more of {CONFIDENCE:.0%} do, "
+        f"but for one time in 40); {width:.2%} wide (median)"
     )
 
 

@@ -25,10 +25,15 @@ settings.load_profile("repeatable")
 @pytest.fixture
 def undisturbed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Real calls are timed as if nobody else used the processor, however busy it is."""
+    nobody_else(monkeypatch)
+
+
+def nobody_else(patch: pytest.MonkeyPatch) -> None:
+    """No call waits for a processor as far as any watch sees."""
     from profiler.meters import disturbances
 
-    monkeypatch.setattr(disturbances, "switches_and_faults", lambda: (0, 0))
-    monkeypatch.setattr(disturbances, "waited_for_processors_s", lambda: None)
+    patch.setattr(disturbances, "switches_and_faults", lambda: (0, 0))
+    patch.setattr(disturbances, "waited_for_processors_s", lambda: None)
 
 
 FEW_COLLECTIONS = 100_000

@@ -26,20 +26,38 @@ RECORDED = str(RUNS)
 
 def test_compare_keeps_rounds_that_can_be_compared_again(tmp_path: Path, capsys: Capture) -> None:
     path = str(tmp_path / "rounds.jsonl")
-    words = ("compare", "me:fft", "me:toeplitz", "--rounds", "6", "--seed", "3", "-o", path)
+    words = (
+        "compare",
+        "me:fft",
+        "me:toeplitz",
+        "--rounds",
+        "6",
+        "--processes",
+        "1",
+        "--seed",
+        "3",
+        "-o",
+        path,
+    )
     first = json.loads(printed(capsys, *words, *SMALL, "--format", "json"))
     again = json.loads(printed(capsys, "compare", path, "--format", "json"))
     assert again["rows"] == [row for row in first["rows"] if row["quantity"] != "energy"]
     assert first["rows"][0]["pairs"] == 6
     commands = {record.environment["command"] for record in read(path)[0]}
     assert len(read(path)[0]) == 2 and len(commands) == 1
-    assert commands.pop().startswith("costmodel compare me:fft me:toeplitz --rounds 6 --seed 3")
+    assert commands.pop().startswith(
+        "costmodel compare me:fft me:toeplitz --rounds 6 --processes 1 --seed 3"
+    )
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("she:conv", "she:direct", "--rounds", "5"), "5 rounds cannot show a difference"),
+        (
+            ("she:conv", "she:direct", "--rounds", "5", "--processes", "1"),
+            "5 rounds cannot show a difference",
+        ),
+        (("she:conv", "she:direct", "--processes", "3"), "3 processes cannot show a difference"),
         (("she:conv", "me", "--l", "3,5"), "compare takes one value of each size"),
         (("she:conv",), "two candidates or more are compared"),
         (("she:conv", RECORDED), "compare files or mixers, not both"),

@@ -84,7 +84,7 @@ SAID = {
     "profile me --seconds nan": "--seconds nan: expected a number of 0.01 or more",
     "profile me --sead 3": "profile has no option --sead: did you mean --seed?",
     "profile me --xyzzy": "profile has no option --xyzzy: costmodel profile --help lists them",
-    "profile me --repeat=3": "--repeat is a switch and takes no value: leave out =3",
+    "profile me --no-energy=3": "--no-energy is a switch and takes no value: leave out =3",
     "profile me -o": "-o needs a value after it",
     "sweep me --order-seed 0.5 -o x": "--order-seed 0.5: expected a whole number of 0 or more",
     "study extractors --largest all -o x": "--largest all: expected a whole number of 1 or more",

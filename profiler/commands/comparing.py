@@ -23,7 +23,7 @@ from costmodel.commands.options import (
 from costmodel.commands.streams import Failed, complain
 from costmodel.mixers.load import mixer
 from costmodel.report.formats import formats
-from profiler.commands.measuring import LARGEST_SEED, PANEL, TRIALS, WINDOW
+from profiler.commands.measuring import LARGEST_SEED, MOST_PROCESSES, PANEL, TRIALS, WINDOW
 from profiler.meters.energy.protocol import TRIALS_IN_TURNS, EnergyLimits
 
 if TYPE_CHECKING:
@@ -68,8 +68,19 @@ def compare(
         str | None, typer.Option("--device", help="cpu or cuda; the GPU where there is one.")
     ] = None,
     rounds: Annotated[
-        int, typer.Option("--rounds", metavar="N", help="Rounds in turn: pairs of a test.", min=1)
-    ] = 20,
+        int, typer.Option("--rounds", metavar="N", help="Rounds in turn of each process.", min=1)
+    ] = 10,
+    processes: Annotated[
+        int | None,
+        typer.Option(
+            "--processes",
+            metavar="K",
+            help="Fresh ones that each take all rounds: as many as --level needs, 6 for two. 1: "
+            "this one.",
+            min=1,
+            max=MOST_PROCESSES,
+        ),
+    ] = None,
     level: Annotated[
         float,
         typer.Option("--level", help="How often a difference may be claimed where there is none."),
@@ -98,11 +109,13 @@ def compare(
     ] = None,
     format_: Annotated[str, formatted("rows", "data")] = "rich",
 ) -> None:
-    """Which is faster, by rounds in turn and a paired test; or what two files say of it."""
+    """Which is faster, by rounds in turn, in fresh processes; or what two files say of it."""
     from costmodel.program.chosen_sizes import given_sizes
-    from profiler.compare import in_turns as comparing, records
-    from profiler.compare.in_turns import Asked, Run
+    from profiler.compare import records
+    from profiler.compare.in_turns import Asked, Run, candidates
     from profiler.compare.report import document
+    from profiler.compare.run import run as measured
+    from profiler.compare.verdict import rounds_needed
 
     chosen(format_, "--format", formats("rows", "data"))
     if not LEAST_LEVEL <= level < 1:
@@ -119,9 +132,13 @@ def compare(
         asked = Asked(named(words), given_sizes(sizes), name, impl, dtype, device, seed)
         problems = []
         with bar() as progress:
+            listed = candidates(asked)
+            pairs = len(listed) * (len(listed) - 1) // 2
             run = Run(
-                comparing.candidates(asked),
+                listed,
                 rounds,
+                processes or rounds_needed(pairs, level),
+                None,
                 level,
                 seed,
                 energy,
@@ -131,10 +148,10 @@ def compare(
                 regenerating(context),
                 progress,
             )
-            made = comparing.run(run, output)
+            made = measured(run, output)
     show(document(made), format_, None, False, context)
     told(made.failures)
-    if not files and run.notes:
+    if made.interrupted:
         raise KeyboardInterrupt
     if made.failures or problems:
         raise Failed

@@ -34,11 +34,15 @@ from profiler.meters.energy.protocol import FEWEST_TRIALS, EnergyLimits
 
 if TYPE_CHECKING:
     from profiler.run.plan import Plan
-    from profiler.sweep.session import Session
+    from profiler.sweep.session import Session, Starts
 
 
 LARGEST_SEED = 2**63 - 1
 """The generators of torch take no larger one."""
+
+
+MOST_PROCESSES = 1000
+"""Nobody waits for more."""
 
 
 PANEL = "Energy, on an NVIDIA GPU"
@@ -63,9 +67,12 @@ TRIALS = typer.Option(
 )
 
 
-REPEAT = typer.Option(
-    "--repeat/--no-repeat",
-    help="Memory, time and energy again after all others; intervals widened to hold both.",
+PROCESSES = typer.Option(
+    "--processes",
+    metavar="K",
+    help="Fresh processes that each measure everything; intervals then span them.",
+    min=1,
+    max=MOST_PROCESSES,
 )
 
 
@@ -91,7 +98,7 @@ class Asked:
     energy: bool
     energy_window: float
     energy_trials: int
-    repeat: bool
+    processes: int
     ceilings: bool
     counters: bool
     output: Path | None
@@ -134,7 +141,7 @@ def _measuring(
     energy: Annotated[bool, ENERGY] = True,
     energy_window: Annotated[float, WINDOW] = EnergyLimits.window_s,
     energy_trials: Annotated[int, TRIALS] = EnergyLimits.trials,
-    repeat: Annotated[bool, REPEAT] = False,
+    processes: Annotated[int, PROCESSES] = 1,
     ceilings: Annotated[bool, CEILINGS] = False,
     counters: Annotated[
         bool,
@@ -196,11 +203,10 @@ def measured(asked: Asked, command: str) -> Session:
     from profiler.meters.sampler import LatencyLimits
     from profiler.run.plan import requests
     from profiler.sweep import session
-    from profiler.sweep.repetitions import repetition_of
 
     limits = LatencyLimits(max_seconds=asked.seconds)
     wanted = requests(planned(asked))
-    wanted += map(repetition_of, list(wanted) if asked.repeat else [])
+    starts = None if asked.processes == 1 else one_worker(asked)
     with bar() as progress:
         found = session.run(
             wanted,
@@ -209,9 +215,32 @@ def measured(asked: Asked, command: str) -> Session:
             progress=progress,
             command=command,
             ceilings=asked.ceilings,
+            processes=asked.processes,
+            starts=starts,
         )
     told(found.failures)
     return found
+
+
+def workers(asked: Asked) -> tuple[str, Starts]:
+    """The kind of device that is measured, and what starts a process for each one."""
+    from profiler.host.device import device_name
+    from profiler.meters.sampler import LatencyLimits
+    from profiler.sweep.child import MEASURE, MEASURE_WITH_CEILINGS
+    from profiler.sweep.devices import devices
+    from profiler.sweep.processes import processes
+
+    limits = LatencyLimits(max_seconds=asked.seconds)
+    by = MEASURE_WITH_CEILINGS if asked.ceilings else MEASURE
+    wanted = device_name(asked.device)
+    kind = wanted.partition(":")[0]
+    return kind, processes(devices(wanted), kind, limits, by)
+
+
+def one_worker(asked: Asked) -> Starts:
+    """What starts a process for the first of the devices."""
+    _, starts = workers(asked)
+    return dict(list(starts.items())[:1])
 
 
 def not_interrupted(found: Session, output: Path | None) -> None:

@@ -18,7 +18,7 @@ from costmodel.commands.options import (
     told,
 )
 from costmodel.commands.streams import Failed, complain
-from profiler.commands.measuring import CEILINGS, ENERGY, REPEAT, TRIALS, WINDOW
+from profiler.commands.measuring import CEILINGS, ENERGY, PROCESSES, TRIALS, WINDOW
 
 if TYPE_CHECKING:
     from profiler.studies.study import Done, Manner, Study
@@ -62,7 +62,7 @@ def study(
     energy: Annotated[bool, ENERGY] = True,
     energy_window: Annotated[float | None, WINDOW] = None,
     energy_trials: Annotated[int | None, TRIALS] = None,
-    repeat: Annotated[bool | None, REPEAT] = None,
+    processes: Annotated[int, PROCESSES] = 1,
     ceilings: Annotated[bool | None, CEILINGS] = None,
     force: Force = False,
 ) -> None:
@@ -93,7 +93,7 @@ def study(
         energy,
         energy_window,
         energy_trials,
-        repeat,
+        processes,
         ceilings,
     )
     done = measured(found, asked, output)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,16 +25,12 @@ from costmodel.commands.options import (
 )
 from costmodel.commands.streams import Failed, complain, interruptible
 from costmodel.report.formats import formats
-from profiler.commands.measuring import Asked, measuring, planned
+from profiler.commands.measuring import Asked, measuring, planned, workers
 
 if TYPE_CHECKING:
-    from profiler.meters.sampler import LatencyLimits
     from profiler.sweep.points import Block
     from profiler.sweep.results import Results
-    from profiler.sweep.session import Session
-    from profiler.sweep.workers import Worker
-
-    Starts = Mapping[str, Callable[[], Worker]]
+    from profiler.sweep.session import Session, Starts
 
 
 @dataclass(frozen=True)
@@ -111,9 +107,7 @@ def blocks_of(asked: Asked, manner: Manner, device: str | None = None) -> list[B
     found = requests(replace(wanted, device=here), refused=True)
     kind = (asked.device or found[0].device).partition(":")[0]
     found = [replace(request, device=kind) for request in found]
-    blocks = order.blocks(found, manner.rounds, manner.order_seed)
-    mine = order.part(blocks, *part) if part else blocks
-    return [*mine, *(order.again(mine) if asked.repeat else [])]
+    return order.grid(found, manner.rounds, manner.order_seed, asked.processes, part)
 
 
 def printed_plan(asked: Asked, manner: Manner, format_: str, context: typer.Context) -> None:
@@ -134,23 +128,17 @@ def printed_plan(asked: Asked, manner: Manner, format_: str, context: typer.Cont
 @contextmanager
 def fleet(asked: Asked, manner: Manner) -> Iterator[tuple[str, Starts]]:
     """The kind of device that is measured, and what starts the processes that measure."""
-    from profiler.host.device import device_name
-    from profiler.meters.sampler import LatencyLimits
-    from profiler.sweep.child import MEASURE, MEASURE_WITH_CEILINGS
-    from profiler.sweep.devices import devices
-    from profiler.sweep.processes import processes
-
-    limits: LatencyLimits = LatencyLimits(max_seconds=asked.seconds)
-    by = MEASURE_WITH_CEILINGS if asked.ceilings else MEASURE
     if manner.ray is not None:
+        from profiler.meters.sampler import LatencyLimits
+        from profiler.sweep.child import MEASURE, MEASURE_WITH_CEILINGS
         from profiler.sweep.ray_cluster import connected
 
+        limits = LatencyLimits(max_seconds=asked.seconds)
+        by = MEASURE_WITH_CEILINGS if asked.ceilings else MEASURE
         with connected(manner.ray, asked.device) as cluster:
             yield cluster.kind, cluster.actors(limits, by)
         return
-    wanted = device_name(asked.device)
-    kind = wanted.partition(":")[0]
-    yield kind, processes(devices(wanted), kind, limits, by)
+    yield workers(asked)
 
 
 def swept(

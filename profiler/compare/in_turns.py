@@ -5,22 +5,22 @@ from __future__ import annotations
 import statistics
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import combinations as pairs_of
-from pathlib import Path
 from typing import Any
 
 import torch
 
 from costmodel.language.equations import Mixer
 from costmodel.program.chosen_sizes import Given
-from profiler.compare.verdict import LEVEL, Rounds, Verdict, rounds_needed, too_few, verdicts
+from profiler.compare.rows import PROCESSES, Row, energy_rows
+from profiler.compare.verdict import LEVEL, Rounds, rounds_needed
 from profiler.host.device import on_device
 from profiler.host.environment import environment
 from profiler.meters.disturbances import Watch, watch_for
 from profiler.meters.energy.estimate import PairedEnergy
 from profiler.meters.energy.protocol import TRIALS_IN_TURNS, EnergyLimits
+from profiler.meters.intervals import least_number
 from profiler.meters.latency import LAUNCH_BOUND
 from profiler.meters.nvml import energies_in_turn
 from profiler.meters.rounds import (
@@ -34,7 +34,6 @@ from profiler.meters.sampler import Instruments, latency_summary
 from profiler.meters.timers import CudaTimer, timer_for
 from profiler.records.measurement import Measurement, divide, new_id
 from profiler.records.reading import Measured, MeasureError, Reading, Unavailable
-from profiler.records.store import append
 from profiler.run.lower_bounds import flagged
 from profiler.run.measure import (
     NO_ENERGY,
@@ -48,10 +47,10 @@ from profiler.run.measure import (
 from profiler.run.plan import Plan, requests
 from profiler.run.prepare import PreparedCall, prepare
 from profiler.run.request import Request
-from profiler.sweep.results import writable
 from profiler.sweep.session import by_command
 
-ROUNDS = 20
+ROUNDS = 10
+"""In each process."""
 METHOD = (
     "rounds of all candidates in random order and backwards; a sample is the mean of the two "
     "visits of a round, a visit the median of its timed regions after an untimed call; a disturbed "
@@ -59,32 +58,6 @@ METHOD = (
 )
 
 Progress = Callable[[int, int, str], None]
-
-
-@dataclass(frozen=True)
-class Row:
-    """Two candidates compared in one quantity; values are those of the two in `unit`."""
-
-    quantity: str
-    verdict: Verdict
-    unit: str = ""
-    first: float | None = None
-    second: float | None = None
-    point: str = ""
-    """Where files are compared: the sizes, dtype and phase of both records."""
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """What was compared, and what must be known of it."""
-
-    rows: tuple[Row, ...]
-    level: float = LEVEL
-    records: tuple[Measurement, ...] = ()
-    """One a candidate, the rounds as samples; none where files were compared."""
-    notes: tuple[str, ...] = ()
-    failures: tuple[str, ...] = ()
-    """What was asked for and could not be done."""
 
 
 @dataclass(frozen=True)
@@ -153,6 +126,10 @@ class Run:
 
     asked: Mapping[str, Request]
     rounds: int = ROUNDS
+    processes: int = 1
+    """Fresh processes that each take all rounds; a single one is this process."""
+    process: int | None = None
+    """Which of several processes this is."""
     level: float = LEVEL
     seed: int = 0
     energy: bool = True
@@ -169,7 +146,7 @@ class Run:
     counted: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Candidate -> what it dispatches."""
     failed: dict[str, str] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
+    interrupted: str = ""
     identity: str = field(default_factory=new_id)
     limits: EnergyLimits = field(init=False)
     """How energy is measured; all its intervals together hold at the level."""
@@ -178,6 +155,28 @@ class Run:
     def pairs(self) -> int:
         """How many pairs are compared if all candidates run."""
         return len(self.asked) * (len(self.asked) - 1) // 2
+
+    @property
+    def order_seed(self) -> int:
+        """Of the orders of the rounds: each process draws its own."""
+        return self.seed + (self.process or 0)
+
+    @property
+    def unit(self) -> str:
+        """What the values of the test come from."""
+        return PROCESSES if self.processes > 1 else "rounds"
+
+    @property
+    def samples(self) -> int:
+        """How many there are of them."""
+        return self.processes if self.processes > 1 else self.rounds
+
+    @property
+    def needed(self) -> int:
+        """How many undisturbed rounds a process needs: as the test does where it tests rounds."""
+        if self.process is None:
+            return rounds_needed(self.pairs, self.level)
+        return min(least_number(), self.rounds)
 
     @property
     def device(self) -> torch.device:
@@ -227,11 +226,11 @@ class Run:
                 self.failed[name] = failure(error)
         self.require_two(visitors)
         equal_regions(visitors.values())
-        found = Rounds(visitors, self.seed)
+        found = Rounds(visitors, self.order_seed)
         try:
             found.take(self.rounds, failure, self.tell_round)
         except KeyboardInterrupt:
-            self.notes.append(f"interrupted after {len(found.orders)} of {self.rounds} rounds")
+            self.interrupted = f"interrupted after {len(found.orders)} of {self.rounds} rounds"
         self.failed |= found.failed
         return found, visitors
 
@@ -242,11 +241,11 @@ class Run:
     def besides(self) -> tuple[dict[str, Measured], PairedEnergy | Unavailable]:
         """Memory and energy, unless the user interrupts."""
         stopped = Unavailable("the comparison was interrupted before")
-        if not self.notes:
+        if not self.interrupted:
             try:
                 return self.memory(), self.energies()
             except KeyboardInterrupt:
-                self.notes.append("interrupted after the last round: no memory and no energy")
+                self.interrupted = "interrupted after the last round: no memory and no energy"
         return dict.fromkeys(self.works, stopped), stopped
 
     def memory(self) -> dict[str, Measured]:
@@ -265,97 +264,47 @@ class Run:
         return energies_in_turn(calls, device=self.device, limits=self.limits, force=self.force)
 
 
-def run(made: Run, output: Path | None = None) -> Comparison:
-    """Measure in turns and compare; with `output`, append one record a candidate.
+@dataclass(frozen=True)
+class InProcess:
+    """What one process measured."""
+
+    records: Mapping[str, Measurement]
+    """Candidate -> its record, the rounds as samples."""
+    energy: tuple[Row, ...] = ()
+    failed: Mapping[str, str] = field(default_factory=dict)
+    """Candidate -> why it was measured no more."""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def disturbed(self) -> bool:
+        """Whether too few rounds were undisturbed for a latency."""
+        return any("latency" not in record.readings for record in self.records.values())
+
+
+def measured(made: Run) -> InProcess:
+    """The rounds of all candidates in this process, with memory and energy.
 
     Raises:
-        MeasureError: too few rounds to show anything, or fewer than two candidates that run.
-        StoreError: the file cannot be written: said before anything is measured.
+        MeasureError: fewer than two candidates that run.
     """
-    if why := too_few(made.rounds, made.pairs, made.level):
-        raise MeasureError(why)
-    if output is not None:
-        writable(output)
     with on_device(made.device):
         made.prepare()
         rounds, visitors = made.visited()
         memory, energies = made.besides()
     logs = {name: each.log for name, each in visitors.items()}
-    why = undisturbed_too_few(logs, len(rounds.orders), rounds_needed(made.pairs, made.level))
+    why = undisturbed_too_few(logs, len(rounds.orders), made.needed)
     kept = [name for name in visitors if rounds.values[name] or (why and name not in made.failed)]
     latencies: dict[str, Measured] = {
         name: Unavailable(why) if why else latency_reading(made, name, rounds, visitors[name])
         for name in kept
     }
-    records = tuple(record(made, name, latencies[name], memory, energies) for name in kept)
-    if output is not None:
-        for each in records:
-            append(output, each)
-    rows = (
-        *(
-            not_compared(made.asked, why)
-            if why
-            else latency_rows(rounds.values, made.level, made.failed, list(made.asked))
-        ),
-        *memory_rows(memory),
-        *energy_rows(energies),
-    )
     reasons = [f"energy: {energies.reason}"] if isinstance(energies, Unavailable) else []
-    failures = [f"{name}: {why}" for name, why in made.failed.items()]
-    return Comparison(rows, made.level, records, tuple(reasons), (*failures, *made.notes))
-
-
-def not_compared(names: Iterable[str], why: str) -> list[Row]:
-    """Every two candidates' latencies, of which nothing is known."""
-    return [Row("latency", Verdict(a, b, 0, refused=why), "s") for a, b in pairs_of(names, 2)]
-
-
-def latency_rows(
-    values: Mapping[str, Sequence[float]],
-    level: float,
-    failed: Mapping[str, str],
-    names: Sequence[str],
-    unit: str = "rounds",
-) -> list[Row]:
-    """Every two candidates' latencies, tested over the rounds."""
-    found = verdicts({name: values.get(name, []) for name in names}, level, failed, unit)
-    middle = {name: statistics.median(taken) for name, taken in values.items() if taken}
-    return [Row("latency", v, "s", middle.get(v.first), middle.get(v.second)) for v in found]
-
-
-def memory_rows(found: Mapping[str, Measured]) -> list[Row]:
-    """Every two candidates' bytes, which are compared exactly."""
-    return [exact(a, b, found[a], found[b]) for a, b in pairs_of(found, 2)]
-
-
-def exact(first: str, second: str, a: Measured | None, b: Measured | None) -> Row:
-    """Two readings that repeat to the byte: equal or not, with no interval."""
-    for name, reading in ((first, a), (second, b)):
-        if not isinstance(reading, Reading):
-            why = reading.reason if isinstance(reading, Unavailable) else "was not measured"
-            return Row("peak_memory", Verdict(first, second, 0, refused=f"{name}: {why}"))
-        if reading.details.get("agree") is False:
-            why = f"{name}: its runs do not agree to the byte"
-            return Row("peak_memory", Verdict(first, second, 0, refused=why))
-    assert isinstance(a, Reading) and isinstance(b, Reading)
-    ratio = b.value / a.value if a.value else None
-    verdict = Verdict(first, second, 1, ratio, differs=a.value != b.value)
-    return Row("peak_memory", verdict, a.unit, a.value, b.value)
-
-
-def energy_rows(found: PairedEnergy | Unavailable) -> list[Row]:
-    """Every two candidates' gross energies: the interval of the ratio decides, by Student's t."""
-    if isinstance(found, Unavailable):
-        return []
-    rows = []
-    for a, b in pairs_of(found.readings, 2):
-        ratio = found.ratio(b, a)
-        apart = not ratio.ci_low <= 1 <= ratio.ci_high
-        interval = (ratio.value, ratio.ci_low, ratio.ci_high, found.confidence)
-        verdict = Verdict(a, b, len(ratio.samples), *interval, differs=apart)
-        values = (found.readings[a].value, found.readings[b].value)
-        rows.append(Row("energy", verdict, "J", *values))
-    return rows
+    return InProcess(
+        {name: record(made, name, latencies[name], memory, energies) for name in kept},
+        tuple(energy_rows(energies)),
+        made.failed,
+        tuple(reasons),
+    )
 
 
 def record(
@@ -399,7 +348,8 @@ def record(
         },
         environment=environment(request.device),
     )
-    return by_command(flagged(found, request.mixer), made.command)
+    place = {"process": made.process} if made.process else {}
+    return by_command(replace(flagged(found, request.mixer), sweep=place), made.command)
 
 
 def latency_reading(made: Run, name: str, rounds: Rounds, visitor: Visitor) -> Reading:
@@ -412,7 +362,7 @@ def latency_reading(made: Run, name: str, rounds: Rounds, visitor: Visitor) -> R
         "method": METHOD,
         "comparison": made.identity,
         "candidate": name,
-        "order_seed": made.seed,
+        "order_seed": made.order_seed,
         "places": places[: len(values)],
         "block": visitor.block,
         "timer": timer.name,

@@ -20,9 +20,16 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
-from typing import Any
 
-from profiler.compare.in_turns import Comparison, Row, exact, latency_rows
+from profiler.compare.rows import (
+    Comparison,
+    Row,
+    details_of,
+    exact,
+    latency_rows,
+    rows_of,
+    runs_in,
+)
 from profiler.compare.verdict import (
     LEVEL,
     Verdict,
@@ -35,8 +42,12 @@ from profiler.compare.verdict import (
 from profiler.host.environment import environment_differences
 from profiler.meters.disturbances import disturbed_by
 from profiler.meters.energy.protocol import SYSTEMATIC
-from profiler.meters.intervals import block_medians, median_interval, no_interval
-from profiler.meters.repetition import readings_to_cover
+from profiler.meters.intervals import (
+    block_medians,
+    median_interval,
+    no_interval,
+    processes_in,
+)
 from profiler.records.measurement import Measurement
 from profiler.records.reading import MeasureError, Reading
 from profiler.records.words import options_words, sizes_words
@@ -121,7 +132,7 @@ def failed(name: str, records: Sequence[Measurement]) -> list[str]:
 
 def by_rounds(records: Sequence[Measurement], level: float) -> list[Row]:
     """The candidates of runs of `compare` and of the blocks of sweeps."""
-    rows = [row for run in runs_in(records) for row in rounds_of(run, level)]
+    rows = [row for run in runs_in(records) for row in rows_of(run, level)]
     for point, block in blocks_in([r for r in records if "round" in r.sweep]).items():
         rows += sweep_rows(point, block, level)
     return rows
@@ -158,48 +169,14 @@ def sweep_rows(point: str, block: Sequence[Measurement], level: float) -> list[R
     values = {
         name: [(taken[k] + taken[k + 1]) / 2 for k in pairs] for name, taken in by_round.items()
     }
-    rows = latency_rows(values, level, {}, list(values), "pairs of rounds")
+    rows = latency_rows(values, level, {}, "pairs of rounds")
     return [Row(r.quantity, r.verdict, r.unit, r.first, r.second, point) for r in rows]
-
-
-def runs_in(records: Sequence[Measurement]) -> list[list[Measurement]]:
-    """The records of each run of `compare`, runs of two candidates or more."""
-    found: dict[str, list[Measurement]] = {}
-    for record in records:
-        run = details_of(record).get("comparison")
-        if isinstance(run, str):
-            found.setdefault(run, []).append(record)
-    return [run for run in found.values() if len(run) > 1]
-
-
-def details_of(record: Measurement) -> Mapping[str, Any]:
-    """Of the latency; empty where there is none."""
-    return record.readings["latency"].details if "latency" in record.readings else {}
 
 
 def together_only(records: Sequence[Sequence[Measurement]]) -> bool:
     """Whether the files are parts of one run of `compare`."""
     runs = {details_of(record).get("comparison") for found in records for record in found}
     return len(runs) == 1 and None not in runs
-
-
-def rounds_of(run: Sequence[Measurement], level: float) -> list[Row]:
-    """The latencies and bytes of one run of `compare`, compared again."""
-    names = [str(details_of(r).get("candidate", f"{r.mixer} {r.implementation}")) for r in run]
-    values = {name: r.readings["latency"].samples for name, r in zip(names, run, strict=True)}
-    most = max(map(len, values.values()))
-    failed = {
-        name: f"it has {len(taken)} of {most} rounds"
-        for name, taken in values.items()
-        if len(taken) < most
-    }
-    for name, r in zip(names, run, strict=True):
-        if by := disturbed_by(details_of(r).get("labels", ())):
-            failed[name] = f"it is labelled {by}"
-    rows = latency_rows(values, level, failed, names)
-    bytes_ = {n: r.readings.get("peak_memory") for n, r in zip(names, run, strict=True)}
-    rows += [exact(a, b, bytes_[a], bytes_[b]) for a, b in combinations(names, 2)]
-    return rows
 
 
 def file_names(paths: Sequence[Path]) -> list[str]:
@@ -344,7 +321,7 @@ def medians(
     for name, reading in ((a, x), (b, y)):
         if (by := disturbed_by(reading.details.get("labels", ()))) and reading.unit == "s":
             return Verdict(a, b, few, refused=f"{name}: it is labelled {by}")
-    ends = [_ends(reading, 1 - share) for reading in (x, y)]
+    ends = [median_interval(block_medians(reading), 1 - share) for reading in (x, y)]
     if None in ends:
         return Verdict(a, b, few, refused=_too_few(x, y, 1 - share))
     (x_low, x_high), (y_low, y_high) = (end for end in ends if end is not None)
@@ -352,24 +329,17 @@ def medians(
     low = y_low / x_high * (1 - x_gain) / (1 + y_gain)
     high = y_high / x_low * (1 + x_gain) / (1 - y_gain)
     ratio = statistics.median(block_medians(y)) / statistics.median(block_medians(x))
-    return Verdict(a, b, few, ratio, low, high, 1 - level / points, differs=not low <= 1 <= high)
-
-
-def _ends(reading: Reading, confidence: float) -> tuple[float, float] | None:
-    """The interval of a reading's median, as wide as that of its repetition, too, where the two
-    disagree; None where the blocks of one are too few."""
-    each = readings_to_cover(reading)
-    found = [median_interval(block_medians(one), confidence) for one in each]
-    known = [ends for ends in found if ends is not None]
-    if len(known) < len(found):
-        return None
-    return min(low for low, _ in known), max(high for _, high in known)
+    within = "processes" if min(map(processes_in, (x, y))) > 1 else "blocks"
+    differs = not low <= 1 <= high
+    return Verdict(a, b, few, ratio, low, high, 1 - level / points, differs=differs, of=within)
 
 
 def _too_few(x: Reading, y: Reading, confidence: float) -> str:
-    """Why the blocks of two readings have no interval at the confidence that is asked for."""
-    number = min(len(block_medians(one)) for r in (x, y) for one in readings_to_cover(r))
-    return no_interval(number, "trial" if x.name in JOULES else "block", confidence)
+    """Why the values of two readings have no interval at the confidence that is asked for."""
+    few = min((x, y), key=lambda reading: len(block_medians(reading)))
+    what = "trial" if few.name in JOULES else "block"
+    what = "process" if processes_in(few) > 1 else what
+    return no_interval(len(block_medians(few)), what, confidence)
 
 
 def over_all(

@@ -8,7 +8,8 @@ from typing import Any
 
 from costmodel.questions.question import Missing
 from costmodel.report.document import Cell, Column, Document, Note, Table
-from profiler.compare.in_turns import METHOD, Comparison, Row
+from profiler.compare.in_turns import METHOD
+from profiler.compare.rows import PROCESSES, Comparison, Row
 from profiler.meters.disturbances import label_meanings
 from profiler.records.words import PHASES, scaled, sizes_words
 
@@ -24,7 +25,7 @@ TITLES = {
 
 FIELDS = (
     "quantity", "point", "first", "second", "unit", "first_value", "second_value", "pairs",
-    "ratio", "ci_low", "ci_high", "confidence", "p", "p_corrected", "differs", "refused",
+    "ratio", "ci_low", "ci_high", "confidence", "p", "p_corrected", "differs", "refused", "of",
 )  # fmt: skip
 
 
@@ -128,9 +129,15 @@ TESTED = (
 )
 
 HERE = (
-    "intervals are of the modules as they lie in the memory of this process: another one may shift "
-    "a ratio by some tenths of a percent"
+    "ratios and intervals are of the modules as they lie in the memory of this process: another "
+    "one may shift a ratio (--processes)"
 )
+SPANNING = (
+    "each fresh process gives one ratio, that of the geometric means of its rounds; test and "
+    "interval are those of the processes"
+)
+WITHIN = {"rounds": ", in this process", "blocks": ", in these processes"}
+"""What the values of a test come from -> how far a verdict goes."""
 
 LESS = {"s": ("faster", "slower"), "J": ("takes less", "takes more"), "B": ("less", "more")}
 """Unit -> what the second is where its value is smaller, and where it is larger."""
@@ -146,7 +153,7 @@ def verdict_words(row: Row) -> str:
     if not v.differs or v.ratio is None:
         return "no difference shown"
     less, more = LESS.get(row.unit, ("smaller", "larger"))
-    return f"second {less if v.ratio < 1 else more}"
+    return f"second {less if v.ratio < 1 else more}{WITHIN.get(v.of, '')}"
 
 
 def _bytes_words(row: Row) -> str:
@@ -174,7 +181,8 @@ def _about(made: Comparison) -> list[Note]:
     """How the records were taken, and which of them mean little."""
     if not made.records:
         return []
-    found = [Note((f"latency: {METHOD}",)), Note((HERE,))]
+    several = any(row.verdict.of == PROCESSES for row in made.rows)
+    found = [Note((f"latency: {METHOD}",)), Note((SPANNING if several else HERE,))]
     for record in made.records:
         name = record.implementation
         if latency := record.readings.get("latency"):

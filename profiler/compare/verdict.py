@@ -111,6 +111,7 @@ class Verdict:
     first: str
     second: str
     pairs: int
+    """How many values of each are tested; `of` says what each comes from."""
     ratio: float | None = None
     ci_low: float | None = None
     ci_high: float | None = None
@@ -120,6 +121,7 @@ class Verdict:
     p_corrected: float | None = None
     differs: bool = False
     refused: str = ""
+    of: str = ""
 
 
 def rounds_needed(pairs: int, level: float = LEVEL) -> int:
@@ -288,14 +290,15 @@ def _tested(
     first, second = (values[name] for name in pair)
     logs = log_ratios(first, second)
     if why := too_few(len(logs), pairs, level, unit):
-        return Verdict(*pair, len(logs), refused=why)
+        return Verdict(*pair, len(logs), refused=why, of=unit)
     confidence = 1 - level / pairs
     interval = location_interval(logs, confidence)
     if interval is None:
         raise AssertionError("enough rounds for the test are enough for its interval")
     low, high = map(math.exp, interval)
     ratio = math.exp(location(logs))
-    return Verdict(*pair, len(logs), ratio, low, high, confidence, signed_rank_p(logs))
+    p = signed_rank_p(logs)
+    return Verdict(*pair, len(logs), ratio, low, high, confidence, p, of=unit)
 
 
 def log_ratios(first: Sequence[float], second: Sequence[float]) -> list[float]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from costmodel.report.document import Document, Paragraph, Strong
@@ -32,13 +31,7 @@ from profiler.host.statement_words import (
     whole_ends,
 )
 from profiler.meters.ceilings import ceilings_words
-from profiler.meters.repetition import (
-    BY_CHANCE,
-    REPETITION,
-    beyond_chance,
-    disagrees,
-    repetition_in,
-)
+from profiler.meters.intervals import CONFIDENCE, processes_in
 from profiler.records.measurement import Measurement
 from profiler.records.reading import Reading
 from profiler.records.words import PHASES, scaled
@@ -280,13 +273,8 @@ def spent(group: Group) -> str:
 
 
 def timed_s(reading: Reading) -> float | None:
-    """Seconds that a reading's timed calls took, its repetition's included; None where this is
+    """Seconds that a reading's timed calls took in all its processes; None where this is
     unknown."""
-    if (again := repetition_in(reading)) is not None:
-        alone = {k: v for k, v in reading.details.items() if k != REPETITION}
-        both = (replace(reading, details=alone), Reading.from_json(reading.name, again))
-        each = [timed_s(one) for one in both]
-        return None if None in each else sum(filter(None, each))
     if "sampled_s" in reading.details:
         return float(reading.details["sampled_s"])
     if "comparison" in reading.details or "block" not in reading.details:
@@ -342,34 +330,41 @@ def bars(group: Group) -> list[str]:
     timed = [r for name in LATENCIES for r in group.readings(name)]
     joules = group.readings("energy")
     found: list[str] = []
-    if widths := [width for reading in timed if (width := half_width(reading)) is not None]:
+    alone = [reading for reading in timed if processes_in(reading) == 1]
+    if widths := known_widths(alone):
         found.append(
             f"Error bars of latency are 95 % confidence intervals of the median, by order "
             f"statistics of blocks of samples within one process, whatever their distribution; the "
             f"widest is {relative(max(widths), 'its median')} to one side."
         )
-    if len(widths) < len(timed):
-        found.append(
-            f"{plural(len(timed) - len(widths), 'latency', 'latencies')} without interval."
-        )
-    if widths := [width for reading in joules if (width := half_width(reading)) is not None]:
+    if lacking := sum(half_width(reading) is None for reading in timed):
+        found.append(f"{plural(lacking, 'latency', 'latencies')} without interval.")
+    if widths := known_widths([r for r in joules if processes_in(r) == 1]):
         found.append(
             f"Error bars of energy are confidence intervals of the mean of trials by Student's t, "
             f"which takes them as normal; the widest is {relative(max(widths), 'its mean')} to one "
             f"side."
         )
-    again = [reading for reading in (*timed, *joules) if repetition_in(reading) is not None]
-    if again:
-        wider, far = sum(map(disagrees, again)), sum(map(beyond_chance, again))
+    if spanning := [r for r in (*timed, *joules) if processes_in(r) > 1]:
+        numbers = [processes_in(reading) for reading in spanning]
+        levels = sorted({float(r.details.get("confidence", CONFIDENCE)) for r in spanning})
+        said = " or ".join(f"{level:.1%}" for level in levels)
         found.append(
-            f"{plural(len(again), 'reading')} of these {'was' if len(again) == 1 else 'were'} "
-            f"measured again after all others: in {wider} the second value lay outside the "
-            f"interval, which was widened to hold both (noise alone puts it there in "
-            f"{BY_CHANCE:.0%}); in {far} the two differ by more than the noise of both explains."
+            f"Error bars of {plural(len(spanning), 'reading')} span "
+            f"{whole_ends(numbers)} fresh processes, one value each, by "
+            f"order statistics, with a confidence of {said}; the widest is "
+            f"{relative(max(known_widths(spanning)), 'its median')} to one side."
         )
     if found:
-        found.append("Differences between processes, machines and days are in no error bar.")
+        unseen = "machines" if not alone else "processes, machines"
+        found.append(f"Differences between {unseen} and days are in no error bar.")
     return found
+
+
+def known_widths(readings: Sequence[Reading]) -> list[float]:
+    """The half-widths of those that have an interval."""
+    found = map(half_width, readings)
+    return [width for width in found if width is not None]
 
 
 def half_width(reading: Reading) -> float | None:

@@ -16,7 +16,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from profiler.meters.disturbances import DisturbanceLog, Watch
-from profiler.meters.intervals import least_number, median_interval, medians_of, no_interval
+from profiler.meters.intervals import (
+    least_number,
+    median_interval,
+    medians_of,
+    no_interval,
+    quantile,
+)
 from profiler.meters.timers import Call, CudaTimer, Timer
 
 BLOCK_TICKS = 50  # the shortest timed region, in ticks of the timer
@@ -376,19 +382,6 @@ def why_stop(medians: Sequence[float], spent_s: float, limits: LatencyLimits) ->
     if number >= limits.max_blocks:
         return "block cap"
     return "time cap" if capped else ""
-
-
-def quantile(samples: Sequence[float], part: float) -> float:
-    """The value at `part` of the ordered samples, interpolated.
-
-    >>> quantile([1.0, 2.0, 3.0], 0.25)
-    1.5
-    """
-    ordered = sorted(samples)
-    place = part * (len(ordered) - 1)
-    low = math.floor(place)
-    high = min(low + 1, len(ordered) - 1)
-    return ordered[low] + (ordered[high] - ordered[low]) * (place - low)
 
 
 def latency_summary(

@@ -7,7 +7,7 @@ from typing import Any
 from costmodel.language.equations import Mixer
 from costmodel.questions.traffic import traffic
 from profiler.meters.ceilings import COPY, product_name
-from profiler.meters.repetition import repetition_in
+from profiler.meters.intervals import processes_in
 from profiler.records.measurement import Measurement
 from profiler.records.reading import Unavailable
 from profiler.run.caveats import contention, idleness
@@ -26,7 +26,7 @@ READ = {
 
 
 INTERVAL = ("ci_low", "ci_high")
-"""The ends of the interval of a median, as wide as a repetition made it."""
+"""The ends of the interval of a median."""
 
 
 NO_INTERVAL = "too few samples for an interval of the median"
@@ -62,6 +62,7 @@ def cost_of(
         "latency_p80_s": latency.details["p80"],
         "latency_samples": latency.details["n"],
         "latency_stop_rule": latency.details["stop_rule"],
+        "latency_processes": processes_in(latency),
         "latency_labels": list(latency.details.get("labels", ())),
     }
     why: dict[str, str] = {}
@@ -69,10 +70,6 @@ def cost_of(
         cost[f"latency_{end}_s"] = latency.details.get(end)
         if cost[f"latency_{end}_s"] is None:
             why[f"latency_{end}_s"] = latency.details.get("ci_missing", NO_INTERVAL)
-    again = repetition_in(latency)
-    cost["latency_repetition_s"] = None if again is None else again["value"]
-    if again is None:
-        why["latency_repetition_s"] = "it was measured once (--repeat measures again)"
     for key, name in READ.items():
         cost[key] = None
         if name not in readings:

@@ -33,7 +33,7 @@ from profiler.reconcile.levels import (
     MovedMemory,
 )
 from profiler.records.words import PHASES, scaled, sizes_words
-from profiler.run.caveats import spread_words, stopped
+from profiler.run.caveats import processes_words, spread_words, stopped
 from profiler.run.lower_bounds import NOT_ASKED
 from profiler.run.report import LEAD, MEMORY
 
@@ -84,7 +84,7 @@ SUMMARY = (
     Column("dispatched", "dispatched"),
     Column("unexplained", "unexplained operations"),
     Column("time", "time a call"),
-    Column("interval", "95 % interval"),
+    Column("interval", "interval"),
     Column("memory", "peak memory, bytes"),
     Column("unexplained_bytes", "unexplained bytes"),
     Column("energy", "energy a call"),
@@ -115,7 +115,9 @@ def summary(found: Sequence[Ladder]) -> Iterator[Table]:
             cells = {**_line(ladder), "sizes": own}
             rows.append(tuple(cells[column.name] for column in shown))
         title = f"Theory against measurement: {PHASES[phase]}, {common}, {dtype} on {device}"
-        yield Table(title, tuple(shown), tuple(rows), OF_SUMMARY)
+        numbers = {x.rungs["5"]["latency_processes"] for x in group if x.rungs["5"] is not None}
+        notes = (*OF_SUMMARY, *(Note((said,)) for said in processes_words(numbers)))
+        yield Table(title, tuple(shown), tuple(rows), notes)
 
 
 def _sizes(group: Sequence[Ladder]) -> tuple[str, list[str]]:
@@ -426,9 +428,7 @@ def _cost(ladder: Ladder, title: str) -> Table:
     for key, words, unit in COSTS:
         if key == "latency_samples":
             rows.append(("latency, 20-80 %", spread_words(*(cost[end] for end in SPREAD))))
-            rows.append(("latency, 95 % interval", _interval(ladder)))
-            if (again := cost["latency_repetition_s"]) is not None:
-                rows.append(("latency, measured again", scaled(again, "s")))
+            rows.append(("latency, interval", _interval(ladder)))
         rows.append((words, _quantity(ladder, key, unit)))
         if key in SHARES and ladder.reasons.get(f"ceiling_{key}") != NOT_ASKED:
             rows.append((SHARES[key], _share(ladder, key, unit)))
@@ -518,7 +518,7 @@ def csv_rows(x: Ladder) -> list[tuple[Any, ...]]:
     if cost is None:
         return [*rows, (*lead, "5", "rung", None, None, x.reasons["5"])]
     single = [key for key, _, _ in COSTS]
-    for key in (*SPREAD, *ENDS, "latency_repetition_s", *single, *CEILINGS):
+    for key in (*SPREAD, *ENDS, "latency_processes", *single, *CEILINGS):
         why = None if cost[key] is not None else x.reasons[key]
         rows.append((*lead, "5", "rung", key, cost[key], why))
     rows.append((*lead, "5", "stop rule", None, None, cost["latency_stop_rule"]))

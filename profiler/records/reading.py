@@ -62,8 +62,6 @@ class Reading:
                 raise RecordError(f"{where}.details: {found.value} lies outside {low} to {high}")
             if low < 0 and found.unit != "J":
                 raise RecordError(f"{where}.details.ci_low: {low} is below what may be measured")
-        if "repetition" in details:
-            cls.from_json(name, details["repetition"])
         return found
 
 

@@ -82,6 +82,7 @@ class Details(TypedDict, total=False):
     ci_low: Number | None
     ci_missing: Text
     comparison: Name
+    confidence: Amount
     disturbances: list[Text]
     idle_W: Amount
     labels: list[Text]
@@ -93,8 +94,8 @@ class Details(TypedDict, total=False):
     order_seed: Count
     p20: Amount
     p80: Amount
+    processes: list[dict[str, Any]]
     released: Count
-    repetition: dict[str, Any]
     rounding: Count
     sampled_s: Amount
     side: Size
@@ -205,7 +206,6 @@ class Options(TypedDict, total=False):
     energy_window_s: Amount
     energy_trials: Size
     counters: bool
-    repetition: bool
 
 
 class Place(TypedDict, total=False):
@@ -214,6 +214,7 @@ class Place(TypedDict, total=False):
     round: Count
     turn: Count
     order_seed: Count
+    process: Count
     worker: Text
     options: Options
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from profiler.meters.disturbances import disturbed_by
+from profiler.meters.intervals import widest_interval
 from profiler.records.measurement import Measurement
 from profiler.records.reading import Reading
 from profiler.records.words import scaled
@@ -31,7 +34,25 @@ def stopped(rule: str) -> str:
         "median settled": "once the median had settled",
         "stable noise": "once the noise no longer changed",
         "rounds done": "after all rounds",
+        "processes done": "after all processes",
     }.get(rule, f"by the {rule}")
+
+
+def processes_words(numbers: Collection[int]) -> list[str]:
+    """What the intervals of latencies cover that span so many processes."""
+    said = []
+    for number in sorted(numbers):
+        if number == 1:
+            said.append(
+                "time: of one process, with an interval of 95 % by its blocks of calls; another "
+                "process, or another hour, may lie outside (--processes K)"
+            )
+        else:
+            *_, confidence = widest_interval([0.0] * number)
+            said.append(
+                f"time: median of {number} fresh processes, with their interval of {confidence:.1%}"
+            )
+    return said
 
 
 def contention(measurement: Measurement) -> str:

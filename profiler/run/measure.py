@@ -111,12 +111,8 @@ def require_token(request: Request) -> None:
 def _measurement_of(
     request: Request, work: PreparedCall, limits: LatencyLimits | None, note: Callable[[str], None]
 ) -> Measurement:
-    counts: dict[str, Any] = {"seed": request.seed, "call": dict(work.details)}
-    measured: dict[str, Measured] = {}
-    dispatched: DispatchCounts | None = None
-    if not request.repetition:
-        dispatched, told, measured = counted_once(work, request, note)
-        counts = told | counts
+    dispatched, told, measured = counted(work, request, note)
+    counts = told | {"seed": request.seed, "call": dict(work.details)}
     note("measuring memory")
     measured = {"peak_memory": peak_of_call(work, request.device)} | measured
     measured |= metered(work, request, dispatched, limits, note)
@@ -137,11 +133,11 @@ def _measurement_of(
     return flagged(found, request.mixer)
 
 
-def counted_once(
+def counted(
     work: PreparedCall, request: Request, note: Callable[[str], None]
 ) -> tuple[DispatchCounts, dict[str, Any], dict[str, Measured]]:
-    """What does not vary between repetitions: the dispatched operations; these and other counters'
-    figures as JSON values; bytes held and saved, kernels, and why a counter has no figure."""
+    """What no clock tells: the dispatched operations; these and other counters' figures as JSON
+    values; bytes held and saved, kernels, and why a counter has no figure."""
     phase = phase_name(request.phase)
     note("counting operations")
     dispatched, zeros = dispatched_by(work), zeros_of(work)
@@ -181,26 +177,24 @@ def hardware_of(
 def metered(
     work: PreparedCall,
     request: Request,
-    dispatched: DispatchCounts | None,
+    dispatched: DispatchCounts,
     limits: LatencyLimits | None,
     note: Callable[[str], None],
 ) -> dict[str, Measured]:
     """Time and energy of the call, or of the call compiled by torch.compile.
 
-    `dispatched`: what the call dispatches, from which the time of its launches is estimated; None
-    in a repetition, which has no such estimate.
+    `dispatched`: what the call dispatches, from which the time of its launches is estimated.
     """
     measured: dict[str, Measured] = {}
     if request.compile:
         note("compiling")
         work, measured["compile"] = compiled_work(work, request, limits)
-    launches = () if dispatched is None else ("launch_estimate",)
     if isinstance(failed := measured.get("compile"), Unavailable):
-        return measured | dict.fromkeys((*KINDS, *launches, *ENERGIES), failed)
+        return measured | dict.fromkeys((*KINDS, "launch_estimate", *ENERGIES), failed)
     note("measuring latency")
     measured |= latencies_of_work(work, request, dispatched, limits)
     if request.compile:
-        measured |= dict.fromkeys(launches, Unavailable(OF_ITS_OWN))
+        measured["launch_estimate"] = Unavailable(OF_ITS_OWN)
     note("measuring energy")
     lost = lost_in(measured)
     return measured | (dict.fromkeys(ENERGIES, lost) if lost else energies_of_work(work, request))
@@ -354,11 +348,11 @@ def kernels_of(work: PreparedCall, device: str, dispatched: DispatchCounts) -> M
 def latencies_of_work(
     work: PreparedCall,
     request: Request,
-    dispatched: DispatchCounts | None,
+    dispatched: DispatchCounts,
     limits: LatencyLimits | None,
 ) -> dict[str, Measured]:
-    """The call's latency, hot, cold and as a graph; and, where its dispatched operations were
-    counted, an estimate of the time to launch them."""
+    """The call's latency, hot, cold and as a graph, and an estimate of the time to launch its
+    operations."""
     call, reset = work.timed()
     found = latency_kinds(
         call,
@@ -369,8 +363,6 @@ def latencies_of_work(
         still=work.bare,
     )
     readings = {name: work.noted(measured) for name, measured in found.items()}
-    if dispatched is None:
-        return readings
     lost = lost_in(readings)
     launches = lost or launch_estimate(request.device, dispatched.launched, limits)
     return readings | {"launch_estimate": launches}

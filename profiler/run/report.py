@@ -14,10 +14,11 @@ from profiler.hardware.operations import UNTOLD
 from profiler.hardware.result import MOVED, hardware_level
 from profiler.meters.ceilings import ceilings_words
 from profiler.meters.disturbances import label_meanings
+from profiler.meters.intervals import processes_in
 from profiler.records.measurement import Measurement
 from profiler.records.reading import Measured, Unavailable
 from profiler.records.words import DIGITS, PHASES, scaled, sizes_words
-from profiler.run.caveats import contention
+from profiler.run.caveats import contention, processes_words
 from profiler.run.energy_tokens import per_token
 
 LEAD = ("mixer", "implementation", "form", "phase", "sizes", "dtype", "device")
@@ -203,6 +204,8 @@ COMPILED = (
 def _notes(found: Sequence[Measurement]) -> Iterator[Note]:
     """What the columns mean, and what a reader must know of single measurements."""
     yield from ABOUT_COLUMNS
+    processes = {processes_in(m.readings["latency"]) for m in found if "latency" in m.readings}
+    yield from (Note((said,)) for said in processes_words(processes))
     if any("state" in m.readings for m in found):
         yield Note((STATE,))
     if any("compile" in m.readings for m in found):

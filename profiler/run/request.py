@@ -36,9 +36,6 @@ class Request:
     energy_trials: int = EnergyLimits.trials
     counters: bool = False
     """Whether hardware counters are read, in separate processes under ncu."""
-    repetition: bool = False
-    """Whether only memory, time and energy are measured, as a repetition of an earlier
-    measurement."""
 
     def __post_init__(self) -> None:
         try:

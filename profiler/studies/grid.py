@@ -30,8 +30,8 @@ from profiler.studies.study import (
     manners,
 )
 from profiler.sweep import order
+from profiler.sweep.joined import joined
 from profiler.sweep.points import Block, key_of
-from profiler.sweep.repetitions import joined
 
 WARM_S = 5.0
 """A warm-up takes no longer than this, nor than twice what a latency is sampled for."""
@@ -103,9 +103,8 @@ class GridStudy:
             found += requests(plan, refused=True)
         kept, left = within(found, scale)
         asked = [replace(r, device=manner.device, **manner.options) for r in kept]
-        blocks = order.blocks(asked, manner.rounds or scale.rounds)
-        if manner.shard is not None:
-            blocks = order.part(blocks, *order.shard(manner.shard))
+        shard = None if manner.shard is None else order.shard(manner.shard)
+        blocks = order.grid(asked, manner.rounds or scale.rounds, 0, manner.processes, shard)
         return Planned(tuple(blocks), left)
 
     def scale(self, device: str) -> Scale:
@@ -143,10 +142,9 @@ class GridStudy:
         limits = LatencyLimits(max_seconds=seconds, warmup_seconds=min(WARM_S, 2 * seconds))
         by = MEASURE_WITH_CEILINGS if manner.with_ceilings else MEASURE
         workers = processes(devices(place), manner.device, limits, by)
-        blocks = [*planned.blocks, *(order.again(planned.blocks) if manner.repeats else [])]
-        found = sweep(blocks, results, workers, progress=progress, tell=tell)
-        state = results.count(blocks)
-        points = sum(len(block.points) for block in blocks)
+        found = sweep(planned.blocks, results, workers, progress=progress, tell=tell)
+        state = results.count(planned.blocks)
+        points = sum(len(block.points) for block in planned.blocks)
         complete = state[MEASURED] + sum(state[kind] for kind in EXPECTED) == points
         return Done((*results.problems, *found.failures), complete)
 
@@ -156,7 +154,7 @@ class GridStudy:
 
         options = next((p.options for block in planned.blocks for p in block.points), {})
         asked = manner_words(options.get("options", {}))
-        records = joined(read(output)[0])[0] if output.exists() else []
+        records = joined(read(output)[0]) if output.exists() else []
         there = manners(self.own(records))
         if others := [words for words in there if words != asked]:
             raise StudyError(

@@ -36,16 +36,10 @@ class Manner:
     energy: bool = True
     energy_window_s: float | None = None
     energy_trials: int | None = None
-    repeat: bool | None = None
-    """Whether everything is measured again after all others: on a GPU, unless it is said."""
-
+    processes: int = 1
+    """Fresh processes that each measure everything."""
     ceilings: bool | None = None
     """Whether records also say what the device reaches at best: on a GPU, unless it is said."""
-
-    @property
-    def repeats(self) -> bool:
-        """Whether everything is measured again."""
-        return self.on_gpu if self.repeat is None else self.repeat
 
     @property
     def with_ceilings(self) -> bool:

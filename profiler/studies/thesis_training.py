@@ -75,10 +75,8 @@ class ThesisTraining:
 
         if manner.shard is not None:
             raise StudyError(f"study {self.name} is one comparison in turns: it has no parts")
-        if manner.repeat:
-            raise StudyError(
-                f"study {self.name} takes turns in rounds: nothing repeats one of them"
-            )
+        if manner.processes > 1:
+            raise StudyError(f"study {self.name} takes turns in rounds, within one process")
         if manner.ceilings:
             raise StudyError(
                 f"study {self.name} compares times with each other: it has no use for ceilings"

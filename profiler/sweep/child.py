@@ -14,7 +14,7 @@ import sys
 import threading
 from collections.abc import Callable, Mapping
 from queue import SimpleQueue
-from typing import IO, Any
+from typing import IO, Any, Protocol
 
 from costmodel.language.equations import Mixer
 from profiler.host.environment import environment
@@ -38,12 +38,17 @@ def setup(device: str, limits: LatencyLimits | None, measure: str = MEASURE) -> 
     return {"device": device, "limits": given, "measure": measure, "folder": os.getcwd()}
 
 
+def in_folder(setup: Mapping[str, Any]) -> None:
+    """Work where the other process does: files of a user's own are named from there."""
+    if os.path.isdir(setup["folder"]):
+        os.chdir(setup["folder"])
+
+
 class Measuring:
     """Measures one point after the other."""
 
     def __init__(self, setup: Mapping[str, Any]) -> None:
-        if os.path.isdir(setup["folder"]):
-            os.chdir(setup["folder"])  # files of a user's own are named from there
+        in_folder(setup)
         self.device = setup["device"]
         limits = setup["limits"]
         self.limits = None if limits is None else LatencyLimits(**limits)
@@ -95,8 +100,27 @@ def printable(found: Measurement | Failure) -> Measurement | Failure:
     return found
 
 
+class Answering(Protocol):
+    """Answers what another process asks."""
+
+    def environment(self) -> Mapping[str, Any]:
+        """Of this process."""
+        ...
+
+    def answer(
+        self, description: Mapping[str, Any], note: Callable[[str], None]
+    ) -> Mapping[str, Any]:
+        """JSON values; `leaving` where it can answer nothing after this."""
+        ...
+
+
 def main() -> None:
-    """Answer on standard output, until standard input ends.
+    """Measure points for another process."""
+    serve(Measuring)
+
+
+def serve(made: Callable[[Mapping[str, Any]], Answering]) -> None:
+    """Answer on standard output, until standard input ends; `made` is given the first line.
 
     What modules print goes to standard error. When the input ends, the other process is gone or
     wants no more: this one ends at once, so that nobody's device stays busy.
@@ -110,7 +134,7 @@ def main() -> None:
         answers.write(json.dumps(answer) + "\n")
         answers.flush()
 
-    worker = Measuring(asked.get())
+    worker = made(asked.get())
     say({"ready": worker.environment()})
     while True:
         answer = worker.answer(asked.get(), lambda what: say({"note": what}))

@@ -12,7 +12,6 @@ import hashlib
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 
 from costmodel.program.phases import phase_name
@@ -20,11 +19,13 @@ from profiler.records.reading import MeasureError
 from profiler.records.words import PHASES, sizes_words
 from profiler.run.request import Request
 from profiler.sweep.points import Block, Point
-from profiler.sweep.repetitions import repetition_of
 
 
-def blocks(requests: Sequence[Request], rounds: int = 2, seed: int = 0) -> list[Block]:
-    """The points of a grid, each request once a round, in the order in which they are measured.
+def blocks(
+    requests: Sequence[Request], rounds: int = 2, seed: int = 0, process: int = 0
+) -> list[Block]:
+    """The points of a grid, each request once a round, in the order in which a process measures
+    them: another one for each process.
 
     The same requests and the same seed give the same order, whatever order the requests come in;
     a request that is asked for twice is one.
@@ -34,8 +35,8 @@ def blocks(requests: Sequence[Request], rounds: int = 2, seed: int = 0) -> list[
     for request in requests:
         group = groups.setdefault(_name(request, shared), {})
         group.setdefault(Point(request).key, request)
-    ordered = sorted(groups.items(), key=lambda item: drawn(seed, item[0]))
-    return [_block(name, group, rounds, seed) for name, group in ordered]
+    ordered = sorted(groups.items(), key=lambda item: drawn(seed, process, item[0]))
+    return [_block(name, group, rounds, seed, process) for name, group in ordered]
 
 
 def shared_letters(requests: Iterable[Request]) -> dict[str, frozenset[str]]:
@@ -54,25 +55,33 @@ def _name(request: Request, shared: Mapping[str, frozenset[str]]) -> str:
     return f"{PHASES[phase]}, {sizes_words(common)}, {request.dtype}"
 
 
-def _block(name: str, group: Mapping[str, Request], rounds: int, seed: int) -> Block:
+def _block(name: str, group: Mapping[str, Request], rounds: int, seed: int, process: int) -> Block:
     points = []
     for number in range(rounds):
         pair = number // 2
-        turns = sorted(group, key=partial(drawn, seed, name, pair))
+        turns = sorted(group, key=partial(drawn, seed, process, name, pair))
         for turn, key in enumerate(reversed(turns) if number % 2 else turns):
-            points.append(Point(group[key], number, turn, seed))
+            points.append(Point(group[key], number, turn, seed, process))
     return Block(name, tuple(points))
 
 
-def again(found: Sequence[Block]) -> list[Block]:
-    """Every block once more, to be measured when all of them are."""
-    return [
-        Block(
-            f"{block.name}, again",
-            tuple(replace(p, request=repetition_of(p.request)) for p in block.points),
-        )
-        for block in found
-    ]
+def grid(
+    requests: Sequence[Request],
+    rounds: int,
+    seed: int,
+    processes: int,
+    shard: tuple[int, int] | None,
+) -> list[Block]:
+    """The blocks of a grid, or of one part of it, for each process in turn."""
+    each = [blocks(requests, rounds, seed, process) for process in range(processes)]
+    return [block for found in each for block in (part(found, *shard) if shard else found)]
+
+
+def shuffled(requests: Sequence[Request], process: int) -> list[Request]:
+    """Requests in the order of a process: as they are in the first one, drawn in later ones."""
+    if not process:
+        return list(requests)
+    return sorted(requests, key=lambda request: drawn(process, Point(request).key))
 
 
 def drawn(*of: object) -> bytes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import posixpath
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -23,6 +23,8 @@ class Point:
     turn: int = 0
     """Its place in the round."""
     order_seed: int = 0
+    process: int = 0
+    """Which of the processes that each measure the whole plan."""
 
     @cached_property
     def key(self) -> str:
@@ -39,18 +41,19 @@ class Point:
             options=options_of(asked),
             seed=asked.seed,
             round_=self.round,
+            process=self.process,
         )
-
-    @property
-    def first(self) -> Point:
-        """What the point repeats, or itself."""
-        return replace(self, request=replace(self.request, repetition=False))
 
     @property
     def place(self) -> dict[str, Any]:
         """What a record of it keeps of the sweep."""
         found = {"round": self.round, "turn": self.turn, "order_seed": self.order_seed}
-        return found | self.options
+        return found | self.told
+
+    @property
+    def told(self) -> dict[str, Any]:
+        """What a record of it keeps that is of no sweep."""
+        return ({"process": self.process} if self.process else {}) | self.options
 
     @property
     def options(self) -> dict[str, Any]:
@@ -69,6 +72,11 @@ class Block:
     name: str
     points: tuple[Point, ...] = field(repr=False)
 
+    @property
+    def process(self) -> int:
+        """Which process of the plan measures the block."""
+        return self.points[0].process if self.points else 0
+
 
 def key_of(record: Measurement) -> str:
     """The point that a record is of; one that no sweep took is of round 0."""
@@ -83,6 +91,7 @@ def key_of(record: Measurement) -> str:
         options=record.sweep.get("options", {}),
         seed=record.counts.get("seed", 0),
         round_=record.sweep.get("round", 0),
+        process=record.sweep.get("process", 0),
     )
 
 
@@ -98,6 +107,7 @@ def canonical(
     options: Mapping[str, Any],
     seed: int,
     round_: int,
+    process: int,
 ) -> str:
     """One line of JSON; of the device its kind alone: boards of one machine are interchangeable."""
     named = {
@@ -111,6 +121,7 @@ def canonical(
         "options": dict(options),
         "seed": seed,
         "round": round_,
+        "process": process,
     }
     return json.dumps(named, sort_keys=True, separators=(",", ":"))
 

@@ -25,8 +25,8 @@ from profiler.sweep.points import Point
 from profiler.sweep.workers import Note, Worker, WorkerGone
 
 START = (
-    "import json, sys; sys.path[:] = json.loads(sys.argv.pop()); "
-    "from profiler.sweep.child import main; main()"
+    "import json, sys; from importlib import import_module; "
+    "sys.path[:] = json.loads(sys.argv.pop()); import_module(sys.argv.pop()).main()"
 )
 """A process finds modules where this one does."""
 
@@ -39,69 +39,44 @@ def processes(
     return {device.name: partial(Child, device, asked) for device in devices}
 
 
-class Child:
-    """A process that measures; it sees one device and has a session of its own, so that an
-    interrupt from the keyboard reaches this process alone."""
+class Process:
+    """A process that answers a line of JSON with lines of JSON; it has a session of its own, so
+    that an interrupt from the keyboard reaches this process alone."""
 
-    def __init__(self, device: Device, asked: Mapping[str, Any]) -> None:
-        self.device, self.asked = device, asked
-        self.environment: Mapping[str, Any] = {}
-        self.leaving = False
-        self._start()
-
-    def _start(self) -> None:
+    def __init__(self, module: str, variables: Mapping[str, str] | None = None) -> None:
+        """`module.main()` runs in it, as `child.serve` does."""
         self.errors = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as the process lives
         self.process = subprocess.Popen(
-            [sys.executable, "-P", "-c", START, json.dumps(sys.path)],
+            [sys.executable, "-P", "-c", START, module, json.dumps(sys.path)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self.errors,
-            env={**os.environ, **self.device.variables},
+            env={**os.environ, **(variables or {})},
             start_new_session=True,
         )
 
-    def begin(self) -> None:
-        """Wait until it is ready."""
-        try:
-            self._say(self.asked)
-            self.environment = self._hear()["ready"]
-            self.leaving = False
-        except WorkerGone as gone:
-            raise MeasureError(f"no measuring process: {gone}") from None
-
-    def measure(self, point: Point, note: Note) -> Measurement | Failure:
-        """What it finds; a process that its device refuses is replaced first."""
-        if self.leaving:
-            self.stop()
-            self._start()
-            self.begin()
-        request = request_json(point.request) | {"device": self.asked["device"]}
-        self._say(request)
-        while True:
-            answer = self._hear()
-            if "note" in answer:
-                note(point, answer["note"])
-                continue
-            self.leaving = answer["leaving"]
-            return unpacked(answer)
-
-    def _say(self, values: Mapping[str, Any]) -> None:
+    def say(self, values: Mapping[str, Any]) -> None:
+        """Ask; WorkerGone where it has ended."""
         assert self.process.stdin is not None
         try:
             self.process.stdin.write(json.dumps(values).encode() + b"\n")
             self.process.stdin.flush()
         except (OSError, ValueError):
-            raise WorkerGone(self._how_it_ended()) from None
+            raise WorkerGone(self.how_it_ended()) from None
 
-    def _hear(self) -> dict[str, Any]:
+    def hear(self, note: Callable[[str], None] = lambda what: None) -> dict[str, Any]:
+        """Its answer, after the notes before it; WorkerGone where it has ended."""
         assert self.process.stdout is not None
-        line = self.process.stdout.readline()
-        if not line.endswith(b"\n"):
-            raise WorkerGone(self._how_it_ended())
-        found: dict[str, Any] = json.loads(line)
-        return found
+        while True:
+            line = self.process.stdout.readline()
+            if not line.endswith(b"\n"):
+                raise WorkerGone(self.how_it_ended())
+            found: dict[str, Any] = json.loads(line)
+            if "note" not in found:
+                return found
+            note(found["note"])
 
-    def _how_it_ended(self) -> str:
+    def how_it_ended(self) -> str:
         """By which signal or code, and its last words."""
         code = self.process.wait()
         if code == -signal.SIGKILL:
@@ -122,6 +97,44 @@ class Child:
             if stream is not None:
                 with suppress(OSError):
                     stream.close()
+
+
+class Child:
+    """A process that measures points, and sees one device."""
+
+    def __init__(self, device: Device, asked: Mapping[str, Any]) -> None:
+        self.device, self.asked = device, asked
+        self.environment: Mapping[str, Any] = {}
+        self.leaving = False
+        self._start()
+
+    def _start(self) -> None:
+        self.process = Process("profiler.sweep.child", self.device.variables)
+
+    def begin(self) -> None:
+        """Wait until it is ready."""
+        try:
+            self.process.say(self.asked)
+            self.environment = self.process.hear()["ready"]
+            self.leaving = False
+        except WorkerGone as gone:
+            raise MeasureError(f"no measuring process: {gone}") from None
+
+    def measure(self, point: Point, note: Note) -> Measurement | Failure:
+        """What it finds; a process that its device refuses is replaced first."""
+        if self.leaving:
+            self.stop()
+            self._start()
+            self.begin()
+        request = request_json(point.request) | {"device": self.asked["device"]}
+        self.process.say(request)
+        answer = self.process.hear(lambda what: note(point, what))
+        self.leaving = answer["leaving"]
+        return unpacked(answer)
+
+    def stop(self) -> None:
+        """Kill it: what it was measuring is lost."""
+        self.process.stop()
 
 
 def unpacked(answer: Mapping[str, Any]) -> Measurement | Failure:

@@ -51,8 +51,9 @@ def table(blocks: Sequence[Block], results: Results | None, title: str) -> Table
     rows = [(*row, *numbers(points, results)) for row, points in sorted(groups.items())]
     every = [point for points in groups.values() for point in points]
     rows.append(("all", "", "", "", *numbers(every, results)))
-    again = any(point.request.repetition for point in every)
-    said = "points: sets of sizes, each once a round" + (", and all of them again" if again else "")
+    processes = 1 + max((point.process for point in every), default=0)
+    each = f", in each of {processes} processes" if processes > 1 else ""
+    said = f"points: sets of sizes, each once a round{each}"
     return Table(title, COLUMNS, tuple(rows), (Note((said,)),))
 
 

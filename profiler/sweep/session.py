@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 from pathlib import Path
 
 from profiler.meters.sampler import LatencyLimits
@@ -18,10 +19,14 @@ from profiler.records.store import StoreError, append, read
 from profiler.run.measure import measure, measure_with_ceilings
 from profiler.run.request import Request
 from profiler.sweep.failures import Failure, failed_record
+from profiler.sweep.joined import joined
+from profiler.sweep.order import shuffled
 from profiler.sweep.points import Block, Point
-from profiler.sweep.repetitions import joined
 from profiler.sweep.results import Results, writable
 from profiler.sweep.workers import Note, Outcome, Outcomes, Team, Worker, here
+
+Starts = Mapping[str, Callable[[], Worker]]
+"""Name -> what starts a worker, as `processes` and `cluster` give them."""
 
 Progress = Callable[[int, int, str], None]
 """Told how many measurements are done, how many there are, and what happens now."""
@@ -52,13 +57,17 @@ def run(
     progress: Progress = lambda done, of, what: None,
     command: str = "",
     ceilings: bool = False,
+    processes: int = 1,
+    starts: Starts | None = None,
 ) -> Session:
-    """Measure requests one by one, in this process, appending each record to `output`; those before
-    an interrupt, where one comes.
+    """Measure requests one by one, appending each record to `output`; those before an interrupt,
+    where one comes.
 
     Args:
-        requests: those that repeat others come after them; their records are in the file, and the
-            session has the first ones with what the repetitions say of them.
+        processes: how many fresh processes measure all of them, one after the other, each in an
+            order of its own; every record is in the file, and the session has those of each
+            request as one. A single one is this process.
+        starts: what starts a worker, where there are several processes.
         command: what was typed; every record keeps it.
         ceilings: whether every record also says what the device reaches at best.
 
@@ -74,26 +83,40 @@ def run(
         if isinstance(outcome.found, Failure):
             session.failed(outcome.found)
             return
-        found = replace(by_command(outcome.found, command), sweep=outcome.point.options)
+        found = replace(by_command(outcome.found, command), sweep=outcome.point.told)
         if output is not None:
             append(output, found)
         session.measurements.append(found)
 
-    blocks = [Block("", tuple(Point(request) for request in requests))]
     by = measure_with_ceilings if ceilings else measure
+    blocks = [
+        Block("", tuple(Point(request, process=k) for request in shuffled(requests, k)))
+        for k in range(processes)
+    ]
+
+    def outcomes(blocks: Sequence[Block], note: Note) -> Outcomes:
+        if starts is None:
+            return here(blocks, by, limits, note)
+        return in_fresh_processes(lambda: Team(starts, wanted=lambda point: True), blocks, note)
+
     try:
-        settle(blocks, lambda blocks, note: here(blocks, by, limits, note), keep, progress)
+        settle(blocks, outcomes, keep, progress)
     except KeyboardInterrupt:
         session.interrupted = True
-    session.measurements, alone = joined(session.measurements)
-    session.failures += alone
+    session.measurements = joined(session.measurements)
     return session
+
+
+def in_fresh_processes(team: Callable[[], Team], blocks: Sequence[Block], note: Note) -> Outcomes:
+    """The blocks of each process of a plan by workers that were started for them."""
+    for _, each in groupby(blocks, key=lambda block: block.process):
+        yield from team().outcomes(list(each), note)
 
 
 def sweep(
     blocks: Sequence[Block],
     results: Results,
-    starts: Mapping[str, Callable[[], Worker]],
+    starts: Starts,
     *,
     retry: bool = False,
     progress: Progress = lambda done, of, what: None,
@@ -103,7 +126,8 @@ def sweep(
     """Measure the points that a file lacks, by workers side by side, failures recorded too.
 
     Args:
-        starts: name -> what starts a worker, as `processes` and `cluster` give them.
+        blocks: those of one process of the plan after those of another one, each by fresh workers.
+        starts: as many workers as are to measure side by side.
         retry: try again what failed before, also where it would end the same way.
         tell: told of a worker that cannot measure while others go on.
         command: what was typed; every record keeps it.
@@ -119,8 +143,8 @@ def sweep(
         return point.key not in tried and results.lacks(point, retry=retry)
 
     def home(block: Block) -> str:
-        points = (each for point in block.points for each in (point, point.first))
-        measured = (results.workers.get(each.key, "") for each in points)
+        firsts = (replace(point, process=0) for point in block.points)
+        measured = (results.workers.get(each.key, "") for each in (*block.points, *firsts))
         return next((worker for worker in measured if worker), "")
 
     def keep(outcome: Outcome) -> None:
@@ -137,8 +161,11 @@ def sweep(
             )
 
     todo = left_over(blocks, results, retry)
-    team = Team(starts, wanted=wanted, accept=results.accept, home=home, tell=tell)
-    settle(todo, team.outcomes, keep, progress)
+
+    def team() -> Team:
+        return Team(starts, wanted=wanted, accept=results.accept, home=home, tell=tell)
+
+    settle(todo, lambda blocks, note: in_fresh_processes(team, blocks, note), keep, progress)
     return session
 
 
@@ -181,12 +208,11 @@ def settle(
 def recorded(
     paths: Sequence[Path], tell: Callable[[str], object] = lambda sentence: None
 ) -> tuple[list[Measurement], list[str]]:
-    """The records of results files, repetitions joined to what they repeat, and a sentence for
-    every line that is none.
+    """The records of results files, those of several processes joined point by point, and a
+    sentence for every line that is none.
 
     A record that stands in several files, or twice in one, counts once. `tell` is told so, and of
-    lines that were cut off before the file was gone on with, and of repetitions of what is not in
-    the file.
+    lines that were cut off before the file was gone on with.
 
     Raises:
         StoreError: a file cannot be read, or holds no record at all.
@@ -209,9 +235,8 @@ def recorded(
             remarks.append(
                 f"{again:,} of {len(records):,} records were read before: they count once"
             )
-        joint, alone = joined(new)
-        found += joint
+        found += joined(new)
         problems += [f"{path}: {sentence}" for sentence in told]
-        for sentence in (*remarks, *alone):
+        for sentence in remarks:
             tell(f"{path}: {sentence}")
     return found, problems

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pynvml  # type: ignore[import-untyped]  # no stubs
 import pytest
 
+from tests.conftest import nobody_else
 from tests.nvml.board import Simulated, built, opened
 
 
-@pytest.fixture(autouse=True)
-def alone(undisturbed: None) -> None:
-    """All tests here measure undisturbed."""
+@pytest.fixture(autouse=True, scope="module")
+def alone() -> Iterator[None]:
+    """All tests here measure undisturbed, and so do the fixtures of their modules."""
+    with pytest.MonkeyPatch.context() as patch:
+        nobody_else(patch)
+        yield
 
 
 @pytest.fixture(scope="session")

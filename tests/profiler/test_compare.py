@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
@@ -18,9 +18,19 @@ import pytest
 import torch
 
 import costmodel as cm
-from profiler.compare import in_turns as comparing
-from profiler.compare.in_turns import Asked, Run, candidates, exact, latency_reading, run
+from profiler.compare import in_turns as comparing, run as running
+from profiler.compare.in_turns import (
+    Asked,
+    InProcess,
+    Run,
+    candidates,
+    latency_reading,
+    measured,
+)
+from profiler.compare.records import compare_files
 from profiler.compare.report import document
+from profiler.compare.rows import Comparison, exact
+from profiler.compare.run import in_fresh_process, run
 from profiler.compare.verdict import Rounds, rounds_needed
 from profiler.meters.disturbances import BlockObservation, NvmlWatch, Watch
 from profiler.meters.energy.estimate import PairedEnergy
@@ -386,13 +396,13 @@ CALM, HOT = (
 )
 
 
-def watched(costs: dict[str, Any], *seen: BlockObservation) -> comparing.Comparison:
+def watched(costs: dict[str, Any], *seen: BlockObservation) -> Comparison:
     """Eight rounds of two candidates, four visits each, under a watch that sees this, in turn."""
     costs |= dict.fromkeys(modules().values(), lambda k: 1e-3 * (1 + 0.01 * k))
     return run(attention(watch=ScriptedWatch(*seen), pause=lambda seconds: None))
 
 
-def told_of(found: comparing.Comparison, name: str) -> list[Any]:
+def told_of(found: Comparison, name: str) -> list[Any]:
     return [record.readings["latency"].details[name] for record in found.records]
 
 
@@ -441,7 +451,7 @@ def test_as_many_undisturbed_rounds_as_can_show_something_are_compared(
     assert fewer.rows[0].verdict.ratio is None
 
 
-def on_a_board(costs: dict[str, Any], moved: dict[int, int]) -> comparing.Comparison:
+def on_a_board(costs: dict[str, Any], moved: dict[int, int]) -> Comparison:
     """A run on a board of which a counter moves in some visits of `explicit`: visit -> counter."""
     board = Board()
 
@@ -513,17 +523,112 @@ def test_bytes_are_compared_exactly() -> None:
     assert exact("a", "b", held(0), held(4)).verdict.ratio is None
 
 
+# In fresh processes
+
+
+def in_six(
+    monkeypatch: pytest.MonkeyPatch,
+    costs: dict[str, Any],
+    ratios: Sequence[float],
+    hot: Collection[int] = (),
+    path: Path | None = None,
+) -> Comparison:
+    """A run whose process k finds this ratio of the second candidate to the first; those that are
+    hot find nothing."""
+
+    def fresh(made: Run, number: int) -> InProcess:
+        if number == 99:
+            raise KeyboardInterrupt
+        costs[modules()["explicit"]] = lambda k: 1e-3 * (1 + 0.01 * k)
+        costs[modules()["sdpa"]] = lambda k: ratios[number] * 1e-3 * (1 + 0.01 * k)
+        watch = ScriptedWatch(HOT if number in hot else CALM)
+        pause: Callable[[float], None] = lambda seconds: None  # noqa: E731
+        again = replace(made, process=number, processes=1, watch=watch, pause=pause)
+        return measured(replace(again, identity=made.identity))
+
+    monkeypatch.setattr(running, "in_fresh_process", fresh)
+    return run(attention(processes=6), path)
+
+
+def test_the_ratio_of_each_process_is_one_value(
+    monkeypatch: pytest.MonkeyPatch, costs: dict[str, Any], tmp_path: Path
+) -> None:
+    path = tmp_path / "rounds.jsonl"
+    found = in_six(monkeypatch, costs, [1.1, 1.3, 1.2, 1.15, 1.25, 1.12], path=path)
+    v = found.rows[0].verdict
+    assert (v.pairs, v.of, v.differs, v.p) == (6, "processes", True, 2 / 2**6)
+    assert (v.ci_low, v.ci_high) == pytest.approx((1.1, 1.3))  # the range of six
+    said = printed(document(found), "rich", width=200)
+    assert "second slower\n" in said and "in this process" not in said
+    assert "each fresh process gives one ratio" in said
+    records, problems = read(path)
+    assert problems == [] and len(records) == 12
+    assert sorted({r.sweep.get("process", 0) for r in records}) == list(range(6))
+    (again,) = (row for row in compare_files([path])[0].rows if row.quantity == "latency")
+    assert again.verdict == v
+
+
+def test_a_ratio_on_either_side_of_one_shows_nothing(
+    monkeypatch: pytest.MonkeyPatch, costs: dict[str, Any]
+) -> None:
+    """However narrow the interval is within each process."""
+    found = in_six(monkeypatch, costs, [1.1, 1.3, 1.2, 0.99, 1.25, 1.12])
+    assert not found.rows[0].verdict.differs
+
+
+def test_a_disturbed_process_is_taken_anew(
+    monkeypatch: pytest.MonkeyPatch, costs: dict[str, Any]
+) -> None:
+    found = in_six(monkeypatch, costs, [1.1, 9.0, 1.2, 1.15, 1.25, 9.0, 1.12, 1.3], hot=(1, 5))
+    assert found.rows[0].verdict.pairs == 6
+    assert found.rows[0].verdict.ci_high == pytest.approx(1.3)
+    assert any(
+        note.startswith("process 2 is no part of the test: 0 rounds") for note in found.notes
+    )
+
+
+def test_of_a_machine_that_stays_disturbed_nothing_is_said(
+    monkeypatch: pytest.MonkeyPatch, costs: dict[str, Any]
+) -> None:
+    """After four of four, nobody is made to wait for more."""
+    found = in_six(monkeypatch, costs, [1.0] * 20, hot=range(20))
+    assert "0 of 4 processes were undisturbed, and 6 are needed" in found.rows[0].verdict.refused
+    assert found.rows[0].verdict.ratio is None
+
+
+def test_five_processes_are_refused_before_anything_is_measured() -> None:
+    with pytest.raises(MeasureError, match=r"5 processes cannot show .* 6 processes are needed"):
+        run(attention(processes=5))
+
+
+def test_a_real_process_takes_rounds() -> None:
+    found = in_fresh_process(attention(rounds=2, processes=6), 3)
+    assert list(found.records) == ["self-attention explicit", "self-attention sdpa"]
+    for record in found.records.values():
+        assert record.sweep == {"process": 3}
+        if "latency" in record.readings:  # a busy machine may leave it without
+            assert len(record.readings["latency"].samples) == 2
+            assert record.readings["latency"].details["order_seed"] == 3
+        assert record.readings["peak_memory"].value > 0
+
+
+def test_a_process_that_cannot_measure_says_why() -> None:
+    huge = candidates(asked("self-attention", given={"d": (4,), "l": (2**40,), "n": (2,)}))
+    with pytest.raises(MeasureError, match="fewer than two candidates can be measured"):
+        in_fresh_process(Run(huge, processes=6), 0)
+
+
 # In each format
 
 
 @pytest.fixture
-def compared(costs: dict[str, Any]) -> comparing.Comparison:
+def compared(costs: dict[str, Any]) -> Comparison:
     costs[modules()["explicit"]] = lambda k: 2e-3 + 1e-6 * (k % 3)
     costs[modules()["sdpa"]] = lambda k: 1e-3 + 1e-6 * (k % 3)
     return run(attention())
 
 
-def test_words_say_what_was_shown(compared: comparing.Comparison) -> None:
+def test_words_say_what_was_shown(compared: Comparison) -> None:
     said = printed(document(compared), "rich")
     assert "second faster" in said
     assert "equal to the byte" in said
@@ -544,7 +649,7 @@ def test_noise_is_called_that(costs: dict[str, Any]) -> None:
     assert "no difference shown" in printed(document(run(attention(rounds=12))), "rich")
 
 
-def test_every_format_says_the_same(compared: comparing.Comparison) -> None:
+def test_every_format_says_the_same(compared: Comparison) -> None:
     rows = list(csv.DictReader(StringIO(printed(document(compared), "csv"))))
     said = json.loads(printed(document(compared), "json"))
     assert said["schema"] == 1
@@ -558,7 +663,7 @@ def test_every_format_says_the_same(compared: comparing.Comparison) -> None:
     assert "\\toprule" in printed(document(compared), "latex")
 
 
-def test_a_narrow_terminal_keeps_names_ratio_and_verdict(compared: comparing.Comparison) -> None:
+def test_a_narrow_terminal_keeps_names_ratio_and_verdict(compared: Comparison) -> None:
     said = printed(document(compared), width=90)
     assert max(len(line) for line in said.splitlines() if "second faster" in line) <= 90
     assert "0.50" in said

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from profiler.compare.in_turns import Comparison
 from profiler.compare.records import GAINS, compare_files, file_names, medians
 from profiler.compare.report import document
+from profiler.compare.rows import Comparison
 from profiler.records.measurement import Measurement
 from profiler.records.reading import MeasureError, Reading
 from profiler.records.store import append

@@ -9,13 +9,18 @@ import pytest
 import torch
 
 from profiler.meters.disturbances import BlockObservation
-from profiler.meters.intervals import block_medians, median_interval, median_ranks, no_interval
+from profiler.meters.intervals import (
+    block_medians,
+    median_interval,
+    median_ranks,
+    no_interval,
+    quantile,
+)
 from profiler.meters.latency import latency
 from profiler.meters.sampler import (
     LatencyLimits,
     is_settled,
     latency_summary,
-    quantile,
     why_stop,
 )
 from profiler.meters.timers import tick_of

@@ -1,0 +1,210 @@
+"""What do the records of one comparison say of every two of its candidates?
+
+A record holds the rounds of a candidate in one process. Where there are several processes, each
+gives one value a candidate, the geometric mean of its rounds: the ratio of two such values is that
+of the rounds in pairs, and the test and its interval are those of the processes.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+from typing import Any
+
+from profiler.compare.verdict import LEVEL, Verdict, verdicts
+from profiler.meters.disturbances import disturbed_by
+from profiler.meters.energy.estimate import PairedEnergy
+from profiler.records.measurement import Measurement
+from profiler.records.reading import Measured, Reading, Unavailable
+from profiler.sweep.joined import process_of
+
+PROCESSES = "processes"
+"""What one value of each candidate comes from where there are several processes."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """Two candidates compared in one quantity; values are those of the two in `unit`."""
+
+    quantity: str
+    verdict: Verdict
+    unit: str = ""
+    first: float | None = None
+    second: float | None = None
+    point: str = ""
+    """Where files are compared: the sizes, dtype and phase of both records."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What was compared, and what must be known of it."""
+
+    rows: tuple[Row, ...]
+    level: float = LEVEL
+    records: tuple[Measurement, ...] = ()
+    """One a candidate and process, the rounds as samples; none where files were compared."""
+    notes: tuple[str, ...] = ()
+    failures: tuple[str, ...] = ()
+    """What was asked for and could not be done."""
+    interrupted: bool = False
+
+
+def latency_rows(
+    values: Mapping[str, Sequence[float]],
+    level: float,
+    failed: Mapping[str, str],
+    unit: str = "rounds",
+) -> list[Row]:
+    """Every two candidates' latencies, tested over what the values come from."""
+    found = verdicts(values, level, failed, unit)
+    middle = {name: statistics.median(taken) for name, taken in values.items() if taken}
+    return [Row("latency", v, "s", middle.get(v.first), middle.get(v.second)) for v in found]
+
+
+def exact(first: str, second: str, a: Measured | None, b: Measured | None) -> Row:
+    """Two readings that repeat to the byte: equal or not, with no interval."""
+    for name, reading in ((first, a), (second, b)):
+        if not isinstance(reading, Reading):
+            why = reading.reason if isinstance(reading, Unavailable) else "was not measured"
+            return Row("peak_memory", Verdict(first, second, 0, refused=f"{name}: {why}"))
+        if reading.details.get("agree") is False:
+            why = f"{name}: its runs do not agree to the byte"
+            return Row("peak_memory", Verdict(first, second, 0, refused=why))
+    assert isinstance(a, Reading) and isinstance(b, Reading)
+    ratio = b.value / a.value if a.value else None
+    verdict = Verdict(first, second, 1, ratio, differs=a.value != b.value)
+    return Row("peak_memory", verdict, a.unit, a.value, b.value)
+
+
+def energy_rows(found: PairedEnergy | Unavailable) -> list[Row]:
+    """Every two candidates' gross energies: the interval of the ratio decides, by Student's t."""
+    if isinstance(found, Unavailable):
+        return []
+    rows = []
+    for a, b in combinations(found.readings, 2):
+        ratio = found.ratio(b, a)
+        apart = not ratio.ci_low <= 1 <= ratio.ci_high
+        interval = (ratio.value, ratio.ci_low, ratio.ci_high, found.confidence)
+        verdict = Verdict(a, b, len(ratio.samples), *interval, differs=apart)
+        values = (found.readings[a].value, found.readings[b].value)
+        rows.append(Row("energy", verdict, "J", *values))
+    return rows
+
+
+def details_of(record: Measurement) -> Mapping[str, Any]:
+    """Of the latency; empty where there is none."""
+    return record.readings["latency"].details if "latency" in record.readings else {}
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """What the processes of a comparison say of one of its candidates."""
+
+    records: Mapping[int, Measurement]
+    """Process -> its record."""
+
+    @property
+    def rounds(self) -> dict[int, Sequence[float]]:
+        """Process -> seconds a call, of each of its rounds."""
+        return {
+            process: record.readings["latency"].samples
+            for process, record in sorted(self.records.items())
+            if "latency" in record.readings
+        }
+
+    def values(self, *, several: bool) -> list[float]:
+        """Seconds a call: of each process, or of each round of a single one."""
+        if several:
+            return [statistics.geometric_mean(rounds) for rounds in self.rounds.values()]
+        return [value for rounds in self.rounds.values() for value in rounds]
+
+    @property
+    def held(self) -> Reading | Unavailable:
+        """Bytes at the peak, alike in all processes."""
+        name = "peak_memory"
+        found = [r.readings[name] for r in self.records.values() if name in r.readings]
+        if not found:
+            said = [r.reasons[name] for r in self.records.values() if name in r.reasons]
+            return Unavailable(said[0] if said else "was not measured")
+        if len({reading.value for reading in found}) > 1:
+            return Unavailable("its processes do not agree to the byte")
+        return found[0]
+
+    def why_not(self, rounds: Mapping[int, int]) -> str:
+        """Why it is compared with nobody; "" where it is.
+
+        Args:
+            rounds: process -> how many any candidate has.
+        """
+        for record in self.records.values():
+            if "latency" not in record.readings:
+                return record.reasons.get("latency", "latency was not measured")
+            if by := disturbed_by(details_of(record).get("labels", ())):
+                return f"it is labelled {by}"
+        if len(self.records) < len(rounds):
+            return f"it ran in {len(self.records)} of {len(rounds)} processes"
+        for process, most in rounds.items():
+            if len(self.rounds[process]) < most:
+                return f"it has {len(self.rounds[process])} of {most} rounds"
+        return ""
+
+
+def rows_of(
+    run: Mapping[str, Mapping[int, Measurement]],
+    level: float,
+    failed: Mapping[str, str] = {},
+    why: str = "",
+) -> list[Row]:
+    """The latencies and bytes of one comparison, tested over its processes where it has several.
+
+    A process in which some candidate has no latency, because it was disturbed for too long, is no
+    part of the test.
+
+    Args:
+        run: candidate -> process -> its record.
+        failed: candidate -> why it is compared with nobody.
+        why: nothing is tested; "" where it is.
+    """
+    processes = {process for records in run.values() for process in records}
+    several = len(processes) > 1
+    timed = run
+    if several:
+        lost = {p for each in run.values() for p, r in each.items() if "latency" not in r.readings}
+        timed = {
+            name: {p: record for p, record in each.items() if p not in lost}
+            for name, each in run.items()
+        }
+    candidates = {name: Candidate(records) for name, records in timed.items()}
+    most: dict[int, int] = {}
+    for each in candidates.values():
+        for process, taken in each.rounds.items():
+            most[process] = max(most.get(process, 0), len(taken))
+    refused = {name: each.why_not(most) for name, each in candidates.items()} | dict(failed)
+    values = {name: each.values(several=several) for name, each in candidates.items()}
+    refused = {name: why for name, why in refused.items() if why}
+    rows = latency_rows(values, level, refused, PROCESSES if several else "rounds")
+    if why:
+        rows = [replace(row, verdict=replace(row.verdict, refused=why)) for row in rows]
+    held = {name: Candidate(records).held for name, records in run.items() if records}
+    return rows + [exact(a, b, held[a], held[b]) for a, b in combinations(held, 2)]
+
+
+def by_candidate(run: Iterable[Measurement]) -> dict[str, dict[int, Measurement]]:
+    """Candidate -> process -> the record of one run of `compare`, all of which have a latency."""
+    found: dict[str, dict[int, Measurement]] = {}
+    for record in run:
+        name = str(details_of(record).get("candidate", f"{record.mixer} {record.implementation}"))
+        found.setdefault(name, {})[process_of(record)] = record
+    return found
+
+
+def runs_in(records: Sequence[Measurement]) -> list[dict[str, dict[int, Measurement]]]:
+    """Each run of `compare` of two candidates or more."""
+    found: dict[str, list[Measurement]] = {}
+    for record in records:
+        run = details_of(record).get("comparison")
+        if isinstance(run, str):
+            found.setdefault(run, []).append(record)
+    return [run for run in map(by_candidate, found.values()) if len(run) > 1]

@@ -1,0 +1,164 @@
+"""How is a comparison run, in this process or in several fresh ones, and what do they say?
+
+Where arrays and code lie in memory is drawn anew in each process, and is in the ratios of all its
+rounds: only several processes show by how much (Mytkowicz et al., "Producing Wrong Data Without
+Doing Anything Obviously Wrong!" (2009)).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from profiler.compare.in_turns import InProcess, Run, measured
+from profiler.compare.rows import Comparison, Row, rows_of
+from profiler.compare.verdict import Verdict, too_few
+from profiler.records.measurement import Measurement
+from profiler.records.reading import MeasureError
+from profiler.records.store import append
+from profiler.run.plan import request_of
+from profiler.run.request import request_json
+from profiler.sweep.child import in_folder, serve
+from profiler.sweep.processes import Process
+from profiler.sweep.results import writable
+from profiler.sweep.workers import WorkerGone
+
+TOLD = ("rounds", "level", "seed", "energy", "energy_window_s", "energy_trials", "force", "command",
+        "identity")  # fmt: skip
+"""The fields of a run that its processes are told."""
+
+
+def in_fresh_process(made: Run, number: int) -> InProcess:
+    """What process `number` of a run measures; energy, which takes minutes, is left to the first.
+
+    Raises:
+        MeasureError: it cannot measure, or ended.
+    """
+    told = {name: getattr(made, name) for name in TOLD}
+    if number:
+        told["energy"] = False
+    asked = {name: request_json(request) for name, request in made.asked.items()}
+    process = Process("profiler.compare.run")
+    try:
+        process.say({"folder": os.getcwd()})
+        process.hear()
+        process.say({"asked": asked, "told": told, "process": number})
+        found = process.hear(lambda what: made.progress(number, made.processes, what))
+    except WorkerGone as gone:
+        raise MeasureError(f"process {number + 1} of {made.processes}: {gone}") from None
+    finally:
+        process.stop()
+    if "refused" in found:
+        raise MeasureError(found["refused"])
+    return InProcess(
+        {name: Measurement.from_json(record) for name, record in found["records"].items()},
+        tuple(Row(**{**row, "verdict": Verdict(**row["verdict"])}) for row in found["energy"]),
+        found["failed"],
+        tuple(found["notes"]) if not number else (),
+    )
+
+
+def run(made: Run, output: Path | None = None) -> Comparison:
+    """Measure in turns and compare; with `output`, append a record for each candidate and process.
+
+    Raises:
+        MeasureError: too few processes or rounds to show anything, or fewer than two candidates
+            that run.
+        StoreError: the file cannot be written: said before anything is measured.
+    """
+    if why := too_few(made.samples, made.pairs, made.level, made.unit):
+        raise MeasureError(why)
+    if output is not None:
+        writable(output)
+    found: dict[int, InProcess] = {}
+    try:
+        for number in count():
+            alone = made.processes == 1
+            taken = measured(made) if alone else in_fresh_process(made, number)
+            found[number] = taken
+            if output is not None:
+                for each in taken.records.values():
+                    append(output, each)
+            lost = sum(each.disturbed for each in found.values())
+            if len(found) - lost == made.processes or lost > made.processes // 2:
+                break
+    except KeyboardInterrupt:
+        if not found:
+            raise
+        stopped = f"interrupted after {len(found)} of {made.processes} processes"
+        return compared(made, found, stopped)
+    return compared(made, found, made.interrupted)
+
+
+def compared(made: Run, found: Mapping[int, InProcess], interrupted: str) -> Comparison:
+    """What the processes of a run say."""
+    failed = {name: why for each in found.values() for name, why in each.failed.items()}
+    run = {
+        name: {p: each.records[name] for p, each in found.items() if name in each.records}
+        for name in made.asked
+    }
+    energy = [row for each in found.values() for row in each.energy]
+    notes = [note for each in found.values() for note in each.notes]
+    if made.processes > 1:
+        notes += [
+            f"process {p + 1} is no part of the test: {record.reasons['latency']}"
+            for p, each in found.items()
+            for record in each.records.values()
+            if "latency" in record.reasons
+        ]
+    failures = [f"{name}: {why}" for name, why in failed.items()]
+    undisturbed = sum(not each.disturbed for each in found.values())
+    refused = ""
+    if made.processes > 1 and undisturbed < made.processes and not interrupted:
+        refused = (
+            f"{undisturbed} of {len(found)} processes were undisturbed, and {made.processes} are "
+            f"needed"
+        )
+    return Comparison(
+        (*rows_of(run, made.level, failed, refused), *energy),
+        made.level,
+        tuple(record for each in found.values() for record in each.records.values()),
+        tuple(dict.fromkeys(notes)),
+        (*failures, *([interrupted] if interrupted else [])),
+        interrupted=bool(interrupted),
+    )
+
+
+class Comparing:
+    """Takes the rounds of a comparison."""
+
+    def __init__(self, setup: Mapping[str, Any]) -> None:
+        in_folder(setup)
+
+    def environment(self) -> dict[str, Any]:
+        """Records say it."""
+        return {}
+
+    def answer(self, description: Mapping[str, Any], note: Callable[[str], None]) -> dict[str, Any]:
+        """What the rounds gave, as JSON values."""
+        try:
+            asked = {name: request_of(each) for name, each in description["asked"].items()}
+            number = description["process"]
+
+            def progress(done: int, of: int, what: str) -> None:
+                note(what)
+
+            made = Run(asked, process=number, progress=progress, **description["told"])
+            found = measured(made)
+        except MeasureError as error:
+            return {"refused": str(error)}
+        return {
+            "records": {name: record.to_json() for name, record in found.records.items()},
+            "energy": [asdict(row) for row in found.energy],
+            "failed": dict(found.failed),
+            "notes": list(found.notes),
+        }
+
+
+def main() -> None:
+    """Take rounds for another process."""
+    serve(Comparing)
