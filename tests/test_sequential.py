@@ -30,8 +30,8 @@ FORMS = [(name, form) for name in names() for form in cm.mixer(name).forms]
 
 def executed(mixer: Mixer, form: str, sizes: Mapping[str, int], t: int | None = None) -> int:
     """The longest chain of an execution in which a sum is one step, however many terms it has."""
-    done = execute(mixer.forms[form], sizes).in_steps
-    return done.span() if t is None else done.span_inference(t)
+    done = execute(mixer.forms[form], sizes)
+    return done.steps() if t is None else done.steps_inference(t)
 
 
 @pytest.mark.parametrize("phase", ["backward", "training-step"])
@@ -48,8 +48,8 @@ def test_the_steps_of_gradients_in_chunks(chunk: int, phase: str) -> None:
         path = cm.critical_path(mixer, phase, "chunked", sizes=sizes)
         assert path.length.at(sizes) == steps.at(**sizes), sizes
         if length <= 2 * chunk + 1 and chunk < 4:
-            done = run(system, sizes, ready=ready).in_steps
-            assert done.span() == steps.at(**sizes), sizes
+            done = run(system, sizes, ready=ready)
+            assert done.steps() == steps.at(**sizes), sizes
 
 
 @pytest.mark.parametrize(
@@ -127,8 +127,8 @@ def test_they_are_executed(name: str, form: str, rewrites: tuple[str, ...]) -> N
     derived = cm.sequential(mixer, form=form, convention=("strict", *rewrites))
     for length in (1, 2, 4):
         sizes = complete(mixer, {"l": length, "d": 2, "n": 2})
-        done = execute(mixer.forms[form], sizes, rewrites=rewrites).in_steps
-        assert derived.at(**sizes) == done.span(), sizes
+        done = execute(mixer.forms[form], sizes, rewrites=rewrites)
+        assert derived.at(**sizes) == done.steps(), sizes
 
 
 @given(mixer=systems.mixers(), sizes=systems.sizes(), length=st.integers(1, 5))
@@ -266,7 +266,7 @@ def test_one_token_goes_on_from_its_own_rows_alone() -> None:
         run = execute(mixer.forms["direct"], sizes)
         for t in range(1, length + 1):
             assert levels.at(t=t, **sizes) == run.span_inference(t), (t, sizes)
-            assert steps.at(t=t, **sizes) == run.in_steps.span_inference(t), (t, sizes)
+            assert steps.at(t=t, **sizes) == run.steps_inference(t), (t, sizes)
     assert [levels.at(t=t, l=5, d=2) for t in (1, 2, 5)] == [1, 2 + 1, 1 + 4 + 3]
     path = cm.critical_path(mixer, "inference", sizes={"l": 9, "d": 2, "t": 9})
     assert path.length.at({"t": 9}) == 1 + 8 + 1

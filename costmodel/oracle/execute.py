@@ -10,7 +10,7 @@ from __future__ import annotations
 import zlib
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -123,26 +123,11 @@ class Execution:
     arrays: Values
     ready: frozenset[int] = frozenset()
     """The numbers of the equations whose results are there before."""
-    steps: bool = False
-    """Whether a whole sum, a transform and a selection take one step each, not many levels."""
 
     @cached_property
     def trace(self) -> Run:
         """The record of the run."""
-        return Run(
-            self.system,
-            self.sizes,
-            self.accounting,
-            self.dense,
-            self.arrays,
-            self.ready,
-            steps=self.steps,
-        )
-
-    @cached_property
-    def in_steps(self) -> Execution:
-        """The same execution, each whole sum, transform and selection taking one step."""
-        return replace(self, steps=True)
+        return Run(self.system, self.sizes, self.accounting, self.dense, self.arrays, self.ready)
 
     @cached_property
     def instances(self) -> list[Instance]:
@@ -178,14 +163,19 @@ class Execution:
         """The same sequence, run token by token."""
         return Decoding(self.trace, self.owners, cache(self.held))
 
-    def counts_inference(self, t: int) -> dict[str, int]:
-        """Operations per class of what is run for token t, with the state there and nothing else.
+    @cached_property
+    def decoded(self) -> Callable[[int], list[Instance]]:
+        """What is run for a token, with the state there and nothing else.
 
         Raises:
             OracleError: that does not suffice, or gives other values.
         """
+        return cache(self.decoding.token)
+
+    def counts_inference(self, t: int) -> dict[str, int]:
+        """Operations per class of what is run for token t; raises as `decoded` does."""
         total: Counter[str] = Counter()
-        for instance in self.decoding.token(t):
+        for instance in self.decoded(t):
             total.update(instance.operations)
         return {name: number for name, number in sorted(total.items()) if number}
 
@@ -195,7 +185,15 @@ class Execution:
 
     def span_inference(self, t: int) -> int:
         """The longest chain among the instances of token t, all that is older being ready."""
-        return max((instance.depth for instance in self.decoding.token(t)), default=0)
+        return max((instance.depth for instance in self.decoded(t)), default=0)
+
+    def steps(self) -> int:
+        """The longest chain in which a whole sum, a transform and a selection are one step each."""
+        return max(instance.steps for instance in self.instances)
+
+    def steps_inference(self, t: int) -> int:
+        """The same among the instances of token t, all that is older being ready."""
+        return max((instance.steps for instance in self.decoded(t)), default=0)
 
     @cached_property
     def causal(self) -> bool:

@@ -95,8 +95,7 @@ def levels(terms: int) -> int:
 class Run:
     """One execution: the memory of defined entries and the instances that defined them.
 
-    `ready`: the numbers of the equations whose entries count as ready, at depth 0. `steps`: a whole
-    sum, a transform and a selection are one step deep, however many levels they take.
+    `ready`: the numbers of the equations whose entries count as ready, at depth 0.
     """
 
     def __init__(
@@ -107,14 +106,11 @@ class Run:
         dense: bool,
         values: Values,
         ready: Container[int] = (),
-        *,
-        steps: bool = False,
     ) -> None:
         self.sizes = sizes
         self.accounting = accounting
         self.dense = dense
         self.ready = ready
-        self.steps = steps
         self.places = Places(sizes)
         self.names = [equation.name for equation in system.equations]
         self.memory: dict[Entry, Scalar] = {}
@@ -148,7 +144,7 @@ class Run:
             OracleError: an entry is read that is not there.
         """
         whole = self.memory, self.instances
-        self.memory = {entry: self.memory[entry]._replace(depth=0) for entry in there}
+        self.memory = {entry: self.memory[entry]._replace(depth=0, steps=0) for entry in there}
         self.instances = []
         try:
             for instance in instances:
@@ -156,10 +152,6 @@ class Run:
             return self.instances, self.memory
         finally:
             self.memory, self.instances = whole
-
-    def depth(self, levels: int) -> int:
-        """How deep a sum, a transform or a selection of so many levels is."""
-        return 1 if self.steps else levels
 
     def shape(self, array: Array) -> tuple[int, ...]:
         """The extents of an array at the sizes of this run."""
@@ -172,7 +164,7 @@ class Run:
         for where in product(*(range(extent) for extent in values.shape)):
             position = tuple([p + 1 for p in where])
             token = position[0] if array.role == "input" else 0
-            self.memory[array, position] = Scalar(float(values[where]), 0, token, given)
+            self.memory[array, position] = Scalar(float(values[where]), 0, 0, token, given)
 
     def _finish(self, output: Array) -> None:
         for entry in product(*(range(extent) for extent in self.shape(output))):
@@ -231,10 +223,12 @@ class Run:
             raise OracleError(f"{array.name}: defines {list(where)} outside {extents} {said}")
         if entry in self.memory:
             raise self._twice(entry, point)
-        depth = 0 if instance.equation in self.ready else result.depth
-        self.memory[entry] = Scalar(result.value, depth, result.token, result.given)
+        value, depth, steps, token, given, _ = result
+        deep = (0, 0) if instance.equation in self.ready else (depth, steps)
+        self.memory[entry] = Scalar(value, *deep, token, given)
         instance.writes.append(entry)
-        _, instance.depth, instance.token, instance.given, _ = result
+        instance.depth, instance.steps = depth, steps
+        instance.token, instance.given = token, given
 
     def _twice(self, entry: Entry, point: Point) -> OracleError:
         array, where = entry
@@ -331,7 +325,7 @@ def _reduce(run: Run, node: Reduce) -> Step:
         every = [body(inner, instance) for inner in points(point)]
         terms = [term for term in every if not term.empty]
         if not terms and kind == "sum":
-            return after(every, 0.0)._replace(depth=0, empty=True)
+            return after(every, 0.0)._replace(depth=0, steps=0, empty=True)
         if not terms:
             raise OracleError(f"a maximum over no term {run.places.said(point)}")
         values = [term.value for term in terms]
@@ -340,8 +334,9 @@ def _reduce(run: Run, node: Reduce) -> Step:
         else:
             instance.operations["compare"] += len(terms) - 1
         value = math.fsum(values) if kind == "sum" else max(values)
-        deepest = max([term.depth for term in terms]) + run.depth(levels(len(terms)))
-        return after(every, value)._replace(depth=deepest)
+        deepest = max([term.depth for term in terms]) + levels(len(terms))
+        steps = max([term.steps for term in terms]) + 1
+        return after(every, value)._replace(depth=deepest, steps=steps)
 
     return step
 
@@ -420,9 +415,9 @@ def _fft(run: Run, equation: Equation, transform: Fft) -> Alone:
         tally = Tally()
         made = algorithm({k: s.value for k, s in operands.items()}, length, tally)
         instance.operations.update(tally.halved())
-        _, depth, token, given, _ = after(operands.values(), 0.0)
-        depth += run.depth(tally.deepest)
-        return [Scalar(made[tuple(p[i.atom] for i in added)], depth, token, given) for p in at]
+        _, depth, steps, token, given, _ = after(operands.values(), 0.0)
+        deep = depth + tally.deepest, steps + 1
+        return [Scalar(made[tuple(p[i.atom] for i in added)], *deep, token, given) for p in at]
 
     return shared, added, results
 
@@ -449,9 +444,9 @@ def _select(run: Run, equation: Equation, select: Select) -> Alone:
             )
         instance.operations["compare"] += made.number
         run.among.update({(equation.array, place(p)): found.keys() for p in at})
-        _, depth, token, given, _ = after(found.values(), 0.0)
-        depth += run.depth(made.deepest)
-        return [Scalar(position, depth, token, given) for position in chosen]
+        _, depth, steps, token, given, _ = after(found.values(), 0.0)
+        deep = depth + made.deepest, steps + 1
+        return [Scalar(position, *deep, token, given) for position in chosen]
 
     return shared, added, results
 

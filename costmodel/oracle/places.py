@@ -63,6 +63,9 @@ class Places:
 
     def entry(self, positions: Sequence[Position]) -> Callable[[Point], tuple[int, ...]]:
         """Where an entry lies on the axes of its array."""
+        indices = [index for position in positions if (index := _index(position))]
+        if len(indices) == len(positions) > 1:
+            return itemgetter(*indices)
         places = [self.position(position) for position in positions]
         return lambda point: tuple([place(point) for place in places])
 
@@ -99,6 +102,9 @@ class Places:
         ]
         if len(parts) == 1:
             ends = parts[0]
+            if not any(is_index(letter) for end in index.ends for letter in end.letters):
+                always = _between(ends, {})
+                return lambda point: always
             return lambda point: _between(ends, point)
 
         def united(point: Point) -> list[int]:
@@ -108,6 +114,14 @@ class Places:
             return found
 
         return united
+
+
+def _index(position: Position) -> str:
+    """The index that a position is; none where it is anything else."""
+    if not isinstance(position, Poly) or len(position.letters) != 1:
+        return ""
+    (letter,) = position.letters
+    return letter if is_index(letter) and position == Poly.atom(letter) else ""
 
 
 def _between(ends: Ends, point: Point) -> range:

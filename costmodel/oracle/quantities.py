@@ -54,17 +54,13 @@ def _deepest(run: Execution, phase: str = "") -> int:
     return run.span() if run.instances else 0
 
 
-def _steps(run: Execution) -> int:
-    return _deepest(run.in_steps)
-
-
-def _steps_of_a_token(run: Execution, t: int) -> int:
-    return run.in_steps.span_inference(t)
+def _steps(run: Execution, phase: str = "") -> int:
+    return run.steps() if run.instances else 0
 
 
 def _steps_to_the_output(run: Execution) -> int:
-    memory = run.in_steps.trace.memory
-    return max(scalar.depth for (array, _), scalar in memory.items() if array.role == "output")
+    memory = run.trace.memory
+    return max(scalar.steps for (array, _), scalar in memory.items() if array.role == "output")
 
 
 def _compulsory(run: Execution) -> dict[str, int]:
@@ -113,10 +109,7 @@ QUANTITIES: Mapping[str, Quantity] = {
     ),
     "steps of the critical path": Quantity(_steps_to_the_output),
     "sequential operations": Quantity(
-        _steps,
-        _steps_of_a_token,
-        gradients=lambda run, phase: _deepest(run.in_steps),
-        alike=True,
+        _steps, lambda run, t: run.steps_inference(t), gradients=_steps, alike=True
     ),
     "compulsory traffic": Quantity(
         _compulsory, _compulsory_of_a_token, past=True, gradients=_compulsory_of_gradients

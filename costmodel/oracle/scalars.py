@@ -1,7 +1,7 @@
 """What becomes of a number that remembers what was done to it, when more is done to it?
 
-A `Scalar` remembers its depth and its token; an `Instance` notes the operations. Every operation is
-a function of a point, made of those of its operands.
+A `Scalar` remembers how deep it is and its token; an `Instance` notes the operations. Every
+operation is a function of a point, made of those of its operands.
 """
 
 from __future__ import annotations
@@ -20,10 +20,13 @@ Entry = tuple[Array, tuple[int, ...]]
 
 
 class Scalar(NamedTuple):
-    """A number that remembers what it took: `depth` operations in a chain, rows up to `token`."""
+    """A number that remembers what it took: `depth` operations in a chain, of which a whole sum, a
+    transform and a selection are one of `steps` each, however many levels they take; rows up to
+    `token`."""
 
     value: float
     depth: int = 0
+    steps: int = 0
     token: int = 0
     given: bool = False
     """Whether it depends on a row of the input or on a context."""
@@ -45,6 +48,7 @@ class Instance:
     writes: list[Entry] = field(default_factory=list)
     token: int = 0
     depth: int = 0
+    steps: int = 0
     given: bool = False
 
 
@@ -56,8 +60,8 @@ def after(scalars: Collection[Scalar], value: float) -> Scalar:
     """A value that was made of others, without an operation."""
     if not scalars:
         return Scalar(value)
-    _, depths, tokens, given, _ = zip(*scalars, strict=True)
-    return Scalar(value, max(depths), max(tokens), any(given))
+    _, depths, steps, tokens, given, _ = zip(*scalars, strict=True)
+    return Scalar(value, max(depths), max(steps), max(tokens), any(given))
 
 
 def placed(place: At) -> Step:
@@ -77,13 +81,14 @@ def times(factor: float, body: Step) -> Step:
 
 def called(function: str, body: Step) -> Step:
     """A named function of a value, which takes the operations of `functions.TABLE`."""
-    steps, value = Counter(TABLE[function].steps), FUNCTIONS[function]
+    taken, value = Counter(TABLE[function].steps), FUNCTIONS[function]
+    deep = taken.total()
 
     def step(point: Point, instance: Instance) -> Scalar:
-        scalar = body(point, instance)
-        for name, number in steps.items():
+        result, depth, steps, token, given, _ = body(point, instance)
+        for name, number in taken.items():
             instance.operations[name] += number
-        return Scalar(value(scalar.value), scalar.depth + steps.total(), scalar.token, scalar.given)
+        return Scalar(value(result), depth + deep, steps + deep, token, given)
 
     return step
 
@@ -101,11 +106,12 @@ def arithmetic(
             value = operation(one.value, two.value)
             if not (one.empty or two.empty):
                 instance.operations[name] += 1
-                return Scalar(value, max(one.depth, two.depth) + 1, token, given)
+                depth, steps = max(one.depth, two.depth) + 1, max(one.steps, two.steps) + 1
+                return Scalar(value, depth, steps, token, given)
             if not of_sums:
-                return Scalar(0.0, 0, token, given, empty=True)
+                return Scalar(0.0, 0, 0, token, given, empty=True)
             kept = two if one.empty else one
-            return Scalar(value, kept.depth, token, given, kept.empty)
+            return Scalar(value, kept.depth, kept.steps, token, given, kept.empty)
 
         return step
 
