@@ -118,8 +118,7 @@ def _buffers_apart(case: ModuleCase) -> str:
 def forward_apart(case: ModuleCase, form: str) -> str:
     """Where the result of `forward` first differs from the equations' and by which equation, ""
     where it does not."""
-    recorder = _Recorder()
-    with torch.no_grad(), recorder:
+    with torch.no_grad():
         y = case.forward()
     if not isinstance(y, torch.Tensor):
         return f"forward returns {type(y).__name__}, expected a tensor {tuple(case.x.shape)}"
@@ -132,6 +131,9 @@ def forward_apart(case: ModuleCase, form: str) -> str:
         known = torch.from_numpy(expected[output.name])
         if place := _first_difference(y[sample], known, "the equations give"):
             of = f" in sequence {sample + 1} of a batch of {BATCH}" if sample else ""
+            recorder = _Recorder()
+            with torch.no_grad(), recorder:
+                case.forward()
             return f"{place}{of}; {_first_unseen(case.mixer, form, expected, recorder.values)}"
     return ""
 
@@ -249,9 +251,7 @@ def _step_apart(case: ModuleCase, form: str) -> str:
         whole = case.forward()
         state = case.initial_state()
         for token in range(case.x.shape[1]):
-            recorder = _Recorder()
-            with recorder:
-                row = case.step(token + 1, state)
+            row = case.step(token + 1, state)
             if row.shape != whole[:, token].shape:
                 expected = tuple(whole[:, token].shape)
                 return f"step returns {tuple(row.shape)} at token {token + 1}, expected {expected}"
@@ -259,8 +259,20 @@ def _step_apart(case: ModuleCase, form: str) -> str:
                 known = whole[sample, token]
                 place = _first_difference(row[sample], known, "forward gives", (token,))
                 if place:
-                    return f"{place}; {_step_or_forward(case, form, token, row, recorder.values)}"
+                    seen = _seen_in_step(case, token)
+                    return f"{place}; {_step_or_forward(case, form, token, row, seen)}"
     return ""
+
+
+def _seen_in_step(case: ModuleCase, token: int) -> torch.Tensor:
+    """What `step` computes for a token, run once more up to it."""
+    state = case.initial_state()
+    for before in range(token):
+        case.step(before + 1, state)
+    recorder = _Recorder()
+    with recorder:
+        case.step(token + 1, state)
+    return recorder.values
 
 
 def _step_or_forward(
