@@ -2,50 +2,83 @@
 
 It answers what the checklists of conferences ask (NeurIPS: experiments' compute resources and
 statistical significance; ACL: computing infrastructure, runtime or energy): device, memory, time,
-energy, software, number of runs, error bars and how they were computed. It says only what the
-records say, and names what they lack.
+energy, software, number of runs, error bars and how they were computed. A sentence stands where
+the records know all of its facts; what they lack is said at the end, with their reasons.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from string import Formatter
 from typing import Any
 
 from costmodel.report.document import Document, Paragraph, Strong
 from costmodel.symbolic.sizes import LETTERS
-from profiler.host.environment import environment_differences, flat
-from profiler.host.statement_groups import Group, machine_groups
-from profiler.host.statement_hardware import counters_sentences
-from profiler.host.statement_words import (
-    comma_list,
-    counted_range,
-    gibibytes,
-    mebibytes,
-    mode,
-    named_value,
-    noun_range,
-    plural,
-    relative,
-    value_range,
-    whole_ends,
-)
+from profiler.host.environment import environment_differences
+from profiler.host.machine_groups import Group, machine_groups
 from profiler.meters.ceilings import ceilings_words
 from profiler.meters.intervals import CONFIDENCE, processes_in
 from profiler.records.measurement import Measurement
 from profiler.records.reading import Reading
 from profiler.records.words import PHASES, scaled
 
-LATENCIES = {
-    "latency": "latency with warm caches (calls back to back)",
-    "latency_cold": "latency with cold caches",
-    "latency_graph": "latency of CUDA graph replays",
-}
+SENTENCES = (
+    "Measurements ran on {gpu}; host: {host}.",
+    "Measurements ran on a CPU with {threads}: {processor}.",
+    "When the records were written: {state}.",
+    "Before anything ran: {state_before}.",
+    "{runs} of {implementations} of {mixers} {when}, sizes {sizes}, {dtypes}, {phases}.",
+    "Seeds: {seeds}.",
+    "Failed: {failed}.",
+    "In {compiled} latency and energy are of what torch.compile made of the module; memory and "
+    "operations are of the module itself.",
+    "Compiling took {compile}, which is in no latency.",
+    "Medians of latency with warm caches (calls back to back): {latency}.",
+    "Medians of latency with cold caches: {latency_cold}.",
+    "Medians of latency of CUDA graph replays: {latency_graph}.",
+    "Why sampling stopped: {stopped}.",
+    "The timed calls took {spent} in all; building, warming up, counting and energy measurements "
+    "come on top and are not recorded.",
+    "Peak memory of a call beyond weights and inputs: {peak_memory}.",
+    "Repeated runs did not agree to the byte in {loose}.",
+    "Gross energy a call: {energy}, method: {method}; the sensor's systematic error of "
+    "{systematic} comes on top.",
+    "Energy net of idle power: {energy_net}.",
+    "Hardware counters of {counted} were read by Nsight Compute {ncu} in processes of their own, "
+    "in which kernels ran one by one and nothing was timed; clocks were left alone.",
+    "Kernels of known work, counted in the same way, {calibrated}.",
+    "Error bars of latency are 95 % confidence intervals of the median, by order statistics of "
+    "blocks of samples within one process, whatever their distribution; the widest is {timed_bar} "
+    "to one side.",
+    "Error bars of energy are confidence intervals of the mean of trials by Student's t, which "
+    "takes them as normal; the widest is {energy_bar} to one side.",
+    "Error bars of {spanning} span {processes} fresh processes, one value each, by order "
+    "statistics, with a confidence of {confidence}; the widest is {processes_bar} to one side.",
+    "Differences between {unseen} and days are in no error bar.",
+    "Labels of readings: {labels}.",
+    "At best the device reached, in the same processes: {ceilings}.",
+    "Software: {software}.",
+    "Settings: {settings}.",
+    "Not measured: {unmeasured}.",
+    "Not recorded: {unrecorded}.",
+)
+"""In their order; one of which a fact is unknown is left out."""
 
 OUTSIDE = (
     "The records do not say who provided the machine, what storage it has, nor what compute went "
     "into preliminary, failed or discarded runs."
 )
+LATENCIES = ("latency", "latency_cold", "latency_graph")
+EXPECTED = {
+    "latency": "latency", "peak_memory": "memory", "energy": "energy", "compile": "compiling",
+}  # fmt: skip
+"""Reading -> its name: every measurement should have those, the last one where it was asked for."""
+RECORDED = {
+    "seeds": "seeds", "spent": "how long the timed calls took", "labels": "disturbances",
+    "revision": "the revision of costmodel",
+}  # fmt: skip
+"""Fact that every record should have -> its name."""
 
 
 def document(records: Sequence[Measurement]) -> Document:
@@ -64,139 +97,138 @@ def paragraphs(records: Sequence[Measurement]) -> list[Paragraph]:
     found = machine_groups(records)
     texts = []
     for number, group in enumerate(found, start=1):
-        said = sentences(group)
+        said = sentences(facts(group))
         if len(found) > 1:
-            said = [*environment_difference(number, found), *said]
+            apart = environment_differences(found[0].facts, group.facts)
+            beside = f", which differs from the first in {'; '.join(apart) or 'unknown facts'}"
+            said = [f"Environment {number} of {len(found)}{beside * (number > 1)}.", *said]
         texts.append(" ".join(said))
     first, *others = [*texts, OUTSIDE]
     lead = Paragraph((Strong("Compute resources."), f" {first}"))
     return [lead, *(Paragraph((text,)) for text in others)]
 
 
-def environment_difference(number: int, found: Sequence[Group]) -> list[str]:
-    """Which environment a paragraph is about, and in what it differs from the first."""
-    group = found[number - 1]
-    said = f"Environment {number} of {len(found)}"
-    if number == 1:
-        return [f"{said}."]
-    apart_ = environment_differences(found[0].facts, group.facts)
-    return [f"{said}, which differs from the first in {'; '.join(apart_) or 'unknown facts'}."]
-
-
-def sentences(group: Group) -> list[str]:
-    """Everything that is said about a group of records."""
+def sentences(found: Mapping[str, str]) -> list[str]:
+    """Those whose facts are all known."""
+    named = {text: [name for _, name, *_ in Formatter().parse(text) if name] for text in SENTENCES}
     return [
-        device(group),
-        *state_sentences(group),
-        runs(group),
-        *compiled_sentences(group),
-        *latency_sentences(group),
-        spent(group),
-        memory_sentence(group),
-        energy_sentence(group),
-        *counters_sentences(group),
-        *bars(group),
-        labels_sentence(group),
-        *ceilings_sentence(group),
-        software(group),
-        *settings_sentence(group),
+        text.format_map(found)
+        for text, names in named.items()
+        if all(name in found for name in names)
     ]
 
 
-def device(group: Group) -> str:
-    """The device and its memory."""
-    return gpu(group) if group.on_gpu else cpu(group)
+def facts(group: Group) -> dict[str, str]:
+    """Every fact that the records of a machine know, in words."""
+    every: dict[str, str | None] = {
+        **machine(group),
+        **plan(group.records),
+        **{name: readings_words(group, name) for name in (*LATENCIES, "compile")},
+        **times(group),
+        **memory(group),
+        **energy(group),
+        **counters(group),
+        **bars(group),
+        "ceilings": ceilings_words(r.environment for r in group.records),
+        **software(group),
+    }
+    found = {name: text for name, text in every.items() if text}
+    lacking = [words for name, words in RECORDED.items() if name not in found]
+    found["unmeasured"] = "; ".join(unmeasured(group))
+    found["unrecorded"] = ", ".join([*lacking, *unknown_versions(group)])
+    return {name: text for name, text in found.items() if text}
 
 
-def gpu(group: Group) -> str:
-    """The board, then the host."""
-    boards = {flat(record.environment).get("gpu.uuid") for record in group.records} - {None}
-    number = f"{len(boards)} boards of the type " if len(boards) > 1 else ""
-    facts = [
-        with_unit(group, "device_memory_bytes", gibibytes, "memory"),
-        with_unit(group, "multiprocessors", str, "multiprocessors"),
-        with_unit(group, "l2_bytes", mebibytes, "L2 cache"),
-        named_value("compute capability", group.fact("compute_capability")),
-        named_value("power limit", group.fact("gpu.power_limit_W"), " W"),
-        named_value("driver", group.fact("gpu.driver")),
-        named_value("ECC", group.fact("gpu.ecc")),
-        named_value("MIG", mode(group.fact("gpu.mig_mode"))),
-        named_value("virtualisation", group.fact("gpu.virtualisation")),
-    ]
-    name = group.fact("device_name") or "an NVIDIA GPU whose name is not recorded"
-    return f"Measurements ran on {number}{name} ({comma_list(facts)}); host: {host(group)}."
-
-
-def cpu(group: Group) -> str:
-    """The processor."""
+def machine(group: Group) -> dict[str, str | None]:
+    """Board, processor, memory, and what varied from run to run."""
     threads = group.fact("threads")
-    said = f" with {plural(threads, 'thread')}" if threads is not None else ""
-    return f"Measurements ran on a CPU{said}: {host(group)}."
+    host = f"{group.fact('cpu') or 'a processor whose name is not recorded'} ({host_facts(group)})"
+    last, first = (state(group, when) for when in ("state", "state_before"))
+    where = {
+        "threads": "an unknown number of threads" if threads is None else plural(threads, "thread"),
+        "processor": host,
+    }
+    return {
+        **({"gpu": board(group), "host": host} if group.on_gpu else where),
+        "state": comma_list(last.values()),
+        "state_before": comma_list(text for name, text in first.items() if text != last[name]),
+    }
 
 
-def host(group: Group) -> str:
-    """Processor, cores, caches and main memory."""
-    name = group.fact("cpu") or "a processor whose name is not recorded"
-    caches = group.facts.get("caches") or {}
-    kept = group.fact("cpu_limit")
+def board(group: Group) -> str:
+    """The GPU, with how many there are."""
+    boards = {(r.environment.get("gpu") or {}).get("uuid") for r in group.records} - {None}
+    number = f"{len(boards)} boards of the type " if len(boards) > 1 else ""
+    known = comma_list([
+        fact(group, "{} memory", "device_memory_bytes", gibibytes),
+        fact(group, "{} multiprocessors", "multiprocessors"),
+        fact(group, "{} L2 cache", "l2_bytes", mebibytes),
+        fact(group, "compute capability {}", "compute_capability"),
+        fact(group, "power limit {} W", "gpu.power_limit_W"),
+        fact(group, "driver {}", "gpu.driver"),
+        fact(group, "ECC {}", "gpu.ecc"),
+        fact(group, "MIG {}", "gpu.mig_mode", lambda value: {0: "off", 1: "on"}.get(value, value)),
+        fact(group, "virtualisation {}", "gpu.virtualisation"),
+    ])  # fmt: skip
+    return f"{number}{group.fact('device_name') or 'an unnamed NVIDIA GPU'} ({known})"
+
+
+def host_facts(group: Group) -> str:
+    """Cores, caches, main memory, and what limits them."""
     container = group.fact("container")
-    facts = [
-        with_unit(group, "cores", str, "cores"),
-        with_unit(group, "caches.L3", mebibytes, "L3 cache") if "L3" in caches else None,
-        with_unit(group, "host_memory_bytes", gibibytes, "main memory")
+    return comma_list([
+        fact(group, "{} cores", "cores"),
+        fact(group, "{} L3 cache", "caches.L3", mebibytes),
+        fact(group, "{} main memory", "host_memory_bytes", gibibytes)
         or "main memory not recorded",
-        named_value("governor", group.fact("cpu_governor")),
-        f"limited to {kept:g} processors" if isinstance(kept, int | float) else None,
+        fact(group, "governor {}", "cpu_governor"),
+        fact(group, "limited to {} processors", "cpu_limit") if isinstance(
+            group.fact("cpu_limit"), int | float) else None,
         f"in a container ({container})" if container not in (None, "none found") else None,
-    ]
-    return f"{name} ({comma_list(facts)})"
+    ])  # fmt: skip
 
 
 STATES = {
-    "temperature_C": ("GPU temperature", " C"),
-    "sm_clock_MHz": ("SM clock", " MHz"),
-    "memory_clock_MHz": ("memory clock", " MHz"),
-    "cpu_MHz": ("first core's clock", " MHz"),
-    "load_average": ("load average", ""),
-    "other_processes": ("other processes on the GPU", ""),
+    "temperature_C": "GPU temperature {} C",
+    "sm_clock_MHz": "SM clock {} MHz",
+    "memory_clock_MHz": "memory clock {} MHz",
+    "cpu_MHz": "first core's clock {} MHz",
+    "load_average": "load average {}",
+    "other_processes": "other processes on the GPU {}",
 }
-"""Fact that varies from run to run -> its words and its unit."""
+"""Fact that varies from run to run -> its words."""
 
 
-def state_sentences(group: Group) -> list[str]:
-    """Temperature, clocks and other users as far as they were recorded: when the records were
-    written, and before anything ran where the values differ."""
-    last, first = (
-        {
-            name: noun_range(group.states(name, when), unit, words)
-            for name, (words, unit) in STATES.items()
-        }
-        for when in ("state", "state_before")
-    )
-    other = [text for name, text in first.items() if text != last[name]]
-    said = {"When the records were written": last.values(), "Before anything ran": other}
-    return [f"{when}: {text}." for when, facts in said.items() if (text := comma_list(facts))]
+def state(group: Group, when: str) -> dict[str, str | None]:
+    """Temperature, clocks and other users as far as they were recorded."""
+    seen = {name: group.states(name, when) for name in STATES}
+    return {
+        name: STATES[name].format(ends(values, lambda v: f"{v:g}")) if values else None
+        for name, values in seen.items()
+    }
 
 
-def runs(group: Group) -> str:
-    """How many records there are, of what, from when, and with which seeds."""
-    records = group.records
-    subjects = len({(r.mixer, r.implementation) for r in records})
-    mixers = len({r.mixer for r in records})
+def plan(records: Sequence[Measurement]) -> dict[str, str | None]:
+    """How many records there are, of what, from when, with which seeds, and what failed."""
     days = sorted(r.created for r in records)
-    when = f"between {days[0]} and {days[-1]}" if days[0] != days[-1] else f"at {days[0]}"
-    phases = ", ".join(PHASES.get(p, p) for p in dict.fromkeys(r.phase for r in records))
-    dtypes = ", ".join(dict.fromkeys(r.dtype for r in records))
     seeds = sorted({r.counts["seed"] for r in records if "seed" in r.counts})
-    seeded = f"; seed {', '.join(map(str, seeds))}" if seeds else "; seeds not recorded"
     lost = Counter(str(r.failure.get("kind", "unknown cause")) for r in records if r.failure)
-    why_lost = ", ".join(f"{kind} {number}" for kind, number in lost.most_common())
-    failed = f"; {lost.total()} of them failed ({why_lost})" if lost else ""
-    return (
-        f"{plural(len(records), 'run')} of {plural(subjects, 'implementation')} of "
-        f"{plural(mixers, 'mixer')} {when}, sizes {sizes(records)}, {dtypes}, {phases}"
-        f"{seeded}{failed}."
-    )
+    compiled = sum(r.compiled for r in records)
+    some = f"{compiled} of {plural(len(records), 'run')}"
+    return {
+        "runs": plural(len(records), "run"),
+        "implementations": plural(
+            len({(r.mixer, r.implementation) for r in records}), "implementation"
+        ),
+        "mixers": plural(len({r.mixer for r in records}), "mixer"),
+        "when": f"between {days[0]} and {days[-1]}" if days[0] != days[-1] else f"at {days[0]}",
+        "sizes": sizes(records),
+        "dtypes": ", ".join(dict.fromkeys(r.dtype for r in records)),
+        "phases": ", ".join(PHASES.get(p, p) for p in dict.fromkeys(r.phase for r in records)),
+        "seeds": ", ".join(map(str, seeds)),
+        "failed": f"{lost.total()} of them: {numbered(lost)}" if lost else None,
+        "compiled": ("all runs" if compiled == len(records) else some) if compiled else None,
+    }
 
 
 def sizes(records: Sequence[Measurement]) -> str:
@@ -211,65 +243,35 @@ def sizes(records: Sequence[Measurement]) -> str:
     return "; ".join(found) or "not recorded"
 
 
-def compiled_sentences(group: Group) -> list[str]:
-    """Which runs were of compiled calls, how long compiling took, and where it failed."""
-    asked = [record for record in group.records if record.compiled]
-    if not asked:
-        return []
-    readings = group.readings("compile")
-    every = len(asked) == len(group.records)
-    which = "all runs" if every else f"{len(asked)} of {plural(len(group.records), 'run')}"
-    found = [
-        f"In {which} latency and energy are of what torch.compile made of the module; memory and "
-        f"operations are of the module itself."
-    ]
-    if readings:
-        values = [reading.value for reading in readings]
-        found.append(
-            f"Compiling took {value_range(values, 's')} a call, {scaled(sum(values), 's')} in all, "
-            f"which is in no latency."
-        )
-    lost = [record for record in asked if "compile" in record.reasons]
-    if lost:
-        found.append(f"It failed in {plural(len(lost), 'run')}{why(group, 'compile')}.")
-    return found
-
-
-def latency_sentences(group: Group) -> list[str]:
-    """The range of each kind of latency, or that none was measured."""
-    found = []
-    for name, said in LATENCIES.items():
-        readings = group.readings(name)
-        if readings:
-            values = [reading.value for reading in readings]
-            numbers = [len(reading.samples) for reading in readings]
-            rules = Counter(r.details.get("stop_rule", "not recorded") for r in readings)
-            how = ", ".join(f"{rule} {number}" for rule, number in rules.most_common())
-            found.append(
-                f"Medians of {said}: {value_range(values, 's')} in {plural(len(readings), 'run')}, "
-                f"{counted_range(numbers, 'sample')} each (why sampling stopped: {how})."
-            )
-    if not found:
-        return [f"Latency was not measured{why(group, 'latency')}."]
-    return found
-
-
-def spent(group: Group) -> str:
-    """The total time of the timed calls, a lower bound of the time computed."""
-    known, unknown = 0.0, 0
-    for name in LATENCIES:
-        for reading in group.readings(name):
-            if seconds := timed_s(reading):
-                known += seconds
-            else:
-                unknown += 1
-    if not known:
-        return "How long the timed calls took in all is not recorded."
-    rest = f" ({plural(unknown, 'reading')} without this figure)" if unknown else ""
-    return (
-        f"The timed calls took {scaled(known, 's')} in all{rest}; building, warming up, counting "
-        f"and energy measurements come on top and are not recorded."
+def readings_words(group: Group, name: str) -> str | None:
+    """`1.2 ms to 1.4 ms in 5 runs, 20 to 100 samples each`; None where none was taken."""
+    readings = group.readings(name)
+    if not readings:
+        return None
+    whole = readings[0].unit == "B"
+    values = ends(
+        [r.value for r in readings],
+        lambda value: f"{value:,.0f}" if whole else scaled(value, readings[0].unit),
     )
+    said = f"{values}{' B' * whole} in {plural(len(readings), 'run')}"
+    if whole or name == "compile":
+        return said
+    numbers = [len(reading.samples) for reading in readings]
+    noun = "trial" if readings[0].unit == "J" else "sample"
+    return f"{said}, {ends(numbers, str)} {noun}{'s' * (max(numbers) > 1)} each"
+
+
+def times(group: Group) -> dict[str, str | None]:
+    """Why sampling stopped, and how long all timed calls took, a lower bound of the time
+    computed."""
+    timed = [reading for name in LATENCIES for reading in group.readings(name)]
+    known = [seconds for reading in timed if (seconds := timed_s(reading))]
+    rest = len(timed) - len(known)
+    lacking = f" ({plural(rest, 'reading')} without this figure)" if rest else ""
+    return {
+        "stopped": numbered(Counter(r.details.get("stop_rule", "not recorded") for r in timed)),
+        "spent": f"{scaled(sum(known), 's')}{lacking}" if known else None,
+    }
 
 
 def timed_s(reading: Reading) -> float | None:
@@ -282,118 +284,83 @@ def timed_s(reading: Reading) -> float | None:
     return float(sum(reading.samples)) * int(reading.details["block"])
 
 
-def memory_sentence(group: Group) -> str:
+def memory(group: Group) -> dict[str, str | None]:
     """Peak memory of calls."""
-    readings = group.readings("peak_memory")
-    if not readings:
-        return f"Memory was not measured{why(group, 'peak_memory')}."
-    values = [round(reading.value) for reading in readings]
-    loose = sum(reading.details.get("agree") is False for reading in readings)
-    agreed = f"; in {loose} of them repeated runs did not agree" if loose else ""
-    return (
-        f"Peak memory of a call beyond weights and inputs: {whole_ends(values)} B in "
-        f"{plural(len(readings), 'run')}{agreed}."
-    )
+    loose = sum(r.details.get("agree") is False for r in group.readings("peak_memory"))
+    return {
+        "peak_memory": readings_words(group, "peak_memory"),
+        "loose": plural(loose, "run") if loose else None,
+    }
 
 
-def energy_sentence(group: Group) -> str:
-    """Joules per call, with trials and systematic error, or why there are none."""
+def energy(group: Group) -> dict[str, str | None]:
+    """Joules per call, with trials and systematic error."""
     readings = group.readings("energy")
-    missing = len(group.records) - len(readings)
-    if not readings:
-        return f"Energy was not measured{why(group, 'energy')}."
-    trials = [len(reading.samples) for reading in readings]
     gains = {float(r.details["systematic"]) for r in readings if "systematic" in r.details}
-    systematic = (
-        f"the sensor's systematic error of {', '.join(f'{gain:.0%}' for gain in sorted(gains))} "
-        f"comes on top"
-        if gains
-        else "the sensor's systematic error is not recorded"
-    )
-    rest = (
-        f" It was not measured in {plural(missing, 'run')}{why(group, 'energy')}."
-        if missing
-        else ""
-    )
-    net = group.readings("energy_net")
-    beside = f" (net of idle power {value_range([r.value for r in net], 'J')})" if net else ""
-    methods = ", ".join(sorted({str(r.details.get("method", "not recorded")) for r in readings}))
-    return (
-        f"Gross energy a call: {value_range([r.value for r in readings], 'J')}{beside} in "
-        f"{plural(len(readings), 'run')}, {counted_range(trials, 'trial')} each, "
-        f"method: {methods}; {systematic}.{rest}"
-    )
+    methods = {str(r.details.get("method", "not recorded")) for r in readings}
+    return {
+        "energy": readings_words(group, "energy"),
+        "energy_net": readings_words(group, "energy_net"),
+        "systematic": ", ".join(f"{gain:.0%}" for gain in sorted(gains)) or "unknown size",
+        "method": ", ".join(sorted(methods)),
+    }
 
 
-def bars(group: Group) -> list[str]:
-    """Error bars: what they are, which variation they cover, and how wide they are."""
+def counters(group: Group) -> dict[str, str | None]:
+    """With what hardware counters were read, and whether known kernels were counted correctly."""
+    read = [r.counts["hardware"] for r in group.records if "hardware" in r.counts]
+    labels = dict.fromkeys(label for found in read for label in found["labels"])
+    if not read:
+        return {}
+    return {
+        "counted": plural(len(read), "run"),
+        "ncu": ", ".join(dict.fromkeys(found["ncu"] for found in read)),
+        "calibrated": f"tell: {'; '.join(labels)}" if labels else "were counted rightly",
+    }
+
+
+def bars(group: Group) -> dict[str, str | None]:
+    """Error bars: which variation they cover, and how wide they are; and labels."""
     timed = [r for name in LATENCIES for r in group.readings(name)]
     joules = group.readings("energy")
-    found: list[str] = []
-    alone = [reading for reading in timed if processes_in(reading) == 1]
-    if widths := known_widths(alone):
-        found.append(
-            f"Error bars of latency are 95 % confidence intervals of the median, by order "
-            f"statistics of blocks of samples within one process, whatever their distribution; the "
-            f"widest is {relative(max(widths), 'its median')} to one side."
-        )
-    if lacking := sum(half_width(reading) is None for reading in timed):
-        found.append(f"{plural(lacking, 'latency', 'latencies')} without interval.")
-    if widths := known_widths([r for r in joules if processes_in(r) == 1]):
-        found.append(
-            f"Error bars of energy are confidence intervals of the mean of trials by Student's t, "
-            f"which takes them as normal; the widest is {relative(max(widths), 'its mean')} to one "
-            f"side."
-        )
-    if spanning := [r for r in (*timed, *joules) if processes_in(r) > 1]:
-        numbers = [processes_in(reading) for reading in spanning]
-        levels = sorted({float(r.details.get("confidence", CONFIDENCE)) for r in spanning})
-        said = " or ".join(f"{level:.1%}" for level in levels)
-        found.append(
-            f"Error bars of {plural(len(spanning), 'reading')} span "
-            f"{whole_ends(numbers)} fresh processes, one value each, by "
-            f"order statistics, with a confidence of {said}; the widest is "
-            f"{relative(max(known_widths(spanning)), 'its median')} to one side."
-        )
-    if found:
-        unseen = "machines" if not alone else "processes, machines"
-        found.append(f"Differences between {unseen} and days are in no error bar.")
-    return found
-
-
-def known_widths(readings: Sequence[Reading]) -> list[float]:
-    """The half-widths of those that have an interval."""
-    found = map(half_width, readings)
-    return [width for width in found if width is not None]
-
-
-def half_width(reading: Reading) -> float | None:
-    """The larger distance of an interval's ends from the value, relative to it."""
-    low, high = reading.details.get("ci_low"), reading.details.get("ci_high")
-    if low is None or high is None or not reading.value:
-        return None
-    return float(max(high - reading.value, reading.value - low) / abs(reading.value))
-
-
-def labels_sentence(group: Group) -> str:
-    """The labels of readings, with how often each occurs."""
+    alone = [r for r in timed if processes_in(r) == 1]
+    spanning = [r for r in (*timed, *joules) if processes_in(r) > 1]
+    levels = sorted({float(r.details.get("confidence", CONFIDENCE)) for r in spanning})
+    found = {
+        "timed_bar": widest(alone, "its median"),
+        "energy_bar": widest([r for r in joules if processes_in(r) == 1], "its mean"),
+        "processes_bar": widest(spanning, "its median"),
+    }
     told = [
         reading.details["labels"]
         for record in group.records
         for reading in record.readings.values()
         if "labels" in reading.details
     ]
-    if not told:
-        return "Whether measurements were disturbed is not recorded."
-    found = Counter(label for each in told for label in each)
-    listed_ = ", ".join(f"{label} ({number})" for label, number in found.most_common())
-    return f"Labels of readings: {listed_}." if found else "No reading is labelled as disturbed."
+    labels = Counter(label for each in told for label in each)
+    return found | {
+        "spanning": plural(len(spanning), "reading"),
+        "processes": ends([processes_in(r) for r in spanning], str) if spanning else None,
+        "confidence": " or ".join(f"{level:.1%}" for level in levels),
+        "unseen": ("processes, machines" if alone else "machines") if any(found.values()) else None,
+        "labels": (numbered(labels) or "none") if told else None,
+    }
 
 
-def ceilings_sentence(group: Group) -> list[str]:
-    """The measured ceilings of the device."""
-    said = ceilings_words(record.environment for record in group.records)
-    return [f"At best the device reached, in the same processes: {said}."] if said else []
+def widest(readings: Sequence[Reading], of: str) -> str | None:
+    """The largest distance of an interval's end from the value, relative to it; None where no
+    reading has an interval."""
+    found = [
+        max(float(high) - reading.value, reading.value - float(low)) / abs(reading.value)
+        for reading in readings
+        if (low := reading.details.get("ci_low")) is not None
+        and (high := reading.details.get("ci_high")) is not None
+        and reading.value
+    ]
+    if not found:
+        return None
+    width = max(found)
+    return f"{width:.1%} of {of}" if width < 1 else f"{width:.3g} times {of}"
 
 
 PROGRAMS = {
@@ -403,38 +370,79 @@ PROGRAMS = {
 }  # fmt: skip
 
 
-def software(group: Group) -> str:
-    """Versions, and which of them are unknown."""
-    known = [f"{said} {group.fact(name)}" for name, said in PROGRAMS.items() if group.fact(name)]
-    needed = ("cuda", "cudnn", "triton") if group.on_gpu else ()
-    missing = [
-        said
-        for name, said in PROGRAMS.items()
-        if not group.fact(name) and (name in needed or name in ("python", "torch", "package"))
-    ]
-    revision = group.fact("revision")
-    at = f", revision {revision}" if revision else ", revision not recorded"
-    rest = f" Not recorded: the version of {', '.join(missing)}." if missing else ""
-    platform = group.fact("platform")
-    on = f" on {platform}" if platform else ""
-    return f"Software: {', '.join(known)}{at}{on}.{rest}"
-
-
-def settings_sentence(group: Group) -> list[str]:
-    """Settings and variables that change speed or precision."""
+def software(group: Group) -> dict[str, str | None]:
+    """Versions, and settings and variables that change speed or precision."""
+    versions = [f"{said} {group.fact(name)}" for name, said in PROGRAMS.items() if group.fact(name)]
+    revision, platform = group.fact("revision"), group.fact("platform")
     chosen = [f"{name} = {value}" for name, value in (group.facts.get("settings") or {}).items()]
     set_ = [f"{name}={value}" for name, value in (group.facts.get("variables") or {}).items()]
-    facts = [*(["torch: " + ", ".join(chosen)] if chosen else []), *set_]
-    return [f"Settings: {'; '.join(facts)}."] if facts else []
+    on = f" on {platform}" if platform else ""
+    return {
+        "software": comma_list([*versions, revision and f"revision {revision}"]) + on,
+        "revision": revision,
+        "settings": "; ".join([*(["torch: " + ", ".join(chosen)] if chosen else []), *set_]),
+    }
 
 
-def why(group: Group, name: str) -> str:
-    """The reasons that the records give, in brackets."""
-    reasons = dict.fromkeys(r.reasons[name] for r in group.records if name in r.reasons)
-    return f" ({'; '.join(reasons)})" if reasons else ""
+def unknown_versions(group: Group) -> list[str]:
+    """The programs whose versions a paper needs and no record has."""
+    needed = ["python", "torch", "package", *(["cuda", "cudnn", "triton"] * group.on_gpu)]
+    return [f"the version of {PROGRAMS[name]}" for name in needed if not group.fact(name)]
 
 
-def with_unit(group: Group, name: str, words: Any, noun: str) -> str | None:
-    """`139.8 GiB memory`, None where the value is unknown."""
+def unmeasured(group: Group) -> list[str]:
+    """What some records lack, with the reasons that they give; intervals of latencies too."""
+    found = []
+    for name, words in EXPECTED.items():
+        asked = [r for r in group.records if name != "compile" or r.compiled]
+        lacking = [r for r in asked if name not in r.readings]
+        reasons = dict.fromkeys(r.reasons[name] for r in lacking if name in r.reasons)
+        some = f" in {plural(len(lacking), 'run')}" if len(lacking) < len(asked) else ""
+        if lacking:
+            found.append(f"{words}{some}" + (f" ({'; '.join(reasons)})" if reasons else ""))
+    timed = [r for name in LATENCIES for r in group.readings(name)]
+    if bare := sum(r.details.get("ci_low") is None for r in timed):
+        found.append(f"an interval of {plural(bare, 'latency', 'latencies')}")
+    return found
+
+
+def fact(
+    group: Group, words: str, name: str, shown: Callable[[Any], Any] = lambda value: value
+) -> str | None:
+    """A fact of the environment in words; None where it is unknown."""
     value = group.fact(name)
-    return None if value is None else f"{words(value)} {noun}"
+    if value is None:
+        return None
+    value = shown(value)
+    return words.format(f"{value:g}" if isinstance(value, float) else value)
+
+
+def comma_list(known: Iterable[str | None]) -> str:
+    """The known facts, separated by commas."""
+    return ", ".join(text for text in known if text)
+
+
+def numbered(found: Mapping[str, int]) -> str:
+    """`median settled 2, time cap 1`."""
+    return ", ".join(f"{name} ({number})" for name, number in Counter(found).most_common())
+
+
+def ends(values: Sequence[Any], words: Callable[[Any], str]) -> str:
+    """`1.2 ms to 3.4 ms`, or one value where both ends are equal."""
+    low, high = words(min(values)), words(max(values))
+    return low if low == high else f"{low} to {high}"
+
+
+def plural(number: int, noun: str, several: str = "") -> str:
+    """`1 run`, `2 runs`."""
+    return f"{number} {noun if number == 1 else several or noun + 's'}"
+
+
+def gibibytes(value: float) -> str:
+    """Bytes in GiB."""
+    return f"{value / 2**30:.4g} GiB"
+
+
+def mebibytes(value: float) -> str:
+    """Bytes in MiB."""
+    return f"{value / 2**20:.4g} MiB"

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from profiler.host.machine_groups import machine_groups
 from profiler.host.statement import OUTSIDE, document
-from profiler.host.statement_groups import machine_groups
 from profiler.records.measurement import Measurement
 from profiler.records.reading import Reading
 from profiler.sweep.session import recorded as records_of
@@ -72,9 +72,9 @@ def test_everything_that_a_checklist_asks_for() -> None:
         "GPU temperature 41 C, other processes on the GPU 0",
         "2 runs of 1 implementation of 1 mixer",
         "sizes b = 1; l = 8, 16; d = 8; n = 2, fp32",
-        "seed 7",
+        "Seeds: 7.",
         "Medians of latency with warm caches (calls back to back): 1.1 ms in 2 runs, 3 samples",
-        "(why sampling stopped: median settled 2)",
+        "Why sampling stopped: median settled (2).",
         # 2 x 4 calls a sample x (1 + 1.1 + 1.2) ms
         "The timed calls took 26.4 ms in all",
         "Peak memory of a call beyond weights and inputs: 1,048,576 B in 2 runs",
@@ -90,45 +90,47 @@ def test_everything_that_a_checklist_asks_for() -> None:
         OUTSIDE,
     ):
         assert part in said
-    assert "Environment" not in said and "Not recorded" not in said
+    assert "Environment" not in said and "Not recorded" not in said and "Not measured" not in said
 
 
 def test_what_was_not_measured_is_said_with_its_reason() -> None:
     said = statement([UNTIMED])
-    assert "Latency was not measured (the call failed while it was timed: out of memory)" in said
-    assert "Memory was not measured (the call failed while its memory" in said
-    assert "Energy was not measured (NVML: library not found" in said
-    assert "How long the timed calls took in all is not recorded" in said
-    assert "Whether measurements were disturbed is not recorded" in said
+    assert "Not measured: latency (the call failed while it was timed: out of memory)" in said
+    assert "; memory (the call failed while its memory" in said
+    assert "; energy (NVML: library not found" in said
+    assert "how long the timed calls took" in said
+    assert "disturbances, " in said
     assert "main memory not recorded" in said
-    assert "Not recorded: the version of Python, PyTorch, costmodel." in said
-    assert "revision not recorded" in said and "seeds not recorded" in said
+    assert "the version of Python, the version of PyTorch, the version of costmodel." in said
+    assert "Not recorded: seeds, " in said and "the revision of costmodel, " in said
     assert "Error bars" not in said
 
 
 def test_a_part_without_energy_is_counted() -> None:
     said = statement([on_gpu(), on_gpu(readings={}, reasons={"energy": "MIG mode is on"})])
-    assert "It was not measured in 1 run (MIG mode is on)." in said
+    assert "energy in 1 run (MIG mode is on)" in said
 
 
 def test_a_gpu_without_its_software_says_so() -> None:
     bare = {key: value for key, value in GPU.items() if key not in ("cuda", "cudnn", "triton")}
-    assert "the version of CUDA, cuDNN, Triton." in statement([on_gpu(environment=bare)])
+    assert "the version of CUDA, the version of cuDNN, the version of Triton." in statement(
+        [on_gpu(environment=bare)]
+    )
 
 
 def test_a_latency_without_interval_is_counted() -> None:
-    assert "2 latencies without interval." in statement([ATTENTION, ATTENTION])
+    assert "an interval of 2 latencies" in statement([ATTENTION, ATTENTION])
 
 
 def test_memory_that_did_not_repeat_is_told() -> None:
     loose = Reading("peak_memory", 8, "B", (8.0, 9.0), {"agree": False})
     said = statement([on_gpu(readings={"peak_memory": loose})])
-    assert "in 1 of them repeated runs did not agree" in said
+    assert "Repeated runs did not agree to the byte in 1 run." in said
 
 
 def test_failed_runs_are_counted_by_kind() -> None:
     lost = on_gpu(readings={}, failure={"kind": "out of memory"})
-    assert "1 of them failed (out of memory 1)" in statement([on_gpu(), lost])
+    assert "Failed: 1 of them: out of memory (1)." in statement([on_gpu(), lost])
 
 
 def test_environments_are_told_apart() -> None:
@@ -169,7 +171,7 @@ def test_the_recorded_run_of_the_project() -> None:
     records, _ = records_of([RUNS])
     said = statement(records)
     assert f"{len(records)} runs of" in said
-    assert "Energy was not measured (NVML" in said
+    assert "energy (NVML" in said
     assert records[0].environment["revision"] in said
 
 
@@ -199,7 +201,7 @@ def test_compiled_runs_and_their_compiling_are_said() -> None:
         "In all runs latency and energy are of what torch.compile made of the module; memory and "
         "operations are of the module itself." in said
     )
-    assert "Compiling took 12 s to 30.25 s a call, 42.25 s in all, which is in no latency." in said
+    assert "Compiling took 12 s to 30.25 s in 2 runs, which is in no latency." in said
     assert "In 2 of 3 runs latency" in statement([*made, on_gpu()])
     assert "torch.compile" not in statement([on_gpu()])
 
@@ -211,7 +213,7 @@ def test_a_compilation_that_failed_is_said() -> None:
     )  # fmt: skip
     said = statement([on_gpu(), lost])
     assert "In 1 of 2 runs latency" in said and "Compiling took" not in said
-    assert "It failed in 1 run (torch.compile: InvalidCxxCompiler: no g++)." in said
+    assert "; compiling (torch.compile: InvalidCxxCompiler: no g++)" in said
 
 
 def test_a_wide_interval_is_a_factor() -> None:
