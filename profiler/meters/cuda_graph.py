@@ -109,10 +109,15 @@ class TorchGraphs:
 
 @contextmanager
 def refusing_waits() -> Iterator[None]:
-    """Inside, torch raises a RuntimeError where an operation waits for the GPU."""
+    """Inside, torch raises a RuntimeError where an operation waits for the GPU.
+
+    The first switch in a process, made already when torch warns of it, may raise that warning.
+    """
     before = torch.cuda.get_sync_debug_mode()
-    torch.cuda.set_sync_debug_mode("error")
     try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="Synchronization debug mode is a prototype")
+            torch.cuda.set_sync_debug_mode("error")
         yield
     finally:
         torch.cuda.set_sync_debug_mode(before)

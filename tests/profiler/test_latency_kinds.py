@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import warnings
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,13 @@ from profiler.meters.caches import (
     l2_bytes,
     last_level_bytes,
 )
-from profiler.meters.cuda_graph import ContextLost, GraphError, capture, tensors_close
+from profiler.meters.cuda_graph import (
+    ContextLost,
+    GraphError,
+    capture,
+    refusing_waits,
+    tensors_close,
+)
 from profiler.meters.latency import (
     STATIC,
     latency,
@@ -339,6 +346,22 @@ def test_graph_capture_that_poisons_the_context_is_noticed() -> None:
 def test_a_replay_that_breaks_the_device_is_noticed() -> None:
     with pytest.raises(ContextLost, match="illegal memory access"):
         graphed(ScriptedGraphs(lambda: None, lost=True))
+
+
+def test_the_warning_of_refusing_waits_leaves_no_trace(monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch sets the mode, and then warns once of it: where warnings are errors, that raises."""
+    mode: list[int | str] = [0]
+
+    def switch(wanted: int | str) -> None:
+        mode.append(wanted)
+        if len(mode) == 2:
+            warnings.warn("Synchronization debug mode is a prototype feature", stacklevel=1)
+
+    monkeypatch.setattr(torch.cuda, "get_sync_debug_mode", lambda: mode[-1])
+    monkeypatch.setattr(torch.cuda, "set_sync_debug_mode", switch)
+    with refusing_waits():
+        pass
+    assert mode == [0, "error", 0]
 
 
 def test_no_graph_on_a_cpu() -> None:
