@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from time import perf_counter
@@ -113,8 +113,13 @@ def operation_times(
                 torch.cuda.synchronize()
     except RuntimeError as error:
         return Unavailable(f"torch.profiler could not trace the call: {reason_of(error)}")
+    return times_of(events_of(trace), repeats, device=device)
+
+
+def times_of(events: Iterable[Any], repeats: int, *, device: bool) -> OperationTimes:
+    """Seconds per call in each operation, from the events of so many calls."""
     by_path: dict[tuple[str, ...], float] = {}
-    for event in events_of(trace):
+    for event in events:
         self_us = event.self_device_time_total if device else event.self_cpu_time_total
         path = call_path(event)
         if path and self_us > 0:
@@ -129,7 +134,13 @@ def events_of(trace: profile) -> list[Any]:
 
 def call_path(event: Any) -> tuple[str, ...]:
     """The names of an operation's callers and its own, outermost first; () for an event that is no
-    operation, or precedes the call."""
+    operation, or precedes the call.
+
+    A kernel is no operation: its time is already that of the operation that launched it, and
+    names of kernels hold `::` as those of operations do.
+    """
+    if event.device_type.name != "CPU":
+        return ()
     names: list[str] = []
     while event is not None:
         if event.name == BEFORE:

@@ -9,6 +9,8 @@ import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812 - PyTorch's own name for it
 from torch import Tensor, nn
+from torch._C._autograd import DeviceType
+from torch.autograd.profiler_util import FunctionEvent
 from torch.utils.flop_counter import flop_registry
 
 from profiler.counting.dispatch import count_dispatch
@@ -17,10 +19,12 @@ from profiler.counting.operations import NOTHING, Operations
 from profiler.counting.other_counters import PeerCount, flop_counter_mode, fvcore_count
 from profiler.meters.torch_profile import (
     AT_MOST,
+    BEFORE,
     ENOUGH_S,
     OperationTimes,
     count_kernels,
     operation_times,
+    times_of,
 )
 from profiler.records.reading import Reading, Unavailable
 
@@ -444,6 +448,44 @@ def test_shares_of_time() -> None:
     assert times.share(["aten::mm"]) == times.share(["aten::mm", "aten::matmul"]) == 0.75
     assert times.share([]) == 0.0
     assert OperationTimes({}).share(["aten::mm"]) is None
+
+
+Recorded: Any = FunctionEvent  # torch leaves it untyped
+
+
+def on_host(name: str, kernel_us: int, parent: Any = None) -> Any:
+    """An operation that launches one kernel, as torch's profiler records it."""
+    found = Recorded(0, name, 1, 0, 1, use_device="cuda", is_legacy=False)
+    found.append_kernel("void at::native::kernel", 0, kernel_us)
+    if parent is not None:
+        found.set_cpu_parent(parent)
+        parent.append_cpu_child(found)
+    return found
+
+
+def on_gpu(name: str, spent_us: int, *, annotation: bool = False) -> Any:
+    """A kernel, or a named region as the GPU's timeline shows it."""
+    return Recorded(
+        0, name, 7, 0, spent_us, use_device="cuda", device_type=DeviceType.CUDA,
+        is_user_annotation=annotation,
+    )  # fmt: skip
+
+
+def test_a_kernel_is_the_time_of_its_operation_alone() -> None:
+    """Equal halves: kernels have names with `::` too, and what a reset launches is no part."""
+    reset = on_host(BEFORE, 0)
+    events = [
+        on_host("aten::_softmax", 30),
+        on_gpu("void at::native::(anonymous namespace)::softmax_warp_forward", 30),
+        on_host("aten::mm", 30),
+        on_gpu("void cutlass::Kernel2<cutlass_80_simt_sgemm>", 30),
+        reset,
+        on_host("aten::fill_", 500, parent=reset),
+        on_gpu("void at::native::vectorized_elementwise_kernel", 500),
+    ]
+    times = times_of(events, 2, device=True)
+    assert times.by_op == pytest.approx({"aten::_softmax": 15e-6, "aten::mm": 15e-6})
+    assert times.share(["aten::_softmax"]) == 0.5
 
 
 def test_operation_times_sees_every_operation(capfd: pytest.CaptureFixture[str]) -> None:
