@@ -236,6 +236,8 @@ class Built:
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
     misread: set[str] = field(default_factory=set)
+    own_inputs: bool = False
+    """Whether the factory made the inputs, too."""
 
 
 def build_target(target: Target, sizes: Sizes) -> Built:
@@ -246,34 +248,72 @@ def build_target(target: Target, sizes: Sizes) -> Built:
         TraceError: the factory needs a size that was not given, refuses these sizes, or makes no
             module.
     """
-    given = _factory_sizes(target, sizes)
     with on_meta(), BuildingMode():
-        try:
-            made = target.make(**given)
-        except Exception as error:  # a module of a user's own may raise anything
-            raise TraceError(
-                f"{target.name} cannot be built at {listed_sizes(sizes)}: {_error_words(error)}"
-            ) from error
-        module, inputs = made if isinstance(made, tuple) and len(made) == 2 else (made, None)
-        if not isinstance(module, nn.Module):
-            raise TraceError(
-                f"{target.name} makes a {type(made).__name__}: expected a torch.nn.Module, or a "
-                f"pair of it and its inputs"
-            )
-        if any(map(is_lazy, (*module.parameters(), *module.buffers()))):
-            raise TraceError(
-                f"{target.name} makes a module whose parameters get their shapes at its first "
-                f"call: give all of its sizes, as torch.nn.Linear takes them"
-            )
-        given_none = inputs is None
-        if given_none:
-            inputs = (_sequence(target, sizes),)
-    args, kwargs = _arguments(target, inputs)
-    args, kwargs = meta_inputs((args, kwargs))
-    built = Built(module.to("meta"), args, kwargs)
-    if given_none:
+        made = make(target, sizes)
+    args, kwargs = meta_inputs((made.args, made.kwargs))
+    built = Built(made.module.to("meta"), args, kwargs, own_inputs=made.own_inputs)
+    if not made.own_inputs:
         _watch(built, args[0].shape)
     return built
+
+
+@dataclass(frozen=True)
+class Made:
+    """A module as its factory makes it, and what it is called with."""
+
+    module: nn.Module
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    own_inputs: bool
+    """Whether the factory made the inputs, too."""
+
+
+def make(target: Target, sizes: Sizes) -> Made:
+    """The module at these sizes, on whatever device is the default one.
+
+    Raises:
+        TraceError: as `build_target`.
+    """
+    given = _factory_sizes(target, sizes)
+    try:
+        made = target.make(**given)
+    except Exception as error:  # a module of a user's own may raise anything
+        raise TraceError(
+            f"{target.name} cannot be built at {listed_sizes(sizes)}: {_error_words(error)}"
+        ) from error
+    module, inputs = made if isinstance(made, tuple) and len(made) == 2 else (made, None)
+    if not isinstance(module, nn.Module):
+        raise TraceError(
+            f"{target.name} makes a {type(made).__name__}: expected a torch.nn.Module, or a "
+            f"pair of it and its inputs"
+        )
+    if any(map(is_lazy, (*module.parameters(), *module.buffers()))):
+        raise TraceError(
+            f"{target.name} makes a module whose parameters get their shapes at its first "
+            f"call: give all of its sizes, as torch.nn.Linear takes them"
+        )
+    own = inputs is not None
+    args, kwargs = _arguments(target, inputs if own else (_sequence(target, sizes),))
+    _called_with(target, module, args, kwargs, own)
+    return Made(module, args, kwargs, own)
+
+
+def _called_with(
+    target: Target, module: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], own: bool
+) -> None:
+    """TraceError where `forward` takes other arguments than these."""
+    try:
+        taken = inspect.signature(module.forward)
+    except ValueError:  # a forward of torch's own, written in C++
+        return
+    try:
+        taken.bind(*args, **kwargs)
+    except TypeError as error:
+        given = "its inputs" if own else "x (b, l, d) alone"
+        raise TraceError(
+            f"{target.name} cannot be called with {given}: {error}; a function may return the "
+            f"module and its inputs"
+        ) from error
 
 
 def _watch(built: Built, shape: tuple[int, ...]) -> None:
@@ -293,10 +333,7 @@ def _factory_sizes(target: Target, sizes: Sizes) -> dict[str, int]:
     names of --let that are no letters."""
     if getattr(target.make, "__init__", None) is nn.Module.__init__:
         return {}
-    try:
-        parameters = inspect.signature(target.make).parameters
-    except ValueError as error:
-        raise TraceError(f"{target.name} does not say which sizes it takes: {error}") from error
+    parameters = parameters_of(target)
     kinds = {p.kind for p in parameters.values()}
     missing = [
         name
@@ -308,8 +345,8 @@ def _factory_sizes(target: Target, sizes: Sizes) -> dict[str, int]:
     if missing:
         listed = ", ".join(missing)
         raise TraceError(
-            f"{target.name} needs {listed}: give --let {missing[0]}=FORMULA, or a function of the "
-            f"sizes that makes the module"
+            f"{target.name} needs {listed}: give a function of the sizes that makes the module or, "
+            f"to trace, --let {missing[0]}=FORMULA"
         )
     anything = inspect.Parameter.VAR_KEYWORD in kinds
     return {
@@ -317,6 +354,14 @@ def _factory_sizes(target: Target, sizes: Sizes) -> dict[str, int]:
         for name, value in sizes.items()
         if name in parameters or (anything and name.isidentifier() and name not in LETTERS)
     }
+
+
+def parameters_of(target: Target) -> Mapping[str, inspect.Parameter]:
+    """What the factory takes, by name; TraceError where it does not say."""
+    try:
+        return inspect.signature(target.make).parameters
+    except ValueError as error:
+        raise TraceError(f"{target.name} does not say which sizes it takes: {error}") from error
 
 
 def _sequence(target: Target, sizes: Sizes) -> Tensor:
