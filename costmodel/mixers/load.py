@@ -111,7 +111,8 @@ def _in_file(path: Path, attribute: str) -> Mixer:
     if isinstance(getattr(module, base, None), type):
         raise UnknownMixer(
             f"{path}:{base} is a class, not a mixer: `costmodel trace {path}:{base} --over l,d` "
-            f"counts a module without equations, and --impl {path}:{base} measures one of a mixer"
+            f"counts a module without equations, `costmodel profile {path}:{base}` measures one, "
+            f"and --impl {path}:{base} measures one of a mixer"
         )
     names = sorted({value.name for value in found.values()})
     if not names:

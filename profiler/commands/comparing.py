@@ -21,13 +21,12 @@ from costmodel.commands.options import (
     typed_beside,
 )
 from costmodel.commands.streams import Failed, complain
-from costmodel.mixers.load import mixer
 from costmodel.report.formats import formats
 from profiler.commands.measuring import LARGEST_SEED, MOST_PROCESSES, PANEL, TRIALS, WINDOW
 from profiler.meters.energy.protocol import TRIALS_IN_TURNS, EnergyLimits
 
 if TYPE_CHECKING:
-    from costmodel.language.equations import Mixer
+    from profiler.run.subject import Measurable
 
 LEAST_LEVEL = 1e-9
 """No level below this is asked for: nobody takes as many rounds as it needs."""
@@ -54,7 +53,10 @@ def compare(
     context: typer.Context,
     words: Annotated[
         list[str],
-        typer.Argument(metavar="A B...", help="MIXER, MIXER:IMPLEMENTATION, or FILE.jsonl."),
+        typer.Argument(
+            metavar="A B...",
+            help="MIXER, MIXER:IMPLEMENTATION, FILE.py:NAME of a module, or FILE.jsonl.",
+        ),
     ],
     sizes: Mapping[str, str | None] = {},  # filled in by `sized`, never changed
     phase: Annotated[
@@ -174,6 +176,8 @@ def one_phase(text: str) -> tuple[str, ...]:
     return found
 
 
-def named(words: Sequence[str]) -> list[tuple[Mixer, str | None]]:
-    """Each mixer with the implementation that was named with it."""
-    return [(mixer(head), implementation) for head, implementation in map(parts, words)]
+def named(words: Sequence[str]) -> list[tuple[Measurable, str | None]]:
+    """Each mixer, or module without equations, with the implementation that was named with it."""
+    from profiler.run.subject import measurable
+
+    return [(measurable(head), implementation) for head, implementation in map(parts, words)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,7 +13,6 @@ import typer
 
 from costmodel.commands.options import (
     Command,
-    Mixers,
     Own,
     UsageError,
     bar,
@@ -28,7 +27,6 @@ from costmodel.commands.options import (
     typed_beside,
 )
 from costmodel.commands.streams import Failed, complain
-from costmodel.mixers.load import mixer as load_mixer
 from costmodel.report.formats import formats
 from profiler.meters.energy.protocol import FEWEST_TRIALS, EnergyLimits
 
@@ -105,7 +103,13 @@ class Asked:
 
 
 def _measuring(
-    mixers: Mixers = None,
+    mixers: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[MIXER]...",
+            help="Names, or FILE.py:NAME: a mixer, or a module without equations.",
+        ),
+    ] = None,
     phase: Annotated[
         str,
         typer.Option(
@@ -175,14 +179,14 @@ def measuring(command: Command) -> Command:
 
 
 def planned(asked: Asked) -> Plan:
-    """What a command line asks to be measured."""
+    """What a command line asks to be measured; the default mixers where it names nothing."""
+    from costmodel.mixers import DEFAULT
     from costmodel.program.chosen_sizes import given_sizes
-    from costmodel.report.mixer_table import selection
     from profiler.run.plan import Plan
+    from profiler.run.subject import measurable
 
-    selected, _ = selection([load_mixer(name) for name in asked.mixers or ()], None, False)
     return Plan(
-        selected,
+        tuple(dict.fromkeys(map(measurable, asked.mixers or DEFAULT))),
         given_sizes(asked.sizes),
         phases(asked.phase),
         asked.impl,
@@ -241,6 +245,16 @@ def one_worker(asked: Asked) -> Starts:
     """What starts a process for the first of the devices."""
     _, starts = workers(asked)
     return dict(list(starts.items())[:1])
+
+
+def held_against_equations(names: Sequence[str]) -> None:
+    """UsageError where a name is that of a module without equations."""
+    from profiler.run.plain import PlainModule, without_equations
+    from profiler.run.subject import measurable
+
+    for name in names:
+        if isinstance(measurable(name), PlainModule):
+            raise UsageError(without_equations(name))
 
 
 def not_interrupted(found: Session, output: Path | None) -> None:
@@ -303,6 +317,7 @@ def reconcile(
     elif own:
         raise UsageError("--own is for records: give --from FILE.jsonl with it, or leave it out")
     else:
+        held_against_equations(asked.mixers or ())
         found = measured(asked, regenerating(context))
         records, problems = found.measurements, found.failures
     made, unknown = ladders(records)

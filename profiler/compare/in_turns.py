@@ -11,7 +11,6 @@ from typing import Any
 
 import torch
 
-from costmodel.language.equations import Mixer
 from costmodel.program.chosen_sizes import Given
 from profiler.compare.rows import PROCESSES, Row, energy_rows
 from profiler.compare.verdict import LEVEL, Rounds, rounds_needed
@@ -34,7 +33,6 @@ from profiler.meters.sampler import Instruments, latency_summary
 from profiler.meters.timers import CudaTimer, timer_for
 from profiler.records.measurement import Measurement, divide, new_id
 from profiler.records.reading import Measured, MeasureError, Reading, Unavailable
-from profiler.run.lower_bounds import flagged
 from profiler.run.measure import (
     NO_ENERGY,
     NO_STEADY_LOAD,
@@ -46,7 +44,8 @@ from profiler.run.measure import (
 )
 from profiler.run.plan import Plan, requests
 from profiler.run.prepare import PreparedCall, prepare
-from profiler.run.request import Request
+from profiler.run.request import Request, form_of
+from profiler.run.subject import Measurable, subject
 from profiler.sweep.session import by_command
 
 ROUNDS = 10
@@ -64,7 +63,7 @@ Progress = Callable[[int, int, str], None]
 class Asked:
     """What to compare: each mixer with the implementations that were named with it."""
 
-    named: Sequence[tuple[Mixer, str | None]]
+    named: Sequence[tuple[Measurable, str | None]]
     given: Given = field(default_factory=dict)
     phase: str = "training"
     implementation: str = "all"
@@ -330,11 +329,10 @@ def record(
     )
     other = "it was not measured: costmodel compare measures latency, peak memory and energy"
     reasons |= dict.fromkeys(("peer torch", "peer fvcore", "hardware", "kernels"), other)
-    step = request.phase == "inference"
     found = Measurement(
         mixer=request.mixer.origin,
         implementation=request.implementation.name,
-        form=(request.implementation.step_form or "") if step else request.implementation.form,
+        form=form_of(request.implementation, request.phase),
         sizes=dict(request.sizes),
         dtype=request.dtype,
         phase=request.phase,
@@ -349,7 +347,7 @@ def record(
         environment=environment(request.device),
     )
     place = {"process": made.process} if made.process else {}
-    return by_command(replace(flagged(found, request.mixer), sweep=place), made.command)
+    return by_command(replace(subject(request.mixer).flagged(found), sweep=place), made.command)
 
 
 def latency_reading(made: Run, name: str, rounds: Rounds, visitor: Visitor) -> Reading:

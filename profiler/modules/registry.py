@@ -228,10 +228,16 @@ def build(
     module = _construct(implementation, sizes, device, dtype)
     if torch.device(device).type == "meta":
         return module
+    draw_parameters(module, seed)
+    return module
+
+
+def draw_parameters(module: nn.Module, seed: int) -> None:
+    """Draw all parameters, as `build` says; those that are no real numbers stay as they are."""
     generator = torch.Generator().manual_seed(seed)
     for _, parameter in sorted(module.named_parameters()):
-        _fill(parameter, generator)
-    return module
+        if parameter.is_floating_point():
+            _fill(parameter, generator)
 
 
 def _construct(

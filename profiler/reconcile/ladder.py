@@ -256,7 +256,8 @@ def ladders(measurements: Sequence[Measurement]) -> tuple[list[Ladder], list[str
             problems.append(f"{label} keeps a failure: {record.reasons.get(REASON, 'unknown')}")
             continue
         try:
-            mixer, implementation = candidate_in_record(record.mixer, record.implementation)
+            names = (record.mixer, record.implementation, record.form)
+            mixer, implementation = candidate_in_record(*names)
             fit(mixer, record.sizes)
             found.append(ladder(record, mixer, implementation))
         except ValueError as error:

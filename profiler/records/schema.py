@@ -192,6 +192,7 @@ class Counts(TypedDict, total=False):
     call: dict[str, Any]
     dispatch: Dispatch
     zeros: Operations
+    traced: Operations
     peers: dict[str, Peer]
     hardware: Hardware
     network: Network

@@ -31,11 +31,15 @@ def per_token(record: Measurement) -> dict[str, Measured]:
     A record without energy gives its reason.
     """
     found: dict[str, Measured] = {}
-    number = tokens(record.phase, record.sizes)
     for name, derived in PER_TOKEN.items():
         if name not in record.readings:
             found[derived] = Unavailable(record.reasons.get(name, f"{name} was not measured"))
+        elif not {"b", "l"} <= record.sizes.keys():
+            found[derived] = Unavailable(
+                "how many tokens a call handles is not known: its sizes have no b or no l"
+            )
         else:
+            number = tokens(record.phase, record.sizes)
             found[derived] = divided(record.readings[name], derived, number)
     gross = found["J_per_token"]
     found["tokens_per_s_per_W"] = inverted(gross) if isinstance(gross, Reading) else gross

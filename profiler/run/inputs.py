@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import cycle
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from profiler.meters.caches import CacheError, cache_bytes
 
 SETS = 2
 """Sets of inputs that take turns, where they fit into the cache."""
+
+
+@dataclass(frozen=True)
+class Built:
+    """A module, and what it is called with: tensors by name, in order.
+
+    Of a tensor of real numbers the shape alone is meant: its values are drawn. Every other one is
+    given as it is.
+    """
+
+    module: nn.Module
+    inputs: Mapping[str, Tensor]
 
 
 class ConstantInput(ValueError):

@@ -32,7 +32,7 @@ from profiler.meters.memory.live_tensors import kept, most_alive
 from profiler.meters.nvml import energy
 from profiler.meters.sampler import LatencyLimits
 from profiler.meters.torch_profile import OperationTimes, count_kernels, operation_times
-from profiler.modules.registry import STEPLESS, without_token
+from profiler.modules.registry import STEPLESS
 from profiler.records.measurement import Measurement, divide
 from profiler.records.reading import (
     DeviceLost,
@@ -44,9 +44,9 @@ from profiler.records.reading import (
 )
 from profiler.records.words import PHASES
 from profiler.run.hardware_counters import hardware_counts
-from profiler.run.lower_bounds import flagged
 from profiler.run.prepare import PreparedCall, prepare
 from profiler.run.request import Request, form_of
+from profiler.run.subject import subject
 
 
 def measure(
@@ -102,7 +102,7 @@ def require_token(request: Request) -> None:
     """
     if phase_name(request.phase) != "inference":
         return
-    if reason := without_token(request.mixer, request.implementation):
+    if reason := subject(request.mixer).without_token(request.implementation):
         sentence = f"{reason}, so that one new token cannot be measured"
         own = _with_candidate(request, sentence)
         raise MeasureError(own if reason == STEPLESS else f"{request.mixer.name}: {sentence}")
@@ -130,7 +130,7 @@ def _measurement_of(
         counts=counts,
         environment=environment(request.device) | tools(counts),
     )
-    return flagged(found, request.mixer)
+    return subject(request.mixer).flagged(found)
 
 
 def counted(
@@ -143,6 +143,8 @@ def counted(
     dispatched, zeros = dispatched_by(work), zeros_of(work)
     note("asking other counters")
     peers = peers_of(work)
+    note("tracing")
+    traced = subject(request.mixer).traced(phase, request.sizes)
     note("counting what is held")
     measured: dict[str, Measured] = {
         "tensors_at_peak": tensors_at_peak(work, request),
@@ -158,6 +160,10 @@ def counted(
     printed = {n: peer_json(p, times) for n, p in peers.items() if isinstance(p, PeerCount)}
     measured |= {f"peer {n}": p for n, p in peers.items() if isinstance(p, Unavailable)}
     counts = {"dispatch": dispatched.to_json(), "zeros": zeros.to_json(), "peers": printed}
+    if isinstance(traced, Unavailable):
+        measured["traced"] = traced
+    elif traced is not None:
+        counts["traced"] = traced.to_json()
     return dispatched, counts | hardware, measured
 
 
@@ -304,7 +310,7 @@ def tensors_at_peak(work: PreparedCall, request: Request) -> Measured:
         )
 
     def named(result: Any) -> dict[str, torch.Tensor]:
-        held = {**dict(work.module.named_parameters()), **inputs_of(work, request)}
+        held = {**dict(work.module.named_parameters()), **inputs_of(work)}
         found = {f"{name}.grad": t.grad for name, t in held.items() if t.grad is not None}
         return found | ({"result": result} if isinstance(result, torch.Tensor) else {})
 
@@ -316,11 +322,9 @@ def tensors_at_peak(work: PreparedCall, request: Request) -> Measured:
     return Reading("tensors_at_peak", found.total, "B", (float(found.total),), found.to_json())
 
 
-def inputs_of(work: PreparedCall, request: Request) -> dict[str, torch.Tensor]:
-    """What is given to the call, by the equations' names."""
-    mixer = request.mixer
-    names = (mixer.role("input").name, *(array.name for array in mixer.contexts))
-    return dict(zip(names, work.args, strict=True))
+def inputs_of(work: PreparedCall) -> dict[str, torch.Tensor]:
+    """What is given to the call, by its names."""
+    return dict(zip(work.names, work.args, strict=True))
 
 
 def activation_bytes(work: PreparedCall, request: Request) -> Measured:
@@ -330,7 +334,7 @@ def activation_bytes(work: PreparedCall, request: Request) -> Measured:
         return Unavailable("nothing is kept for a backward pass: the call takes no gradients")
     kind = torch.device(request.device).type
     try:
-        found = kept(work.forward, kind, owned(work), inputs_of(work, request))
+        found = kept(work.forward, kind, owned(work), inputs_of(work))
     except Exception as error:  # a module of a user's own may raise anything
         return Unavailable(f"what the forward pass keeps could not be listed: {reason_of(error)}")
     return Reading("activations", found.total, "B", (float(found.total),), found.to_json())

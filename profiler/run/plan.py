@@ -13,22 +13,24 @@ from torch import nn
 
 from costmodel.errors import SizeError
 from costmodel.language.equations import Mixer
-from costmodel.mixers.load import imported, known, mixer as load_mixer, user_module
-from costmodel.program.chosen_sizes import Given, combinations, fit, letters_of
+from costmodel.mixers.load import imported, known, user_module
+from costmodel.program.chosen_sizes import Given
 from costmodel.program.phases import phase_name
 from profiler.host.device import device_name, dtype_name
 from profiler.meters.energy.protocol import EnergyLimits
 from profiler.modules.registry import Implementation, implementations
 from profiler.proofs.equality import module_equals, step_equals
 from profiler.records.reading import MeasureError
+from profiler.run.plain import PlainModule, without_equations
 from profiler.run.request import OF_ENERGY, Request
+from profiler.run.subject import Measurable, measurable, subject
 
 
 @dataclass(frozen=True)
 class Plan:
     """What to measure: every combination of the fields."""
 
-    mixers: Sequence[Mixer]
+    mixers: Sequence[Measurable]
     given: Given = field(default_factory=dict)
     phases: Sequence[str] = ("training",)
     implementation: str = "all"
@@ -72,12 +74,13 @@ def requests(plan: Plan, *, refused: bool = False) -> list[Request]:
         combined = [
             (phase, sizes)
             for phase in map(phase_name, plan.phases)
-            for sizes in combinations(letters_of(mixer, phase), plan.given)
+            for sizes in subject(mixer).combinations(phase, plan.given)
         ]
         _fit(mixer, [sizes for _, sizes in combined], refused)
         chosen = chosen_implementations(mixer, plan.implementation, plan.mixers)
         for implementation in chosen:
-            if implementation.home and not is_class(implementation.name):
+            own = implementation.home and not is_class(implementation.name)
+            if isinstance(mixer, Mixer) and own:
                 named = f"the module {implementation.module.__qualname__}"
                 shown_equal(mixer, implementation, named, tuple(map(phase_name, plan.phases)))
         for phase, sizes in combined:
@@ -88,12 +91,12 @@ def requests(plan: Plan, *, refused: bool = False) -> list[Request]:
     return found
 
 
-def _fit(mixer: Mixer, combined: Sequence[Mapping[str, int]], refused: bool) -> None:
+def _fit(mixer: Measurable, combined: Sequence[Mapping[str, int]], refused: bool) -> None:
     """Raise SizeError where the mixer refuses sizes; with `refused` only where it refuses all."""
     complaints = []
     for sizes in combined:
         try:
-            fit(mixer, sizes)
+            subject(mixer).fit(sizes)
         except SizeError as error:
             complaints.append(error)
     if complaints and not (refused and len(complaints) < len(combined)):
@@ -101,7 +104,7 @@ def _fit(mixer: Mixer, combined: Sequence[Mapping[str, int]], refused: bool) -> 
 
 
 def chosen_implementations(
-    mixer: Mixer, wanted: str, mixers: Sequence[Mixer]
+    mixer: Measurable, wanted: str, mixers: Sequence[Measurable]
 ) -> list[Implementation]:
     """The implementations of a mixer that a user names; none where only another mixer has them.
 
@@ -113,12 +116,12 @@ def chosen_implementations(
         if is_class(name):
             found[name] = users_class(mixer, name)
             continue
-        known = implementations_of(mixer)
+        known = subject(mixer).implementations()
         if name == "all":
             found |= known
         elif name in known:
             found[name] = known[name]
-        elif not any(name in implementations_of(other) for other in mixers):
+        elif not any(name in subject(other).implementations() for other in mixers):
             near = difflib.get_close_matches(name, [*known, "all"], 1)
             hint = f"did you mean '{near[0]}'? " if near else ""
             raise MeasureError(
@@ -128,28 +131,22 @@ def chosen_implementations(
     return list(found.values())
 
 
-def implementations_of(mixer: Mixer) -> dict[str, Implementation]:
-    """The implementations of a mixer by name; MeasureError where it has none."""
-    try:
-        return implementations(mixer)
-    except ValueError as error:
-        raise MeasureError(str(error)) from error
-
-
-def candidate_in_record(mixer: str, implementation: str) -> tuple[Mixer, Implementation]:
+def candidate_in_record(mixer: str, implementation: str, form: str) -> tuple[Mixer, Implementation]:
     """The mixer and the implementation that a record names: built-in ones, or those of a user's
     files that this process has already imported.
 
     Raises:
         UnknownMixer, MeasureError: one of them does not exist (any more), or is in a file that has
-            not been imported.
+            not been imported; or the record, whose form is "", is of a module without equations.
     """
+    if not form:
+        raise MeasureError(without_equations(mixer))
     found = known(mixer)
     return found, implementation_of(found, implementation, imported)
 
 
 def implementation_of(
-    mixer: Mixer, name: str, load: Callable[[Path], ModuleType] = user_module
+    mixer: Measurable, name: str, load: Callable[[Path], ModuleType] = user_module
 ) -> Implementation:
     """The implementation of this name, FILE.py:Class included.
 
@@ -161,7 +158,7 @@ def implementation_of(
     """
     if is_class(name):
         return users_class(mixer, name, load)
-    known = implementations_of(mixer)
+    known = subject(mixer).implementations()
     if name not in known:
         raise MeasureError(f"no implementation '{name}': {mixer.name} has {', '.join(known)}")
     return known[name]
@@ -173,7 +170,7 @@ def is_class(name: str) -> bool:
 
 
 def users_class(
-    mixer: Mixer, wanted: str, load: Callable[[Path], ModuleType] = user_module
+    mixer: Measurable, wanted: str, load: Callable[[Path], ModuleType] = user_module
 ) -> Implementation:
     """A user's class, after proving that it computes the mixer's equations, token by token too
     where it has `step`.
@@ -184,6 +181,8 @@ def users_class(
     Raises:
         MeasureError: no such class, or it computes something else; the message says where.
     """
+    if isinstance(mixer, PlainModule):
+        raise MeasureError(f"{mixer.origin} has no equations that {wanted} could compute")
     path, _, name = wanted.rpartition(":")
     if not Path(path).is_file():
         raise MeasureError(f"no file '{path}': a class of your own is given as FILE.py:Class")
@@ -228,18 +227,18 @@ def _users_implementation(mixer: Mixer, found: type[nn.Module], name: str) -> Im
     )
 
 
-def candidate_of(description: Mapping[str, Any]) -> tuple[Mixer, Implementation]:
-    """The mixer and the implementation of a description; a user's class is proven first.
+def candidate_of(description: Mapping[str, Any]) -> tuple[Measurable, Implementation]:
+    """The mixer or module, and the implementation of a description; a user's class is proven first.
 
     Raises:
         UnknownMixer, MeasureError: a mixer or an implementation that does not exist (any more).
     """
-    mixer = load_mixer(description["mixer"])
+    mixer = measurable(description["mixer"])
     return mixer, implementation_of(mixer, description["implementation"])
 
 
 def request_of(
-    description: Mapping[str, Any], candidate: tuple[Mixer, Implementation] | None = None
+    description: Mapping[str, Any], candidate: tuple[Measurable, Implementation] | None = None
 ) -> Request:
     """The request that `request_json` gave; its candidate is looked up where it is not given."""
     return Request(

@@ -14,10 +14,12 @@ from torch import nn
 from costmodel.program.phases import phase_name
 from profiler.host.device import DTYPES
 from profiler.modules.base import State
-from profiler.modules.registry import build
 from profiler.records.reading import Measured, MeasureError, Reading
-from profiler.run.inputs import SETS, refuse_constant, rotated, why_one_set
+from profiler.run.inputs import SETS, Built, refuse_constant, rotated, why_one_set
 from profiler.run.request import Request
+from profiler.run.subject import subject
+from profiler.tracing.meta_run.observe import differentiable
+from profiler.tracing.meta_run.target import can_have_gradient
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,8 @@ class PreparedCall:
     lead: Callable[..., None] | None = None
     """A forward pass on given inputs, run by `reset`, where the reset and not the call takes the
     inputs."""
+    names: tuple[str, ...] = ()
+    """What the inputs of a whole sequence are called."""
 
     def __post_init__(self) -> None:
         for arguments in (self.args, *self.others):
@@ -97,36 +101,39 @@ def prepare(request: Request) -> PreparedCall:
     """Build the module with random parameters, and the call that a phase times.
 
     Inference fills the state with t-1 random tokens, and every call is the t-th. A backward pass
-    starts from a random gradient of the output, and gives the gradients of every parameter, of x
-    and of every context; the forward pass before it is not part of the call. A training step is
+    starts from a random gradient of each output, and gives the gradients of every parameter and
+    every input; the forward pass before it is not part of the call. A training step is
     both passes, without an optimiser. Gradients of the previous call are gone when a call starts.
     """
     phase = phase_name(request.phase)
     return PREPARED[phase](request)
 
 
-def _built_module(request: Request, sizes: dict[str, int], *, train: bool) -> nn.Module:
+def _built(request: Request, sizes: Mapping[str, int], *, train: bool) -> Built:
     """The module with random parameters, in train mode where gradients are wanted."""
-    dtype = DTYPES[request.dtype]
-    module = build(
-        request.implementation, sizes, device=request.device, dtype=dtype, seed=request.seed
+    made = subject(request.mixer).build(
+        request.implementation,
+        sizes,
+        device=request.device,
+        dtype=DTYPES[request.dtype],
+        seed=request.seed,
     )
-    return module.train(train)
+    made.module.train(train)
+    return made
 
 
-def _inputs(request: Request, sizes: Mapping[str, int], turn: int = 0) -> tuple[torch.Tensor, ...]:
-    """x (b, l, d), then every context; `turn` selects the set of inputs."""
-    x = random_values((sizes["b"], sizes["l"], sizes["d"]), request, 1 + turn * STREAMS)
-    return (x, *_contexts(request, sizes, turn))
-
-
-def _contexts(
-    request: Request, sizes: Mapping[str, int], turn: int = 0
+def _inputs(
+    request: Request, built: Built, turn: int = 0, *, first: int = 0
 ) -> tuple[torch.Tensor, ...]:
-    """The contexts, which exist whole before the first token, (b, ...) each."""
-    shapes = [tuple(extent.at(sizes) for extent in a.shape) for a in request.mixer.contexts]
-    first = 100 + turn * STREAMS
-    return tuple(random_values((sizes["b"], *s), request, first + k) for k, s in enumerate(shapes))
+    """What the module is called with, from the input `first` on; `turn` selects the set of
+    inputs."""
+    return tuple(
+        random_values(tuple(like.shape), request, (99 + k if k else 1) + turn * STREAMS)
+        if like.is_floating_point()
+        else like
+        for k, like in enumerate(built.inputs.values())
+        if k >= first
+    )
 
 
 def with_turns(
@@ -141,15 +148,18 @@ def with_turns(
 
 
 def _forward_work(request: Request) -> PreparedCall:
-    sizes = dict(request.sizes)
-    module = _built_module(request, sizes, train=False)
+    built = _built(request, request.sizes, train=False)
+    module = built.module
 
     @torch.no_grad()
     def forward(*args: torch.Tensor) -> Any:
         return module(*args)
 
-    work = PreparedCall(module, forward, _inputs(request, sizes), None, details=mode_of(module))
-    return with_turns(work, request, lambda turn: _inputs(request, sizes, turn))
+    work = PreparedCall(
+        module, forward, _inputs(request, built), None,
+        details=mode_of(module), names=tuple(built.inputs),
+    )  # fmt: skip
+    return with_turns(work, request, lambda turn: _inputs(request, built, turn))
 
 
 def _step_work(request: Request) -> PreparedCall:
@@ -157,8 +167,8 @@ def _step_work(request: Request) -> PreparedCall:
     t = sizes.get("t", sizes["l"])
     if not getattr(request.implementation.module, "bounded", False):
         sizes["l"] = max(sizes["l"], t)
-    module = _built_module(request, sizes, train=False)
-    contexts = _contexts(request, sizes)
+    built = _built(request, sizes, train=False)
+    module, contexts = built.module, _inputs(request, built, first=1)
     state = module.initial_state(sizes["b"], t, *contexts)  # type: ignore[operator]
     for k, name in enumerate(sorted(state.arrays)):
         state.arrays[name].copy_(random_values(tuple(state.arrays[name].shape), request, 2 + k))
@@ -181,14 +191,25 @@ def _step_work(request: Request) -> PreparedCall:
 class Trained:
     """A module in train mode with inputs that require gradients, and the gradient of its output."""
 
-    module: nn.Module
+    built: Built
     given: tuple[torch.Tensor, ...]
-    cotangent: torch.Tensor | None = None
-    """(b, l, d), random; made after the first forward pass, which shows its shape."""
+    cotangents: tuple[torch.Tensor, ...] = ()
+    """Random, of the shape of each result that gradients flow back from; made after the first
+    forward pass, which shows these."""
     y: Any = None
     """The result of the last forward pass."""
     others: list[tuple[torch.Tensor, ...]] = field(default_factory=list)
     """Further sets like `given`."""
+
+    @property
+    def module(self) -> nn.Module:
+        """The module."""
+        return self.built.module
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What the inputs are called."""
+        return tuple(self.built.inputs)
 
     @property
     def halves(self) -> tuple[Callable[[], None], Callable[[], None]]:
@@ -225,38 +246,46 @@ class Trained:
     def backward(self) -> None:
         """The gradients of everything; the graph of the forward pass is used up."""
         y, self.y = self.y, None
-        y.backward(self.cotangent)
+        torch.autograd.backward(ends(y), self.cotangents)
+
+
+def ends(y: Any) -> tuple[torch.Tensor, ...]:
+    """The tensors of a result that gradients flow back from."""
+    if isinstance(y, torch.Tensor):  # at once, inside a timed call
+        return (y,) if y.grad_fn is not None else ()
+    return tuple(differentiable(y))
 
 
 def trained_module(request: Request) -> Trained:
     """The module of a request, ready for a forward and a backward pass.
 
     Raises:
-        MeasureError: its result is not a tensor through which gradients flow.
+        MeasureError: its result holds no tensor through which gradients flow.
     """
-    sizes = dict(request.sizes)
-    module = _built_module(request, sizes, train=True)
-    made = Trained(module, wanting(_inputs(request, sizes)))
+    built = _built(request, request.sizes, train=True)
+    made = Trained(built, wanting(_inputs(request, built)))
     made.forward()
-    if not isinstance(made.y, torch.Tensor) or made.y.grad_fn is None:
+    if not ends(made.y):
         raise MeasureError(
             f"no gradient flows back from what {request.mixer.name} "
-            f"{request.implementation.name} returns: expected one tensor that depends on x by "
+            f"{request.implementation.name} returns: expected a tensor that depends on x by "
             f"differentiable operations"
         )
-    made.cotangent = random_values(tuple(made.y.shape), request, 200).to(made.y.dtype)
+    made.cotangents = tuple(
+        random_values(tuple(y.shape), request, 200 + k).to(y.dtype)
+        for k, y in enumerate(ends(made.y))
+    )
     made.forget()
     return made
 
 
 def wanting(given: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
-    """Inputs that require gradients."""
-    return tuple(tensor.requires_grad_() for tensor in given)
+    """Inputs that require gradients, where their types can have one."""
+    return tuple(tensor.requires_grad_(can_have_gradient(tensor)) for tensor in given)
 
 
 def _with_trained_turns(work: PreparedCall, request: Request, made: Trained) -> PreparedCall:
-    sizes = dict(request.sizes)
-    return with_turns(work, request, lambda turn: made.another(_inputs(request, sizes, turn)))
+    return with_turns(work, request, lambda turn: made.another(_inputs(request, made.built, turn)))
 
 
 def _backward_work(request: Request) -> PreparedCall:
@@ -269,6 +298,7 @@ def _backward_work(request: Request) -> PreparedCall:
     work = PreparedCall(
         made.module, backward, made.given, made.anew,
         trivial=False, forward=made.result, halves=made.halves, details=details, lead=made.anew,
+        names=made.names,
     )  # fmt: skip
     return _with_trained_turns(work, request, made)
 
@@ -283,7 +313,7 @@ def _training_step_work(request: Request) -> PreparedCall:
     details = mode_of(made.module)
     work = PreparedCall(
         made.module, step, made.given, made.forget,
-        forward=made.result, halves=made.halves, details=details,
+        forward=made.result, halves=made.halves, details=details, names=made.names,
     )  # fmt: skip
     return _with_trained_turns(work, request, made)
 

@@ -52,6 +52,7 @@ def _table(phase: str, device: str, found: Sequence[Measurement]) -> Table:
     hidden = {
         *(name for name, of in ONLY_WHERE_READ.items() if not any(of in m.readings for m in found)),
         *(() if counted else COUNTED),
+        *(() if any("traced" in {**m.counts, **m.reasons} for m in found) else TRACED),
     }
     shown = [(column, cell) for column, cell in COLUMNS if column.name not in hidden]
     machine = found[0].environment
@@ -97,6 +98,14 @@ def _operations(m: Measurement) -> Cell:
         return Missing(f"no counting rule for {listed} in {m.mixer} {m.implementation}")
     operations = dispatch["operations"]
     return int(sum(operations[c] for c in CLASSES) + sum(operations["other"].values()))
+
+
+def _traced(m: Measurement) -> Cell:
+    """What stands in the place of what equations derive, where a module has none."""
+    found = m.counts.get("traced")
+    if found is None:
+        return Missing(m.reasons.get("traced", "it has equations: `reconcile` counts them"))
+    return int(sum(found[c] for c in CLASSES) + sum(found["other"].values()))
 
 
 def _peer(m: Measurement, name: str) -> Cell:
@@ -152,6 +161,7 @@ COLUMNS: tuple[tuple[Column, Callable[[Measurement], Cell]], ...] = (
     (Column("peak memory", "peak memory (during the call)"), _reading("peak_memory", "B")),
     (Column("kernels", "kernels"), _reading("kernels", "")),
     (Column("operations", "operations"), _operations),
+    (Column("traced", "traced"), _traced),
     (Column("torch", "torch"), lambda m: _peer(m, "torch")),
     (Column("fvcore", "fvcore"), lambda m: _peer(m, "fvcore")),
     (Column("energy", "energy"), _reading("energy", "J")),
@@ -176,6 +186,9 @@ ONLY_WHERE_READ = {
 COUNTED = ("executed", "moved cold", "moved")
 """Columns that are shown where hardware counters were asked for."""
 
+TRACED = ("traced",)
+"""Shown where a module without equations was measured."""
+
 MEMORY = (
     "peak memory: what the call allocates at its worst moment, its result included; weights, "
     "inputs and state were there before and are not in it"
@@ -188,6 +201,9 @@ ABOUT_COLUMNS = (
     Note(("compiling: the calls before the compiled one settled, less one settled call; in no "
           "latency",), ("compile",)),
     Note((f"operations: as dispatched, every class counted 1; {UNSEEN}",)),
+    Note(("traced: a module without equations has, in the place of what these derive, the formulas "
+          "of `costmodel trace --backend fused` at its sizes, in the mode in which it was run",),
+         TRACED),
     Note(("torch: FlopCounterMode, a multiply-add is 2",)),
     Note(("fvcore: FlopCountAnalysis, a multiply-add is 1",)),
     Note(("executed: operations by hardware counters, without conversions; DRAM: bytes that its "

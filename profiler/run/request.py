@@ -11,16 +11,20 @@ from costmodel.program.phases import TRAINING_STEP, phase_name
 from profiler.meters.energy.protocol import EnergyLimits
 from profiler.modules.registry import Implementation
 from profiler.records.reading import MeasureError
+from profiler.run.plain import PlainModule, without_equations
+from profiler.run.subject import Measurable
 
 
 @dataclass(frozen=True)
 class Request:
     """One implementation at one set of sizes, and what to measure of it."""
 
-    mixer: Mixer
+    mixer: Measurable
+    """A module without equations may stand here, too."""
     implementation: Implementation
     sizes: Mapping[str, int]
-    """b and every letter of the mixer; t for inference."""
+    """b and every letter of the mixer; t for inference. A module without equations has those that
+    `PlainModule.combinations` says."""
     phase: str = "training"
     dtype: str = "fp32"
     device: str = "cpu"
@@ -47,6 +51,13 @@ class Request:
                 "torch.compile is measured of the forward pass and of one new token: leave out "
                 f"--compile, or --phase {self.phase}"
             )
+
+    @property
+    def equations(self) -> Mixer:
+        """The mixer; MeasureError where a module without equations is measured."""
+        if isinstance(self.mixer, PlainModule):
+            raise MeasureError(without_equations(self.mixer.origin))
+        return self.mixer
 
 
 NAMED = ("mixer", "implementation", "sizes", "phase", "dtype", "device", "seed")

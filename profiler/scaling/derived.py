@@ -189,8 +189,9 @@ class Predictions:
 
     @cached_property
     def _mixer(self) -> tuple[Mixer, Described]:
-        mixer, chosen = candidate_in_record(self.series.mixer, self.series.implementation)
-        return mixer, description_of(mixer, chosen, self.series.phase)
+        of = self.series
+        mixer, chosen = candidate_in_record(of.mixer, of.implementation, of.form)
+        return mixer, description_of(mixer, chosen, of.phase)
 
     @property
     def kernels(self) -> frozenset[str]:

@@ -253,8 +253,8 @@ def derived(rule: Callable[[ExecutedMixer], Exact], request: Request) -> int:
     """What the equations give for a request; 0 where they give nothing, so that it is tried."""
     phase = phase_name(request.phase)
     try:
-        does = description_of(request.mixer, request.implementation, phase)
-        asked = ExecutedMixer(request.mixer, does, phase, request.dtype, request.sizes)
+        does = description_of(request.equations, request.implementation, phase)
+        asked = ExecutedMixer(request.equations, does, phase, request.dtype, request.sizes)
         return rule(asked).at(request.sizes)
     except (Unsupported, Unanswered, SizeError, ValueError):
         return 0

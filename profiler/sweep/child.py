@@ -16,13 +16,13 @@ from collections.abc import Callable, Mapping
 from queue import SimpleQueue
 from typing import IO, Any, Protocol
 
-from costmodel.language.equations import Mixer
 from profiler.host.environment import environment
 from profiler.meters.sampler import LatencyLimits
 from profiler.modules.registry import Implementation
 from profiler.records.measurement import Measurement
 from profiler.records.store import StoreError, line_of
 from profiler.run.plan import candidate_of, request_of
+from profiler.run.subject import Measurable
 from profiler.sweep.devices import recovered
 from profiler.sweep.failures import FAULT, Failure, failure_of
 from profiler.sweep.workers import Measure, attempt
@@ -53,7 +53,7 @@ class Measuring:
         limits = setup["limits"]
         self.limits = None if limits is None else LatencyLimits(**limits)
         module, _, function = setup["measure"].partition(":")
-        self.candidates: dict[tuple[str, str], tuple[Mixer, Implementation]] = {}
+        self.candidates: dict[tuple[str, str], tuple[Measurable, Implementation]] = {}
         """By their names: what is a user's own is proven once."""
         self.measure: Measure = getattr(importlib.import_module(module), function)
 

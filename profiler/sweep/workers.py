@@ -8,11 +8,11 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from costmodel.program.chosen_sizes import fit
 from profiler.meters.sampler import LatencyLimits
 from profiler.records.measurement import Measurement
 from profiler.records.reading import MeasureError
 from profiler.run.request import Request
+from profiler.run.subject import subject
 from profiler.sweep.devices import recovered
 from profiler.sweep.failures import DIED, LOST, Failure, failure_of
 from profiler.sweep.points import Block, Point
@@ -66,7 +66,7 @@ def attempt(
 ) -> Measurement | Failure:
     """A measurement, or why there is none; exceptions that are not `survived` are raised."""
     try:
-        fit(request.mixer, request.sizes)
+        subject(request.mixer).fit(request.sizes)
         return measure(request, limits=limits, note=note)
     except survived as error:
         return failure_of(error)

@@ -57,7 +57,7 @@ def test_a_mixer_executes_no_less_than_it_dispatches(dtype: str) -> None:
         pytest.skip(counted.reasons["executed"])
     asked = request(dtype)
     record = measure(asked, limits=BRIEF)
-    found = ladder(record, asked.mixer, asked.implementation)
+    found = ladder(record, asked.equations, asked.implementation)
     dispatched, executed = found.rungs["3"], found.rungs["4"]
     shapes = record.counts["hardware"]["products"]
     products = sum(batch * rows * columns * terms for batch, rows, columns, terms in shapes)
@@ -66,6 +66,6 @@ def test_a_mixer_executes_no_less_than_it_dispatches(dtype: str) -> None:
         assert executed[name] >= 0.99 * products, found.to_json()
     assert executed["exp"] == pytest.approx(dispatched["exp"], rel=0.01), counted.opcodes
     wrong = {
-        name: why for name, why in readings_below(record, asked.mixer).items() if "dram" in name
+        name: why for name, why in readings_below(record, asked.equations).items() if "dram" in name
     }
     assert wrong == {} and record.readings["dram_bytes_cold"].value > 0

@@ -67,7 +67,7 @@ def reconcile(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Reconcile:
         monkeypatch.setattr(measure_file, "hardware_counts", read)
         asked = request(device="cpu")
         record = measure(asked, limits=BRIEF)
-        return record, ladder(record, asked.mixer, asked.implementation)
+        return record, ladder(record, asked.equations, asked.implementation)
 
     return take
 
@@ -282,7 +282,7 @@ def test_fewer_bytes_than_must_move_are_a_bug(reconcile: Reconcile) -> None:
     """816 B must move; a cache of 100 B may hold 100 of them, of 1,000 B the 120 that are written,
     unless all was in it before."""
     record, _ = reconcile()
-    mixer = request().mixer
+    mixer = request().equations
     cases = {
         (695, 100): set(), (694, 100): {"dram_bytes_cold", "dram_bytes_in_sequence"},
         (676, 1000): set(), (675, 1000): {"dram_bytes_cold"},

@@ -94,7 +94,9 @@ def test_every_mixer_is_planned_with_all_its_sizes() -> None:
     for request in found:
         known = {"l": 12, "d": 24, "t": 12}
         assert request.sizes == {x: known.get(x, LETTERS[x].default) for x in request.sizes}
-        letters = {*request.mixer.letters, "b"} | ({"t"} if request.phase == "inference" else set())
+        letters = {*request.equations.letters, "b"} | (
+            {"t"} if request.phase == "inference" else set()
+        )
         assert request.sizes.keys() <= letters
         build(
             request.implementation, dict(request.sizes), device="meta", dtype=torch.float32, seed=0
@@ -102,7 +104,7 @@ def test_every_mixer_is_planned_with_all_its_sizes() -> None:
         does = request.implementation
         if request.phase == "training" or does.step_form:
             form = does.form if request.phase == "training" else does.step_form
-            assert cm.count(request.mixer, request.phase, form).at(**request.sizes).total >= 0
+            assert cm.count(request.equations, request.phase, form).at(**request.sizes).total >= 0
 
 
 def test_names_choose_and_order() -> None:
