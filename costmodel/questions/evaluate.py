@@ -2,21 +2,16 @@
 
 Every equation is evaluated over the whole grid of its indices with numpy in the dtype of the
 arrays given; points outside the domain are masked.
-
-At which points is an expression evaluated, and what are its indices worth there?
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Unpack
 
 from costmodel.errors import EquationError, Unsupported
 from costmodel.language.buffers import buffer_values
 from costmodel.language.equations import TRAINED, Equation, Mixer, System, rank, rows
-from costmodel.language.indices import Index
 from costmodel.language.nodes import (
     OPAQUE,
     Add,
@@ -41,9 +36,10 @@ from costmodel.language.nodes import (
 )
 from costmodel.language.rule_table import WRITTEN_OUT, Rules
 from costmodel.program.conventions import Convention, convention as named_convention
-from costmodel.program.recurrences import Block, blocks
+from costmodel.program.recurrences import blocks
+from costmodel.questions.grid import Grid, in_turn
 from costmodel.questions.subject import Training, asked, system_of
-from costmodel.symbolic.polynomial import Fn, Poly
+from costmodel.symbolic.polynomial import Poly
 
 if TYPE_CHECKING:
     from costmodel.questions.numeric import Values
@@ -109,7 +105,7 @@ def evaluate_system(
         kind = dtype if equation.array.below is None else np.dtype(np.int64)
         known.setdefault(equation.name, np.zeros(shape, kind))
     for block in blocks(system):
-        for equation in _in_turn(block, sizes):
+        for equation in in_turn(block, sizes):
             _assign(equation, known, sizes)
     return known
 
@@ -143,35 +139,6 @@ def gradients(
     return {a.name: found[a] for a in arrays_ if a in found and a.role in TRAINED}
 
 
-def _in_turn(block: Block, sizes: Mapping[str, int]) -> Iterator[Equation]:
-    """The equations of a block; those of a loop row by row."""
-    if not block.is_loop:
-        yield from block.equations
-        return
-    last = max(array.shape[axis].at(sizes) for array, axis in block.axes.items())
-    rows = range(1, last + 1)
-    for row in rows if block.step > 0 else reversed(rows):
-        for equation in block.equations:
-            yield from _at_row(equation, block.row(equation), row, sizes)
-
-
-def _at_row(
-    equation: Equation, here: Poly, row: int, sizes: Mapping[str, int]
-) -> Iterator[Equation]:
-    """The equation with its row fixed, if it defines that row."""
-    index = next((i for i in equation.indices if i.atom in here.letters), None)
-    if index is None:
-        if here.at(sizes) == row:
-            yield equation
-        return
-    value = Poly.of(row) - (here - index)
-    ends = (max(b.at(sizes) for b in index.lower), min(b.at(sizes) for b in index.upper))
-    if ends[0] <= value.at(sizes) <= ends[1]:
-        fixed = replace(index, lower=(value,), upper=(value,))
-        indices = tuple(fixed if i is index else i for i in equation.indices)
-        yield replace(equation, indices=indices)
-
-
 def _given(array: Array, arrays: Mapping[str, Values], sizes: Mapping[str, int]) -> Values:
     import numpy as np
 
@@ -188,22 +155,15 @@ def _entry(grid: Grid, ref: Ref) -> Values:
     """The referenced entries; positions outside the array read as 0."""
     import numpy as np
 
+    positions = [
+        _entry(grid, p.at) if isinstance(p, Gather) else grid.value(position_value(p))
+        for p in ref.positions
+    ]
     array = grid.known[ref.array.name]
-    where: list[Any] = []
-    outside: Any = np.asarray(False)
-    for axis, position in enumerate(ref.positions):
-        if isinstance(position, Gather):
-            index = _entry(grid, position.at)
-        else:
-            index = np.asarray(grid.value(position_value(position)))
-        if index.dtype.kind != "i":
-            index = np.vectorize(int, otypes=[np.int64])(index)
-        beyond = (index < 1) | (index > array.shape[axis])
-        outside = outside | beyond
-        where.append(np.where(beyond, 0, index - 1))
+    where, outside = grid.places(positions, array.shape)
     if not array.size:
         return np.zeros(outside.shape)
-    return np.where(outside, 0.0, array[tuple(where)])
+    return np.where(outside, 0.0, array[where])
 
 
 def _constant(grid: Grid, node: Constant) -> Any:
@@ -311,30 +271,7 @@ def _assign(equation: Equation, known: dict[str, Values], sizes: Mapping[str, in
         return
     grid = Grid(equation.indices, sizes, known)
     with np.errstate(all="ignore"):
-        _put(equation, grid, _value(grid, equation.value))
-
-
-def _put(equation: Equation, grid: Grid, values: Values) -> None:
-    """Write the values at the points of a grid to the entries that the equation defines there."""
-    import numpy as np
-
-    shape = grid.shape
-    inside, value = np.broadcast_to(grid.mask(), shape), np.broadcast_to(values, shape)
-    target = grid.known[equation.name]
-    if not equation.positions:
-        target[...] = value
-        return
-    where = []
-    for axis, position in enumerate(equation.positions):
-        index = np.broadcast_to(np.asarray(grid.value(position_value(position))), shape)[inside]
-        index = index.astype(np.int64)
-        if index.size and (index.min() < 1 or index.max() > target.shape[axis]):
-            raise EquationError(
-                f"{equation.name} is defined outside its extent {target.shape[axis]} on axis "
-                f"{axis + 1}"
-            )
-        where.append(index - 1)
-    target[tuple(where)] = value[inside]
+        grid.put(equation, _value(grid, equation.value))
 
 
 def _select(
@@ -344,7 +281,7 @@ def _select(
     numbers = rank(equation)
     indices = rows(equation) + (() if numbers is None else (numbers,))
     grid = Grid(indices, sizes, known)
-    _put(equation, grid, _chosen(equation, node, grid))
+    grid.put(equation, _chosen(equation, node, grid))
 
 
 def _chosen(equation: Equation, node: Select, grid: Grid) -> Values:
@@ -395,82 +332,3 @@ ALONE: Rules[Callable[..., None]] = Rules(
     OPAQUE,
 )
 """Kind of node that stands alone on a right side -> what writes its equation's entries."""
-
-
-@dataclass(frozen=True)
-class Grid:
-    """Axes of a broadcast: one per index, outer ones first."""
-
-    indices: tuple[Index, ...]
-    sizes: Mapping[str, int]
-    known: Mapping[str, Values]
-    ends: dict[Index, tuple[int, int]] = field(default_factory=dict, compare=False)
-    """What `extent` has found."""
-
-    def extended(self, over: tuple[Index, ...]) -> Grid:
-        """The same with more axes, of inner indices."""
-        return Grid(self.indices + over, self.sizes, self.known)
-
-    @cached_property
-    def coordinates(self) -> tuple[Values, ...]:
-        """The values of each index along its axis."""
-        return tuple(self._along(axis, *self.extent(i)) for axis, i in enumerate(self.indices))
-
-    def _along(self, axis: int, low: int, high: int) -> Values:
-        import numpy as np
-
-        shape = [1] * len(self.indices)
-        shape[axis] = max(0, high - low + 1)
-        return np.arange(low, high + 1).reshape(shape)
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The extents of the broadcast."""
-        return tuple(along.size for along in self.coordinates)
-
-    def extent(self, index: Index) -> tuple[int, int]:
-        """The smallest lower and largest upper end over all outer indices."""
-        if index not in self.ends:
-            self.ends[index] = self._end(index, -1), self._end(index, 1)
-        return self.ends[index]
-
-    def _end(self, index: Index, sign: int) -> int:
-        bounds = index.upper if sign > 0 else index.lower
-        ends = [self._extreme(bound, sign) for bound in bounds]
-        return min(ends) if sign > 0 else max(ends)
-
-    def _extreme(self, bound: Poly, sign: int) -> int:
-        at = dict(self.sizes)
-        for outer in self.indices:
-            if outer.atom in bound.letters:
-                slope = bound.coefficient(outer.atom).at(self.sizes)
-                low, high = self.extent(outer)
-                at[outer.atom] = high if slope * sign > 0 else low
-        return bound.at(at)
-
-    def value(self, poly: Poly) -> Any:
-        """A polynomial of indices over the grid."""
-        at: dict[str, Any] = dict(self.sizes)
-        named = zip(self.indices, self.coordinates, strict=True)
-        at |= {index.atom: along for index, along in named if index.atom in poly.atoms}
-        total: Any = 0
-        for monomial, number in poly.terms.items():
-            term: Any = number
-            for atom, power in monomial:
-                if isinstance(atom, Fn):
-                    term = term * Poly.atom(atom).at(self.sizes) ** power
-                else:
-                    term = term * at[atom] ** power if power > 0 else term / at[atom] ** -power
-            total = total + term
-        return total
-
-    def mask(self) -> Any:
-        """True inside the domain of every index."""
-        import numpy as np
-
-        inside: Any = np.asarray(True)
-        for index in self.indices:
-            for constraint in index.constraints:
-                if any(o.atom in constraint.letters for o in self.indices if o != index):
-                    inside = inside & (self.value(constraint) >= 0)
-        return inside

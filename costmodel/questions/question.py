@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cache, cached_property
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, Self, TypeVar
 
 from costmodel.errors import Unanswered, Unsupported
 from costmodel.language.equations import Mixer
@@ -45,6 +45,21 @@ class Missing:
     """A figure that does not exist; the reason is one sentence."""
 
     reason: str
+
+
+FOUND = "found at these sizes by search"
+"""What is said of a `Searched` number."""
+
+
+class Searched(int):
+    """A number found at the sizes by search; `reason` says why there is no formula for all."""
+
+    reason: str
+
+    def __new__(cls, number: int, reason: str) -> Self:
+        found = super().__new__(cls, number)
+        found.reason = reason
+        return found
 
 
 @dataclass(frozen=True)
@@ -229,8 +244,19 @@ class Case:
             if figure.kind == "order" and isinstance(found, Exact):
                 return found
             return self.settled(found)
-        except (Unanswered, Unsupported) as reason:
+        except Unanswered as reason:
             return Missing(str(reason))
+        except Unsupported as reason:
+            return self._searched(figure, str(reason))
+
+    def _searched(self, figure: Figure, reason: str) -> Searched | Missing:
+        """A figure without a formula, found at the case's sizes by search."""
+        if figure.search is None or self.symbolic:
+            return Missing(reason)
+        try:
+            return Searched(figure.search(self), reason)
+        except Unsupported as further:
+            return Missing(f"{reason}; {further}")
 
     def parts(self, figure: Figure) -> dict[str, Value] | Missing:
         """The parts of a figure by name, at the case's sizes."""
@@ -367,6 +393,8 @@ class Figure:
         within: the figure that it is one of the parts of, or says in another unit: explanations
             have that one, and JSON has the parts there.
         panel: which part of a LaTeX table of many columns it stands in.
+        search: finds it at a case's sizes where no formula is derived; raises Unsupported where
+            that takes too long.
     """
 
     name: str
@@ -386,6 +414,7 @@ class Figure:
     claim: str = ""
     within: str = ""
     panel: int = 0
+    search: Callable[[Case], int] | None = None
 
     @property
     def title(self) -> str:
@@ -401,6 +430,8 @@ class Figure:
         batch = {letter: size for letter, size in case.sizes.items() if letter == "b"}
         formula = replace(case, sizes=batch, symbolic=True).figure(self)
         number = case.figure(self)
+        if isinstance(number, Searched):
+            return Sentence((f"{lead}{number:,}, {FOUND} (no formula: {number.reason}).",))
         for found in (formula, number):
             if isinstance(found, Missing):
                 return Sentence((f"{lead}not derived: {found.reason}.",))

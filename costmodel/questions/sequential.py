@@ -19,7 +19,7 @@ from costmodel.language.rule_table import Rules
 from costmodel.paths.longest_path import Depths
 from costmodel.program.conventions import Convention
 from costmodel.program.phases import IterationDomain, phase_name
-from costmodel.questions.question import Answers, Figure, Question, Tally
+from costmodel.questions.question import Answers, Case, Figure, Question, Tally
 from costmodel.questions.span import RULES, reduced
 from costmodel.questions.subject import Training, about_mixer, asked, system_of
 from costmodel.symbolic.at_sizes import at_sizes
@@ -107,6 +107,13 @@ def _steps(about: Answers) -> Sequential:
     return sequential(about.mixer, about.phase, about.form, about.convention)
 
 
+def _searched(case: Case) -> int:
+    # loaded where no formula is derived
+    from costmodel.questions.unrolled import deepest
+
+    return deepest(case, steps=True)
+
+
 SEQUENTIAL = Question(
     "sequential",
     "Sequential operations",
@@ -117,6 +124,7 @@ SEQUENTIAL = Question(
             lambda case: case.about.of(_steps).exact,
             header="sequential\noperations",
             claim="sequential",
+            search=_searched,
         ),
     ),
     sequential,

@@ -42,7 +42,7 @@ from costmodel.program.nonempty import EVERYWHERE, Places, both, may_be_empty, p
 from costmodel.program.phases import IterationDomain, phase_name
 from costmodel.program.trip_count import levels as levels_of, number_kept, numbers_of_terms
 from costmodel.program.wellformed import whole
-from costmodel.questions.question import Answers, Figure, Largest, Question, Tally, always
+from costmodel.questions.question import Answers, Case, Figure, Largest, Question, Tally, always
 from costmodel.questions.subject import Training, about_mixer, asked, system_of
 from costmodel.symbolic.at_sizes import at_sizes
 from costmodel.symbolic.constraints import (
@@ -312,6 +312,13 @@ def levels_of_span(about: Answers) -> Span:
     return span(about.mixer, about.phase, about.form, about.convention)
 
 
+def _searched(case: Case) -> int:
+    # loaded where no formula is derived
+    from costmodel.questions.unrolled import deepest
+
+    return deepest(case)
+
+
 SPAN = Question(
     "span",
     "Span",
@@ -322,6 +329,7 @@ SPAN = Question(
             lambda case: Largest(tuple(map(Exact.of, case.about.of(levels_of_span).terms))),
             usual=always,
             claim="span",
+            search=_searched,
         ),
     ),
     span,

@@ -17,7 +17,7 @@ from costmodel.program.chosen_sizes import default, letters_of
 from costmodel.program.phases import TRAINING_STEP, inference_reason
 from costmodel.questions.count import OTHER
 from costmodel.questions.peak import OPTIMISERS
-from costmodel.questions.question import Figure, Missing, Value
+from costmodel.questions.question import FOUND, Figure, Missing, Searched, Value
 from costmodel.questions.registry import FIGURES
 from costmodel.questions.subject import system_of
 from costmodel.report import document as doc, table_data
@@ -157,6 +157,7 @@ def notes(block: Block, request: Request) -> Iterator[Note]:
             yield _note(f"{name}: rounded to {DIGITS} significant digits ({exact})", name)
     if "ratio" in shown and (text := _baseline_sizes(block, request)):
         yield _note(text, "ratio")
+    yield from _searched(block)
     yield from _apart(block)
     if request.per_token:
         yield from _divided(block)
@@ -180,6 +181,16 @@ def notes(block: Block, request: Request) -> Iterator[Note]:
     for kind in SELECTIONS:
         if kind in chosen:
             yield _note(f"comparisons of {kind} are nominal: {SELECTIONS[kind]}")
+
+
+def _searched(block: Block) -> Iterator[Note]:
+    """Which numbers no formula gives."""
+    for name in block.columns:
+        for row in block.rows:
+            value = row.value(name)
+            if isinstance(value, Searched):
+                what = f"{name} of {row.mixer.name}"
+                yield _note(f"{what}: {FOUND} (no formula: {value.reason})", name)
 
 
 def _apart(block: Block) -> Iterator[Note]:

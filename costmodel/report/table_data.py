@@ -7,7 +7,7 @@ from typing import Any
 
 from costmodel.paths.chains import CriticalPath
 from costmodel.program.chosen_sizes import letters_of
-from costmodel.questions.question import Missing, Value
+from costmodel.questions.question import FOUND, Missing, Searched, Value
 from costmodel.questions.registry import FIGURES
 from costmodel.report.document import Rows
 from costmodel.report.mixer_table import LABELS, Block, Row, Table
@@ -43,6 +43,8 @@ def _csv_row(row: Row, block: Block, columns: Sequence[str], others: Sequence[st
     for name, value in values.items():
         if isinstance(value, Missing):
             reasons.setdefault(value.reason, []).append(name)
+        elif isinstance(value, Searched):
+            reasons.setdefault(f"{FOUND} ({value.reason})", []).append(name)
     return [
         ",".join(row.about.convention.names),
         *(exact(value) for value in values.values()),
@@ -57,7 +59,8 @@ def _names(row: Row) -> list[str]:
 
 
 def json_row(row: Row) -> dict[str, Any]:
-    """A row of schema 1: every figure under its key, null with a reason where it does not exist."""
+    """A row of schema 1: every figure under its key, null with a reason where it does not exist;
+    `searched` says why no formula gives a figure that was found at the sizes by search."""
     result: dict[str, Any] = {
         "mixer": row.mixer.name,
         "form": row.form,
@@ -66,6 +69,7 @@ def json_row(row: Row) -> dict[str, Any]:
         "sizes": _json_sizes(row),
     }
     reasons: dict[str, str] = {}
+    searched: dict[str, str] = {}
     for figure in FIGURES.values():
         if figure.within and FIGURES[figure.within].parts:
             continue
@@ -74,8 +78,12 @@ def json_row(row: Row) -> dict[str, Any]:
         (result.setdefault(group, {}) if group else result)[key] = _json_value(found)
         if isinstance(found, Missing):
             reasons[key if group in ("", "counts") else group] = found.reason
+        elif isinstance(found, Searched):
+            searched[key] = found.reason
     if row.per_token:
         result["per_token"] = True
+    if searched:
+        result["searched"] = searched
     return {**result, "reasons": reasons}
 
 

@@ -1,0 +1,220 @@
+"""How deep is the deepest entry at given sizes, found by going through all entries?
+
+Where no formula is derived, the equations are unrolled over the grids of their indices as
+`evaluate` does it, with the depth of every entry in place of its value: the longest path through
+the graph of all entries, each entry once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache, reduce
+from math import prod
+from typing import Any
+
+from costmodel.errors import Unsupported
+from costmodel.language.equations import System
+from costmodel.language.functions import TABLE
+from costmodel.language.nodes import (
+    Add,
+    Bracket,
+    Call,
+    Composite,
+    Constant,
+    Div,
+    Fft,
+    FreeScale,
+    Gather,
+    Mul,
+    Neg,
+    Node,
+    Reduce,
+    Ref,
+    Select,
+    Sub,
+    position_value,
+)
+from costmodel.language.rule_table import WRITTEN_OUT, Rules, refused
+from costmodel.program.phases import iteration_domains
+from costmodel.program.recurrences import blocks
+from costmodel.questions.grid import Grid, in_turn
+from costmodel.questions.question import Case
+from costmodel.questions.subject import system_of
+
+AT_ONCE = 4_000_000
+"""How many points an expression may have at most."""
+IN_ALL = 20 * AT_ONCE
+"""How many points all expressions may have at most."""
+
+NOTHING = -1
+"""In place of a depth: a sum over no term, which is added or multiplied by at no cost."""
+
+
+@dataclass
+class Depths:
+    """How depths are found at some sizes.
+
+    `steps`: a whole sum or transform is one step, however many levels it has.
+    """
+
+    sizes: Mapping[str, int]
+    steps: bool
+    spent: int = 0
+
+    def of(self, grid: Grid, node: Node) -> Any:
+        """The depth of an expression at the points of a grid."""
+        return RULES[type(node)](self, grid, node)
+
+    def spend(self, grid: Grid) -> None:
+        """Count the points of a grid.
+
+        Raises:
+            Unsupported: these, or all so far, are more than are gone through.
+        """
+        points = prod(max(0, high - low + 1) for low, high in map(grid.extent, grid.indices))
+        self.spent += points
+        if points > AT_ONCE or self.spent > IN_ALL:
+            raise Unsupported(
+                f"a search at these sizes would go through more than {AT_ONCE:,} entries at once, "
+                f"or {IN_ALL:,} in all: smaller sizes can be searched"
+            )
+
+
+def _ready(depths: Depths, grid: Grid, node: Node) -> Any:
+    return 0
+
+
+def _ref(depths: Depths, grid: Grid, node: Ref) -> Any:
+    import numpy as np
+
+    array = grid.known[node.array.name]
+    gathers = [p.at for p in node.positions if isinstance(p, Gather)]
+    if gathers:
+        if array.any():
+            raise Unsupported(f"how deep an entry of {node.array.name} is depends on its position")
+        return reduce(np.maximum, (depths.of(grid, at) for at in gathers))
+    if not array.size:
+        return 0
+    positions = [grid.value(position_value(p)) for p in node.positions]
+    where, outside = grid.places(positions, array.shape)
+    return np.where(outside, 0, array[where])
+
+
+def _product(depths: Depths, grid: Grid, node: Mul | Div) -> Any:
+    import numpy as np
+
+    left, right = (depths.of(grid, child) for child in node.children)
+    nothing = np.minimum(left, right) == NOTHING
+    return np.where(nothing, NOTHING, np.maximum(left, right) + 1)
+
+
+def _sum(depths: Depths, grid: Grid, node: Add | Sub) -> Any:
+    import numpy as np
+
+    left, right = (depths.of(grid, child) for child in node.children)
+    return np.maximum(left, right) + (np.minimum(left, right) != NOTHING)
+
+
+def _same(depths: Depths, grid: Grid, node: Neg | FreeScale) -> Any:
+    return depths.of(grid, node.body)
+
+
+def _call(depths: Depths, grid: Grid, node: Call) -> Any:
+    import numpy as np
+
+    return np.maximum(depths.of(grid, node.body), 0) + len(TABLE[node.function].steps)
+
+
+def _reduce(depths: Depths, grid: Grid, node: Reduce) -> Any:
+    import numpy as np
+
+    found = [_terms(depths, grid, part) for part in node.parts]
+    top = reduce(np.maximum, (latest for latest, _ in found))
+    terms = sum(number for _, number in found)
+    levels = 1 if depths.steps else np.frexp(np.maximum(terms, 1) - 1)[1]
+    return np.where(terms > 0, top + levels, NOTHING)
+
+
+def _terms(depths: Depths, grid: Grid, node: Reduce | Fft) -> tuple[Any, Any]:
+    """The depth of the latest term of one range, and how many terms there are."""
+    import numpy as np
+
+    inner = grid.extended(node.over)
+    depths.spend(inner)
+    body = np.where(inner.mask(), depths.of(inner, node.body), NOTHING)
+    body = np.broadcast_to(body, inner.shape)
+    axes = tuple(range(len(grid.indices), len(inner.indices)))
+    return body.max(axis=axes, initial=NOTHING), (body != NOTHING).sum(axis=axes)
+
+
+def _bracket(depths: Depths, grid: Grid, node: Bracket) -> Any:
+    import numpy as np
+
+    if node.otherwise is None:
+        raise Unsupported("which entries a maximum hands its gradient to depends on the values")
+    return reduce(np.maximum, (depths.of(grid, child) for child in node.children))
+
+
+def _fft(depths: Depths, grid: Grid, node: Fft) -> Any:
+    latest, _ = _terms(depths, grid, node)
+    return latest + (1 if depths.steps else node.levels.at(depths.sizes))
+
+
+RULES: Rules[Callable[..., Any]] = Rules(
+    "a search",
+    {
+        Constant: _ready,
+        Ref: _ref,
+        Add: _sum,
+        Sub: _sum,
+        Mul: _product,
+        Div: _product,
+        Neg: _same,
+        FreeScale: _same,
+        Call: _call,
+        Reduce: _reduce,
+        Bracket: _bracket,
+        Fft: _fft,
+        Select: refused("how deep chosen positions are is not searched"),
+        Composite: WRITTEN_OUT,
+    },
+)
+"""Kind of node -> its depth over a grid of points."""
+
+
+@cache
+def _deepest(system: System, phase: str, sizes: tuple[tuple[str, int], ...], steps: bool) -> int:
+    import numpy as np
+
+    at = dict(sizes)
+    arrays = {*system.mixer.arrays.values(), *(e.array for e in system.equations)}
+    known = {
+        array.name: np.zeros([max(0, extent.at(at)) for extent in array.shape], np.int64)
+        for array in arrays
+    }
+    computed = {part.equation.array for part in iteration_domains(system, phase)}
+    depths = Depths(at, steps)
+    for block in blocks(system):
+        if computed.isdisjoint(equation.array for equation in block.equations):
+            continue
+        for equation in in_turn(block, at):
+            grid = Grid(equation.indices, at, known)
+            depths.spend(grid)
+            grid.put(equation, np.maximum(depths.of(grid, equation.value), 0))
+    return max((int(known[array.name].max(initial=0)) for array in computed), default=0)
+
+
+def deepest(case: Case, *, steps: bool = False) -> int:
+    """The depth of the deepest entry of all that a case's phase computes, at the case's sizes.
+
+    Raises:
+        Unsupported: it is not searched: one new token, more entries than are gone through, or a
+            depth that depends on the values.
+    """
+    about = case.about
+    if about.phase == "inference":
+        raise Unsupported("the steps of one token are not searched")
+    system = system_of(about.mixer, about.form, about.convention.rewrites, about.phase)
+    sizes = {letter: size for letter, size in case.sizes.items() if letter != "b"}
+    return _deepest(system, about.phase, tuple(sorted(sizes.items())), steps)

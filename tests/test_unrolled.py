@@ -1,0 +1,179 @@
+"""Is what a search through all entries finds at given sizes what the formulas give, and execution?
+
+The search answers where no formula is derived; where one is, both must agree.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from hypothesis import Phase, given, settings, strategies as st
+from typer.testing import CliRunner
+
+import cli
+import costmodel as cm
+from costmodel.errors import Unsupported
+from costmodel.language.equations import Mixer
+from costmodel.oracle.execute import run
+from costmodel.program.conventions import convention
+from costmodel.questions.question import Answers, Case, Searched
+from costmodel.questions.registry import FIGURES
+from costmodel.questions.subject import system_of
+from costmodel.questions.unrolled import deepest
+from costmodel.symbolic.formulas import parse
+from tests import chunk_systems, systems
+from tests.small import complete, forms
+
+PHASES = ("training", "backward", "training-step")
+CONVENTIONS = ("strict", "strict,safe-softmax", "strict,zero-state", "strict,dense")
+
+
+def case(mixer: Mixer, phase: str, sizes: Mapping[str, int], form: str, names: str) -> Case:
+    about = Answers(mixer, form, phase, convention(names))
+    return Case(about, sizes, symbolic=False)
+
+
+UNSEARCHED = (
+    "which entries a maximum hands its gradient to",
+    "which rows of a loop have an operand depends on the sizes",
+    "how deep chosen positions are",
+)
+
+
+@pytest.mark.parametrize(("name", "form"), forms())
+@pytest.mark.parametrize("phase", PHASES)
+def test_every_mixer_is_as_deep_as_the_formulas_say(name: str, form: str, phase: str) -> None:
+    mixer, refused = cm.mixer(name), set[str]()
+    for length, width in ((1, 2), (2, 4), (5, 4)):
+        sizes = complete(mixer, {"l": length, "d": width, "n": 2})
+        for names in CONVENTIONS:
+            asked = case(mixer, phase, sizes, form, names)
+            for steps, question in ((False, cm.span), (True, cm.sequential)):
+                try:
+                    derived = question(mixer, phase, form, names).at(**sizes)
+                    found = deepest(asked, steps=steps)
+                except Unsupported as error:
+                    refused.add(str(error))
+                else:
+                    assert found == derived, (sizes, names, steps)
+    assert not [reason for reason in refused if not reason.startswith(UNSEARCHED)]
+
+
+def agrees(mixer: Mixer, sizes: Mapping[str, int]) -> list[bool]:
+    """Whether a formula is derived, for every phase that is searched; what is found is as deep as
+    this says, or else as an execution."""
+    formulas = []
+    for phase in PHASES:
+        asked = case(mixer, phase, sizes, "direct", "strict")
+        for steps, figure in ((False, FIGURES["span"]), (True, FIGURES["sequential"])):
+            try:
+                found = deepest(asked, steps=steps)
+            except Unsupported:
+                continue
+            shown = asked.figure(figure)
+            assert shown == found, (phase, sizes, steps)
+            formulas.append(not isinstance(shown, Searched))
+            if formulas[-1]:
+                continue
+            system = system_of(mixer, "direct", (), phase)
+            ready = system.forward.equations if phase == "backward" else ()
+            done = run(system, sizes, ready=ready)
+            assert found == (done.steps() if steps else done.span()), (phase, sizes, steps)
+    return formulas
+
+
+def check(mixers: st.SearchStrategy[Mixer], sizes: st.SearchStrategy[dict[str, int]]) -> list[bool]:
+    asked: list[bool] = []
+
+    @given(mixer=mixers, at=sizes)
+    @settings(max_examples=40, phases=[Phase.explicit, Phase.generate], deadline=None)
+    def ask(mixer: Mixer, at: dict[str, int]) -> None:
+        asked.extend(agrees(mixer, at))
+
+    ask()
+    return asked
+
+
+def test_random_systems() -> None:
+    sizes = st.builds(lambda at, l: {**at, "l": l}, systems.sizes(), st.integers(1, 5))
+    formulas = check(systems.mixers(), sizes)
+    assert len(formulas) >= 100 and formulas.count(True) >= len(formulas) / 2
+
+
+def test_random_chunks() -> None:
+    """Among them what only the search answers: spans of gradients in chunks."""
+    formulas = check(chunk_systems.mixers(), chunk_systems.sizes())
+    assert len(formulas) >= 150 and {*formulas} == {True, False}
+
+
+HILL = """
+import costmodel as cm
+
+m = cm.Mixer("hill", title="Hill")
+l, d, w = m.sizes("l d w")
+x, y = m.input("x", l, d), m.output("y", l, d)
+with m.form("direct") as f:
+    i, b = f.index("i", 1, l), f.index("b", 1, d)
+    j, k = f.index("j", 1, i), f.index("k", i, l)
+    o = f.index("o", cm.max_(1, i - w), cm.min_(l, i + w))
+    s = f.array("s", l, d)
+    s[i, b] = cm.sum_(x[j, b], over=j)
+    y[i, b] = cm.sum_(cm.sum_(s[i, b] * x[k, b], over=k) * x[o, b], over=o)
+"""
+"""Row i waits for sums over the rows up to it, from it on, and around it: the deepest row lies in
+the middle, and where depends on the sizes in too many ways for a formula."""
+NINE = "ceil_log2(5) + 1 + ceil_log2(10 - 5) + 1 + ceil_log2(3)"
+"""Row 5 of 9, one row on either side: two sums, a product between them, and a sum of products."""
+
+
+@pytest.fixture
+def hill(tmp_path: Path) -> Path:
+    (tmp_path / "hill.py").write_text(HILL)
+    return tmp_path / "hill.py"
+
+
+def shown(hill: Path, *options: str) -> str:
+    command = ["table", f"{hill}:hill", "--phase", "training", "--columns", "mixer,span,mul"]
+    result = CliRunner().invoke(cli.app, [*command, *options])
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+AT = ("--l", "9", "--d", "1", "--w", "1")
+
+
+def test_what_is_found_by_search_says_so(hill: Path) -> None:
+    depth = parse(NINE).at({})
+    text = " ".join(shown(hill, *AT).split())
+    assert "span of hill: found at these sizes by search (no formula: a depth that both" in text
+    row = json.loads(shown(hill, *AT, "--format", "json"))["rows"][0]
+    assert row["span"] == depth and "grows and falls" in row["searched"]["span"]
+    assert "span" not in row["reasons"]
+    csv = shown(hill, *AT, "--format", "csv")
+    assert f"hill,{depth}," in csv and "span: found at these sizes by search" in csv
+
+
+def test_an_explanation_says_so(hill: Path) -> None:
+    result = CliRunner().invoke(cli.app, ["explain", f"{hill}:hill", *AT])
+    said = (
+        f"dependent operations: {parse(NINE).at({})}, found at these sizes by search (no formula:"
+    )
+    assert said in " ".join(result.output.split())
+
+
+def test_nothing_is_searched_in_letters(hill: Path) -> None:
+    row = json.loads(shown(hill, "--symbolic", "--format", "json"))["rows"][0]
+    assert (
+        row["span"] is None
+        and "searched" not in row
+        and "grows and falls" in row["reasons"]["span"]
+    )
+
+
+def test_a_search_that_takes_too_long_is_refused(hill: Path) -> None:
+    long = ("--l", "3000", "--d", "64", "--w", "1", "--format", "json")
+    row = json.loads(shown(hill, *long))["rows"][0]
+    assert row["span"] is None and "smaller sizes can be searched" in row["reasons"]["span"]
