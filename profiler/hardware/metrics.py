@@ -67,16 +67,19 @@ class Chip:
         return dict(zip(("read", "write"), self.dram, strict=True))
 
 
+TF32 = "src_tf32_dst_fp32"
+"""The total of tensor cores on fp32 numbers that are rounded to TF32; 0 where fp32 is fp32."""
+
 AMPERE: Mapping[str, tuple[str, ...]] = {
     "bf16": ("src_bf16_dst_fp32",),
     "fp16": ("src_fp16_dst_fp16", "src_fp16_dst_fp32"),
-    "fp32": ("src_tf32_dst_fp32",),
+    "fp32": (TF32,),
     "fp64": (),
 }
 HOPPER: Mapping[str, tuple[str, ...]] = {
     "bf16": ("src_bf16_dst_fp32",),
     "fp16": ("src_fp16",),
-    "fp32": ("src_tf32_dst_fp32",),
+    "fp32": (TF32,),
     "fp64": ("src_fp64",),
 }
 

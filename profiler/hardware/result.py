@@ -10,7 +10,7 @@ from typing import Any
 from costmodel.language.functions import CLASSES
 from profiler.counting.operations import OTHER, Classes
 from profiler.hardware.calibration import Calibration
-from profiler.hardware.metrics import special_functions
+from profiler.hardware.metrics import TENSOR, TF32, special_functions
 from profiler.hardware.operations import UNTOLD, classes_of
 from profiler.hardware.tiles import Tile
 from profiler.records.measurement import Measurement
@@ -56,7 +56,9 @@ class HardwareCounts:
     @property
     def labels(self) -> list[str]:
         """What a reader must know of the counts."""
-        return self.calibration.labels
+        rounded = (self.executed or {}).get(TENSOR + TF32, 0)
+        said = f"{rounded:,} operations of tensor cores on fp32 rounded to TF32"
+        return [*self.calibration.labels, *([said] if rounded else [])]
 
     def to_json(self) -> dict[str, Any]:
         """The fields as JSON values."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 
 import torch
 
@@ -21,10 +21,36 @@ DTYPES: Mapping[str, torch.dtype] = {
 ALIASES = {"float64": "fp64", "float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
 
 
-def on_device(device: str | torch.device) -> AbstractContextManager[Any]:
-    """A context in which a GPU is torch's current device; for a CPU a context that does nothing."""
+@contextmanager
+def on_device(device: str | torch.device) -> Iterator[None]:
+    """A context in which a GPU is torch's current device and fp32 is fp32 (`full_precision`)."""
     place = torch.device(device)
-    return torch.cuda.device(place) if place.type == "cuda" else nullcontext()
+    with torch.cuda.device(place) if place.type == "cuda" else nullcontext(), full_precision():
+        yield
+
+
+@contextmanager
+def full_precision() -> Iterator[None]:
+    """A context in which fp32 is computed in fp32 throughout.
+
+    By its defaults torch computes products in fp32, and lets cuDNN round the operands of
+    convolutions and recurrent layers to TF32.
+    """
+    before = torch.backends.cudnn.allow_tf32, torch.get_float32_matmul_precision()
+    try:
+        set_precision(False, "highest")
+        yield
+    finally:
+        set_precision(*before)
+
+
+def set_precision(tf32: bool, products: str) -> None:
+    """Whether cuDNN may round to TF32, and the precision of products; some versions of torch warn
+    once that there is a newer way, which others lack."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Please use the new API settings")
+        torch.backends.cudnn.allow_tf32 = tf32
+        torch.set_float32_matmul_precision(products)
 
 
 def dtype_name(name: str) -> str:

@@ -20,6 +20,7 @@ from typing import Any
 import torch
 
 from profiler.host.board import IDENTITY, STATE, board_answers, cuda_facts, other_users
+from profiler.host.device import full_precision
 from profiler.host.system import Host, host_facts, host_state, speed_variables
 from profiler.meters.energy.protocol import SensorError
 from profiler.meters.nvml import handle_of, load_nvml
@@ -99,13 +100,15 @@ def versions(reasons: dict[str, str]) -> dict[str, str]:
 
 
 def torch_settings() -> dict[str, Any]:
-    """Settings of torch that change speed or precision."""
-    return {
-        "float32_matmul_precision": torch.get_float32_matmul_precision(),
-        "cudnn_benchmark": torch.backends.cudnn.benchmark,
-        "deterministic_algorithms": torch.are_deterministic_algorithms_enabled(),
-        "cpu_capability": torch.backends.cpu.get_cpu_capability(),
-    }
+    """Settings of torch that change speed or precision, as they are while it is measured."""
+    with full_precision():
+        return {
+            "float32_matmul_precision": torch.get_float32_matmul_precision(),
+            "cudnn_allow_tf32": torch.backends.cudnn.allow_tf32,
+            "cudnn_benchmark": torch.backends.cudnn.benchmark,
+            "deterministic_algorithms": torch.are_deterministic_algorithms_enabled(),
+            "cpu_capability": torch.backends.cpu.get_cpu_capability(),
+        }
 
 
 def revision(reasons: dict[str, str]) -> dict[str, str]:

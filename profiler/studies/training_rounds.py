@@ -15,6 +15,7 @@ import torch
 
 from costmodel.networks import model
 from profiler.compare.verdict import LEVEL, Rounds
+from profiler.host.device import on_device
 from profiler.host.environment import environment
 from profiler.meters.disturbances import DisturbanceLog, Watch, watch_for
 from profiler.meters.energy.estimate import PairedEnergy
@@ -113,13 +114,14 @@ class Training:
 
     def records(self) -> list[Measurement]:
         """One record for each network that ran: sample k of its latency is that of round k."""
-        self.prepare()
-        timer = self.timer or timer_for(torch.device(self.device))
-        found = self.visited(timer)
-        kept = [name for name in self.steps if name not in found.failed]
-        self.progress(self.rate.rounds, self.rate.rounds, "measuring memory")
-        memory = {name: self.memory(name) for name in kept}
-        energies = self.energies(kept)
+        with on_device(self.device):
+            self.prepare()
+            timer = self.timer or timer_for(torch.device(self.device))
+            found = self.visited(timer)
+            kept = [name for name in self.steps if name not in found.failed]
+            self.progress(self.rate.rounds, self.rate.rounds, "measuring memory")
+            memory = {name: self.memory(name) for name in kept}
+            energies = self.energies(kept)
         identity = new_id()
         return [
             self.record(name, found, timer, memory[name], joules(energies, name), identity)

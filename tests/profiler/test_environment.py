@@ -17,6 +17,7 @@ import torch
 
 from profiler.host import environment as described
 from profiler.host.board import IDENTITY, STATE, board_answers, cuda_facts, events, other_users
+from profiler.host.device import on_device
 from profiler.host.environment import environment, environment_differences, flat, git_revision
 
 FACTS = {"python", "torch", "numpy", "package", "platform", "cpu", "cores", "threads"}
@@ -31,6 +32,23 @@ def test_cpu_facts() -> None:
     assert facts["interop_threads"] == torch.get_num_interop_threads()
     assert facts["device"] == "cpu"
     assert json.loads(json.dumps(facts)) == facts
+
+
+def test_fp32_is_fp32_while_measuring_and_what_the_user_chose_afterwards() -> None:
+    """torch's own default lets cuDNN round to TF32, in convolutions and recurrent layers alone."""
+    chosen = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+    assert chosen == ("highest", True)
+    torch.set_float32_matmul_precision("high")
+    try:
+        with on_device("cpu"):
+            inside = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+        after = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+        settings = environment("cpu")["settings"]
+    finally:
+        torch.set_float32_matmul_precision("highest")
+    assert (inside, after) == (("highest", False), ("high", True))
+    recorded = settings["float32_matmul_precision"], settings["cudnn_allow_tf32"]
+    assert recorded == ("highest", False)
 
 
 def test_what_is_missing_is_absent_and_has_a_reason() -> None:

@@ -473,3 +473,10 @@ def test_a_cpu_is_measured_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(counts, "run_ncu", lambda *_, **__: pytest.fail("it was started"))
     record = measure(request(device="cpu", counters=False), limits=BRIEF)
     assert "hardware" not in record.counts and "ncu" in record.reasons["hardware"]
+
+
+def test_fp32_that_tensor_cores_rounded_to_tf32_says_so(standing: Standing) -> None:
+    metric = "sm__ops_path_tensor_src_tf32_dst_fp32.sum"
+    standing([kernel("gemm", values={**CALL[0]["values"], metric: 4_096})])
+    found = read(request())
+    assert found.labels == ["4,096 operations of tensor cores on fp32 rounded to TF32"]
