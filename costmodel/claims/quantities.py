@@ -38,6 +38,7 @@ from costmodel.symbolic.sizes import LETTERS
 
 if TYPE_CHECKING:
     from costmodel.networks.network import Network
+    from costmodel.networks.part_costs import NetworkCounts
 
 L = Poly.atom("l")
 
@@ -252,13 +253,32 @@ OF_NETWORKS: Mapping[str, Callable[[Network, Interpretation], Exact]] = {
 """Quantity of networks, operations apart -> its rule; tables are those of embeddings."""
 
 
-def _of_network(network: Network, name: str, interpretation: Interpretation) -> Answer:
+Changed = tuple[str, str, frozenset[tuple[str, int]]]
+"""A network by name, the mixer of every layer in place of its own or "", sizes in their place."""
+
+
+@cache
+@limited(None)
+def _network(changed: Changed) -> Network:
+    from costmodel.networks import model as network_of
+
+    model, mixer, given = changed
+    return network_of(model, sizes=dict(given), **({"mixers": (mixer,)} if mixer else {}))
+
+
+@cache
+@limited(None)
+def _counts(changed: Changed, phase: str, names: tuple[str, ...]) -> NetworkCounts:
+    """Counted once for all ways to add up."""
+    return _network(changed).count(phase, ",".join(names))
+
+
+def _of_network(changed: Changed, name: str, interpretation: Interpretation) -> Answer:
     asked = CLAIMED.get(name)
     if asked is None or asked.unit != "operations":
-        return Answer(OF_NETWORKS[name](network, interpretation))
-    counts = network.count(
-        phase_name(interpretation.phase or "training"), ",".join(interpretation.convention)
-    )
+        return Answer(OF_NETWORKS[name](_network(changed), interpretation))
+    phase = phase_name(interpretation.phase or "training")
+    counts = _counts(changed, phase, interpretation.convention)
     return _read(asked, Answer(operations(counts, name, _adding(interpretation))), interpretation)
 
 
@@ -283,16 +303,14 @@ def derive_network(
         ValueError: an unknown network, mixer, quantity or size.
         Unanswered: the network has no such phase.
     """
-    from costmodel.networks import model as network_of
-
     known = [name for name, one in CLAIMED.items() if one.unit == "operations"] + [*OF_NETWORKS]
     if quantity not in known:
         raise ValueError(
             f"unknown quantity '{quantity}' of a network: expected one of {', '.join(known)}"
         )
-    changed = {"mixers": (mixer,)} if mixer else {}
-    network = network_of(model, sizes=dict(given), **changed)
+    changed = model, mixer, given
+    network = _network(changed)
     of_parts = (use.mixer.letters for use in network.uses)
     refuse_letters(left_open, {*network.sizes}.union(*of_parts), model)
     own = {letter: v for letter, v in network.sizes.items() if letter not in left_open}
-    return _of_network(network, quantity, interpretation).substitute(own)
+    return _of_network(changed, quantity, interpretation).substitute(own)
