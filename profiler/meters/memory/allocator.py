@@ -206,14 +206,17 @@ def warm_cuda(fn: Call, reset: Call | None, device: torch.device) -> dict[str, A
     """Call once, so that libraries have their workspaces, and return how large these are.
 
     cuBLAS keeps a workspace per handle and stream in torch's allocator from the first product on.
-    Where torch can release the workspaces (by a private function), the size is what a release
-    frees, and another call allocates them again. Elsewhere the size is what the first call leaves
-    allocated, which may include what a module keeps for itself from its first call on.
+    Where torch can release the workspaces (by a private function), those of earlier calls are
+    released first, the size is what a release after the call frees, and another call allocates them
+    again. Elsewhere the size is what the first call leaves allocated, which may include what a
+    module keeps for itself from its first call on.
     """
+    clear = getattr(torch._C, "_cuda_clearCublasWorkspaces", None)
+    if clear is not None:
+        clear()
     start = requested_now(device)
     run_once(fn, reset)
     left = requested_now(device) - start
-    clear = getattr(torch._C, "_cuda_clearCublasWorkspaces", None)
     if clear is None:
         return {
             "workspace": left,
