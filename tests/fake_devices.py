@@ -101,12 +101,13 @@ class Event:
 class Gpu:
     """A queue that the host fills and a device works off, one after the other."""
 
-    def __init__(self, cycle_ns: float = 0.5, *, sleeps: bool = True) -> None:
+    def __init__(self, cycle_ns: float = 0.5, *, sleeps: bool = True, event_ns: int = 0) -> None:
         self.host = Clock()
         self.busy_until = 0
         self.idle_ns = 0
         self.cycle_ns = cycle_ns
         self.sleeps = sleeps
+        self.event_ns = event_ns
         self.slept: list[int] = []
         self.warm = False
 
@@ -117,7 +118,8 @@ class Gpu:
         self.busy_until = max(self.busy_until, self.host.ns) + device_ns
 
     def event(self) -> Event:
-        """At the end of the queue."""
+        """At the end of the queue; the host takes `event_ns` to make it."""
+        self.host.ns += self.event_ns
         return Event(self, max(self.busy_until, self.host.ns))
 
     def wait(self) -> None:

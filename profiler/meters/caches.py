@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 LEAST_GPU_BYTES = 2**28
-"""256 MiB: what triton.testing.do_bench overwrites, whatever the size of the L2 cache."""
+"""256 MiB: as much as triton.testing.do_bench overwrites, whatever the size of the L2 cache."""
 UNITS = {"K": 2**10, "M": 2**20, "G": 2**30}
 SYS = Path("/sys/devices/system/cpu")
 L2_SOURCE = "torch.cuda.get_device_properties: L2"
@@ -45,12 +45,18 @@ def flush_for(device: torch.device) -> Flush:
 
 
 def gpu_flush(device: torch.device) -> Flush:
-    """Overwrites a buffer of at least 256 MiB and at least twice the L2."""
+    """Reads a buffer of at least 256 MiB and at least twice the L2."""
     held = l2_bytes(torch.cuda.get_device_properties(device))
-    size = max(2 * (held or 0), LEAST_GPU_BYTES)
-    buffer = torch.empty(size // 4, dtype=torch.int32, device=device)
     source = L2_SOURCE if held else "not told by this torch"
-    return Flush(buffer.zero_, buffer.numel() * 4, held, source)
+    return reading_flush(max(2 * (held or 0), LEAST_GPU_BYTES), device, held, source)
+
+
+def reading_flush(size: int, device: torch.device, held: int | None, source: str) -> Flush:
+    """Adds up a buffer of `size` bytes: what it drives out is written back meanwhile, and what it
+    leaves in the caches, having only been read, is not written back inside the call."""
+    buffer = torch.ones(size // 4, dtype=torch.float32, device=device)
+    total = torch.empty((), device=device)
+    return Flush(lambda: torch.sum(buffer, dim=0, out=total), size, held, source)
 
 
 def l2_bytes(properties: Any) -> int | None:
@@ -74,10 +80,9 @@ def cache_bytes(device: torch.device) -> tuple[int, str]:
 
 
 def cpu_flush(held: tuple[int, str] | None = None) -> Flush:
-    """Reads and writes, with torch's threads, a buffer of twice the last-level caches."""
+    """Reads, with torch's threads, a buffer of twice the last-level caches."""
     cache_bytes, source = held or last_level_bytes()
-    buffer = torch.ones(cache_bytes // 2, dtype=torch.float32)
-    return Flush(lambda: buffer.add_(1.0), buffer.numel() * 4, cache_bytes, source)
+    return reading_flush(2 * cache_bytes, torch.device("cpu"), cache_bytes, source)
 
 
 def last_level_bytes(sys: Path = SYS) -> tuple[int, str]:

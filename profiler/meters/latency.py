@@ -115,10 +115,10 @@ def latency_cold(
 ) -> Reading | Unavailable:
     """The median duration of one call of `fn()` after the caches were flushed, in seconds.
 
-    On a GPU a buffer of at least twice its L2 and 256 MiB is overwritten before each call, and the
-    GPU sleeps until flush, events and launches are all in its queue; within `fn` only the first
-    operations find cold caches. On a CPU a buffer of at least twice its last-level caches is read
-    and written. Details tell the buffer's size and where the size of the cache was found.
+    A buffer is read before each call: on a GPU at least twice its L2 and 256 MiB, on a CPU at least
+    twice its last-level caches. A GPU sleeps until flush, events and launches are all in its queue;
+    within `fn` only the first operations find cold caches. Details tell the buffer's size and where
+    the size of the cache was found.
 
     Unavailable when a call fails, when the buffer does not fit, or when the size of the caches is
     unknown.
@@ -210,8 +210,14 @@ def latency_graph(
         "cache": "hot",
     }  # fmt: skip
     details["labels"] += captured.labels
+    timed = setting.timer
+    if isinstance(timed, CudaTimer) and found.median < LAUNCH_BOUND * timed.enqueue_s:
+        details["labels"].append(GRAPH_BOUND)
     return median_reading("latency_graph", found, details)
 
+
+GRAPH_BOUND = "bound by the graph's launch"
+"""The label of a graph whose replays take hardly longer than the host needs to launch them."""
 
 STATIC = "a CUDA graph replays the buffers that it was captured with"
 

@@ -170,7 +170,7 @@ COLUMNS: tuple[tuple[Column, Callable[[Measurement], Cell]], ...] = (
     (Column("per token", "energy a token"), lambda m: _per_token(m, "J_per_token", "J")),
     (Column("per watt", "tokens/s per W"), lambda m: _per_token(m, "tokens_per_s_per_W", "/J")),
     (Column("executed", "executed"), _executed),
-    (Column("moved cold", "DRAM, cold"), lambda m: _moved(m, MOVED["cold"])),
+    (Column("moved cold", "DRAM, each kernel cold"), lambda m: _moved(m, MOVED["cold"])),
     (Column("moved", "DRAM, in sequence"), lambda m: _moved(m, MOVED["in_sequence"])),
 )
 """Each column with what stands in it."""

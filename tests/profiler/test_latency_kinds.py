@@ -105,6 +105,14 @@ def test_launch_bound_is_less_than_one_and_a_third_of_enqueueing(
     assert hot_on(gpu, gpu.kernels(device_ns=device_us * US)).details["launch_bound"] is bound
 
 
+def test_making_events_is_no_launching() -> None:
+    """The host takes 4 us to launch a kernel of 12 us, and 5 us for each event around it."""
+    gpu = Gpu(event_ns=5 * US)
+    found = hot_on(gpu, gpu.kernels(host_ns=4 * US, device_ns=12 * US))
+    assert found.details["enqueue_s"] == pytest.approx(4e-6)
+    assert (found.details["launch_bound"], found.details["labels"]) == (False, [])
+
+
 def test_a_gpu_warms_up_for_a_second() -> None:
     gpu = Gpu()
     found = hot_on(gpu, gpu.kernels(device_ns=10 * MS))
@@ -222,12 +230,13 @@ def test_cold_on_a_real_cpu_flushes_twice_its_last_level_cache() -> None:
     assert "level" in found.details["cache_source"]
 
 
-def test_flushing_reads_and_writes_the_whole_buffer() -> None:
+def test_flushing_reads_the_whole_buffer_and_leaves_nothing_to_be_written_back() -> None:
     flush = cpu_flush((1024, "invented"))
     assert (flush.size, flush.cache_bytes, flush.source) == (2048, 1024, "invented")
-    buffer = inspect.getclosurevars(flush.act).nonlocals["buffer"]
+    held = inspect.getclosurevars(flush.act).nonlocals
     flush()
-    assert bool((buffer == 2).all()) and buffer.numel() * 4 == 2048
+    assert float(held["total"]) == 512
+    assert held["buffer"].numel() == 512 and bool((held["buffer"] == 1).all())
 
 
 def test_unknown_caches_are_a_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -304,10 +313,21 @@ def test_graph_that_gives_something_else_is_labelled() -> None:
     gpu = Gpu()
     results = [torch.tensor([1.0, 2.0]), torch.tensor([1.0, 2.1])]
     found = read(
-        graphed(ScriptedGraphs(gpu.kernels(device_ns=US), results=results), timer=CudaTimer(gpu))
+        graphed(
+            ScriptedGraphs(gpu.kernels(device_ns=40 * US), results=results), timer=CudaTimer(gpu)
+        )
     )
     assert found.details["graph_agrees"] is False
     assert found.details["labels"] == ["graph differs from the call"]
+
+
+def test_a_graph_as_short_as_its_own_launch_says_so() -> None:
+    """Replays of 2 us that the host launches every 6 us: what is timed is the launching."""
+    gpu, y = Gpu(), torch.tensor([1.0])
+    graphs = ScriptedGraphs(gpu.kernels(host_ns=6 * US, device_ns=2 * US), results=[y])
+    found = read(graphed(graphs, timer=CudaTimer(gpu)))
+    assert found.value == pytest.approx(6e-6, rel=0.01)
+    assert found.details["labels"] == ["bound by the graph's launch"]
 
 
 def test_results_of_half_precision_agree_within_its_rounding() -> None:
