@@ -112,10 +112,14 @@ def _measurement_of(
     request: Request, work: PreparedCall, limits: LatencyLimits | None, note: Callable[[str], None]
 ) -> Measurement:
     dispatched, told, measured = counted(work, request, note)
-    counts = told | {"seed": request.seed, "call": dict(work.details)}
+    note("asking other counters")
+    peers = peers_of(work)
     note("measuring memory")
     measured = {"peak_memory": peak_of_call(work, request.device)} | measured
     measured |= metered(work, request, dispatched, limits, note)
+    printed, seen = profiled(work, request, dispatched, peers, lost_in(measured), note)
+    measured |= seen
+    counts = told | {"peers": printed, "seed": request.seed, "call": dict(work.details)}
     readings, reasons = divide(measured)
     found = Measurement(
         mixer=request.mixer.origin,
@@ -136,13 +140,11 @@ def _measurement_of(
 def counted(
     work: PreparedCall, request: Request, note: Callable[[str], None]
 ) -> tuple[DispatchCounts, dict[str, Any], dict[str, Measured]]:
-    """What no clock tells: the dispatched operations; these and other counters' figures as JSON
-    values; bytes held and saved, kernels, and why a counter has no figure."""
+    """What no clock tells: the dispatched operations; these and hardware counters' figures as JSON
+    values; bytes held and saved."""
     phase = phase_name(request.phase)
     note("counting operations")
     dispatched, zeros = dispatched_by(work), zeros_of(work)
-    note("asking other counters")
-    peers = peers_of(work)
     note("tracing")
     traced = subject(request.mixer).traced(phase, request.sizes)
     note("counting what is held")
@@ -151,20 +153,42 @@ def counted(
         "activations": activation_bytes(work, request),
         "weights": weight_bytes(work.module),
         "state": state_bytes(work, phase),
-        "kernels": kernels_of(work, request.device, dispatched),
     }
     hardware, read = hardware_of(work, request, note)
     measured |= read
-    note("sharing out the time")
-    times = operation_times(work.bare, reset=work.reset, cuda=request.device.startswith("cuda"))
-    printed = {n: peer_json(p, times) for n, p in peers.items() if isinstance(p, PeerCount)}
-    measured |= {f"peer {n}": p for n, p in peers.items() if isinstance(p, Unavailable)}
-    counts = {"dispatch": dispatched.to_json(), "zeros": zeros.to_json(), "peers": printed}
+    counts = {"dispatch": dispatched.to_json(), "zeros": zeros.to_json()}
     if isinstance(traced, Unavailable):
         measured["traced"] = traced
     elif traced is not None:
         counts["traced"] = traced.to_json()
     return dispatched, counts | hardware, measured
+
+
+def profiled(
+    work: PreparedCall,
+    request: Request,
+    dispatched: DispatchCounts,
+    peers: Mapping[str, PeerCount | Unavailable],
+    lost: DeviceLost | None,
+    note: Callable[[str], None],
+) -> tuple[dict[str, Any], dict[str, Measured]]:
+    """What torch's profiler sees: other counters' figures as JSON values, with the share of the
+    time that they do not count; kernels, and why a counter has no figure.
+
+    It comes last, because it stays attached to a GPU for a while and slows every launch.
+    """
+    note("sharing out the time")
+    times: OperationTimes | Unavailable
+    kernels: Measured
+    if lost is not None:
+        times = kernels = lost
+    else:
+        kernels = kernels_of(work, request.device, dispatched)
+        on_gpu = request.device.startswith("cuda")
+        times = operation_times(work.bare, reset=work.reset, cuda=on_gpu)
+    printed = {n: peer_json(p, times) for n, p in peers.items() if isinstance(p, PeerCount)}
+    untold = {f"peer {n}": p for n, p in peers.items() if isinstance(p, Unavailable)}
+    return printed, {"kernels": kernels, **untold}
 
 
 def hardware_of(

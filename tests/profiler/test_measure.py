@@ -178,7 +178,7 @@ def test_what_happens_is_told_step_by_step() -> None:
     said: list[str] = []
     measure(asked("me", "toeplitz"), limits=BRIEF, note=said.append)
     assert said[0] == "building"
-    assert said[-1] == "measuring energy"
+    assert said[-2:] == ["measuring energy", "sharing out the time"]  # a profiler slows launches
     assert "measuring latency" in said
 
 
