@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from time import sleep
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,6 +20,7 @@ from profiler.counting.dispatch import count_dispatch
 from profiler.counting.forward_rules import FREE, MOVES_BY_NAME, only_moves, visible_pairs
 from profiler.counting.operations import NOTHING, Operations
 from profiler.counting.other_counters import PeerCount, flop_counter_mode, fvcore_count
+from profiler.meters import torch_profile
 from profiler.meters.torch_profile import (
     AT_MOST,
     BEFORE,
@@ -523,6 +527,31 @@ def test_no_gpu_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     kernels = count_kernels(lambda: None)
     assert isinstance(kernels, Unavailable) and "torch finds none" in kernels.reason
+
+
+@pytest.mark.parametrize(
+    ("sessions", "number"),
+    [([2, 2], 2), ([2, 1, 2, 2], 2), ([1, 2, 1, 2, 1], None), ([0, 0], None)],
+)
+def test_kernels_are_what_two_sessions_in_a_row_saw(
+    monkeypatch: pytest.MonkeyPatch, sessions: list[int], number: int | None
+) -> None:
+    """A profiler that was attached before loses the first kernels of some sessions."""
+    left = iter(sessions)
+
+    @contextmanager
+    def session(**asked: Any) -> Iterator[Any]:
+        names = [f"void at::native::kernel{k}" for k in range(2)]
+        seen = [on_gpu(name, 1) for name in names[2 - next(left) :]]
+        region = on_gpu("a region of the module's own", 2, annotation=True)
+        yield SimpleNamespace(events=lambda: [on_host("aten::add", 1), *seen, region])
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    monkeypatch.setattr(torch_profile, "torch_profiled", session)
+    found = count_kernels(lambda: None)
+    assert (found.value if isinstance(found, Reading) else None) == number
+    assert list(left) == []
 
 
 @pytest.mark.gpu
