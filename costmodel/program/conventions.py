@@ -6,6 +6,7 @@ import difflib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cache
 
 from costmodel.errors import ConventionError
 
@@ -268,10 +269,15 @@ def convention(names: str | Sequence[str] | Convention = ()) -> Convention:
     """
     if isinstance(names, Convention):
         return names
-    parts = names.split(",") if isinstance(names, str) else list(names)
-    parts = list(dict.fromkeys(p.strip() for p in parts if p.strip()))
+    given = names.split(",") if isinstance(names, str) else names
+    parts = tuple(dict.fromkeys(p.strip() for p in given if p.strip()))
     if isinstance(names, str) and not parts:
         raise ConventionError(f"an empty convention: the default is {next(iter(ACCOUNTINGS))}")
+    return _read(parts)
+
+
+@cache
+def _read(parts: tuple[str, ...]) -> Convention:
     choices = [begin + end for begin, (ends, _) in _ONE_OF.items() for end in ends]
     known = [*ACCOUNTINGS, *REWRITES, *PEERS, *choices]
     for part in parts:

@@ -240,13 +240,20 @@ def _positive_beyond(slope: Poly) -> int | None:
     """The smallest D such that d >= D and n <= d prove slope > 0."""
     if not slope.atoms <= {"d", "n"}:
         return None
+    degree = max(map(_degree, slope.terms))
     for least_d in range(1, BEYOND):
         width = Poly.atom("extra") + least_d
         shifted = slope.substitute({"d": width, "n": width - Poly.atom("fewer")})
+        if any(c < 0 for m, c in shifted.terms.items() if _degree(m) == degree):
+            return None  # the terms of the highest degree are the same for every D
         constant = shifted.terms.get((), 0)
         if constant > 0 and all(c >= 0 for c in shifted.terms.values()):
             return least_d
     return None
+
+
+def _degree(monomial: Monomial) -> int:
+    return sum(power for _, power in monomial)
 
 
 def _at_small_widths(slope: Poly, rest: Poly, letter: str, beyond: int) -> list[str]:
