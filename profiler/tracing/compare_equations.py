@@ -45,8 +45,9 @@ from profiler.tracing.divisions import (
     floors_in,
     with_known_floors,
 )
-from profiler.tracing.meta_run.target import TraceError, Variables
+from profiler.tracing.meta_run.target import TraceError, Variables, listed_sizes
 from profiler.tracing.result import Trace
+from profiler.tracing.zero_gradients import MOST_MADE
 
 
 @dataclass(frozen=True)
@@ -150,12 +151,20 @@ def known_zero_arithmetic(found: Trace) -> tuple[Classes, tuple[str, ...]]:
     """The part of a backward pass that is arithmetic with zeros which fill gradients up, and notes
     on why parts of this part are not known."""
     try:
-        followed = found.zeros
+        zeros = found.zeros
     except TraceError as error:
         return {}, (f"zeros that fill gradients up are not counted separately: {error}",)
-    broken = {name: poly for name, poly in followed.items() if not isinstance(poly, Poly)}
-    notes = tuple(f"zeros that fill gradients up: {name}: {why}" for name, why in broken.items())
-    return {name: poly for name, poly in followed.items() if isinstance(poly, Poly)}, notes
+    broken = {name: poly for name, poly in zeros.formulas.items() if not isinstance(poly, Poly)}
+    notes = [f"zeros that fill gradients up: {name}: {why}" for name, why in broken.items()]
+    if zeros.formulas and zeros.untested:
+        asked = found.proven[0].keys()
+        large = ({x: size for x, size in sizes.items() if x in asked} for sizes in zeros.untested)
+        notes.append(
+            f"zeros that fill gradients up: not tested at {'; '.join(map(listed_sizes, large))}, "
+            f"where a run makes more than {MOST_MADE >> 20} MiB"
+        )
+    formulas = {name: poly for name, poly in zeros.formulas.items() if isinstance(poly, Poly)}
+    return formulas, tuple(notes)
 
 
 def compare_passes(found: Trace, name: str | Mixer) -> list[Difference]:

@@ -39,6 +39,17 @@ class Break:
 
 
 @dataclass(frozen=True)
+class ZeroArithmetic:
+    """The part of a backward pass that is arithmetic with zeros which fill gradients up, by class.
+
+    `untested` are sizes at which the whole pass is proven, and this part of it is not tested.
+    """
+
+    formulas: Mapping[str, Poly | Break] = field(default_factory=dict)
+    untested: Sequence[Mapping[str, int]] = ()
+
+
+@dataclass(frozen=True)
 class Uncounted:
     """A dispatched operation without a counting rule: how often it runs, how many bytes it
     touches."""
@@ -75,7 +86,7 @@ class Trace:
     """Why formulas that agree with every run may fail at sizes where nothing was run."""
     notes: Sequence[str] = ()
     decomposed: Sequence[str] = ()
-    followed: Callable[[], Mapping[str, Poly | Break]] = field(default=dict, repr=False)
+    followed: Callable[[], ZeroArithmetic] = field(default=ZeroArithmetic, repr=False)
     """Computes `zeros`."""
     sample: Mapping[tuple[str, str], CountedOperation] = field(default_factory=dict, repr=False)
     """Operations by phase and name, at the first sizes."""
@@ -107,9 +118,9 @@ class Trace:
         return self.classes("backward")
 
     @cached_property
-    def zeros(self) -> Mapping[str, Poly | Break]:
-        """Class of operations -> formula of the part of the backward pass that is arithmetic with
-        zeros which fill gradients up. Computed when first asked for.
+    def zeros(self) -> ZeroArithmetic:
+        """The part of the backward pass that is arithmetic with zeros which fill gradients up.
+        Computed when first asked for.
 
         Raises:
             TraceError: the pass cannot be followed entry by entry; one sentence.

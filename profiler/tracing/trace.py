@@ -39,7 +39,7 @@ from profiler.tracing.meta_run.target import (
 )
 from profiler.tracing.peak import peak_formula
 from profiler.tracing.proof import earliest_failure, first_failures, held_out, lowest_sizes
-from profiler.tracing.result import Break, Trace
+from profiler.tracing.result import Break, Trace, ZeroArithmetic
 from profiler.tracing.size_samples import PATIENCE, SizeSamples
 from profiler.tracing.step_functions import EVEN, WINDOWS
 from profiler.tracing.zero_gradients import zero_arithmetic
@@ -248,9 +248,9 @@ class FormulaSearch:
             poly = (work | memory)[quantity]
             quantities[quantity] = earliest_failure(points, poly, quantity, base, first)
         held = [p for p in points.above(least) if none_larger(p, base)]
-        followed = partial(zero_arithmetic, points, axes, [*held, *proven], whole=self.thorough)
         fitted = set(product(*(a.places for a in axes)))
         proven += (beside := [point for point in self.breakpoints if point not in fitted])
+        followed = partial(zero_arithmetic, points, axes, held, proven, whole=self.thorough)
         points.used.difference_update(beside)
         return self.result(base, least, quantities, proven, followed)
 
@@ -260,7 +260,7 @@ class FormulaSearch:
         least: Point,
         quantities: Mapping[Quantity, Poly | Break],
         proven: Sequence[Point],
-        followed: Callable[[], Mapping[str, Poly | Break]],
+        followed: Callable[[], ZeroArithmetic],
     ) -> Trace:
         """The trace as a record, with its notes."""
         points, first = self.points, self.points.at(base)

@@ -20,7 +20,7 @@ from profiler.tracing.meta_run.observe import MADE, differentiable, eager
 from profiler.tracing.meta_run.recorder import Backend, Recorder
 from profiler.tracing.meta_run.shape_values import on_meta
 from profiler.tracing.meta_run.target import Sizes, Target, as_trace_error, build_target
-from profiler.tracing.result import Break
+from profiler.tracing.result import Break, ZeroArithmetic
 from profiler.tracing.size_samples import SizeSamples
 
 FILLS = frozenset(f"backward aten::{name}" for name in (*FILLING, *EMPTY))
@@ -32,21 +32,26 @@ written and read several times."""
 
 
 def zero_arithmetic(
-    points: SizeSamples, axes: Sequence[Axis], held: Sequence[Point], *, whole: bool
-) -> dict[str, Poly | Break]:
-    """Class of operations -> formula of how many of the backward pass are arithmetic with such
-    zeros; empty where the pass fills no gradient up.
+    points: SizeSamples,
+    axes: Sequence[Axis],
+    held: Sequence[Point],
+    proven: Sequence[Point],
+    *,
+    whole: bool,
+) -> ZeroArithmetic:
+    """Formulas of how many operations of the backward pass are arithmetic with such zeros; none
+    where the pass fills no gradient up.
 
     Args:
-        held: sizes that no formula is found from; every formula is tested at those of them where
-            the masks are not too large.
+        held, proven: sizes that no formula is found from; every formula is tested at those of them
+            where the masks are not too large.
         whole: as `interpolate`.
 
     Raises:
         TraceError: the pass cannot be followed; one sentence.
     """
     if all(FILLS.isdisjoint(seen.names) for seen in points.seen.values()):
-        return {}
+        return ZeroArithmetic()
     known: dict[Point, Mapping[str, int]] = {}
 
     def numbers(point: Point) -> Mapping[str, int]:
@@ -57,16 +62,17 @@ def zero_arithmetic(
 
     polys: dict[str, Poly] = shortest_formulas(axes, numbers, whole=whole)
     found: dict[str, Poly | Break] = dict(polys)
-    made = {point: points.at(point).quantities[MADE] for point in held}
+    made = {point: points.at(point).quantities[MADE] for point in (*held, *proven)}
     most = max(MOST_MADE, min(made.values(), default=0))
-    few = [point for point in held if made[point] <= most]
+    few = [point for point in made if made[point] <= most]
     for point in sorted(few, key=lambda p: (-sum(p), p)):
         sizes = points.named(point)
         for name in {*found, *numbers(point)}:
             poly, counted = polys.get(name, Poly()), numbers(point).get(name, 0)
             if (gives := poly.rational(sizes)) != counted:
                 found[name] = Break(sizes, str(poly), str(gives), counted)
-    return found
+    untested = [point for point in proven if made[point] > most]
+    return ZeroArithmetic(found, [points.variables.sizes(points.named(p)) for p in untested])
 
 
 def by_class(operations: Operations) -> dict[str, int]:

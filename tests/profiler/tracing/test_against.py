@@ -15,11 +15,11 @@ from costmodel.symbolic.polynomial import Poly
 from profiler.modules.extractor import SheDirect
 from profiler.modules.registry import implementations
 from profiler.modules.self_attention import ExplicitSelfAttention, FusedSelfAttention
-from profiler.tracing import trace
+from profiler.tracing import trace, zero_gradients
 from profiler.tracing.compare_equations import compare_pass, compare_passes
-from profiler.tracing.meta_run.target import TraceError
-from profiler.tracing.report import document
-from profiler.tracing.result import Break
+from profiler.tracing.meta_run.target import TraceError, listed_sizes
+from profiler.tracing.report import data, document
+from profiler.tracing.result import Break, ZeroArithmetic
 from tests.printing import printed
 from tests.profiler.tracing.modules import traced
 from tests.profiler.tracing.test_trace import formula
@@ -89,9 +89,23 @@ def test_zeros_that_fill_gradients_up_are_counted_as_formulas() -> None:
     """The gradient of W_ext is the sum of l whole arrays with one lag each, that of x of l whole
     sequences, of which the later lags reach l - lag rows."""
     found = compare_passes(traced(SheDirect, "l,d"), "she")[1]
-    assert found.explained and found.notes == ()
-    (zeros,) = found.causes
+    (zeros,), (note,) = found.causes, found.notes
+    assert found.explained and "not tested at" in note
     assert (zeros.name, zeros.counts) == ("zeros", {"add": formula("(l - 1)*(l*d**2 + l*d/2)")})
+
+
+def test_sizes_at_which_zeros_are_not_tested_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Masks of all entries are too large there, and the trace says that the pass is proven."""
+    monkeypatch.setattr(zero_gradients, "MOST_MADE", 1)
+    whole = replace(traced(SheDirect, "l,d"))
+    found = compare_passes(whole, "she")[1]
+    (note,) = found.notes
+    assert note.startswith("zeros that fill gradients up: not tested at l=")
+    assert note.endswith("where a run makes more than 32 MiB")
+    largest = max(whole.proven, key=lambda sizes: sum(sizes.values()))
+    assert listed_sizes(largest) in note
+    (_, backward) = data(whole, compare_passes(whole, "she"))["against"]
+    assert note in backward["notes"] and note in printed(document(whole, [found]), "json")
 
 
 def test_a_product_beside_the_zeros_stays_unexplained() -> None:
@@ -104,14 +118,16 @@ def test_a_product_beside_the_zeros_stays_unexplained() -> None:
 def test_zeros_that_cannot_be_followed_are_said_to_be_so() -> None:
     whole = traced(SheDirect, "l,d")
 
-    def refused() -> dict[str, Poly]:
+    def refused() -> ZeroArithmetic:
         raise TraceError("not here")
 
     found = compare_passes(replace(whole, followed=refused), "she")[1]
     assert found.causes == () and found.unexplained.keys() == {"add"}
     assert found.notes == ("zeros that fill gradients up are not counted separately: not here",)
     broken = Break({"l": 2, "d": 3}, "l", "2", 5)
-    found = compare_passes(replace(whole, followed=lambda: {"add": broken}), "she")[1]
+    found = compare_passes(replace(whole, followed=lambda: ZeroArithmetic({"add": broken})), "she")[
+        1
+    ]
     assert found.causes == () and "breaks at l=2, d=3" in found.notes[0]
     assert "breaks at l=2, d=3" in printed(document(whole, [found]), "markdown")
 
