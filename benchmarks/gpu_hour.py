@@ -1,0 +1,425 @@
+"""What does the first hour on an NVIDIA GPU show: do the GPU tests pass, what do attention and the
+Extractors cost whole, and which claims about GPUs hold?
+
+    python -m benchmarks.gpu_hour -o FOLDER              every stage that is not done, in order
+    python -m benchmarks.gpu_hour -o FOLDER energy       one stage, anew
+    python -m benchmarks.gpu_hour -o FOLDER page         the page of what the stages found, printed
+    python -m benchmarks.gpu_hour lacks                  the packages that this machine lacks
+    python -m benchmarks.gpu_hour pack NAME...           their wheels into `wheels/`, to be carried
+
+It needs torch and this checkout, and no network: packages that are missing are taken from
+`wheels/`. A stage takes less than ten minutes, stands alone and leaves STAGE.json beside the
+records that it measured; where a sensor, a counter or a permission is missing it ends with the
+reason and exit code 0. Clocks, limits and modes of the board stay as they are. `--device cpu
+--small` runs all of it as far as a machine without a GPU can.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+WHEELS = ROOT / "wheels"
+CLAIMS = Path(__file__).with_name("gpu_claims.toml")
+LARGEST_PACK = 64 * 2**20
+STAGE_S = 570.0
+"""A stage ends before ten minutes are over."""
+OWN = "torch", "ray", "matplotlib"
+"""Not looked for: torch is there, and no stage needs the others."""
+TESTS = "tests/profiler/"
+NUMERIC = "modules", "reconcile", "networks"
+METERS = ("ceilings", "compare", "counters", "doctor", "environment", "latency_disturbance",
+          "latency_kinds", "measure", "memory", "memory_saved", "sweep_processes")  # fmt: skip
+
+
+@dataclass
+class Hour:
+    """Where the stages run, and what they leave."""
+
+    folder: Path
+    device: str = "cuda"
+    small: bool = False
+    """Sizes and times at which nothing is learned but that everything runs."""
+    path: list[str] = field(default_factory=list)
+    """Where packages are that were carried along."""
+
+    def sizes(self, l: int, d: int, n: int) -> list[str]:
+        """The options of a call's sizes."""
+        l, d, n = (8, 4, 2) if self.small else (l, d, n)
+        return ["--l", str(l), "--d", str(d), "--n", str(n), "--device", self.device]
+
+    def seconds(self, number: float) -> list[str]:
+        """The option of how long a latency is sampled."""
+        return ["--seconds", str(0.02 if self.small else number)]
+
+
+class Stage:
+    """A stage as it runs: its commands, each with the time that is left, and what they found."""
+
+    def __init__(self, hour: Hour, name: str) -> None:
+        self.hour, self.name, self.began = hour, name, time.monotonic()
+        self.found: dict[str, Any] = {"stage": name, "device": hour.device, "commands": []}
+
+    def run(self, title: str, *words: str, **variables: str) -> str:
+        """What a command prints; its exit code and its last words are kept. One whose time is over
+        is interrupted, as from the keyboard, and keeps what it measured."""
+        left = STAGE_S - (time.monotonic() - self.began)
+        began = time.monotonic()
+        search = os.pathsep.join([*self.hour.path, str(ROOT)])
+        env = {**os.environ, "PYTHONPATH": search, "PYTHONUNBUFFERED": "1", **variables}
+        process = subprocess.Popen(
+            [sys.executable, *words], cwd=ROOT, env=env, text=True,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )  # fmt: skip
+        try:
+            out, said = process.communicate(timeout=max(left, 1.0))
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGINT)
+            try:
+                out, said = process.communicate(timeout=20)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                out, said = process.communicate()
+        self.found["commands"].append({
+            "title": title, "code": process.returncode, "seconds": time.monotonic() - began,
+            "said": said.strip().splitlines()[-5:],
+        })  # fmt: skip
+        print(f"{self.name}: {title}: exit code {process.returncode}", flush=True)
+        return out
+
+    def cost(self, *words: str, **variables: str) -> str:
+        """What `costmodel` prints."""
+        return self.run(" ".join(["costmodel", *words[:1]]), "cli.py", *words, **variables)
+
+    def json(self, key: str, *words: str) -> Any:
+        """What `costmodel` prints as JSON, kept under a key; None where it prints none."""
+        with suppress(ValueError):
+            self.found[key] = json.loads(self.cost(*words, "--format", "json"))
+        return self.found.get(key)
+
+    def test(self, title: str, files: Sequence[str], *words: str) -> None:
+        """The GPU tests of these files, counted."""
+        chosen = [f"{TESTS}test_{name}.py" for name in files]
+        asked = ["-q", "-rf", "-p", "no:cacheprovider", "-m", "gpu", *words, *chosen]
+        out = self.run(f"tests of {title}", "-m", "pytest", *asked)
+        ends = re.findall(r"(\d+) (passed|failed|error|skipped)", out)
+        counted = self.found.setdefault(
+            "tests", {"passed": 0, "failed": 0, "error": 0, "skipped": 0}
+        )
+        for number, kind in ends:
+            counted[kind] += int(number)
+        failed = [line for line in out.splitlines() if line.startswith(("FAILED", "ERROR"))]
+        self.found.setdefault("failed tests", []).extend(failed)
+
+    def records(self, name: str) -> str:
+        """The file of records of this stage."""
+        return str(self.hour.folder / f"{name}.jsonl")
+
+    def why_not(self, needed: str) -> str:
+        """Why this machine cannot measure something; "" where it can."""
+        before = next(held(self.hour.folder, "doctor.json"), {})
+        told = (
+            before.get("doctor")
+            or self.json("doctor", "doctor", "--device", self.hour.device)
+            or {"measures": []}
+        )
+        found = {each["what"]: each for each in told["measures"]}
+        if needed not in found:
+            return f"doctor does not tell whether {needed} can be measured"
+        return "" if found[needed]["verdict"] == "yes" else str(found[needed]["said"])
+
+
+def doctor(stage: Stage) -> None:
+    """What can be measured here, and the tests that compare numbers or look at meters."""
+    stage.json("doctor", "doctor", "--device", stage.hour.device)
+    stage.test("numbers", NUMERIC if not stage.hour.small else NUMERIC[:1])
+    if not stage.hour.small:
+        stage.test("meters", METERS)
+
+
+def whole(stage: Stage) -> None:
+    """Self-attention and the Extractors with ceilings; one beside itself; with and without the
+    profiler of kernels left attached."""
+    hour = stage.hour
+    mixers = ["self-attention"] if hour.small else ["self-attention", "she", "he", "we", "me"]
+    kept = stage.records("whole")
+    stage.cost("sweep", *mixers, *hour.sizes(1024, 1024, 16), "--rounds", "1", "--no-energy",
+               *hour.seconds(1.0), *([] if hour.small else ["--ceilings"]), "-o", kept)  # fmt: skip
+    if ladders := stage.json("ladders", "reconcile", "--from", kept):
+        stage.found["unexplained operations"] = sum(x["unexplained"] for x in ladders["summary"])
+    if hour.small:
+        return
+    itself = stage.json("itself", "compare", "self-attention:sdpa", "self-attention:sdpa",
+                        "--no-energy", *hour.sizes(512, 512, 8))  # fmt: skip
+    if itself and not itself["rows"][0]["refused"]:
+        stage.found["itself differs"] = int(itself["rows"][0]["differs"])
+    for kept, down in (("attached", "0"), ("torn-down", "1")):
+        stage.cost("profile", "me", "--impl", "toeplitz", *hour.sizes(64, 64, 1), "--no-energy",
+                   *hour.seconds(1.0), "-o", stage.records(kept), TEARDOWN_CUPTI=down)  # fmt: skip
+    stage.test("whole measurements", ["gpu"])
+
+
+def energy(stage: Stage) -> None:
+    """Joules by the board's counter, with their own tests: additive, proportional, repeatable."""
+    if reason := stage.why_not("energy"):
+        stage.found["reason"] = reason
+        return
+    stage.test("a fresh process", ["energy_gpu"], "-k", "fresh")  # alone: no second context
+    stage.cost("profile", "self-attention", "--impl", "sdpa", *stage.hour.sizes(1024, 1024, 16),
+               "--b", "8", "--dtype", "bf16", *stage.hour.seconds(1.0),
+               "-o", stage.records("energy"))  # fmt: skip
+    stage.test("joules", ["energy_gpu"], "-k", "not fresh")
+
+
+def counters(stage: Stage) -> None:
+    """Hardware counters by ncu, calibrated on kernels of known counts."""
+    if reason := stage.why_not("hardware counters"):
+        stage.found["reason"] = reason
+        return
+    kept = stage.records("counters")
+    for dtype in ("fp32", "bf16"):
+        stage.cost("profile", "self-attention", "--impl", "explicit", "--b", "4", "--counters",
+                   *stage.hour.sizes(256, 512, 8), "--dtype", dtype, "--no-energy",
+                   *stage.hour.seconds(0.5), "-o", kept)  # fmt: skip
+    stage.json("ladders", "reconcile", "--from", kept)
+    stage.test("counters", ["hardware_gpu"])
+
+
+def studies(stage: Stage) -> None:
+    """A shard of a grid, and training steps in turns."""
+    hour = stage.hour
+    largest = "64" if hour.small else "512"
+    stage.cost("study", "extractors", "--device", hour.device, "--largest",
+               "128" if hour.small else largest, "--shard", "1/20" if hour.small else "1/4",
+               *hour.seconds(0.2), "--no-energy", "--no-ceilings",
+               "-o", stage.records("extractors"))  # fmt: skip
+    if not hour.small:
+        stage.cost("study", "thesis-training", "--device", hour.device, "--rounds", "7",
+                   "--largest", "3", "--no-energy", "-o", stage.records("training"))  # fmt: skip
+
+
+STAGES = {each.__name__: each for each in (doctor, whole, energy, counters, studies)}
+
+
+def run(hour: Hour, name: str) -> int:
+    """Run a stage and keep what it found; 1 where a command failed that was to succeed."""
+    stage = Stage(hour, name)
+    STAGES[name](stage)
+    stage.found["seconds"] = time.monotonic() - stage.began
+    target = hour.folder / f"{name}.json"
+    target.write_text(json.dumps(stage.found, indent=1) + "\n", encoding="utf-8")
+    if reason := stage.found.get("reason"):
+        print(f"{name}: not measured: {reason}")
+        return 0
+    return int(any(each["code"] not in (0, 5) for each in stage.found["commands"]))
+
+
+# What the stages say of the claims
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A sentence about GPUs, and the figure that decides it."""
+
+    id: str
+    says: str
+    stage: str
+    """The file STAGE.json, or FILE.jsonl of records, that the figure is in."""
+    path: tuple[str, ...] = ()
+    """Where it stands; () where nothing measures it yet."""
+    per: tuple[tuple[str, ...], ...] = ()
+    """What it is divided by: figures of the same record."""
+    against: str = ""
+    """Another file whose figure it is divided by."""
+    scale: float = 1.0
+    least: float = float("-inf")
+    most: float = float("inf")
+
+    @property
+    def condition(self) -> str:
+        """Between which figures it holds."""
+        ends = [f"{self.least:g} or more"] * (self.least > float("-inf"))
+        ends += [f"{self.most:g} or less"] * (self.most < float("inf"))
+        return "exactly " + f"{self.least:g}" if self.least == self.most else " and ".join(ends)
+
+    def figure(self, folder: Path) -> float | None:
+        """The median over what the file holds; None where nothing is known."""
+        found = [value for each in held(folder, self.stage) if (value := self.of(each)) is not None]
+        if self.against:
+            others = [v for each in held(folder, self.against) if (v := self.of(each)) is not None]
+            if not (found and others):
+                return None
+            return statistics.median(found) / statistics.median(others)
+        return statistics.median(found) if found else None
+
+    def of(self, values: Mapping[str, Any]) -> float | None:
+        """The figure of one record, or of a stage."""
+        found = number_at(values, self.path)
+        under = [number_at(values, path) for path in self.per]
+        if found is None or not all(under):
+            return None
+        for each in under:
+            found /= each or 1.0
+        return found * self.scale
+
+
+def claims(path: Path = CLAIMS) -> list[Claim]:
+    """Every claim of the file."""
+    found = tomllib.loads(path.read_text(encoding="utf-8"))["claim"]
+    return [
+        Claim(**{
+            **each, "path": tuple(each.get("path", ())),
+            "per": tuple(tuple(path) for path in each.get("per", ())),
+        })
+        for each in found
+    ]  # fmt: skip
+
+
+def number_at(values: Any, path: Sequence[str]) -> float | None:
+    """The number at a path of keys; of a list the number of its entries; None where there is
+    none."""
+    if not path:
+        return None
+    for key in path:
+        if not isinstance(values, Mapping) or key not in values:
+            return None
+        values = values[key]
+    if isinstance(values, list):
+        return float(len(values))
+    return float(values) if isinstance(values, int | float) else None
+
+
+def held(folder: Path, name: str) -> Iterator[Mapping[str, Any]]:
+    """What a file of a folder holds: its records, or itself."""
+    path = folder / name
+    if not path.exists():
+        return
+    text = path.read_text(encoding="utf-8")
+    yield from map(json.loads, text.splitlines() if path.suffix == ".jsonl" else [text])
+
+
+def page(folder: Path) -> str:
+    """What the stages found, and which claims they settle, in Markdown."""
+    lines = ["# The first hour on a GPU", ""]
+    for name in STAGES:
+        found = next(held(folder, f"{name}.json"), None)
+        if found is None:
+            lines.append(f"- **{name}**: not run")
+            continue
+        tests = ", ".join(f"{n} {kind}" for kind, n in found.get("tests", {}).items() if n)
+        bad = [each["title"] for each in found["commands"] if each["code"] not in (0, 5)]
+        said = [found.get("reason", ""), f"tests: {tests}" if tests else ""]
+        said += [f"failed: {', '.join(bad)}"] if bad else []
+        device = f" on {found['device']}, {found['seconds']:.0f} s"
+        lines.append(f"- **{name}**{device}. {'; '.join(filter(None, said))}".rstrip(" .") + ".")
+        lines += [f"    - {line}" for line in found.get("failed tests", [])]
+    lines += ["", "| claim | figure | holds at | verdict |", "|---|---|---|---|"]
+    on_gpu = any(f["device"].startswith("cuda") for n in STAGES for f in held(folder, f"{n}.json"))
+    for claim in claims():
+        figure = claim.figure(folder) if on_gpu else None
+        verdict = "open"
+        if figure is not None:
+            verdict = "held" if claim.least <= figure <= claim.most else "refuted"
+        shown = "-" if figure is None else f"{figure:.4g}"
+        lines.append(f"| {claim.id}: {claim.says} | {shown} | {claim.condition} | {verdict} |")
+    return "\n".join(lines) + "\n"
+
+
+# What a bare machine lacks
+
+
+def lacks() -> list[str]:
+    """The packages that the project and its tests need and this machine has not."""
+    about = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    wanted = [*about["dependencies"], "pytest>=8", "pytest-timeout>=2", "hypothesis>=6"]
+    found = []
+    for requirement in wanted:
+        name = re.split(r"[<>=~!\[ ]", requirement)[0]
+        try:
+            metadata.version(name)
+        except metadata.PackageNotFoundError:
+            found += [] if name in OWN else [name]
+    return found
+
+
+def pack(names: Sequence[str]) -> None:
+    """Wheels of these packages, made here, for a machine without a network."""
+    WHEELS.mkdir(exist_ok=True)
+    pinned = {line.partition("==")[0].lower(): line for line in
+              (ROOT / "constraints.txt").read_text(encoding="utf-8").split()}  # fmt: skip
+    asked = [pinned.get(name.lower(), name) for name in names]
+    pip = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", str(WHEELS), *asked]
+    subprocess.run(pip, check=True)
+    size = sum(each.stat().st_size for each in WHEELS.glob("*.whl"))
+    print(f"{size / 2**20:.1f} MiB in {WHEELS.name}/")
+    if size > LARGEST_PACK:
+        raise SystemExit(f"more than {LARGEST_PACK / 2**20:.0f} MiB: pack less")
+
+
+def carried() -> list[str]:
+    """A folder with the packages of `wheels/`, where there are any."""
+    wheels = [str(each) for each in WHEELS.glob("*.whl")] if WHEELS.exists() else []
+    if not wheels:
+        return []
+    target = tempfile.mkdtemp(prefix="costmodel-wheels-")
+    pip = [sys.executable, "-m", "pip", "install", "-q", "--no-index", "--no-deps", "--target"]
+    subprocess.run([*pip, target, *wheels], check=True)
+    sys.path.insert(0, target)
+    return [target]
+
+
+def main(typed: Sequence[str] | None = None) -> int:
+    """Do what is asked; the exit code."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.gpu_hour",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "words", nargs="*", help=f"{', '.join(STAGES)}, page, lacks or pack NAME..."
+    )
+    parser.add_argument("-o", "--output", type=Path, help="the folder of what is found")
+    parser.add_argument("--device", default="cuda", help="cuda or cpu")
+    parser.add_argument("--small", action="store_true", help="sizes that show only that it runs")
+    asked = parser.parse_args(typed)
+    if asked.words[:1] == ["lacks"]:
+        print("\n".join(lacks()))
+        return 0
+    if asked.words[:1] == ["pack"]:
+        pack(asked.words[1:])
+        return 0
+    if unknown := [word for word in asked.words if word not in (*STAGES, "page")]:
+        parser.error(f"no stage {unknown[0]}: there are {', '.join(STAGES)}, page, lacks and pack")
+    if asked.output is None:
+        parser.error("give it a folder, -o FOLDER")
+    asked.output.mkdir(parents=True, exist_ok=True)
+    if asked.words == ["page"]:
+        print(page(asked.output), end="")
+        return 0
+    hour = Hour(asked.output.resolve(), asked.device, asked.small, carried())
+    if missing := lacks():
+        parser.error(f"this machine lacks {', '.join(missing)}: pack them, and carry wheels/")
+    todo = asked.words or [n for n in STAGES if not (asked.output / f"{n}.json").exists()]
+    code = max([run(hour, name) for name in todo], default=0)
+    print(page(asked.output), end="")
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

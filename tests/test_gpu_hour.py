@@ -1,0 +1,109 @@
+"""Do the stages of the first hour on a GPU run as far as a machine without one can, and what do
+they settle?"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks import gpu_hour
+from benchmarks.gpu_hour import STAGES, Claim, claims, main, page
+
+
+def left(folder: Path, name: str, *values: Any) -> None:
+    """A file that a stage left."""
+    folder.mkdir(exist_ok=True)
+    (folder / name).write_text("\n".join(map(json.dumps, values)) + "\n", encoding="utf-8")
+
+
+def stage(name: str, device: str = "cuda", **found: Any) -> dict[str, Any]:
+    """What a stage found."""
+    return {"stage": name, "device": device, "seconds": 12.0, "commands": [], **found}
+
+
+def energy(period_s: float) -> dict[str, Any]:
+    """A record of joules whose counter is updated so often."""
+    return {"readings": {"energy": {"value": 1.0, "details": {"update_period_s": period_s}}}}
+
+
+def verdicts(folder: Path) -> dict[str, str]:
+    """Claim -> what the page says of it."""
+    rows = [line.split(" | ") for line in page(folder).splitlines() if line.startswith("| ")][1:]
+    return {row[0].removeprefix("| ").partition(":")[0]: row[-1].strip(" |") for row in rows}
+
+
+@pytest.mark.parametrize(("period_s", "verdict"), [(0.1, "held"), (0.02, "refuted")])
+def test_a_figure_settles_its_claim(tmp_path: Path, period_s: float, verdict: str) -> None:
+    left(tmp_path, "energy.json", stage("energy", tests={"failed": 0}))
+    left(tmp_path, "energy.jsonl", energy(period_s), energy(period_s), energy(9.0))
+    found = verdicts(tmp_path)
+    assert found["counter-period"] == verdict
+    assert found["energy-tests"] == "held"
+    assert found["workspace"] == found["gpm"] == "open"
+
+
+def test_figures_of_a_cpu_settle_nothing(tmp_path: Path) -> None:
+    left(tmp_path, "energy.json", stage("energy", "cpu", tests={"failed": 0}))
+    assert set(verdicts(tmp_path).values()) == {"open"}
+
+
+def test_a_figure_may_be_one_of_its_record_or_of_another_file(tmp_path: Path) -> None:
+    left(tmp_path, "a.jsonl", {"x": 6.0, "n": 2, "f": 3.0}, {"x": 12.0})
+    left(tmp_path, "b.jsonl", {"x": 4.0})
+    per = Claim("i", "s", "a.jsonl", ("x",), per=(("n",), ("f",)), scale=10.0)
+    assert per.figure(tmp_path) == 10.0
+    assert Claim("i", "s", "a.jsonl", ("x",), against="b.jsonl").figure(tmp_path) == 9.0 / 4.0
+    assert Claim("i", "s", "a.jsonl", ("y",)).figure(tmp_path) is None
+    assert Claim("i", "s", "nowhere.jsonl", ("x",)).figure(tmp_path) is None
+
+
+def test_every_claim_names_a_stage_and_a_condition() -> None:
+    found = claims()
+    assert len({claim.id for claim in found}) == len(found)
+    for claim in found:
+        assert claim.least <= claim.most
+        if claim.stage.endswith(".json"):
+            assert claim.stage.removesuffix(".json") in STAGES
+        assert bool(claim.path) == bool(claim.condition)
+
+
+def test_a_failed_test_and_a_reason_stand_on_the_page(tmp_path: Path) -> None:
+    tested = {"tests": {"failed": 1, "passed": 7}, "failed tests": ["FAILED tests/x.py::y"]}
+    left(tmp_path, "doctor.json", stage("doctor") | tested)
+    left(tmp_path, "counters.json", stage("counters", reason="the driver refuses counters"))
+    said = page(tmp_path)
+    assert "tests: 1 failed, 7 passed" in said and "FAILED tests/x.py::y" in said
+    assert "the driver refuses counters" in said and "**studies**: not run" in said
+    assert verdicts(tmp_path)["tests"] == "refuted"
+
+
+def test_all_stages_run_without_a_gpu(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The doctor has been asked before, so that it is not asked again."""
+    monkeypatch.setattr(gpu_hour, "WHEELS", tmp_path / "none")
+    refused = [{"what": what, "verdict": "no", "said": f"no {what} here"}
+               for what in ("energy", "hardware counters")]  # fmt: skip
+    folder = tmp_path / "hour"
+    left(folder, "doctor.json", stage("doctor", "cpu", doctor={"measures": refused}))
+    words = ["-o", str(folder), "--device", "cpu", "--small"]
+    assert main(words) == 0
+    out = capsys.readouterr().out
+    assert "energy: not measured: no energy here" in out
+    assert "counters: not measured: no hardware counters here" in out
+    found = json.loads((folder / "whole.json").read_text())
+    assert found["unexplained operations"] == 0
+    assert [each["code"] for each in found["commands"]] == [0, 0]
+    assert (folder / "whole.jsonl").exists() and (folder / "extractors.jsonl").exists()
+    assert main(words) == 0  # nothing is left to do
+    assert capsys.readouterr().out == page(folder)
+
+
+def test_what_cannot_be_read_is_said(tmp_path: Path) -> None:
+    for words in (["nowhere", "-o", str(tmp_path)], []):
+        with pytest.raises(SystemExit) as refused:
+            main(words)
+        assert refused.value.code == 2
