@@ -12,7 +12,7 @@ from costmodel.errors import DataMissing
 
 
 def data_dir(name: str) -> Path:
-    """The folder of tables with this name: "published", "measured" or "generated".
+    """The folder of tables with this name, such as "published".
 
     A wheel carries them inside the package, a checkout beside it.
 

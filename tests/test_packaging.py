@@ -105,6 +105,7 @@ def test_wheel_answers(installed: Path) -> None:
     networks = python(installed, "-m", "cli", "model", "--list")
     assert all(f"\n{name} " in networks for name in presets())
     python(installed, "-m", "cli", "verify")
+    assert "- extractors: " in python(installed, "-m", "cli", "study", "--list")
 
 
 def test_constraints_pin_every_direct_dependency_within_its_range() -> None:

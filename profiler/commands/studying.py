@@ -9,9 +9,11 @@ import typer
 
 from costmodel.commands.options import (
     Force,
+    Own,
     UsageError,
     apart,
     bar,
+    import_own,
     new,
     no_source,
     show,
@@ -21,13 +23,15 @@ from costmodel.commands.streams import Failed, complain
 from profiler.commands.measuring import CEILINGS, ENERGY, PROCESSES, TRIALS, WINDOW
 
 if TYPE_CHECKING:
-    from profiler.studies.study import Done, Manner, Study
+    from profiler.studies.registry import Study
+    from profiler.studies.study import Done, Manner
 
 
 def study(
     context: typer.Context,
     name: Annotated[
-        str | None, typer.Argument(metavar="[NAME]", help="A study; --list shows them.")
+        str | None,
+        typer.Argument(metavar="[NAME]", help="A study (--list), or your plan, FILE.toml."),
     ] = None,
     list_: Annotated[bool, typer.Option("--list", help="Which studies there are.")] = False,
     device: Annotated[
@@ -64,6 +68,7 @@ def study(
     energy_trials: Annotated[int | None, TRIALS] = None,
     processes: Annotated[int, PROCESSES] = 1,
     ceilings: Annotated[bool | None, CEILINGS] = None,
+    own: Own = None,
     force: Force = False,
 ) -> None:
     """Measure a named plan into one file, and write the page that follows from its records."""
@@ -71,6 +76,7 @@ def study(
     from profiler.studies.registry import listing, study as named
     from profiler.studies.study import Manner
 
+    import_own(own)
     found = None if name is None else named(name)
     if list_ or found is None:
         show(listing(), "rich", None, False, context)
@@ -78,7 +84,7 @@ def study(
     new(page, force)
     if source is not None:
         apart(context, "--from takes every record from its file",
-              "name", "source", "page", "force")  # fmt: skip
+              "name", "source", "page", "own", "force")  # fmt: skip
         written(found, source, page, force, context)
         return
     if output is None:

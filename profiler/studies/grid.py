@@ -12,7 +12,7 @@ from costmodel.errors import SizeError, Unanswered, Unsupported
 from costmodel.mixers.load import mixer as load_mixer
 from costmodel.program.chosen_sizes import values
 from costmodel.program.phases import phase_name
-from costmodel.report.document import Document, Part
+from costmodel.report.document import Document
 from costmodel.symbolic.piecewise import Exact
 from profiler.modules.described import description_of
 from profiler.records.measurement import Measurement
@@ -20,12 +20,16 @@ from profiler.records.words import PHASES, sizes_words
 from profiler.run.plan import Plan, requests
 from profiler.run.request import OF_ENERGY, Request
 from profiler.scaling.derived import ExecutedMixer, executed_operations, live_set_bytes
+from profiler.studies.grid_page import parts
+from profiler.studies.page import page
+from profiler.studies.plan import Scale, StudyPlan
 from profiler.studies.study import (
     Done,
     Manner,
     Progress,
     StudyError,
     counted,
+    kind_of,
     manner_words,
     manners,
 )
@@ -38,26 +42,6 @@ WARM_S = 5.0
 
 
 @dataclass(frozen=True)
-class Scale:
-    """What a study measures on one kind of device."""
-
-    lengths: str
-    widths: str
-    dtypes: str
-    phases: tuple[str, ...]
-    rounds: int
-    seconds: float
-    """Most seconds to sample one latency for."""
-    operations: int
-    """A call that executes more, as derived, is left out: it would take minutes."""
-    live_bytes: int | None
-    """A forward pass or training step that holds more, as derived, is left out where no device
-    refuses it (a machine's main memory); None where running out of memory is a finding."""
-    instead: str = ""
-    """Why this is less than elsewhere."""
-
-
-@dataclass(frozen=True)
 class Planned:
     """The points of a study on a device, and a sentence for each way in which some are left out."""
 
@@ -65,21 +49,18 @@ class Planned:
     left_out: tuple[str, ...]
 
 
-Parts = Callable[["GridStudy", Sequence[Measurement]], Sequence[Part]]
-
-
 @dataclass(frozen=True)
 class GridStudy:
     """Mixers at a grid of sizes."""
 
     name: str
-    question: str
-    mixers: tuple[str, ...]
-    scales: Mapping[str, Scale]
-    parts: Parts
-    """The page's own parts."""
-    as_wide: tuple[str, ...] = ()
-    """Sizes that are as large as the width."""
+    """What is typed: of the studies that come with the project the file's name, else its path."""
+    plan: StudyPlan
+
+    @property
+    def question(self) -> str:
+        """As the page's title asks it."""
+        return self.plan.question
 
     def planned(self, manner: Manner) -> Planned:
         """The grid of a device, candidates at equal sizes in rounds.
@@ -95,11 +76,11 @@ class GridStudy:
             raise StudyError(
                 f"study {self.name} begins at l = {scale.lengths}: {manner.largest} leaves nothing"
             )
-        mixers = tuple(map(load_mixer, self.mixers))
+        mixers = tuple(map(load_mixer, self.plan.mixers))
         found: list[Request] = []
         for d in values("d", scale.widths):
-            given = {"l": lengths, **dict.fromkeys(("d", *self.as_wide), (d,))}
-            plan = Plan(mixers, given, scale.phases, "all", scale.dtypes, "cpu")
+            given = {"l": lengths, **dict.fromkeys(("d", *self.plan.as_wide), (d,))}
+            plan = Plan(mixers, given, self.plan.phases, "all", scale.dtypes, "cpu")
             found += requests(plan, refused=True)
         kept, left = within(found, scale)
         asked = [replace(r, device=manner.device, **manner.options) for r in kept]
@@ -109,12 +90,12 @@ class GridStudy:
 
     def scale(self, device: str) -> Scale:
         """The grid of a kind of device."""
-        if device not in self.scales:
-            known = ", ".join(self.scales)
+        if device not in self.plan.devices:
+            known = ", ".join(self.plan.devices)
             raise StudyError(
                 f"study {self.name} has no plan for '{device}': it has one for {known}"
             )
-        return self.scales[device]
+        return self.plan.devices[device]
 
     def measure(
         self,
@@ -164,13 +145,10 @@ class GridStudy:
 
     def own(self, records: Sequence[Measurement]) -> list[Measurement]:
         """The records of this study's mixers."""
-        return [record for record in records if record.mixer in self.mixers]
+        return [record for record in records if record.mixer in self.plan.mixers]
 
     def page(self, records: Sequence[Measurement], source: str) -> Document:
         """The page, from records of this study's mixers."""
-        from profiler.studies.page import page
-        from profiler.studies.study import kind_of
-
         own = self.own(records)
         if len(several := manners(own)) > 1:
             raise StudyError(
@@ -179,7 +157,7 @@ class GridStudy:
             )
         if not [record for record in own if not record.failure]:
             raise StudyError(
-                f"{source} holds no measurement of {', '.join(self.mixers)}: measure with "
+                f"{source} holds no measurement of {', '.join(self.plan.mixers)}: measure with "
                 f"costmodel study {self.name} -o FILE.jsonl"
             )
         for record in own:
@@ -190,22 +168,22 @@ class GridStudy:
                 )
         kind = kind_of(own)
         own.sort(key=self.place)
-        parts = self.parts(self, own)
-        return page(self.name, self.question, own, source, parts, self.left_out(own, kind))
+        found = parts(self.plan, own)
+        return page(self.name, self.question, own, source, found, self.left_out(own, kind))
 
     def place(self, record: Measurement) -> tuple[object, ...]:
         """Where a record stands on the page: mixers as the study names them, whatever order they
         were measured in."""
         sizes, round_ = record.sizes, record.sweep.get("round", 0)
-        mixer = self.mixers.index(record.mixer)
+        mixer = self.plan.mixers.index(record.mixer)
         names = (mixer, record.implementation, record.phase, record.dtype)
         return (*names, sizes["d"], sizes["l"], round_, record.created, record.id)
 
     def left_out(self, records: Sequence[Measurement], kind: str) -> list[str]:
         """What the device's plan leaves out, and what of it the records lack."""
-        if kind not in self.scales:
+        if kind not in self.plan.devices:
             return [f"the study has no plan for {kind}"]
-        scale = self.scales[kind]
+        scale = self.plan.devices[kind]
         planned = self.planned(Manner(kind, rounds=1))
         there = {key_of(replace(r, sweep=at_any_energy(r.sweep))) for r in records}
         absent = [
@@ -224,28 +202,21 @@ def at_any_energy(sweep: Mapping[str, Any]) -> dict[str, Any]:
 
 def within(found: Sequence[Request], scale: Scale) -> tuple[list[Request], tuple[str, ...]]:
     """The requests that a device can be asked for, and a sentence on those that it cannot."""
-    kept: list[Request] = []
-    long: list[Request] = []
-    large: list[Request] = []
-    for request in found:
-        if derived(executed_operations, request) > scale.operations:
-            long.append(request)
-        elif scale.live_bytes is not None and derived(live_set_bytes, request) > scale.live_bytes:
-            large.append(request)
-        else:
-            kept.append(request)
-    said = []
-    if long:
-        said.append(
-            f"{counted(len(long), 'point')} of the grid whose call executes more than "
-            f"{scale.operations:.0e} operations, as derived, and would take minutes: {listed(long)}"
-        )
-    if large:
-        said.append(
-            f"{counted(len(large), 'point')} of the grid whose call holds more than "
-            f"{scale.live_bytes:,} B, as derived, which the machine shares with everything else: "
-            f"{listed(large)}"
-        )
+    limits = (
+        (executed_operations, scale.operations,
+         "executes more than {:.0e} operations, as derived, and would take minutes"),
+        (live_set_bytes, scale.live_bytes,
+         "holds more than {:,} B, as derived, which the machine shares with everything else"),
+    )  # fmt: skip
+    kept, said = list(found), []
+    for rule, limit, words in limits:
+        if limit is None:
+            continue
+        fits = [derived(rule, request) <= limit for request in kept]
+        if over := [request for request, fit in zip(kept, fits, strict=True) if not fit]:
+            points = f"{counted(len(over), 'point')} of the grid whose call"
+            said.append(f"{points} {words.format(limit)}: {listed(over)}")
+        kept = [request for request, fit in zip(kept, fits, strict=True) if fit]
     return kept, tuple(said)
 
 

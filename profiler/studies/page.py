@@ -95,12 +95,3 @@ def point_words(record: Measurement) -> str:
         f"{record.mixer} {record.implementation} ({phase}, {record.dtype}, "
         f"{sizes_words(record.sizes)})"
     )
-
-
-def count_words(number: int, of: int, noun: str) -> str:
-    """`3 of 7 points`.
-
-    >>> count_words(1, 1, "point")
-    '1 of 1 point'
-    """
-    return f"{number} of {of} {noun}{'s' if of != 1 else ''}"

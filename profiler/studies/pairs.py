@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -11,10 +11,64 @@ from costmodel.mixers.load import known
 from costmodel.questions.count import count
 from costmodel.questions.critical_path import critical_path
 from costmodel.questions.span import span
-from costmodel.report.document import Table
 from profiler.records.measurement import Measurement
+from profiler.records.words import PHASES
 from profiler.studies.ratios import LATENCY, Ratio, bound, bytes_ratio, energy_ratio, fastest, ratio
-from profiler.studies.tables import Cells, Setting, settings
+
+Rounds = list[Measurement]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What the points of one table have in common."""
+
+    phase: str
+    dtype: str
+    d: int
+
+    @property
+    def words(self) -> str:
+        """In a title."""
+        return f"{PHASES[self.phase]}, {self.dtype}, d = {self.d}"
+
+
+@dataclass(frozen=True)
+class Cells:
+    """The records of a setting: (mixer, implementation) -> length -> rounds."""
+
+    setting: Setting
+    candidates: Mapping[tuple[str, str], Mapping[int, Rounds]]
+
+    @property
+    def lengths(self) -> list[int]:
+        """Every length of any candidate."""
+        return sorted({l for found in self.candidates.values() for l in found})
+
+    def at(self, mixer: str, length: int) -> dict[str, Rounds]:
+        """The implementations of a mixer that were measured at a length."""
+        return {
+            implementation: kept
+            for (name, implementation), found in self.candidates.items()
+            if name == mixer and (kept := measured(found.get(length, [])))
+        }
+
+
+def measured(records: Sequence[Measurement]) -> Rounds:
+    """Those that are no failures."""
+    return [record for record in records if not record.failure]
+
+
+def settings(records: Sequence[Measurement]) -> Iterator[Cells]:
+    """The records by phase, element type and width."""
+    groups: dict[Setting, dict[tuple[str, str], dict[int, Rounds]]] = {}
+    for record in records:
+        setting = Setting(record.phase, record.dtype, record.sizes["d"])
+        candidate = groups.setdefault(setting, {}).setdefault(
+            (record.mixer, record.implementation), {}
+        )
+        candidate.setdefault(record.sizes["l"], []).append(record)
+    for setting in sorted(groups, key=lambda s: (list(PHASES).index(s.phase), s.dtype, s.d)):
+        yield Cells(setting, groups[setting])
 
 
 @dataclass(frozen=True)
@@ -107,14 +161,3 @@ def _steps(mixer: str, phase: str) -> int | None:
     except (Unsupported, Unanswered):
         return None
     return int(length) if length is not None else None
-
-
-def with_energy(table: Table, found: Sequence[Pair]) -> Table:
-    """The table without its column of energy, where no pair of the page has any."""
-    return table if any(not pair.energy.refused for pair in found) else table.without(["energy"])
-
-
-def by_setting(found: Sequence[Pair]) -> Iterator[tuple[Setting, list[Pair]]]:
-    """The pairs of each setting."""
-    for setting in dict.fromkeys(pair.setting for pair in found):
-        yield setting, [pair for pair in found if pair.setting == setting]

@@ -8,6 +8,8 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from costmodel.questions.question import Missing
+from costmodel.report.document import Cell
 from profiler.compare.records import medians
 from profiler.compare.verdict import LEVEL
 from profiler.records.measurement import Measurement
@@ -58,6 +60,10 @@ class Ratio:
         if self.more:
             return f"{more} {by}"
         return "equal" if self.exact else f"no difference shown ({low:.2f} to {high:.2f})"
+
+    def cell(self, less: str = "faster", more: str = "slower") -> Cell:
+        """The words, or why there is no ratio."""
+        return Missing(self.refused) if self.refused else self.words(less, more)
 
 
 def ends(found: Sequence[Ratio]) -> str:

@@ -3,35 +3,41 @@
 from __future__ import annotations
 
 import difflib
-import importlib
+from pathlib import Path
 
+from costmodel.data import data_dir
 from costmodel.report.document import Document, Paragraph
-from profiler.studies.study import Study, StudyError
+from profiler.studies.grid import GridStudy
+from profiler.studies.plan import load
+from profiler.studies.study import StudyError
+from profiler.studies.thesis_training import STUDY as THESIS, ThesisTraining
 
-FILES = ("extractors", "thesis_training", "additive_against_dot_product")
-"""One file a study, each with a `STUDY`."""
+Study = GridStudy | ThesisTraining
 
 
 def studies() -> dict[str, Study]:
-    """Every study by its name."""
-    found = (importlib.import_module(f"profiler.studies.{file}").STUDY for file in FILES)
-    return {study.name: study for study in found}
+    """Every study that comes with the project, by its name: a plan's is that of its file."""
+    files = sorted(data_dir("studies").glob("*.toml"))
+    return {**{file.stem: GridStudy(file.stem, load(file)) for file in files}, THESIS.name: THESIS}
 
 
 def listing() -> Document:
     """Every study with its question."""
     lines = [Paragraph((f"{s.name}: {s.question}",), item=True) for s in studies().values()]
-    return Document(lambda: lines)
+    own = "These come with the project; `costmodel study FILE.toml` takes a plan of your own."
+    return Document(lambda: [*lines, Paragraph((own,))])
 
 
 def study(name: str) -> Study:
-    """The study with this name; StudyError lists the names."""
+    """The study with this name, or that of a user's plan, FILE.toml; StudyError lists the names."""
+    if name.endswith(".toml"):
+        return GridStudy(name, load(Path(name)))
     known = studies()
     if name not in known:
         near = difflib.get_close_matches(name, known, 1)
         hint = f"did you mean '{near[0]}'? " if near else ""
-        raise StudyError(f"no study '{name}': {hint}there are {', '.join(known)}")
+        raise StudyError(
+            f"no study '{name}': {hint}there are {', '.join(known)}, and a plan of your own is "
+            f"given as FILE.toml"
+        )
     return known[name]
-
-
-__all__ = ["Study", "StudyError", "studies", "study"]

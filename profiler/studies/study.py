@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-from costmodel.report.document import Document
 from profiler.meters.energy.protocol import EnergyLimits
 from profiler.records.measurement import Measurement
 from profiler.records.reading import MeasureError
@@ -79,34 +77,6 @@ class Done:
 
     failures: tuple[str, ...] = ()
     complete: bool = True
-
-
-class Study(Protocol):
-    """A plan and a page."""
-
-    name: str
-    question: str
-    """In one sentence, as the page's title asks it."""
-
-    def measure(
-        self,
-        manner: Manner,
-        output: Path,
-        progress: Progress,
-        tell: Callable[[str], None],
-    ) -> Done:
-        """Measure what the file lacks of the plan, record by record.
-
-        Raises:
-            MeasureError, StoreError: nothing can be measured, or the file cannot be written.
-        """
-
-    def page(self, records: Sequence[Measurement], source: str) -> Document:
-        """The page, from records alone; `source`: the file that they are from.
-
-        Raises:
-            StudyError: records that are none of this study's.
-        """
 
 
 def kind_of(records: Sequence[Measurement]) -> str:

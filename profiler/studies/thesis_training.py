@@ -285,13 +285,8 @@ def _row(each: Compared) -> tuple[Cell, ...]:
     )
     return (
         each.printed.model, *measured, f"{each.printed.ratio:.4f}", each.printed_place,
-        f"{each.derived:.3f}", said(memory), said(energy),
+        f"{each.derived:.3f}", memory.cell("less", "more"), energy.cell("less", "more"),
     )  # fmt: skip
-
-
-def said(found: Ratio) -> Cell:
-    """A ratio in a cell, or why there is none."""
-    return Missing(found.refused) if found.refused else found.words("less", "more")
 
 
 def costs(found: Mapping[str, Measurement]) -> Table:

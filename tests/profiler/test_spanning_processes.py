@@ -22,6 +22,7 @@ from profiler.records.store import read
 from profiler.run.request import Request
 from profiler.studies.grid import GridStudy
 from profiler.studies.ratios import ratio
+from profiler.studies.registry import study
 from profiler.studies.study import Manner, StudyError
 from profiler.studies.thesis_training import STUDY as THESIS
 from profiler.sweep import order
@@ -375,20 +376,20 @@ def test_the_switch_of_a_study_reaches_its_manner(
 def test_a_page_shows_each_point_of_all_processes_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from profiler.studies.extractors import STUDY
     from profiler.sweep import processes
 
-    assert isinstance(STUDY, GridStudy)
+    found = study("extractors")
+    assert isinstance(found, GridStudy)
     monkeypatch.setattr(processes, "processes", lambda *_, **__: one_worker())
     path = tmp_path / "study.jsonl"
     manner = Manner("cpu", largest=128, processes=2)
     for _ in range(2):  # the second finds everything done
-        done = STUDY.measure(manner, path, lambda *_: None, lambda _: None)
+        done = found.measure(manner, path, lambda *_: None, lambda _: None)
         assert done.complete and not done.failures
     records, kept = records_of([path])[0], read(path)[0]
     assert len(kept) == 2 * len(records)
     assert all(processes_in(r.readings["latency"]) == 2 for r in records)
-    points = [p for block in STUDY.planned(manner).blocks for p in block.points]
+    points = [p for block in found.planned(manner).blocks for p in block.points]
     assert len(points) == len(kept)
 
 
@@ -403,7 +404,6 @@ def test_a_study_on_a_gpu_measures_ceilings_unless_it_is_told_otherwise(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from profiler.studies.additive_against_dot_product import STUDY
     from profiler.sweep.devices import Device
 
     given: list[str] = []
@@ -417,6 +417,7 @@ def test_a_study_on_a_gpu_measures_ceilings_unless_it_is_told_otherwise(
     monkeypatch.setattr("profiler.sweep.processes.processes", starts)
     path = tmp_path / "study.jsonl"
     manner = Manner(kind, rounds=1, largest=64, ceilings=ceilings)
-    done = STUDY.measure(manner, path, lambda *_: None, lambda _: None)
+    found = study("additive-against-dot-product")
+    done = found.measure(manner, path, lambda *_: None, lambda _: None)
     assert done.complete
     assert given == ["measure_with_ceilings" if tops else "measure"]

@@ -15,6 +15,7 @@ import torch
 from cli import run
 from costmodel.data import data_dir
 from costmodel.networks import model
+from costmodel.report.document import Table
 from profiler.meters.disturbances import BlockObservation
 from profiler.meters.energy.protocol import EnergyLimits
 from profiler.meters.sampler import latency_summary
@@ -24,15 +25,14 @@ from profiler.records.reading import Reading, Unavailable
 from profiler.records.store import append, read
 from profiler.scaling.derived import executed_operations, live_set_bytes
 from profiler.studies import thesis_training, training_rounds
-from profiler.studies.additive_against_dot_product import STUDY as ADDITIVE
-from profiler.studies.extractors import STUDY as EXTRACTORS, shows
 from profiler.studies.grid import GridStudy, derived
-from profiler.studies.pairs import pairs
+from profiler.studies.grid_page import over_lengths, shows
+from profiler.studies.pairs import pairs, settings
+from profiler.studies.plan import load
 from profiler.studies.published_times import claim, printed_times
 from profiler.studies.ratios import Ratio, bytes_ratio, energy_ratio, fastest, ratio
 from profiler.studies.registry import studies, study
 from profiler.studies.study import Manner, StudyError, grouped
-from profiler.studies.tables import over_lengths, settings
 from profiler.studies.thesis_training import STUDY as THESIS, latest, step_operations
 from profiler.studies.training_rounds import Rate, Step, Training
 from profiler.sweep.failures import MEMORY
@@ -43,6 +43,10 @@ from tests.printing import printed
 from tests.sweeping import one_worker
 
 LENGTHS = (128, 256, 512)
+EXTRACTORS, ADDITIVE = (
+    GridStudy(name, load(data_dir("studies") / f"{name}.toml"))
+    for name in ("extractors", "additive-against-dot-product")
+)
 
 
 # Ratios and their words
@@ -131,10 +135,10 @@ def test_every_study_is_known_by_its_name() -> None:
 def test_a_plan_keeps_to_its_limits_and_says_what_it_leaves_out(
     own: GridStudy, device: str
 ) -> None:
-    found, scale = own.planned(Manner(device, rounds=1)), own.scales[device]
+    found, scale = own.planned(Manner(device, rounds=1)), own.plan.devices[device]
     asked = [p.request for block in found.blocks for p in block.points]
     assert {r.device for r in asked} == {device}
-    assert {r.mixer.name for r in asked} == set(own.mixers)
+    assert {r.mixer.name for r in asked} == set(own.plan.mixers)
     assert all(derived(executed_operations, r) <= scale.operations for r in asked)
     if scale.live_bytes is not None:
         assert all(derived(live_set_bytes, r) <= scale.live_bytes for r in asked)
@@ -155,7 +159,7 @@ def test_the_plan_of_the_extractors_has_what_is_asked_for() -> None:
     from profiler.modules.registry import implementations
 
     named = {(r.mixer.name, r.implementation.name) for r in asked}
-    assert named == {(m, i) for m in EXTRACTORS.mixers for i in implementations(m)}
+    assert named == {(m, i) for m in EXTRACTORS.plan.mixers for i in implementations(m)}
 
 
 def test_the_hidden_layer_of_additive_attention_is_as_wide_as_the_model() -> None:
@@ -343,21 +347,36 @@ def additive_records(dot: float, memory: float) -> list[Measurement]:
     ]  # fmt: skip
 
 
-def test_the_page_on_additive_attention_quotes_and_judges_the_claim() -> None:
+def test_the_page_on_additive_attention_quotes_the_claim_and_counts_for_and_against_it() -> None:
     text = printed(ADDITIVE.page(additive_records(0.25, 0.5), "runs.jsonl"), "markdown")
     assert f"> {claim('vaswani.s3.2.1.additive').claimed}" in text
-    assert "**Faster**: dot-product attention is faster at 3 of 3 points (by 3.9" in text
-    assert "needs less memory at 3 of 3 points (by 2.00 to 2.00 times)" in text
-    assert "**In energy**" not in text
-    assert "times the operations" in text
+    assert "**dot-product-attention**: " in text and "at 3 of 3 points" in text
+    assert "faster at 3 (by 3.9" in text
+    assert "less memory at 3 (by 2.00 to 2.00 times), more at 0" in text
+    assert "less energy" not in text and NO_ENERGY in text
+    assert "with f = d" in text
+    other = printed(ADDITIVE.page(additive_records(4.0, 1.0), "runs.jsonl"), "markdown")
+    assert "faster at 0, slower at 3 (by" in other
+    assert "less memory at 0, more at 0, and no difference is shown at 3" in other
 
 
-def test_the_opposite_is_said_where_the_records_show_it() -> None:
-    text = printed(ADDITIVE.page(additive_records(4.0, 1.0), "runs.jsonl"), "markdown")
-    assert (
-        "**Faster**: dot-product attention is faster at 0 of 3 points, is slower at 3 (by" in text
-    )
-    assert "needs less memory at 0 of 3 points, needs more memory at 0, and at 3 no" in text
+def test_a_column_that_nobody_has_anything_for_is_left_out() -> None:
+    def headings(records: list[Measurement]) -> set[str]:
+        parts = EXTRACTORS.page(records, "runs.jsonl").parts()
+        return {
+            c.name for p in parts if isinstance(p, Table)
+            if str(p.title).startswith("Beside") for c in p.columns
+        }  # fmt: skip
+
+    found = extractor_records({})
+    paid = extractor_records({}, energy=lambda l: 0.128 * l, device="cuda")
+    assert headings(paid) - headings(found) == {"energy"}
+
+
+def test_one_who_was_not_measured_is_compared_nowhere() -> None:
+    records = [r for r in extractor_records({}) if r.mixer != "we"]
+    text = printed(EXTRACTORS.page(records, "runs.jsonl"), "markdown")
+    assert "**we**: no point was measured at which it and self-attention can be compared" in text
 
 
 def test_equal_reasons_are_said_once() -> None:
@@ -637,6 +656,73 @@ def test_pages_are_what_their_records_give(monkeypatch: pytest.MonkeyPatch) -> N
 # The command
 
 
+PLAN = """
+question = "Does the mean cost less?"
+base = "self-attention"
+others = ["me"]
+phases = ["training"]
+[devices.cpu]
+lengths = "8,16"
+widths = "16"
+dtypes = "fp32"
+rounds = 1
+seconds = 0.01
+operations = 1_000_000_000
+"""
+
+
+@pytest.mark.parametrize(
+    ("written", "instead", "said"),
+    [
+        (PLAN, "question = ", "is not a readable plan of a study: Invalid value"),
+        ('base = "self-attention"', "", "object missing required field `base`"),
+        ("rounds = 1", "", "devices.cpu: object missing required field `rounds`"),
+        ("rounds = 1", "roundz = 1", "devices.cpu: object contains unknown field `roundz`"),
+        ("phases", 'name = "x"\nphases', "object contains unknown field `name`"),
+        ("rounds = 1", "rounds = 0", "devices.cpu.rounds: expected `int` >= 1"),
+        ('others = ["me"]', "others = []", "others: expected `array` of length >= 1"),
+        ('["me"]', '["mee"]', "others: unknown mixer 'mee'; did you mean 'me'?"),
+        ('["me"]', '["self-attention"]', "others: a mixer is named twice, or is the base itself"),
+        ('["me"]', '["mine.py:x"]', "others: the file 'mine.py' is named by data"),
+        ('["training"]', '["trainin"]', "phases: unknown phase 'trainin': expected one of"),
+        ("devices.cpu", "devices.tpu", "devices: 'tpu' is no kind of device: expected cpu or cuda"),
+        ('"8,16"', '"8:4"', "devices.cpu.lengths: size l: '8:4' is no range"),
+        ('widths = "16"', 'widths = "x"', "devices.cpu.widths: size d must be a positive integer"),
+        ('"fp32"', '"fp33"', "devices.cpu.dtypes: unknown dtype 'fp33'"),
+        ("phases", 'as_wide = ["f"]\nphases', "as_wide: 'f' is no further size of self-attention"),
+        ("phases", 'claim = "x"\nphases', "claim: no claim 'x' is transcribed"),
+    ],
+)
+def test_a_plan_that_cannot_be_read_is_one_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], written: str, instead: str, said: str
+) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text(PLAN.replace(written, instead))
+    assert run(["study", str(file), "-o", str(tmp_path / "runs.jsonl")]) == 2
+    shown = capsys.readouterr()
+    assert f"{file}" in shown.err and said in shown.err and shown.err.count("\n") == 1
+
+
+def test_a_plan_of_ones_own_is_measured_and_its_page_says_how(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("profiler.sweep.processes.processes", lambda *_: one_worker())
+    file, runs = tmp_path / "mine.toml", tmp_path / "runs.jsonl"
+    file.write_text(PLAN)
+    assert run(["study", str(file), "--device", "cpu", "-o", str(runs), "--no-energy"]) == 0
+    assert {(r.mixer, r.sizes["l"]) for r in read(runs)[0]} == {
+        (mixer, l) for mixer in ("self-attention", "me") for l in (8, 16)
+    }
+    capsys.readouterr()
+    assert run(["study", str(file), "--from", str(runs)]) == 0
+    page = capsys.readouterr().out
+    assert "# Does the mean cost less?" in page and "**me**: " in page
+    assert f"costmodel study {file} --from {runs}" in page
+    file.write_text(PLAN.replace('"me"', '"he"').replace('"self-attention"', '"she"'))
+    assert run(["study", str(file), "--from", str(runs)]) == 2
+    assert f"measure with costmodel study {file} -o" in capsys.readouterr().err
+
+
 def test_the_command_lists_and_writes_a_page(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -644,7 +730,7 @@ def test_the_command_lists_and_writes_a_page(
     assert "no study 'extractor': did you mean 'extractors'?" in capsys.readouterr().err
     assert run(["study", "--list"]) == 0
     listed = capsys.readouterr().out
-    assert all(name in listed for name in studies())
+    assert all(name in listed for name in studies()) and "FILE.toml" in listed
     file, page = tmp_path / "runs.jsonl", tmp_path / "page.md"
     for each in additive_records(0.25, 0.5):
         append(file, each)

@@ -1,0 +1,234 @@
+"""What does the page of mixers beside a base say of the records of a grid?
+
+Every ratio is of the other mixer to the base, each by its fastest implementation at a point.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from costmodel.questions.question import Missing
+from costmodel.report.document import Cell, Column, Heading, Note, Paragraph, Part, Strong, Table
+from profiler.records.measurement import REASON, Measurement
+from profiler.records.words import scaled
+from profiler.run.energy_tokens import tokens
+from profiler.scaling import report
+from profiler.scaling.growth import scalings
+from profiler.studies.pairs import Cells, Pair, Rounds, measured, pairs, settings
+from profiler.studies.plan import StudyPlan
+from profiler.studies.published_times import claim
+from profiler.studies.ratios import Ratio, bound, ends
+from profiler.studies.study import counted
+
+TITLES: Mapping[str, tuple[str, str]] = {
+    "latency": ("Latency, hot", "s"),
+    "latency_graph": ("Latency, graph", "s"),
+    "peak_memory": ("Peak memory", "B"),
+    "energy": ("Energy, gross, a call", "J"),
+}
+"""Reading -> title and unit of its table."""
+
+
+def parts(plan: StudyPlan, records: Sequence[Measurement]) -> Iterator[Part]:
+    """The page's own parts."""
+    found = pairs(records, plan.base, plan.others)
+    if plan.claim:
+        printed = claim(plan.claim)
+        yield Paragraph((printed.claimed,), quote=True)
+        yield Paragraph((f"{printed.source}, {printed.place}",), quote=True)
+    yield Heading(f"How do they stand to {plan.base}?")
+    for name in plan.others:
+        own = [pair for pair in found if pair.second[0] == name]
+        yield Paragraph((Strong(name), f": {standing(own, plan.base)}."))
+    yield from compared(found, plan)
+    yield Heading("What does each cost in joules?")
+    yield from joules(records)
+    yield Heading("How does it grow?")
+    growths, problems = scalings(measured(records))
+    yield from report.tables(growths) if growths else (Paragraph((each,)) for each in problems)
+    yield Heading("Every implementation")
+    for cells in settings(records):
+        yield from filter(None, (over_lengths(cells, reading) for reading in TITLES))
+
+
+def standing(own: Sequence[Pair], base: str) -> str:
+    """How one mixer stands to the base over all points, every word of it from the pairs."""
+    if not own:
+        return f"no point was measured at which it and {base} can be compared"
+    shorter = [pair for pair in own if pair.shorter]
+    number = counted(len(own), "point")
+    said = [
+        f"its critical path has fewer steps than that of {base} at {len(shorter)} of {number}",
+        tally([p.time for p in own], "it is faster", "slower"),
+        tally([p.memory for p in own], "it needs less memory", "more"),
+    ]
+    if any(not pair.energy.refused for pair in own):
+        said.append(tally([p.energy for p in own], "it takes less energy", "more"))
+    if ratios := [p.operations for p in own if p.operations is not None]:
+        said.append(
+            f"it takes {min(ratios):.3g} to {max(ratios):.3g} times the operations, as derived"
+        )
+    if launches := [p for p in own if p.bound and not p.time.refused]:
+        said.append(f"at {len(launches)} launches decide, so that the path cannot show")
+    if shorter:
+        shown, fewer = ([shows(p) for p in shorter].count(words) for words in (SHOWN, FEWER))
+        said.append(
+            f"the shorter path shows (faster in spite of as many operations or more) at {shown}; "
+            f"where it is faster with fewer operations, at {fewer}, either may be why"
+        )
+    return "; ".join(said)
+
+
+def tally(found: Sequence[Ratio], less: str, more: str) -> str:
+    """How often less and how often more is shown, and why some are not compared."""
+    fewer, larger = [r for r in found if r.less], [r for r in found if r.more]
+    reasons = [r.refused for r in found if r.refused]
+    same = len(found) - len(fewer) - len(larger) - len(reasons)
+    unknown = f", not compared at {len(reasons)} ({reasons[0]})" if reasons else ""
+    return (
+        f"{less} at {len(fewer)}{ends(fewer)}, {more} at {len(larger)}{ends(larger)}, and no "
+        f"difference is shown at {same}{unknown}"
+    )
+
+
+SHOWN, FEWER = "yes", "faster, with fewer operations"
+
+
+def shows(pair: Pair) -> str:
+    """Whether the shorter path shows at a point: only where it is faster for no other reason."""
+    if not pair.shorter:
+        return "its path is no shorter"
+    if pair.time.refused:
+        return "not known"
+    if pair.bound:
+        return "not known: bound by launches"
+    if not pair.time.less:
+        return "no"
+    if pair.operations is None:
+        return "faster; operations not derived"
+    return SHOWN if pair.operations >= 1 else FEWER
+
+
+COLUMNS: Sequence[tuple[Column, Callable[[Pair], Cell]]] = (
+    (Column("mixer", "mixer", numeric=False, names=True), lambda p: p.second[0]),
+    (Column("l", "l", names=True), lambda p: str(p.l)),
+    (
+        Column("fastest", "its fastest / the base's", numeric=False),
+        lambda p: f"{p.second[1]} / {p.first[1]}",
+    ),
+    (
+        Column("steps", "steps of the path"),
+        lambda p: f"{p.steps[1]} / {p.steps[0]}" if p.steps else Missing("not derived"),
+    ),
+    (Column("span", "span, derived"), lambda p: times(p.span)),
+    (Column("operations", "operations, derived"), lambda p: times(p.operations)),
+    (Column("time", "time", numeric=False), lambda p: p.time.cell()),
+    (Column("shows", "the path shows", numeric=False), shows),
+    (Column("memory", "peak memory", numeric=False), lambda p: p.memory.cell("less", "more")),
+    (Column("energy", "energy", numeric=False), lambda p: p.energy.cell("less", "more")),
+)
+"""Each column, and what stands in it of a pair."""
+
+
+def times(value: float | None) -> Cell:
+    """A derived ratio."""
+    return Missing("not derived") if value is None else f"{value:.3g} times"
+
+
+def compared(found: Sequence[Pair], plan: StudyPlan) -> Iterator[Table]:
+    """A table for each setting; no column in which the page has nothing."""
+    rows = {id(pair): tuple(show(pair) for _, show in COLUMNS) for pair in found}
+    empty = [
+        column.name for k, (column, _) in enumerate(COLUMNS)
+        if all(isinstance(row[k], Missing) for row in rows.values())
+    ]  # fmt: skip
+    wide = "".join(f"with {letter} = d; " for letter in plan.as_wide)
+    note = (
+        f"ratios: of the mixer to {plan.base}, each by its implementation of the least median "
+        f"there; {wide}derived ones by the equations alone; time: CUDA graph replay where both "
+        "have it, else hot; intervals hold together at 95 % for all points of the page; memory "
+        "repeats to the byte"
+    )
+    for setting in dict.fromkeys(pair.setting for pair in found):
+        own = tuple(rows[id(pair)] for pair in found if pair.setting == setting)
+        notes = (Note((note,)),) if setting == found[-1].setting else ()
+        title = f"Beside {plan.base}: {setting.words}"
+        yield Table(title, tuple(column for column, _ in COLUMNS), own, notes).without(empty)
+
+
+def joules(records: Sequence[Measurement]) -> list[Paragraph]:
+    """What each costs in joules a token, at the largest length that it was measured at; or why
+    nobody knows."""
+    said = []
+    for cells in settings(records):
+        for (mixer, implementation), lengths in cells.candidates.items():
+            known = {l: j for l, rs in lengths.items() if (j := per_token(rs)) is not None}
+            if known:
+                largest = max(known)
+                said.append(
+                    f"{mixer} {implementation} ({cells.setting.words}): "
+                    f"{scaled(known[largest], 'J')} a token at l = {largest}"
+                )
+    if said:
+        return [Paragraph((sentence,), item=True) for sentence in said]
+    given = (r.reasons["energy"] for r in records if "energy" in r.reasons)
+    return [Paragraph((f"No energy was measured: {next(given, 'no record says why')}.",))]
+
+
+def over_lengths(cells: Cells, reading: str) -> Table | None:
+    """A row for each implementation, a column for each length; None where nobody has the reading.
+
+    A cell is the geometric mean of the rounds' medians; what is bound by launches is in brackets.
+    """
+    if not any(
+        reading in r.readings
+        for found in cells.candidates.values()
+        for rs in found.values()
+        for r in rs
+    ):
+        return None
+    title, unit = TITLES[reading]
+    lengths = cells.lengths
+    columns = (
+        Column("mixer", "mixer", numeric=False, names=True),
+        Column("implementation", "implementation", numeric=False, names=True),
+        *(Column(f"l={l}", f"l = {l}") for l in lengths),
+    )
+    rows = tuple(
+        (*names, *(cell(found.get(l, []), reading, unit) for l in lengths))
+        for names, found in cells.candidates.items()
+    )
+    shown = [text for row in rows for text in row[2:] if isinstance(text, str)]
+    bracketed = any(text.startswith("(") for text in shown)
+    notes = [Note(("in brackets: bound by launches",))] if bracketed else []
+    return Table(f"{title}: {cells.setting.words}", columns, rows, tuple(notes))
+
+
+def cell(records: Rounds, reading: str, unit: str) -> Cell:
+    """The value of a point, or the reason why there is none."""
+    read = [r.readings[reading].value for r in records if reading in r.readings]
+    if not read:
+        return Missing(absence(records, reading))
+    words = scaled(statistics.geometric_mean(read) if min(read) > 0 else max(read), unit)
+    return f"({words})" if reading != "peak_memory" and bound(measured(records)) else words
+
+
+def absence(records: Rounds, reading: str) -> str:
+    """Why a point has no value."""
+    for record in records:
+        if record.failure:
+            kind = str(record.failure.get("kind", ""))
+            return kind or record.reasons.get(REASON, "it failed")
+    given = (record.reasons.get(reading) for record in records)
+    return next(filter(None, given), "not in the records (see below)")
+
+
+def per_token(records: Sequence[Measurement]) -> float | None:
+    """Gross joules a token, the mean of the rounds; None where energy was not measured."""
+    found = [
+        r.readings["energy"].value / tokens(r.phase, r.sizes)
+        for r in records
+        if "energy" in r.readings
+    ]
+    return statistics.fmean(found) if found else None
