@@ -83,7 +83,8 @@ class Span(Symbolic):
         """The span as a sympy expression."""
         import sympy
 
-        result: sympy.Expr = sympy.Max(*map(to_sympy, self.terms))
+        # terms that are never the largest are left out before
+        result: sympy.Expr = sympy.Max(*map(to_sympy, self.terms), evaluate=False)
         return result
 
     @at_sizes
