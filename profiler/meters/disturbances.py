@@ -51,6 +51,8 @@ INTERRUPTED, CAPPED = "preempted", "power-capped"
 label of a reading."""
 THROTTLED = "throttled"
 """The label of readings that kept disturbed blocks, as they were once taken."""
+UNDISTURBED = "blocks were undisturbed"
+"""In the reason of a latency that is missing because too few of them were."""
 DISTURBED = (THROTTLED, INTERRUPTED, SHARED)
 """Labels of a reading whose value is not that of the call alone."""
 MEANT: Mapping[str, str] = {
@@ -409,8 +411,8 @@ class DisturbanceLog:
         if number >= needed or not self.left_out:
             return ""
         return (
-            f"{number} of {number + len(self.left_out)} blocks were undisturbed, and a median "
-            f"needs {needed}: {self.by}"
+            f"{number} of {number + len(self.left_out)} {UNDISTURBED}, and a median needs "
+            f"{needed}: {self.by}"
         )
 
     @property

@@ -44,8 +44,8 @@ class Measurement:
     """Everything measured of one implementation at one set of sizes: schema 1 of the files.
 
     `readings` by name, each with unit and raw samples; `reasons` says for everything that is
-    missing why; `counts` holds what the counters gave (JSON values). A record with a `failure` has
-    no readings: it keeps that the measurement was tried and why there is none.
+    missing why; `counts` holds what the counters gave (JSON values). A record with a `failure`
+    keeps that the measurement was tried and why there is none, or no latency: readers leave it out.
     """
 
     schema: Literal[1] = field(default=SCHEMA, kw_only=True)

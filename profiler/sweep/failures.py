@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from costmodel.program.phases import phase_name
 from profiler.meters.cuda_graph import ContextLost
+from profiler.meters.disturbances import UNDISTURBED
 from profiler.meters.failure import is_out_of_memory, requested
 from profiler.records.measurement import REASON, Measurement
 from profiler.records.reading import MeasureError, reason_of
@@ -18,11 +19,16 @@ from profiler.sweep.points import Point
 MEMORY, REFUSED, FAILED = "out of memory", "refused", "call failed"
 
 
+DISTURBED = "disturbed"
+"""What was measured is in the record, and no latency: the device was disturbed for too long."""
+
+
 DIED, LOST, FAULT = "process died", "device lost", "fault"
 
 
 REPEATS: Mapping[str, bool] = {
     MEMORY: True, REFUSED: True, FAILED: True, DIED: False, LOST: False, FAULT: False,
+    DISTURBED: False,
 }  # fmt: skip
 """Kind -> whether another attempt on this machine would end the same way, so that a resumed sweep
 does not try it again unless it is told to. A fault is one of measuring, not of what is measured."""
@@ -72,6 +78,15 @@ def chain(error: BaseException) -> Iterator[BaseException]:
     while one is not None:
         yield one
         one = one.__cause__
+
+
+def disturbed_as_failure(record: Measurement) -> Measurement:
+    """The record, as that of a failed point where its latency is missing for disturbances, so that
+    the point is tried again."""
+    reason = record.reasons.get("latency", "")
+    if UNDISTURBED not in reason:
+        return record
+    return replace(record, failure={"kind": DISTURBED}, reasons={**record.reasons, REASON: reason})
 
 
 def failed_record(point: Point, failure: Failure, environment: Mapping[str, Any]) -> Measurement:
