@@ -4,6 +4,7 @@ GPU, how many threads are there, and when is memory searched for cycles?"""
 from __future__ import annotations
 
 import gc
+import os
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -113,4 +114,8 @@ def _why_no_gpu() -> str | None:
         import torch
     except ImportError as error:
         return f"torch: {error}"
-    return None if torch.cuda.is_available() else "torch.cuda: no CUDA device is available"
+    if not torch.cuda.is_available():
+        return "torch.cuda: no CUDA device is available"
+    if "PYTEST_XDIST_WORKER" in os.environ:  # others would work on the GPU meanwhile
+        return "beside other tests nothing is measured on a GPU: run pytest -m gpu"
+    return None

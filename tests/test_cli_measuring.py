@@ -97,7 +97,7 @@ def test_what_is_asked_of_energy_is_kept_with_the_record(tmp_path: Path, capsys:
     assert [record.sweep.get("options") for record in records] == [
         {"energy": False}, {"energy_window_s": 2.0, "energy_trials": 3}, None,
     ]  # fmt: skip
-    assert records[0].reasons["energy"] == "energy was not asked for (--no-energy)"
+    assert records[0].reasons["energy"] == "energy was not asked for (--energy)"
     assert records[0].reasons["power"] == records[0].reasons["energy_net"]
 
 

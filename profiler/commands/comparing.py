@@ -22,7 +22,15 @@ from costmodel.commands.options import (
 )
 from costmodel.commands.streams import Failed, complain
 from costmodel.report.formats import formats
-from profiler.commands.measuring import LARGEST_SEED, MOST_PROCESSES, PANEL, TRIALS, WINDOW
+from profiler.commands.measuring import (
+    ENERGY,
+    LARGEST_SEED,
+    MOST_PROCESSES,
+    PANEL,
+    TRIALS,
+    WINDOW,
+    energy_wanted,
+)
 from profiler.meters.energy.protocol import TRIALS_IN_TURNS, EnergyLimits
 
 if TYPE_CHECKING:
@@ -91,12 +99,7 @@ def compare(
         int,
         typer.Option("--seed", help="Of parameters, inputs and orders.", min=0, max=LARGEST_SEED),
     ] = 0,
-    energy: Annotated[
-        bool,
-        typer.Option(
-            "--energy/--no-energy", help="Energy, too: minutes on a GPU.", rich_help_panel=PANEL
-        ),
-    ] = True,
+    energy: Annotated[bool | None, ENERGY] = None,
     energy_window: Annotated[float, WINDOW] = EnergyLimits.window_s,
     energy_trials: Annotated[int, TRIALS] = TRIALS_IN_TURNS,
     shared: Annotated[
@@ -143,7 +146,7 @@ def compare(
                 None,
                 level,
                 seed,
-                energy,
+                energy_wanted(energy, device),
                 energy_window,
                 energy_trials,
                 shared,

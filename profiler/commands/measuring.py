@@ -46,7 +46,15 @@ MOST_PROCESSES = 1000
 PANEL = "Energy, on an NVIDIA GPU"
 
 
-ENERGY = typer.Option("--energy/--no-energy", help="Whether it is read.", rich_help_panel=PANEL)
+ENERGY = typer.Option(
+    "--energy/--no-energy",
+    help="Whether it is read, in most of a minute a point: only if asked for.",
+    rich_help_panel=PANEL,
+)
+
+
+LONG_S = 120.0
+"""What may take longer is said before it begins."""
 
 
 WINDOW = typer.Option(
@@ -93,7 +101,7 @@ class Asked:
     seconds: float
     compile_: bool
     shared: bool
-    energy: bool
+    energy: bool | None
     energy_window: float
     energy_trials: int
     processes: int
@@ -142,7 +150,7 @@ def _measuring(
             "--shared", help="Even where others use the GPU, labelled.", rich_help_panel=PANEL
         ),
     ] = False,
-    energy: Annotated[bool, ENERGY] = True,
+    energy: Annotated[bool | None, ENERGY] = None,
     energy_window: Annotated[float, WINDOW] = EnergyLimits.window_s,
     energy_trials: Annotated[int, TRIALS] = EnergyLimits.trials,
     processes: Annotated[int, PROCESSES] = 1,
@@ -195,21 +203,32 @@ def planned(asked: Asked) -> Plan:
         asked.seed,
         asked.compile_,
         asked.shared,
-        asked.energy,
+        energy_wanted(asked.energy, asked.device),
         asked.energy_window,
         asked.energy_trials,
         asked.counters,
     )
 
 
+def energy_wanted(asked: bool | None, device: str | None) -> bool:
+    """Whether energy is read: on a GPU where it was asked for. Elsewhere it costs no time, and the
+    reason why there is none is told."""
+    from profiler.host.device import default_device
+
+    return not (device or default_device()).startswith("cuda") if asked is None else asked
+
+
 def measured(asked: Asked, command: str) -> Session:
     """Measure what a command line asks for; failures are told as they come to light."""
     from profiler.meters.sampler import LatencyLimits
+    from profiler.run.duration import estimate, longest_s
     from profiler.run.plan import requests
     from profiler.sweep import session
 
     limits = LatencyLimits(max_seconds=asked.seconds)
     wanted = requests(planned(asked))
+    if asked.processes * sum(longest_s(request, limits) for request in wanted) > LONG_S:
+        told([estimate(wanted * asked.processes, limits)])
     starts = None if asked.processes == 1 else one_worker(asked)
     with bar() as progress:
         found = session.run(

@@ -63,7 +63,7 @@ def study(
         str | None,
         typer.Option("--shard", metavar="I/N", help="The I-th of N parts of a grid, such as 1/4."),
     ] = None,
-    energy: Annotated[bool, ENERGY] = True,
+    energy: Annotated[bool | None, ENERGY] = None,
     energy_window: Annotated[float | None, WINDOW] = None,
     energy_trials: Annotated[int | None, TRIALS] = None,
     processes: Annotated[int, PROCESSES] = 1,

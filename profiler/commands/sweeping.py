@@ -112,6 +112,7 @@ def blocks_of(asked: Asked, manner: Manner, device: str | None = None) -> list[B
 
 def printed_plan(asked: Asked, manner: Manner, format_: str, context: typer.Context) -> None:
     """Print how many points there are, and how many of them a file holds."""
+    from profiler.meters.sampler import LatencyLimits
     from profiler.sweep.report import document
     from profiler.sweep.results import Results
 
@@ -122,7 +123,8 @@ def printed_plan(asked: Asked, manner: Manner, format_: str, context: typer.Cont
     points = sum(len(block.points) for block in blocks)
     shard = f", part {manner.shard}" if manner.shard is not None else ""
     title = f"Plan of a sweep: {points:,} points in {len(blocks):,} blocks{shard}"
-    show(document(blocks, results, title), format_, None, False, context)
+    limits = LatencyLimits(max_seconds=asked.seconds)
+    show(document(blocks, results, title, limits), format_, None, False, context)
 
 
 @contextmanager

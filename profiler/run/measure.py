@@ -446,7 +446,7 @@ NO_STEADY_LOAD = (
 ENERGIES = ("energy", "energy_net", "power")
 
 
-NO_ENERGY = Unavailable("energy was not asked for (--no-energy)")
+NO_ENERGY = Unavailable("energy was not asked for (--energy)")
 
 
 def energies_of_work(work: PreparedCall, request: Request) -> dict[str, Measured]:

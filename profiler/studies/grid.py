@@ -112,6 +112,7 @@ class GridStudy:
         from profiler.sweep.devices import devices
         from profiler.sweep.failures import EXPECTED
         from profiler.sweep.processes import processes
+        from profiler.sweep.report import left_words
         from profiler.sweep.results import MEASURED, Results
         from profiler.sweep.session import sweep
 
@@ -121,6 +122,7 @@ class GridStudy:
         results = Results(output)
         seconds = manner.seconds or self.scale(manner.device).seconds
         limits = LatencyLimits(max_seconds=seconds, warmup_seconds=min(WARM_S, 2 * seconds))
+        tell(left_words(planned.blocks, results, limits))
         by = MEASURE_WITH_CEILINGS if manner.with_ceilings else MEASURE
         workers = processes(devices(place), manner.device, limits, by)
         found = sweep(planned.blocks, results, workers, progress=progress, tell=tell)

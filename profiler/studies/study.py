@@ -31,7 +31,8 @@ class Manner:
     """`i/n`: the i-th of n parts of a grid."""
     largest: int | None = None
     """Of lengths, or of training steps a round: a smaller run than the study's own."""
-    energy: bool = True
+    energy: bool | None = None
+    """Whether energy is measured: on a GPU only where it is said, for it takes most of the time."""
     energy_window_s: float | None = None
     energy_trials: int | None = None
     processes: int = 1
@@ -43,6 +44,11 @@ class Manner:
     def with_ceilings(self) -> bool:
         """Whether ceilings are measured."""
         return self.on_gpu if self.ceilings is None else self.ceilings
+
+    @property
+    def with_energy(self) -> bool:
+        """Whether energy is measured."""
+        return not self.on_gpu if self.energy is None else self.energy
 
     @property
     def on_gpu(self) -> bool:
@@ -63,7 +69,7 @@ class Manner:
     def options(self) -> dict[str, Any]:
         """What is asked of energy in place of the study's own, by the names of a request."""
         asked = {
-            "energy": None if self.energy else False,
+            "energy": None if self.with_energy else False,
             "energy_window_s": self.energy_window_s,
             "energy_trials": self.energy_trials,
         }

@@ -7,7 +7,9 @@ from collections.abc import Sequence
 
 from costmodel.program.phases import phase_name
 from costmodel.report.document import Cell, Column, Document, Note, Table
+from profiler.meters.sampler import LatencyLimits
 from profiler.records.words import PHASES, sizes_words
+from profiler.run.duration import estimate
 from profiler.sweep.points import Block, Point
 from profiler.sweep.results import MEASURED, Results
 
@@ -24,11 +26,13 @@ COLUMNS = (
 )
 
 
-def document(blocks: Sequence[Block], results: Results | None, title: str) -> Document:
-    """A row for each candidate: how many points it has, and how far they are. JSON has every point,
-    in the order in which they are measured."""
+def document(
+    blocks: Sequence[Block], results: Results | None, title: str, limits: LatencyLimits
+) -> Document:
+    """A row for each candidate: how many points it has, how far they are, and how long those that
+    are left take at most. JSON has every point, in the order in which they are measured."""
     return Document(
-        lambda: [table(blocks, results, title)],
+        lambda: [table(blocks, results, title, limits)],
         data=lambda: {
             "points": [
                 {"block": block.name, "state": state_of(point, results)} | json.loads(point.key)
@@ -36,11 +40,13 @@ def document(blocks: Sequence[Block], results: Results | None, title: str) -> Do
                 for point in block.points
             ]
         },
-        rows=lambda: ([c.name for c in COLUMNS], table(blocks, results, title).body),
+        rows=lambda: ([c.name for c in COLUMNS], table(blocks, results, title, limits).body),
     )
 
 
-def table(blocks: Sequence[Block], results: Results | None, title: str) -> Table:
+def table(
+    blocks: Sequence[Block], results: Results | None, title: str, limits: LatencyLimits
+) -> Table:
     """A row for each candidate: how many points it has, and how far they are."""
     groups: dict[tuple[str, str, str, str], list[Point]] = {}
     for point in (point for block in blocks for point in block.points):
@@ -54,7 +60,15 @@ def table(blocks: Sequence[Block], results: Results | None, title: str) -> Table
     processes = 1 + max((point.process for point in every), default=0)
     each = f", in each of {processes} processes" if processes > 1 else ""
     said = f"points: sets of sizes, each once a round{each}"
-    return Table(title, COLUMNS, tuple(rows), (Note((said,)),))
+    left = f"left: {left_words(blocks, results, limits)}"
+    return Table(title, COLUMNS, tuple(rows), (Note((said,)), Note((left,))))
+
+
+def left_words(blocks: Sequence[Block], results: Results | None, limits: LatencyLimits) -> str:
+    """How many points are left to measure, and how long they take at most."""
+    points = [point for block in blocks for point in block.points]
+    left = [p.request for p in points if results is None or not results.settled(p)]
+    return estimate(left, limits)
 
 
 def numbers(points: Sequence[Point], results: Results | None) -> tuple[Cell, ...]:

@@ -385,7 +385,7 @@ def test_energy_takes_turns_too(costs: dict[str, Any], monkeypatch: pytest.Monke
     assert told["names"] == ["self-attention explicit", "self-attention sdpa"]
     assert told["limits"].trials % 2 == 0 and told["limits"].seed == 5
     assert all("energy" in record.readings for record in found.records)
-    assert run(attention(energy=False)).notes == ("energy: energy was not asked for (--no-energy)",)
+    assert run(attention(energy=False)).notes == ("energy: energy was not asked for (--energy)",)
 
 
 # What the device did meanwhile

@@ -158,7 +158,7 @@ def test_energy_is_measured_within_the_limits_that_were_asked_for(
     assert given == [EnergyLimits(), EnergyLimits(window_s=2.5, trials=8)]
     found = measure_file.energies_of_work(work, replace(request, energy=False))
     assert {each.reason for each in found.values() if isinstance(each, Unavailable)} == {
-        "energy was not asked for (--no-energy)"
+        "energy was not asked for (--energy)"
     }
     assert len(given) == 2
 

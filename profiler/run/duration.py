@@ -1,0 +1,40 @@
+"""How long does measuring take at most, by the limits of what is measured?"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from profiler.meters.energy.protocol import EnergyLimits
+from profiler.meters.latency import KINDS
+from profiler.meters.sampler import LatencyLimits
+from profiler.run.request import Request
+
+
+def longest_s(request: Request, limits: LatencyLimits) -> float:
+    """Seconds in which one point's latencies and energy are measured at most. Building the module
+    and counting come on top, and so do compiling and hardware counters where they are asked for."""
+    on_gpu = request.device.startswith("cuda")
+    kinds = len(KINDS) if on_gpu else len(KINDS) - 1  # no graph on a CPU
+    timed = kinds * (limits.warmup_seconds + limits.max_seconds)
+    if not (on_gpu and request.energy):
+        return timed
+    return timed + EnergyLimits.asked(request.energy_window_s, request.energy_trials).seconds()
+
+
+def estimate(asked: Collection[Request], limits: LatencyLimits) -> str:
+    """The number of points, and how long they take at most on one device."""
+    total = sum(longest_s(request, limits) for request in asked)
+    points = f"{len(asked):,} point{'s' if len(asked) != 1 else ''}"
+    return f"{points}: at most {duration_words(total)} on one device, by their limits"
+
+
+def duration_words(seconds: float) -> str:
+    """Seconds, minutes or hours, as one would say them.
+
+    >>> duration_words(90), duration_words(600), duration_words(126_000)
+    ('90 s', '10 min', '35 h')
+    """
+    for unit, size in (("h", 3600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s"

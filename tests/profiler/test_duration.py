@@ -1,0 +1,67 @@
+"""Is it known beforehand how long measuring takes, and does no GPU test run beside another?"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+import costmodel as cm
+from profiler.commands.measuring import energy_wanted
+from profiler.meters.energy.protocol import EnergyLimits
+from profiler.meters.sampler import LatencyLimits
+from profiler.modules.registry import implementations
+from profiler.run.duration import estimate, longest_s
+from profiler.run.request import Request
+from profiler.studies.grid import GridStudy
+from profiler.studies.registry import study
+from profiler.studies.study import Manner
+from tests import conftest
+
+LIMITS = LatencyLimits(max_seconds=2.0, warmup_seconds=4.0)
+
+
+def request(device: str, *, energy: bool) -> Request:
+    chosen = implementations("me")["fft"]
+    sizes = {"b": 1, "l": 8, "d": 4}
+    return Request(cm.mixer("me"), chosen, sizes, device=device, energy=energy)
+
+
+def test_a_point_takes_its_latencies_and_on_a_gpu_its_energy_where_asked_for() -> None:
+    assert longest_s(request("cpu", energy=True), LIMITS) == 2 * 6.0
+    assert longest_s(request("cuda", energy=False), LIMITS) == 3 * 6.0
+    joules = EnergyLimits().seconds()
+    assert longest_s(request("cuda", energy=True), LIMITS) == 3 * 6.0 + joules
+    short = replace(request("cuda", energy=True), energy_window_s=2.0, energy_trials=2)
+    assert longest_s(short, LIMITS) < 3 * 6.0 + joules / 2
+
+
+def test_the_number_of_points_and_their_time_are_one_sentence() -> None:
+    points = [request("cuda", energy=False)] * 100
+    assert estimate(points, LIMITS) == "100 points: at most 30 min on one device, by their limits"
+
+
+def test_energy_is_read_on_a_gpu_where_it_was_asked_for() -> None:
+    assert [energy_wanted(asked, "cuda:1") for asked in (None, True, False)] == [False, True, False]
+    assert energy_wanted(None, "cpu")  # it takes no time, and the reason is told
+    assert Manner("cuda").options == {"energy": False} and Manner("cpu").options == {}
+
+
+@pytest.mark.parametrize("name", ["extractors", "additive-against-dot-product"])
+def test_a_grid_on_a_gpu_takes_at_most_two_hours(name: str) -> None:
+    found = study(name)
+    assert isinstance(found, GridStudy)
+    scale = found.scale("cuda")
+    limits = LatencyLimits(max_seconds=scale.seconds, warmup_seconds=2 * scale.seconds)
+    blocks = found.planned(Manner("cuda")).blocks
+    asked = [point.request for block in blocks for point in block.points]
+    assert sum(longest_s(each, limits) for each in asked) < 2 * 3600
+
+
+def test_beside_other_tests_nothing_is_measured_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
+    assert conftest._why_no_gpu() is None
+    monkeypatch.setenv("PYTEST_XDIST_WORKER", "gw1")
+    assert "pytest -m gpu" in str(conftest._why_no_gpu())
