@@ -123,10 +123,10 @@ COLUMNS: Sequence[tuple[Column, Callable[[Pair], Cell]]] = (
     ),
     (Column("span", "span, derived"), lambda p: times(p.span)),
     (Column("operations", "operations, derived"), lambda p: times(p.operations)),
-    (Column("time", "time", numeric=False), lambda p: p.time.cell()),
+    (Column("time", "time", numeric=False), lambda p: p.time.cell("faster", "slower")),
     (Column("shows", "the path shows", numeric=False), shows),
-    (Column("memory", "peak memory", numeric=False), lambda p: p.memory.cell("less", "more")),
-    (Column("energy", "energy", numeric=False), lambda p: p.energy.cell("less", "more")),
+    (Column("memory", "peak memory", numeric=False), lambda p: p.memory.cell()),
+    (Column("energy", "energy", numeric=False), lambda p: p.energy.cell()),
 )
 """Each column, and what stands in it of a pair."""
 

@@ -118,8 +118,6 @@ def _pair(cells: Cells, length: int, first: str, second: str, number: int) -> Pa
     one, other = cells.at(first, length), cells.at(second, length)
     a, b = fastest(one) or next(iter(one)), fastest(other) or next(iter(other))
     phase, sizes = cells.setting.phase, (one[a][0], other[b][0])
-    counts = [_derived(_operations, r) for r in sizes]
-    spans = [_derived(_span, r) for r in sizes]
     steps = [_steps(r.mixer, phase) for r in sizes]
     time = ratio(one[a], other[b], comparisons=number)
     return Pair(
@@ -128,21 +126,18 @@ def _pair(cells: Cells, length: int, first: str, second: str, number: int) -> Pa
         bytes_ratio(one[a], other[b]),
         energy_ratio(one[a], other[b]),
         time.reading == LATENCY[-1] and bound([*one[a], *other[b]]),
-        _over(counts), _over(spans),
+        _over(_operations, *sizes), _over(_span, *sizes),
         (steps[0], steps[1]) if steps[0] is not None and steps[1] is not None else None,
     )  # fmt: skip
 
 
-def _over(values: Sequence[int | None]) -> float | None:
-    first, second = values
-    return second / first if first and second is not None else None
-
-
-def _derived(rule: Callable[[Measurement], int], record: Measurement) -> int | None:
+def _over(rule: Callable[[Measurement], int], *sides: Measurement) -> float | None:
+    """What is derived of the second over that of the first; None where one is not derived."""
     try:
-        return rule(record)
+        first, second = map(rule, sides)
     except (Unsupported, Unanswered):
         return None
+    return second / first if first else None
 
 
 def _operations(record: Measurement) -> int:

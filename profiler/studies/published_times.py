@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from costmodel.claims.claim import Claim, load
+from costmodel.claims.claim import Claim, load, printed_figure
 from costmodel.claims.published import published_files
 from profiler.studies.study import StudyError
 
@@ -47,9 +47,9 @@ def printed_times(place: str) -> list[PrintedTime]:
     for each in claims():
         timed = each.kind == "model" and each.quantity == "time" and each.compare == "percent"
         if timed and each.place.startswith(f"{place},"):
-            digits = len(each.value.partition(".")[2])
-            change, half = float(each.value), 0.5 * 10**-digits
-            ratio, low, high = (1 + (change + step) / 100 for step in (0, -half, half))
+            figure = printed_figure(each.value, each.unit, each.rounding)
+            changes = (figure.value, figure.low, figure.high)
+            ratio, low, high = (float(1 + change / 100) for change in changes)
             found.append(PrintedTime(each.model, each.against, ratio, low, high, each))
     if not found:
         raise StudyError(f"no training time of {place} is transcribed under tables/published")

@@ -61,7 +61,7 @@ class Ratio:
             return f"{more} {by}"
         return "equal" if self.exact else f"no difference shown ({low:.2f} to {high:.2f})"
 
-    def cell(self, less: str = "faster", more: str = "slower") -> Cell:
+    def cell(self, less: str = "less", more: str = "more") -> Cell:
         """The words, or why there is no ratio."""
         return Missing(self.refused) if self.refused else self.words(less, more)
 

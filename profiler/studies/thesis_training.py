@@ -21,11 +21,10 @@ from costmodel.report.document import (
     Note,
     Paragraph,
     Part,
-    Strong,
     Table,
 )
-from profiler.compare.verdict import LEVEL, Verdict, verdicts
-from profiler.meters.disturbances import disturbed_by
+from profiler.compare.rows import rows_of, runs_in
+from profiler.compare.verdict import LEVEL, Verdict
 from profiler.meters.energy.protocol import EnergyLimits
 from profiler.records.measurement import Measurement
 from profiler.records.words import scaled
@@ -118,13 +117,13 @@ class ThesisTraining:
                 f"{source} holds no run of {baseline} and another network: measure with costmodel "
                 f"study {self.name} -o FILE.jsonl"
             )
+        ratios = ratios_to(baseline, found)
         compared = [
-            Compared(printed, found[baseline], found.get(printed.model), ratio_of(found, printed))
+            Compared(printed, found[baseline], found.get(printed.model), ratios)
             for printed in printed_times(PLACE)
         ]
         parts: list[Part] = [
             Heading("Measured, printed and derived"),
-            *map(sentence, compared),
             Paragraph((overall(compared),)),
             table(compared, found[baseline]),
             costs(found),
@@ -139,7 +138,14 @@ class Compared:
     printed: PrintedTime
     base: Measurement
     record: Measurement | None
-    verdict: Verdict
+    ratios: Mapping[str, Verdict]
+
+    @property
+    def verdict(self) -> Verdict:
+        """Of its time beside the baseline's."""
+        name = self.printed.model
+        missing = Verdict(self.base.mixer, name, 0, refused=f"{name} was not measured")
+        return self.ratios.get(name, missing)
 
     @property
     def derived(self) -> float:
@@ -175,44 +181,15 @@ def step_operations(name: str, convention: tuple[str, ...], batch: int) -> int:
 
 def latest(records: Sequence[Measurement]) -> dict[str, Measurement]:
     """The networks of the last run in the records."""
-    runs: dict[str, dict[str, Measurement]] = {}
-    for record in records:
-        latency = record.readings.get("latency")
-        if latency is not None and "network" in record.counts:
-            run = str(latency.details.get("comparison", ""))
-            runs.setdefault(run, {})[record.mixer] = record
-    return list(runs.values())[-1] if runs else {}
+    runs = runs_in([record for record in records if "network" in record.counts])
+    return {name: next(iter(own.values())) for name, own in runs[-1].items()} if runs else {}
 
 
-def ratio_of(found: Mapping[str, Measurement], printed: PrintedTime) -> Verdict:
-    """The measured ratio of a network and the baseline, over the rounds of all networks."""
-    pair = (printed.against, printed.model)
-    if printed.model not in found:
-        return Verdict(*pair, 0, refused=f"{printed.model} was not measured")
-    for name in pair:
-        labels = found[name].readings["latency"].details.get("labels", ()) if name in found else ()
-        if by := disturbed_by(labels):
-            return Verdict(*pair, 0, refused=f"{name} is labelled {by}")
-    values = {name: record.readings["latency"].samples for name, record in found.items()}
-    if len(set(map(len, values.values()))) > 1:
-        return Verdict(*pair, 0, refused="the networks have different numbers of rounds")
-    named = {printed.against: values[printed.against]} | values
-    return next(v for v in verdicts(named, LEVEL) if (v.first, v.second) == pair)
-
-
-def sentence(compared: Compared) -> Paragraph:
-    """One network in a sentence, from the interval alone."""
-    v, printed = compared.verdict, compared.printed
-    if v.refused or v.ratio is None:
-        return Paragraph((Strong(printed.model), f": not compared: {v.refused}."))
-    difference = "differs from the baseline" if v.differs else "no difference is shown"
-    said = (
-        f": a step takes {v.ratio:.3f} times the baseline's "
-        f"({v.ci_low:.3f} to {v.ci_high:.3f}; {difference}). Printed: {printed.ratio:.4f}, "
-        f"{compared.printed_place}. Derived operations: {compared.derived:.3f} times, "
-        f"{compared.place_of(compared.derived)}."
-    )
-    return Paragraph((Strong(printed.model), said))
+def ratios_to(baseline: str, found: Mapping[str, Measurement]) -> dict[str, Verdict]:
+    """Network -> its measured ratio to the baseline, over the rounds of all networks."""
+    run = {name: {0: found[name]} for name in (baseline, *found)}
+    verdicts = (row.verdict for row in rows_of(run, LEVEL) if row.quantity == "latency")
+    return {each.second: each for each in verdicts if each.first == baseline}
 
 
 def overall(compared: Sequence[Compared]) -> str:
@@ -246,9 +223,11 @@ COLUMNS = (
     Column("network", "network", numeric=False, names=True),
     Column("measured", "measured, of the baseline's"),
     Column("interval", "interval"),
+    Column("differs", "differs", numeric=False),
     Column("printed", "printed"),
     Column("place", "printed lies", numeric=False),
     Column("derived", "operations, derived"),
+    Column("derived_place", "operations lie", numeric=False),
     Column("memory", "peak memory", numeric=False),
     Column("energy", "energy", numeric=False),
 )
@@ -271,12 +250,10 @@ def table(compared: Sequence[Compared], base: Measurement) -> Table:
 
 def _row(each: Compared) -> tuple[Cell, ...]:
     v = each.verdict
-    measured: tuple[Cell, Cell]
-    if v.refused or v.ratio is None:
-        dash = Missing(v.refused)
-        measured = (dash, dash)
-    else:
-        measured = (f"{v.ratio:.3f}", f"{v.ci_low:.3f} to {v.ci_high:.3f}")
+    measured: tuple[Cell, ...] = (Missing(v.refused),) * 3
+    if v.ratio is not None:
+        differs = "yes" if v.differs else "not shown"
+        measured = (f"{v.ratio:.3f}", f"{v.ci_low:.3f} to {v.ci_high:.3f}", differs)
     memory, energy = (
         Ratio(refused=f"{each.printed.model} was not measured")
         if each.record is None
@@ -285,7 +262,7 @@ def _row(each: Compared) -> tuple[Cell, ...]:
     )
     return (
         each.printed.model, *measured, f"{each.printed.ratio:.4f}", each.printed_place,
-        f"{each.derived:.3f}", memory.cell("less", "more"), energy.cell("less", "more"),
+        f"{each.derived:.3f}", each.place_of(each.derived), memory.cell(), energy.cell(),
     )  # fmt: skip
 
 

@@ -30,8 +30,7 @@ from profiler.networks.twin import Twin, all_sizes, twin
 from profiler.records.measurement import Measurement, divide, new_id
 from profiler.records.reading import Measured, Reading, Unavailable
 from profiler.run.measure import NO_ENERGY, failure
-
-Progress = Callable[[int, int, str], None]
+from profiler.studies.study import Progress
 
 LEARNING_RATE = 3e-4
 """That of Karpathy's ng-video-lecture, gpt.py, on which the thesis's networks build."""

@@ -428,6 +428,12 @@ def trained(
     return found
 
 
+def row_of(text: str, network: str) -> list[str]:
+    """The cells of a network's row of the first table that has one."""
+    line = next(line for line in text.splitlines() if line.startswith(f"| {network} |"))
+    return [cell.strip() for cell in line.strip("|").split("|")]
+
+
 AS_PRINTED = dict(zip(NAMES, (1.0, 1.2267, 1.0852, 1.4605, 1.8150), strict=True))
 
 
@@ -438,7 +444,8 @@ def test_the_page_says_that_printed_ratios_lie_inside() -> None:
     assert "24 timed training steps of each network, in place of 40,000 iterations" in text
     assert "2 sequences in a batch, in place of 64" in text
     assert NO_ENERGY in text and "figures of a CPU" in text
-    assert "terroa-vlsa-1**: a step takes 1.08" in text and "differs from the baseline" in text
+    row = row_of(text, "terroa-vlsa-1")
+    assert row[1].startswith("1.08") and row[3] == "yes" and row[4] == "1.0852"
 
 
 def test_the_page_says_on_which_side_printed_ratios_lie() -> None:
@@ -446,22 +453,23 @@ def test_the_page_says_on_which_side_printed_ratios_lie() -> None:
         THESIS.page(trained({**AS_PRINTED, "terroa-ssa": 1.5, "terroa-vlsa-3": 1.2}), "r.jsonl"),
         "markdown",
     )
-    ssa = next(line for line in text.splitlines() if line.startswith("**terroa-ssa**"))
-    wide = next(line for line in text.splitlines() if line.startswith("**terroa-vlsa-3**"))
-    assert "Printed: 1.2267, below the interval" in ssa
-    assert "Printed: 1.8150, above the interval" in wide
+    assert row_of(text, "terroa-ssa")[4:6] == ["1.2267", "below the interval"]
+    assert row_of(text, "terroa-vlsa-3")[4:6] == ["1.8150", "above the interval"]
     assert "another order (terroa-vlsa-1, terroa-vlsa-3, terroa-vlsa-2, terroa-ssa)" in text
 
 
 def test_too_few_rounds_judge_nothing() -> None:
     text = printed(THESIS.page(trained(AS_PRINTED, rounds=3), "runs.jsonl"), "markdown")
-    assert "**terroa-ssa**: not compared: 3 rounds cannot show a difference" in text
+    assert row_of(text, "terroa-ssa")[1] == "– [1]"
+    assert "[1] 3 rounds cannot show a difference" in text
     assert "No ratio was measured with an interval" in text
 
 
 def test_the_page_is_of_the_last_run_and_needs_the_baseline() -> None:
     first = trained({**AS_PRINTED, "terroa-ssa": 3.0}, run_="one")
     last = trained(AS_PRINTED, run_="two")
+    text = printed(THESIS.page(last[:-1], "runs.jsonl"), "markdown")
+    assert f"{NAMES[-1]} was not measured" in text and row_of(text, NAMES[1])[3] == "yes"
     assert latest([*first, *last]) == {r.mixer: r for r in last}
     with pytest.raises(StudyError, match="no run of terroa-confirmatory"):
         THESIS.page(last[1:], "runs.jsonl")
