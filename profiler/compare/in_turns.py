@@ -20,7 +20,7 @@ from profiler.meters.disturbances import Watch, watch_for
 from profiler.meters.energy.estimate import PairedEnergy
 from profiler.meters.energy.protocol import TRIALS_IN_TURNS, EnergyLimits
 from profiler.meters.intervals import least_number
-from profiler.meters.latency import LAUNCH_BOUND
+from profiler.meters.latency import LAUNCH_BOUND, LAUNCHING
 from profiler.meters.nvml import energies_in_turn
 from profiler.meters.rounds import (
     VISIT,
@@ -368,6 +368,6 @@ def latency_reading(made: Run, name: str, rounds: Rounds, visitor: Visitor) -> R
         "labels": log.labels,
     }  # fmt: skip
     median = statistics.median(values)
-    if isinstance(timer, CudaTimer) and median < LAUNCH_BOUND * details["enqueue_s"]:
-        details |= {"launch_bound": True, "labels": [*log.labels, "launch-bound"]}
+    if isinstance(timer, CudaTimer) and median < LAUNCHING * details["enqueue_s"]:
+        details |= {"launch_bound": True, "labels": [*log.labels, LAUNCH_BOUND]}
     return Reading("latency", median, "s", tuple(values), details)

@@ -30,8 +30,9 @@ from typing import Any
 import torch
 
 from profiler.meters.caches import CacheError, cache_bytes
+from profiler.meters.disturbances import DISTURBED
 from profiler.meters.failure import why_failed
-from profiler.meters.latency import latency, latency_graph
+from profiler.meters.latency import LAUNCH_BOUND, latency, latency_graph
 from profiler.meters.sampler import LatencyLimits
 from profiler.records.measurement import divide
 from profiler.records.reading import Measured, Reading, Unavailable
@@ -57,8 +58,9 @@ rates."""
 
 SMALL_BYTES = 2**14
 """The size of all arrays of the smallest elementwise operation: a first-level cache holds them."""
-LINKS = 256
-"""Chained operations per entry in one kernel: its loads and stores are a hundredth of the work."""
+LINKS = 4096
+"""Chained operations per entry in one kernel: its loads and stores are a thousandth of the work,
+and its launch, of some 10 us, a tenth or less."""
 EAGER, REGISTERS = "operation by operation", "in registers"
 """Each operation a call of torch, or all of them chained in the registers of one kernel."""
 
@@ -122,6 +124,24 @@ def rate_reading(timed: Measured, name: str, amount: float, unit: str, **facts: 
     return Reading(name, amount / timed.value, unit, samples, details)
 
 
+def of_the_work(found: Measured) -> Measured:
+    """A rate, unless what was timed is something else than the work: launches, or a device that
+    was disturbed. A power cap is neither: it is how fast the device computes at best."""
+    if isinstance(found, Unavailable):
+        return found
+    labels = found.details.get("labels", ())
+    said = ", ".join(label for label in (LAUNCH_BOUND, *DISTURBED) if label in labels)
+    return Unavailable(f"no ceiling: what was timed is {said}") if said else found
+
+
+def better(best: Measured | None, found: Measured) -> Measured:
+    """The higher one of two rates, or the one that is a rate of the work."""
+    sound = of_the_work(found)
+    if not isinstance(best, Reading):
+        return sound
+    return sound if isinstance(sound, Reading) and sound.value > best.value else best
+
+
 @cache
 def product_ceiling(
     place: torch.device,
@@ -140,13 +160,11 @@ def product_ceiling(
     facts: dict[str, Any] = {}
     for side in sides(largest):
         found = product_at(place, dtype, kind, side, timing)
+        best = better(best, found)
         if isinstance(found, Unavailable):
-            best = best or found
             facts = {"ended_by": found.reason}
             break
         tried[str(side)] = found.value
-        if not isinstance(best, Reading) or found.value > best.value:
-            best = found
         if (
             8 * product_operations(side) / max(found.samples) > LONGEST_S
         ):  # by the least disturbed sample
@@ -283,13 +301,11 @@ def elementwise_ceiling(
             timed = Unavailable(why_failed(error, f"for {count} entries {how}", place))
         about = {**facts, "entries": count, "how": how}
         found = rate_reading(timed, name, operation.counted * times * count, "op/s", **about)
+        best = better(best, found)
         if isinstance(found, Unavailable):
             missing[how] = found.reason
-            best = best if isinstance(best, Reading) else found
             continue
         tried[f"{how}, {count} entries"] = found.value
-        if not isinstance(best, Reading) or found.value > best.value:
-            best = found
     if isinstance(best, Unavailable):
         return best
     more = {"tried": tried, **({"not_tried": missing} if missing else {})}
@@ -357,7 +373,7 @@ def moving(place: torch.device, timing: Callable[..., Measured]) -> dict[str, Me
     found: dict[str, Measured] = {}
     for name, (call, times) in calls.items():
         timed = timing(call, device=place, limits=BRIEF)
-        found[name] = rate_reading(timed, name, times * size, "B/s", **facts)
+        found[name] = of_the_work(rate_reading(timed, name, times * size, "B/s", **facts))
     return found
 
 

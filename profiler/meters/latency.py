@@ -37,7 +37,9 @@ from profiler.records.reading import DeviceLost, Measured, Reading, Unavailable
 
 __all__ = ["LatencyLimits", "latency", "latency_cold", "latency_graph", "latency_readings"]
 
-LAUNCH_BOUND = 1.3  # GPU time over enqueueing time below which the GPU waits for the host
+LAUNCHING = 1.3  # GPU time over enqueueing time below which the GPU waits for the host
+LAUNCH_BOUND = "launch-bound"
+"""The label of a call whose launches take longer than its work."""
 GRAPH_GAIN = 1.2  # call time over its graph's time above which launches bound the call
 
 
@@ -96,9 +98,9 @@ def latency(
         "cache": "hot",
     }  # fmt: skip
     if isinstance(setting.timer, CudaTimer):
-        bound = found.median < LAUNCH_BOUND * details["enqueue_s"]
+        bound = found.median < LAUNCHING * details["enqueue_s"]
         details["launch_bound"] = bound
-        details["labels"] += ["launch-bound"] if bound else []
+        details["labels"] += [LAUNCH_BOUND] if bound else []
     return median_reading("latency", found, details)
 
 
@@ -211,7 +213,7 @@ def latency_graph(
     }  # fmt: skip
     details["labels"] += captured.labels
     timed = setting.timer
-    if isinstance(timed, CudaTimer) and found.median < LAUNCH_BOUND * timed.enqueue_s:
+    if isinstance(timed, CudaTimer) and found.median < LAUNCHING * timed.enqueue_s:
         details["labels"].append(GRAPH_BOUND)
     return median_reading("latency_graph", found, details)
 
@@ -264,8 +266,8 @@ def with_launches_labelled(found: Mapping[str, Measured]) -> dict[str, Measured]
     details = dict(hot.details) | {"graph_gain": gain}
     if gain > GRAPH_GAIN:
         details["launch_bound"] = True
-        labels = [label for label in details.get("labels", []) if label != "launch-bound"]
-        details["labels"] = [*labels, "launch-bound"]
+        labels = [label for label in details.get("labels", []) if label != LAUNCH_BOUND]
+        details["labels"] = [*labels, LAUNCH_BOUND]
     return dict(found) | {"latency": replace(hot, details=details)}
 
 

@@ -77,6 +77,47 @@ def test_a_rate_is_the_inverse_of_the_time_and_its_interval_turns_around() -> No
     assert read(rate_reading(few, "copy", 10.0, "B/s")).details["ci_low"] is None
 
 
+def labelled(labels: dict[float, list[str]], *durations: float) -> Callable[..., Measured]:
+    """A meter that says these, some of them with labels."""
+    plain = seconds(*durations)
+
+    def timing(call: Callable[[], Any], **given: Any) -> Measured:
+        found = read(plain(call, **given))
+        return replace(found, details={**found.details, "labels": labels.get(found.value, [])})
+
+    return timing
+
+
+@pytest.mark.parametrize(
+    ("label", "said"),
+    [
+        ("launch-bound", "no ceiling: what was timed is launch-bound"),
+        ("throttled", "no ceiling: what was timed is throttled"),
+        ("power-capped", None),
+    ],
+)
+def test_a_ceiling_is_of_the_work_alone(
+    monkeypatch: pytest.MonkeyPatch, label: str, said: str | None
+) -> None:
+    monkeypatch.setattr(meter, "cache_bytes", lambda place: (1024, "here"))
+    meter_says = labelled({0.5: [label]}, 0.5)
+    found = moving(CPU, meter_says)["copy"]
+    assert (found.reason if isinstance(found, Unavailable) else None) == said
+
+
+def test_products_that_launches_bind_are_tried_and_no_ceiling() -> None:
+    """The rate of the first is the highest, by a clock that saw launches."""
+    timing = labelled({1e-9: ["launch-bound"]}, 1e-9, 1e-3, 1e-3)
+    found = read(product_ceiling.__wrapped__(CPU, "fp32", torch.float32, timing, 1024))
+    assert found.details["side"] == 1024 and len(found.details["tried"]) == 3
+
+
+def test_a_chain_in_registers_takes_far_longer_than_its_launch() -> None:
+    """A chip of 60 T multiply-adds a second, on as many entries as a cache of 50 MB holds."""
+    entries = meter.resident(50 * 2**20)[-1] // (2 * 4)
+    assert 2 * entries * meter.LINKS / 60e12 > 10 * 10e-6
+
+
 def test_the_meter_of_latency_times_a_product_on_a_clock_that_is_known() -> None:
     """A product of 256 x 256 in 1 ms."""
     clock = Clock()
