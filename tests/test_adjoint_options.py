@@ -240,6 +240,26 @@ def test_attention_by_hand() -> None:
     assert plain.mul - parameters.mul == 3 * 6 * 16 and plain.mul - inputs.mul == 4 * 6 * 16
 
 
+def test_what_a_gradient_reads_is_kept_and_not_computed_again() -> None:
+    """x^2 w: the squares are read for the gradient of w alone. The largest square of a row is
+    compared with all of them."""
+    m = Mixer("squares")
+    l, d = m.sizes("l d")
+    x, w, y = m.input("x", l, d), m.parameter("w", d), m.output("y", l, d)
+    with m.form("weighed") as f:
+        i, a = f.index("i", 1, l), f.index("a", 1, d)
+        y[i, a] = x[i, a] * x[i, a] * w[a]
+    largest = Mixer("largest")
+    x, y = largest.input("x", l, d), largest.output("y", l)
+    with largest.form("direct") as f:
+        i, a = f.index("i", 1, l), f.index("a", 1, d)
+        y[i] = cm.max_over(x[i, a] * x[i, a], over=a)
+    sizes = {"l": 3, "d": 5}
+    assert cm.count(m, "backward", only="parameters").at(**sizes).mul == 15
+    assert cm.activations(m, only="parameters").at(**sizes) == 15
+    assert cm.activations(largest).at(**sizes) == 15 + 15 + 3  # x, squares, the largest
+
+
 def chain() -> Mixer:
     """x squared four times over: every square but the last is read by a gradient."""
     m = Mixer("chain")
