@@ -27,8 +27,7 @@ from profiler.compare.rows import rows_of, runs_in
 from profiler.compare.verdict import LEVEL, Verdict
 from profiler.meters.energy.protocol import EnergyLimits
 from profiler.records.measurement import Measurement
-from profiler.records.words import scaled
-from profiler.run.energy_tokens import tokens
+from profiler.run.report import COLUMNS as MEASURED
 from profiler.studies.page import page
 from profiler.studies.published_times import PrintedTime, printed_times
 from profiler.studies.ratios import Ratio, bytes_ratio, energy_ratio
@@ -266,29 +265,16 @@ def _row(each: Compared) -> tuple[Cell, ...]:
     )  # fmt: skip
 
 
+COSTS = ("latency", "peak memory", "energy", "per token")
+"""What is shown of a step, by the columns of `costmodel profile`."""
+
+
 def costs(found: Mapping[str, Measurement]) -> Table:
     """What a step of each takes."""
-    columns = (
-        Column("network", "network", numeric=False, names=True),
-        Column("time", "a step"),
-        Column("memory", "peak memory"),
-        Column("energy", "energy, gross"),
-        Column("token", "energy a token"),
-    )
-    rows: list[tuple[Cell, ...]] = []
-    for name, record in found.items():
-        cells: list[Cell] = []
-        for reading, unit in (("latency", "s"), ("peak_memory", "B"), ("energy", "J")):
-            if reading in record.readings:
-                cells.append(scaled(record.readings[reading].value, unit))
-            else:
-                cells.append(Missing(record.reasons.get(reading, "it was not measured")))
-        each = cells[-1]
-        if "energy" in record.readings:
-            number = tokens(record.phase, record.sizes)
-            each = scaled(record.readings["energy"].value / number, "J")
-        rows.append((name, *cells, each))
-    return Table("A training step of each", columns, tuple(rows))
+    shown = [(column, cell) for column, cell in MEASURED if column.name in COSTS]
+    columns = (COLUMNS[0], *(column for column, _ in shown))
+    rows = tuple((name, *(cell(record) for _, cell in shown)) for name, record in found.items())
+    return Table("A training step of each", columns, rows)
 
 
 def left_out(found: Mapping[str, Measurement]) -> list[str]:
