@@ -46,6 +46,7 @@ TABLES = {
     "span",
     "sequential",
     "critical_path",
+    "a search",
     "evaluate",
     "evaluate, of what stands alone",
     "adjoint",
