@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,12 @@ from costmodel.program.chosen_sizes import values
 from costmodel.program.phases import phase_name
 from costmodel.report.document import Document
 from costmodel.symbolic.piecewise import Exact
+from profiler.counting.dispatch import count_dispatch
 from profiler.modules.described import description_of
 from profiler.records.measurement import Measurement
 from profiler.records.words import PHASES, sizes_words
 from profiler.run.plan import Plan, requests
+from profiler.run.prepare import prepare
 from profiler.run.request import OF_ENERGY, Request
 from profiler.scaling.derived import ExecutedMixer, executed_operations, live_set_bytes
 from profiler.studies.grid_page import parts
@@ -39,6 +42,10 @@ from profiler.sweep.points import Block, key_of
 
 WARM_S = 5.0
 """A warm-up takes no longer than this, nor than twice what a latency is sampled for."""
+
+
+LAUNCHES = 100_000
+"""A call that launches more operations is left out: each takes some 10 us to launch on a GPU."""
 
 
 @dataclass(frozen=True)
@@ -205,16 +212,19 @@ def at_any_energy(sweep: Mapping[str, Any]) -> dict[str, Any]:
 def within(found: Sequence[Request], scale: Scale) -> tuple[list[Request], tuple[str, ...]]:
     """The requests that a device can be asked for, and a sentence on those that it cannot."""
     limits = (
-        (executed_operations, scale.operations,
+        (partial(derived, executed_operations), scale.operations,
          "executes more than {:.0e} operations, as derived, and would take minutes"),
-        (live_set_bytes, scale.live_bytes,
+        (partial(derived, live_set_bytes), scale.live_bytes,
          "holds more than {:,} B, as derived, which the machine shares with everything else"),
+        (Launches(), LAUNCHES,
+         "launches more than {:,} operations, as dispatched at short lengths, and would take "
+         "minutes"),
     )  # fmt: skip
     kept, said = list(found), []
     for rule, limit, words in limits:
         if limit is None:
             continue
-        fits = [derived(rule, request) <= limit for request in kept]
+        fits = [rule(request) <= limit for request in kept]
         if over := [request for request, fit in zip(kept, fits, strict=True) if not fit]:
             points = f"{counted(len(over), 'point')} of the grid whose call"
             said.append(f"{points} {words.format(limit)}: {listed(over)}")
@@ -231,6 +241,36 @@ def derived(rule: Callable[[ExecutedMixer], Exact], request: Request) -> int:
         return rule(asked).at(request.sizes)
     except (Unsupported, Unanswered, SizeError, ValueError):
         return 0
+
+
+SHORT = (3, 5)
+"""Lengths at which launches are counted."""
+
+
+class Launches:
+    """The operations that a call launches, as dispatched at two short lengths and continued as a
+    line in l; 0 where it does not run there, so that it is tried. Width does not change them."""
+
+    def __init__(self) -> None:
+        self.counted: dict[tuple[str, ...], tuple[int, int]] = {}
+        """At the two lengths, by candidate and phase."""
+
+    def __call__(self, request: Request) -> int:
+        candidate = (request.mixer.origin, request.implementation.name, request.phase)
+        if candidate not in self.counted:
+            self.counted[candidate] = self.at(request, SHORT[0]), self.at(request, SHORT[1])
+        first, second = self.counted[candidate]
+        return first + (second - first) * (request.sizes["l"] - SHORT[0]) // (SHORT[1] - SHORT[0])
+
+    def at(self, request: Request, length: int) -> int:
+        """Launched at a length."""
+        sizes = {**request.sizes, **dict.fromkeys({"l", "t"} & {*request.sizes}, length)}
+        try:
+            work = prepare(replace(request, sizes=sizes, device="cpu"))
+            work.restore()
+            return count_dispatch(work.bare).launched
+        except (RuntimeError, ValueError):
+            return 0
 
 
 def listed(found: Sequence[Request]) -> str:

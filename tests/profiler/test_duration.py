@@ -9,12 +9,14 @@ import torch
 
 import costmodel as cm
 from profiler.commands.measuring import energy_wanted
+from profiler.counting.dispatch import count_dispatch
 from profiler.meters.energy.protocol import EnergyLimits
 from profiler.meters.sampler import LatencyLimits
 from profiler.modules.registry import implementations
 from profiler.run.duration import estimate, longest_s
+from profiler.run.prepare import prepare
 from profiler.run.request import Request
-from profiler.studies.grid import GridStudy
+from profiler.studies.grid import GridStudy, Launches, within
 from profiler.studies.registry import study
 from profiler.studies.study import Manner
 from tests import conftest
@@ -57,6 +59,28 @@ def test_a_grid_on_a_gpu_takes_at_most_two_hours(name: str) -> None:
     blocks = found.planned(Manner("cuda")).blocks
     asked = [point.request for block in blocks for point in block.points]
     assert sum(longest_s(each, limits) for each in asked) < 2 * 3600
+
+
+def test_launches_are_those_that_a_call_dispatches() -> None:
+    """Continued from l = 3 and 5: a loop over rows launches so many for each."""
+    rows = implementations("dot-product-attention")["rows"]
+    sizes = {"b": 1, "l": 41, "d": 4, "f": 4}
+    asked = Request(cm.mixer("dot-product-attention"), rows, sizes)
+    expected = count_dispatch(prepare(asked).bare).launched
+    assert Launches()(asked) == expected > 41
+    assert Launches()(replace(asked, sizes={**sizes, "l": 82})) > 1.9 * expected
+
+
+def test_what_takes_its_time_in_launching_is_left_out() -> None:
+    """Row by row, some ten launches each, at l = 131072: over a second a call."""
+    rows = implementations("dot-product-attention")["rows"]
+    long = {"b": 1, "l": 131072, "d": 4, "f": 4}
+    asked = Request(cm.mixer("dot-product-attention"), rows, long)
+    found = study("additive-against-dot-product")
+    assert isinstance(found, GridStudy)
+    kept, (said,) = within([asked, replace(asked, sizes={**long, "l": 64})], found.scale("cuda"))
+    assert [request.sizes["l"] for request in kept] == [64]
+    assert "launches more than 100,000 operations" in said
 
 
 def test_beside_other_tests_nothing_is_measured_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
