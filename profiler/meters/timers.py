@@ -242,7 +242,10 @@ class AheadTimer(CudaTimer):
         in_time = not start.query()
         self.enqueued_s.append((self.stream.clock_ns() - called) * 1e-9)
         self.ahead.append(in_time)
-        return between_s(start, end)
+        elapsed = between_s(start, end)
+        if not in_time and self.cycle_s > 0:  # cycles are shorter than at the clocks of before
+            self.cycle_s = min(self.cycle_s, self.calibrated())
+        return elapsed
 
     def several_s(
         self, work: Call, count: int, stop: Callable[[], bool], prepare: Call = do_nothing

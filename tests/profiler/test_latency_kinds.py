@@ -159,6 +159,17 @@ def test_the_gpu_sleeps_for_longer_than_enqueueing_takes() -> None:
     assert gpu.slept[-1] * gpu.cycle_ns == pytest.approx(2 * 70 * US + 50 * US)
 
 
+def test_a_sleep_calibrated_at_the_clocks_of_an_idle_gpu_is_calibrated_anew() -> None:
+    """At 1980 MHz a cycle is 5.7 times as short as at 345 MHz."""
+    gpu = Gpu(cycle_ns=2.9)
+    timer = AheadTimer(gpu)
+    gpu.cycle_ns = 0.505
+    flush = Flush(lambda: None, 2**28, 2**26, "invented")
+    work = gpu.kernels(3, device_ns=20 * US)
+    found = read(latency_cold(work, timer=timer, flush=flush, **SAME))
+    assert found.details["queued_ahead"] == 1 and found.details["labels"] == []
+
+
 def test_without_the_private_sleep_the_reason_is_kept_and_launch_gaps_are_labelled() -> None:
     gpu = Gpu(sleeps=False)
     found = cold_on(gpu, gpu.kernels(8, device_ns=5 * US))
