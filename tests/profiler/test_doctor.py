@@ -18,7 +18,7 @@ from profiler.doctor.disturbances import DISTURBS, LIMITS, disturbances
 from profiler.doctor.findings import PROBES, SLOW, diagnose, merged
 from profiler.doctor.report import document
 from profiler.hardware.metrics import OPCODES
-from profiler.hardware.ncu import HOST_OPTION, INSTALL, METRIC, UPDATE
+from profiler.hardware.ncu import HOST_OPTION, INSTALL, METRIC, PROBE_S, UPDATE
 from profiler.host.probes import (
     NO,
     PARTLY,
@@ -243,7 +243,7 @@ def test_gpm_needs_a_board_that_has_it(tmp_path: Path) -> None:
         (ChildExit(1, "==ERROR== unrecognised option '--page'. Use --help"), "too old", UPDATE),
         (ChildExit(1, "==ERROR== Failed to load Nsight Compute CUDA modules"), "older", UPDATE),
         (ChildExit(1, "cannot open lock file /scratch/x"), "another user", "TMPDIR"),
-        (ChildExit(None), "within 60 s", ""),
+        (ChildExit(None), f"within {PROBE_S:.0f} s", ""),
         (ChildExit(0, "==PROF== Disconnected"), "ncu wrote no table", ""),
         (ChildExit(0, report("other")), f"no column {METRIC}", ""),
         (ChildExit(9, ""), "it said nothing (exit status 9)", ""),
