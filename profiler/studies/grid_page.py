@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from costmodel.questions.question import Missing
 from costmodel.report.document import Cell, Column, Heading, Note, Paragraph, Part, Strong, Table
-from profiler.records.measurement import REASON, Measurement
+from profiler.records.measurement import REASON, Measurement, divide
 from profiler.records.words import scaled
-from profiler.run.energy_tokens import tokens
+from profiler.run.energy_tokens import per_token
 from profiler.scaling import report
 from profiler.scaling.growth import scalings
 from profiler.studies.pairs import Cells, Pair, Rounds, measured, pairs, settings
@@ -26,6 +27,7 @@ TITLES: Mapping[str, tuple[str, str]] = {
     "latency_graph": ("Latency, graph", "s"),
     "peak_memory": ("Peak memory", "B"),
     "energy": ("Energy, gross, a call", "J"),
+    "J_per_token": ("Energy, gross, a token", "J"),
 }
 """Reading -> title and unit of its table."""
 
@@ -42,13 +44,11 @@ def parts(plan: StudyPlan, records: Sequence[Measurement]) -> Iterator[Part]:
         own = [pair for pair in found if pair.second[0] == name]
         yield Paragraph((Strong(name), f": {standing(own, plan.base)}."))
     yield from compared(found, plan)
-    yield Heading("What does each cost in joules?")
-    yield from joules(records)
     yield Heading("How does it grow?")
     growths, problems = scalings(measured(records))
     yield from report.tables(growths) if growths else (Paragraph((each,)) for each in problems)
     yield Heading("Every implementation")
-    for cells in settings(records):
+    for cells in settings([with_joules_a_token(record) for record in records]):
         yield from filter(None, (over_lengths(cells, reading) for reading in TITLES))
 
 
@@ -157,23 +157,11 @@ def compared(found: Sequence[Pair], plan: StudyPlan) -> Iterator[Table]:
         yield Table(title, tuple(column for column, _ in COLUMNS), own, notes).without(empty)
 
 
-def joules(records: Sequence[Measurement]) -> list[Paragraph]:
-    """What each costs in joules a token, at the largest length that it was measured at; or why
-    nobody knows."""
-    said = []
-    for cells in settings(records):
-        for (mixer, implementation), lengths in cells.candidates.items():
-            known = {l: j for l, rs in lengths.items() if (j := per_token(rs)) is not None}
-            if known:
-                largest = max(known)
-                said.append(
-                    f"{mixer} {implementation} ({cells.setting.words}): "
-                    f"{scaled(known[largest], 'J')} a token at l = {largest}"
-                )
-    if said:
-        return [Paragraph((sentence,), item=True) for sentence in said]
-    given = (r.reasons["energy"] for r in records if "energy" in r.reasons)
-    return [Paragraph((f"No energy was measured: {next(given, 'no record says why')}.",))]
+def with_joules_a_token(record: Measurement) -> Measurement:
+    """The record with what a token costs among its readings, or why that is not known."""
+    found, why = divide(per_token(record))
+    readings, reasons = {**record.readings, **found}, {**record.reasons, **why}
+    return replace(record, readings=readings, reasons=reasons)
 
 
 def over_lengths(cells: Cells, reading: str) -> Table | None:
@@ -222,13 +210,3 @@ def absence(records: Rounds, reading: str) -> str:
             return kind or record.reasons.get(REASON, "it failed")
     given = (record.reasons.get(reading) for record in records)
     return next(filter(None, given), "not in the records (see below)")
-
-
-def per_token(records: Sequence[Measurement]) -> float | None:
-    """Gross joules a token, the mean of the rounds; None where energy was not measured."""
-    found = [
-        r.readings["energy"].value / tokens(r.phase, r.sizes)
-        for r in records
-        if "energy" in r.readings
-    ]
-    return statistics.fmean(found) if found else None
