@@ -57,9 +57,10 @@ def standing(own: Sequence[Pair], base: str) -> str:
     if not own:
         return f"no point was measured at which it and {base} can be compared"
     shorter = [pair for pair in own if pair.shorter]
-    number = counted(len(own), "point")
+    unknown = [pair.steps for pair in own].count(None)
     said = [
-        f"its critical path has fewer steps than that of {base} at {len(shorter)} of {number}",
+        f"its critical path has fewer steps than that of {base} at {len(shorter)} of "
+        f"{counted(len(own), 'point')}{f', not derived at {unknown}' if unknown else ''}",
         tally([p.time for p in own], "it is faster", "slower"),
         tally([p.memory for p in own], "it needs less memory", "more"),
     ]
@@ -97,6 +98,8 @@ SHOWN, FEWER = "yes", "faster, with fewer operations"
 
 def shows(pair: Pair) -> str:
     """Whether the shorter path shows at a point: only where it is faster for no other reason."""
+    if pair.steps is None:
+        return "not known: paths not derived"
     if not pair.shorter:
         return "its path is no shorter"
     if pair.time.refused:

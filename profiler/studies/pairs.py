@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 
 from costmodel.errors import Unanswered, Unsupported
 from costmodel.mixers.load import known
 from costmodel.questions.count import count
-from costmodel.questions.critical_path import critical_path
+from costmodel.questions.sequential import sequential
 from costmodel.questions.span import span
 from profiler.records.measurement import Measurement
 from profiler.records.words import PHASES
@@ -90,7 +89,7 @@ class Pair:
     span: float | None
     """The same of the span; None where it is not derived."""
     steps: tuple[int, int] | None
-    """Steps of both critical paths."""
+    """Steps of both critical paths; None where one is not derived."""
 
     @property
     def shorter(self) -> bool:
@@ -117,8 +116,7 @@ def pairs(records: Sequence[Measurement], first: str, others: Sequence[str]) -> 
 def _pair(cells: Cells, length: int, first: str, second: str, number: int) -> Pair:
     one, other = cells.at(first, length), cells.at(second, length)
     a, b = fastest(one) or next(iter(one)), fastest(other) or next(iter(other))
-    phase, sizes = cells.setting.phase, (one[a][0], other[b][0])
-    steps = [_steps(r.mixer, phase) for r in sizes]
+    sides = (one[a][0], other[b][0])
     time = ratio(one[a], other[b], comparisons=number)
     return Pair(
         cells.setting, length, (first, a), (second, b),
@@ -126,18 +124,22 @@ def _pair(cells: Cells, length: int, first: str, second: str, number: int) -> Pa
         bytes_ratio(one[a], other[b]),
         energy_ratio(one[a], other[b]),
         time.reading == LATENCY[-1] and bound([*one[a], *other[b]]),
-        _over(_operations, *sizes), _over(_span, *sizes),
-        (steps[0], steps[1]) if steps[0] is not None and steps[1] is not None else None,
+        _over(_both(_operations, *sides)), _over(_both(_span, *sides)), _both(_steps, *sides),
     )  # fmt: skip
 
 
-def _over(rule: Callable[[Measurement], int], *sides: Measurement) -> float | None:
-    """What is derived of the second over that of the first; None where one is not derived."""
+def _both(rule: Callable[[Measurement], int], *sides: Measurement) -> tuple[int, int] | None:
+    """What is derived of the first and of the second; None where one is not derived."""
     try:
         first, second = map(rule, sides)
     except (Unsupported, Unanswered):
         return None
-    return second / first if first else None
+    return first, second
+
+
+def _over(both: tuple[int, int] | None) -> float | None:
+    """The second over the first."""
+    return both[1] / both[0] if both and both[0] else None
 
 
 def _operations(record: Measurement) -> int:
@@ -148,11 +150,5 @@ def _span(record: Measurement) -> int:
     return span(known(record.mixer), record.phase).at(**record.sizes)
 
 
-@cache
-def _steps(mixer: str, phase: str) -> int | None:
-    """Steps of the critical path; None where it is not derived, or repeats with the length."""
-    try:
-        length = critical_path(known(mixer), phase).length.constant()
-    except (Unsupported, Unanswered):
-        return None
-    return int(length) if length is not None else None
+def _steps(record: Measurement) -> int:
+    return sequential(known(record.mixer), record.phase).at(**record.sizes)

@@ -26,7 +26,7 @@ from profiler.records.store import append, read
 from profiler.scaling.derived import executed_operations, live_set_bytes
 from profiler.studies import thesis_training, training_rounds
 from profiler.studies.grid import LAUNCHES, GridStudy, Launches, derived
-from profiler.studies.grid_page import over_lengths, shows
+from profiler.studies.grid_page import over_lengths, shows, standing
 from profiler.studies.pairs import pairs, settings
 from profiler.studies.plan import load
 from profiler.studies.published_times import claim, printed_times
@@ -43,6 +43,7 @@ from tests.printing import printed
 from tests.sweeping import one_worker
 
 LENGTHS = (128, 256, 512)
+BASE = "self-attention"
 EXTRACTORS, ADDITIVE = (
     GridStudy(name, load(data_dir("studies") / f"{name}.toml"))
     for name in ("extractors", "additive-against-dot-product")
@@ -284,6 +285,22 @@ def test_only_a_faster_mixer_with_as_many_operations_shows_its_path() -> None:
     assert shows(replace(she, bound=True)) == "not known: bound by launches"
     # the paths by hand: adj: x W (mul, sum), times ext (mul), W_out (mul, sum)
     assert she.steps == (12, 5)
+
+
+def test_a_path_that_grows_has_the_steps_of_its_length_and_an_unknown_one_is_no_verdict() -> None:
+    records = [
+        record(mixer, name, {"b": 1, "l": l, "d": 16} | more, 1e-3, noise=0.002)
+        for mixer, name, more in ((BASE, "sdpa", {"n": 8}), ("gru", "explicit", {}))
+        for l in (1, 8)
+    ]
+    found = pairs(records, "self-attention", ("gru",))
+    # 8 for one token; each further one waits for 11 steps of the one before
+    assert [p.steps for p in found] == [(12, 8), (12, 85)]
+    assert [p.shorter for p in found] == [True, False]
+    assert "fewer steps than that of self-attention at 1 of 2 points" in standing(found, BASE)
+    unknown = replace(found[0], steps=None)
+    assert shows(unknown) == "not known: paths not derived"
+    assert "at 0 of 1 point, not derived at 1" in standing([unknown], BASE)
 
 
 def test_where_launches_decide_no_path_shows() -> None:
