@@ -44,6 +44,7 @@ OWN = "torch", "ray", "matplotlib"
 """Not looked for: torch is there, and no stage needs the others."""
 TESTS = "tests/profiler/"
 NUMERIC = "modules", "reconcile", "networks"
+KINDS = "passed", "failed", "error", "skipped"
 METERS = ("ceilings", "compare", "counters", "doctor", "environment", "latency_disturbance",
           "latency_kinds", "measure", "memory", "memory_saved", "sweep_processes")  # fmt: skip
 
@@ -56,6 +57,8 @@ class Hour:
     device: str = "cuda"
     small: bool = False
     """Sizes and times at which nothing is learned but that everything runs."""
+    anew: bool = False
+    """Whether records of an earlier run of a stage are left out."""
     path: list[str] = field(default_factory=list)
     """Where packages are that were carried along."""
 
@@ -119,17 +122,24 @@ class Stage:
         asked = ["-q", "-rf", "-p", "no:cacheprovider", "-m", "gpu", *words, *chosen]
         out = self.run(f"tests of {title}", "-m", "pytest", *asked)
         ends = re.findall(r"(\d+) (passed|failed|error|skipped)", out)
-        counted = self.found.setdefault(
-            "tests", {"passed": 0, "failed": 0, "error": 0, "skipped": 0}
-        )
+        counted = self.found.setdefault("tests", dict.fromkeys(KINDS, 0))
         for number, kind in ends:
             counted[kind] += int(number)
+        if self.found["commands"][-1]["code"] not in (0, 1):  # cut off, or nothing was collected
+            self.found["tests were cut off"] = True
+        if counted["passed"] and not self.found.get("tests were cut off"):
+            self.found["tests failing"] = counted["failed"] + counted["error"]
+        else:
+            self.found.pop("tests failing", None)
         failed = [line for line in out.splitlines() if line.startswith(("FAILED", "ERROR"))]
         self.found.setdefault("failed tests", []).extend(failed)
 
     def records(self, name: str) -> str:
-        """The file of records of this stage."""
-        return str(self.hour.folder / f"{name}.jsonl")
+        """A file of records of this stage; that of an earlier run makes room for this one's."""
+        path = self.hour.folder / f"{name}.jsonl"
+        if self.hour.anew:
+            path.unlink(missing_ok=True)
+        return str(path)
 
     def why_not(self, needed: str) -> str:
         """Why this machine cannot measure something; "" where it can."""
@@ -159,18 +169,18 @@ def whole(stage: Stage) -> None:
     hour = stage.hour
     mixers = ["self-attention"] if hour.small else ["self-attention", "she", "he", "we", "me"]
     kept = stage.records("whole")
-    stage.cost("sweep", *mixers, *hour.sizes(1024, 1024, 16), "--rounds", "1", "--no-energy",
+    stage.cost("sweep", *mixers, *hour.sizes(1024, 1024, 16), "--rounds", "1",
                *hour.seconds(1.0), *([] if hour.small else ["--ceilings"]), "-o", kept)  # fmt: skip
     if ladders := stage.json("ladders", "reconcile", "--from", kept):
         stage.found["unexplained operations"] = sum(x["unexplained"] for x in ladders["summary"])
     if hour.small:
         return
     itself = stage.json("itself", "compare", "self-attention:sdpa", "self-attention:sdpa",
-                        "--no-energy", *hour.sizes(512, 512, 8))  # fmt: skip
+                         *hour.sizes(512, 512, 8))  # fmt: skip
     if itself and not itself["rows"][0]["refused"]:
         stage.found["itself differs"] = int(itself["rows"][0]["differs"])
     for kept, down in (("attached", "0"), ("torn-down", "1")):
-        stage.cost("profile", "me", "--impl", "toeplitz", *hour.sizes(64, 64, 1), "--no-energy",
+        stage.cost("profile", "me", "--impl", "toeplitz", *hour.sizes(64, 64, 1),
                    *hour.seconds(1.0), "-o", stage.records(kept), TEARDOWN_CUPTI=down)  # fmt: skip
     stage.test("whole measurements", ["gpu"])
 
@@ -181,8 +191,9 @@ def energy(stage: Stage) -> None:
         stage.found["reason"] = reason
         return
     stage.test("a fresh process", ["energy_gpu"], "-k", "fresh")  # alone: no second context
-    stage.cost("profile", "self-attention", "--impl", "sdpa", *stage.hour.sizes(1024, 1024, 16),
-               "--b", "8", "--dtype", "bf16", *stage.hour.seconds(1.0),
+    stage.cost("profile", "self-attention", "--impl", "sdpa", "--energy",
+               *stage.hour.sizes(1024, 1024, 16), "--b", "8", "--dtype", "bf16",
+               *stage.hour.seconds(1.0),
                "-o", stage.records("energy"))  # fmt: skip
     stage.test("joules", ["energy_gpu"], "-k", "not fresh")
 
@@ -195,7 +206,7 @@ def counters(stage: Stage) -> None:
     kept = stage.records("counters")
     for dtype in ("fp32", "bf16"):
         stage.cost("profile", "self-attention", "--impl", "explicit", "--b", "4", "--counters",
-                   *stage.hour.sizes(256, 512, 8), "--dtype", dtype, "--no-energy",
+                   *stage.hour.sizes(256, 512, 8), "--dtype", dtype,
                    *stage.hour.seconds(0.5), "-o", kept)  # fmt: skip
     stage.json("ladders", "reconcile", "--from", kept)
     stage.test("counters", ["hardware_gpu"])
@@ -207,11 +218,11 @@ def studies(stage: Stage) -> None:
     largest = "64" if hour.small else "512"
     stage.cost("study", "extractors", "--device", hour.device, "--largest",
                "128" if hour.small else largest, "--shard", "1/20" if hour.small else "1/4",
-               *hour.seconds(0.2), "--no-energy", "--no-ceilings",
+               *hour.seconds(0.2), "--no-ceilings",
                "-o", stage.records("extractors"))  # fmt: skip
     if not hour.small:
         stage.cost("study", "thesis-training", "--device", hour.device, "--rounds", "7",
-                   "--largest", "3", "--no-energy", "-o", stage.records("training"))  # fmt: skip
+                   "--largest", "3", "-o", stage.records("training"))  # fmt: skip
 
 
 STAGES = {each.__name__: each for each in (doctor, whole, energy, counters, studies)}
@@ -260,13 +271,18 @@ class Claim:
 
     def figure(self, folder: Path) -> float | None:
         """The median over what the file holds; None where nothing is known."""
-        found = [value for each in held(folder, self.stage) if (value := self.of(each)) is not None]
+        found = self.figures(folder, self.stage)
         if self.against:
-            others = [v for each in held(folder, self.against) if (v := self.of(each)) is not None]
+            others = self.figures(folder, self.against)
             if not (found and others):
                 return None
             return statistics.median(found) / statistics.median(others)
         return statistics.median(found) if found else None
+
+    def figures(self, folder: Path, name: str) -> list[float]:
+        """Those of a file that were found on a GPU."""
+        on_gpu = (x for x in held(folder, name) if str(x.get("device")).startswith("cuda"))
+        return [value for each in on_gpu if (value := self.of(each)) is not None]
 
     def of(self, values: Mapping[str, Any]) -> float | None:
         """The figure of one record, or of a stage."""
@@ -330,9 +346,8 @@ def page(folder: Path) -> str:
         lines.append(f"- **{name}**{device}. {'; '.join(filter(None, said))}".rstrip(" .") + ".")
         lines += [f"    - {line}" for line in found.get("failed tests", [])]
     lines += ["", "| claim | figure | holds at | verdict |", "|---|---|---|---|"]
-    on_gpu = any(f["device"].startswith("cuda") for n in STAGES for f in held(folder, f"{n}.json"))
     for claim in claims():
-        figure = claim.figure(folder) if on_gpu else None
+        figure = claim.figure(folder)
         verdict = "open"
         if figure is not None:
             verdict = "held" if claim.least <= figure <= claim.most else "refuted"
@@ -412,7 +427,9 @@ def main(typed: Sequence[str] | None = None) -> int:
     if asked.words == ["page"]:
         print(page(asked.output), end="")
         return 0
-    hour = Hour(asked.output.resolve(), asked.device, asked.small, carried())
+    if asked.small and asked.device != "cpu":
+        parser.error("--small shows only that everything runs: give it --device cpu")
+    hour = Hour(asked.output.resolve(), asked.device, asked.small, bool(asked.words), carried())
     if missing := lacks():
         parser.error(f"this machine lacks {', '.join(missing)}: pack them, and carry wheels/")
     todo = asked.words or [n for n in STAGES if not (asked.output / f"{n}.json").exists()]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import sys
 import traceback
+from contextlib import redirect_stdout
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
@@ -139,7 +140,8 @@ def user_module(path: Path) -> ModuleType:
     module = module_from_spec(spec)
     sys.modules[name] = module
     try:
-        spec.loader.exec_module(module)
+        with redirect_stdout(sys.stderr):  # what it prints is no part of an answer
+            spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
         del sys.modules[name]
         where = f" (line {line})" if (line := _line_of_error(error, path)) else ""

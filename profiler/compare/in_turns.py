@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import statistics
 import time
 from collections import Counter
@@ -104,11 +105,15 @@ def candidates(asked: Asked) -> dict[str, Request]:
 def with_names(found: Sequence[Request]) -> dict[str, Request]:
     """Requests by names that tell them apart; the same one twice is a test of the comparison."""
     dtypes = len({request.dtype for request in found}) > 1
+    origins: dict[str, set[str]] = {}
+    for request in found:
+        origins.setdefault(request.mixer.name, set()).add(request.mixer.origin)
     seen: Counter[str] = Counter()
     named = {}
     for request in found:
-        name = f"{request.mixer.name} {request.implementation.name}"
-        name += f" {request.dtype}" if dtypes else ""
+        mixer = request.mixer
+        called = mixer.name if len(origins[mixer.name]) == 1 else mixer.origin
+        name = f"{called} {request.implementation.name}{f' {request.dtype}' * dtypes}"
         seen[name] += 1
         named[name if seen[name] == 1 else f"{name} #{seen[name]}"] = request
     return named
@@ -158,7 +163,20 @@ class Run:
     @property
     def order_seed(self) -> int:
         """Of the orders of the rounds: each process draws its own."""
-        return self.seed + (self.process or 0)
+        if not self.process:
+            return self.seed
+        return random.Random(f"{self.seed}/{self.process}").getrandbits(31)
+
+    @property
+    def building(self) -> list[str]:
+        """The order in which a process builds and warms up the candidates: drawn for every two
+        processes, and backwards in the second, so that none has the better place in all of them."""
+        if self.process is None:
+            return list(self.asked)
+        pair, backwards = divmod(self.process, 2)
+        names = list(self.asked)
+        random.Random(f"{self.seed}/building/{pair}").shuffle(names)
+        return names[::-1] if backwards else names
 
     @property
     def unit(self) -> str:
@@ -191,7 +209,8 @@ class Run:
 
     def prepare(self) -> None:
         """Every candidate built, or the reason why it cannot be."""
-        for name, request in self.asked.items():
+        for name in self.building:
+            request = self.asked[name]
             self.progress(0, self.rounds, f"building {name}")
             try:
                 require_token(request)
@@ -204,6 +223,7 @@ class Run:
                 self.works[name] = work
             except Exception as error:  # a module of a user's own may raise anything
                 self.failed[name] = failure(error)
+        self.works = {name: self.works[name] for name in self.asked if name in self.works}
         self.require_two(self.works)
 
     def require_two(self, usable: Mapping[str, Any]) -> None:
@@ -216,13 +236,15 @@ class Run:
         """All rounds; those that were whole where the user interrupts."""
         watch = self.watch or watch_for(self.device)
         visitors: dict[str, Visitor] = {}
-        for name, work in self.works.items():
+        for name in filter(self.works.__contains__, self.building):
+            work = self.works[name]
             self.progress(0, self.rounds, f"warming up {name}")
             try:
                 setting = Instruments(VISIT, timer_for(self.device), watch, self.pause)
                 visitors[name] = visitor(work, setting)
             except Exception as error:  # as above
                 self.failed[name] = failure(error)
+        visitors = {name: visitors[name] for name in self.works if name in visitors}
         self.require_two(visitors)
         equal_regions(visitors.values())
         found = Rounds(visitors, self.order_seed)
@@ -254,6 +276,8 @@ class Run:
 
     def energies(self) -> PairedEnergy | Unavailable:
         """Energy of those that run, in trials that take turns."""
+        if self.process:
+            return Unavailable("energy is measured in the first process alone")
         if not self.energy:
             return NO_ENERGY
         if not all(work.trivial for work in self.works.values()):
@@ -273,6 +297,8 @@ class InProcess:
     failed: Mapping[str, str] = field(default_factory=dict)
     """Candidate -> why it was measured no more."""
     notes: tuple[str, ...] = ()
+    lost: str = ""
+    """Why the process gave nothing."""
 
     @property
     def disturbed(self) -> bool:
@@ -346,7 +372,8 @@ def record(
         },
         environment=environment(request.device),
     )
-    place = {"process": made.process} if made.process else {}
+    place: dict[str, Any] = {"comparison": made.identity, "processes": made.processes}
+    place |= {"process": made.process} if made.process else {}
     return by_command(replace(subject(request.mixer).flagged(found), sweep=place), made.command)
 
 

@@ -22,6 +22,7 @@ from itertools import combinations
 from pathlib import Path
 
 from profiler.compare.rows import (
+    PROCESSES,
     Comparison,
     Row,
     details_of,
@@ -154,23 +155,51 @@ def blocks_in(records: Sequence[Measurement]) -> dict[str, list[Measurement]]:
 
 
 def sweep_rows(point: str, block: Sequence[Measurement], level: float) -> list[Row]:
-    """The latencies of a block: each pair of rounds, there and back, gives one value."""
-    by_round: dict[str, dict[int, float]] = {}
+    """The latencies of a block: each process gives one value, the mean of its rounds; of a single
+    process each pair of rounds does, there and back."""
+    by_round: dict[str, dict[int, Reading]] = {}
     shared = set.intersection(*(set(r.sizes) for r in block))
+    failed: dict[str, str] = {}
     for r in block:
         if "latency" in r.readings and not disturbed_by(details_of(r).get("labels", ())):
             own = sizes_words({x: n for x, n in r.sizes.items() if x not in shared})
             name = f"{r.mixer} {r.implementation}{f' ({own})' if own else ''}"
-            by_round.setdefault(name, {})[r.sweep.get("round", 0)] = r.readings["latency"].value
+            taken = by_round.setdefault(name, {})
+            number = r.sweep.get("round", 0)
+            if number in taken:
+                failed[name] = f"round {number + 1} was measured twice"
+            taken[number] = r.readings["latency"]
     if len(by_round) < 2:
         return []
-    common = set.intersection(*(set(taken) for taken in by_round.values()))
-    pairs = sorted(k for k in common if k % 2 == 0 and k + 1 in common)
-    values = {
-        name: [(taken[k] + taken[k + 1]) / 2 for k in pairs] for name, taken in by_round.items()
-    }
-    rows = latency_rows(values, level, {}, "pairs of rounds")
+    common = sorted(set.intersection(*(set(taken) for taken in by_round.values())))
+    if any(processes_in(by_round[name][k]) > 1 for name in by_round for k in common):
+        unit = PROCESSES
+        values = by_process({name: [taken[k] for k in common] for name, taken in by_round.items()})
+    else:
+        unit = "pairs of rounds"
+        pairs = [k for k in common if k % 2 == 0 and k + 1 in common]
+        values = {
+            name: [(taken[k].value + taken[k + 1].value) / 2 for k in pairs]
+            for name, taken in by_round.items()
+        }
+    rows = latency_rows(values, level, failed, unit)
     return [Row(r.quantity, r.verdict, r.unit, r.first, r.second, point) for r in rows]
+
+
+def by_process(rounds: Mapping[str, Sequence[Reading]]) -> dict[str, list[float]]:
+    """Candidate -> the mean of its rounds in each process that has all of them."""
+    told = {
+        name: [
+            {int(each["process"]): float(each["value"]) for each in r.details.get("processes", ())}
+            for r in readings
+        ]
+        for name, readings in rounds.items()
+    }
+    common = set.intersection(*(set(found) for each in told.values() for found in each))
+    return {
+        name: [statistics.fmean(found[p] for found in each) for p in sorted(common)]
+        for name, each in told.items()
+    }
 
 
 def together_only(records: Sequence[Sequence[Measurement]]) -> bool:

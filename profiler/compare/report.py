@@ -9,7 +9,7 @@ from typing import Any
 from costmodel.questions.question import Missing
 from costmodel.report.document import Cell, Column, Document, Note, Table
 from profiler.compare.in_turns import METHOD
-from profiler.compare.rows import PROCESSES, Comparison, Row
+from profiler.compare.rows import Comparison, Row
 from profiler.meters.disturbances import label_meanings
 from profiler.records.words import PHASES, scaled, sizes_words
 
@@ -136,7 +136,11 @@ SPANNING = (
     "each fresh process gives one ratio, that of the geometric means of its rounds; test and "
     "interval are those of the processes"
 )
-WITHIN = {"rounds": ", in this process", "blocks": ", in these processes"}
+WITHIN = {
+    "rounds": ", in this process",
+    "pairs of rounds": ", in this process",
+    "blocks": ", in these processes",
+}
 """What the values of a test come from -> how far a verdict goes."""
 
 LESS = {"s": ("faster", "slower"), "J": ("takes less", "takes more"), "B": ("less", "more")}
@@ -181,7 +185,7 @@ def _about(made: Comparison) -> list[Note]:
     """How the records were taken, and which of them mean little."""
     if not made.records:
         return []
-    several = any(row.verdict.of == PROCESSES for row in made.rows)
+    several = any(record.sweep.get("processes", 1) > 1 for record in made.records)
     found = [Note((f"latency: {METHOD}",)), Note((SPANNING if several else HERE,))]
     for record in made.records:
         name = record.implementation

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
@@ -152,25 +152,23 @@ class Candidate:
 
 
 def rows_of(
-    run: Mapping[str, Mapping[int, Measurement]],
-    level: float,
-    failed: Mapping[str, str] = {},
-    why: str = "",
+    run: Mapping[str, Mapping[int, Measurement]], level: float, failed: Mapping[str, str] = {}
 ) -> list[Row]:
     """The latencies and bytes of one comparison, tested over its processes where it has several.
 
     A process in which some candidate has no latency, because it was disturbed for too long, is no
-    part of the test.
+    part of the test; with fewer than were asked for nothing is tested.
 
     Args:
         run: candidate -> process -> its record.
         failed: candidate -> why it is compared with nobody.
-        why: nothing is tested; "" where it is.
     """
-    processes = {process for records in run.values() for process in records}
-    several = len(processes) > 1
+    records = [record for each in run.values() for record in each.values()]
+    asked = max((int(record.sweep.get("processes", 1)) for record in records), default=1)
+    there = {process for each in run.values() for process in each}
+    lost: set[int] = set()
     timed = run
-    if several:
+    if asked > 1:
         lost = {p for each in run.values() for p, r in each.items() if "latency" not in r.readings}
         timed = {
             name: {p: record for p, record in each.items() if p not in lost}
@@ -182,11 +180,15 @@ def rows_of(
         for process, taken in each.rounds.items():
             most[process] = max(most.get(process, 0), len(taken))
     refused = {name: each.why_not(most) for name, each in candidates.items()} | dict(failed)
-    values = {name: each.values(several=several) for name, each in candidates.items()}
+    values = {name: each.values(several=asked > 1) for name, each in candidates.items()}
     refused = {name: why for name, why in refused.items() if why}
-    rows = latency_rows(values, level, refused, PROCESSES if several else "rounds")
-    if why:
-        rows = [replace(row, verdict=replace(row.verdict, refused=why)) for row in rows]
+    undisturbed = len(there - lost)
+    if undisturbed < asked and not refused:
+        said = f"{undisturbed} of {len(there)} processes were undisturbed, and {asked} are needed"
+        refused_all = [Verdict(a, b, undisturbed, refused=said) for a, b in combinations(run, 2)]
+        rows = [Row("latency", verdict, "s") for verdict in refused_all]
+    else:
+        rows = latency_rows(values, level, refused, PROCESSES if asked > 1 else "rounds")
     held = {name: Candidate(records).held for name, records in run.items() if records}
     return rows + [exact(a, b, held[a], held[b]) for a, b in combinations(held, 2)]
 

@@ -27,20 +27,27 @@ from profiler.sweep.processes import Process
 from profiler.sweep.results import writable
 from profiler.sweep.workers import WorkerGone
 
-TOLD = ("rounds", "level", "seed", "energy", "energy_window_s", "energy_trials", "force", "command",
-        "identity")  # fmt: skip
+TOLD = (
+    "rounds",
+    "processes",
+    "level",
+    "seed",
+    "energy",
+    "energy_window_s",
+    "energy_trials",
+    "force",
+    "command",
+    "identity",
+)
 """The fields of a run that its processes are told."""
 
 
 def in_fresh_process(made: Run, number: int) -> InProcess:
     """What process `number` of a run measures; energy, which takes minutes, is left to the first.
 
-    Raises:
-        MeasureError: it cannot measure, or ended.
+    One that ended, or in which fewer than two candidates ran, is lost.
     """
     told = {name: getattr(made, name) for name in TOLD}
-    if number:
-        told["energy"] = False
     asked = {name: request_json(request) for name, request in made.asked.items()}
     process = Process("profiler.compare.run")
     try:
@@ -49,11 +56,11 @@ def in_fresh_process(made: Run, number: int) -> InProcess:
         process.say({"asked": asked, "told": told, "process": number})
         found = process.hear(lambda what: made.progress(number, made.processes, what))
     except WorkerGone as gone:
-        raise MeasureError(f"process {number + 1} of {made.processes}: {gone}") from None
+        return InProcess({}, lost=str(gone))
     finally:
         process.stop()
     if "refused" in found:
-        raise MeasureError(found["refused"])
+        return InProcess({}, lost=found["refused"])
     return InProcess(
         {name: Measurement.from_json(record) for name, record in found["records"].items()},
         tuple(Row(**{**row, "verdict": Verdict(**row["verdict"])}) for row in found["energy"]),
@@ -75,23 +82,25 @@ def run(made: Run, output: Path | None = None) -> Comparison:
     if output is not None:
         writable(output)
     found: dict[int, InProcess] = {}
+    interrupted = ""
     try:
         for number in count():
             alone = made.processes == 1
             taken = measured(made) if alone else in_fresh_process(made, number)
+            if taken.lost and not any(each.records for each in found.values()):
+                raise MeasureError(taken.lost)
             found[number] = taken
             if output is not None:
                 for each in taken.records.values():
                     append(output, each)
-            lost = sum(each.disturbed for each in found.values())
+            lost = sum(each.disturbed or bool(each.lost) for each in found.values())
             if len(found) - lost == made.processes or lost > made.processes // 2:
                 break
     except KeyboardInterrupt:
         if not found:
             raise
-        stopped = f"interrupted after {len(found)} of {made.processes} processes"
-        return compared(made, found, stopped)
-    return compared(made, found, made.interrupted)
+        interrupted = f"interrupted after {len(found)} of {made.processes} processes"
+    return compared(made, found, interrupted or made.interrupted)
 
 
 def compared(made: Run, found: Mapping[int, InProcess], interrupted: str) -> Comparison:
@@ -101,8 +110,9 @@ def compared(made: Run, found: Mapping[int, InProcess], interrupted: str) -> Com
         name: {p: each.records[name] for p, each in found.items() if name in each.records}
         for name in made.asked
     }
-    energy = [row for each in found.values() for row in each.energy]
     notes = [note for each in found.values() for note in each.notes]
+    failures = [f"{name}: {why}" for name, why in failed.items()]
+    failures += [f"process {p + 1}: {each.lost}" for p, each in found.items() if each.lost]
     if made.processes > 1:
         notes += [
             f"process {p + 1} is no part of the test: {record.reasons['latency']}"
@@ -110,16 +120,8 @@ def compared(made: Run, found: Mapping[int, InProcess], interrupted: str) -> Com
             for record in each.records.values()
             if "latency" in record.reasons
         ]
-    failures = [f"{name}: {why}" for name, why in failed.items()]
-    undisturbed = sum(not each.disturbed for each in found.values())
-    refused = ""
-    if made.processes > 1 and undisturbed < made.processes and not interrupted:
-        refused = (
-            f"{undisturbed} of {len(found)} processes were undisturbed, and {made.processes} are "
-            f"needed"
-        )
     return Comparison(
-        (*rows_of(run, made.level, failed, refused), *energy),
+        (*rows_of(run, made.level, failed), *(row for x in found.values() for row in x.energy)),
         made.level,
         tuple(record for each in found.values() for record in each.records.values()),
         tuple(dict.fromkeys(notes)),

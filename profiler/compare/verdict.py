@@ -16,6 +16,10 @@ What adds the same wait to every timed region does not: that bends the ratio its
 interval what stays as it is for a whole process: where arrays and code lie in memory makes the same
 calls faster or slower (Mytkowicz et al., "Producing Wrong Data Without Doing Anything Obviously
 Wrong!" (2009)), here by some tenths of a percent (benchmarks/compare_with_itself.py).
+
+Of several processes each gives one value. There the signs are those of where memory, caches and
+libraries happen to put a candidate; the order in which candidates are built changes from process to
+process, so that none has the better place in all of them.
 """
 
 from __future__ import annotations

@@ -19,6 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from itertools import accumulate, pairwise
+from typing import Any
 
 from profiler.records.reading import Reading
 
@@ -110,9 +111,19 @@ def over_processes(found: Mapping[int, Reading]) -> Reading:
     first = next(iter(found.values()))
     values = [reading.value for reading in found.values()]
     exact = first.unit not in ("s", "J", "W")
-    if len(found) == 1 or (exact and len(set(values)) == 1):
+    if len(found) == 1:
         return first
-    labels = dict.fromkeys(x for r in found.values() for x in r.details.get("labels", ()))
+    told = [reading.details for reading in found.values()]
+    united: dict[str, Any] = {
+        "labels": list(dict.fromkeys(label for each in told for label in each.get("labels", ())))
+    }
+    if any(each.get("launch_bound") for each in told):
+        united["launch_bound"] = True
+    if exact:
+        agree = len(set(values)) == 1 and all(each.get("agree", True) for each in told)
+        united |= {"agree": agree} if "agree" in first.details or not agree else {}
+    if exact and len(set(values)) == 1:
+        return replace(first, details={**first.details, **united})
     low, high, confidence = widest_interval(values)
     details = {
         **first.details,
@@ -125,15 +136,13 @@ def over_processes(found: Mapping[int, Reading]) -> Reading:
         "p80": quantile(values, 0.8),
         "iqr": quantile(values, 0.75) - quantile(values, 0.25),
         "stop_rule": "processes done",
-        "labels": list(labels),
+        **united,
         "processes": [
             {"process": number, "value": reading.value, "samples": list(reading.samples)}
             for number, reading in found.items()
         ],
     }
     details.pop("ci_missing", None)
-    if exact:
-        details["agree"] = False
     sampled = [reading.details.get("sampled_s") for reading in found.values()]
     if None not in sampled:
         details["sampled_s"] = sum(filter(None, sampled))

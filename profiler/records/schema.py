@@ -216,6 +216,9 @@ class Place(TypedDict, total=False):
     turn: Count
     order_seed: Count
     process: Count
+    plan: Name
+    comparison: Name
+    processes: Size
     worker: Text
     options: Options
 

@@ -22,10 +22,14 @@ def longest_s(request: Request, limits: LatencyLimits) -> float:
 
 
 def estimate(asked: Collection[Request], limits: LatencyLimits) -> str:
-    """The number of points, and how long they take at most on one device."""
+    """The number of points, and how long timing them takes on one device where no warm-up has to
+    begin anew."""
     total = sum(longest_s(request, limits) for request in asked)
     points = f"{len(asked):,} point{'s' if len(asked) != 1 else ''}"
-    return f"{points}: at most {duration_words(total)} on one device, by their limits"
+    return (
+        f"{points}: timing takes up to {duration_words(total)} on one device, by its limits; "
+        f"building and counting come on top"
+    )
 
 
 def duration_words(seconds: float) -> str:

@@ -230,7 +230,8 @@ class Training:
                 },
             },
             environment=environment(self.device),
-            sweep={"options": dict(self.options)} if self.options else {},
+            sweep={"comparison": identity}
+            | ({"options": dict(self.options)} if self.options else {}),
         )
 
 

@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from profiler.host.environment import environment_differences
 from profiler.meters.intervals import over_processes
 from profiler.records.measurement import REASON, Measurement
-from profiler.records.reading import Reading
-from profiler.sweep.points import key_of
+from profiler.sweep.points import in_turns, key_of
 
 
 def process_of(record: Measurement) -> int:
@@ -22,60 +22,71 @@ def process_of(record: Measurement) -> int:
     return int(record.sweep.get("process", 0))
 
 
-def point_of(record: Measurement) -> str | None:
-    """The point that a record is of, the same in every process; None for one that stands alone:
-    rounds in turn."""
-    latency = record.readings.get("latency")
-    if latency is not None and "comparison" in latency.details:
-        return None
-    return key_of(replace(record, sweep={**record.sweep, "process": 0}))
-
-
 def joined(records: Sequence[Measurement]) -> list[Measurement]:
     """The points in the order of their first records, each with what all its processes say.
 
-    A record belongs to the last measurement of its point that lacks its process: a plan that was
-    measured twice into one file is two measurements. A failure of a later process is a reason of
-    its point where the first one did not fail.
+    Records belong together that are of one point and one plan, and of one environment; what failed
+    in a process is replaced by what was measured there later. A plan that was measured twice into
+    one file is two measurements. A failure of a later process is a reason of its point.
     """
     if not any(map(process_of, records)):
         return list(records)
     found: list[dict[int, Measurement]] = []
     there: dict[str, list[dict[int, Measurement]]] = {}
     for record in records:
-        point, process = point_of(record), process_of(record)
-        taken = [] if point is None else there.setdefault(point, [])
-        lacking = [each for each in taken if process not in each]
+        process = process_of(record)
+        taken = [] if in_turns(record) else there.setdefault(plan_and_point(record), [])
+        fitting = [each for each in taken if fits(record, process, each)]
         if record.failure and not process:  # it may be tried again, and is told as it is
             found.append({process: record})
-        elif lacking:
-            lacking[-1][process] = record
+        elif fitting:
+            fitting[-1][process] = record
         else:
             taken.append({process: record})
             found.append(taken[-1])
     return [together(each) for each in found]
 
 
+def plan_and_point(record: Measurement) -> str:
+    """What the records of one point have in common in every process of a plan."""
+    plan = record.sweep.get("plan", "")
+    return f"{plan} {key_of(replace(record, sweep={**record.sweep, 'process': 0}))}"
+
+
+def fits(record: Measurement, process: int, group: Mapping[int, Measurement]) -> bool:
+    """Whether a group lacks what a process measured, and was measured in the same environment."""
+    if process in group and not group[process].failure:
+        return False
+    others = [each for each in group.values() if not each.failure]
+    return record.failure != {} or not any(
+        environment_differences(each.environment, record.environment) for each in others[:1]
+    )
+
+
 def together(found: Mapping[int, Measurement]) -> Measurement:
-    """What the processes of one point say, as a record of the first one that measured; what others
+    """What the processes of one point say, as a record of the first one that measured; what some
     lack, and why, is a reason."""
     measured = {p: record for p, record in sorted(found.items()) if not record.failure}
     if not measured:
         return found[min(found)]
-    first = next(iter(measured.values()))
-    readings: dict[str, Reading] = {}
-    reasons = dict(first.reasons)
-    for name in first.readings:
-        each = {p: r.readings[name] for p, r in measured.items() if name in r.readings}
-        readings[name] = over_processes(each)
-        reasons |= {
-            f"{name} in process {p + 1}": r.reasons[name]
-            for p, r in measured.items()
-            if name in r.reasons
-        }
-    reasons |= {
+    if len(found) == 1:
+        return next(iter(measured.values()))
+    names = dict.fromkeys(name for record in measured.values() for name in record.readings)
+    reasons = {
         f"process {p + 1}": record.reasons.get(REASON, "it failed")
         for p, record in found.items()
         if record.failure
     }
-    return replace(first, readings=readings, reasons=reasons)
+    for p, record in measured.items():
+        for name, why in record.reasons.items():
+            reasons[f"{name} in process {p + 1}" if name in names else name] = why
+    each = {
+        name: {p: r.readings[name] for p, r in measured.items() if name in r.readings}
+        for name in names
+    }
+    return replace(
+        next(iter(measured.values())),
+        readings={name: over_processes(read) for name, read in each.items()},
+        reasons=reasons,
+        labels=tuple(dict.fromkeys(x for record in measured.values() for x in record.labels)),
+    )

@@ -10,7 +10,7 @@ from pathlib import Path
 from profiler.host.environment import environment_differences
 from profiler.records.measurement import Measurement
 from profiler.records.store import Line, StoreError, lines
-from profiler.sweep.points import key_of
+from profiler.sweep.points import in_turns, key_of
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ def refuse_twice(found: Sequence[Placed]) -> None:
                 f"record {one.record.id[:8]} is there twice, {before.place} and {one.place}: "
                 f"merge each file once"
             )
-        if one.record.failure:
+        if one.record.failure or in_turns(one.record):
             continue
         if (before := points.setdefault(key_of(one.record), one)) is not one:
             raise StoreError(

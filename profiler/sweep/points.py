@@ -25,6 +25,8 @@ class Point:
     order_seed: int = 0
     process: int = 0
     """Which of the processes that each measure the whole plan."""
+    plan: str = ""
+    """What tells this run of the plan from others; "" where each point is measured once."""
 
     @cached_property
     def key(self) -> str:
@@ -53,7 +55,8 @@ class Point:
     @property
     def told(self) -> dict[str, Any]:
         """What a record of it keeps that is of no sweep."""
-        return ({"process": self.process} if self.process else {}) | self.options
+        found: dict[str, Any] = {"process": self.process} if self.process else {}
+        return found | ({"plan": self.plan} if self.plan else {}) | self.options
 
     @property
     def options(self) -> dict[str, Any]:
@@ -76,6 +79,13 @@ class Block:
     def process(self) -> int:
         """Which process of the plan measures the block."""
         return self.points[0].process if self.points else 0
+
+
+def in_turns(record: Measurement) -> bool:
+    """Whether a record is of rounds in turn, which is less than a point: it stands alone."""
+    latency = record.readings.get("latency")
+    details = {} if latency is None else latency.details
+    return "comparison" in record.sweep or "comparison" in details
 
 
 def key_of(record: Measurement) -> str:

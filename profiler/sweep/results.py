@@ -14,7 +14,7 @@ from profiler.host.environment import environment_differences
 from profiler.records.measurement import REASON, Measurement
 from profiler.records.store import StoreError, exclusive, line_of, lines_of, read_from, write_line
 from profiler.sweep.failures import REPEATS
-from profiler.sweep.points import Block, Point, key_of
+from profiler.sweep.points import Block, Point, in_turns, key_of
 
 MEASURED = "measured"
 
@@ -74,8 +74,8 @@ class Results:
         self._lines += data.count(b"\n")
 
     def _take(self, record: Measurement) -> None:
-        if "comparison" in getattr(record.readings.get("latency"), "details", {}):
-            return  # rounds of `compare`, which measures less than a point
+        if in_turns(record):
+            return
         key = key_of(record)
         if self.environment is None:
             self.environment = record.environment

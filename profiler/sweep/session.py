@@ -14,7 +14,7 @@ from itertools import groupby
 from pathlib import Path
 
 from profiler.meters.sampler import LatencyLimits
-from profiler.records.measurement import Measurement
+from profiler.records.measurement import Measurement, new_id
 from profiler.records.store import StoreError, append, read
 from profiler.run.measure import measure, measure_with_ceilings
 from profiler.run.request import Request
@@ -99,8 +99,9 @@ def run(
         session.measurements.append(found)
 
     by = measure_with_ceilings if ceilings else measure
+    plan = new_id() if processes > 1 else ""
     blocks = [
-        Block("", tuple(Point(request, process=k) for request in shuffled(requests, k)))
+        Block("", tuple(Point(r, process=k, plan=plan) for r in shuffled(requests, k)))
         for k in range(processes)
     ]
 

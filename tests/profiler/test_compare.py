@@ -531,19 +531,22 @@ def in_six(
     costs: dict[str, Any],
     ratios: Sequence[float],
     hot: Collection[int] = (),
+    died: Collection[int] = (),
     path: Path | None = None,
 ) -> Comparison:
     """A run whose process k finds this ratio of the second candidate to the first; those that are
     hot find nothing."""
 
     def fresh(made: Run, number: int) -> InProcess:
-        if number == 99:
+        if number in died:
+            return InProcess({}, lost="it was killed")
+        if number == len(ratios):
             raise KeyboardInterrupt
         costs[modules()["explicit"]] = lambda k: 1e-3 * (1 + 0.01 * k)
         costs[modules()["sdpa"]] = lambda k: ratios[number] * 1e-3 * (1 + 0.01 * k)
         watch = ScriptedWatch(HOT if number in hot else CALM)
         pause: Callable[[float], None] = lambda seconds: None  # noqa: E731
-        again = replace(made, process=number, processes=1, watch=watch, pause=pause)
+        again = replace(made, process=number, watch=watch, pause=pause)
         return measured(replace(again, identity=made.identity))
 
     monkeypatch.setattr(running, "in_fresh_process", fresh)
@@ -605,17 +608,46 @@ def test_a_real_process_takes_rounds() -> None:
     found = in_fresh_process(attention(rounds=2, processes=6), 3)
     assert list(found.records) == ["self-attention explicit", "self-attention sdpa"]
     for record in found.records.values():
-        assert record.sweep == {"process": 3}
+        assert (record.sweep["process"], record.sweep["processes"]) == (3, 6)
         if "latency" in record.readings:  # a busy machine may leave it without
             assert len(record.readings["latency"].samples) == 2
-            assert record.readings["latency"].details["order_seed"] == 3
+            assert record.readings["latency"].details["order_seed"] not in (0, 3)
         assert record.readings["peak_memory"].value > 0
 
 
 def test_a_process_that_cannot_measure_says_why() -> None:
     huge = candidates(asked("self-attention", given={"d": (4,), "l": (2**40,), "n": (2,)}))
+    lost = in_fresh_process(Run(huge, processes=6), 0)
+    assert "fewer than two candidates can be measured" in lost.lost and not lost.records
     with pytest.raises(MeasureError, match="fewer than two candidates can be measured"):
-        in_fresh_process(Run(huge, processes=6), 0)
+        run(Run(huge, processes=6))
+
+
+def test_a_process_that_dies_is_taken_anew_and_loses_nothing(
+    monkeypatch: pytest.MonkeyPatch, costs: dict[str, Any]
+) -> None:
+    found = in_six(monkeypatch, costs, [1.1, 1.3, 1.2, 1.15, 1.25, 1.12, 1.3], died=(2,))
+    assert found.rows[0].verdict.pairs == 6 and len(found.records) == 12
+    assert found.failures == ("process 3: it was killed",)
+
+
+def test_a_run_that_is_interrupted_is_not_tested(
+    monkeypatch: pytest.MonkeyPatch, costs: dict[str, Any], tmp_path: Path
+) -> None:
+    """Neither at once nor from its file: who stops when it suits finds differences."""
+    path = tmp_path / "rounds.jsonl"
+    found = in_six(monkeypatch, costs, [1.1, 1.3], path=path)
+    assert found.failures == ("interrupted after 2 of 6 processes",)
+    assert "2 of 2 processes were undisturbed, and 6 are needed" in found.rows[0].verdict.refused
+    (again,) = (row for row in compare_files([path])[0].rows if row.quantity == "latency")
+    assert again.verdict == found.rows[0].verdict
+
+
+def test_candidates_are_built_in_every_order_equally_often() -> None:
+    made = attention(processes=6)
+    orders = [replace(made, process=number).building for number in range(6)]
+    assert orders.count(list(made.asked)) == 3
+    assert all(sorted(order) == sorted(made.asked) for order in orders)
 
 
 # In each format

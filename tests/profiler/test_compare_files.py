@@ -297,3 +297,40 @@ def test_a_sweep_of_two_rounds_is_too_short(tmp_path: Path) -> None:
     records = [swept(k, 0, name, 1e-3) for k in range(2) for name in ("fft", "toeplitz")]
     made, _ = compare_files([written(tmp_path / "a.jsonl", *records)])
     assert "6 pairs of rounds are needed" in made.rows[0].verdict.refused
+
+
+def test_processes_of_a_sweep_are_compared_each_as_one(tmp_path: Path) -> None:
+    """Two rounds in each of six: six ratios, whatever the rounds say; a process that one of them
+    lacks is left out."""
+    factors = {p: 1.1 + 0.01 * p for p in range(7)}
+    records = [
+        replace(record, sweep={**record.sweep, "process": p} if p else record.sweep)
+        for p in range(7)
+        for record in (
+            swept(0, 0, "fft", 1.0), swept(0, 1, "toeplitz", factors[p]),
+            swept(1, 0, "toeplitz", factors[p]), swept(1, 1, "fft", 1.0),
+        )
+        if not (p == 6 and record.implementation == "fft" and record.sweep["round"] == 1)
+    ]  # fmt: skip
+    made, _ = compare_files([written(tmp_path / "a.jsonl", *records)])
+    (row,) = (row for row in made.rows if row.quantity == "latency")
+    assert (row.verdict.pairs, row.verdict.of, row.verdict.differs) == (6, "processes", True)
+    assert row.verdict.ratio == pytest.approx(1.125, rel=1e-4)
+    assert "second slower\n" in printed(document(made), "rich", width=200)
+
+
+def test_a_verdict_of_one_process_says_so(tmp_path: Path) -> None:
+    rounds = [
+        swept(k, turn, name, seconds)
+        for k in range(12)
+        for turn, (name, seconds) in enumerate((("fft", 1.0), ("toeplitz", 1.1 + 0.001 * k)))
+    ]
+    made, _ = compare_files([written(tmp_path / "a.jsonl", *rounds)])
+    assert "second slower, in this process" in printed(document(made), "rich", width=200)
+
+
+def test_a_round_that_was_measured_twice_is_compared_with_nothing(tmp_path: Path) -> None:
+    rounds = [swept(k, 0, name, 1.0) for k in range(12) for name in ("fft", "toeplitz")]
+    made, _ = compare_files([written(tmp_path / "a.jsonl", *rounds, swept(3, 0, "fft", 9.0))])
+    (row,) = (row for row in made.rows if row.quantity == "latency")
+    assert "round 4 was measured twice" in row.verdict.refused

@@ -13,6 +13,7 @@ from profiler.records.measurement import Measurement
 from profiler.records.store import append, line_of, read
 from profiler.sweep.failures import MEMORY, Failure, failed_record
 from profiler.sweep.points import Point
+from profiler.sweep.results import Results
 from tests.sweeping import ENVIRONMENT, record_of, request
 
 
@@ -74,6 +75,19 @@ def test_a_point_measured_twice_is_refused_wherever_it_was(
     said = refusal(capsys, first, second, "-o", whole)
     assert f"a point was measured twice, {first} line 2 and {second} line 2 (me toeplitz" in said
     assert not whole.exists()
+
+
+def test_rounds_of_compare_are_no_points(tmp_path: Path) -> None:
+    """Nor does a sweep take them for measured, disturbed or not."""
+    nothing: dict[str, Any] = {}
+    made = [
+        record_of(request(), sweep={"comparison": name}, **more)
+        for name, more in (("a", nothing), ("b", nothing), ("c", {"readings": {}}))
+    ]
+    paths = [written(tmp_path / f"{k}.jsonl", record) for k, record in enumerate(made)]
+    assert run(*paths, "-o", tmp_path / "all.jsonl") == 0
+    assert len(read(tmp_path / "all.jsonl")[0]) == 3
+    assert not Results(tmp_path / "all.jsonl").state
 
 
 def test_rounds_and_seeds_are_points_of_their_own(files: tuple[Path, Path, Path]) -> None:

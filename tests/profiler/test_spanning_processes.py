@@ -155,10 +155,45 @@ def test_a_process_that_failed_leaves_its_reason() -> None:
     assert failed.failure and then.readings["latency"].samples == (1.0, 2.0)
 
 
-def test_a_reading_that_a_process_lacks_says_why() -> None:
-    lacking = taken(around(1.0), 1, readings={}, reasons={"latency": "the call failed"})
-    (found,) = joined([taken(around(1.0)), lacking])
+def test_what_was_measured_at_last_takes_the_place_of_a_failure() -> None:
+    """The same command tries a disturbed point again: one record of all processes is left."""
+    found = joined([
+        taken(around(1.0)), lost(1), taken(around(3.0), 2), taken(around(2.0), 1),
+    ])  # fmt: skip
+    (only,) = found
+    assert only.readings["latency"].samples == (1.0, 2.0, 3.0) and "process 2" not in only.reasons
+
+
+def test_a_reading_that_some_processes_lack_is_that_of_the_others() -> None:
+    lacking = [
+        taken(around(1.0), k, readings={}, reasons={"latency": "the call failed"}) for k in range(3)
+    ]
+    (found,) = joined([taken(around(1.0)), lacking[1]])
     assert found.reasons["latency in process 2"] == "the call failed"
+    (found,) = joined([lacking[0], taken(around(1.0), 1), taken(around(3.0), 2)])
+    assert found.readings["latency"].samples == (1.0, 3.0)
+    assert found.reasons["latency in process 1"] == "the call failed"
+
+
+def test_other_environments_and_other_plans_are_not_joined() -> None:
+    old: dict[str, Any] = {"environment": {"torch": "2.1"}}
+    found = joined([taken(around(1.0), **old), taken(around(2.0), 1), taken(around(3.0), 2)])
+    assert [r.readings["latency"].samples for r in found][1:] == [(2.0, 3.0)]
+    assert processes_in(found[0].readings["latency"]) == 1
+    apart = [
+        replace(taken(around(1.0 + k), process), sweep={"process": process, "plan": plan})
+        for k, (process, plan) in enumerate([(0, "a"), (1, "b"), (2, "b"), (1, "a")])
+    ]
+    assert [r.readings["latency"].samples for r in joined(apart)] == [(1.0, 4.0), (2.0, 3.0)]
+
+
+def test_labels_of_all_processes_stay() -> None:
+    first = taken(timed(*[1.0] * 7, labels=["power-capped"]))
+    second = taken(timed(*[2.0] * 7, labels=["launch-bound"], launch_bound=True), 1)
+    (found,) = joined([replace(first, labels=("mixed environments: torch",)), second])
+    details = found.readings["latency"].details
+    assert details["labels"] == ["power-capped", "launch-bound"] and details["launch_bound"]
+    assert found.labels == ("mixed environments: torch",)
 
 
 # Measuring
@@ -188,6 +223,7 @@ def test_each_process_measures_all_and_every_record_is_kept(tmp_path: Path) -> N
     assert len(read(path)[0]) == 18 and not found.failures
     assert [r.sizes["l"] for r in found.measurements] == lengths
     assert {processes_in(r.readings["latency"]) for r in found.measurements} == {3}
+    assert len({r.sweep["plan"] for r in found.measurements}) == 1
     assert records_of([path]) == (found.measurements, [])
 
 
