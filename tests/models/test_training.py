@@ -186,6 +186,7 @@ def test_joins_have_lines_of_their_own() -> None:
     (shared,) = [p for p in tied if p.use.name == "sum of gradients: shared E"]
     assert not isinstance(shared.counts, Missing) and shared.counts.once is not None
     assert not shared.counts.classes and str(shared.counts.once.add) == "d*u"
+    assert str(shared.runs) == "1"  # two uses of E give two gradients, which are added once
 
 
 def test_what_only_the_tokens_would_need_is_left_out() -> None:

@@ -19,7 +19,7 @@ from profiler.modules.extractor import MeToeplitz
 from profiler.modules.registry import Implementation, implementations
 from profiler.reconcile.arrays import Arrays, listed_tensor
 from profiler.reconcile.levels import HeldMemory
-from profiler.reconcile.memory import APART, NO_LIST, NOTHING_KEPT, memory
+from profiler.reconcile.memory import APART, NO_LIST, NOTHING_KEPT, live_set, memory
 from profiler.records.measurement import Measurement, divide
 from profiler.run.measure import activation_bytes, peak_of_call, tensors_at_peak
 from profiler.run.prepare import prepare
@@ -37,6 +37,17 @@ def quickly() -> Iterator[None]:
     gc.freeze()
     yield
     gc.unfreeze()
+
+
+def test_what_is_held_once_is_held_once_for_a_whole_batch() -> None:
+    """HE by FFT at l = 7, padded to 8: the transform of the kernel, 2 d (8 + 1), is of no sequence;
+    of each sequence d l + 4 d (8 + 1) numbers are there, of which the input's d l were there
+    before."""
+    he = cm.mixer("he")
+    does = description_of(he, implementations(he)["fft"], "training")
+    sizes = complete(he, {"l": 7, "d": 10})
+    for b in (1, 3):
+        assert live_set(he, does, "training", sizes | {"b": b}).at(sizes) == b * 360 + 180
 
 
 def recorded(chosen: Implementation, phase: str, dtype: str = "fp32") -> Measurement:
