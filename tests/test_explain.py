@@ -329,7 +329,7 @@ def test_a_mixer_without_parameters_says_so() -> None:
 
 def test_what_is_not_derived_does_not_hide_the_rest() -> None:
     """A sum over the past, all of its channels, then one over what is ahead: counts and values,
-    but no span."""
+    but no formula of the span, which is found at the sizes."""
     made = cm.Mixer("ahead")
     l, d = made.sizes("l d")
     x, y = made.input("x", l, d), made.output("y", l, d)
@@ -341,5 +341,6 @@ def test_what_is_not_derived_does_not_hide_the_rest() -> None:
         y[i, a] = cm.sum_(x[k, a] * rows[i, a], over=k)
     parts = Explanation(made, "direct", PHASES, {"b": 1, "l": 4, "d": 3, "t": 4}).parts()
     shown = words(parts)
-    assert "Span, levels of dependent operations: not derived: a depth that both grows" in shown
+    said = "Span, levels of dependent operations: 6, found at these sizes by search (no formula: a "
+    assert f"{said}depth that both grows" in shown
     assert "30 (100.0 %)" in shown

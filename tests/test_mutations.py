@@ -320,7 +320,7 @@ def rows_do_not_wait_for_each_other(patch: Patch) -> None:
 
 
 def all_rows_are_evaluated_at_once(patch: Patch) -> None:
-    patch.setattr(evaluate, "_in_turn", lambda block, sizes: iter(block.equations))
+    patch.setattr(evaluate, "in_turn", lambda block, sizes: iter(block.equations))
 
 
 def adding_a_sum_over_no_term_is_an_addition(patch: Patch) -> None:

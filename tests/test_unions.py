@@ -214,7 +214,7 @@ def test_a_layout_is_what_its_execution_counts(
 # Layout -> what is not derived, and why; everything else is answered.
 LEFT_OPEN: dict[Write, set[str]] = {
     # The number of pairs is a quadratic polynomial of the row.
-    two_unions: {"span", "steps of the critical path"},
+    two_unions: {"span"},
 }
 
 

@@ -118,7 +118,7 @@ def _buffers_apart(case: ModuleCase) -> str:
 def forward_apart(case: ModuleCase, form: str) -> str:
     """Where the result of `forward` first differs from the equations' and by which equation, ""
     where it does not."""
-    with torch.no_grad():
+    with torch.no_grad(), _Dispatched():  # type: ignore[no-untyped-call]  # torch leaves it untyped
         y = case.forward()
     if not isinstance(y, torch.Tensor):
         return f"forward returns {type(y).__name__}, expected a tensor {tuple(case.x.shape)}"
@@ -154,10 +154,20 @@ def _first_difference(
     return f"y[{entry}] is {float(found[where]):.6g}, {who} {float(expected[where]):.6g}"
 
 
-class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leaves it untyped
-    """Keeps every value that a call computes."""
+class _Dispatched(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leaves it untyped
+    """Runs what is dispatched as it is, operators that run functions (torch.cond) too, which torch
+    would compile outside of a mode."""
 
     supports_higher_order_operators = True
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        return func(*args, **(kwargs or {}))
+
+
+class _Recorder(_Dispatched):
+    """Keeps every value that a call computes."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # torch leaves it untyped
@@ -166,7 +176,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch le
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
-        result = func(*args, **(kwargs or {}))
+        result = super().__torch_dispatch__(func, types, args, kwargs)
         for tensor in tensors_in(result):
             if tensor.is_complex():
                 self.seen.append(torch.view_as_real(tensor.detach().resolve_conj()).flatten())
@@ -251,7 +261,8 @@ def _step_apart(case: ModuleCase, form: str) -> str:
         whole = case.forward()
         state = case.initial_state()
         for token in range(case.x.shape[1]):
-            row = case.step(token + 1, state)
+            with _Dispatched():  # type: ignore[no-untyped-call]  # torch leaves it untyped
+                row = case.step(token + 1, state)
             if row.shape != whole[:, token].shape:
                 expected = tuple(whole[:, token].shape)
                 return f"step returns {tuple(row.shape)} at token {token + 1}, expected {expected}"
