@@ -338,13 +338,12 @@ def run_cli(words: str, capsys: pytest.CaptureFixture[str]) -> str:
 
 def test_profile_in_fresh_processes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "runs.jsonl"
-    sizes = "me we --impl toeplitz --d 4 --l 3 --seconds 0.02 --device cpu --no-energy"
+    sizes = "me --impl toeplitz --d 4 --l 3 --seconds 0.02 --device cpu --no-energy"
     out = run_cli(f"profile {sizes} --processes 2 --format json -o {path}", capsys)
     printed = json.loads(out)["measurements"]
-    assert [m["mixer"] for m in printed] == ["me", "we"]
+    assert [m["mixer"] for m in printed] == ["me"]
     kept = [json.loads(line) for line in path.read_text().splitlines()]
-    assert sorted(m["mixer"] for m in kept) == ["me", "me", "we", "we"]
-    assert [m["sweep"].get("process", 0) for m in kept] == [0, 0, 1, 1]
+    assert [m["sweep"].get("process", 0) for m in kept] == [0, 1]
     for m in printed:  # a busy machine may leave a process without a median
         assert len(
             m["readings"].get("latency", {"details": {}})["details"].get("processes", ())
