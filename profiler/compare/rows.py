@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
-from profiler.compare.verdict import LEVEL, Verdict, verdicts
+from profiler.compare.verdict import LEVEL, Verdict, reasons, verdicts
 from profiler.meters.disturbances import disturbed_by
 from profiler.meters.energy.estimate import PairedEnergy
 from profiler.records.measurement import Measurement
@@ -183,10 +183,12 @@ def rows_of(
     values = {name: each.values(several=asked > 1) for name, each in candidates.items()}
     refused = {name: why for name, why in refused.items() if why}
     undisturbed = len(there - lost)
-    if undisturbed < asked and not refused:
+    if undisturbed < asked:
         said = f"{undisturbed} of {len(there)} processes were undisturbed, and {asked} are needed"
-        refused_all = [Verdict(a, b, undisturbed, refused=said) for a, b in combinations(run, 2)]
-        rows = [Row("latency", verdict, "s") for verdict in refused_all]
+        rows = [
+            Row("latency", Verdict(*pair, undisturbed, refused=reasons(pair, refused) or said), "s")
+            for pair in combinations(run, 2)
+        ]
     else:
         rows = latency_rows(values, level, refused, PROCESSES if asked > 1 else "rounds")
     held = {name: Candidate(records).held for name, records in run.items() if records}

@@ -137,7 +137,7 @@ class Comparing:
         in_folder(setup)
 
     def environment(self) -> dict[str, Any]:
-        """Records say it."""
+        """None: every record has its own."""
         return {}
 
     def answer(self, description: Mapping[str, Any], note: Callable[[str], None]) -> dict[str, Any]:

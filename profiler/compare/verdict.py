@@ -278,9 +278,13 @@ def verdicts(
         found[pair] = replace(found[pair], p_corrected=p, differs=p <= level)
     for pair in listed:
         if pair not in found:
-            why = "; ".join(f"{name}: {refused[name]}" for name in pair if name in refused)
-            found[pair] = Verdict(*pair, 0, refused=why)
+            found[pair] = Verdict(*pair, 0, refused=reasons(pair, refused))
     return [found[pair] for pair in listed]
+
+
+def reasons(pair: Sequence[str], refused: Mapping[str, str]) -> str:
+    """Why two candidates are not compared, by candidate; "" where neither is refused."""
+    return "; ".join(f"{name}: {refused[name]}" for name in pair if name in refused)
 
 
 def _tested(

@@ -30,7 +30,7 @@ from typing import Any
 import torch
 
 from profiler.meters.caches import CacheError, cache_bytes
-from profiler.meters.disturbances import DISTURBED
+from profiler.meters.disturbances import DISTURBED_LABELS
 from profiler.meters.failure import why_failed
 from profiler.meters.latency import LAUNCH_BOUND, latency, latency_graph
 from profiler.meters.sampler import LatencyLimits
@@ -130,7 +130,7 @@ def of_the_work(found: Measured) -> Measured:
     if isinstance(found, Unavailable):
         return found
     labels = found.details.get("labels", ())
-    said = ", ".join(label for label in (LAUNCH_BOUND, *DISTURBED) if label in labels)
+    said = ", ".join(label for label in (LAUNCH_BOUND, *DISTURBED_LABELS) if label in labels)
     return Unavailable(f"no ceiling: what was timed is {said}") if said else found
 
 

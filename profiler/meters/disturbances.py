@@ -53,7 +53,7 @@ THROTTLED = "throttled"
 """The label of readings that kept disturbed blocks, as they were once taken."""
 UNDISTURBED = "blocks were undisturbed"
 """In the reason of a latency that is missing because too few of them were."""
-DISTURBED = (THROTTLED, INTERRUPTED, SHARED)
+DISTURBED_LABELS = (THROTTLED, INTERRUPTED, SHARED)
 """Labels of a reading whose value is not that of the call alone."""
 MEANT: Mapping[str, str] = {
     INTERRUPTED: "most timed regions hold a wait while others had the processor, which bends a "
@@ -349,7 +349,7 @@ def disturbed_by(labels: Iterable[str]) -> str:
     """Which of these labels say that a value is not that of the call alone: in words, "" where none
     does."""
     there = set(labels)
-    return ", ".join(label for label in DISTURBED if label in there)
+    return ", ".join(label for label in DISTURBED_LABELS if label in there)
 
 
 class DisturbanceLog:

@@ -94,10 +94,18 @@ def widest_interval(values: Sequence[float]) -> tuple[float, float, float]:
     >>> widest_interval([3.0, 1.0, 2.0])
     (1.0, 3.0, 0.75)
     """
-    ends = median_interval(values)
-    if ends is not None:
-        return *ends, CONFIDENCE
-    return min(values), max(values), 1 - 2.0 ** (1 - len(values))
+    ends = median_interval(values) or (min(values), max(values))
+    return *ends, confidence_of(len(values))
+
+
+def confidence_of(number: int) -> float:
+    """With which probability the interval of so many values holds their median, at least: of few
+    values, all of them lie on one side of it once in 2 ** (number - 1).
+
+    >>> confidence_of(3), confidence_of(6)
+    (0.75, 0.95)
+    """
+    return CONFIDENCE if number >= least_number() else 1 - 2.0 ** (1 - number)
 
 
 def over_processes(found: Mapping[int, Reading]) -> Reading:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from profiler.meters.disturbances import disturbed_by
-from profiler.meters.intervals import widest_interval
+from profiler.meters.intervals import confidence_of
 from profiler.records.measurement import Measurement
 from profiler.records.reading import Reading
 from profiler.records.words import scaled
@@ -48,9 +48,9 @@ def processes_words(numbers: Collection[int]) -> list[str]:
                 "process, or another hour, may lie outside (--processes K)"
             )
         else:
-            *_, confidence = widest_interval([0.0] * number)
             said.append(
-                f"time: median of {number} fresh processes, with their interval of {confidence:.1%}"
+                f"time: median of {number} fresh processes, with their interval of "
+                f"{confidence_of(number):.1%}"
             )
     return said
 

@@ -54,7 +54,7 @@ class Point:
 
     @property
     def told(self) -> dict[str, Any]:
-        """What a record of it keeps that is of no sweep."""
+        """What a record keeps of it beside its place in a grid."""
         found: dict[str, Any] = {"process": self.process} if self.process else {}
         return found | ({"plan": self.plan} if self.plan else {}) | self.options
 
