@@ -31,7 +31,7 @@ MOST_MOMENTS = 60
 def peak_formula(points: SizeSamples, axes: Sequence[Axis], inside: Sequence[Point]) -> Poly:
     """The most bytes alive, by the first method whose formula holds at all points `inside`; where
     not all moments were followed, a note says so."""
-    if (every := every_moment(points, axes, [*inside, *points.foreseen()])) is not None:
+    if (every := every_moment(points, axes, inside)) is not None:
         return every
     found: Poly | None = None
     for way in (highest_moments, plain_peak):
@@ -46,7 +46,7 @@ def peak_formula(points: SizeSamples, axes: Sequence[Axis], inside: Sequence[Poi
 def every_moment(points: SizeSamples, axes: Sequence[Axis], inside: Sequence[Point]) -> Poly | None:
     """The maximum over all moments that are local maxima at some point; None where different
     operations run at different points."""
-    seen = {p: points.likely(p) for p in inside}
+    seen = {p: points.at(p) for p in inside}
     names = seen[inside[0]].names
     if any(one.names != names for one in seen.values()):
         return None

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping, Sequence
+from typing import TypeVar
 
 from costmodel.symbolic.constraints import Constraints
 from profiler.tracing.interpolation import Point
 from profiler.tracing.meta_run.observe import PEAK, Observation, Quantity, observe
 from profiler.tracing.meta_run.operation import KnownCall
 from profiler.tracing.meta_run.recorder import Backend, CallKey
-from profiler.tracing.meta_run.target import Target, TraceError, Variables, listed_sizes
+from profiler.tracing.meta_run.target import Sizes, Target, TraceError, Variables, listed_sizes
+
+Key = TypeVar("Key")
 
 PATIENCE = 12_000
 """Sizes at which a run is expected to dispatch more operations than this are left out of a proof;
@@ -21,10 +24,6 @@ SHORT = 4_000
 """Where every run dispatches more operations than this, only the runs that formulas and their proof
 need are made at first; if the proof fails, the search is as thorough as elsewhere."""
 
-Extrapolator = Callable[[Point], Observation | None]
-"""What a module would do at a point where it was not run; None where that cannot be
-extrapolated."""
-
 
 class SizeSamples:
     """Observations of one module at points of one case, each run made once. `region` holds the
@@ -32,9 +31,9 @@ class SizeSamples:
 
     `multiples` holds, per letter, the number whose multiples are tried. `used` are the points that
     formulas were found from, `notes` what the user must be told of the search, `doubts` why
-    formulas that agree with every run may fail elsewhere. `foresight` replaces runs that formulas
-    are found from where runs are slow; while `followed` is true, the logs of slow runs are kept for
-    it. `met` holds the calls of all runs, `fewest` the number of operations of the shortest.
+    formulas that agree with every run may fail elsewhere. `targets` is what is run at a point,
+    in turn: the module. `met` holds the calls of all runs, `fewest` the number of operations of the
+    shortest.
     """
 
     def __init__(
@@ -48,6 +47,7 @@ class SizeSamples:
         self.region = region
         self.patience = patience
         self.target = target
+        self.targets = [target]
         self.variables = sizes
         self.backend = backend
         self.letters = tuple(sizes.over)
@@ -59,8 +59,6 @@ class SizeSamples:
         self.fewest: int | None = None
         self.notes: list[str] = []
         self.doubts: list[str] = []
-        self.foresight: Extrapolator | None = None
-        self.followed = True
 
     def named(self, point: Point) -> dict[str, int]:
         """A point as a size per letter."""
@@ -91,10 +89,7 @@ class SizeSamples:
             return known
         try:
             sizes = self.variables.sizes(self.named(point))
-            course = self.slow and self.followed
-            found = observe(
-                self.target, sizes, self.backend, shapes=shapes, course=course, met=self.met
-            )
+            found = self.observed(self.runs_at(sizes, shapes=shapes))
         except TraceError as error:
             self.refused[point] = error
             raise
@@ -105,20 +100,30 @@ class SizeSamples:
     def numbers(self, point: Point) -> dict[Quantity, int]:
         """Every quantity at a point for which a polynomial is sought; the peak, a maximum, is left
         out."""
-        found = self.likely(point)  # raises before the point counts as used
+        found = self.at(point)  # raises before the point counts as used
         self.used.add(point)
         return {q: n for q, n in found.quantities.items() if q != PEAK}
 
-    def likely(self, point: Point) -> Observation:
-        """What the module does at a point; extrapolated where the module was not run there and
-        foresight allows."""
-        if point not in self.seen and self.foresight is not None and self.inside(point):
-            return self.foresight(point) or self.at(point)
-        return self.at(point)
+    def runs_at(self, sizes: Sizes, *, shapes: bool = False) -> list[Observation]:
+        """What is done in one run of each of the targets."""
+        return [
+            observe(target, sizes, self.backend, shapes=shapes, met=self.met)
+            for target in self.targets
+        ]
 
-    def foreseen(self) -> list[Point]:
-        """The points that formulas were found from without a run."""
-        return sorted(self.used - self.seen.keys())
+    def observed(self, runs: Sequence[Observation]) -> Observation:
+        """What the module does, from one run of each of the targets."""
+        return runs[0]
+
+    def joined(self, numbers: Sequence[int]) -> int:
+        """A number of the module, from that of each of the targets."""
+        return numbers[0]
+
+    def joined_counts(self, counts: Sequence[Mapping[Key, int]]) -> dict[Key, int]:
+        """Numbers of the module by name, from those of each of the targets; 0 is left out."""
+        names = dict.fromkeys(name for each in counts for name in each)
+        found = {name: self.joined([each.get(name, 0) for each in counts]) for name in names}
+        return {name: number for name, number in found.items() if number}
 
     @property
     def slow(self) -> bool:

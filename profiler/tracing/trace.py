@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from itertools import product
@@ -15,7 +16,6 @@ from profiler.counting.forward_rules import nominal_words
 from profiler.tracing import step_functions
 from profiler.tracing.breakpoints import run_breakpoints
 from profiler.tracing.divisions import Divisions, formula_of_poly, sizes_divided
-from profiler.tracing.extrapolate import extrapolator
 from profiler.tracing.interpolation import (
     HIGHEST,
     Axis,
@@ -30,6 +30,7 @@ from profiler.tracing.meta_run.flop_counter import FlopCounter, flop_counter
 from profiler.tracing.meta_run.fused import BACKENDS
 from profiler.tracing.meta_run.observe import MADE, PEAK, Observation, Quantity
 from profiler.tracing.meta_run.target import (
+    Sizes,
     Target,
     TraceError,
     Variables,
@@ -39,6 +40,7 @@ from profiler.tracing.meta_run.target import (
 )
 from profiler.tracing.peak import peak_formula
 from profiler.tracing.proof import earliest_failure, first_failures, held_out, lowest_sizes
+from profiler.tracing.repeated_blocks import NotStraight, samples_by_blocks
 from profiler.tracing.result import Break, Trace, ZeroArithmetic
 from profiler.tracing.size_samples import PATIENCE, SizeSamples
 from profiler.tracing.step_functions import EVEN, WINDOWS
@@ -118,7 +120,8 @@ def trace_case(
     left, chosen = pinned(region, sizes_divided(sizes, divisions))
     patience = DIVIDED if divisions else PATIENCE
     points = SizeSamples(target, chosen, BACKENDS[backend], left, patience)
-    found = FormulaSearch(points, backend, divided=bool(divisions)).traced()
+    found = by_blocks(points, backend, divided=bool(divisions))
+    found = found or FormulaSearch(points, backend, divided=bool(divisions)).traced()
     everywhere = map(chosen.sizes, found.proven)
     return replace(
         found,
@@ -127,6 +130,16 @@ def trace_case(
         divisions=divisions,
         within=partial(trace_case, target, sizes, backend),
     )
+
+
+def by_blocks(points: SizeSamples, backend: str, *, divided: bool) -> Trace | None:
+    """The trace of a module of many equal blocks, found from runs with fewer of them; None where it
+    is no such module, or the whole does not follow from these runs."""
+    starts = FormulaSearch(points, backend, divided=divided).starts()
+    if (deep := samples_by_blocks(points, starts)) is not None:
+        with suppress(NotStraight, TraceError):
+            return deep.proven(FormulaSearch(deep, backend, divided=divided).traced())
+    return None
 
 
 def pinned(region: Constraints, sizes: Variables) -> tuple[Constraints, Variables]:
@@ -194,6 +207,19 @@ def observation_notes(seen: Observation, batch: str) -> Iterator[str]:
         )
 
 
+def flops_at(points: SizeSamples, sizes: Sizes) -> FlopCounter:
+    """What FlopCounterMode prints for a module; TraceError where the module does not run there."""
+    runs = [flop_counter(target, sizes, points.backend) for target in points.targets]
+    return replace(
+        runs[0],
+        printed=points.joined_counts([run.printed for run in runs]),
+        products=points.joined_counts([run.products for run in runs]),
+        left_out=points.joined_counts([run.left_out for run in runs]),
+        ungrouped=points.joined_counts([run.ungrouped for run in runs]),
+        total=points.joined([run.total for run in runs]),
+    )
+
+
 class FormulaSearch:
     """The search for the formulas of one module; with `thorough` along a second line per letter
     too.
@@ -223,7 +249,6 @@ class FormulaSearch:
             self.points.used.clear()
             again = self.attempt()
             found = again if len(again.broken) < len(found.broken) else found
-        self.points.met.clear()
         return found
 
     def attempt(self) -> Trace:
@@ -231,7 +256,6 @@ class FormulaSearch:
         points = self.points
         base = self.settled(self.base())
         self.breakpoints = [] if self.divided else run_breakpoints(points, base)
-        points.foresight = None if self.thorough or not points.slow else extrapolator(points, base)
         base, axes = self.axes(base)
         polys = shortest_formulas(axes, points.numbers, whole=self.thorough)
         proven = held_out(points, base)
@@ -271,7 +295,7 @@ class FormulaSearch:
         notes += filter(None, [nominal_words(counted)])
         flops: FlopCounter | None = None
         try:
-            flops = flop_counter(points.target, sizes, points.backend)
+            flops = flops_at(points, sizes)
         except TraceError as error:
             notes.append(str(error))
         return Trace(

@@ -57,7 +57,9 @@ def zero_arithmetic(
     def numbers(point: Point) -> Mapping[str, int]:
         if point not in known:
             sizes = points.variables.sizes(points.named(point))
-            known[point] = by_class(zero_arithmetic_at(points.target, sizes, points.backend))
+            known[point] = points.joined_counts(
+                [by_class(zero_arithmetic_at(t, sizes, points.backend)) for t in points.targets]
+            )
         return known[point]
 
     polys: dict[str, Poly] = shortest_formulas(axes, numbers, whole=whole)

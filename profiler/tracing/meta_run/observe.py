@@ -23,7 +23,6 @@ from profiler.counting.saved_tensors import (
 )
 from profiler.tracing.meta_run.operation import CountedOperation, KnownCall, TracedTensor
 from profiler.tracing.meta_run.recorder import Backend, CallKey, Recorder
-from profiler.tracing.meta_run.run_log import RunLog
 from profiler.tracing.meta_run.shape_values import on_meta
 from profiler.tracing.meta_run.target import (
     Built,
@@ -68,8 +67,6 @@ class Observation:
     misread: frozenset[str] = frozenset()
     """Layers that took the batch axis of x for its length."""
     by_op: Mapping[tuple[str, str], CountedOperation] = field(default_factory=dict)
-    course: RunLog | None = None
-    """The run in order, where it was asked for and can be logged."""
     at_peak: Sequence[TracedTensor] = ()
     """The tensors that are alive while most bytes are."""
 
@@ -92,7 +89,6 @@ def observe(
     backend: Backend,
     *,
     shapes: bool = False,
-    course: bool = False,
     met: dict[CallKey, KnownCall] | None = None,
 ) -> Observation:
     """Build the module at these sizes on the meta device, and run it forward and backward.
@@ -106,9 +102,9 @@ def observe(
     """
     with torch.enable_grad(), without_garbage_collection():
         loaded = COMPILER in sys.modules
-        found = _observed(target, sizes, backend, shapes, course, met)
+        found = _observed(target, sizes, backend, shapes, met)
         if not loaded and COMPILER in sys.modules:
-            found = _observed(target, sizes, backend, shapes, course, met)
+            found = _observed(target, sizes, backend, shapes, met)
         return found
 
 
@@ -117,7 +113,6 @@ def _observed(
     sizes: Sizes,
     backend: Backend,
     shapes: bool,
-    course: bool,
     met: dict[CallKey, KnownCall] | None,
 ) -> Observation:
     """As `observe`; nothing refers to the module when this returns."""
@@ -129,11 +124,10 @@ def _observed(
         if max(recorder.alive, default=0) > MOST_BYTES:
             raise Untraceable(f"at {listed_sizes(sizes)} it holds more than 2**63 bytes at once")
     by_op = recorder.by_operation()
-    parameters = list(built.module.parameters())
     return Observation(
         numbers_of(
             by_op,
-            sum(p.numel() for p in parameters),
+            sum(p.numel() for p in built.module.parameters()),
             activations,
             recorder.bytes_made,
             recorder.alive,
@@ -145,7 +139,6 @@ def _observed(
         frozenset(recorder.stepped),
         frozenset(built.misread),
         by_op,
-        recorder.course(parameters) if course else None,
         tuple(recorder.at_peak()),
     )
 
@@ -192,7 +185,6 @@ def run_recorded(built: Built, recorder: Recorder, inner: Any = None) -> int:
         owned = tensor_keys((*built.module.parameters(), *built.module.buffers()))
         storages = saved.storages_beside(owned)
         activations: int = sum(storage.nbytes() for storage in storages)
-        recorder.save(storages)
         wanted = list(differentiable(results))
         storages.clear()
         recorder.phase = "backward"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from math import prod
 from typing import Any
 
 import torch
@@ -101,17 +100,6 @@ class TensorLayout:
         """A tensor of this layout on the meta device."""
         return torch.empty_strided(self.shape, self.strides, dtype=self.dtype, device=META)
 
-    @property
-    def entries(self) -> int:
-        """How many numbers it has."""
-        return prod(self.shape)
-
-    @property
-    def bytes(self) -> int:
-        """Bytes of the memory that the layout spans."""
-        spanned = 1 + sum((n - 1) * s for n, s in zip(self.shape, self.strides, strict=True))
-        return spanned * self.dtype.itemsize if self.entries else 0
-
 
 @dataclass(frozen=True)
 class Cost:
@@ -134,14 +122,12 @@ class KnownCall:
     """What is known of one call, shared by all calls with the same arguments.
 
     `again` makes the results from the arguments without running the operation; None where the
-    operation must run. `arguments` are those of the call, with layouts for tensors on the meta
-    device; empty for a move.
+    operation must run.
     """
 
     kind: OperationKind
     again: Callable[[tuple[Any, ...]], Any] | None
     cost: Cost
-    arguments: tuple[Any, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -42,7 +41,6 @@ from profiler.tracing.meta_run.operation import (
     kind_of_operation,
     summed_by_operation,
 )
-from profiler.tracing.meta_run.run_log import RunLog
 from profiler.tracing.meta_run.target import OPERATION, Untraceable
 
 THERE_BEFORE = "there before"
@@ -89,7 +87,6 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         self.sizes: list[int] = []
         self.born: list[int] = []
         self.ended: dict[int, int] = {}
-        self.saved: list[int | None] = []
         self.bytes_alive = self.bytes_made = 0
         self.alive: list[int] = []
         self.names: list[str] = []
@@ -171,9 +168,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         again = remake_results(kind, args, kwargs, result)
         if kind.free:
             return KnownCall(kind, again, Cost(NOTHING))
-        return KnownCall(
-            kind, again, self.cost(kind, args, kwargs, result), layouts((args, kwargs))
-        )
+        return KnownCall(kind, again, self.cost(kind, args, kwargs, result))
 
     def cost(self, kind: OperationKind, args: Any, kwargs: Any, result: Any) -> Cost:
         """The operations of a call, or why they are not counted."""
@@ -201,16 +196,11 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
             return
         size, place = storage.nbytes(), len(self.born)
         self.known[key] = ref(storage, partial(self._release, key, size, place)), place
-        self.held.append((tensor.shape, tensor.stride(), tensor.dtype))
+        self.held.append((tensor.shape, tensor.dtype))
         self.sizes.append(size)
         self.born.append(len(self.alive))
         self.bytes_alive += size
         self.bytes_made += size
-
-    def save(self, storages: Iterable[Any]) -> None:
-        """Note which storages are saved for the backward pass."""
-        known = (self.known.get(id(storage)) for storage in storages)
-        self.saved = [None if found is None else found[1] for found in known]
 
     def _release(self, key: int, size: int, place: int, _: Any) -> None:
         self.bytes_alive -= size
@@ -283,33 +273,11 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         for place, born in enumerate(self.born):
             if self.sizes[place] and born <= top < self.ended.get(place, top + 1):
                 made = THERE_BEFORE if place < self.before else self.names[born]
-                shape, _, dtype = self.held[place]
+                shape, dtype = self.held[place]
                 kind = str(dtype).removeprefix("torch.")
                 rows[TracedTensor(made, tuple(shape), kind, self.sizes[place])] += 1
         for row, number in rows.items():
             yield replace(row, number=number)
-
-    def course(self, parameters: Iterable[Tensor]) -> RunLog | None:
-        """The log of the run; None where `add` was called, or an unrecorded storage was saved."""
-        if self.given or None in self.saved:
-            return None
-        calls: dict[tuple[str, KnownCall], tuple[str, KnownCall]] = {}
-        layouts: dict[tuple[Any, ...], TensorLayout] = {}
-
-        def layout(*shown: Any) -> TensorLayout:
-            if shown not in layouts:
-                layouts[shown] = TensorLayout(tuple(shown[0]), *shown[1:])
-            return layouts[shown]
-
-        return RunLog(
-            tuple(self.names),
-            [calls.setdefault(call, call) for call in self.counted],
-            [layout(*shown) for shown in self.held],
-            array("q", self.born),
-            array("q", (self.ended.get(k, len(self.alive)) for k in range(len(self.born)))),
-            frozenset(place for place in self.saved if place is not None),
-            [layout(p.shape, p.stride(), p.dtype) for p in parameters],
-        )
 
     @property
     def decomposed(self) -> frozenset[str]:
@@ -383,16 +351,3 @@ def _empty_copy(leaf: Any) -> Any:
     if not isinstance(leaf, Tensor):
         return leaf
     return torch.empty_strided(leaf.shape, leaf.stride(), dtype=leaf.dtype, device="meta")
-
-
-def layouts(value: Any) -> Any:
-    """The same nest with its layout in place of each tensor on the meta device."""
-    if isinstance(value, Tensor):
-        if not value.is_meta:
-            return object()  # equal to nothing else, and does not keep the tensor alive
-        return TensorLayout(tuple(value.shape), value.stride(), value.dtype)
-    if isinstance(value, list | tuple):
-        return type(value)([layouts(item) for item in value])
-    if isinstance(value, dict):
-        return {name: layouts(item) for name, item in value.items()}
-    return value

@@ -137,6 +137,12 @@ def on_meta() -> Iterator[None]:
 class BuildingMode(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leaves it untyped
     """Follows values while a module is built."""
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """False: torch would otherwise tell its compiler at every call to leave this mode alone;
+        nothing compiled runs while a module is built."""
+        return False
+
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # torch leaves it untyped
 
