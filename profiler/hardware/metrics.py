@@ -1,8 +1,9 @@
 """Which metric of ncu counts which operations, on which chip?
 
-Metrics are named as PerfWorks lists them for each chip (libnvperf_host of CUPTI 12.9). For tensor
-cores only the totals of a type of number are read: ncu also lists parts of these totals (dense,
-sparse, by instruction) under names of their own, and adding both would count everything twice.
+Metrics are named as PerfWorks lists them for each chip (libnvperf_host of CUPTI 12.9, of 13.5 for
+GB110). For tensor cores only the totals of a type of number are read: ncu also lists parts of these
+totals (dense, sparse, by instruction) under names of their own, and adding both would count
+everything twice.
 """
 
 from __future__ import annotations
@@ -74,14 +75,9 @@ AMPERE: Mapping[str, tuple[str, ...]] = {
     "bf16": ("src_bf16_dst_fp32",),
     "fp16": ("src_fp16_dst_fp16", "src_fp16_dst_fp32"),
     "fp32": (TF32,),
-    "fp64": (),
-}
-HOPPER: Mapping[str, tuple[str, ...]] = {
-    "bf16": ("src_bf16_dst_fp32",),
-    "fp16": ("src_fp16",),
-    "fp32": (TF32,),
     "fp64": ("src_fp64",),
 }
+HOPPER: Mapping[str, tuple[str, ...]] = {**AMPERE, "fp16": ("src_fp16",)}
 
 
 def halves_alone(name: str) -> Mapping[str, tuple[str, ...]]:
@@ -93,9 +89,11 @@ CHIPS: Mapping[tuple[int, int], Chip] = {
     (7, 0): Chip("GV100", halves_alone("src_fp16_dst_fp32")),
     (7, 5): Chip("TU102", halves_alone("src_fp16_bf16_tf32_dst_fp32")),
     (8, 0): Chip("GA100", AMPERE),
+    (8, 6): Chip("GA102", AMPERE),
     (8, 9): Chip("AD102", AMPERE),
     (9, 0): Chip("GH100", HOPPER),
     (10, 0): Chip("GB100", AMPERE, pairs=True),
+    (10, 3): Chip("GB110", AMPERE, pairs=True),
     (12, 0): Chip("GB202", AMPERE, ("dram__bytes_op_read.sum", "dram__bytes_op_write.sum")),
 }
 """Compute capability -> chip; the counters' names of other chips are unknown here."""

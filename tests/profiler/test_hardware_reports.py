@@ -19,6 +19,8 @@ def test_what_is_asked_depends_on_chip_and_type_of_number() -> None:
     assert blackwell.moved["read"] == "dram__bytes_op_read.sum"
     beyond = CHIPS[10, 0].executed("fp32").keys() - ampere.executed("fp32").keys()
     assert beyond == {"fadd2", "fmul2", "ffma2"}
+    assert CHIPS[8, 6].executed("fp64") == ampere.executed("fp64")
+    assert CHIPS[10, 3].executed("bf16") == CHIPS[10, 0].executed("bf16")
     for chip in CHIPS.values():
         for dtype in ("fp64", "fp32", "bf16", "fp16"):
             listed = list(chip.executed(dtype).values())
