@@ -61,7 +61,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         item.add_marker(pytest.mark.fast)
     wanting = [item for item in items if item.get_closest_marker("gpu")]
     for item in wanting:  # torch says so once, of threads of its own in a backward pass
-        item.add_marker(pytest.mark.filterwarnings("ignore:Attempting to run cuBLAS"))
+        item.add_marker(pytest.mark.filterwarnings("ignore:Attempting to run cu(BLAS|FFT)"))
     reason = _why_no_gpu() if wanting else None
     if reason is not None:
         for item in wanting:

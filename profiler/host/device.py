@@ -21,11 +21,18 @@ DTYPES: Mapping[str, torch.dtype] = {
 ALIASES = {"float64": "fp64", "float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
 
 
+FIRST_IN_THREAD = "Attempting to run cu(BLAS|FFT), but there was no current CUDA context"
+"""What torch warns of once, in its own thread of a backward pass, before it mends that itself."""
+
+
 @contextmanager
 def on_device(device: str | torch.device) -> Iterator[None]:
-    """A context in which a GPU is torch's current device and fp32 is fp32 (`full_precision`)."""
+    """A context in which a GPU is torch's current device and fp32 is fp32 (`full_precision`), and
+    `FIRST_IN_THREAD` ends no call where warnings are errors."""
     place = torch.device(device)
-    with torch.cuda.device(place) if place.type == "cuda" else nullcontext(), full_precision():
+    there = torch.cuda.device(place) if place.type == "cuda" else nullcontext()
+    with there, full_precision(), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=FIRST_IN_THREAD)
         yield
 
 

@@ -8,6 +8,7 @@ import os
 import platform
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -49,6 +50,17 @@ def test_fp32_is_fp32_while_measuring_and_what_the_user_chose_afterwards() -> No
     assert (inside, after) == (("highest", False), ("high", True))
     recorded = settings["float32_matmul_precision"], settings["cudnn_allow_tf32"]
     assert recorded == ("highest", False)
+
+
+@pytest.mark.parametrize("library", ["cuBLAS", "cuFFT"])
+def test_where_warnings_are_errors_what_torch_mends_itself_ends_no_call(library: str) -> None:
+    said = f"Attempting to run {library}, but there was no current CUDA context! Attempting to set"
+    with on_device("cpu"):
+        warnings.warn(said, stacklevel=1)
+        with pytest.raises(UserWarning, match="another"):
+            warnings.warn("another", stacklevel=1)
+    with pytest.raises(UserWarning, match=library):
+        warnings.warn(said, stacklevel=1)
 
 
 def test_what_is_missing_is_absent_and_has_a_reason() -> None:
