@@ -26,6 +26,26 @@ def labels(found: Reading) -> set[str]:
     return set(found.details["labels"])
 
 
+# The driver.
+
+
+@pytest.mark.parametrize(("answer_ms", "slow"), [(3, False), (12, True)])
+def test_a_driver_that_answers_more_slowly_than_a_batch_lasts_is_labelled(
+    board: Simulated, answer_ms: int, slow: bool
+) -> None:
+    sensor = board.sensor()
+    answer = sensor.energy_mJ
+
+    def late() -> int:
+        board.advance(answer_ms * MS)
+        return answer()
+
+    sensor.energy_mJ = late  # type: ignore[method-assign]  # the driver takes its time
+    found = read(estimate_energy(sensor, Busy(board), pause=board.pause))
+    assert found.details["slowest_reading_s"] == pytest.approx(answer_ms * 1e-3, abs=1e-4)
+    assert ("slow sensor" in labels(found)) is slow
+
+
 # The counter.
 
 

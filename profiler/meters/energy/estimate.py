@@ -217,6 +217,7 @@ def window_details(
         "window_asked_s": limits.window_s,
         "update_period_s": found.period_s,
         "edge_error": max(stretch.edge_error for stretch in stretches),
+        "slowest_reading_s": max(trial.window.slowest_s for trial in trials),
         "start_C": [trial.start_C for trial in trials],
         "end_C": [trial.end_C for trial in trials],
         "cooled_s": found.cooled_s,
@@ -276,6 +277,7 @@ def rule_labels(
     """What a reader must know: one short label for each rule that was broken."""
     batches = min(trial.window.batches for trial in trials)
     needed = limits.window(found.period_s or 0.0)
+    batch_s = details["calls_per_batch"] * details["call_s"]
     checked = details["check_gap"] is not None
     rules = {
         "integrated power": not sensor.counter,
@@ -293,6 +295,7 @@ def rule_labels(
         "window lengthened": needed > limits.window_s,
         "few calls": batches < limits.min_batches,
         "coarse edges": details["edge_error"] > limits.edge_error,
+        "slow sensor": details["slowest_reading_s"] > batch_s,
     }
     slowed = {label for trial in trials for label in trial.slowdowns}
     return [*sensor.labels, *(name for name, holds in rules.items() if holds), *sorted(slowed)]

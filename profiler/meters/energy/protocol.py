@@ -12,6 +12,8 @@ The errors, and the details of a reading that show them:
 
 - When a step happened, between two polls: half a poll at each end over the window's length
   (`edge_error`). Calls are counted exactly (`calls`, `call_s`): whole batches, two completions.
+- A driver that answers slowly: meanwhile nothing is queued, and a GPU whose queue runs empty idles
+  (`slowest_reading_s`; labelled where it is longer than a batch).
 - The sensor's gain, the same in every trial, so that no repetition removes it: 5 % at best, more on
   consumer boards (`systematic`). It cancels in ratios of loads that took turns.
 - Drift, clocks, other work: what repeated trials show (`sd`, `ci_low`, `ci_high`: Student t).

@@ -55,6 +55,8 @@ class Poller:
     last: tuple[int, int] | None = None  # ns, mJ of the poll before
     next_counter_ns: float = 0
     next_power_ns: float = 0
+    slowest_s: float = 0.0
+    """The longest that readings took: meanwhile nothing is queued."""
 
     def look(self) -> None:
         """Take the readings that are due."""
@@ -63,6 +65,7 @@ class Poller:
             self.read_counter(now)
         if self.sensor.power is not None and now >= self.next_power_ns:
             self.read_power(now)
+        self.slowest_s = max(self.slowest_s, (self.sensor.now_ns() - now) * 1e-9)
 
     def read_counter(self, now: int) -> None:
         """One poll; CounterFault where the counter went down."""
@@ -183,6 +186,8 @@ class Window:
     call_s: float
     calls: int
     batches: int
+    slowest_s: float
+    """The longest that readings of the sensors took while the load went on."""
 
     @property
     def call_J(self) -> float:
@@ -224,7 +229,8 @@ def loaded(running: Running, window_s: float) -> Window:
         raise SensorError("fewer than two batches of calls ended in the window")
     batches = len(inside) - 1
     calls = batches * running.load.calls
-    return Window(stretch, (inside[-1] - inside[0]) * 1e-9 / calls, calls, batches)
+    call_s = (inside[-1] - inside[0]) * 1e-9 / calls
+    return Window(stretch, call_s, calls, batches, poller.slowest_s)
 
 
 def idling(poller: Poller, pause: Callable[[float], None]) -> Stretch:
