@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
+from functools import cache
 from itertools import combinations, product
 
 from costmodel.program.conventions import (
@@ -106,7 +107,8 @@ class LeftOpen:
     """Whether a growth is claimed: then only `dense` is tried, as nothing else changes growths."""
 
 
-def alternatives(own: Interpretation, left_open: LeftOpen) -> list[Interpretation]:
+@cache
+def alternatives(own: Interpretation, left_open: LeftOpen) -> tuple[Interpretation, ...]:
     """Every other interpretation in the claim's own phase, the least different first."""
     found = dict.fromkeys(
         interpretation
@@ -115,10 +117,11 @@ def alternatives(own: Interpretation, left_open: LeftOpen) -> list[Interpretatio
         for interpretation in _at_positions(replace(changed, convention=names), left_open)
         if interpretation != own
     )
-    return sorted(found, key=lambda r: (r.changes(own), bool(r.parsed_convention.peer)))
+    return tuple(sorted(found, key=lambda r: (r.changes(own), bool(r.parsed_convention.peer))))
 
 
-def of_others(own: Interpretation, left_open: LeftOpen) -> list[Interpretation]:
+@cache
+def of_others(own: Interpretation, left_open: LeftOpen) -> tuple[Interpretation, ...]:
     """The claim's interpretation in another phase, or for the mixer with one more option, and the
     interpretations with one change more than these."""
     found = []
@@ -130,7 +133,7 @@ def of_others(own: Interpretation, left_open: LeftOpen) -> list[Interpretation]:
             other, replace(left_open, growing=left_open.growing or bool(other.option))
         )
         found += [other, *(r for r in more if r.changes(other) - bool(r.position) <= 1)]
-    return found
+    return tuple(found)
 
 
 def _with_changes(own: Interpretation, left_open: LeftOpen) -> Iterator[Interpretation]:

@@ -22,7 +22,7 @@ from pathlib import Path
 from costmodel.claims.asymptotics import growth
 from costmodel.claims.claim import Claim, load
 from costmodel.claims.comparisons import formula, ordering, path, path_steps, path_text, threshold
-from costmodel.claims.findings import Finding, join_notes, letters
+from costmodel.claims.findings import Finding, compared_answers, join_notes, letters
 from costmodel.claims.identities import difference_in_words
 from costmodel.claims.interpretations import Interpretation, LeftOpen, alternatives, of_others
 from costmodel.claims.numeric_claims import arithmetic, intersection, interval, number
@@ -104,9 +104,10 @@ def _nearest(
 ) -> HoldingUnder | None:
     """The interpretations under which the claim holds, of those with the fewest changes that have
     any; `tried` is sorted by the number of changes."""
+    found: dict[object, Finding] = {}
     for _, group in groupby(tried, key=lambda interpretation: interpretation.changes(own)):
         holding = [
-            (r, f) for r in group if (f := _finding_if_answered(claim, r, known)) and f.holds
+            (r, f) for r in group if (f := _finding_if_answered(claim, r, known, found)) and f.holds
         ]
         if holding:
             return HoldingUnder([interpretation for interpretation, _ in holding], holding[0][1])
@@ -114,12 +115,22 @@ def _nearest(
 
 
 def _finding_if_answered(
-    claim: Claim, interpretation: Interpretation, known: Mapping[str, Claim] | None
+    claim: Claim,
+    interpretation: Interpretation,
+    known: Mapping[str, Claim] | None,
+    found: dict[object, Finding],
 ) -> Finding | None:
-    """What the check finds, or None where the question has no answer under the interpretation."""
+    """What the check finds, or None where the question has no answer under the interpretation;
+    `found` holds what it finds for the answers that it has had, which many interpretations share.
+    """
     try:
-        return evaluate(claim, interpretation, known)
-    except (Unanswered, Unsupported, PublishedError):
+        compared: object = interpretation
+        if claim.kind != "path":
+            compared = interpretation.phase, compared_answers(claim, interpretation)
+        if compared not in found:
+            found[compared] = evaluate(claim, interpretation, known)
+        return found[compared]
+    except ValueError:
         return None
 
 

@@ -16,6 +16,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 from math import ceil, comb, floor, lcm
 
 from costmodel import errors
@@ -79,6 +80,7 @@ class Formula:
         return Formula(self.text, tree, self.letters - sizes.keys())
 
 
+@lru_cache(maxsize=1000)
 def parse(text: str, *, growing: bool = False) -> Formula:
     """Read a formula; `growing` allows `log` and `sqrt`, as inside O(...).
 
