@@ -18,6 +18,7 @@ import torch
 from profiler.hardware.metrics import OPCODES, Chip, complete_counts, executed_by, special_functions
 from profiler.hardware.ncu import RANGE, Ran, Refused
 from profiler.hardware.operations import PAIR, classes_of
+from profiler.hardware.tiles import Product, Tile, tile_of
 from profiler.host.device import DTYPES
 
 SIDE = 4096
@@ -26,8 +27,13 @@ COPIED = 2**30
 """Bytes that are read, and as many that are written."""
 ENTRIES = 2**24
 """Entries that a function is applied to."""
-CHAIN = 64
-"""Multiply-adds on pairs of halves per entry."""
+TOLERANCE = 0.01
+"""The accepted deviation of a number of operations, relative to what is known."""
+CONSTANTS = 8
+"""Instructions of half precision, at most, by which a thread writes constants beside its work."""
+CHAIN = round(CONSTANTS / TOLERANCE)
+"""Multiply-adds on pairs of halves per entry: so many that constants stay within the tolerance, if
+each thread has one entry alone."""
 
 GEMM, COPY, EX2, HALVES = "gemm", "copy", "ex2", "halves"
 FUNCTIONS = ("exp", "div", "sqrt", "log", "sin", "cos", "tanh", "erf")
@@ -36,7 +42,7 @@ FUNCTIONS = ("exp", "div", "sqrt", "log", "sin", "cos", "tanh", "erf")
 CHAINED = f"""
 template <typename T> T halves(T x) {{
   unsigned a = x, b = x;
-  #pragma unroll
+  #pragma unroll 32
   for (int k = 0; k < {CHAIN}; ++k) asm volatile("fma.rn.f16x2 %0, %0, %1, %1;" : "+r"(a) : "r"(b));
   return a;
 }}
@@ -178,6 +184,8 @@ class KernelCounts:
     executed: Mapping[str, int] | None
     moved: Mapping[str, int] | None
     opcodes: Mapping[str, int] | None
+    tile: Tile | None = None
+    """That of a matrix product, where the kernel's name tells it."""
 
 
 def calibrated(
@@ -196,13 +204,13 @@ def calibrated(
     checks = (
         product_check(found(GEMM), dtype, halves, why),
         Check(COPY, "B", 2 * COPIED, bytes_moved(found(COPY)), 0.03, l2_bytes, why),
-        Check("exp", "MUFU.EX2", ENTRIES, executed_exponentials(found(EX2)), 0.01, reason=why),
+        Check("exp", "MUFU.EX2", ENTRIES, executed_exponentials(found(EX2)), TOLERANCE, reason=why),
         Check(
             "pairs of halves",
             "HFMA2",
             ENTRIES * CHAIN,
             executed_pairs(found(HALVES)),
-            0.01,
+            TOLERANCE,
             reason=why,
         ),
         half,
@@ -217,13 +225,14 @@ def counted_of(
     name: str, counters: Ran | Refused, opcodes: Ran | Refused, chip: Chip, dtype: str
 ) -> KernelCounts:
     """What the kernels in one NVTX range did."""
-    executed = moved = by_opcode = None
+    executed = moved = by_opcode = tile = None
     if isinstance(counters, Ran) and (own := counters.within(range_of(name))).kernels:
         names = chip.executed(dtype)
         executed, moved = complete_counts(own.totals(names), names), own.totals(chip.moved)
+        tile = next(filter(None, (tile_of(kernel.name) for kernel in own.kernels)), None)
     if isinstance(opcodes, Ran) and (own := opcodes.within(range_of(name))).kernels:
         by_opcode = own.parts(OPCODES)
-    return KernelCounts(executed, moved, by_opcode)
+    return KernelCounts(executed, moved, by_opcode, tile)
 
 
 def kernel_classes(found: KernelCounts, dtype: str, halves: float | None) -> Mapping[str, int]:
@@ -235,11 +244,14 @@ def kernel_classes(found: KernelCounts, dtype: str, halves: float | None) -> Map
 
 
 def product_check(found: KernelCounts, dtype: str, halves: float | None, why: str) -> Check:
-    """The check of the matrix product: multiplications and additions together."""
+    """The check of the matrix product: multiplications and additions together, in whole tiles."""
+    product = Product(1, SIDE, SIDE, SIDE)
+    product = product.padded(found.tile) if found.tile else product
     counted = classes_of(found.executed, found.opcodes, dtype, halves, why)
     known = counted.known
     both = known["mul"] + known["add"] if "mul" in known else None
-    return Check(GEMM, "op", 2 * SIDE**3, both, 0.01, reason=counted.reasons.get("mul", ""))
+    expected, reason = 2 * product.multiplications, counted.reasons.get("mul", "")
+    return Check(GEMM, "op", expected, both, TOLERANCE, reason=reason)
 
 
 def bytes_moved(found: KernelCounts) -> int | None:
@@ -263,4 +275,5 @@ def half_counts(found: KernelCounts, why: str) -> Check:
     chained = ENTRIES * CHAIN
     counted = None if found.executed is None else found.executed.get("hfma")
     each_half = (counted or 0) > chained * (1 + PAIR) / 2
-    return Check("halves", "hfma", chained * (PAIR if each_half else 1), counted, 0.01, reason=why)
+    expected = chained * (PAIR if each_half else 1)
+    return Check("halves", "hfma", expected, counted, TOLERANCE, reason=why)

@@ -57,7 +57,7 @@ def calibrating(**changed: Mapping[str, Any]) -> list[dict[str, Any]]:
     An exponential is one EX2 and one multiplication, a division one RCP and four multiply-adds;
     one counted instruction of half precision stands for a pair.
     """
-    chain = 64 * ENTRIES
+    chain = 800 * ENTRIES
     known: dict[str, Mapping[str, Any]] = {
         "gemm": {"values": {SASS.format("ffma"): GEMM // 2}, "opcodes": {"FFMA": GEMM // 2}},
         "copy": {"values": {READ: 2**30, WRITE: 2**30 - L2_BYTES}},
@@ -73,7 +73,10 @@ def calibrating(**changed: Mapping[str, Any]) -> list[dict[str, Any]]:
         "erf": each(ffma=8),
     }
     found = {name: {**work, **changed.get(name, {})} for name, work in known.items()}
-    return [kernel(name, **{"range": f"costmodel_{name}", **work}) for name, work in found.items()]
+    return [
+        kernel(**{"name": name, "range": f"costmodel_{name}", **work})
+        for name, work in found.items()
+    ]
 
 
 def stand_in(

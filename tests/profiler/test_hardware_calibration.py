@@ -104,6 +104,19 @@ def test_a_product_of_matrices_to_one_per_cent(
 
 
 @pytest.mark.parametrize(
+    ("name", "holds"), [("nvjet_tst_192x192_64x4_1x2_h_bz", True), ("x", False)]
+)
+def test_a_product_in_tiles_that_do_not_divide_it_is_known_by_its_kernel(
+    calibrate: Calibrate, name: str, holds: bool
+) -> None:
+    """22 tiles of 192 on either side of 4096, 6 % more than the product."""
+    counted = 2 * 4224 * 4224 * 4096
+    executed = {"values": {BF16: counted}, "opcodes": {"HGMMA": 1}}
+    found = calibrate("bf16", gemm={"name": name, **executed})
+    assert check(found, "gemm").holds is holds
+
+
+@pytest.mark.parametrize(
     ("moved", "holds"),
     [
         (2**31, True),
@@ -141,6 +154,16 @@ def test_what_one_counted_half_stands_for(
     found = calibrate(halves=values)
     assert found.halves == factor
     assert len(found.labels) == (factor is None)
+
+
+def test_constants_that_every_thread_writes_do_not_break_the_calibration(
+    calibrate: Calibrate,
+) -> None:
+    """Three, as compilers write them, in threads of one entry: 4.7 % of a chain of 64."""
+    counted = CHAINED + 3 * ENTRIES
+    values = {"values": {SASS.format("hfma"): counted}, "opcodes": {"HFMA2": counted}}
+    found = calibrate(halves=values)
+    assert found.labels == [] and found.halves == 2
 
 
 def test_a_kernel_that_was_not_launched_is_said(calibrate: Calibrate) -> None:
