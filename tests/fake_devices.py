@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -101,8 +102,16 @@ class Event:
 class Gpu:
     """A queue that the host fills and a device works off, one after the other."""
 
-    def __init__(self, cycle_ns: float = 0.5, *, sleeps: bool = True, event_ns: int = 0) -> None:
+    def __init__(
+        self,
+        cycle_ns: float = 0.5,
+        *,
+        sleeps: bool = True,
+        event_ns: int = 0,
+        holds: int | None = None,
+    ) -> None:
         self.host = Clock()
+        self.pending: deque[int] = deque(maxlen=holds)
         self.busy_until = 0
         self.idle_ns = 0
         self.cycle_ns = cycle_ns
@@ -112,10 +121,14 @@ class Gpu:
         self.warm = False
 
     def launch(self, host_ns: int, device_ns: int) -> None:
-        """The host takes so long to enqueue something that takes the device so long."""
+        """The host takes so long to enqueue something that takes the device so long, and waits
+        first where the queue holds no more."""
+        if len(self.pending) == self.pending.maxlen:
+            self.host.ns = max(self.host.ns, self.pending[0])
         self.host.ns += host_ns
         self.idle_ns += max(self.host.ns - self.busy_until, 0)
         self.busy_until = max(self.busy_until, self.host.ns) + device_ns
+        self.pending.append(self.busy_until)
 
     def event(self) -> Event:
         """At the end of the queue; the host takes `event_ns` to make it."""

@@ -21,7 +21,7 @@ from profiler.meters.disturbances import Watch, watch_for
 from profiler.meters.energy.estimate import PairedEnergy
 from profiler.meters.energy.protocol import TRIALS_IN_TURNS, EnergyLimits
 from profiler.meters.intervals import least_number
-from profiler.meters.latency import LAUNCH_BOUND, LAUNCHING
+from profiler.meters.latency import LAUNCH_BOUND, launching_label
 from profiler.meters.nvml import energies_in_turn
 from profiler.meters.rounds import (
     VISIT,
@@ -395,6 +395,9 @@ def latency_reading(made: Run, name: str, rounds: Rounds, visitor: Visitor) -> R
         "labels": log.labels,
     }  # fmt: skip
     median = statistics.median(values)
-    if isinstance(timer, CudaTimer) and median < LAUNCHING * details["enqueue_s"]:
-        details |= {"launch_bound": True, "labels": [*log.labels, LAUNCH_BOUND]}
+    if isinstance(timer, CudaTimer):
+        launches = made.counted[name]["dispatch"]["launched"]
+        label = launching_label(median, details["enqueue_s"], launches)
+        details |= {"launch_bound": True} if label == LAUNCH_BOUND else {}
+        details["labels"] = [*log.labels, *filter(None, [label])]
     return Reading("latency", median, "s", tuple(values), details)

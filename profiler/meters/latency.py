@@ -25,6 +25,7 @@ from profiler.meters.sampler import (
     sample_latency,
 )
 from profiler.meters.timers import (
+    QUEUED_LAUNCHES,
     AheadTimer,
     Call,
     CudaTimer,
@@ -40,6 +41,9 @@ __all__ = ["LatencyLimits", "latency", "latency_cold", "latency_graph", "latency
 LAUNCHING = 1.3  # GPU time over enqueueing time below which the GPU waits for the host
 LAUNCH_BOUND = "launch-bound"
 """The label of a call whose launches take longer than its work."""
+QUEUE_FULL = "more launches than a queue holds"
+"""The label of a call whose enqueueing includes waiting for the GPU, so that it does not tell
+whether launches bound the call."""
 GRAPH_GAIN = 1.2  # call time over its graph's time above which launches bound the call
 
 
@@ -49,6 +53,7 @@ def latency(
     device: str | torch.device = "cpu",
     reset: Call | None = None,
     reset_is_trivial: bool = False,
+    launches: int = 0,
     limits: LatencyLimits | None = None,
     clock: Callable[[], int] | None = None,
     timer: Timer | None = None,
@@ -64,8 +69,9 @@ def latency(
     values are found does not.
 
     On a GPU, regions of several calls between two events, the queue kept full; a call whose GPU
-    time is less than 1.3 times the time of enqueueing it is labelled "launch-bound". On a CPU, the
-    clock around each region.
+    time is less than 1.3 times the time of enqueueing it is labelled "launch-bound", unless its
+    `launches`, as far as these are known, are too many for a queue. On a CPU, the clock around each
+    region.
 
     `reset` restores what a call changes (the position of a decoding state) and runs before every
     call. It stays outside the timed region, one call per region; a trivial reset (an assignment)
@@ -98,10 +104,17 @@ def latency(
         "cache": "hot",
     }  # fmt: skip
     if isinstance(setting.timer, CudaTimer):
-        bound = found.median < LAUNCHING * details["enqueue_s"]
-        details["launch_bound"] = bound
-        details["labels"] += [LAUNCH_BOUND] if bound else []
+        label = launching_label(found.median, details["enqueue_s"], launches)
+        details["launch_bound"] = label == LAUNCH_BOUND
+        details["labels"] += [label] if label else []
     return median_reading("latency", found, details)
+
+
+def launching_label(median_s: float, enqueue_s: float, launches: int) -> str:
+    """What a reader must know of how a call is launched; "" where the host keeps ahead."""
+    if launches > QUEUED_LAUNCHES:
+        return QUEUE_FULL
+    return LAUNCH_BOUND if median_s < LAUNCHING * enqueue_s else ""
 
 
 def latency_cold(
@@ -233,6 +246,7 @@ def latency_readings(
     device: str | torch.device = "cpu",
     reset: Call | None = None,
     reset_is_trivial: bool = False,
+    launches: int = 0,
     limits: LatencyLimits | None = None,
     still: Call | None = None,
 ) -> dict[str, Measured]:
@@ -246,7 +260,7 @@ def latency_readings(
     """
     same: dict[str, Any] = {"device": device, "reset": reset, "limits": limits}
     found: dict[str, Measured] = {
-        "latency": latency(fn, reset_is_trivial=reset_is_trivial, **same),
+        "latency": latency(fn, reset_is_trivial=reset_is_trivial, launches=launches, **same),
         "latency_cold": latency_cold(fn, **same),
     }
     try:

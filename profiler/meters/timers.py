@@ -17,6 +17,10 @@ CUDA_TICK_S = 0.5e-6  # resolution of CUDA events, by the documentation of cudaE
 QUEUED_REGIONS = 3
 """Regions in a GPU's queue at once: the host waits for the oldest only."""
 
+QUEUED_LAUNCHES = 1000
+"""Launches that a GPU's queue holds, about: with so many pending the host waits for the GPU before
+it adds another. Regions of several calls are too short to reach it; one call may be longer."""
+
 SLEEP_MARGIN_S = 50e-6
 """A GPU sleeps for twice the time of enqueueing, and for this long besides."""
 MOST_SLEEP_S = 0.1
@@ -205,7 +209,8 @@ class AheadTimer(CudaTimer):
 
     The GPU sleeps first, for longer than the host needs to enqueue what follows: the sleep, then
     what `prepare` enqueues, then the call between its events. Where torch has no sleep, or the
-    sleep was too short (for a call that itself waits for the GPU), `facts` says so.
+    sleep was too short (for a call that itself waits for the GPU, or launches more than its queue
+    holds), `facts` says so.
     """
 
     name = "cuda events, launches queued ahead"

@@ -387,6 +387,7 @@ def latencies_of_work(
         device=request.device,
         reset=reset,
         reset_is_trivial=work.trivial,
+        launches=0 if request.compile else dispatched.launched,
         limits=limits,
         still=work.bare,
     )

@@ -205,6 +205,7 @@ def test_a_gpu_that_waits_for_launches_is_told_from_one_that_works(
     assert (visit.block > 1) == (device_us < 1000)
     costs |= dict.fromkeys(modules().values(), lambda k: 1e-3)
     made = attention()
+    made.counted["a"] = {"dispatch": {"launched": 1}}
     rounds = Rounds({"a": visit})
     rounds.once()
     details = latency_reading(made, "a", rounds, visit).details

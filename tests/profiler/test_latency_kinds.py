@@ -28,6 +28,7 @@ from profiler.meters.cuda_graph import (
     tensors_close,
 )
 from profiler.meters.latency import (
+    QUEUE_FULL,
     STATIC,
     latency,
     latency_cold,
@@ -103,6 +104,17 @@ def test_launch_bound_is_less_than_one_and_a_third_of_enqueueing(
 ) -> None:
     gpu = Gpu()
     assert hot_on(gpu, gpu.kernels(device_ns=device_us * US)).details["launch_bound"] is bound
+
+
+@pytest.mark.parametrize(("launches", "label"), [(0, "launch-bound"), (5000, QUEUE_FULL)])
+def test_waiting_for_a_full_queue_is_no_launching(launches: int, label: str) -> None:
+    """The host takes 5 us for a launch of 50 us: without the number it seems to take 40."""
+    gpu = Gpu(holds=1000)
+    found = hot_on(gpu, gpu.kernels(5000, host_ns=5 * US, device_ns=50 * US), launches=launches)
+    assert found.value == pytest.approx(0.25, rel=0.01)
+    assert found.details["enqueue_s"] == pytest.approx(0.2, rel=0.01)
+    assert found.details["labels"] == [label]
+    assert found.details["launch_bound"] is (not launches)
 
 
 def test_making_events_is_no_launching() -> None:
