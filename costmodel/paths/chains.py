@@ -64,18 +64,58 @@ class Passage:
 Steps = tuple[Step | Repeat | Passage, ...]
 
 
+class Ties:
+    """Which of several chains is taken: the deepest or that with the largest span, at some sizes
+    where these are given. What was decided is remembered: where all of it holds at other sizes,
+    the same chains are taken there."""
+
+    def __init__(self, sizes: Sizes | None) -> None:
+        self.sizes = sizes
+        self.decided: dict[tuple[Poly, ...], int] = {}
+
+    def largest(self, lengths: tuple[Poly, ...]) -> int:
+        """The place of the first of the largest, at large values of sizes that are not given."""
+        if lengths not in self.decided:
+            self.decided[lengths] = _largest_at(lengths, self.sizes)
+        return self.decided[lengths]
+
+    def is_smaller(self, one: Poly, two: Poly) -> bool:
+        """Whether the first of two spans is; proven where not all sizes are given."""
+        if not self.sizes or (one.letters | two.letters) - dict(self.sizes).keys():
+            return not is_at_least(frozenset(), one, two) and is_at_least(frozenset(), two, one)
+        return self.largest((one, two)) == 1
+
+    def hold_at(self, sizes: Sizes | None) -> bool:
+        """Whether all would be decided alike at other sizes of the same letters."""
+        return dict(sizes or ()).keys() == dict(self.sizes or ()).keys() and all(
+            _largest_at(lengths, sizes) == place for lengths, place in self.decided.items()
+        )
+
+
+def _largest_at(lengths: tuple[Poly, ...], sizes: Sizes | None) -> int:
+    letters = frozenset[str]().union(*(length.letters for length in lengths))
+    at = large(letters) | dict(sizes or ())
+    try:
+        values = [length.at(at) for length in lengths]
+    except ValueError:  # at these sizes one of them has no step
+        return 0
+    return values.index(max(values))
+
+
+NO_SIZES = Ties(None)
+
+
 @dataclass(frozen=True)
 class Chain(Witness):
     """A path of steps.
 
-    `sizes` are numbers at which ties are broken by span; without them proven differences do. While
-    the rows of a loop are solved, `origin` is the array of the row before from which the chain goes
-    on; in solved rows, `via` is this array and the chain of the row alone. `lost` says why the
-    steps are not known.
+    `ties` breaks ties. While the rows of a loop are solved, `origin` is the array of the row before
+    from which the chain goes on; in solved rows, `via` is this array and the chain of the row
+    alone. `lost` says why the steps are not known.
     """
 
     steps: Steps = ()
-    sizes: Sizes | None = None
+    ties: Ties = NO_SIZES
     origin: Array | None = None
     via: tuple[Array, Chain] | None = None
     lost: str = ""
@@ -122,15 +162,8 @@ class Chain(Witness):
 
     def _is_shorter_than(self, other: Self) -> bool:
         """Whether another chain has the larger span, both being known."""
-        known, one, two = dict(self.sizes or ()), self.span, other.span
-        if one is None or two is None:
-            return False
-        if known and not (one.letters | two.letters) - known.keys():
-            try:
-                return two.at(known) > one.at(known)
-            except ValueError:  # at these sizes one of the two has no step
-                return False
-        return not is_at_least(frozenset(), one, two) and is_at_least(frozenset(), two, one)
+        one, two = self.span, other.span
+        return one is not None and two is not None and self.ties.is_smaller(one, two)
 
     def after(self, before: Chain | None) -> Chain:
         """The chain of a row, after the chain to its origin in the row before."""
@@ -153,7 +186,7 @@ class Chain(Witness):
         """
         if self.lost:
             raise Unsupported(self.lost)
-        few = FEW if self.sizes is not None else 0
+        few = FEW if self.ties.sizes is not None else 0
         return CriticalPath(tuple(_resolved(self.steps, sizes, few)))
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from costmodel.language.nodes import Array
-from costmodel.paths.chains import Chain, Passage, Repeat, Step, large
+from costmodel.paths.chains import Chain, Passage, Repeat, Step
 from costmodel.symbolic.piecewise_max import Depth, Level
 from costmodel.symbolic.polynomial import Poly
 
@@ -80,7 +80,7 @@ class RowChains:
         early = [_chain(row.get(array, ())) or Chain() for row in rows]
         passage = Passage(further, tuple(chain.steps for chain in early), later)
         nested = "a loop inside a row of a loop" if len(block) < len(way.row.steps) else ""
-        return Chain((passage,), way.row.sizes, lost=nested)
+        return Chain((passage,), way.row.ties, lost=nested)
 
 
 def _chain(levels: Depth) -> Chain | None:
@@ -88,9 +88,7 @@ def _chain(levels: Depth) -> Chain | None:
     chains = [(level.depth, level.witness) for level in levels if isinstance(level.witness, Chain)]
     if len(chains) < 2:
         return chains[0][1] if chains else None
-    letters = frozenset[str]().union(*(depth.letters for depth, _ in chains))
-    at = large(letters) | dict(chains[0][1].sizes or ())
-    return max(chains, key=lambda pair: pair[0].at(at))[1]
+    return chains[chains[0][1].ties.largest(tuple(depth for depth, _ in chains))][1]
 
 
 def going_further(level: Level, rate: Level) -> Level:

@@ -9,7 +9,7 @@ at the same points that with the larger span.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, reduce
 from typing import Unpack
 
@@ -35,7 +35,7 @@ from costmodel.language.nodes import (
     Sub,
 )
 from costmodel.language.rule_table import WRITTEN_OUT, Rules
-from costmodel.paths.chains import Chain, CriticalPath, Sizes, large
+from costmodel.paths.chains import Chain, CriticalPath, Sizes, Ties, large
 from costmodel.paths.longest_path import Depths
 from costmodel.program.conventions import Convention
 from costmodel.program.phases import IterationDomain, phase_name
@@ -121,19 +121,15 @@ WORK: Rules[Callable[..., Work]] = Rules(
 
 
 class ChainDepths(Depths):
-    """After how many steps every entry is known, each with the chain of these steps.
+    """After how many steps every entry is known, each with the chain of these steps."""
 
-    Args:
-        sizes: numbers at which ties are broken by span.
-    """
-
-    def __init__(self, system: System, phase: str, sizes: Sizes | None) -> None:
-        self.sizes = sizes
+    def __init__(self, system: System, phase: str, ties: Ties) -> None:
+        self.ties = ties
         super().__init__(system, phase, STEPS)
 
     def mark(self, array: Array) -> Level:
         """The depth of an array in the row before, from which chains of a row go on."""
-        return super().mark(array)._replace(witness=Chain(sizes=self.sizes, origin=array))
+        return super().mark(array)._replace(witness=Chain(ties=self.ties, origin=array))
 
     def after(
         self,
@@ -145,7 +141,7 @@ class ChainDepths(Depths):
     ) -> Level:
         """A level after the steps of a node, which its chain takes in."""
         work = WORK[type(node)](node, part, around)
-        chain = level.witness if isinstance(level.witness, Chain) else Chain(sizes=self.sizes)
+        chain = level.witness if isinstance(level.witness, Chain) else Chain(ties=self.ties)
         longer = chain.then(part.equation.part_of, work.names, work.levels)
         return super().after(level, node, part, around, levels)._replace(witness=longer)
 
@@ -155,8 +151,23 @@ FORWARD = ("training", "inference")
 
 
 @cache
+def _known(system: System, phase: str) -> list[ChainDepths]:
+    """The chains derived so far, for sizes at which other ties arise."""
+    return []
+
+
+def _depths(system: System, phase: str, sizes: Sizes | None) -> ChainDepths:
+    known = _known(system, phase)
+    found = next((depths for depths in known if depths.ties.hold_at(sizes)), None)
+    if found is None:
+        found = ChainDepths(system, phase, Ties(sizes))
+        known.append(found)
+    return found
+
+
+@cache
 def _path(system: System, phase: str, sizes: Sizes | None) -> CriticalPath:
-    found = ChainDepths(system, phase, sizes)
+    found, ties = _depths(system, phase, sizes), Ties(sizes)
     ends = [system.mixer.role("output")] if phase in FORWARD else [*found.ends]
     levels = [level for array in ends for level in found.ends.get(array, ())]
     letters = frozenset[str]().union(*(p.letters for x in levels for p in (x.depth, *x.where)))
@@ -164,8 +175,8 @@ def _path(system: System, phase: str, sizes: Sizes | None) -> CriticalPath:
     there = [x for x in levels if all(c.rational(at) >= 0 for c in x.where)]
     most = max((x.depth.at(at) for x in there), default=0)
     longest = (x.witness for x in there if x.depth.at(at) == most)
-    chains = [chain for chain in longest if isinstance(chain, Chain)]
-    path = (reduce(Chain.joined, chains) if chains else Chain()).path(at)
+    chains = [replace(chain, ties=ties) for chain in longest if isinstance(chain, Chain)]
+    path = (reduce(Chain.joined, chains) if chains else Chain(ties=ties)).path(at)
     if path.length.at(at) != most:
         raise Unsupported("the longest chain goes through rows that are not told apart here")
     return path
