@@ -176,7 +176,8 @@ def uuid(index: int) -> str:
 def properties(index: int, **other: Any) -> Any:
     """What torch tells of a device."""
     bus = {"pci_domain_id": 0, "pci_bus_id": 0x1B + 0x10 * index, "pci_device_id": 0}
-    return SimpleNamespace(**{"uuid": uuid(index), **bus, **other})
+    size = {"multi_processor_count": 132, "max_threads_per_multi_processor": 2048}
+    return SimpleNamespace(**{"uuid": uuid(index), **bus, **size, **other})
 
 
 class Busy:

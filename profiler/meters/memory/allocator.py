@@ -291,14 +291,16 @@ MORE = "memory beside the allocator"
 def driver_check(device: torch.device, own: int | None = None) -> Mapping[str, Any]:
     """Details for a reading of memory: `driver_bytes`, what NVML says that this process holds now;
     `driver_reserved`, what the allocator has reserved now; `driver_gap`, the first less the second;
-    and `driver_label`, "" where they agree. Or `driver_bytes` null with its `driver_reason`.
+    `driver_gap_holds`, what that is; and `driver_label`, "" where they agree. Or `driver_bytes`
+    null with its `driver_reason`.
 
     Args:
         own: the id of this process.
     """
     try:
         nvml = load_nvml()
-        handle = handle_of(nvml, torch.cuda.get_device_properties(device))
+        properties = torch.cuda.get_device_properties(device)
+        handle = handle_of(nvml, properties)
         told = process_bytes(nvml, handle, os.getpid() if own is None else own)
     except (SensorError, RuntimeError, AssertionError) as error:
         return {"driver_bytes": None, "driver_reason": f"NVML: {reason_of(error)}"}
@@ -309,8 +311,19 @@ def driver_check(device: torch.device, own: int | None = None) -> Mapping[str, A
         "driver_bytes": told,
         "driver_reserved": reserved,
         "driver_gap": gap,
+        "driver_gap_holds": beside_allocator(properties),
         "driver_label": label,
     }
+
+
+def beside_allocator(properties: Any) -> str:
+    """What a process holds on a GPU beside torch's allocator: a context keeps the local memory of
+    the kernel that needs most of it, for as many threads as the GPU can run at once."""
+    threads = properties.multi_processor_count * properties.max_threads_per_multi_processor
+    return (
+        "the context, the code of kernels, what libraries allocate by themselves (plans of cuFFT), "
+        f"and local memory for {threads:,} threads: {threads * 2**10:,} B for a KiB each"
+    )
 
 
 def process_bytes(nvml: Any, handle: Any, own: int) -> int:
