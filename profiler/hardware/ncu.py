@@ -166,7 +166,7 @@ def understood(
     """The kernels of a report, or why there are none."""
     if done.status is None:
         slow = f"ncu did not end within {limit_s:.0f} s and was stopped"
-        return Refused(slow, "a smaller size needs less")
+        return Refused(slow, "try again (a first import of torch is slow), or smaller sizes")
     if fault := fault_in((report, done.text)):
         return Refused(fault.cause, in_container(fault.fix, host), fault.patched)
     if done.status != 0:

@@ -373,7 +373,8 @@ def energies_in_turn(
 
 BATCH_S = 0.01
 """A batch lasts about this long: longer than NVML takes to answer, so that the queue never runs
-empty during a reading."""
+empty during a reading. Where its launches are more than the queue holds, the host waits in queueing
+and reads less often, which `edge_error` shows; the load has no gap."""
 
 
 DEPTH = 2

@@ -243,7 +243,7 @@ def test_gpm_needs_a_board_that_has_it(tmp_path: Path) -> None:
         (ChildExit(1, "==ERROR== unrecognised option '--page'. Use --help"), "too old", UPDATE),
         (ChildExit(1, "==ERROR== Failed to load Nsight Compute CUDA modules"), "older", UPDATE),
         (ChildExit(1, "cannot open lock file /scratch/x"), "another user", "TMPDIR"),
-        (ChildExit(None), f"within {PROBE_S:.0f} s", ""),
+        (ChildExit(None), f"within {PROBE_S:.0f} s", "first import of torch"),
         (ChildExit(0, "==PROF== Disconnected"), "ncu wrote no table", ""),
         (ChildExit(0, report("other")), f"no column {METRIC}", ""),
         (ChildExit(9, ""), "it said nothing (exit status 9)", ""),
