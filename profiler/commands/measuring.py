@@ -225,7 +225,7 @@ def measured(asked: Asked, command: str) -> Session:
     from profiler.run.plan import requests
     from profiler.sweep import session
 
-    limits = LatencyLimits(max_seconds=asked.seconds)
+    limits = LatencyLimits.within(asked.seconds)
     wanted = requests(planned(asked))
     if asked.processes * sum(longest_s(request, limits) for request in wanted) > LONG_S:
         told([estimate(wanted * asked.processes, limits)])
@@ -253,7 +253,7 @@ def workers(asked: Asked) -> tuple[str, Starts]:
     from profiler.sweep.devices import devices
     from profiler.sweep.processes import processes
 
-    limits = LatencyLimits(max_seconds=asked.seconds)
+    limits = LatencyLimits.within(asked.seconds)
     by = MEASURE_WITH_CEILINGS if asked.ceilings else MEASURE
     wanted = device_name(asked.device)
     kind = wanted.partition(":")[0]

@@ -123,7 +123,7 @@ def printed_plan(asked: Asked, manner: Manner, format_: str, context: typer.Cont
     points = sum(len(block.points) for block in blocks)
     shard = f", part {manner.shard}" if manner.shard is not None else ""
     title = f"Plan of a sweep: {points:,} points in {len(blocks):,} blocks{shard}"
-    limits = LatencyLimits(max_seconds=asked.seconds)
+    limits = LatencyLimits.within(asked.seconds)
     show(document(blocks, results, title, limits), format_, None, False, context)
 
 
@@ -135,7 +135,7 @@ def fleet(asked: Asked, manner: Manner) -> Iterator[tuple[str, Starts]]:
         from profiler.sweep.child import MEASURE, MEASURE_WITH_CEILINGS
         from profiler.sweep.ray_cluster import connected
 
-        limits = LatencyLimits(max_seconds=asked.seconds)
+        limits = LatencyLimits.within(asked.seconds)
         by = MEASURE_WITH_CEILINGS if asked.ceilings else MEASURE
         with connected(manner.ray, asked.device) as cluster:
             yield cluster.kind, cluster.actors(limits, by)

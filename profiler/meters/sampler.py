@@ -338,6 +338,12 @@ class LatencyLimits:
                 f"expected 1 <= min_blocks <= max_blocks, regions and warmup_calls >= 1: {self}"
             )
 
+    @classmethod
+    def within(cls, seconds: float) -> LatencyLimits:
+        """The limits where so many seconds are the most for sampling: warming up takes at most
+        twice as long."""
+        return cls(max_seconds=seconds, warmup_seconds=min(cls.warmup_seconds, 2 * seconds))
+
     @property
     def block_seconds(self) -> float:
         """The time of a block: the fewest blocks fill the least time."""

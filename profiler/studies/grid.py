@@ -40,10 +40,6 @@ from profiler.sweep import order
 from profiler.sweep.joined import joined
 from profiler.sweep.points import Block, key_of
 
-WARM_S = 5.0
-"""A warm-up takes no longer than this, nor than twice what a latency is sampled for."""
-
-
 LAUNCHES = 100_000
 """A call that launches more operations is left out: each takes some 10 us to launch on a GPU."""
 
@@ -128,7 +124,7 @@ class GridStudy:
         self.refuse_other_manner(planned, output)
         results = Results(output)
         seconds = manner.seconds or self.scale(manner.device).seconds
-        limits = LatencyLimits(max_seconds=seconds, warmup_seconds=min(WARM_S, 2 * seconds))
+        limits = LatencyLimits.within(seconds)
         tell(left_words(planned.blocks, results, limits))
         by = MEASURE_WITH_CEILINGS if manner.with_ceilings else MEASURE
         workers = processes(devices(place), manner.device, limits, by)

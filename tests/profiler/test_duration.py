@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -21,6 +22,7 @@ from profiler.studies.registry import study
 from profiler.studies.study import Manner
 from tests import conftest
 
+README = Path(__file__).parents[2] / "README.md"
 LIMITS = LatencyLimits(max_seconds=2.0, warmup_seconds=4.0)
 
 
@@ -57,10 +59,21 @@ def test_a_grid_on_a_gpu_takes_at_most_two_hours(name: str) -> None:
     found = study(name)
     assert isinstance(found, GridStudy)
     scale = found.scale("cuda")
-    limits = LatencyLimits(max_seconds=scale.seconds, warmup_seconds=2 * scale.seconds)
+    limits = LatencyLimits.within(scale.seconds)
     blocks = found.planned(Manner("cuda")).blocks
     asked = [point.request for block in blocks for point in block.points]
     assert sum(longest_s(each, limits) for each in asked) < 2 * 3600
+
+
+def test_the_main_job_takes_at_most_two_minutes_on_a_gpu() -> None:
+    """What README's first command times, by its limits."""
+    line = next(line for line in README.read_text().splitlines() if "costmodel reconcile" in line)
+    mixers, seconds = line.split("reconcile ")[1].split(" --")[0], line.split("--seconds ")[1]
+    chosen = [(name, one) for name in mixers.split() for one in implementations(name).values()]
+    asked = [Request(cm.mixer(name), one, {}, device="cuda", energy=False) for name, one in chosen]
+    assert len(asked) > 10
+    limits = LatencyLimits.within(float(seconds))
+    assert sum(longest_s(each, limits) for each in asked) <= 2 * 60
 
 
 def test_launches_are_those_that_a_call_dispatches() -> None:
