@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import Any
 from unittest.mock import patch
 
@@ -120,12 +120,12 @@ class DispatchRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # t
         """Add one call to the totals, or to what is unknown."""
         read, written = (0, 0) if view else (bytes_read(call), bytes_written(call))
         before = self.by_op.get(call.name, DispatchedOperation(view=view))
-        self.by_op[call.name] = replace(
-            before,
+        self.by_op[call.name] = DispatchedOperation(
             calls=before.calls + 1,
             operations=before.operations + (NOTHING if view else self.count(call, read + written)),
             bytes_read=before.bytes_read + read,
             bytes_written=before.bytes_written + written,
+            view=before.view,
         )
 
     def count(self, call: Call, touched: int) -> Operations:

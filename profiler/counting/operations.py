@@ -37,6 +37,8 @@ class Operations:
             object.__setattr__(self, "other", named)
 
     def __add__(self, more: Operations) -> Operations:
+        if more is NOTHING:
+            return self
         names = self.other.keys() | more.other.keys()
         return Operations(
             self.mul + more.mul,

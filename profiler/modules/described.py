@@ -12,7 +12,7 @@ from costmodel.language.functions import CLASSES
 from costmodel.program.conventions import PADDINGS, REWRITES
 from costmodel.program.phases import TRAINING_STEP
 from costmodel.questions.count import count
-from costmodel.questions.counting.counts import CountsAt
+from costmodel.questions.counting.counts import Counts, CountsAt
 from profiler.counting.operations import Classes
 from profiler.modules.registry import Implementation, without_token
 
@@ -87,12 +87,16 @@ def class_differences(larger: Classes, smaller: Classes) -> Classes:
     return {n: d for n in names if (d := larger.get(n, 0) - smaller.get(n, 0))}
 
 
+def executed_counts(mixer: Mixer, does: Described, phase: str) -> Counts:
+    """The equations, counted as the implementation is described to execute them."""
+    return count(mixer, phase, does.form, ("strict", *does.rewrites))
+
+
 def executed_classes(
     mixer: Mixer, does: Described, phase: str, sizes: Mapping[str, int]
 ) -> Classes:
-    """Level 2 of a reconciliation: the equations, counted as the implementation is described to
-    execute them."""
-    return classes_at(count(mixer, phase, does.form, ("strict", *does.rewrites)).at(**sizes))
+    """Level 2 of a reconciliation: what is executed, at some sizes."""
+    return classes_at(executed_counts(mixer, does, phase).at(**sizes))
 
 
 def switches_to(

@@ -8,7 +8,7 @@ that fails says where: the first equation that differs and the smallest sizes at
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from functools import cached_property
+from functools import cache, cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -21,6 +21,7 @@ from costmodel.oracle.execute import execute
 from costmodel.program.lowering import lower
 from costmodel.program.phases import inference_reason
 from costmodel.proofs.check import Proof, evaluated, prove
+from costmodel.questions.counting.counts import Counts
 from costmodel.questions.evaluate import evaluate_all
 from costmodel.questions.state import state
 from profiler.counting.call import tensors_in
@@ -28,9 +29,10 @@ from profiler.counting.dispatch import DispatchCounts, count_dispatch
 from profiler.modules.described import (
     Described,
     class_differences,
+    classes_at,
     description_of,
     dispatched_classes,
-    executed_classes,
+    executed_counts,
 )
 from profiler.modules.registry import Implementation, implementations, without_token
 from profiler.proofs.cases import BATCH, TOLERANCE, ModuleCase, prove_cases
@@ -316,23 +318,27 @@ def dispatched_equals(mixer: Mixer, implementation: Implementation, *, step: boo
     name = f"{implementation.name}: dispatched equals executed"
     phases = ("training", "inference") if step else ("training",)
     left: dict[str, None] = {}
+    described = cache(partial(description_of, mixer, implementation))
+
+    @cache
+    def executed(phase: str) -> Counts:
+        return executed_counts(mixer, described(phase), phase)
 
     def apart(case: ModuleCase) -> str:
         for phase in phases:
-            does = description_of(mixer, implementation, phase)
             for t, dispatched in _dispatched(case, phase):
                 left.update((f"no counting rule for {op}", None) for op in dispatched.unknown)
                 if left:
                     return ""
                 sizes = dict(case.sizes) | {"b": BATCH} | ({"t": t} if t else {})
                 try:
-                    counted = executed_classes(mixer, does, phase, sizes)
+                    counted = classes_at(executed(phase).at(**sizes))
                 except (Unsupported, Unanswered) as reason:
                     left[f"not counted: {reason}"] = None
                     return ""
                 found = dispatched_classes(dispatched.operations.to_json())
                 if gap := class_differences(found, counted):
-                    return _unexplained(does, phase, t, signed_words(gap))
+                    return _unexplained(described(phase), phase, t, signed_words(gap))
         return ""
 
     done = " and ".join(("forward", "step")[: len(phases)]) + ", every class,"
