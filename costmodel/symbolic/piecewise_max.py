@@ -176,11 +176,9 @@ class _Placed:
         self.known = constraints | level.where if level.where else constraints
         self.names = _variable_names(level.where)
         self.known_names = _variable_names(constraints) | self.names
-        self.least = _from_least_sizes(level.where) if level.where else {}
-        self.depth, self.known_there = level.depth, self.known
-        if self.least:
-            self.depth = level.depth.substitute(self.least)
-            self.known_there = frozenset(c.substitute(self.least) for c in self.known)
+        self.least = _from_least_sizes(level.where)
+        self.known_there = _known_there(self.known, level.where) if self.least else self.known
+        self.depth = level.depth.substitute(self.least)
 
     def reached(self, rival: _Placed) -> bool:
         """Whether another level is proven to exist wherever this one does, no less deep."""
@@ -197,6 +195,13 @@ def _variable_names(constraints: Constraints) -> frozenset[str]:
     return frozenset(variables_of(constraints))
 
 
+@lru_cache(maxsize=20_000)
+def _known_there(known: Constraints, where: Constraints) -> Constraints:
+    """What is known, in sizes for which some guards hold at every positive integer."""
+    return frozenset(c.substitute(_from_least_sizes(where)) for c in known)
+
+
+@lru_cache(maxsize=20_000)
 def _from_least_sizes(where: Constraints) -> Mapping[str, Poly]:
     """A substitution under which guards such as `l >= 3` hold at every positive integer: l + 2."""
     found: dict[str, Poly] = {}
