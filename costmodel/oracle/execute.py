@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import zlib
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any
@@ -139,11 +139,7 @@ class Execution:
         return self.trace.memory[entry].token
 
     def _tally(self, wanted: Callable[[Instance], bool]) -> dict[str, int]:
-        total: Counter[str] = Counter()
-        for instance in self.instances:
-            if wanted(instance):
-                total.update(instance.operations)
-        return {name: number for name, number in sorted(total.items()) if number}
+        return _operations(instance for instance in self.instances if wanted(instance))
 
     def counts(self) -> dict[str, int]:
         """Operations per class of a forward pass that depend on the input or on a context."""
@@ -161,7 +157,7 @@ class Execution:
     @cached_property
     def decoding(self) -> Decoding:
         """The same sequence, run token by token."""
-        return Decoding(self.trace, self.owners, cache(self.held))
+        return Decoding(self.trace, self.owners, self.held)
 
     @cached_property
     def decoded(self) -> Callable[[int], list[Instance]]:
@@ -174,10 +170,7 @@ class Execution:
 
     def counts_inference(self, t: int) -> dict[str, int]:
         """Operations per class of what is run for token t; raises as `decoded` does."""
-        total: Counter[str] = Counter()
-        for instance in self.decoded(t):
-            total.update(instance.operations)
-        return {name: number for name, number in sorted(total.items()) if number}
+        return _operations(self.decoded(t))
 
     def span(self) -> int:
         """The longest chain of operations of a forward pass."""
@@ -215,8 +208,16 @@ class Execution:
     def _read(self) -> set[Entry]:
         return {e for i in self.instances for e in i.reads}
 
-    def _read_by(self, wanted: Callable[[int], bool]) -> set[Entry]:
-        return {e for i in self.instances if wanted(self.owners.of(i)) for e in i.reads}
+    @cached_property
+    def _read_by(self) -> Mapping[int, set[Entry]]:
+        """Token -> the entries that its instances read."""
+        found: dict[int, set[Entry]] = {}
+        for instance in self.instances:
+            found.setdefault(self.owners.of(instance), set()).update(instance.reads)
+        return found
+
+    def _read_after(self, t: int) -> set[Entry]:
+        return set().union(*(read for token, read in self._read_by.items() if token > t))
 
     def state(self, t: int) -> int:
         """Entries of tokens 1..t that any later instance reads; run with a length well past t."""
@@ -224,9 +225,14 @@ class Execution:
             raise OracleError(f"state({t}) needs a causal form that runs past token {t}")
         return len(self.held(t))
 
-    def held(self, t: int) -> set[Entry]:
-        """The entries of tokens up to t, or of the context alone, that any later instance reads."""
-        return {e for e in self._read_by(lambda token: token > t) if self._held(e, t)}
+    @cached_property
+    def held(self) -> Callable[[int], set[Entry]]:
+        """Token t -> the entries of tokens up to t, or of the context alone, that any later
+        instance reads."""
+        return cache(self._held_after)
+
+    def _held_after(self, t: int) -> set[Entry]:
+        return {e for e in self._read_after(t) if self._held(e, t)}
 
     def _held(self, entry: Entry, t: int) -> bool:
         """Whether an entry belongs to a token up to t, or to the context alone."""
@@ -250,8 +256,8 @@ class Execution:
 
     def compulsory_inference(self, t: int) -> Compulsory:
         """Token t alone, with the state of the tokens before it; run with a length past t."""
-        read = self._read_by(lambda token: token == t)
-        later = self._read_by(lambda token: token > t)
+        read = self._read_by.get(t, set())
+        later = self._read_after(t)
         return Compulsory(
             inputs=sum(e[0].role == "input" and self.owners.of_entry(e) == t for e in read),
             weights=sum(not self.trace.memory[e].given for e in read),
@@ -268,7 +274,7 @@ class Execution:
 
     def unfused_inference(self, t: int) -> list[Unfused]:
         """Token t alone, every equation by itself; the inputs kept for later come last."""
-        later = self._read_by(lambda token: token > t)
+        later = self._read_after(t)
         kept = sum(e[0].role == "input" and self.owners.of_entry(e) == t for e in later)
         work = [i for i in self.instances if self.owners.of(i) == t]
         return [*self._unfused(work, t), Unfused("state", 0, 0, kept)]
@@ -279,9 +285,12 @@ class Execution:
         for number, equation in enumerate(self.system.equations):
             left = equation.array, equation.positions
             numbers.setdefault((left, equation.value), []).append(number)
+        of_equation: dict[int, list[Instance]] = {}
+        for instance in instances:
+            of_equation.setdefault(instance.equation, []).append(instance)
         for same in numbers.values():
             equation = self.system.equations[same[0]]
-            of_it = [i for i in instances if i.equation in same]
+            of_it = [i for number in same for i in of_equation.get(number, ())]
             read = {e for i in of_it for e in i.reads}
             moved = [self.trace.memory[e].given for e in read]
             moved += [i.given for i in of_it for _ in i.writes]
@@ -289,6 +298,15 @@ class Execution:
             weights = moved.count(False)
             rows.append(Unfused(equation.name, len(moved) - weights - state, weights, state))
         return rows
+
+
+def _operations(instances: Iterable[Instance]) -> dict[str, int]:
+    """Operations per class of some instances, in the order of the classes' names."""
+    total: Counter[str] = Counter()
+    for instance in instances:
+        for name, number in instance.operations.items():
+            total[name] += number
+    return {name: number for name, number in sorted(total.items()) if number}
 
 
 _WEIGHTS = ("parameter", "buffer")

@@ -223,9 +223,12 @@ class Run:
             raise OracleError(f"{array.name}: defines {list(where)} outside {extents} {said}")
         if entry in self.memory:
             raise self._twice(entry, point)
-        value, depth, steps, token, given, _ = result
-        deep = (0, 0) if instance.equation in self.ready else (depth, steps)
-        self.memory[entry] = Scalar(value, *deep, token, given)
+        value, depth, steps, token, given, empty = result
+        if instance.equation in self.ready:
+            result = Scalar(value, 0, 0, token, given)
+        elif empty:
+            result = Scalar(value, depth, steps, token, given)
+        self.memory[entry] = result
         instance.writes.append(entry)
         instance.depth, instance.steps = depth, steps
         instance.token, instance.given = token, given
@@ -248,7 +251,16 @@ class Run:
         if any(isinstance(position, Gather) for position in ref.positions):
             return self._gathering(ref)
         array, place = ref.array, self.places.entry(ref.positions)
-        return lambda point, instance: self._read((array, place(point)), point, instance)
+
+        def step(point: Point, instance: Instance) -> Scalar:
+            entry = array, place(point)
+            found = self.memory.get(entry)
+            if found is None:
+                return self._read(entry, point, instance)
+            instance.reads.add(entry)
+            return found
+
+        return step
 
     def _gathering(self, ref: Ref) -> Step:
         steps = [
@@ -328,15 +340,15 @@ def _reduce(run: Run, node: Reduce) -> Step:
             return after(every, 0.0)._replace(depth=0, steps=0, empty=True)
         if not terms:
             raise OracleError(f"a maximum over no term {run.places.said(point)}")
-        values = [term.value for term in terms]
+        values, depths, steps, _, _, _ = zip(*terms, strict=True)
         if kind == "sum":
             instance.operations["add"] += len(terms) - spared
         else:
             instance.operations["compare"] += len(terms) - 1
         value = math.fsum(values) if kind == "sum" else max(values)
-        deepest = max([term.depth for term in terms]) + levels(len(terms))
-        steps = max([term.steps for term in terms]) + 1
-        return after(every, value)._replace(depth=deepest, steps=steps)
+        _, _, _, tokens, given, _ = zip(*every, strict=True)
+        deepest = max(depths) + levels(len(terms))
+        return Scalar(value, deepest, max(steps) + 1, max(tokens), any(given))
 
     return step
 

@@ -7,7 +7,7 @@ operation is a function of a point, made of those of its operands.
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -34,14 +34,14 @@ class Scalar(NamedTuple):
     """The result of a reduction over no term: adding it or multiplying by it is free."""
 
 
-@dataclass
+@dataclass(slots=True)
 class Instance:
     """One equation at one point (for a transform or a choice: at one point of the indices that all
     of its results share)."""
 
     equation: int
     point: Point
-    operations: Counter[str] = field(default_factory=Counter)
+    operations: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     reads: set[Entry] = field(default_factory=set)
     may_read: set[Entry] = field(default_factory=set)
     """What it might read were the values of positions other ones."""
@@ -73,21 +73,21 @@ def times(factor: float, body: Step) -> Step:
     """A value times a number, which costs nothing."""
 
     def step(point: Point, instance: Instance) -> Scalar:
-        scalar = body(point, instance)
-        return scalar._replace(value=scalar.value * factor)
+        value, depth, steps, token, given, empty = body(point, instance)
+        return Scalar(value * factor, depth, steps, token, given, empty)
 
     return step
 
 
 def called(function: str, body: Step) -> Step:
     """A named function of a value, which takes the operations of `functions.TABLE`."""
-    taken, value = Counter(TABLE[function].steps), FUNCTIONS[function]
-    deep = taken.total()
+    taken, value = TABLE[function].steps, FUNCTIONS[function]
+    deep = len(taken)
 
     def step(point: Point, instance: Instance) -> Scalar:
         result, depth, steps, token, given, _ = body(point, instance)
-        for name, number in taken.items():
-            instance.operations[name] += number
+        for name in taken:
+            instance.operations[name] += 1
         return Scalar(value(result), depth + deep, steps + deep, token, given)
 
     return step
@@ -102,15 +102,18 @@ def arithmetic(
     def made(left: Step, right: Step) -> Step:
         def step(point: Point, instance: Instance) -> Scalar:
             one, two = left(point, instance), right(point, instance)
-            token, given = max(one.token, two.token), one.given or two.given
-            value = operation(one.value, two.value)
-            if not (one.empty or two.empty):
+            value, depth, steps, token, given, empty = one
+            other, deeper, further, later, also, nothing = two
+            value, given = operation(value, other), given or also
+            token = token if token > later else later
+            if not (empty or nothing):
                 instance.operations[name] += 1
-                depth, steps = max(one.depth, two.depth) + 1, max(one.steps, two.steps) + 1
+                depth = 1 + (depth if depth > deeper else deeper)
+                steps = 1 + (steps if steps > further else further)
                 return Scalar(value, depth, steps, token, given)
             if not of_sums:
                 return Scalar(0.0, 0, 0, token, given, empty=True)
-            kept = two if one.empty else one
+            kept = two if empty else one
             return Scalar(value, kept.depth, kept.steps, token, given, kept.empty)
 
         return step
