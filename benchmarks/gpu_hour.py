@@ -199,7 +199,7 @@ def energy(stage: Stage) -> None:
 
 
 def counters(stage: Stage) -> None:
-    """Hardware counters by ncu, calibrated on kernels of known counts."""
+    """Hardware counters by ncu, calibrated on known kernels; beside them nsight-python."""
     if reason := stage.why_not("hardware counters"):
         stage.found["reason"] = reason
         return
@@ -209,6 +209,10 @@ def counters(stage: Stage) -> None:
                    *stage.hour.sizes(256, 512, 8), "--dtype", dtype,
                    *stage.hour.seconds(0.5), "-o", kept)  # fmt: skip
     stage.json("ladders", "reconcile", "--from", kept)
+    out = stage.run("nsight-python", "-m", "benchmarks.counters_against_nsight")
+    stage.found["nsight-python"] = out.splitlines()
+    if told := re.search(r"they differ by at most ([\d.]+)", out):
+        stage.found["nsight-python differs by"] = float(told[1])
     stage.test("counters", ["hardware_gpu"])
 
 

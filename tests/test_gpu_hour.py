@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks import gpu_hour
+from benchmarks import counters_against_nsight, gpu_hour
 from benchmarks.gpu_hour import STAGES, Claim, Hour, Stage, claims, main, page
 
 
@@ -46,6 +46,23 @@ def test_a_figure_settles_its_claim(tmp_path: Path, period_s: float, verdict: st
     assert found["counter-period"] == verdict
     assert found["energy-tests"] == "held"
     assert found["workspace"] == found["gpm"] == "open"
+
+
+def test_the_other_way_to_counters_is_tried_beside_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its largest difference is read off what the comparison prints; a counter that it lacks
+    differs wholly."""
+    ours, metrics = {"ffma": 200, "fadd": 10}, {"ffma": "m.sum", "fadd": "a.sum"}
+    printed = counters_against_nsight.compared(ours, metrics, {"m.sum": 199.0, "a.sum": 10.0})
+    assert printed[-1] == "they differ by at most 0.005000"
+    without = counters_against_nsight.compared(ours, metrics, {"m.sum": 200.0})
+    assert without[-1] == "they differ by at most 1.000000"
+    monkeypatch.setattr(Stage, "why_not", lambda *_: "")
+    monkeypatch.setattr(Stage, "run", lambda *_, **__: "\n".join(printed))
+    monkeypatch.setattr(Stage, "test", lambda *_: None)
+    assert gpu_hour.run(Hour(tmp_path), "counters") == 0
+    assert verdicts(tmp_path)["nsight-python"] == "held"
 
 
 def test_figures_of_a_cpu_settle_nothing(tmp_path: Path) -> None:
