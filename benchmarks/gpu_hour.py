@@ -10,8 +10,9 @@ Extractors cost whole, and which claims about GPUs hold?
 It needs torch and this checkout, and no network: packages that are missing are taken from
 `wheels/`. A stage takes less than ten minutes, stands alone and leaves STAGE.json beside the
 records that it measured; where a sensor, a counter or a permission is missing it ends with the
-reason and exit code 0. Clocks, limits and modes of the board stay as they are. `--device cpu
---small` runs all of it as far as a machine without a GPU can.
+reason and exit code 0. It is done when all of its commands ended well on the device that is asked
+for; one that is not goes on from its records. Clocks, limits and modes of the board stay as they
+are. `--device cpu --small` runs all of it as far as a machine without a GPU can.
 """
 
 from __future__ import annotations
@@ -111,10 +112,10 @@ class Stage:
         return self.run(" ".join(["costmodel", *words[:1]]), "cli.py", *words, **variables)
 
     def json(self, key: str, *words: str) -> Any:
-        """What `costmodel` prints as JSON, kept under a key; None where it prints none."""
+        """What `costmodel` prints as JSON, kept under a key; None where it did not end well."""
         with suppress(ValueError):
             self.found[key] = json.loads(self.cost(*words, "--format", "json"))
-        return self.found.get(key)
+        return None if failed(self.found["commands"][-1:]) else self.found.get(key)
 
     def test(self, title: str, files: Sequence[str], *words: str) -> None:
         """The GPU tests of these files, counted."""
@@ -131,12 +132,18 @@ class Stage:
             self.found["tests failing"] = counted["failed"] + counted["error"]
         else:
             self.found.pop("tests failing", None)
-        failed = [line for line in out.splitlines() if line.startswith(("FAILED", "ERROR"))]
-        self.found.setdefault("failed tests", []).extend(failed)
+        lines = [line for line in out.splitlines() if line.startswith(("FAILED", "ERROR"))]
+        self.found.setdefault("failed tests", []).extend(lines)
 
     def records(self, name: str) -> str:
-        """A file of records of this stage; that of an earlier run makes room for this one's."""
+        """A file of records of this stage, gone on with where it is not run anew; those of another
+        kind of device are kept beside it, and come back when their device is asked for."""
         path = self.hour.folder / f"{name}.jsonl"
+        own = kind_of({"device": self.hour.device})
+        if others := {kind_of(each) for each in held(self.hour.folder, path.name)} - {own}:
+            path.replace(path.with_stem("-".join([name, *sorted(others)])))
+        if (before := path.with_stem(f"{name}-{own}")).exists():
+            before.replace(path)
         if self.hour.anew:
             path.unlink(missing_ok=True)
         return str(path)
@@ -144,11 +151,11 @@ class Stage:
     def why_not(self, needed: str) -> str:
         """Why this machine cannot measure something; "" where it can."""
         before = next(held(self.hour.folder, "doctor.json"), {})
-        told = (
-            before.get("doctor")
-            or self.json("doctor", "doctor", "--device", self.hour.device)
-            or {"measures": []}
-        )
+        told = before.get("doctor") if before.get("device") == self.hour.device else None
+        told = told or self.json("doctor", "doctor", "--device", self.hour.device)
+        if told is None and (said := self.found["commands"][-1]["said"]):
+            return str(said[-1])
+        told = told or {"measures": []}
         found = {each["what"]: each for each in told["measures"]}
         if needed not in found:
             return f"doctor does not tell whether {needed} can be measured"
@@ -171,7 +178,8 @@ def whole(stage: Stage) -> None:
     kept = stage.records("whole")
     stage.cost("sweep", *mixers, *hour.sizes(1024, 1024, 16), "--rounds", "1",
                *hour.seconds(1.0), *([] if hour.small else ["--ceilings"]), "-o", kept)  # fmt: skip
-    if ladders := stage.json("ladders", "reconcile", "--from", kept):
+    ladders = stage.json("ladders", "reconcile", "--from", kept)
+    if ladders and not failed(stage.found["commands"]):
         stage.found["unexplained operations"] = sum(x["unexplained"] for x in ladders["summary"])
     if hour.small:
         return
@@ -235,14 +243,28 @@ STAGES = {each.__name__: each for each in (doctor, whole, energy, counters, stud
 def run(hour: Hour, name: str) -> int:
     """Run a stage and keep what it found; 1 where a command failed that was to succeed."""
     stage = Stage(hour, name)
+    target = hour.folder / f"{name}.json"
+    if hour.anew:
+        target.unlink(missing_ok=True)
     STAGES[name](stage)
     stage.found["seconds"] = time.monotonic() - stage.began
-    target = hour.folder / f"{name}.json"
-    target.write_text(json.dumps(stage.found, indent=1) + "\n", encoding="utf-8")
+    unfinished = target.with_suffix(".part")
+    unfinished.write_text(json.dumps(stage.found, indent=1) + "\n", encoding="utf-8")
+    unfinished.replace(target)
     if reason := stage.found.get("reason"):
         print(f"{name}: not measured: {reason}")
-        return 0
-    return int(any(each["code"] not in (0, 5) for each in stage.found["commands"]))
+    return int(bool(failed(stage.found["commands"])))
+
+
+def failed(commands: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The titles of the commands that did not end well; 5: no test was there to be run."""
+    return [each["title"] for each in commands if each["code"] not in (0, 5)]
+
+
+def done(hour: Hour, name: str) -> bool:
+    """Whether a stage ended well on the device that is asked for."""
+    found = next(held(hour.folder, f"{name}.json"), None)
+    return bool(found and found["device"] == hour.device and not failed(found["commands"]))
 
 
 # What the stages say of the claims
@@ -285,7 +307,7 @@ class Claim:
 
     def figures(self, folder: Path, name: str) -> list[float]:
         """Those of a file that were found on a GPU."""
-        on_gpu = (x for x in held(folder, name) if str(x.get("device")).startswith("cuda"))
+        on_gpu = (each for each in held(folder, name) if kind_of(each) == "cuda")
         return [value for each in on_gpu if (value := self.of(each)) is not None]
 
     def of(self, values: Mapping[str, Any]) -> float | None:
@@ -325,13 +347,28 @@ def number_at(values: Any, path: Sequence[str]) -> float | None:
     return float(values) if isinstance(values, int | float) else None
 
 
+def kind_of(values: Mapping[str, Any]) -> str:
+    """The kind of device that something was found on: `cuda` for `cuda:0`."""
+    return str(values.get("device")).partition(":")[0]
+
+
+class UnreadableError(ValueError):
+    """A stage's file that is no JSON; one sentence says what to do."""
+
+
 def held(folder: Path, name: str) -> Iterator[Mapping[str, Any]]:
-    """What a file of a folder holds: its records, or itself."""
+    """What a file of a folder holds: its records, without lines that were cut off, or itself."""
     path = folder / name
     if not path.exists():
         return
-    text = path.read_text(encoding="utf-8")
-    yield from map(json.loads, text.splitlines() if path.suffix == ".jsonl" else [text])
+    records = path.suffix == ".jsonl"
+    for text in path.read_bytes().splitlines() if records else [path.read_bytes()]:
+        try:
+            yield json.loads(text)
+        except ValueError:
+            if not records:
+                said = f"{path} cannot be read: remove it, or name its stage to run it anew"
+                raise UnreadableError(said) from None
 
 
 def page(folder: Path) -> str:
@@ -343,7 +380,7 @@ def page(folder: Path) -> str:
             lines.append(f"- **{name}**: not run")
             continue
         tests = ", ".join(f"{n} {kind}" for kind, n in found.get("tests", {}).items() if n)
-        bad = [each["title"] for each in found["commands"] if each["code"] not in (0, 5)]
+        bad = failed(found["commands"])
         said = [found.get("reason", ""), f"tests: {tests}" if tests else ""]
         said += [f"failed: {', '.join(bad)}"] if bad else []
         device = f" on {found['device']}, {found['seconds']:.0f} s"
@@ -421,24 +458,36 @@ def main(typed: Sequence[str] | None = None) -> int:
         print("\n".join(lacks()))
         return 0
     if asked.words[:1] == ["pack"]:
+        if not asked.words[1:]:
+            parser.error("pack which packages? give their names, pack NAME...")
         pack(asked.words[1:])
         return 0
     if unknown := [word for word in asked.words if word not in (*STAGES, "page")]:
         parser.error(f"no stage {unknown[0]}: there are {', '.join(STAGES)}, page, lacks and pack")
+    if "page" in asked.words and asked.words != ["page"]:
+        parser.error("page is no stage: ask for it alone")
     if asked.output is None:
         parser.error("give it a folder, -o FOLDER")
-    asked.output.mkdir(parents=True, exist_ok=True)
-    if asked.words == ["page"]:
-        print(page(asked.output), end="")
-        return 0
+    try:
+        asked.output.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        parser.error(f"cannot make the folder {asked.output}: {error.strerror}")
     if asked.small and asked.device != "cpu":
         parser.error("--small shows only that everything runs: give it --device cpu")
-    hour = Hour(asked.output.resolve(), asked.device, asked.small, bool(asked.words), carried())
-    if missing := lacks():
-        parser.error(f"this machine lacks {', '.join(missing)}: pack them, and carry wheels/")
-    todo = asked.words or [n for n in STAGES if not (asked.output / f"{n}.json").exists()]
-    code = max([run(hour, name) for name in todo], default=0)
-    print(page(asked.output), end="")
+    try:
+        code = 0
+        if asked.words != ["page"]:
+            hour = Hour(asked.output.resolve(), asked.device, asked.small, bool(asked.words))
+            todo = asked.words or [name for name in STAGES if not done(hour, name)]
+            hour.path = carried()
+            if missing := lacks():
+                parser.error(
+                    f"this machine lacks {', '.join(missing)}: pack them, and carry wheels/"
+                )
+            code = max([run(hour, name) for name in todo], default=0)
+        print(page(asked.output), end="")
+    except UnreadableError as error:
+        parser.error(str(error))
     return code
 
 
