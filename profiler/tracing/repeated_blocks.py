@@ -2,19 +2,20 @@
 
 A model of 400 equal layers does with every layer more what it did with the one before, so each of
 its numbers grows along a straight line in the number of layers. A search for formulas runs the
-module with 3 and with 4 of the layers in place of all 400, and continues the numbers to 400; the
-whole module is then run at a few sizes. Where it differs there (a block may do something else by
-its place), it is traced as any other.
+module with 4 and with 5 of the layers in place of all 400, and continues the numbers to 400; the
+whole module is then run at small sizes and at large ones. Where it differs there (a block may do
+something else by its place), it is traced as any other.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial, wraps
-from itertools import groupby, takewhile
+from itertools import cycle, groupby, product, takewhile
+from operator import sub
 from typing import Any
 
 from torch import nn
@@ -22,22 +23,28 @@ from torch import nn
 from profiler.tracing.interpolation import Point
 from profiler.tracing.meta_run.observe import PEAK, Observation
 from profiler.tracing.meta_run.target import (
+    Sizes,
     Target,
     TraceError,
     build_target,
     listed_sizes,
 )
+from profiler.tracing.proof import LARGE
 from profiler.tracing.result import Trace
 from profiler.tracing.size_samples import SHORT, SizeSamples
 
 FORWARD = "forward "
 """How the names of operations of a forward pass begin."""
 
-KEPT = 3
-"""So many blocks are kept of a stack: the first, the last, and one between."""
+KEPT = 4
+"""So many blocks are kept of a stack: two from the start on and two up to the end, since the first
+and the last may differ from those between."""
 
 LEAST = 8
 """A stack of fewer blocks is left whole."""
+
+MOST_STACKS = 4
+"""Each stack asks for a run of its own at all sizes."""
 
 
 class NotStraight(Exception):
@@ -76,9 +83,17 @@ def stacks(module: nn.Module) -> list[Stack]:
 
 def likeness(block: nn.Module) -> tuple[Any, ...]:
     """What two equal blocks have in common: what torch prints of them; the names, shapes and types
-    of their parameters and buffers."""
+    of their parameters and buffers; their plain attributes, whole numbers apart (a block's place is
+    one)."""
     held = (*block.named_parameters(), *block.named_buffers())
-    return str(block), *((name, t.shape, t.dtype, t.requires_grad) for name, t in held)
+    plain = (
+        (place, name, int if type(value) is int else value)
+        for place, part in block.named_modules()
+        for name, value in vars(part).items()
+        if value is None or type(value) in (bool, int, float, str)
+    )
+    tensors = ((name, t.shape, t.dtype, t.requires_grad) for name, t in held)
+    return str(block), *tensors, *plain
 
 
 class CutModules:
@@ -89,30 +104,44 @@ class CutModules:
         self.target = target
         self.stacks = found
         self.made: dict[tuple[Any, ...], Any] = {}
+        self.even = True
+        """Whether every module so far had as many blocks as the first."""
 
-    def with_blocks(self, kept: Mapping[int, int]) -> Target:
-        """What makes the module with fewer blocks; `kept` maps the number of blocks of a stack to
-        the number that stay, `KEPT` or one more."""
+    def with_blocks(self, kept: Sequence[int]) -> Target:
+        """What makes the module with so many blocks of each stack, `KEPT` or one more."""
 
         @wraps(self.target.make)
         def make(**sizes: Any) -> Any:
             known = tuple(sizes.items())
             if known not in self.made:
-                longest = {stack.number: KEPT + 1 for stack in self.stacks}
                 with few_copies():
                     made = self.target.make(**sizes)
-                self.made[known] = self.cut(made, longest)
+                self.even = self.even and all(map(partial(has_stack, module_of(made)), self.stacks))
+                self.made[known] = self.cut(made, [KEPT + 1] * len(self.stacks))
             return self.cut(copy.deepcopy(self.made[known]), kept)
 
         return replace(self.target, make=make)
 
-    def cut(self, made: Any, kept: Mapping[int, int]) -> Any:
+    def cut(self, made: Any, kept: Sequence[int]) -> Any:
         """What a factory made, with fewer blocks."""
-        module = made[0] if isinstance(made, tuple) else made
-        for stack in reversed(self.stacks):  # places before a cut stay as they are
-            blocks = module.get_submodule(stack.name)
-            del blocks[stack.start + kept[stack.number] : len(blocks) - stack.behind]
+        # from the last stack on, so that places before a cut stay as they are
+        for stack, number in reversed(list(zip(self.stacks, kept, strict=True))):
+            blocks: Any = module_of(made).get_submodule(stack.name)
+            del blocks[stack.start + number : len(blocks) - stack.behind]
         return made
+
+
+def module_of(made: Any) -> nn.Module:
+    """The module that a factory made, alone or with its inputs."""
+    module: nn.Module = made[0] if isinstance(made, tuple) else made
+    return module
+
+
+def has_stack(module: nn.Module, stack: Stack) -> bool:
+    """Whether a module has as many blocks there."""
+    names = dict(module.named_modules(remove_duplicate=False))
+    blocks: Any = names.get(stack.name, ())
+    return len(blocks) == stack.start + stack.number + stack.behind
 
 
 @contextmanager
@@ -121,12 +150,12 @@ def few_copies() -> Iterator[None]:
     as often as blocks are kept, and twice more; its last copy then stands in for all others."""
     home: Any = copy
     plain = home.deepcopy
-    known: dict[int, list[Any]] = {}
+    known: dict[int, tuple[Any, list[Any]]] = {}  # with the module, whose number stays its own
 
     def copied(item: Any, memo: Any = None, *rest: Any) -> Any:
         if memo is not None or not isinstance(item, nn.Module):
             return plain(item, memo, *rest)
-        copies = known.setdefault(id(item), [])
+        _, copies = known.setdefault(id(item), (item, []))
         if len(copies) < KEPT + 3:
             copies.append(plain(item))
         return copies[-1]
@@ -140,17 +169,16 @@ def few_copies() -> Iterator[None]:
 
 class BlockSamples(SizeSamples):
     """Observations of a deep module, each continued from runs with fewer blocks: with `KEPT` in
-    every stack and, for each number of blocks that stacks have, with one more in those stacks."""
+    every stack and, for each stack, with one more in that one."""
 
     def __init__(self, whole: SizeSamples, found: Sequence[Stack]) -> None:
         super().__init__(whole.target, whole.variables, whole.backend, whole.region, whole.patience)
         self.whole = whole
         self.stacks = found
-        self.numbers_of_blocks = sorted({stack.number for stack in found})
-        fewest = dict.fromkeys(self.numbers_of_blocks, KEPT)
-        one_more = [fewest | {number: KEPT + 1} for number in self.numbers_of_blocks]
-        cuts = CutModules(whole.target, found)
-        self.targets = [cuts.with_blocks(kept) for kept in (fewest, *one_more)]
+        self.cuts = CutModules(whole.target, found)
+        fewest = [KEPT] * len(found)
+        one_more = ([*fewest[:k], KEPT + 1, *fewest[k + 1 :]] for k in range(len(found)))
+        self.targets = [self.cuts.with_blocks(kept) for kept in (fewest, *one_more)]
         self.target = self.targets[0]
 
     @property
@@ -158,17 +186,24 @@ class BlockSamples(SizeSamples):
         """True: the whole module is."""
         return True
 
+    def runs_at(self, sizes: Sizes, *, shapes: bool = False) -> list[Observation]:
+        """As for any module; NotStraight where the number of blocks depends on the sizes."""
+        try:
+            return super().runs_at(sizes, shapes=shapes)
+        finally:
+            if not self.cuts.even:
+                raise NotStraight
+
     def joined(self, numbers: Sequence[int]) -> int:
         """A number of the whole module, from those of the runs with fewer blocks."""
         first, *longer = numbers
-        steps = zip(self.numbers_of_blocks, longer, strict=True)
-        return first + sum((all_ - KEPT) * (more - first) for all_, more in steps)
+        steps = zip(self.stacks, longer, strict=True)
+        return first + sum((stack.number - KEPT) * (more - first) for stack, more in steps)
 
     def observed(self, runs: Sequence[Observation]) -> Observation:
-        """What the whole module does: of its moments, those that a run with fewer blocks has,
-        counted from the start and counted from the end."""
+        """What the whole module does, at the moments of the run with fewest blocks."""
         first = runs[0]
-        moments = common_moments([run.names for run in runs])
+        moments = common_moments([steps_of(run) for run in runs])
         alive = [
             self.joined([run.alive[k] for run, k in zip(runs, moment, strict=True)])
             for moment in moments
@@ -187,50 +222,100 @@ class BlockSamples(SizeSamples):
         return self.joined([len(run.names) for run in self.runs_at(sizes)])
 
     def proven(self, found: Trace) -> Trace:
-        """The trace, with runs of the whole module at some of its sizes.
+        """The trace, with the sizes at which the whole module was run: the first ones, and of those
+        at which the formulas of fewer blocks were proven the quickest; and all sizes large at once,
+        if that takes hardly longer.
 
         Raises:
-            NotStraight, TraceError: the whole module does something else there, or does not run.
+            NotStraight, TraceError: the whole module does something else there, or does not run; or
+                not everything has a formula.
         """
+        if found.broken:
+            raise NotStraight
         tested = [tuple(sizes[letter] for letter in self.letters) for sizes in found.proven]
         base = tuple(found.base.values())
+        large = tuple(size * step for size, step in zip(cycle(LARGE), self.multiples, strict=False))
         shortest = min(tested, key=lambda point: len(self.at(point).names), default=base)
-        for point in (base, shortest):
-            if self.whole.at(point).quantities != self.at(point).quantities:
+        chosen = [base, shortest]
+        quick = self.expected(base, large) <= 2 * len(self.at(base).alive)
+        if quick and self.inside(large) and self.runs(large):
+            chosen.append(large)
+        for point in chosen:
+            counted = self.whole.at(point).quantities
+            if {q: n for q, n in counted.items() if n} != self.at(point).quantities:
                 raise NotStraight
         seen = self.whole.at(base)
-        listed = " and ".join(listed_sizes(self.named(point)) for point in (base, shortest))
         blocks = " and ".join(
             f"{stack.number} equal blocks in {stack.name or 'the module'}" for stack in self.stacks
         )
+        others = [self.named(point) for point in tested if point not in chosen]
         note = (
-            f"{blocks}: run with {KEPT} and {KEPT + 1} of them at all sizes, and continued; as a "
-            f"whole run at {listed}, with the numbers that the formulas give"
+            f"{blocks}: formulas are found from runs with {KEPT} and {KEPT + 1} of them, continued "
+            f"to all, and proven of such runs at {'; '.join(map(listed_sizes, others))} too"
         )
-        return replace(found, notes=(*found.notes, note), sample=seen.by_op, at_peak=seen.at_peak)
+        doubt = f"what one of {blocks} does by its place at other sizes alone is not seen"
+        return replace(
+            found,
+            proven=[self.named(point) for point in chosen],
+            doubts=(*found.doubts, doubt),
+            notes=(*found.notes, note),
+            sample=seen.by_op,
+            at_peak=seen.at_peak,
+        )
 
 
-def common_moments(runs: Sequence[Sequence[str]]) -> list[tuple[int, ...]]:
-    """The places, one per run, of the moments that runs have in common, given the operation before
-    each moment: of either pass those up to the last block but one of the shortest run, counted from
-    the start, and those from its second block on, counted from the end."""
-    first_backward = [sum(name.startswith(FORWARD) for name in names) for names in runs]
+Operation = tuple[str, int]
+"""What was dispatched, and how many more bytes are alive after it."""
+
+
+def steps_of(run: Observation) -> list[Operation]:
+    """What a run dispatched, in order."""
+    return list(zip(run.names, map(sub, run.alive, (*run.alive[:1], *run.alive)), strict=False))
+
+
+def common_moments(runs: Sequence[Sequence[Operation]]) -> list[tuple[int, ...]]:
+    """Every moment of the first run with its places in the others. A run has more blocks than the
+    first in one stack: what comes before that stack is found counted from the start of either pass,
+    what comes after it from the end, and what lies within both ways, since blocks may be counted
+    from either end.
+
+    Raises:
+        NotStraight: a moment is not found in another run, or it is not clear where.
+    """
+    ends = [sum(name.startswith(FORWARD) for name, _ in steps) for steps in runs]
+    forward = [list(steps[:end]) for steps, end in zip(runs, ends, strict=True)]
+    backward = [list(steps[end:]) for steps, end in zip(runs, ends, strict=True)]
     found: list[tuple[int, ...]] = []
-    for passes in (
-        [range(end) for end in first_backward],
-        [range(start, len(names)) for start, names in zip(first_backward, runs, strict=True)],
-    ):
-        lengths = [len(places) for places in passes]
-        block = max(lengths) - min(lengths)
-        for one_way in (passes, [places[::-1] for places in passes]):
-            moments = list(zip(*one_way, strict=False))
-            alike = list(takewhile(partial(_alike, runs), moments))
-            found += alike[: len(alike) - block]  # the last may be alike by chance
+    for passes, starts in ((forward, [0] * len(runs)), (backward, ends)):
+        first, *longer = passes
+        places = [places_in(first, other) for other in longer]
+        for moment in range(len(first)):
+            ways = [each[moment] for each in places]
+            if not all(ways):
+                raise NotStraight
+            for way in product((moment,), *ways):
+                found.append(tuple(s + k for s, k in zip(starts, way, strict=True)))
     return found
 
 
-def _alike(runs: Sequence[Sequence[str]], moment: Sequence[int]) -> bool:
-    return len({names[k] for names, k in zip(runs, moment, strict=True)}) == 1
+def places_in(short: Sequence[Operation], long: Sequence[Operation]) -> list[set[int]]:
+    """The places that each operation of a pass has in one with a block more; as common_moments."""
+    more = len(long) - len(short)
+    ahead, behind = _alike(short, long), len(short) - _alike(short[::-1], long[::-1])
+    # what follows the stack may begin as a block does, and what comes before it end so: by chance
+    # some operations are alike, of fewer than one more block
+    if more < 0 or (more and ahead - behind >= (KEPT + 1) * more):
+        raise NotStraight
+    found: list[set[int]] = [set() for _ in short]
+    for place, there in enumerate(found):
+        there |= {place} if place < ahead - more else set()
+        there |= {place + more} if place >= behind + more else set()
+    return found
+
+
+def _alike(one: Sequence[Operation], other: Sequence[Operation]) -> int:
+    """How many operations are the same from the start on."""
+    return sum(1 for _ in takewhile(lambda both: both[0] == both[1], zip(one, other, strict=False)))
 
 
 def samples_by_blocks(whole: SizeSamples, starts: Iterable[Point]) -> BlockSamples | None:
@@ -239,7 +324,8 @@ def samples_by_blocks(whole: SizeSamples, starts: Iterable[Point]) -> BlockSampl
     for start in starts:
         with suppress(TraceError):
             sizes = whole.variables.sizes(whole.named(start))
-            if not (found := stacks(build_target(whole.target, sizes).module)):
+            found = stacks(build_target(whole.target, sizes).module)
+            if not 0 < len(found) <= MOST_STACKS:
                 return None
             deep = BlockSamples(whole, found)
             try:
