@@ -22,8 +22,10 @@ from costmodel.language.macros.softmax import softmax
 from costmodel.language.nodes import Node
 from costmodel.language.notation import COMPOSITES, equation
 from costmodel.language.writing import function
+from costmodel.oracle.execute import random_arrays
 from costmodel.program.lowering import lower
 from costmodel.proofs.against_oracle import OracleComparison
+from costmodel.questions.evaluate import evaluate_all
 
 Write = Callable[[Mixer, Form], Node]
 """The right side of y[i, b], from x (l, d) and the parameters gain and bias (d)."""
@@ -202,6 +204,21 @@ def turned_into_a_flattened_axis() -> Mixer:
     return m
 
 
+def joint() -> Mixer:
+    """One softmax over the rows up to i and all heads."""
+    m = Mixer("m")
+    l, d, n = m.sizes("l d n")
+    x, y, w = m.input("x", l, d), m.output("y", l, d), m.parameter("w", n, d)
+    with m.form("direct") as f:
+        i, j, b = f.index("i", 1, l), f.index("j", 1, n), f.index("b", 1, d)
+        k = f.index("k", 1, i)
+        z, A = f.array("z", l, n, l), f.array("A", l, n, l)
+        z[i, j, k] = cm.sum_(x[i, b] * x[k, b] * w[j, b], over=b)
+        A[i, j, k] = softmax(z[i, j, k], over=(j, k))
+        y[i, b] = cm.sum_(A[i, j, k] * x[k, b], over=(j, k))
+    return m
+
+
 LARGER: Mapping[str, tuple[Mixer, tuple[dict[str, int], ...]]] = {
     "heads, halves": (heads("halves"), ({"l": 3, "d": 4, "n": 2}, {"l": 1, "d": 2, "n": 1})),
     "heads, interleaved": (
@@ -216,6 +233,7 @@ LARGER: Mapping[str, tuple[Mixer, tuple[dict[str, int], ...]]] = {
         norm_of_a_flattened_axis(),
         ({"l": 3, "d": 10, "n": 2}, {"l": 2, "d": 3, "n": 1}, {"l": 1, "d": 1, "n": 1}),
     ),
+    "joint": (joint(), ({"l": 3, "d": 4, "n": 2}, {"l": 1, "d": 2, "n": 1})),
     "loop": (loop(), ({"l": 5, "d": 3}, {"l": 2, "d": 5}, {"l": 1, "d": 1})),
     "half of the channels": (half_turned(), ({"l": 3, "d": 8, "n": 1}, {"l": 1, "d": 8, "n": 2})),
 }
@@ -440,6 +458,16 @@ PRINTED: Mapping[str, tuple[str, str]] = {
 def test_composites_are_printed_by_their_names(name: str) -> None:
     (line,) = system(SYSTEMS[name]).forms["direct"].equations
     assert (equation(line, latex=False).right, equation(line).right) == PRINTED[name]
+
+
+def test_a_softmax_over_two_indices() -> None:
+    """Weights of a row add up to 1 over both; in the printed sum both indices are primed."""
+    made, sizes = joint(), {"l": 3, "d": 4, "n": 2}
+    form = made.forms["direct"]
+    A = evaluate_all(made, random_arrays(form, sizes), sizes)["A"]
+    assert np.allclose(A.sum(axis=(1, 2)), 1, rtol=0, atol=1e-12)
+    shown = equation(next(e for e in form.equations if e.name == "A"), latex=False)
+    assert shown.right == "exp(z[i,j,k]) / (sum(j' = 1..n, k' = 1..i) exp(z[i,j',k']))"
 
 
 def test_every_composite_is_printed_and_tried() -> None:

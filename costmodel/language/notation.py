@@ -278,15 +278,12 @@ def _scaled(notation: Notation, node: Composite) -> Piece:
 
 def _softmax(notation: Notation, node: Composite) -> Piece:
     """e^z over the sum of e^z, with a primed index in the sum, as in eq. (14) of Chen 2023 v2."""
-    (index,) = node.over
     assert isinstance(node.body, Ref)
-    primed = replace(index, name=index.name + "'")
-    other = Ref(
-        node.body.array,
-        substitute(node.body.positions, {index.atom: primed.as_poly()}),
-    )
+    named = {i.atom: replace(i, name=i.name + "'").as_poly() for i in node.over}
+    primed = tuple(replace(i.substitute(named), name=i.name + "'") for i in node.over)
+    other = Ref(node.body.array, substitute(node.body.positions, named))
     above, below = (printed(notation, Call("exp", part)) for part in (node.body, other))
-    total = Piece(notation.reduction("sum", (primed,), below.text), REDUCTION)
+    total = Piece(notation.reduction("sum", primed, below.text), REDUCTION)
     return notation.fraction(above, total)
 
 

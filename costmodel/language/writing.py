@@ -11,7 +11,8 @@ from costmodel.language.nodes import Call, Fft, Node, Reduce, Ref, Select, names
 from costmodel.symbolic.polynomial import Poly
 
 
-def _indices(over: Any) -> tuple[Index, ...]:
+def indices_in(over: Any) -> tuple[Index, ...]:
+    """One index, or several in a tuple or list, as a tuple."""
     found = tuple(over) if isinstance(over, (tuple, list)) else (over,)
     for index in found:
         if not isinstance(index, Index):
@@ -21,12 +22,12 @@ def _indices(over: Any) -> tuple[Index, ...]:
 
 def sum_(body: Any, over: Any) -> Node:
     """The sum of `body` over one index or a tuple of indices."""
-    return Reduce("sum", node(body), _indices(over))
+    return Reduce("sum", node(body), indices_in(over))
 
 
 def max_over(body: Any, over: Any) -> Node:
     """The maximum of `body` over one index or a tuple of indices."""
-    return Reduce("max", node(body), _indices(over))
+    return Reduce("max", node(body), indices_in(over))
 
 
 def function(name: str, body: Any) -> Node:
@@ -43,12 +44,12 @@ def exp(body: Any) -> Node:
 
 def rfft(body: Ref, over: Index, length: Any) -> Node:
     """The real Fourier transform of `body` along `over`, zero-padded to `length` points."""
-    return Fft("rfft", body, _one_range("rfft", _indices(over)), Poly.of(length))
+    return Fft("rfft", body, _one_range("rfft", indices_in(over)), Poly.of(length))
 
 
 def irfft(body: Ref, over: tuple[Index, Index], length: Any) -> Node:
     """The inverse of `rfft`: `over` is the (bin, part) pair of indices."""
-    return Fft("irfft", body, _one_range("irfft", _indices(over)), Poly.of(length))
+    return Fft("irfft", body, _one_range("irfft", indices_in(over)), Poly.of(length))
 
 
 def argmax(body: Ref, over: Index) -> Node:
@@ -79,7 +80,7 @@ def sort(body: Ref, over: Index) -> Node:
 def _select(kind: str, body: Ref, over: Index) -> Node:
     if not isinstance(body, Ref):
         raise EquationError(f"{kind} takes an array entry: define what it chooses from first")
-    indices = _one_range(kind, _indices(over))
+    indices = _one_range(kind, indices_in(over))
     if len(indices) != 1:
         raise EquationError(f"{kind} runs over one index, got {len(indices)}")
     if indices[0].atom not in names_in(body.positions):
