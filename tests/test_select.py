@@ -216,9 +216,9 @@ TOKEN = ("counts of one token", "span of one token")
 STATE = ("state of one token",)
 ANSWERED: dict[Write, tuple[str, ...]] = {
     routing: WHOLE + TOKEN + STATE,
-    top_k_attention: WHOLE + TOKEN,
-    window: WHOLE + TOKEN,
-    one_score_a_row: WHOLE + TOKEN,
+    top_k_attention: WHOLE + TOKEN + STATE,
+    window: WHOLE + TOKEN + STATE,
+    one_score_a_row: WHOLE + TOKEN + STATE,
     largest_so_far: WHOLE + TOKEN + STATE,
     sorted_rows: WHOLE,
     sorted_channels: WHOLE + TOKEN + STATE,
@@ -457,7 +457,6 @@ REFUSED: list[tuple[Write, Callable[[Mixer], object], str]] = [
         cm.count,
         "P: how many comparisons a sort takes depends on index i, and these are not summed exactly",
     ),
-    (top_k_attention, cm.state, "which entries of V are held depends on the values of P"),
     (top_k_attention, cm.traffic, "which entries of K are read depends on the values of P"),
     (
         routing,
@@ -480,7 +479,10 @@ def test_what_depends_on_values_is_refused(
 
 
 def test_what_is_held_whatever_is_chosen() -> None:
-    """The rows that scores are taken with are held all the same, t of width d; of a context all."""
+    """What a later token may choose: keys and values, 2 t of width d; of a window, its rows but
+    one; of a context all."""
+    assert cm.state(mixer(top_k_attention)).at(l=9, d=3, c=2, t=4) == 2 * 4 * 3
+    assert cm.state(mixer(window)).at(l=9, d=3, w=3, c=2, t=4) == 2 * 3
     assert cm.state(mixer(largest_so_far)).at(l=9, d=3, t=4) == 4 * 3
     assert cm.state(mixer(memory)).at(l=9, d=3, e=5, c=2, t=4) == 5 * 3
 
@@ -497,13 +499,13 @@ def later_rows(m: Mixer, f: Form, x: Array, y: Array) -> None:
     y[i, b] = z[P[i, b], b]
 
 
-def test_a_token_that_depends_on_the_choice_is_not_derived() -> None:
-    """Row i may or may not have gathered row i + 1."""
+def test_a_row_that_may_be_gathered_counts_as_read() -> None:
+    """Row i may have gathered row i + 1."""
     made = mixer(later_rows)
     assert cm.count(made).at(l=4, d=3).mul == 4 * 3
     with pytest.raises(cm.Unanswered) as caught:
         cm.count(made, "inference")
-    assert "the token of z depends on the values of a gather" in str(caught.value)
+    assert str(caught.value) == "not causal: an output depends on later tokens"
 
 
 def test_positions_get_no_gradient() -> None:
@@ -779,12 +781,12 @@ def gathered_rows_are_of_no_token(patch: Patch) -> None:
 
 
 def what_is_gathered_is_never_held(patch: Patch) -> None:
-    true = state._held_of
+    true = dependence.reads
 
-    def plain(system: Any, equation: Any, read: Any) -> Any:
-        return () if state.gathered(read.ref) else true(system, equation, read)
+    def plain(equation: Any) -> Any:
+        return [read for read in true(equation) if not state.gathered(read.ref)]
 
-    patch.setattr(state, "_held_of", plain)
+    patch.setattr(state, "reads", plain)
 
 
 MUTATIONS: list[tuple[Callable[[Patch], None], Write, str]] = [

@@ -1,4 +1,4 @@
-"""Which numbers does a buffer hold whose values stand with the equations?"""
+"""Which numbers may a buffer hold, and which does one whose values stand with the equations?"""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from costmodel.errors import EquationError
 from costmodel.language.nodes import Array
+from costmodel.symbolic.constraints import variables_of
+from costmodel.symbolic.polynomial import axis_atom
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -32,6 +34,32 @@ def buffer_values(array: Array, sizes: Mapping[str, int]) -> NDArray[Any]:
         raise EquationError(
             f"the table of {array.name} has shape {found.shape}, its extents are {shape}"
         )
-    if array.below is not None and not ((found >= 1) & (found <= array.below.at(sizes))).all():
-        raise EquationError(f"{array.name} holds positions in 1..{array.below}, its values do not")
+    check_positions(array, found, sizes)
     return found
+
+
+def last_positions(array: Array, sizes: Mapping[str, int]) -> NDArray[Any]:
+    """The last position that each entry of an array of positions may hold."""
+    import numpy as np
+
+    assert array.below is not None
+    shape = tuple(extent.at(sizes) for extent in array.shape)
+    if not variables_of([array.below]):
+        return np.full(shape, array.below.at(sizes))
+    places = product(*(range(1, extent + 1) for extent in shape))
+    named = ({axis_atom(k): p for k, p in enumerate(place)} for place in places)
+    return np.array([array.below.at({**sizes, **at}) for at in named], np.int64).reshape(shape)
+
+
+def check_positions(array: Array, values: NDArray[Any], sizes: Mapping[str, int]) -> None:
+    """Raise EquationError unless every entry of an array of positions is one that it may hold; an
+    entry that may hold none is not read."""
+    import numpy as np
+
+    if array.below is None:
+        return
+    last = last_positions(array, sizes)
+    wrong = (last >= 1) & ~((values >= 1) & (values <= last) & (values == np.floor(values)))
+    for where in np.argwhere(wrong)[:1]:
+        place, at = ", ".join(str(p + 1) for p in where), tuple(where)
+        raise EquationError(f"{array.name}[{place}] is {values[at]}, no position in 1..{last[at]}")

@@ -46,7 +46,7 @@ from costmodel.language.nodes import (
     walk,
 )
 from costmodel.symbolic.constraints import Constraints
-from costmodel.symbolic.polynomial import Poly, atom_name, is_index, size
+from costmodel.symbolic.polynomial import Poly, atom_name, axis_atom, is_index, size
 from costmodel.symbolic.sizes import LETTERS
 
 
@@ -221,15 +221,15 @@ class Form:
         """Declare an intermediate array; `cite` is the equation's number in the source.
 
         Args:
-            below: the entries are positions in 1..below, which argmax, top_k or sort chooses.
+            below: the entries are positions in 1..below, which argmax, top_k or sort chooses; as
+                for a buffer, it may depend on the entry.
         """
         _check_name(name, self.mixer)
         if name in self.arrays or name in self.mixer.arrays:
             raise EquationError(f"array {name} is declared twice in {self.mixer.name}")
         extents = tuple(map(Poly.of, shape))
-        top = None if below is None else Poly.of(below)
         self.arrays[name] = Array(
-            name, "intermediate", extents, self.mixer, cite, latex, kernel, top
+            name, "intermediate", extents, self.mixer, cite, latex, kernel, _last(below, extents)
         )
         return self.arrays[name]
 
@@ -314,9 +314,9 @@ class Mixer:
         _check_name(name, self)
         if name in self.arrays:
             raise EquationError(f"array {name} is declared twice in {self.name}")
-        top = None if below is None else Poly.of(below)
         extents = tuple(map(Poly.of, shape))
-        array = Array(name, role, extents, self, cite, latex, below=top, value=value)
+        last = _last(below, extents)
+        array = Array(name, role, extents, self, cite, latex, below=last, value=value)
         self.arrays[name] = array
         return array
 
@@ -346,9 +346,13 @@ class Mixer:
     def buffer(
         self, name: str, *shape: Any, latex: str = "", below: Any = None, value: Any = None
     ) -> Array:
-        """A constant table: it costs nothing and is no parameter; `below` as for `input`.
+        """A constant table: it costs nothing and is no parameter.
 
         Args:
+            below: the entries are integers in 1..below that gather entries of another array; a
+                function of an entry's positions where it depends on them: `below=lambda q, r:
+                q - 1` names rows before row q. What is gathered counts as read at all of 1..below,
+                whatever the values are.
             value: its entries: a function of an entry's positions, counted from 1, and of the
                 sizes, `lambda i, j, sizes: float(i == j)`, or a table of them. Without it, they
                 are given with the input, and proofs take any.
@@ -465,6 +469,13 @@ class Mixer:
         equation = Equation(array, positions, value, indices, array)
         _check_bound(equation)
         form.equations.append(_with_rank(equation))
+
+
+def _last(below: Any, shape: Sequence[Poly]) -> Poly | None:
+    """The last position that the entries of an array may hold, in its axes."""
+    if callable(below):
+        below = below(*(Poly.atom(axis_atom(axis)) for axis in range(len(shape))))
+    return None if below is None else Poly.of(below)
 
 
 def _range(name: str, lower: Any, upper: Any) -> Index:

@@ -21,7 +21,7 @@ from costmodel.language.indices import (
     one_by_one,
     outer_first,
 )
-from costmodel.symbolic.polynomial import A_ROOT, Poly, call, is_index
+from costmodel.symbolic.polynomial import A_ROOT, Poly, axis_atom, call, is_index
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -508,7 +508,8 @@ class Array:
     kernel: str = "contraction"
     """The kernel class in which a peer meets the reductions over products of its equation."""
     below: Poly | None = None
-    """Entries are integers in 1..below, positions of another array; None for real numbers."""
+    """Entries are integers in 1..below, positions of another array; None for real numbers. It may
+    name the axes of the array, as rows up to the own one do."""
     origin: Origin | None = field(default=None, repr=False)
     """What it is to another array that it was made for."""
     value: Any = field(default=None, repr=False)
@@ -539,6 +540,18 @@ class Array:
         """Which step it is on the way from what an author declares, such as `exp` of a softmax."""
         made = self.origin
         return ".".join(part for part in (made.of.step, made.step) if part) if made else ""
+
+    def last(self, positions: Sequence[Position]) -> Poly:
+        """The last position that an entry may hold.
+
+        Raises:
+            Unsupported: it depends on a position that is gathered itself.
+        """
+        assert self.below is not None
+        axes = {axis_atom(k): p for k, p in enumerate(positions)}
+        return self.below.substitute(
+            {name: position_value(axes[name]) for name in self.below.letters & axes.keys()}
+        )
 
     def _positions(self, key: Any) -> tuple[Position, ...]:
         parts = key if isinstance(key, tuple) else (key,)

@@ -15,7 +15,7 @@ from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any
 
 from costmodel.errors import OracleError
-from costmodel.language.buffers import buffer_values
+from costmodel.language.buffers import buffer_values, last_positions
 from costmodel.language.equations import Equation, Form, System
 from costmodel.oracle.interpreter import Run, Values
 from costmodel.oracle.owners import Decoding, Kinds, Owners
@@ -62,7 +62,8 @@ def random_arrays(form: Form, sizes: Mapping[str, int]) -> dict[str, np.ndarray[
             if array.below is None:
                 arrays[name] = generator.uniform(-1, 1, shape)
             else:
-                arrays[name] = generator.integers(1, array.below.at(sizes) + 1, shape)
+                last = last_positions(array, sizes)
+                arrays[name] = generator.integers(1, last.clip(1) + 1, shape)
     return arrays
 
 
@@ -210,10 +211,10 @@ class Execution:
 
     @cached_property
     def _read_by(self) -> Mapping[int, set[Entry]]:
-        """Token -> the entries that its instances read."""
+        """Token -> the entries that its instances read, or might gather."""
         found: dict[int, set[Entry]] = {}
         for instance in self.instances:
-            found.setdefault(self.owners.of(instance), set()).update(instance.reads)
+            found.setdefault(self.owners.of(instance), set()).update(instance.reached)
         return found
 
     def _read_after(self, t: int) -> set[Entry]:
@@ -239,12 +240,12 @@ class Execution:
         return self.trace.memory[entry].given and self.owners.of_entry(entry) <= t
 
     def kept(self) -> set[Entry]:
-        """The entries of inputs, contexts and ready equations that are read, weights left out."""
+        """The entries of inputs, contexts and ready equations that are read, or might be gathered,
+        weights left out."""
         ready = {self.system.equations[k].array for k in self.ready}
+        reached = set().union(*(instance.reached for instance in self.instances))
         return {
-            entry
-            for entry in self._read()
-            if entry[0].role in ("input", "context") or entry[0] in ready
+            entry for entry in reached if entry[0].role in ("input", "context") or entry[0] in ready
         }
 
     def compulsory(self) -> Compulsory:

@@ -267,31 +267,31 @@ class Run:
             self.reading(p.at) if isinstance(p, Gather) else placed(self.places.position(p))
             for p in ref.positions
         ]
-        among = [
-            self._among(*axis) for axis in zip(ref.positions, self.shape(ref.array), strict=True)
-        ]
+        amongst = [self._among(position) for position in ref.positions]
 
         def step(point: Point, instance: Instance) -> Scalar:
             chosen = [step(point, instance) for step in steps]
-            instance.may_read |= {
-                (ref.array, where) for where in product(*(every(point) for every in among))
-            }
             where = tuple([int(scalar.value) for scalar in chosen])
             found = self._read((ref.array, where), point, instance)
-            return after([found, *chosen], found.value)
+            every = {(ref.array, at) for at in product(*(among(point) for among in amongst))}
+            there = {entry: self.memory[entry] for entry in every if entry in self.memory}
+            instance.may_read.update(there)
+            return after([found, *chosen, *there.values()], found.value)
 
         return step
 
-    def _among(self, position: Position, extent: int) -> Callable[[Point], Collection[int]]:
-        """The positions that a position may have: those among which it was chosen, or all."""
+    def _among(self, position: Position) -> Callable[[Point], Collection[int]]:
+        """The positions that a position may have: those among which it was chosen, or all up to the
+        last one that the array of positions may hold."""
         if not isinstance(position, Gather):
             place = self.places.position(position)
             return lambda point: (place(point),)
-        at, every = position.at, range(1, extent + 1)
+        at = position.at
+        last = self.places.value(at.array.last(at.positions))
         if any(isinstance(p, Gather) for p in at.positions):
-            return lambda point: every
+            return lambda point: range(1, last(point) + 1)
         there = self.places.entry(at.positions)
-        return lambda point: self.among.get((at.array, there(point)), every)
+        return lambda point: self.among.get((at.array, there(point))) or range(1, last(point) + 1)
 
     def _read(self, entry: Entry, point: Point, instance: Instance) -> Scalar:
         """What an entry holds; an entry of a loop is computed when it is first needed."""

@@ -46,7 +46,7 @@ class Owners:
             self.of_array[system.equations[instance.equation].array].append(instance)
             for entry in instance.writes:
                 self.writer[entry] = instance
-            for entry in instance.reads | instance.may_read:
+            for entry in instance.reached:
                 self.readers.setdefault(entry, []).append(instance)
         self.number: dict[int, int] = {}
         parts = kinds.parts if kinds else self._parts()
@@ -105,7 +105,7 @@ class Owners:
     def _tokens_read(self, instance: Instance, parts: frozenset[Array]) -> set[int]:
         """The tokens of the entries that an instance reads, or that what is part of it does."""
         found: set[int] = set()
-        for entry in instance.reads:
+        for entry in instance.reached:
             inside = entry[0] in parts and entry in self.writer
             tokens = {self.memory[entry].token}
             found |= self._tokens_read(self.writer[entry], parts) if inside else tokens

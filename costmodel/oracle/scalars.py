@@ -45,6 +45,12 @@ class Instance:
     reads: set[Entry] = field(default_factory=set)
     may_read: set[Entry] = field(default_factory=set)
     """What it might read were the values of positions other ones."""
+
+    @property
+    def reached(self) -> set[Entry]:
+        """What it reads, or might."""
+        return self.reads | self.may_read
+
     writes: list[Entry] = field(default_factory=list)
     token: int = 0
     depth: int = 0

@@ -9,7 +9,7 @@ from functools import cache, cached_property, partial
 
 from costmodel.errors import Unsupported
 from costmodel.language.equations import Equation, System
-from costmodel.language.nodes import Array, Gather, Node, Ref, position_value
+from costmodel.language.nodes import Array, Node, Ref, position_value
 from costmodel.language.rule_table import Rules
 from costmodel.paths.growing_rows import ROW
 from costmodel.paths.loop_rows import (
@@ -193,12 +193,6 @@ class Depths:
             return (constraints,)
         return at_token(constraints, owners(self.system).at(ref), T)
 
-    def may_be_fresh(self, ref: Ref) -> bool:
-        """Whether positions that are values (token numbers) decide if an entry is computed in this
-        phase."""
-        fresh = ref.array in self.arrays and self.phase == "inference"
-        return fresh and owners(self.system).hidden(ref)
-
     def mark(self, array: Array) -> Level:
         """The depth of an array in the row of its loop before, as a variable."""
         return Level(Poly.atom(stand_in(array.name)))
@@ -286,11 +280,7 @@ def at_places(level: Level, ref: Ref, around: Constraints) -> Level | None:
     Where the reference has (q - 1)*C + e on an axis for which the level has (p - 1)*C + f, the
     indices p and f are replaced by q and e if these are proven to be equal.
     """
-    values = {
-        axis_atom(k): position_value(p)
-        for k, p in enumerate(ref.positions)
-        if not isinstance(p, Gather)
-    }
+    values = {axis_atom(k): position_value(p) for k, p in enumerate(ref.positions)}
     where = frozenset([c.substitute(values) for c in level.where])
     if infeasible(around | where):
         return None

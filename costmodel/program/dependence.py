@@ -13,7 +13,7 @@ from functools import cache, cached_property
 from costmodel.errors import Unsupported
 from costmodel.language.equations import Equation, System
 from costmodel.language.indices import Index
-from costmodel.language.nodes import Array, Gather, Position, Ref, position_value, walk
+from costmodel.language.nodes import Array, Gather, Ref, position_value, walk
 from costmodel.program.nonempty import may_be_empty
 from costmodel.program.wellformed import defined, every_choice, whole
 from costmodel.symbolic.constraints import (
@@ -69,6 +69,12 @@ def reads(equation: Equation) -> tuple[Read, ...]:
     )
 
 
+def anywhere(system: System, read: Read) -> Read:
+    """A read at all positions that it may gather at."""
+    ref, among = every_choice(system, read.ref)
+    return Read(ref, (*read.over, *among))
+
+
 def unproven_inside(equation: Equation, read: Read) -> Constraints:
     """The conditions, in the indices around a reference, under which it reads inside of its array:
     those that are not proven."""
@@ -112,36 +118,22 @@ def latest(
 ) -> Terms:
     """The latest tokens read, with reduction indices eliminated.
 
-    What is gathered at positions that were chosen among some is thought to be read at all of them:
-    that is no later than the choice itself, which has read all of them.
+    What is gathered is thought to be read at all positions that it may be gathered at.
 
     Args:
         zeros: whether what is read outside of an array is something.
         passing: which references count.
-
-    Raises:
-        Unsupported: it may be later, so that it depends on the values of the positions.
     """
     found: dict[Term, None] = {}
-    possible: dict[Term, Read] = {}
     for read in filter(lambda read: passing(read.ref), reads(equation)):
         for term in arrays.get(read.ref.array, ()):
-            every = read
-            if hidden(read.ref, (term,)):
-                ref, among = every_choice(system, read.ref)
-                every = Read(ref, (*read.over, *among))
+            every = anywhere(system, read) if hidden(read.ref, (term,)) else read
             latest = _latest_of(equation, every, read_term(every.ref, term), length)
-            if every is read:
-                found.update(dict.fromkeys(latest))
-            else:
-                possible.update(dict.fromkeys(latest, read))
+            found.update(dict.fromkeys(latest))
         if zeros and read.ref.array in arrays:
             for inside in unproven_inside(equation, read):
                 there = Term(SOMETHING, frozenset({-inside - 1}))
                 found.update(dict.fromkeys(_latest_of(equation, read, there, length)))
-    for term, read in possible.items():
-        if not covered(equation.domain, term, list(found)):
-            raise _by_values(read.ref.array)
     return needed(equation.domain, list(found))
 
 
@@ -295,7 +287,7 @@ def read_term(ref: Ref, term: Term) -> Term:
     for axis, position in enumerate(ref.positions):
         name = axis_atom(axis)
         if name in letters:
-            values[name] = _plain(ref.array, position)
+            values[name] = position_value(position)
     return _substituted(term, values)
 
 
@@ -319,7 +311,7 @@ def _on_axes(equation: Equation, term: Term) -> Term:
             poly = position_value(position)
             free = {a for a in poly.letters if is_index(a)}
             if free == {name}:
-                slope = _plain(equation.array, position).coefficient(name)
+                slope = position_value(position).coefficient(name)
                 values[name] = (
                     Poly.atom(axis_atom(axis)) - (poly - slope * Poly.atom(name))
                 ) * slope
@@ -327,16 +319,6 @@ def _on_axes(equation: Equation, term: Term) -> Term:
         else:
             raise Unsupported(f"the token of {equation.name} hides in a flattened axis")
     return _substituted(Term(token, term.where), values)
-
-
-def _plain(array: Array, position: Position) -> Poly:
-    if isinstance(position, Gather):
-        raise _by_values(array)
-    return position_value(position)
-
-
-def _by_values(array: Array) -> Unsupported:
-    return Unsupported(f"the token of {array.name} depends on the values of a gather")
 
 
 def at_token(domain: Constraints, terms: Terms, token: Poly) -> list[Constraints]:

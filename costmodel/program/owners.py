@@ -27,10 +27,10 @@ from costmodel.program.dependence import (
     Term,
     Terms,
     after_token,
+    anywhere,
     at_token,
     bounded_by,
     covered,
-    hidden,
     joined_terms,
     latest,
     needed,
@@ -39,7 +39,7 @@ from costmodel.program.dependence import (
 )
 from costmodel.program.recurrences import Block, blocks
 from costmodel.program.tokens import tokens
-from costmodel.program.wellformed import every_choice, region, whole
+from costmodel.program.wellformed import region, whole
 from costmodel.symbolic.constraints import (
     ONE,
     Constraints,
@@ -83,10 +83,6 @@ class Owners:
     def at(self, ref: Ref) -> Terms:
         """The owner of a referenced entry, in the indices of the reference."""
         return tuple(read_term(ref, term) for term in self.of(ref.array))
-
-    def hidden(self, ref: Ref) -> bool:
-        """Whether the owner of a referenced entry depends on the values of positions."""
-        return hidden(ref, self.of(ref.array))
 
     def instance(self, equation: Equation) -> Terms:
         """The owner of an equation's instance, in its free indices."""
@@ -208,13 +204,11 @@ class Owners:
                     yield None, Unsupported(why)
 
     def _readers(self, array: Array) -> Iterator[tuple[Equation, Read]]:
-        """The equations that read an array; what they gather at positions that were chosen among
-        some, they are thought to read at all of these."""
+        """The equations that read an array, at all positions that they may gather at."""
         for reader in self.system.equations:
             for read in reads(reader):
                 if read.ref.array is array:
-                    ref, among = every_choice(self.system, read.ref)
-                    yield reader, Read(ref, (*read.over, *among))
+                    yield reader, anywhere(self.system, read)
 
     def _late(self, equation: Equation, reached: Mapping[Equation, Terms]) -> list[Constraints]:
         """The points that may wait for their readers: all but those of a loop that reach their
@@ -295,7 +289,7 @@ class Owners:
         """The tokens of what an instance reads, and of what parts of it read: regions in all
         indices and `TOKEN`."""
         found: list[Constraints] = []
-        for read in reads(equation):
+        for read in (anywhere(self.system, read) for read in reads(equation)):
             around = equation.domain | read.constraints | {Poly.atom(TOKEN) - 1}
             if not self._is_part(read.ref.array):
                 found += at_token(around, self.tokens.at(read.ref), Poly.atom(TOKEN))

@@ -14,11 +14,11 @@ from costmodel.errors import Unanswered, Unsupported
 from costmodel.language.equations import JOINED, STEP, Equation, System
 from costmodel.language.indices import hashed_once
 from costmodel.language.nodes import Array, Fft, Flat, Gather, Select, walk
-from costmodel.program.dependence import Read, at_token, reads
+from costmodel.program.dependence import Read, at_token, hidden, reads
 from costmodel.program.lowering import lower
 from costmodel.program.owners import owners
 from costmodel.program.tokens import tokens
-from costmodel.symbolic.constraints import Constraints, infeasible, projected
+from costmodel.symbolic.constraints import Constraints, infeasible, projected, variables_of
 from costmodel.symbolic.polynomial import Poly
 
 T = Poly.atom("t")
@@ -97,7 +97,22 @@ def inference_reason(system: System) -> str | None:
                     f"form '{system.form}' {word} the whole token axis at once "
                     f"({equation.name}){hint}"
                 )
-    return f"not causal: an output depends on later tokens{hint}"
+    return f"not causal: {_unbounded(system) or 'an output depends on later tokens'}{hint}"
+
+
+def _unbounded(system: System) -> str:
+    """The table that gathers rows of all tokens, and how to say that it does not; "" if none."""
+    for equation in system.equations:
+        for read in reads(equation):
+            for at in (p.at.array for p in read.ref.positions if isinstance(p, Gather)):
+                given = at not in system.defining and not variables_of([at.below or Poly()])
+                if given and hidden(read.ref, tokens(system).of(read.ref.array)):
+                    return (
+                        f"{equation.name} gathers from {read.ref.array.name} at positions up to "
+                        f"{at.below} of {at.name}; where they are no later than row i, say so, as "
+                        f"below=lambda i: i"
+                    )
+    return ""
 
 
 @cache

@@ -19,7 +19,6 @@ from costmodel.program.dependence import (
     SOMETHING,
     Term,
     Terms,
-    hidden,
     in_parts,
     joined_terms,
     latest,
@@ -128,10 +127,6 @@ class Tokens:
     def at(self, ref: Ref) -> Terms:
         """tau of a referenced entry, in the indices of the reference."""
         return tuple(read_term(ref, term) for term in self.of(ref.array))
-
-    def hidden(self, ref: Ref) -> bool:
-        """Whether tau of a referenced entry depends on the values of positions."""
-        return hidden(ref, self.of(ref.array))
 
     def spanned(self, node: Fft | Select, equation: Equation) -> bool:
         """Whether an opaque step runs over the token axis, a choice alike for all rows."""

@@ -28,8 +28,8 @@ from costmodel.language.nodes import (
 from costmodel.program.chosen_sizes import fit
 from costmodel.symbolic.constraints import (
     Constraints,
+    implied,
     infeasible,
-    nonnegative,
     outside,
     projected,
     variables_of,
@@ -156,7 +156,8 @@ def _chosen_exist(system: System, equation: Equation, chosen: Select) -> None:
         for point in _points(rows(equation), sizes):
             begin, end = _ends(over, point)
             first, last = (1, 1) if numbers is None else _ends(numbers, point)
-            wrong = _wrong_choice(equation, chosen.kind, (begin, end), (first, last), point)
+            numbered = {**point, **({} if numbers is None else {numbers.atom: first})}
+            wrong = _wrong_choice(equation, chosen.kind, (begin, end), (first, last), numbered)
             if wrong:
                 where = ", ".join(f"{name.lstrip('@')} = {value}" for name, value in point.items())
                 raise EquationError(f"{equation.name}: {wrong} (for instance at {where})")
@@ -170,15 +171,15 @@ def _wrong_choice(
     point: Mapping[str, int],
 ) -> str:
     """What is wrong with a choice among some entries, numbered from the first to the last."""
-    (begin, end), (first, last), below = entries, numbers, equation.array.below
-    there, kept = end - begin + 1, last - first + 1
+    (begin, end), (first, final) = entries, numbers
+    there, kept = end - begin + 1, final - first + 1
     if there < 1:
         return f"{kind} among no entries"
-    assert below is not None
-    if begin < 1 or end > below.rational(point):
-        return f"{kind} gives positions {begin}..{end}, but {equation.name} holds 1..{below}"
+    last = equation.array.last(equation.positions)
+    if begin < 1 or end > last.rational(point):
+        return f"{kind} gives positions {begin}..{end}, but {equation.name} holds 1..{last}"
     if first != 1 or kept < 1:
-        return f"{kind} keeps at least 1 position, numbered from 1; got {first}..{last}"
+        return f"{kind} keeps at least 1 position, numbered from 1; got {first}..{final}"
     if kind == "sort" and kept != there:
         return f"sort gives {there} positions, one for each entry; {kept} are defined"
     if kept > there:
@@ -228,21 +229,22 @@ def _ends(index: Index, values: Mapping[str, int]) -> tuple[int, int]:
 
 
 def every_choice(system: System, ref: Ref) -> tuple[Ref, tuple[Index, ...]]:
-    """A reference at all positions among which those were chosen that it gathers at, and the
-    indices that run over them; what is gathered in another way stays as it is."""
+    """A reference at all positions that it may gather at, whatever the values are, and the indices
+    that run over them."""
     positions, over = list(ref.positions), []
     for axis, position in enumerate(positions):
         if isinstance(position, Gather):
-            index = _among(system, position.at, f"chosen {axis}")
-            if index is not None:
-                positions[axis] = index.as_poly()
-                over.append(index)
+            name = f"chosen {axis}"
+            index = _among(system, position.at, name)
+            index = index or Index(name, (ONE,), (position.at.array.last(position.at.positions),))
+            positions[axis] = index.as_poly()
+            over.append(index)
     return Ref(ref.array, tuple(positions)), tuple(over)
 
 
 def _among(system: System, at: Ref, name: str) -> Index | None:
     """An index over the positions among which an entry of an array of positions was chosen; None
-    where the entry does not tell."""
+    where it was not, or in several ways: then the bound of the array tells."""
     (equation, *others) = system.defining.get(at.array, ()) or (None,)
     if equation is None or others or not isinstance(equation.value, Select):
         return None
@@ -278,16 +280,22 @@ def _written_inside(system: System, equation: Equation) -> None:
 
 def _read_exists(system: System, equation: Equation, ref: Ref, over: tuple[Index, ...]) -> None:
     around = equation.domain.union(*(index.constraints for index in over))
+    hidden = [index.atom for index in (*equation.indices, *over)]
     for position, extent in zip(ref.positions, ref.array.shape, strict=True):
-        below = position.at.array.below if isinstance(position, Gather) else None
-        if below is not None and not nonnegative(extent - below):
-            raise EquationError(
-                f"{equation.name} gathers from {ref.array.name}, whose axis of extent {extent} "
-                f"does not hold positions up to {below}"
-            )
+        if isinstance(position, Gather):
+            at = position.at
+            last = at.array.last(at.positions)
+            if not implied(around, extent - last):
+                raise EquationError(
+                    f"{equation.name} gathers from {ref.array.name}, whose axis of extent {extent} "
+                    f"does not hold positions up to {last}"
+                )
+            none = region(at.array, at.positions, around | {-last}, hidden)
+            words = f"{equation.name} gathers at entries of {at.array.name} that hold no position"
+            _refuse(system, at.array, [none] if none else [], words)
     reached, among = every_choice(system, ref)
     around = around.union(*(index.constraints for index in among))
-    hidden = [index.atom for index in (*equation.indices, *over, *among)]
+    hidden += [index.atom for index in among]
     found = region(ref.array, reached.positions, around, hidden)
     if found is None:
         return

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Unpack
 from costmodel.language.equations import Mixer, System
 from costmodel.language.nodes import Array
 from costmodel.program.conventions import Convention
-from costmodel.program.dependence import reads
+from costmodel.program.dependence import anywhere, reads
 from costmodel.program.phases import TRAINING_STEP, iteration_domains
 from costmodel.program.tokens import tokens
 from costmodel.program.wellformed import axes_of
@@ -94,7 +94,7 @@ def kept_entries(system: System) -> Activations:
     forward = tokens(system.forward)
     regions: tuple[Regions, Regions] = ({}, {})
     for part in iteration_domains(system, "backward"):
-        for read in reads(part.equation):
+        for read in (anywhere(system, read) for read in reads(part.equation)):
             array = read.ref.array
             kept = array in system.forward.defining or array.role in ("input", "context")
             if not kept or array is system.given:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Unpack
 
 from costmodel.errors import EquationError, Unsupported
-from costmodel.language.buffers import buffer_values
+from costmodel.language.buffers import buffer_values, check_positions
 from costmodel.language.equations import TRAINED, Equation, Mixer, System, rank, rows
 from costmodel.language.nodes import (
     OPAQUE,
@@ -148,6 +148,7 @@ def _given(array: Array, arrays: Mapping[str, Values], sizes: Mapping[str, int])
     shape = tuple(extent.at(sizes) for extent in array.shape)
     if value.shape != shape:
         raise EquationError(f"{array.name} has shape {value.shape}, expected {shape}")
+    check_positions(array, value, sizes)
     return value
 
 

@@ -7,12 +7,11 @@ provably smaller are dropped.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Unpack
 
-from costmodel.errors import Unsupported
 from costmodel.language.equations import Mixer, System
 from costmodel.language.functions import TABLE
 from costmodel.language.nodes import (
@@ -26,7 +25,6 @@ from costmodel.language.nodes import (
     Fft,
     Flat,
     FreeScale,
-    Gather,
     Mul,
     Neg,
     Node,
@@ -38,6 +36,7 @@ from costmodel.language.nodes import (
 from costmodel.language.rule_table import WRITTEN_OUT, Rules
 from costmodel.paths.longest_path import Depths, at_places
 from costmodel.program.conventions import Convention
+from costmodel.program.dependence import Read, anywhere
 from costmodel.program.nonempty import EVERYWHERE, Places, both, may_be_empty, present, with_terms
 from costmodel.program.phases import IterationDomain, phase_name
 from costmodel.program.trip_count import levels as levels_of, number_kept, numbers_of_terms
@@ -48,9 +47,7 @@ from costmodel.symbolic.at_sizes import at_sizes
 from costmodel.symbolic.constraints import (
     Constraints,
     infeasible,
-    nonnegative,
     outside,
-    variables_of,
 )
 from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.piecewise_max import (
@@ -60,7 +57,6 @@ from costmodel.symbolic.piecewise_max import (
     maxima,
     proven,
     pruned,
-    with_positive_extrema,
 )
 from costmodel.symbolic.polynomial import Poly, axis_atom, call
 from costmodel.symbolic.sympy_form import Symbolic, to_sympy
@@ -102,26 +98,14 @@ def _ref(depths: Depths, node: Ref, part: IterationDomain, around: Constraints) 
     if before is not None:
         return before
     gathers = [level for child in node.children for level in depths.depth(child, part, around)]
-    if depths.may_be_fresh(node):
-        found = (at_places(level, node, around) for level in depths.arrays[node.array])
-        if not all(_there_before(x, gathers, around) for x in found if x):
-            raise _depends_on_place(node)
-        return pruned(around, gathers)
-    return pruned(around, (*gathers, *_entry(depths, node, around)))
-
-
-def _there_before(level: Level, gathers: Sequence[Level], around: Constraints) -> bool:
-    """Whether an entry is proven to be there when the position is at which it is gathered."""
-    known = around | level.where
-    return any(
-        all(proven(known, c) for c in gather.where)
-        and nonnegative(with_positive_extrema(gather.depth - level.depth, known))
-        for gather in gathers
-    )
-
-
-def _depends_on_place(node: Ref) -> Unsupported:
-    return Unsupported(f"how deep an entry of {node.array.name} is depends on its position")
+    read = anywhere(depths.system, Read(node, ()))
+    inner, hidden = around | read.constraints, [index.atom for index in read.over]
+    found = [
+        deepest
+        for level in _entry(depths, read.ref, inner)
+        for deepest in (maxima(level, hidden, inner) if hidden else [level])
+    ]
+    return pruned(around, (*gathers, *found))
 
 
 def _entry(depths: Depths, node: Ref, around: Constraints) -> Depth:
@@ -129,12 +113,9 @@ def _entry(depths: Depths, node: Ref, around: Constraints) -> Depth:
     if not fresh:
         return READY
     flat = {axis_atom(k) for k, p in enumerate(node.positions) if isinstance(p, Flat)}
-    anywhere = {axis_atom(k) for k, p in enumerate(node.positions) if isinstance(p, Gather)}
-    if anywhere & variables_of(c for x in depths.arrays[node.array] for c in (x.depth, *x.where)):
-        raise _depends_on_place(node)
     inside: Constraints = frozenset()
     if depths.phase != "inference":
-        inside = frozenset(c for c in whole(node.array) if not (flat | anywhere) & c.letters)
+        inside = frozenset(c for c in whole(node.array) if not flat & c.letters)
     found = []
     for level in depths.arrays[node.array]:
         here = at_places(level.under(level.where | inside), node, around)

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 from costmodel.errors import Unanswered, Unsupported
 from costmodel.language.equations import Equation, Mixer, System
 from costmodel.language.nodes import Array, Gather, Ref
-from costmodel.program.dependence import Read, after_token, reads, up_to_token
+from costmodel.program.dependence import Read, after_token, anywhere, reads, up_to_token
 from costmodel.program.owners import owners
 from costmodel.program.phases import T, inference_reason
 from costmodel.program.tokens import tokens
-from costmodel.program.wellformed import axes_of, every_choice, region
+from costmodel.program.wellformed import axes_of, region
 from costmodel.questions.question import (
     BATCH,
     Answers,
@@ -33,7 +33,7 @@ from costmodel.questions.question import (
 )
 from costmodel.questions.subject import about_mixer, system_of
 from costmodel.symbolic.at_sizes import at_sizes
-from costmodel.symbolic.constraints import Constraints, outside
+from costmodel.symbolic.constraints import Constraints
 from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.polyhedral_sums import union_size
 from costmodel.symbolic.polynomial import Poly, axis_atom
@@ -99,43 +99,25 @@ def variables_in(equation: Equation, over: tuple[object, ...]) -> frozenset[str]
 
 
 def held(system: System) -> dict[Array, list[tuple[Equation, Constraints]]]:
-    """For each array, the regions of entries held after t tokens and who reads them.
-
-    Raises:
-        Unsupported: entries are held, or not, by the values of the positions that gather them.
-    """
+    """For each array, the regions of entries held after t tokens and who reads them, or may gather
+    them."""
     found: dict[Array, list[tuple[Equation, Constraints]]] = {}
-    gathering: list[tuple[Equation, Gather, Array, Constraints]] = []
     for equation in system.equations:
         for read in reads(equation):
-            array, gather = read.ref.array, gathered(read.ref)
-            for touched in _held_of(system, equation, read):
-                if gather is None:
-                    found.setdefault(array, []).append((equation, touched))
-                else:
-                    gathering.append((equation, gather, array, touched))
-    for equation, gather, array, touched in gathering:
-        if outside(touched, [plain for _, plain in found.get(array, ())]):
-            raise Unsupported(
-                f"which entries of {array.name} are held depends on the values of "
-                f"{gather.at.array.name}"
-            )
-        found[array].append((equation, touched))
+            for touched in _held_of(system, equation, anywhere(system, read)):
+                found.setdefault(read.ref.array, []).append((equation, touched))
     return found
 
 
 def _held_of(system: System, equation: Equation, read: Read) -> Iterator[Constraints]:
-    """The entries held after t tokens that later ones read by a reference, or may gather by it."""
-    known, dependence = owners(system), tokens(system)
-    ref, among = every_choice(system, read.ref)
-    over = (*read.over, *among)
+    """The entries held after t tokens that later ones read by a reference."""
+    known, dependence, ref = owners(system), tokens(system), read.ref
     if ref.array not in dependence.given:
         return
-    terms, names = known.at(ref), variables_in(equation, over)
+    terms, names = known.at(ref), variables_in(equation, read.over)
     ends = ref.array not in dependence.dynamic
-    ranges = Read(ref, over).constraints
     for later in after_token(known.unbounded(equation), known.instance(equation), T):
-        for before in up_to_token(later | ranges, terms, T):
+        for before in up_to_token(later | read.constraints, terms, T):
             for around, given in dependence.dependent_entries(ref, before, ends=False):
                 touched = entries(ref, around, names, ends=ends) if given else None
                 if touched is not None:
