@@ -110,20 +110,24 @@ class Sums:
             cells = [part for cell in cells for part in _split(cell, inside | where)]
         for cell in cells:
             present = [h for h in handed if all(implied(cell, c) for c in h.cotangent.where)]
-            self._certain(array, present, handed)
+            self._certain(array, present, cell, inside)
             if present:
                 for part, sequence in self._kinds(array, cell, handed[0].cotangent):
                     self._add(target, array, part, present, sequence=sequence)
 
-    def _certain(self, array: Array, present: Sequence[Handed], handed: Sequence[Handed]) -> None:
-        """Raise Unsupported where the number of additions depends on which entry is largest."""
-        firsts = [
-            h for h in present if isinstance(h.cotangent.value, Bracket) and h.cotangent.value.first
-        ]
-        elsewhere = any(
-            h.cotangent.where != first.cotangent.where for first in firsts for h in handed
+    def _certain(
+        self, array: Array, present: Sequence[Handed], cell: Constraints, inside: Constraints
+    ) -> None:
+        """Raise Unsupported where the number of additions depends on which entry is largest: two
+        maxima are taken of one entry, or some entries of one maximum lie in another cell."""
+        values = ((h.cotangent.where, h.cotangent.value) for h in present)
+        firsts = [(where, v.first) for where, v in values if isinstance(v, Bracket) and v.first]
+        cut = any(
+            c.letters & {index.atom for index in over} and not implied(inside | where, c)
+            for where, over in firsts
+            for c in cell
         )
-        if len(firsts) > 1 or elsewhere:
+        if len(firsts) > 1 or cut:
             raise Unsupported(
                 f"the gradient of {array.name}: how much is added to the entry that a maximum is "
                 f"taken from depends on which one it is"

@@ -46,7 +46,7 @@ from costmodel.language.nodes import (
 )
 from costmodel.program.recurrences import Block, blocks, references
 from costmodel.program.tokens import tokens
-from costmodel.program.wellformed import defined
+from costmodel.program.wellformed import defined, whole
 from costmodel.symbolic.constraints import Constraints, infeasible, outside
 from costmodel.symbolic.polynomial import Poly, axis_atom, index_atom
 
@@ -141,26 +141,29 @@ class _Builder(Sums):
     def _settled(self, block: Block, arrays: Sequence[Array]) -> dict[Array, dict[Equation, str]]:
         """Hand the gradients of a block's arrays on; what is computed on the way, by array.
 
-        Those of a loop hand on to each other: the entries that have a gradient are worked out until
-        they stay the same.
+        Those of a loop hand on to each other: the entries that have a gradient are first thought to
+        be those that later blocks hand one to, then, where that grows row by row, all; they are
+        worked out until they stay the same. What repeats itself is right, however it was found:
+        every row follows from the one before.
         """
         after = {array: list(handed) for array, handed in self.handed.items()}
         numbers = dict(self.numbers)
-        for _ in range(ROUNDS):
+        for first in ({array: self._reached(array) for array in arrays}, {}):
             for array in arrays:
-                self.regions[array] = [
-                    plain_region(h.cotangent) for h in self.handed.get(array, [])
-                ]
-            self.handed = {array: list(handed) for array, handed in after.items()}
-            self.numbers, self.shared = dict(numbers), Shared()
-            named = {array: self._differentiated(block, array) for array in arrays}
-            if all(self._as_before(array) for array in arrays):
-                return named
+                self.regions[array] = first.get(array, [whole(array)])
+            for _ in range(ROUNDS):
+                self.handed = {array: list(handed) for array, handed in after.items()}
+                self.numbers, self.shared = dict(numbers), Shared()
+                named = {array: self._differentiated(block, array) for array in arrays}
+                found = {array: self._reached(array) for array in arrays}
+                if all(_equal(found[array], self.regions[array]) for array in arrays):
+                    return named
+                self.regions |= found
         raise Unsupported(f"{arrays[0].name}: which entries have a gradient does not settle")
 
-    def _as_before(self, array: Array) -> bool:
-        found = [plain_region(h.cotangent) for h in self.handed.get(array, [])]
-        return not any(outside(where, self.regions[array]) for where in found)
+    def _reached(self, array: Array) -> list[Constraints]:
+        """The entries of an array that a gradient is handed to."""
+        return [plain_region(h.cotangent) for h in self.handed.get(array, [])]
 
     def _differentiated(self, block: Block, array: Array) -> dict[Equation, str]:
         """Hand on the gradient of an array; the equations that it takes on the way."""
@@ -294,6 +297,13 @@ class _Builder(Sums):
         """Note what is handed to an array, if anything is."""
         if cotangent is not None:
             self.handed.setdefault(cotangent.array, []).append(Handed(cotangent, scope.sequence))
+
+
+def _equal(one: Sequence[Constraints], two: Sequence[Constraints]) -> bool:
+    """Whether two lists of regions hold the same entries."""
+    return not any(
+        outside(where, others) for these, others in ((one, two), (two, one)) for where in these
+    )
 
 
 def _readers_first(block: Block) -> list[Array]:

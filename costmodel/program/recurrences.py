@@ -74,7 +74,7 @@ class Block:
 @cache
 def blocks(system: System) -> tuple[Block, ...]:
     """The blocks of a system, in the order of computation: that of the file, each block where its
-    last equation stands.
+    last equation stands, or after a loop that it reads whose last equation stands later.
 
     Raises:
         EquationError: an array is read before it is complete, or defined at gathered positions.
@@ -85,7 +85,23 @@ def blocks(system: System) -> tuple[Block, ...]:
     order = {equation: k for k, equation in enumerate(system.equations)}
     found.sort(key=lambda block: max(order[equation] for equation in block.equations))
     _check_order(system, found)
-    return tuple(found)
+    return tuple(_after_what_is_read(found))
+
+
+def _after_what_is_read(found: Sequence[Block]) -> Iterator[Block]:
+    """The blocks, each after those that it reads."""
+    waiting = list(found)
+    while waiting:
+        missing = {equation.array for block in waiting for equation in block.equations}
+        block = next(b for b in waiting if missing.isdisjoint(_read_by(b)))
+        waiting.remove(block)
+        yield block
+
+
+def _read_by(block: Block) -> set[Array]:
+    """The arrays of other blocks that a block reads."""
+    own = {equation.array for equation in block.equations}
+    return {ref.array for equation in block.equations for ref in references(equation)} - own
 
 
 def references(equation: Equation) -> Iterator[Ref]:
