@@ -37,7 +37,7 @@ from costmodel.language.nodes import (
 from costmodel.language.rule_table import WRITTEN_OUT, Rules
 from costmodel.program.conventions import Convention, convention as named_convention
 from costmodel.program.recurrences import blocks
-from costmodel.questions.grid import Grid, in_turn
+from costmodel.questions.grid import Grid, in_turn, places, points
 from costmodel.questions.subject import Training, asked, system_of
 from costmodel.symbolic.polynomial import Poly
 
@@ -156,21 +156,24 @@ def _entry(grid: Grid, ref: Ref) -> Values:
     """The referenced entries; positions outside the array read as 0."""
     import numpy as np
 
-    positions = [
-        _entry(grid, p.at) if isinstance(p, Gather) else grid.value(position_value(p))
-        for p in ref.positions
-    ]
-    array = grid.known[ref.array.name]
-    where, outside = grid.places(positions, array.shape)
+    array, at = grid.known[ref.array.name], grid.points
+    if any(isinstance(p, Gather) for p in ref.positions):
+        positions = [
+            _entry(grid, p.at) if isinstance(p, Gather) else at.value(position_value(p))
+            for p in ref.positions
+        ]
+        where, outside = places(positions, array.shape)
+    else:
+        where, outside = at.entries(ref.positions, array.shape)
     if not array.size:
-        return np.zeros(outside.shape)
-    return np.where(outside, 0.0, array[where])
+        return np.zeros(np.broadcast_shapes(*(np.shape(w) for w in where)))
+    return array[where] if outside is None else np.where(outside, 0.0, array[where])
 
 
 def _constant(grid: Grid, node: Constant) -> Any:
     if node.base.variables:
-        return grid.value(node.base)
-    return float(node.base.rational(grid.sizes)) ** (node.half_power / 2)
+        return grid.points.value(node.base)
+    return float(node.base.rational(grid.points.sizes)) ** (node.half_power / 2)
 
 
 def _arithmetic(name: str) -> Callable[[Grid, Any], Any]:
@@ -212,12 +215,12 @@ def _reduced(grid: Grid, node: Reduce) -> Any:
 
     inner = grid.extended(node.over)
     body = np.asarray(_value(inner, node.body))
-    shape = np.broadcast_shapes(body.shape, inner.shape)
-    axes = tuple(range(len(grid.indices), len(inner.indices)))
-    body, mask = np.broadcast_to(body, shape), np.broadcast_to(inner.mask(), shape)
-    if node.kind == "sum":
-        return np.where(mask, body, 0.0).sum(axis=axes)
-    return np.where(mask, body, -np.inf).max(axis=axes, initial=-np.inf)
+    at = inner.points
+    axes = tuple(range(len(grid.points.indices), len(at.indices)))
+    body = np.broadcast_to(body, np.broadcast_shapes(body.shape, at.shape))
+    nothing = 0.0 if node.kind == "sum" else -np.inf
+    body = body if at.full else np.where(at.mask, body, nothing)
+    return body.sum(axis=axes) if node.kind == "sum" else body.max(axis=axes, initial=nothing)
 
 
 def _bracket(grid: Grid, node: Bracket) -> Any:
@@ -226,9 +229,10 @@ def _bracket(grid: Grid, node: Bracket) -> Any:
     left, right, body = (_value(grid, part) for part in (node.left, node.right, node.body))
     holds = left > right if node.relation == ">" else left == right
     if node.first:
-        holds = holds & grid.mask()
-        (axis,) = (k for k, i in enumerate(grid.indices) if i.atom == node.first[0].atom)
-        along = grid.coordinates[axis].shape
+        at = grid.points
+        holds = holds & at.mask
+        (axis,) = (k for k, i in enumerate(at.indices) if i.atom == node.first[0].atom)
+        along = at.along[node.first[0].atom].shape
         holds = np.broadcast_to(holds, np.broadcast_shapes(holds.shape, along))
         holds = holds & (np.cumsum(holds, axis=axis) == 1)
     return np.where(holds, body, 0.0 if node.otherwise is None else _value(grid, node.otherwise))
@@ -270,7 +274,7 @@ def _assign(equation: Equation, known: dict[str, Values], sizes: Mapping[str, in
     if isinstance(equation.value, OPAQUE):
         ALONE[type(equation.value)](equation, equation.value, known, sizes)
         return
-    grid = Grid(equation.indices, sizes, known)
+    grid = Grid(points(equation.indices, tuple(sizes.items())), known)
     with np.errstate(all="ignore"):
         grid.put(equation, _value(grid, equation.value))
 
@@ -281,7 +285,7 @@ def _select(
     """The positions of each row, the index that numbers them last."""
     numbers = rank(equation)
     indices = rows(equation) + (() if numbers is None else (numbers,))
-    grid = Grid(indices, sizes, known)
+    grid = Grid(points(indices, tuple(sizes.items())), known)
     grid.put(equation, _chosen(equation, node, grid))
 
 
@@ -289,15 +293,15 @@ def _chosen(equation: Equation, node: Select, grid: Grid) -> Values:
     """The positions chosen in each row; 0 where there are fewer entries."""
     import numpy as np
 
-    inner = Grid(rows(equation), grid.sizes, grid.known).extended(node.over)
-    shape = inner.shape
+    inner = Grid(points(rows(equation) + node.over, grid.points.known), grid.known)
+    at, shape = inner.points, inner.points.shape
     body = np.broadcast_to(_entry(inner, node.body), shape)
-    outside = ~np.broadcast_to(inner.mask(), shape)
+    outside = ~np.broadcast_to(at.mask, shape)
     falling = body if node.kind == "sort" else -body
-    order = np.lexsort((falling, outside), axis=-1) + inner.extent(node.over[0])[0]
+    order = np.lexsort((falling, outside), axis=-1) + at.extent(node.over[0])[0]
     if rank(equation) is None:
         return order[..., 0] if order.size else np.zeros(shape[:-1], np.int64)
-    width = max(0, grid.extent(grid.indices[-1])[1])
+    width = max(0, grid.points.extent(grid.points.indices[-1])[1])
     missing = [(0, 0)] * (order.ndim - 1) + [(0, max(0, width - order.shape[-1]))]
     return np.pad(order, missing)[..., :width]
 

@@ -4,30 +4,44 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
 from costmodel.errors import EquationError
 from costmodel.language.equations import Equation
 from costmodel.language.indices import Index
-from costmodel.language.nodes import position_value
+from costmodel.language.nodes import Position, position_value
 from costmodel.program.recurrences import Block
-from costmodel.symbolic.polynomial import Fn, Poly
+from costmodel.symbolic.polynomial import Fn, Poly, is_index
 
 if TYPE_CHECKING:
     from costmodel.questions.numeric import Values
 
+Sizes = tuple[tuple[str, int], ...]
 
-def in_turn(block: Block, sizes: Mapping[str, int]) -> Iterator[Equation]:
+SMALL = 100
+"""Up to these sizes it is remembered which points there are: proofs ask for the same few often."""
+
+
+def in_turn(block: Block, sizes: Mapping[str, int]) -> tuple[Equation, ...]:
     """The equations of a block; those of a loop row by row."""
     if not block.is_loop:
-        yield from block.equations
-        return
-    last = max(array.shape[axis].at(sizes) for array, axis in block.axes.items())
+        return block.equations
+    known = tuple(sizes.items())
+    return _by_rows(block, known) if _small(known) else _by_rows.__wrapped__(block, known)
+
+
+@lru_cache(maxsize=1000)
+def _by_rows(block: Block, sizes: Sizes) -> tuple[Equation, ...]:
+    at = dict(sizes)
+    last = max(array.shape[axis].at(at) for array, axis in block.axes.items())
     rows = range(1, last + 1)
-    for row in rows if block.step > 0 else reversed(rows):
-        for equation in block.equations:
-            yield from _at_row(equation, block.row(equation), row, sizes)
+    return tuple(
+        here
+        for row in (rows if block.step > 0 else reversed(rows))
+        for equation in block.equations
+        for here in _at_row(equation, block.row(equation), row, at)
+    )
 
 
 def _at_row(
@@ -47,62 +61,72 @@ def _at_row(
         yield replace(equation, indices=indices)
 
 
-@dataclass(frozen=True)
-class Grid:
-    """Axes of a broadcast: one per index, outer ones first."""
+@dataclass(frozen=True, eq=False)
+class Points:
+    """The points of nested ranges at some sizes, an axis for every index, outer ones first."""
 
     indices: tuple[Index, ...]
-    sizes: Mapping[str, int]
-    known: Mapping[str, Values]
-    ends: dict[Index, tuple[int, int]] = field(default_factory=dict, compare=False)
-    """What `extent` has found."""
-
-    def extended(self, over: tuple[Index, ...]) -> Grid:
-        """The same with more axes, of inner indices."""
-        return Grid(self.indices + over, self.sizes, self.known)
+    known: Sizes
+    _ends: dict[Index, tuple[int, int]] = field(default_factory=dict)
+    _values: dict[Poly, Any] = field(default_factory=dict)
+    _entries: dict[Any, tuple[tuple[Values, ...], Values | None]] = field(default_factory=dict)
 
     @cached_property
-    def coordinates(self) -> tuple[Values, ...]:
-        """The values of each index along its axis."""
-        return tuple(self._along(axis, *self.extent(i)) for axis, i in enumerate(self.indices))
+    def sizes(self) -> Mapping[str, int]:
+        """The value of every size."""
+        return dict(self.known)
 
-    def _along(self, axis: int, low: int, high: int) -> Values:
+    @cached_property
+    def along(self) -> Mapping[str, Values]:
+        """The values of each index along its axis."""
         import numpy as np
 
-        shape = [1] * len(self.indices)
-        shape[axis] = max(0, high - low + 1)
-        return np.arange(low, high + 1).reshape(shape)
+        found = {}
+        for axis, index in enumerate(self.indices):
+            low, high = self.extent(index)
+            shape = [1] * len(self.indices)
+            shape[axis] = max(0, high - low + 1)
+            found[index.atom] = np.arange(low, high + 1).reshape(shape)
+        return found
 
-    @property
+    @cached_property
     def shape(self) -> tuple[int, ...]:
         """The extents of the broadcast."""
-        return tuple(along.size for along in self.coordinates)
+        ends = map(self.extent, self.indices)
+        return tuple(max(0, high - low + 1) for low, high in ends)
 
     def extent(self, index: Index) -> tuple[int, int]:
         """The smallest lower and largest upper end over all outer indices."""
-        if index not in self.ends:
-            self.ends[index] = self._end(index, -1), self._end(index, 1)
-        return self.ends[index]
-
-    def _end(self, index: Index, sign: int) -> int:
-        bounds = index.upper if sign > 0 else index.lower
-        ends = [self._extreme(bound, sign) for bound in bounds]
-        return min(ends) if sign > 0 else max(ends)
+        if index not in self._ends:
+            low = max([self._extreme(bound, -1) for bound in index.lower])
+            self._ends[index] = low, min([self._extreme(bound, 1) for bound in index.upper])
+        return self._ends[index]
 
     def _extreme(self, bound: Poly, sign: int) -> int:
+        outer = {i.atom: self.extent(i) for i in self.indices if i.atom in bound.letters}
+        if line := _line(bound, self.known):
+            constant, slopes = line
+            return constant + sum([k * outer[a][k * sign > 0] for a, k in slopes])
         at = dict(self.sizes)
-        for outer in self.indices:
-            if outer.atom in bound.letters:
-                slope = bound.coefficient(outer.atom).at(self.sizes)
-                low, high = self.extent(outer)
-                at[outer.atom] = high if slope * sign > 0 else low
+        for atom, ends in outer.items():
+            at[atom] = ends[bound.coefficient(atom).at(self.sizes) * sign > 0]
         return bound.at(at)
 
     def value(self, poly: Poly) -> Any:
-        """A polynomial of indices over the grid."""
-        at: dict[str, Any] = dict(self.sizes)
-        named = zip(self.indices, self.coordinates, strict=True)
-        at |= {index.atom: along for index, along in named if index.atom in poly.atoms}
+        """A polynomial of indices at every point."""
+        if poly not in self._values:
+            self._values[poly] = self._value(poly)
+        return self._values[poly]
+
+    def _value(self, poly: Poly) -> Any:
+        along = self.along
+        if line := _line(poly, self.known):
+            constant, slopes = line
+            steps = [along[a] if slope == 1 else slope * along[a] for a, slope in slopes]
+            if not steps:
+                return constant
+            return sum(steps[1:], steps[0] + constant if constant else steps[0])
+        at: dict[str, Any] = {**self.sizes, **along}
         total: Any = 0
         for monomial, number in poly.terms.items():
             term: Any = number
@@ -114,52 +138,121 @@ class Grid:
             total = total + term
         return total
 
+    @cached_property
     def mask(self) -> Any:
         """True inside the domain of every index."""
         import numpy as np
 
         inside: Any = np.asarray(True)
         for index in self.indices:
+            others = {other.atom for other in self.indices if other != index}
             for constraint in index.constraints:
-                if any(o.atom in constraint.letters for o in self.indices if o != index):
+                if not others.isdisjoint(constraint.letters):
                     inside = inside & (self.value(constraint) >= 0)
         return inside
 
-    def places(
-        self, positions: Sequence[Any], shape: Sequence[int]
-    ) -> tuple[tuple[Values, ...], Values]:
-        """The entry of an array at some positions, from 0 on, and where it lies outside."""
-        import numpy as np
+    @cached_property
+    def full(self) -> bool:
+        """Whether every point of the broadcast is inside."""
+        return bool(self.mask.all())
 
-        outside: Any = np.asarray(False)
-        where: list[Any] = []
-        for extent, position in zip(shape, positions, strict=True):
-            index = np.asarray(position)
-            if index.dtype.kind != "i":
-                index = np.vectorize(int, otypes=[np.int64])(index)
-            beyond = (index < 1) | (index > extent)
+    def entries(
+        self, positions: tuple[Position, ...], shape: tuple[int, ...]
+    ) -> tuple[tuple[Values, ...], Values | None]:
+        """Which entry of an array of this shape is at some positions; see `places`."""
+        at = positions, shape
+        if at not in self._entries:
+            values = [self.value(position_value(p)) for p in positions]
+            self._entries[at] = places(values, shape)
+        return self._entries[at]
+
+
+def points(indices: tuple[Index, ...], sizes: Sizes) -> Points:
+    """The points of some ranges, remembered where they are few."""
+    return _points(indices, sizes) if _small(sizes) else Points(indices, sizes)
+
+
+_points = lru_cache(maxsize=5000)(Points)
+
+
+def _small(sizes: Sizes) -> bool:
+    return max([size for _, size in sizes], default=0) <= SMALL
+
+
+@lru_cache(maxsize=50_000)
+def _line(poly: Poly, sizes: Sizes) -> tuple[int, tuple[tuple[str, int], ...]] | None:
+    """A constant and the slope of each index, where all are whole; else None."""
+    at, slopes = dict(sizes), {"": Poly()}
+    for monomial, number in poly.terms.items():
+        along = [(atom, power) for atom, power in monomial if is_index(atom)]
+        rest = Poly({tuple(p for p in monomial if p not in along): number})
+        if rest.variables or len(along) > 1 or any(power != 1 for _, power in along):
+            return None
+        atom = along[0][0] if along else ""
+        slopes[atom] = slopes.get(atom, Poly()) + rest
+    found = {atom: slope.rational(at) for atom, slope in slopes.items()}
+    if not all(isinstance(number, int) for number in found.values()):
+        return None
+    constant = int(found.pop(""))
+    return constant, tuple((atom, int(number)) for atom, number in found.items())
+
+
+def places(
+    positions: Sequence[Any], shape: Sequence[int]
+) -> tuple[tuple[Values, ...], Values | None]:
+    """The entry of an array at some positions, from 0 on, and where it lies outside; None if
+    nowhere."""
+    import numpy as np
+
+    outside: Any = np.asarray(False)
+    where: list[Any] = []
+    for extent, position in zip(shape, positions, strict=True):
+        index = np.asarray(position)
+        if index.dtype.kind != "i":
+            index = np.vectorize(int, otypes=[np.int64])(index)
+        beyond = (index < 1) | (index > extent)
+        if beyond.any():
             outside = outside | beyond
-            where.append(np.where(beyond, 0, index - 1))
-        return tuple(where), outside
+            index = np.where(beyond, 1, index)
+        where.append(index - 1)
+    return tuple(where), outside if outside.any() else None
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Arrays, and the points at which they are asked for."""
+
+    points: Points
+    known: Mapping[str, Values]
+
+    def extended(self, over: tuple[Index, ...]) -> Grid:
+        """The same with more axes, of inner indices."""
+        return Grid(points(self.points.indices + over, self.points.known), self.known)
 
     def put(self, equation: Equation, values: Values) -> None:
         """Write the values at all points to the entries that the equation defines there."""
         import numpy as np
 
-        shape = self.shape
-        inside, value = np.broadcast_to(self.mask(), shape), np.broadcast_to(values, shape)
-        target = self.known[equation.name]
+        at, target = self.points, self.known[equation.name]
+        value = np.broadcast_to(values, at.shape)
         if not equation.positions:
             target[...] = value
             return
-        where = []
-        for axis, position in enumerate(equation.positions):
-            index = np.broadcast_to(np.asarray(self.value(position_value(position))), shape)[inside]
-            index = index.astype(np.int64)
-            if index.size and (index.min() < 1 or index.max() > target.shape[axis]):
-                raise EquationError(
-                    f"{equation.name} is defined outside its extent {target.shape[axis]} on axis "
-                    f"{axis + 1}"
-                )
-            where.append(index - 1)
-        target[tuple(where)] = value[inside]
+        where, outside = at.entries(equation.positions, target.shape)
+        if at.full and outside is None:
+            target[where] = value
+            return
+        inside = np.broadcast_to(at.mask, at.shape)
+        if outside is not None and (outside & inside).any():
+            raise EquationError(self._beyond(equation, target.shape, inside))
+        target[tuple(np.broadcast_to(w, at.shape)[inside] for w in where)] = value[inside]
+
+    def _beyond(self, equation: Equation, shape: tuple[int, ...], inside: Values) -> str:
+        """Where an equation defines an entry that its array has not, in words."""
+        positions = [self.points.value(position_value(p)) for p in equation.positions]
+        axis = next(
+            k
+            for k, (position, extent) in enumerate(zip(positions, shape, strict=True))
+            if (((position < 1) | (position > extent)) & inside).any()
+        )
+        return f"{equation.name} is defined outside its extent {shape[axis]} on axis {axis + 1}"

@@ -33,12 +33,11 @@ from costmodel.language.nodes import (
     Ref,
     Select,
     Sub,
-    position_value,
 )
 from costmodel.language.rule_table import WRITTEN_OUT, Rules, refused
 from costmodel.program.phases import iteration_domains
 from costmodel.program.recurrences import blocks
-from costmodel.questions.grid import Grid, in_turn
+from costmodel.questions.grid import Grid, Points, in_turn, points
 from costmodel.questions.question import Case
 from costmodel.questions.subject import system_of
 
@@ -66,15 +65,15 @@ class Depths:
         """The depth of an expression at the points of a grid."""
         return RULES[type(node)](self, grid, node)
 
-    def spend(self, grid: Grid) -> None:
-        """Count the points of a grid.
+    def spend(self, at: Points) -> None:
+        """Count some points.
 
         Raises:
             Unsupported: these, or all so far, are more than are gone through.
         """
-        points = prod(max(0, high - low + 1) for low, high in map(grid.extent, grid.indices))
-        self.spent += points
-        if points > AT_ONCE or self.spent > IN_ALL:
+        number = prod(at.shape)
+        self.spent += number
+        if number > AT_ONCE or self.spent > IN_ALL:
             raise Unsupported(
                 f"a search at these sizes would go through more than {AT_ONCE:,} entries at once, "
                 f"or {IN_ALL:,} in all: smaller sizes can be searched"
@@ -96,9 +95,8 @@ def _ref(depths: Depths, grid: Grid, node: Ref) -> Any:
         return reduce(np.maximum, (depths.of(grid, at) for at in gathers))
     if not array.size:
         return 0
-    positions = [grid.value(position_value(p)) for p in node.positions]
-    where, outside = grid.places(positions, array.shape)
-    return np.where(outside, 0, array[where])
+    where, outside = grid.points.entries(node.positions, array.shape)
+    return array[where] if outside is None else np.where(outside, 0, array[where])
 
 
 def _product(depths: Depths, grid: Grid, node: Mul | Div) -> Any:
@@ -141,10 +139,11 @@ def _terms(depths: Depths, grid: Grid, node: Reduce | Fft) -> tuple[Any, Any]:
     import numpy as np
 
     inner = grid.extended(node.over)
-    depths.spend(inner)
-    body = np.where(inner.mask(), depths.of(inner, node.body), NOTHING)
-    body = np.broadcast_to(body, inner.shape)
-    axes = tuple(range(len(grid.indices), len(inner.indices)))
+    at = inner.points
+    depths.spend(at)
+    body = depths.of(inner, node.body)
+    body = np.broadcast_to(body if at.full else np.where(at.mask, body, NOTHING), at.shape)
+    axes = tuple(range(len(grid.points.indices), len(at.indices)))
     return body.max(axis=axes, initial=NOTHING), (body != NOTHING).sum(axis=axes)
 
 
@@ -199,8 +198,8 @@ def _deepest(system: System, phase: str, sizes: tuple[tuple[str, int], ...], ste
         if computed.isdisjoint(equation.array for equation in block.equations):
             continue
         for equation in in_turn(block, at):
-            grid = Grid(equation.indices, at, known)
-            depths.spend(grid)
+            grid = Grid(points(equation.indices, sizes), known)
+            depths.spend(grid.points)
             grid.put(equation, np.maximum(depths.of(grid, equation.value), 0))
     return max((int(known[array.name].max(initial=0)) for array in computed), default=0)
 
