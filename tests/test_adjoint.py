@@ -11,7 +11,6 @@ from hypothesis import HealthCheck, given, settings
 import costmodel as cm
 from costmodel.adjoint import derivatives
 from costmodel.adjoint.reverse import adjoint
-from costmodel.errors import Unsupported
 from costmodel.language.equations import Mixer
 from costmodel.language.functions import TABLE
 from costmodel.language.indices import min_, union
@@ -213,18 +212,6 @@ def test_what_no_output_depends_on_gets_no_gradient() -> None:
         y[i] = x[i] * table[i]
     names = {e.name for e in adjoint(lower(m.forms["direct"])).backward}
     assert names == {"x.grad"}
-
-
-def test_a_gather_is_refused() -> None:
-    m = Mixer("gather")
-    l, u = m.sizes("l k")
-    x, y, table = m.input("x", l), m.output("y", l), m.parameter("table", u)
-    which = m.buffer("which", l, below=u)
-    with m.form("direct") as f:
-        i = f.index("i", 1, l)
-        y[i] = x[i] * table[which[i]]
-    with pytest.raises(Unsupported, match="depends on the values of which"):
-        cm.count(m, "backward")
 
 
 def test_every_function_has_a_gradient_and_a_value() -> None:

@@ -1,23 +1,32 @@
-"""Is what a gather may read counted as read: tokens, state, depth and activations?
+"""Is what a gather may read counted as read: tokens, state, depth, activations and gradients?
 
 A position lies in a declared bound, or among what it was chosen from. Which entry it names decides
-no count: execution with one table gives what the rules give for all.
+no count: execution with one table gives what the rules give for all. A gradient is scattered: each
+gathered entry is one addition.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 
 import costmodel as cm
+from costmodel.adjoint.reverse import adjoint
 from costmodel.errors import EquationError
 from costmodel.language.equations import Form, Mixer
-from costmodel.language.nodes import Array
+from costmodel.language.nodes import Array, Gather, Reduce, Ref
+from costmodel.language.notation import equation
 from costmodel.oracle.execute import random_arrays
+from costmodel.program.dependence import Read
+from costmodel.program.lowering import lower
 from costmodel.proofs.against_oracle import OracleComparison
+from costmodel.proofs.gradients import GradientComparison
+from costmodel.questions import activations
+from costmodel.questions.counting import executed
+from costmodel.symbolic.polynomial import Poly
 from tests.small import by_sizes
 
 Write = Callable[[Mixer, Form, Array, Array], None]
@@ -78,24 +87,137 @@ def deepest_row(m: Mixer, f: Form, x: Array, y: Array) -> None:
     y[i, b] = s[R[i], b] * x[i, b]
 
 
-FORMS: tuple[Write, ...] = (named_rows, earlier_rows, deepest_row)
+def weighted_expert(m: Mixer, f: Form, x: Array, y: Array) -> None:
+    """Each row goes through one of u experts, times the weight with which it was chosen."""
+    (u,) = m.sizes("u")
+    l, d = x.shape
+    G, W = m.parameter("G", d, u), m.parameter("W", u, d, d)
+    i, a, b = rows(f, x)
+    e = f.index("e", 1, u)
+    g, p = f.array("g", l, u), f.array("p", l, u)
+    at, V = f.array("at", l, below=u), f.array("V", l, d)
+    g[i, e] = cm.sum_(x[i, a] * G[a, e], over=a)
+    p[i, e] = cm.softmax(g[i, e], over=e)
+    at[i] = cm.argmax(p[i, e], over=e)
+    V[i, b] = cm.sum_(x[i, a] * W[at[i], a, b], over=a)
+    y[i, b] = V[i, b] * p[i, at[i]]
+
+
+def best_of_a_window(m: Mixer, f: Form, x: Array, y: Array) -> None:
+    """The best c of the last w rows, and their scores."""
+    w, c = m.sizes("w c")
+    l, d = x.shape
+    W = m.parameter("W", d, w)
+    i, a, b = rows(f, x)
+    k, r = f.index("k", cm.max_(1, i - w + 1), i), f.index("r", 1, cm.min_(c, w, i))
+    S, P = f.array("S", l, l), f.array("P", l, c, below=l)
+    S[i, k] = cm.sum_(x[i, a] * W[a, i - k + 1], over=a)
+    P[i, r] = cm.top_k(S[i, k], over=k)
+    y[i, b] = cm.sum_(x[P[i, r], b] * S[i, P[i, r]], over=r)
+
+
+def retrieved(m: Mixer, f: Form, x: Array, y: Array) -> None:
+    """Each row attends to the c best rows of a context."""
+    e, c = m.sizes("e c")
+    l, d = x.shape
+    z, W = m.context("z", e, d), m.parameter("W", d, d)
+    i, a, b = rows(f, x)
+    k, r = f.index("k", 1, e), f.index("r", 1, cm.min_(c, e))
+    V, S = f.array("V", e, d), f.array("S", l, e)
+    P, A = f.array("P", l, c, below=e), f.array("A", l, c)
+    V[k, b] = cm.sum_(z[k, a] * W[a, b], over=a)
+    S[i, k] = cm.sum_(x[i, a] * V[k, a], over=a)
+    P[i, r] = cm.top_k(S[i, k], over=k)
+    A[i, r] = cm.softmax(S[i, P[i, r]], over=r)
+    y[i, b] = cm.sum_(A[i, r] * V[P[i, r], b], over=r)
+
+
+def two_tables(m: Mixer, f: Form, x: Array, y: Array) -> None:
+    """An entry of a weight whose two places are both read from tables."""
+    u, w = m.sizes("u w")
+    l, _ = x.shape
+    R, C, W = m.buffer("R", l, below=u), m.buffer("C", l, below=w), m.parameter("W", u, w)
+    i, _, b = rows(f, x)
+    y[i, b] = x[i, b] * W[R[i], C[i]]
+
+
+CAUSAL: tuple[Write, ...] = (named_rows, earlier_rows, deepest_row, weighted_expert,
+                             best_of_a_window, retrieved, two_tables)  # fmt: skip
+
+
+def sorted_chunks(m: Mixer, f: Form, x: Array, y: Array) -> None:
+    """Rows are sorted by bucket, sum up their chunk of C in that order, and are gathered back."""
+    C, u = m.sizes("C u")
+    l, d = x.shape
+    H, W = m.buffer("H", d, u), m.parameter("W", d, d)
+    i, a, b = rows(f, x)
+    p, k, j = f.index("p", 1, l), f.index("k", 1, u), f.index("j", 1, l)
+    h, g, Q = f.array("h", l, u), f.array("g", l, below=u), f.array("Q", l, d)
+    at, back = f.array("at", l, below=l), f.array("back", l, below=l)
+    h[i, k] = cm.sum_(x[i, a] * H[a, k], over=a)
+    g[i] = cm.argmax(h[i, k], over=k)
+    at[p] = cm.sort(g[i], over=i)
+    back[i] = cm.sort(at[p], over=p)
+    Q[i, b] = cm.sum_(x[i, a] * W[a, b], over=a)
+    q, e, s = f.index("q", 1, l // C), f.index("e", 1, C), f.index("s", 1, C)
+    n, o = f.array("n", l // C, C, C), f.array("o", l, d)
+    n[q, e, s] = cm.sum_(Q[at[(q - 1) * C + e], a] * Q[at[(q - 1) * C + s], a], over=a)
+    o[(q - 1) * C + e, b] = cm.sum_(n[q, e, s] * Q[at[(q - 1) * C + s], b], over=s)
+    v = f.index("v", (l // C) * C + 1, l)
+    o[v, b] = Q[at[v], b]
+    y[j, b] = o[back[j], b]
+
+
+def any_rows(m: Mixer, f: Form, x: Array, y: Array) -> None:
+    """A table names any row."""
+    R = m.buffer("R", x.shape[0], below=x.shape[0])
+    i, _, b = rows(f, x)
+    y[i, b] = x[R[i], b] * x[i, b]
+
+
+FORMS: tuple[Write, ...] = (*CAUSAL, sorted_chunks, any_rows)
 EXPECTED = (
     *("counts", "span", "values", "counts of one token", "span of one token"),
     "state of one token",
 )
 SIZES = [
-    dict(zip("ldcw", values, strict=True)) for values in ((1, 1, 1, 1), (7, 2, 3, 2), (5, 3, 2, 7))
+    dict(zip("ldcwuCe", values, strict=True))
+    for values in ((1, 1, 1, 1, 1, 1, 1), (7, 2, 3, 2, 3, 3, 5), (5, 3, 2, 7, 2, 2, 3))
 ]
 each_size = by_sizes(SIZES)
 each_form = pytest.mark.parametrize("write", FORMS, ids=lambda w: w.__name__)
 
 
-@each_form
+@pytest.mark.parametrize("write", CAUSAL, ids=lambda w: w.__name__)
 @each_size
 def test_what_may_be_gathered_counts_as_read(write: Write, sizes: dict[str, int]) -> None:
     made = OracleComparison(mixer(write)).at(sizes)
     assert made.apart == []
     assert {*made.compared} >= {*EXPECTED}
+
+
+@each_form
+@each_size
+def test_gradients_are_scattered(write: Write, sizes: dict[str, int]) -> None:
+    made = GradientComparison(mixer(write)).at(sizes)
+    assert made.apart == []
+    assert {"counts, backward", "counts, training-step", "activations"} <= {*made.compared}
+    assert "gradient of x" in made.compared
+
+
+def test_additions_of_a_scatter_by_hand() -> None:
+    """A row's gradient of x takes one product in each place, and a sum; each of c gathered rows is
+    added to x and to K, the latter after c products."""
+    counts = cm.count(mixer(any_rows), "backward").at(l=7, d=3)
+    assert (counts.mul, counts.add) == (2 * 7 * 3, 2 * 7 * 3)
+    step = cm.count(mixer(two_tables), "backward")
+    found = step.at(l=7, d=3, u=4, w=5, b=2)
+    assert (found.mul, found.add) == (2 * 2 * 7 * 3, 2 * 7 * 3)
+    backward = adjoint(lower(mixer(two_tables).forms["direct"])).backward
+    printed = {e.name: equation(e, latex=False).right for e in backward}
+    assert printed["W.grad"] == (
+        "sum(i = 1..l, b = 1..d) ((y.grad.1[i,b] where p is R[i], else 0) where q is C[i], else 0)"
+    )
 
 
 def test_by_hand() -> None:
@@ -143,3 +265,42 @@ def test_a_bound_that_does_not_fit_is_refused(write: Write) -> None:
     with pytest.raises(EquationError) as caught:
         cm.count(mixer(write))
     assert str(caught.value) == REFUSED[write]
+
+
+def one_addition_less(patch: pytest.MonkeyPatch) -> None:
+    """A sum of R terms, and no scatter into zeros."""
+    true = executed.RULES[Reduce]
+
+    def rule(node: Reduce, points: Any) -> Iterator[executed.Executed]:
+        yield from true(node, points)
+        if node.scatters:
+            yield executed.Executed("add", points, Poly.of(-1))
+
+    patch.setitem(executed.RULES, Reduce, rule)
+
+
+def gathered_where_nothing_is(patch: pytest.MonkeyPatch) -> None:
+    """What is gathered is thought to be the first row."""
+    patch.setattr(
+        activations,
+        "anywhere",
+        lambda system, read: Read(
+            Ref(
+                read.ref.array,
+                tuple(Poly.of(1) if isinstance(p, Gather) else p for p in read.ref.positions),
+            ),
+            read.over,
+        ),
+    )
+
+
+@pytest.mark.parametrize(
+    ("mutate", "question"),
+    [(one_addition_less, "counts, backward"), (gathered_where_nothing_is, "activations")],
+)
+def test_a_mutation_is_noticed(
+    mutate: Callable[[pytest.MonkeyPatch], None], question: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mutate(monkeypatch)
+    made = GradientComparison(mixer(named_rows)).at(SIZES[1])
+    assert question in {line.partition(":")[0] for line in made.apart}

@@ -19,7 +19,7 @@ from torch.nn import functional
 
 import cli
 import costmodel as cm
-from costmodel.errors import ConventionError, EquationError, Unanswered, Unsupported
+from costmodel.errors import ConventionError, EquationError, Unanswered
 from costmodel.language.equations import Mixer, System
 from costmodel.mixers import builtin, names
 from costmodel.networks import parts
@@ -351,17 +351,6 @@ def test_an_entry_of_its_own_that_is_read_by_number_has_a_gradient() -> None:
     arrays = {"x": np.arange(6.0).reshape(2, 3), "at": np.array([3, 1])}
     found = cm.gradients(m, arrays, np.ones(2), {"l": 2, "d": 3})
     assert found["x"].tolist() == [[0, 0, 4], [6, 0, 0]]
-
-
-def test_an_entry_that_several_points_may_read_is_refused() -> None:
-    m = Mixer("looking-back")
-    l, d = m.sizes("l d")
-    x, y, at = m.input("x", l, d), m.output("y", l, d), m.buffer("at", l, below=l)
-    with m.form("direct") as f:
-        i, b = f.index("i", 1, l), f.index("b", 1, d)
-        y[i, b] = x[at[i], b] * x[i, b]
-    with pytest.raises(Unsupported, match="depends on the values of at"):
-        cm.count(m, "backward")
 
 
 # What is said.

@@ -458,11 +458,6 @@ REFUSED: list[tuple[Write, Callable[[Mixer], object], str]] = [
         "P: how many comparisons a sort takes depends on index i, and these are not summed exactly",
     ),
     (top_k_attention, cm.traffic, "which entries of K are read depends on the values of P"),
-    (
-        routing,
-        lambda m: cm.count(m, "backward"),
-        "the gradient of W: which entry it belongs to depends on the values of at",
-    ),
     (top_k_attention, cm.path_length, "which position is meant depends on the values of P"),
 ]
 
@@ -560,6 +555,9 @@ with m.form("direct") as f:
         "comparisons of argmax are nominal: a knockout, R - 1 comparisons of R entries"
         in shown.output
     )
+    backward = ["--phase", "backward", "--l", "4", "--d", "3", "--format", "latex"]
+    shown = CliRunner().invoke(app, ["table", f"{tmp_path / 'mine.py'}:m", *backward])
+    assert "counts as read; its gradient is scattered" in " ".join(shown.output.split())
 
 
 # --- wrong uses -------------------------------------------------------------------------------

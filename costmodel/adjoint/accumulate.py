@@ -99,8 +99,9 @@ class Sums:
                 [h.cotangent for h in self.handed.get(array, []) if h.sequence == sequence]
             )
         ]
-        if len(handed) > 1 and any(any(h.cotangent.layout) for h in handed):
-            handed = [self._flattened(array, h) for h in handed]
+        if len(handed) > 1:
+            flat = any(any(h.cotangent.layout) for h in handed)
+            handed = [self._apart(array, h) if flat or h.cotangent.numbered else h for h in handed]
         if not handed:
             return
         layout = handed[0].cotangent.layout
@@ -145,10 +146,11 @@ class Sums:
             return [(cell, True)]
         return tokens(self.system).dependent_entries(Ref(array, cotangent.positions), cell)
 
-    def _flattened(self, array: Array, handed: Handed) -> Handed:
-        """The same cotangent in an array of its own, if it lies in a flattened layout."""
+    def _apart(self, array: Array, handed: Handed) -> Handed:
+        """The same cotangent in an array of its own, if it lies in a flattened layout or is
+        scattered: how many of its terms lie where others do depends on the values."""
         cotangent = handed.cotangent
-        if not any(cotangent.layout):
+        if not (any(cotangent.layout) or cotangent.numbered):
             return handed
         target = self._next(array)
         kind = SEQUENCE if handed.sequence else STEP

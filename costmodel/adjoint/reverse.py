@@ -36,6 +36,7 @@ from costmodel.language.nodes import (
     Bracket,
     Constant,
     Div,
+    Gather,
     Mul,
     Node,
     Reduce,
@@ -44,6 +45,7 @@ from costmodel.language.nodes import (
     derived,
     position_value,
 )
+from costmodel.program.dependence import Read, anywhere
 from costmodel.program.recurrences import Block, blocks, references
 from costmodel.program.tokens import tokens
 from costmodel.program.wellformed import defined, whole
@@ -283,15 +285,25 @@ class _Builder(Sums):
         return self._next(array)
 
     def hand_to(self, ref: Ref, gradient: Node, scope: Scope) -> None:
-        """Hand a gradient to the entry that a reference reads."""
-        cotangent = transposed(ref, scope.indices, scope.around, gradient)
+        """Hand a gradient to the entry that a reference reads, or to that which it gathers, of all
+        that it may."""
+        read = anywhere(self.system, Read(ref, ()))
+        indices, around = (*scope.indices, *read.over), scope.around | read.constraints
+        if read.over:
+            gradient = self.named(gradient, scope)
+        for place, position in zip(read.ref.positions, ref.positions, strict=True):
+            if isinstance(position, Gather):
+                gradient = Bracket(gradient, Constant(position_value(place)), "=", position.at)
+        cotangent = transposed(read.ref, indices, around, gradient)
         if cotangent is not None:
             if isinstance(gradient, Bracket) and gradient.first and cotangent.over:
                 raise Unsupported(
                     f"the gradient of {ref.array.name}: how many maxima one entry wins depends on "
                     f"the values"
                 )
-            self.keep(replace(cotangent, scale=scope.scale), scope)
+            chosen = {index.name for index in read.over}
+            hints = tuple(None if name in chosen else name for name in cotangent.hints)
+            self.keep(replace(cotangent, hints=hints, scale=scope.scale), scope)
 
     def keep(self, cotangent: Cotangent | None, scope: Scope) -> None:
         """Note what is handed to an array, if anything is."""

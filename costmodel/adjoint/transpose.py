@@ -14,6 +14,7 @@ from costmodel.errors import Unsupported
 from costmodel.language.indices import Index
 from costmodel.language.nodes import (
     Array,
+    Bracket,
     Constant,
     Div,
     Flat,
@@ -66,9 +67,15 @@ class Cotangent:
     """What the sum is scaled by."""
 
     @property
+    def numbered(self) -> bool:
+        """Whether positions that an array holds say to which entry it is handed."""
+        return isinstance(self.value, Bracket) and self.value.numbered
+
+    @property
     def expression(self) -> Node:
         """The value summed over the readers of an entry, then scaled."""
-        value = Reduce("sum", self.value, self.over) if self.over else self.value
+        summed = self.over or self.numbered
+        value = Reduce("sum", self.value, self.over) if summed else self.value
         if self.scale is None:
             return value
         operation, by = self.scale
@@ -113,7 +120,7 @@ def transposed(
         value: the gradient of the entry read, in those indices.
 
     Raises:
-        Unsupported: a gather, or an index that cannot be solved for.
+        Unsupported: an index that cannot be solved for.
     """
     if infeasible(around):
         return None
@@ -190,11 +197,7 @@ def _targets(ref: Ref) -> tuple[Layout, list[Poly]]:
     layout: list[Poly | None] = []
     wanted: list[Poly] = []
     for position in ref.positions:
-        if isinstance(position, Gather):
-            raise Unsupported(
-                f"the gradient of {ref.array.name}: which entry it belongs to depends on the "
-                f"values of {position.at.array.name}"
-            )
+        assert not isinstance(position, Gather)
         if isinstance(position, Flat):
             layout.append(position.extent)
             wanted += [position.outer, position.inner]

@@ -14,6 +14,7 @@ from costmodel.claims.interpretations import Interpretation
 from costmodel.claims.quantities import mixer_of
 from costmodel.errors import OracleError
 from costmodel.language.equations import JOINED, STEP, Mixer
+from costmodel.language.nodes import Reduce
 from costmodel.oracle.execute import Execution, execute, run as run_system
 from costmodel.program.phases import TRAINING_STEP
 from costmodel.questions.registry import CLAIMED
@@ -110,8 +111,13 @@ def _operations_each_and_once(run: Execution) -> tuple[Counter[str], Counter[str
 
 
 def _batch_additions(run: Execution) -> int:
-    """The entries of gradients of weights, to which each further sequence of a batch is added."""
+    """The entries of gradients of weights, to which each further sequence of a batch is added, but
+    for those that all sequences are scattered into."""
     kinds = run.system.backward
-    of_weights = {k for k, e in enumerate(run.system.equations) if kinds.get(e) == JOINED}
+    of_weights = {
+        k
+        for k, e in enumerate(run.system.equations)
+        if kinds.get(e) == JOINED and not (isinstance(e.value, Reduce) and e.value.scatters)
+    }
     written = [entry for i in run.instances if i.equation in of_weights for entry in i.writes]
     return sum(not run.trace.memory[entry].empty for entry in written)

@@ -284,6 +284,12 @@ class Reduce(Node):
         """What it runs over."""
         return self.over
 
+    @property
+    def scatters(self) -> bool:
+        """Whether its terms are those that name an entry by number, of all that may: which they are
+        depends on the values. R of them are added to zeros, R additions."""
+        return isinstance(self.body, Bracket) and self.body.numbered
+
     @cached_property
     def parts(self) -> tuple[Reduce, ...]:
         """The terms at one range of each index, for every choice of ranges."""
@@ -310,6 +316,18 @@ class Bracket(Node):
     otherwise: Node | None = None
     first: tuple[Index, ...] = ()
     """Of the points that these indices run over, the first alone at which it holds."""
+
+    @property
+    def numbered(self) -> bool:
+        """Whether it holds at the entry that an array of positions names."""
+        at = self.right
+        return not self.first and isinstance(at, Ref) and at.array.below is not None
+
+    @property
+    def named(self) -> frozenset[str]:
+        """The variables of the entry that is named, by this bracket and those inside it."""
+        inside = self.body.named if isinstance(self.body, Bracket) else frozenset()
+        return inside | frozenset(v for p in polys_of(self.left) for v in p.variables)
 
 
 @dataclass(frozen=True)

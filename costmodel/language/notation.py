@@ -223,6 +223,8 @@ def _call(notation: Notation, node: Call) -> Piece:
 
 
 def _reduce(notation: Notation, node: Reduce) -> Piece:
+    if not node.over:
+        return printed(notation, node.body)
     body = notation.wrapped(printed(notation, node.body), PRODUCT)
     return Piece(notation.reduction(node.kind, node.over, body), REDUCTION)
 

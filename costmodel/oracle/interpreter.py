@@ -329,20 +329,22 @@ def _binary(made: Callable[[Step, Step], Step]) -> Callable[[Run, Binary], Step]
 
 def _reduce(run: Run, node: Reduce) -> Step:
     body, points = run.step(node.body), run.places.points(node.over)
-    kind, spared = node.kind, run.accounting == "strict"
+    kind, scatters = node.kind, node.scatters
+    spared = run.accounting == "strict" and not scatters
     if kind not in ("sum", "max"):
         raise OracleError(f"unknown reduction '{kind}'")
 
     def step(point: Point, instance: Instance) -> Scalar:
         every = [body(inner, instance) for inner in points(point)]
-        terms = [term for term in every if not term.empty]
+        added = sum(not term.empty for term in every)
+        terms = every if scatters else [term for term in every if not term.empty]
         if not terms and kind == "sum":
             return after(every, 0.0)._replace(depth=0, steps=0, empty=True)
         if not terms:
             raise OracleError(f"a maximum over no term {run.places.said(point)}")
         values, depths, steps, _, _, _ = zip(*terms, strict=True)
         if kind == "sum":
-            instance.operations["add"] += len(terms) - spared
+            instance.operations["add"] += added - spared
         else:
             instance.operations["compare"] += len(terms) - 1
         value = math.fsum(values) if kind == "sum" else max(values)

@@ -5,7 +5,7 @@ Figures of selections (argmax, top-k, sort) are nominal, like those of a Fourier
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from costmodel.errors import Unsupported
@@ -14,7 +14,7 @@ from costmodel.language.indices import Index
 from costmodel.language.nodes import Binary, Node, Reduce, Select
 from costmodel.program.nonempty import EVERYWHERE, Places, both, may_be_empty, present
 from costmodel.program.phases import IterationDomain
-from costmodel.symbolic.constraints import ONE, Constraints, infeasible, variables_of
+from costmodel.symbolic.constraints import ONE, Constraints, infeasible, projected, variables_of
 from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.piecewise_max import proven
 from costmodel.symbolic.polyhedral_sums import total
@@ -194,6 +194,11 @@ class Points:
         variables = self.variables + tuple(index.atom for index in over)
         over = self.over + over
         return replace(self, variables=variables, constraints=constraints, over=over)
+
+    def without(self, names: Collection[str]) -> Points:
+        """The points of the other indices."""
+        kept = tuple(name for name in self.variables if name not in names)
+        return replace(self, variables=kept, constraints=projected(self.constraints, [*names]))
 
     def under(self, node: Node) -> Iterator[tuple[Node, Points]]:
         """What stands inside a node, with its points: the terms of a union, range by range."""

@@ -51,7 +51,8 @@ def count_instances(part: IterationDomain, accounting: str = "strict") -> dict[s
 def _joined(node: Node, points: Points) -> Exact:
     """How many additions it takes to add up one more sequence: none for a sum over no term.
 
-    A sum goes on over the rows of all sequences: by `mac` each term has had its addition. Of two
+    A sum goes on over the rows of all sequences: by `mac` each term has had its addition, and so
+    has each of a scatter. Of two
     shares each is added up first, so that one addition is spared for every further sequence.
     """
     if isinstance(node, (Neg, FreeScale)):
@@ -59,7 +60,7 @@ def _joined(node: Node, points: Points) -> Exact:
     if isinstance(node, (Add, Sub)):
         shares = _joined(node.left, points) + _joined(node.right, points)
         return shares - points.number(points.carried_out(node))
-    if isinstance(node, Reduce) and points.accounting != "strict":
+    if isinstance(node, Reduce) and (points.accounting != "strict" or node.scatters):
         return Exact()
     return points.number(points.present(node))
 

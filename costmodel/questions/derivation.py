@@ -77,10 +77,14 @@ def sums(part: IterationDomain, accounting: str = "strict") -> dict[str, list[Su
     points = Points(part.equation, part.variables, part.constraints, accounting)
     for one in executed(part.equation.value, points):
         for over, body, place in _terms(one):
-            free = ranges if one.along is None else [i for i in ranges if i.atom in one.along]
+            kept = one.points.variables if one.along is None else one.along
+            free = [index for index in ranges if index.atom in kept]
+            if not {*part.variables} <= {*kept} and one.along is None:
+                there = one.points.constraints
+                over = tuple(_range(i, over[k + 1 :], there) for k, i in enumerate(over))
             around = tuple(_at(index, pinned) for index in (*free, *over))
-            there = by_text([c.substitute(pinned) for c in place])
-            where = around, tuple(dict.fromkeys((*guards, *there)))
+            at = by_text([c.substitute(pinned) for c in place])
+            where = around, tuple(dict.fromkeys((*guards, *at)))
             bodies = found.setdefault(one.operation, {})
             bodies[where] = bodies.get(where, Poly()) + body.substitute(pinned)
     return {
@@ -137,17 +141,22 @@ def _ranges(part: IterationDomain) -> tuple[dict[str, Poly], tuple[Index, ...]]:
         if index.constraints <= part.constraints:
             found.append(index)
             continue
-        there = projected(constraints, [inner.atom for inner in running[k + 1 :]])
-        lower, upper, _ = bounds(there, index.atom)
-        if not (lower and upper) or any(scale != ONE for scale, _ in (*lower, *upper)):
-            raise Unsupported(f"{part.equation.name}: its points for one token are no plain ranges")
-        lows, ups = _needed(lower, 1, there), _needed(upper, -1, there)
-        if lows == ups and not variables_of(lows):
-            pinned[index.atom] = lows[0]
+        index = _range(index, running[k + 1 :], constraints)
+        if index.lower == index.upper and not variables_of(index.lower):
+            pinned[index.atom] = index.lower[0]
             constraints = frozenset(c.substitute(pinned) for c in constraints)
         else:
-            found.append(Index(index.name, lows, ups))
+            found.append(index)
     return pinned, tuple(_at(index, pinned) for index in found)
+
+
+def _range(index: Index, inner: Sequence[Index], constraints: Constraints) -> Index:
+    """An index as far as constraints let it run, whatever the inner ones are."""
+    there = projected(constraints, [other.atom for other in inner])
+    lower, upper, _ = bounds(there, index.atom)
+    if not (lower and upper) or any(scale != ONE for scale, _ in (*lower, *upper)):
+        raise Unsupported(f"the points of index {index.name} are no plain ranges")
+    return Index(index.name, _needed(lower, 1, there), _needed(upper, -1, there))
 
 
 def _needed(ends: Sequence[Bound], sign: int, where: Constraints) -> tuple[Poly, ...]:

@@ -150,7 +150,7 @@ def _terms(depths: Depths, grid: Grid, node: Reduce | Fft) -> tuple[Any, Any]:
 def _bracket(depths: Depths, grid: Grid, node: Bracket) -> Any:
     import numpy as np
 
-    if node.otherwise is None:
+    if node.first:
         raise Unsupported("which entries a maximum hands its gradient to depends on the values")
     return reduce(np.maximum, (depths.of(grid, child) for child in node.children))
 

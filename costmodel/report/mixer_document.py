@@ -177,6 +177,12 @@ def notes(block: Block, request: Request) -> Iterator[Note]:
             "Fourier transforms are nominal: radix-2 at the next power of two, a complex product "
             "is 4 mul and 2 add"
         )
+    if block.phase != "training" and any(_gathers(row) for row in block.rows):
+        scattered = "; its gradient is scattered, one addition for each entry gathered"
+        yield _note(
+            "what is gathered is counted at its budget: whatever a position may name counts as read"
+            + (scattered if block.phase in TRAINING_STEP else "")
+        )
     chosen = {kind for row in block.rows for kind in _selections(row)}
     for kind in SELECTIONS:
         if kind in chosen:
@@ -265,6 +271,11 @@ def _baseline_sizes(block: Block, request: Request) -> str:
 def _transforms(row: Row) -> bool:
     form = row.mixer.forms[row.form]
     return any(isinstance(node, Fft) for e in form.equations for node, _ in walk(e.value))
+
+
+def _gathers(row: Row) -> bool:
+    form = row.mixer.forms[row.form]
+    return any(a.below is not None for e in form.equations for a in e.value.arrays)
 
 
 def _selections(row: Row) -> set[str]:

@@ -2,7 +2,7 @@
 
 One rule per kind of node. A product is done at every point of the ranges around it; a sum of R
 terms takes R - 1 additions (R under `mac`) at every point of the ranges outside it: one for each
-term, and one less.
+term, and one less. A scatter adds every term to zeros, whichever entry it names.
 """
 
 from __future__ import annotations
@@ -102,6 +102,9 @@ def _call(node: Call, points: Points) -> Iterator[Executed]:
 
 
 def _reduce(node: Reduce, points: Points) -> Iterator[Executed]:
+    if isinstance(node.body, Bracket) and node.scatters:
+        yield Executed("add", points.inside(node.over).without(node.body.named))
+        return
     operation = {"sum": "add", "max": "compare"}[node.kind]
     for part in node.parts:
         for place in points.inside(part.over).present(part.body):
