@@ -141,7 +141,24 @@ def two_tables(m: Mixer, f: Form, x: Array, y: Array) -> None:
     y[i, b] = x[i, b] * W[R[i], C[i]]
 
 
-CAUSAL: tuple[Write, ...] = (named_rows, earlier_rows, deepest_row, weighted_expert,
+def random_blocks(m: Mixer, f: Form, x: Array, y: Array) -> None:
+    """Each block of B rows attends to c blocks before it, which a table names."""
+    B, c = m.sizes("B c")
+    l, d = x.shape
+    R, W = m.buffer("R", l / B, c, below=lambda q, r: q - 1), m.parameter("W", d, d)
+    _, a, b = rows(f, x)
+    p, q = f.index("p", 1, l / B), f.index("q", 2, l / B)
+    e, s, r = f.index("e", 1, B), f.index("s", 1, B), f.index("r", 1, c)
+    K = f.array("K", l / B, B, d)
+    Z, A = f.array("Z", l / B, B, c, B), f.array("A", l / B, B, c, B)
+    K[p, e, b] = cm.sum_(x[(p - 1) * B + e, a] * W[a, b], over=a)
+    Z[q, e, r, s] = cm.sum_(x[(q - 1) * B + e, a] * K[R[q, r], s, a], over=a)
+    A[q, e, r, s] = cm.softmax(Z[q, e, r, s], over=(r, s))
+    y[(q - 1) * B + e, b] = cm.sum_(A[q, e, r, s] * K[R[q, r], s, b], over=(r, s))
+    y[e, b] = K[1, e, b]
+
+
+CAUSAL: tuple[Write, ...] = (random_blocks, named_rows, earlier_rows, deepest_row, weighted_expert,
                              best_of_a_window, retrieved, two_tables)  # fmt: skip
 
 
@@ -181,8 +198,8 @@ EXPECTED = (
     "state of one token",
 )
 SIZES = [
-    dict(zip("ldcwuCe", values, strict=True))
-    for values in ((1, 1, 1, 1, 1, 1, 1), (7, 2, 3, 2, 3, 3, 5), (5, 3, 2, 7, 2, 2, 3))
+    dict(zip("ldcwuCeB", values, strict=True))
+    for values in ((1, 1, 1, 1, 1, 1, 1, 1), (7, 2, 3, 2, 3, 3, 5, 7), (6, 3, 2, 7, 2, 2, 3, 2))
 ]
 each_size = by_sizes(SIZES)
 each_form = pytest.mark.parametrize("write", FORMS, ids=lambda w: w.__name__)

@@ -325,6 +325,13 @@ def _enlarged(run: Execution) -> tuple[tuple[str, int], ...]:
         letters[fixed] = run.sizes[fixed]
     if "d" in letters:
         letters["d"] = max(letters["d"], 2 * letters.get("n", 1))
+    extents = [e for array in run.system.mixer.arrays.values() for e in array.shape]
+    extents += [e for equation in run.system.equations for e in equation.array.shape]
+    tried = range(letters["l"], letters["l"] + 1 + max(letters.values()))
+    whole = (
+        l for l in tried if all(isinstance(e.rational({**letters, "l": l}), int) for e in extents)
+    )
+    letters["l"] = next(whole, letters["l"])
     return tuple(sorted(letters.items()))
 
 

@@ -18,6 +18,7 @@ from costmodel.oracle.execute import Execution, execute
 from costmodel.oracle.quantities import QUANTITIES, Quantity
 from costmodel.program.conventions import convention
 from costmodel.program.phases import overruns
+from costmodel.proofs.tried_sizes import whole_length
 from costmodel.questions.count import counted
 from costmodel.questions.evaluate import evaluate
 from costmodel.questions.question import Answers, Tally
@@ -139,6 +140,7 @@ class OracleComparison:
                 self.check(f"{tally.name} at {t=}", derive, quantity.token(executed, t))
 
     def _run(self, sizes: Sizes, length: int) -> Execution:
+        length = whole_length(self.mixer, sizes, length)
         form = self.mixer.forms[self.form]
         return execute(
             form, sizes, rewrites=self.rewrites, accounting=self.accounting, length=length
@@ -218,7 +220,8 @@ def causal(form: Form, sizes: Sizes) -> bool:
     """Whether execution finds the form causal, with windows of at least 2 and a length of at least
     3, as shorter ones would hide later tokens."""
     windows = {letter: max(sizes[letter], 2) for letter in ("w", "k") if letter in sizes}
-    return execute(form, {**sizes, **windows}, length=max(sizes["l"], 3)).causal
+    length = whole_length(form.mixer, {**sizes, **windows}, max(sizes["l"], 3))
+    return execute(form, {**sizes, **windows}, length=length).causal
 
 
 def differences(

@@ -83,6 +83,12 @@ def sizes_tried(mixer: Mixer) -> dict[str, list[dict[str, int]]]:
         return {"equations": [], "modules": []}
 
 
+def whole_length(mixer: Mixer, sizes: Sizes, length: int) -> int:
+    """The first length, from one on, at which every extent is whole; that one, where none is."""
+    tried = range(length, length + 1 + max(sizes.values()))
+    return next((l for l in tried if fits(mixer, {**sizes, "l": l})), length)
+
+
 def fits(mixer: Mixer, sizes: Sizes) -> bool:
     """Whether every extent is whole."""
     try:
