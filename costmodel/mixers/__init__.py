@@ -32,6 +32,12 @@ FILES: Mapping[str, tuple[str, ...]] = {
     "simple": ("simple", "simple-res", "simple-resl"),
     "simple_causal": ("simple-causal", "simple-causal-res", "simple-causal-resl"),
     "fastformer": ("fastformer",),
+    "synthesizer": (
+        "synthesizer-dense",
+        "synthesizer-random",
+        "synthesizer-factorized-dense",
+        "synthesizer-factorized-random",
+    ),
 }
 """Module -> the mixers that it defines, in the order of `costmodel list`."""
 

@@ -63,11 +63,17 @@ def same(found: Array, expected: Array, rounding: float) -> None:
 
 
 def equal_at_every_length(
-    module: Any, x: Array, paper: Callable[[Array], Array], rounding: float, *, steps: bool
+    module: Any,
+    x: Array,
+    paper: Callable[[Array], Array],
+    rounding: float,
+    *,
+    steps: bool,
+    beyond: int = 2,
 ) -> None:
-    """The module gives the paper's rows for sequences of every length up to two more than x has,
-    two at once, and with `steps` token by token."""
-    for length in range(1, len(x) + 3):
+    """The module gives the paper's rows for sequences of every length up to two more than x has, or
+    `beyond` more, two at once, and with `steps` token by token."""
+    for length in range(1, len(x) + 1 + beyond):
         one = np.resize(x, (length, x.shape[1]))
         for given, y in zip((one, 1 - one), forward(module, one, 1 - one), strict=True):
             same(y, paper(given), rounding)
