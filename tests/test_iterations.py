@@ -99,6 +99,21 @@ def layers(m: Mixer, f: Form, x: Array, y: Array) -> None:
     y[i, a] = H[k + 1, i, a] * w[i]
 
 
+@form
+def butterflies(m: Mixer, f: Form, x: Array, y: Array) -> None:
+    """A Hadamard transform of 2**k entries in k stages: each interleaves sums and differences of
+    entries that are half of them apart (Pease 1968)."""
+    (l, d), (k,) = x.shape, m.sizes("k")
+    half, w = 2 ** (k - 1), m.parameter("w", d, 2**k)
+    i, a, o = f.index("i", 1, l), f.index("a", 1, d), f.index("o", 2, k + 1)
+    c, e, s = f.index("c", 1, half), f.index("e", 1, 2**k), f.index("s", 1, 2)
+    sign = m.buffer("sign", 2, value=lambda s, sizes: 3.0 - 2 * s)
+    H = f.array("H", k + 1, l, 2**k)
+    H[1, i, e] = cm.sum_(x[i, a] * w[a, e], over=a)
+    H[o, i, (c - 1) * 2 + s] = H[o - 1, i, c] + sign[s] * H[o - 1, i, c + half]
+    y[i, a] = cm.sum_(H[k + 1, i, e] * w[a, e], over=e)
+
+
 @pytest.mark.parametrize("write", FORMS)
 @pytest.mark.parametrize(
     "sizes", [{"l": 1, "d": 1, "r": 1, "k": 1}, {"l": 2, "d": 1, "r": 3, "k": 2}]

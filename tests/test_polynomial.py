@@ -79,3 +79,14 @@ def test_a_divisor_that_is_not_positive_is_refused(divisor: int) -> None:
 def test_a_divisor_that_is_zero_is_refused_before_the_dividend_is_known() -> None:
     with pytest.raises(ValueError, match="divides by a positive integer, got 0"):
         call("floor_div", l, 0)
+
+
+def test_powers_of_two_of_a_size() -> None:
+    """Halves and doubles of one power are told by their factor; no other number has a power."""
+    k = size("k")
+    assert 2 * 2 ** (k - 1) == 2**k
+    assert (2 ** (k + 3)).at({"k": 2}) == 32
+    assert call("ceil_log2", 2 ** (k - 1)) == k - 1
+    assert call("ceil_log2", 3 * 2**k / 4) == k
+    with pytest.raises(TypeError, match="got 3"):
+        3**k

@@ -144,23 +144,21 @@ class _Builder(Sums):
         """Hand the gradients of a block's arrays on; what is computed on the way, by array.
 
         Those of a loop hand on to each other: the entries that have a gradient are first thought to
-        be those that later blocks hand one to, then, where that grows row by row, all; they are
-        worked out until they stay the same. What repeats itself is right, however it was found:
-        every row follows from the one before.
+        be all, and worked out until they stay the same. What repeats itself is right, however it
+        was found: every row follows from the one before.
         """
         after = {array: list(handed) for array, handed in self.handed.items()}
         numbers = dict(self.numbers)
-        for first in ({array: self._reached(array) for array in arrays}, {}):
-            for array in arrays:
-                self.regions[array] = first.get(array, [whole(array)])
-            for _ in range(ROUNDS):
-                self.handed = {array: list(handed) for array, handed in after.items()}
-                self.numbers, self.shared = dict(numbers), Shared()
-                named = {array: self._differentiated(block, array) for array in arrays}
-                found = {array: self._reached(array) for array in arrays}
-                if all(_equal(found[array], self.regions[array]) for array in arrays):
-                    return named
-                self.regions |= found
+        for array in arrays:
+            self.regions[array] = [whole(array)] if block.is_loop else self._reached(array)
+        for _ in range(ROUNDS):
+            self.handed = {array: list(handed) for array, handed in after.items()}
+            self.numbers, self.shared = dict(numbers), Shared()
+            named = {array: self._differentiated(block, array) for array in arrays}
+            found = {array: self._reached(array) for array in arrays}
+            if all(_equal(found[array], self.regions[array]) for array in arrays):
+                return named
+            self.regions |= found
         raise Unsupported(f"{arrays[0].name}: which entries have a gradient does not settle")
 
     def _reached(self, array: Array) -> list[Constraints]:

@@ -371,7 +371,11 @@ def _eliminated(constraints: Constraints, hidden: tuple[str, ...]) -> Constraint
                 if low_scale != ONE and up_scale != ONE:
                     if low_scale == up_scale and implied(known, up - low - low_scale + 1):
                         continue
-                    raise Unsupported(f"a stride of index {atom_name(variable)} in an entry read")
+                    name = atom_name(variable)
+                    raise Unsupported(
+                        f"index {name} leaves out entries by a stride: write all of them, at "
+                        f"({name} - 1)*{low_scale} + e with an index e in 1..{low_scale}"
+                    )
                 remaining.add(between_bounds(low_scale, low, up_scale, up))
         remaining = {c for c in remaining if c.variables or not nonnegative(c)}
     return frozenset(remaining)

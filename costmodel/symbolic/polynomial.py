@@ -325,6 +325,12 @@ class Poly:
             result = result * self
         return result
 
+    def __rpow__(self, base: int) -> Poly:
+        """A power of two of sizes, 2**k."""
+        if base != 2:
+            raise TypeError(f"a power with a size in its exponent is one of 2, got {base}**{self}")
+        return call("pow2", self)
+
     def __repr__(self) -> str:
         return f"Poly({self})"
 
@@ -483,6 +489,8 @@ def _cached_call(function: str, polys: tuple[Poly, ...]) -> Poly:
         return _ceil_log2_of(polys[0])
     if function == "floor_div":
         return _floor_div_of(*polys)
+    if function == "pow2" and isinstance(number := polys[0].terms.get((), 0), int) and number:
+        return Fraction(2) ** number * call("pow2", polys[0] - number)
     return Poly.atom(Fn(function, polys))
 
 
@@ -500,8 +508,10 @@ def _ceil_log2_of(argument: Poly) -> Poly:
             else:
                 kept.append((atom, power))
         argument = Poly({tuple(kept): number})
-    if argument.constant() is not None:
-        return whole + ceil_log2(argument.at({}))
+    if (left := argument.constant()) is not None:
+        above, below = Fraction(left).as_integer_ratio()
+        if below & (below - 1) == 0:
+            return whole + ceil_log2(above) - ceil_log2(below)
     return whole + Poly.atom(Fn("ceil_log2", (argument,)))
 
 
