@@ -35,7 +35,7 @@ from costmodel.language.nodes import (
     Ref,
     Sub,
 )
-from costmodel.language.writing import exp, function, max_over, sum_
+from costmodel.language.writing import exp, function, max_over, maximum, sum_
 from costmodel.symbolic.polynomial import Poly
 
 T = TypeVar("T")
@@ -215,7 +215,9 @@ class _Writer:
 
     def combined(self, left: Node, right: Node) -> Node:
         """Two values in one."""
-        way = self.choose("+", "-", "*", "/")
+        way = self.choose("+", "-", "*", "/", "max")
+        if way == "max":
+            return maximum(left, right)
         if way == "/":
             return left / function("sqrt", exp(function("sigmoid", right)))
         return {"+": left + right, "-": left - right, "*": left * right}[way]

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from costmodel.adjoint.derivatives import OF_BOTH, OF_OPERAND, OF_RESULT
+from costmodel.adjoint.derivatives import OF_BOTH, OF_OPERAND, OF_RESULT, ZERO
 from costmodel.adjoint.transpose import Cotangent, Scale, transposed
 from costmodel.errors import Unsupported
 from costmodel.language.equations import SEQUENCE, STEP, Equation, System
@@ -22,6 +22,7 @@ from costmodel.language.nodes import (
     Div,
     Fft,
     FreeScale,
+    Maximum,
     Mul,
     Neg,
     Node,
@@ -150,6 +151,15 @@ def _div(builder: Reversal, node: Div, gradient: Node, scope: Scope) -> None:
     builder.hand(node.right, Neg(Mul(cotangent, quotient)), scope)
 
 
+def _maximum(builder: Reversal, node: Maximum, gradient: Node, scope: Scope) -> None:
+    """To the left side where it is larger, elsewhere to the right one."""
+    arrays = builder.system.active
+    if is_active(node.left, arrays) and is_active(node.right, arrays):
+        gradient = builder.named(gradient, scope)
+    builder.hand(node.left, Bracket(gradient, node.left, ">", node.right, ZERO), scope)
+    builder.hand(node.right, Bracket(ZERO, node.left, ">", node.right, gradient), scope)
+
+
 def _call(builder: Reversal, node: Call, gradient: Node, scope: Scope) -> None:
     """A function, from its stored result or its operand."""
     if node.function in OF_RESULT:
@@ -247,6 +257,10 @@ def _divisor(node: Div, reader: Reader) -> Reads:
     return Reads((below and not reader.quotients, True), below and reader.quotients)
 
 
+def _both(node: Maximum, reader: Reader) -> Reads:
+    return Reads((True, True))
+
+
 def _result_or_operand(node: Call, reader: Reader) -> Reads:
     result = node.function in OF_RESULT
     return Reads((not result,), result)
@@ -276,6 +290,7 @@ RULES: Rules[Adjoint] = Rules(
         Sub: Adjoint(_add),
         Mul: Adjoint(_mul, _other_factor),
         Div: Adjoint(_div, _divisor),
+        Maximum: Adjoint(_maximum, _both),
         Neg: Adjoint(_negated),
         FreeScale: Adjoint(_free_scale),
         Call: Adjoint(_call, _result_or_operand),

@@ -245,6 +245,11 @@ class Div(Binary):
 
 
 @kind
+class Maximum(Binary):
+    """The larger of left and right: one comparison, with a sum over no term as with any 0."""
+
+
+@kind
 class Neg(Node):
     """Unary minus: free."""
 

@@ -29,6 +29,7 @@ from costmodel.language.nodes import (
     Flat,
     FreeScale,
     Gather,
+    Maximum,
     Mul,
     Neg,
     Node,
@@ -211,6 +212,13 @@ def _div(notation: Notation, node: Div) -> Piece:
     return notation.fraction(printed(notation, node.left), printed(notation, node.right))
 
 
+def _maximum(notation: Notation, node: Maximum) -> Piece:
+    left, right = (printed(notation, child).text for child in node.children)
+    if notation.latex:
+        return Piece(rf"\max\left({left}, {right}\right)", ATOM)
+    return Piece(f"max({left}, {right})", ATOM)
+
+
 def _neg(notation: Notation, node: Neg) -> Piece:
     return Piece(f"-{notation.wrapped(printed(notation, node.body), PRODUCT)}", SUM)
 
@@ -327,6 +335,7 @@ RULES: Rules[Callable[..., Piece]] = Rules(
         Sub: _sum("-"),
         Mul: _mul,
         Div: _div,
+        Maximum: _maximum,
         Neg: _neg,
         FreeScale: _free_scale,
         Call: _call,

@@ -7,7 +7,7 @@ from typing import Any
 from costmodel.errors import EquationError
 from costmodel.language.functions import TABLE
 from costmodel.language.indices import Index, UnionIndex
-from costmodel.language.nodes import Call, Fft, Node, Reduce, Ref, Select, names_in, node
+from costmodel.language.nodes import Call, Fft, Maximum, Node, Reduce, Ref, Select, names_in, node
 from costmodel.symbolic.polynomial import Poly
 
 
@@ -28,6 +28,17 @@ def sum_(body: Any, over: Any) -> Node:
 def max_over(body: Any, over: Any) -> Node:
     """The maximum of `body` over one index or a tuple of indices."""
     return Reduce("max", node(body), indices_in(over))
+
+
+def maximum(one: Any, other: Any) -> Node:
+    """The larger of two expressions, entry by entry: one comparison. Its gradient goes to the
+    larger one; of equal ones to the second, as that of `maximum(x, 0)` at 0 goes to none."""
+    return Maximum(node(one), node(other))
+
+
+def minimum(one: Any, other: Any) -> Node:
+    """The smaller of two expressions, as the negative of a `maximum`: one comparison."""
+    return -maximum(-node(one), -node(other))
 
 
 def function(name: str, body: Any) -> Node:

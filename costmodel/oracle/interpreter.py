@@ -31,6 +31,7 @@ from costmodel.language.nodes import (
     Fft,
     FreeScale,
     Gather,
+    Maximum,
     Mul,
     Neg,
     Node,
@@ -52,6 +53,7 @@ from costmodel.oracle.scalars import (
     after,
     arithmetic,
     called,
+    larger,
     placed,
     times,
 )
@@ -393,6 +395,7 @@ STEPS: Rules[Callable[..., Step]] = Rules(
         Sub: _binary(arithmetic("add", operator.sub, of_sums=True)),
         Mul: _binary(arithmetic("mul", operator.mul)),
         Div: _binary(arithmetic("div", operator.truediv)),
+        Maximum: _binary(larger),
         Neg: lambda run, node: times(-1.0, run.step(node.body)),
         FreeScale: lambda run, node: times(run.constant(node.factor), run.step(node.body)),
         Call: lambda run, node: called(node.function, run.step(node.body)),

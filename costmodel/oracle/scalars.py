@@ -127,6 +127,18 @@ def arithmetic(
     return made
 
 
+def larger(left: Step, right: Step) -> Step:
+    """The larger of two values, one comparison, be it with a sum over no term."""
+
+    def step(point: Point, instance: Instance) -> Scalar:
+        both = left(point, instance), right(point, instance)
+        found = after(both, max(scalar.value for scalar in both))
+        instance.operations["compare"] += 1
+        return found._replace(depth=found.depth + 1, steps=found.steps + 1)
+
+    return step
+
+
 FUNCTIONS: Mapping[str, Callable[[float], float]] = {
     "exp": math.exp,
     "sqrt": math.sqrt,

@@ -25,6 +25,7 @@ from costmodel.language.nodes import (
     Fft,
     Flat,
     FreeScale,
+    Maximum,
     Mul,
     Neg,
     Node,
@@ -129,11 +130,17 @@ def _entry(depths: Depths, node: Ref, around: Constraints) -> Depth:
     return (*found, *READY) if older or not found else tuple(found)
 
 
-def _binary(depths: Depths, node: Binary, part: IterationDomain, around: Constraints) -> Depth:
+def _latest(depths: Depths, node: Binary, part: IterationDomain, around: Constraints) -> Depth:
+    """One operation after the later of both sides."""
     sides = [depths.depth(child, part, around) for child in node.children]
+    latest = pruned(around, [level for side in sides for level in side])
+    return tuple(depths.after(level, node, part, around) for level in latest)
+
+
+def _binary(depths: Depths, node: Binary, part: IterationDomain, around: Constraints) -> Depth:
     if not may_be_empty(part.equation):
-        latest = pruned(around, [level for side in sides for level in side])
-        return tuple(depths.after(level, node, part, around) for level in latest)
+        return _latest(depths, node, part, around)
+    sides = [depths.depth(child, part, around) for child in node.children]
     places = both(node, around)
     found = [
         depths.after(level, node, part, around)
@@ -248,6 +255,7 @@ RULES: Rules[Callable[..., Depth]] = Rules(
         Sub: _binary,
         Mul: _binary,
         Div: _binary,
+        Maximum: _latest,
         Neg: _same,
         FreeScale: _same,
         Call: _call,

@@ -26,6 +26,7 @@ from costmodel.language.nodes import (
     Fft,
     FreeScale,
     Gather,
+    Maximum,
     Mul,
     Neg,
     Node,
@@ -114,6 +115,13 @@ def _sum(depths: Depths, grid: Grid, node: Add | Sub) -> Any:
     return np.maximum(left, right) + (np.minimum(left, right) != NOTHING)
 
 
+def _maximum(depths: Depths, grid: Grid, node: Maximum) -> Any:
+    import numpy as np
+
+    left, right = (depths.of(grid, child) for child in node.children)
+    return np.maximum(np.maximum(left, right), 0) + 1
+
+
 def _same(depths: Depths, grid: Grid, node: Neg | FreeScale) -> Any:
     return depths.of(grid, node.body)
 
@@ -169,6 +177,7 @@ RULES: Rules[Callable[..., Any]] = Rules(
         Sub: _sum,
         Mul: _product,
         Div: _product,
+        Maximum: _maximum,
         Neg: _same,
         FreeScale: _same,
         Call: _call,

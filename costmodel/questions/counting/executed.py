@@ -24,6 +24,7 @@ from costmodel.language.nodes import (
     Div,
     Fft,
     FreeScale,
+    Maximum,
     Mul,
     Neg,
     Node,
@@ -96,6 +97,10 @@ def _once(operation: str, node: Binary, points: Points) -> Iterator[Executed]:
         yield Executed(operation, points, place=place)
 
 
+def _compared(node: Maximum, points: Points) -> Iterator[Executed]:
+    yield Executed("compare", points)
+
+
 def _call(node: Call, points: Points) -> Iterator[Executed]:
     for step in TABLE[node.function].steps:
         yield Executed(step, points)
@@ -158,6 +163,7 @@ RULES: Rules[Callable[..., Iterator[Executed]]] = Rules(
         Sub: _add,
         Mul: _mul,
         Div: _div,
+        Maximum: _compared,
         Neg: _nothing,
         FreeScale: _nothing,
         Call: _call,
