@@ -38,6 +38,9 @@ FILES: Mapping[str, tuple[str, ...]] = {
         "synthesizer-factorized-dense",
         "synthesizer-factorized-random",
     ),
+    "low_rank": ("linformer", "efficient-attention"),
+    "attention_free": ("aft-full", "aft-simple"),
+    "mlp_mixer": ("mlp-mixer",),
 }
 """Module -> the mixers that it defines, in the order of `costmodel list`."""
 

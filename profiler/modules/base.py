@@ -126,6 +126,13 @@ class State:
             )
 
 
+class PreparedState(State):
+    """A state beside which stands what is computed from the parameters alone, before the first
+    token."""
+
+    prepared: Tensor
+
+
 class SequenceMixer(nn.Module, ABC):
     """A mixer of width d for whole sequences: x (b, s, d) to y (b, s, d).
 

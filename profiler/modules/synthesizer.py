@@ -14,7 +14,7 @@ from typing import ClassVar, TypeVar
 import torch
 from torch import Tensor, nn
 
-from profiler.modules.base import Headed, Mixer, State
+from profiler.modules.base import Headed, Mixer, PreparedState, State
 from profiler.modules.registry import implementation
 
 
@@ -169,27 +169,20 @@ class OfPosition(Synthesizer):
         return self.table(x.shape[1])
 
 
-class PreparedState(State):
-    """The values, and the weights (n, length, length) of all rows, computed before the first
-    token."""
-
-    weights: Tensor
-
-
 class CausalOfPosition(Causal, OfPosition):
     """All weights are computed once."""
 
     @torch.no_grad()
     def initial_state(self, batch: int, length: int | None = None) -> PreparedState:
-        """The values, (batch, n, length, h), and the weights."""
+        """The values, (batch, n, length, h), and the weights (n, length, length) of all rows."""
         state = PreparedState(super().initial_state(batch, length).arrays)
-        state.weights = self.weights(self.like.new_empty(batch, state.capacity, self.d))
+        state.prepared = self.weights(self.like.new_empty(batch, state.capacity, self.d))
         return state
 
     def latest(self, x_t: Tensor, state: State) -> Tensor:
         """The weights (b, n, t) of the newest token, the same for every sequence."""
         assert isinstance(state, PreparedState)
-        row = state.weights[:, state.position - 1, : state.position]
+        row = state.prepared[:, state.position - 1, : state.position]
         return row.expand(len(x_t), *row.shape)
 
 

@@ -92,6 +92,39 @@ def equal_whole_and_stepped(
     same(stepped(module, x), both[0], rounding)
 
 
+def equals_the_paper(
+    mixer: str,
+    sizes: Sizes,
+    paper: Callable[[Array, Arrays, Sizes], Array],
+    rounding: float,
+    *,
+    beyond: int = 2,
+) -> None:
+    """Every form, and every module at every length, gives the paper's rows, which are computed from
+    x, the parameters and the sizes; where one token has a cost, token by token too."""
+    equations = cm.mixer(mixer)
+    sizes = {letter: sizes[letter] for letter in equations.letters}
+    arrays = drawn(mixer, sizes)
+
+    def expected(x: Array) -> Array:
+        return paper(x, arrays, sizes)
+
+    for form in equations.forms:
+        same(cm.evaluate(equations, arrays, sizes, form), expected(arrays["x"]), rounding)
+    for name, described in registry.implementations(equations).items():
+        module, steps = module_of(mixer, name, sizes, arrays), described.step_form is not None
+        equal_at_every_length(module, arrays["x"], expected, rounding, steps=steps, beyond=beyond)
+
+
+def everything_is_explained(mixer: str, sizes: Sizes) -> None:
+    """Nothing stays unexplained forward, backward and, where there is one, of a token."""
+    described = registry.implementations(cm.mixer(mixer)).values()
+    for each in described:
+        for phase in ("training", "backward", "inference")[: 3 if each.step_form else 2]:
+            found = ladders.reconciled(mixer, each, sizes, phase)
+            assert found.explained, (each.name, phase, found.unexplained)
+
+
 def gradients_pass(mixer: str, implementation: str, sizes: Sizes) -> bool:
     """Whether torch's gradients of a batch of two are those of finite differences."""
     module = module_of(mixer, implementation, sizes, drawn(mixer, sizes))

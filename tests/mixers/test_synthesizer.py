@@ -18,13 +18,10 @@ from tests.mixers.held import (
     Array,
     Arrays,
     Sizes,
-    drawn,
-    equal_at_every_length,
+    equals_the_paper,
+    everything_is_explained,
     gradients_pass,
-    module_of,
     operations,
-    reconciled,
-    same,
 )
 from tests.small import by_sizes
 
@@ -64,9 +61,10 @@ def score(name: str, W: Arrays, j: int, i: int, k: int, row: Array) -> float:
     return float(W["R"][j][i][k])
 
 
-def paper(name: str, x: Array, W: Arrays, n: int) -> Array:
+def paper(name: str, x: Array, W: Arrays, sizes: Sizes) -> Array:
     """softmax(B) G(X) of each head, then the output."""
-    (l, d), h = x.shape, x.shape[1] // n
+    (l, d), n = x.shape, sizes["n"]
+    h = d // n
     heads, values = np.zeros((l, d)), x @ W["W_V"]
     hidden = np.maximum(x @ W["W_F"], 0) if "W_F" in W else x
     for j in range(n):
@@ -83,16 +81,7 @@ def paper(name: str, x: Array, W: Arrays, n: int) -> Array:
 @each_size
 def test_equations_and_module_equal_the_paper(name: str, sizes: Sizes) -> None:
     """Whole sequences of every length, two at once, and token by token where causal."""
-    sizes = at(name, sizes)
-    arrays = drawn(name, sizes)
-
-    def expected(x: Array) -> Array:
-        return paper(name, x, arrays, sizes["n"])
-
-    same(cm.evaluate(cm.mixer(name), arrays, sizes), expected(arrays["x"]), ROUNDING)
-    module = module_of(name, "explicit", sizes, arrays)
-    steps = name in CAUSAL
-    equal_at_every_length(module, arrays["x"], expected, ROUNDING, steps=steps, beyond=0)
+    equals_the_paper(name, sizes, lambda *given: paper(name, *given), ROUNDING, beyond=0)
 
 
 @each_name
@@ -180,13 +169,7 @@ def test_parameters(name: str, sizes: Sizes) -> None:
 
 @each_name
 def test_nothing_is_left_unexplained(name: str) -> None:
-    for phase in ("training", "backward", "inference"):
-        if phase == "inference" and name not in CAUSAL:
-            continue
-        sizes = at(name, {"l": 5, "d": 6, "n": 2, "B": 2, "r": 3})
-        token = {"t": 4} if phase == "inference" else {}
-        for found in reconciled(name, {**sizes, **token, "b": 2}, phase):
-            assert found.explained, (phase, found.unexplained)
+    everything_is_explained(name, {"l": 5, "d": 6, "n": 2, "B": 2, "r": 3, "b": 2})
 
 
 def test_the_factorized_dense_one_is_not_causal() -> None:

@@ -1,0 +1,134 @@
+"""What are the equations of the attention free transformer: AFT-full and AFT-simple?
+
+Zhai et al. 2021, equation (2): every channel of row i is a weighted mean of the values, gated,
+
+    sigmoid(Q_i) * (sum of exp(K_k + w_ik) V_k) / (sum of exp(K_k + w_ik)),
+
+over all rows k, or with `causal` over rows up to i, as in the paper's language models. w is (l, l),
+or U T^T of rank r (section 3.2, `factorized`). `separate` computes exp(K) and exp(w) apart, so that
+sums over rows are matrix products; exp(w) is then work on weights alone. In AFT-simple w is 0
+(section 3.3). As the paper prints it, there is no projection behind, and no bias.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from costmodel.language.equations import Form, Mixer
+from costmodel.language.indices import Index
+from costmodel.language.macros.softmax import softmax
+from costmodel.language.nodes import Array, Node
+from costmodel.language.options import Chosen, offering
+from costmodel.language.writing import exp, function, sum_
+
+SOURCE = "Zhai et al. 2021, arXiv 2105.14103"
+CAUSAL = {"causal": "row i is a mean over rows up to i"}
+FACTORIZED = {"factorized": "w of rank r"}
+
+
+class Means(Protocol):
+    """What defines the weighted mean at row i, channel c, of values over rows k."""
+
+    def __call__(self, f: Form, K: Array, V: Array, k: Index, w: Array) -> Node:
+        """K and V (l, d); w (l, l) is defined at row i and k."""
+        ...
+
+
+def direct(f: Form, K: Array, V: Array, k: Index, w: Array) -> Node:
+    """One exponential for each pair and channel."""
+    (l, d), i, c = K.shape, f.indices["i"], f.indices["c"]
+    E = f.array("E", l, l, d)
+    E[i, k, c] = exp(K[k, c] + w[i, k])
+    return sum_(E[i, k, c] * V[k, c], over=k) / sum_(E[i, k, c], over=k)
+
+
+def separate(f: Form, K: Array, V: Array, k: Index, w: Array) -> Node:
+    """One exponential for each pair, and one for each channel of a row."""
+    (l, d), i, c = K.shape, f.indices["i"], f.indices["c"]
+    E, W = f.array("E_K", l, d, latex="e^K"), f.array("E_w", l, l, latex="e^w")
+    P, N, D = f.array("P", l, d), f.array("N", l, d), f.array("D", l, d)
+    E[i, c] = exp(K[i, c])
+    W[i, k] = exp(w[i, k])
+    P[i, c] = E[i, c] * V[i, c]
+    N[i, c] = sum_(W[i, k] * P[k, c], over=k)
+    D[i, c] = sum_(W[i, k] * E[k, c], over=k)
+    return N[i, c] / D[i, c]
+
+
+FORMS: Mapping[str, Means] = {"direct": direct, "separate": separate}
+
+
+def projected(f: Form, x: Array) -> tuple[Array, Array, Array]:
+    """sigmoid(Q), K and V, (l, d) each."""
+    l, d = x.shape
+    i, c, a = f.index("i", 1, l), f.index("c", 1, d), f.index("a", 1, d)
+    W_Q, W_K, W_V = (f.mixer.arrays[f"W_{name}"] for name in "QKV")
+    Q = f.array("Q", l, d, latex=r"\sigma(Q)")
+    K, V = f.array("K", l, d), f.array("V", l, d)
+    Q[i, c] = function("sigmoid", sum_(x[i, a] * W_Q[a, c], over=a))
+    K[i, c] = sum_(x[i, a] * W_K[a, c], over=a)
+    V[i, c] = sum_(x[i, a] * W_V[a, c], over=a)
+    return Q, K, V
+
+
+def begun(name: str, title: str, place: str) -> Mixer:
+    """The mixer with its input, output and three maps."""
+    m = Mixer(name, title=title, source=f"{SOURCE}, {place}", group="linear")
+    l, d = m.sizes("l d")
+    m.input("x", l, d)
+    m.output("y", l, d)
+    for letter in "QKV":
+        m.parameter(f"W_{letter}", d, d)
+    return m
+
+
+@offering(CAUSAL | FACTORIZED)
+def aft_full(chosen: Chosen) -> Mixer:
+    """A weight for every pair of positions."""
+    m = begun("aft-full", "AFT-full", "equation (2)")
+    x, y = m.arrays["x"], m.arrays["y"]
+    l, _ = x.shape
+    if "factorized" in chosen:
+        (r,) = m.sizes("r")
+        U, T = m.parameter("U", l, r), m.parameter("T", l, r)
+    else:
+        given = m.parameter("w", l, l)
+    for form, means in FORMS.items():
+        with m.form(form) as f:
+            Q, K, V = projected(f, x)
+            i, c = f.indices["i"], f.indices["c"]
+            k = f.index("k", 1, i if "causal" in chosen else l)
+            if "factorized" in chosen:
+                p, w = f.index("p", 1, r), f.array("w", l, l)
+                w[i, k] = sum_(U[i, p] * T[k, p], over=p)
+            else:
+                w = given
+            y[i, c] = Q[i, c] * means(f, K, V, k, w)
+    return m
+
+
+@offering(CAUSAL)
+def aft_simple(chosen: Chosen) -> Mixer:
+    """No weight: a softmax of each channel of the keys along the sequence; causal, two sums."""
+    m = begun("aft-simple", "AFT-simple", "section 3.3")
+    x, y = m.arrays["x"], m.arrays["y"]
+    l, d = x.shape
+    with m.form("recurrent" if "causal" in chosen else "direct") as f:
+        Q, K, V = projected(f, x)
+        i, c = f.indices["i"], f.indices["c"]
+        if "causal" not in chosen:
+            A, R = f.array("A", l, d), f.array("R", d)
+            A[i, c] = softmax(K[i, c], over=i)
+            R[c] = sum_(A[i, c] * V[i, c], over=i)
+            y[i, c] = Q[i, c] * R[c]
+            return m
+        E, N, D = f.array("E_K", l, d, latex="e^K"), f.array("N", l, d), f.array("D", l, d)
+        later = f.index("r", 2, l)
+        E[i, c] = exp(K[i, c])
+        N[1, c] = E[1, c] * V[1, c]
+        N[later, c] = N[later - 1, c] + E[later, c] * V[later, c]
+        D[1, c] = E[1, c]
+        D[later, c] = D[later - 1, c] + E[later, c]
+        y[i, c] = Q[i, c] * (N[i, c] / D[i, c])
+    return m

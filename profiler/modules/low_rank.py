@@ -1,0 +1,102 @@
+"""How do Linformer and efficient attention run in PyTorch?
+
+Wang et al. 2020 and Shen et al. 2018, with the choices that the equations' file states.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from profiler.modules.base import Headed
+from profiler.modules.registry import implementation
+
+MAPS = dict.fromkeys(("Q", "K", "V", "R", "y"), "contraction")
+
+
+class Mapped(Headed):
+    """W_Q, W_K, W_V and W_out are (d, d)."""
+
+    def declare(self) -> None:
+        """W_Q, W_K, W_V and W_out."""
+        d = self.d
+        self.W_Q: nn.Parameter = self.weight(d, d)
+        self.W_K: nn.Parameter = self.weight(d, d)
+        self.W_V: nn.Parameter = self.weight(d, d)
+        self.W_out: nn.Parameter = self.weight(d, d)
+
+
+@implementation(
+    "linformer",
+    "explicit",
+    options=("headwise", "key-value"),
+    rewrites=("safe-softmax",),
+    kernels=MAPS | dict.fromkeys(("P_K", "P_V", "Z"), "contraction") | {"A": "softmax"},
+)
+class Linformer(Mapped):
+    """One operation per equation; a shorter sequence takes the first columns of E and F.
+
+    E and F are (n, r, l), or (r, l) where heads share them.
+    """
+
+    bounded = True
+
+    def __init__(
+        self,
+        *,
+        d: int,
+        l: int,
+        n: int,
+        r: int,
+        options: Sequence[str] = (),
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        self.shape = (r, l) if options else (n, r, l)
+        self.both = "key-value" not in options
+        super().__init__(d=d, l=l, n=n, device=device, dtype=dtype)
+
+    def declare(self) -> None:
+        """One or two maps of the sequence besides."""
+        super().declare()
+        self.E: nn.Parameter = self.weight(*self.shape)
+        if self.both:
+            self.F: nn.Parameter = self.weight(*self.shape)
+
+    def mix(self, x: Tensor) -> Tensor:
+        """Queries, projected keys and values, then heads, then y (b, s, d)."""
+        k = self.projected(x @ self.W_K, self.E)
+        v = self.projected(x @ self.W_V, self.F if self.both else self.E)
+        scores = self.heads(x @ self.W_Q) @ k.transpose(-2, -1) / math.sqrt(self.h)
+        read = torch.softmax(scores, dim=-1) @ v
+        return read.transpose(1, 2).flatten(2) @ self.W_out
+
+    def projected(self, rows: Tensor, weights: Tensor) -> Tensor:
+        """Rows (b, s, d) as (b, n, r, h): one product for all sequences."""
+        batch, length = rows.shape[:2]
+        weights = weights[..., :length]
+        if weights.dim() == 3:
+            sums = weights @ self.split(rows).permute(2, 1, 0, 3).flatten(2)  # (n, r, b h)
+            return sums.view(self.n, -1, batch, self.h).permute(2, 0, 1, 3)
+        sums = weights @ rows.transpose(0, 1).flatten(1)  # (r, b d)
+        return sums.view(-1, batch, self.n, self.h).permute(1, 2, 0, 3)
+
+
+@implementation(
+    "efficient-attention",
+    "explicit",
+    rewrites=("safe-softmax",),
+    kernels=MAPS | {"G": "contraction", "S_q": "softmax", "S_k": "softmax"},
+)
+class EfficientAttention(Mapped):
+    """One operation per equation."""
+
+    def mix(self, x: Tensor) -> Tensor:
+        """Keys meet values, queries read the products, then y (b, s, d)."""
+        q, k, v = (self.heads(x @ W) for W in (self.W_Q, self.W_K, self.W_V))
+        context = torch.softmax(k, dim=-2).transpose(-2, -1) @ v
+        read = torch.softmax(q, dim=-1) @ context
+        return read.transpose(1, 2).flatten(2) @ self.W_out

@@ -1,0 +1,147 @@
+"""Are AFT-full and AFT-simple those of section 3 of Zhai et al. 2021 (arXiv 2105.14103)?"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+import costmodel as cm
+from costmodel.questions.counting.counts import with_once
+from tests.mixers.held import (
+    Array,
+    Arrays,
+    Sizes,
+    equals_the_paper,
+    everything_is_explained,
+    gradients_pass,
+    operations,
+)
+from tests.small import by_sizes
+
+FULL = ("aft-full", "aft-full+causal", "aft-full+factorized", "aft-full+causal+factorized")
+NAMES = (*FULL, "aft-simple", "aft-simple+causal")
+CAUSAL = tuple(name for name in NAMES if "causal" in name)
+SIZES: list[Sizes] = [
+    {"l": 5, "d": 3, "r": 2},
+    {"l": 3, "d": 2, "r": 7},
+    {"l": 1, "d": 1, "r": 1},
+]
+ROUNDING = 1e-10
+"""Weighted means of normal numbers, the weights up to exp of some products, in float64."""
+
+each_name = pytest.mark.parametrize("name", NAMES)
+each_size = by_sizes(SIZES)
+
+
+def paper(name: str, x: Array, W: Arrays, sizes: Sizes) -> Array:
+    """Equation (2), channel by channel; w is 0, given, or a product."""
+    (l, d), found = x.shape, np.zeros_like(x)
+    Q, K, V = (x @ W[f"W_{letter}"] for letter in "QKV")
+    w = W.get("w", np.zeros((l, l))) if "U" not in W else W["U"] @ W["T"].T
+    for i in range(l):
+        for c in range(d):
+            above = below = 0.0
+            for k in range(i + 1 if name in CAUSAL else l):
+                power = math.exp(K[k, c] + w[i, k])
+                above += power * V[k, c]
+                below += power
+            found[i, c] = above / below / (1 + math.exp(-Q[i, c]))
+    return found
+
+
+@each_name
+@each_size
+def test_equations_and_module_equal_the_paper(name: str, sizes: Sizes) -> None:
+    """In both forms; token by token where causal."""
+    beyond = 0 if name in FULL else 2
+    equals_the_paper(name, sizes, lambda *given: paper(name, *given), ROUNDING, beyond=beyond)
+
+
+@each_name
+def test_gradients_pass_through(name: str) -> None:
+    (described,) = {"aft-simple": ("explicit",), "aft-simple+causal": ("recurrent",)}.get(
+        name, ("separate",)
+    )
+    assert gradients_pass(name, described, {"l": 3, "d": 2, "r": 2})
+
+
+def by_hand(name: str, form: str, l: int, d: int, r: int) -> dict[str, int]:
+    """Operations of a forward pass, those on weights alone among them, row by row."""
+    found = dict.fromkeys(("mul", "add", "div", "exp"), 0)
+
+    def count(**more: int) -> None:
+        for operation, number in more.items():
+            found[operation] += number
+
+    for i in range(1, l + 1):
+        seen = i if name in CAUSAL else l
+        count(mul=3 * d * d, add=3 * d * (d - 1))  # three maps
+        count(exp=d, add=d, div=d, mul=d)  # the gate, and its product
+        if "simple" not in name:
+            count(div=d, add=2 * d * (seen - 1))
+            if "factorized" in name:
+                count(mul=seen * r, add=seen * (r - 1))
+            if form == "direct":
+                count(exp=seen * d, add=seen * d, mul=seen * d)
+            else:
+                count(exp=d + seen, mul=d + 2 * seen * d)
+        elif name in CAUSAL:
+            count(exp=d, mul=d, div=d, add=2 * d * (i > 1))
+        else:
+            count(exp=d, mul=d, div=d)
+    if name == "aft-simple":
+        count(add=2 * d * (l - 1))
+    return {name: number for name, number in found.items() if number}
+
+
+@each_name
+@each_size
+def test_operations(name: str, sizes: Sizes) -> None:
+    mixer = cm.mixer(name)
+    for form in mixer.forms:
+        counted = cm.count(mixer, form=form).at(**{k: sizes[k] for k in mixer.letters})
+        assert with_once(counted) == by_hand(name, form, **sizes)
+
+
+def test_operations_of_a_small_case() -> None:
+    """l = 2, d = 1: 6 products of maps and 2 of gates; 4 pairs, each an addition, an exponential
+    and a product; of each row two additions and a division; sigmoids."""
+    assert operations("aft-full", {"l": 2, "d": 1}) == {
+        "mul": 6 + 2 + 4, "add": 4 + 4 + 2, "div": 2 + 2, "exp": 4 + 2,
+    }  # fmt: skip
+
+
+@each_size
+def test_parameters(sizes: Sizes) -> None:
+    l, d, r = (sizes[letter] for letter in "ldr")
+    for name in NAMES:
+        mixer, weights = cm.mixer(name), 0
+        if name in FULL:
+            weights = 2 * l * r if "factorized" in name else l * l
+        given = {letter: sizes[letter] for letter in mixer.letters}
+        assert cm.parameters(mixer).at(**given) == 3 * d * d + weights
+
+
+@each_size
+def test_the_state(sizes: Sizes) -> None:
+    """Keys and values of all tokens, however exponentials are taken; two sums of AFT-simple."""
+    full, simple = cm.mixer("aft-full+causal"), cm.mixer("aft-simple+causal")
+    at = {letter: sizes[letter] for letter in "ld"}
+    for t in range(1, sizes["l"] + 1):
+        for form in full.forms:
+            assert cm.state(full, form).at(**at, t=t) == 2 * t * sizes["d"]
+        assert cm.state(simple).at(**at, t=t) == 2 * sizes["d"]
+
+
+def test_the_claimed_growth() -> None:
+    """Table 1 has O(T^2 d) for AFT-full and O(T d) for AFT-simple: of degree 2 and 1 in l."""
+    for name, growth in (("aft-full", 2), ("aft-simple", 1), ("aft-simple+causal", 1)):
+        totals = [cm.count(cm.mixer(name)).at(l=l, d=3).total for l in range(2, 8)]
+        assert np.diff(totals, growth).all() and not np.diff(totals, growth + 1).any()
+
+
+@each_name
+def test_nothing_is_left_unexplained(name: str) -> None:
+    everything_is_explained(name, {"b": 2, "l": 5, "d": 3, "r": 2})
