@@ -321,12 +321,22 @@ class Mixer:
         return array
 
     def input(self, name: str, *shape: Any, below: Any = None) -> Array:
-        """The input sequence: its first axis is the token axis.
+        """An input sequence: its first axis is the token axis.
+
+        The first one is what the mixer is applied to; others are over the same tokens, such as rows
+        or scores of an earlier layer. Row i of each is there with token i.
 
         Args:
             below: the entries are integers in 1..below that gather entries of another array.
         """
-        return self._declare(name, "input", shape, below=below)
+        array = self._declare(name, "input", shape, below=below)
+        first = self.inputs[0]
+        if array.shape[0] != first.shape[0]:
+            raise EquationError(
+                f"{name} of {self.name} has {array.shape[0]} rows and {first.name} has "
+                f"{first.shape[0]}: inputs are over the same tokens; another length is a context"
+            )
+        return array
 
     def context(self, name: str, *shape: Any) -> Array:
         """A second input that is whole before the first token, such as an encoder's output.
@@ -392,14 +402,24 @@ class Mixer:
         return tuple(a for a in self.arrays.values() if a.role == "buffer")
 
     @property
+    def inputs(self) -> tuple[Array, ...]:
+        """The inputs of a row for each token, in the order of declaration."""
+        return tuple(a for a in self.arrays.values() if a.role == "input")
+
+    @property
     def contexts(self) -> tuple[Array, ...]:
         """The inputs that are whole before the first token, in the order of declaration."""
         return tuple(a for a in self.arrays.values() if a.role == "context")
 
+    @property
+    def beside(self) -> tuple[Array, ...]:
+        """What is given beside the first input: further inputs, then contexts."""
+        return (*self.inputs[1:], *self.contexts)
+
     def role(self, role: str) -> Array:
-        """The one array with this role (input or output)."""
+        """The first input, or the one output."""
         found = [a for a in self.arrays.values() if a.role == role]
-        if len(found) != 1:
+        if not found or (role == "output" and len(found) > 1):
             raise EquationError(f"{self.name} needs exactly one {role}, it has {len(found)}")
         return found[0]
 

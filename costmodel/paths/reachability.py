@@ -82,7 +82,7 @@ def rows_of(system: System) -> Rows:
             chosen[array] = _axis_atom(next(iter(axes)))
         else:
             without.append(array)
-    chosen[system.mixer.role("input")] = _axis_atom(0)
+    chosen |= dict.fromkeys(system.mixer.inputs, _axis_atom(0))
     if indexed.isdisjoint(without):
         return Rows(system, chosen | dict.fromkeys(without))
     made_of = _made_of(Rows(system, chosen), without)
@@ -99,9 +99,8 @@ def _axis_atom(number: int) -> Poly:
 
 def _possible_axes(system: System) -> tuple[Mapping[Array, set[int]], set[Array]]:
     """The possible token axes of each array, and the arrays with an index that counts rows."""
-    source, output = system.mixer.role("input"), system.mixer.role("output")
     possible: dict[Array, set[int]] = {array: set() for array in tokens(system).dynamic}
-    possible |= {source: {0}, output: {0}}
+    possible |= {array: {0} for array in (*system.mixer.inputs, system.mixer.role("output"))}
     counted: dict[Array, set[int]] = {}
     _spread(system, possible, counted, in_chunks=False)
     if any(not possible[array] for array in counted):

@@ -68,8 +68,7 @@ class Owners:
     def __init__(self, system: System) -> None:
         self.system = system
         self.tokens = tokens(system)
-        given = system.mixer.role("input")
-        self._arrays: dict[Array, Terms] = {given: self.tokens.of(given)}
+        self._arrays: dict[Array, Terms] = {a: self.tokens.of(a) for a in system.mixer.inputs}
         self._equations: dict[Equation, Terms] = {}
         self._parts: dict[Array, bool] = {}
         for block in reversed(blocks(system)):

@@ -40,7 +40,7 @@ class Tokens:
     @cached_property
     def dynamic(self) -> frozenset[Array]:
         """The arrays that depend on the input (tau >= 1)."""
-        return self._depending({self.system.mixer.role("input")})
+        return self._depending({*self.system.mixer.inputs})
 
     @cached_property
     def given(self) -> frozenset[Array]:
@@ -63,7 +63,9 @@ class Tokens:
 
     @cached_property
     def _terms(self) -> tuple[Mapping[Array, Terms], Mapping[Equation, Terms]]:
-        return self._derived({self.system.mixer.role("input"): (Term(Poly.atom(axis_atom(0))),)})
+        return self._derived(
+            dict.fromkeys(self.system.mixer.inputs, (Term(Poly.atom(axis_atom(0))),))
+        )
 
     @cached_property
     def _from_context(self) -> tuple[Mapping[Array, Terms], Mapping[Equation, Terms]]:
@@ -78,7 +80,7 @@ class Tokens:
         that are read outside of an array stand before and after the rows of each sequence: they
         depend on what the array does.
         """
-        given = (self.system.mixer.role("input"), *self.system.mixer.contexts)
+        given = (self.system.mixer.role("input"), *self.system.mixer.beside)
         return self._derived(dict.fromkeys(given, (Term(SOMETHING),)), zeros=self.system.beyond)
 
     def _derived(

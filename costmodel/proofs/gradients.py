@@ -135,7 +135,7 @@ def _has_maximum(system: System) -> bool:
 
 
 def _rows_alike(arrays: Values, system: System) -> Values:
-    """The arrays with all rows of the input equal, so that the first entry is the largest: the span
-    is that of the deepest gradient of a maximum, which depends on which entry is the largest."""
-    name = system.mixer.role("input").name
-    return {**arrays, name: arrays[name] * 0 + arrays[name][:1]}
+    """The arrays with all rows of each input equal, so that the first entry is the largest: the
+    span is that of the deepest gradient of a maximum, which depends on which entry is largest."""
+    inputs = {array.name: arrays[array.name] for array in system.mixer.inputs}
+    return {**arrays, **{name: rows * 0 + rows[:1] for name, rows in inputs.items()}}

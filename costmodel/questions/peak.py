@@ -220,7 +220,7 @@ def _proven(difference: Exact) -> bool:
 def there_before(mixer: Mixer, phase: str) -> Poly:
     """Entries that are held before a phase begins, for each sequence, parameters apart: inputs,
     contexts and, where gradients are taken, that of the output, which is as large as the output."""
-    given = [mixer.role("input"), *mixer.contexts]
+    given = [mixer.role("input"), *mixer.beside]
     if phase_name(phase) in TRAINING_STEP:
         given.append(mixer.role("output"))
     total = Poly()

@@ -42,8 +42,8 @@ class ModuleCase:
     module: nn.Module
     x: torch.Tensor
     """(BATCH, l, d)"""
-    contexts: Mapping[str, torch.Tensor] = field(default_factory=dict)
-    """The arrays that exist whole before the first token, by name: (BATCH, ...)."""
+    beside: Mapping[str, torch.Tensor] = field(default_factory=dict)
+    """The further inputs, then the contexts, by name: (BATCH, ...)."""
 
     @cached_property
     def registered(self) -> Values:
@@ -64,17 +64,17 @@ class ModuleCase:
             a.name: buffer_values(a, self.sizes) for a in self.mixer.buffers if a.value is not None
         }
         named |= {**self.registered, **own}
-        given = {self.mixer.role("input").name: self.x, **self.contexts}
+        given = {self.mixer.role("input").name: self.x, **self.beside}
         return named | {name: value[sample].numpy() for name, value in given.items()}
 
     def forward(self) -> Any:
         """The module's result for these sequences."""
-        return self.module(self.x, *self.contexts.values())
+        return self.module(self.x, *self.beside.values())
 
     def initial_state(self) -> Any:
         """The module's empty state for these sequences."""
         make: Any = self.module.initial_state
-        return make(BATCH, self.x.shape[1], *self.contexts.values())
+        return make(BATCH, self.x.shape[1], *self.beside.values())
 
     def step(self, t: int, state: Any) -> Any:
         """The module's row for token t, whose state is updated."""
@@ -92,8 +92,8 @@ def case(mixer: Mixer, implementation: Implementation, sizes: Mapping[str, int])
         return torch.randn(shape, generator=generator, dtype=torch.float64)
 
     x = random(mixer.role("input"))
-    contexts = {array.name: random(array) for array in mixer.contexts}
-    return ModuleCase(mixer, sizes, module, x, contexts)
+    beside = {array.name: random(array) for array in mixer.beside}
+    return ModuleCase(mixer, sizes, module, x, beside)
 
 
 def prove_cases(

@@ -122,12 +122,12 @@ class WithEquations:
         dtype: torch.dtype,
         seed: int,
     ) -> Built:
-        """As the protocol: x (b, l, d), then every context, which exists whole before the first
-        token, (b, ...)."""
+        """As the protocol: x (b, l, d), then what the equations are given beside it, (b, ...): a
+        module takes it whole, and begins a state with it."""
         module = build(implementation, dict(sizes), device=device, dtype=dtype, seed=seed)
         shapes: dict[str, tuple[int, ...]]
         shapes = {self.mixer.role("input").name: (sizes["l"], sizes["d"])}
-        for array in self.mixer.contexts:
+        for array in self.mixer.beside:
             shapes[array.name] = tuple(extent.at(sizes) for extent in array.shape)
         given = {n: torch.empty(sizes["b"], *s, device="meta") for n, s in shapes.items()}
         return Built(module, given)

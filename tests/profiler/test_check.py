@@ -106,9 +106,9 @@ WRONG_EQUATIONS: dict[str, tuple[tuple[Change, ...], str]] = {
         (('f.array("s", l, d', 'f.array("s", l, w'),),
         "s is defined outside its extents (l, w)",
     ),
-    "two-inputs": (
-        (("w_win, W_out =", 'm.input("z", l, d)\nw_win, W_out ='),),
-        "two-inputs needs exactly one input, it has 2",
+    "two-outputs": (
+        (("w_win, W_out =", 'm.output("z", l, d)\nw_win, W_out ='),),
+        "two-outputs needs exactly one output, it has 2",
     ),
 }
 
