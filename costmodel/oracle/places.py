@@ -30,6 +30,7 @@ class Places:
         self.sizes = sizes
         self._values: dict[Poly, At] = {}
         self._shapes: dict[Array, tuple[int, ...]] = {}
+        self._ranges: dict[Index, Callable[[Point], Sequence[int]]] = {}
 
     def said(self, point: Point | None = None) -> str:
         """The sizes and a point, in words."""
@@ -67,11 +68,19 @@ class Places:
         if len(indices) == len(positions) > 1:
             return itemgetter(*indices)
         places = [self.position(position) for position in positions]
+        if len(places) == 1:
+            (only,) = places
+            return lambda point: (only(point),)
+        if len(places) == 2:
+            one, two = places
+            return lambda point: (one(point), two(point))
         return lambda point: tuple([place(point) for place in places])
 
     def points(self, indices: Sequence[Index]) -> Callable[[Point], list[Point]]:
         """Every point of nested ranges; an index waits for the ones that its bounds name."""
         nested = [(index.atom, self._range(index)) for index in self._outer_first(indices)]
+        if not nested:
+            return lambda point: [point]
 
         def every(point: Point) -> list[Point]:
             found = [point]
@@ -95,6 +104,12 @@ class Places:
         return found
 
     def _range(self, index: Index) -> Callable[[Point], Sequence[int]]:
+        """The values of an index."""
+        if index not in self._ranges:
+            self._ranges[index] = self._all_ranges(index)
+        return self._ranges[index]
+
+    def _all_ranges(self, index: Index) -> Callable[[Point], Sequence[int]]:
         """The values of an index, those of all ranges of a union."""
         parts: list[Ends] = [
             ([*map(self.value, piece.lower)], [*map(self.value, piece.upper)])
@@ -118,10 +133,11 @@ class Places:
 
 def _index(position: Position) -> str:
     """The index that a position is; none where it is anything else."""
-    if not isinstance(position, Poly) or len(position.letters) != 1:
+    if not isinstance(position, Poly) or len(position.terms) != 1:
         return ""
-    (letter,) = position.letters
-    return letter if is_index(letter) and position == Poly.atom(letter) else ""
+    ((monomial, number),) = position.terms.items()
+    alone = number == 1 and len(monomial) == 1 and monomial[0][1] == 1
+    return monomial[0][0] if alone and is_index(monomial[0][0]) else ""
 
 
 def _between(ends: Ends, point: Point) -> range:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cache, cached_property, partial
+from functools import cache, cached_property, lru_cache, partial
 
 from costmodel.errors import Unsupported
 from costmodel.language.equations import Equation, System
-from costmodel.language.nodes import Array, Node, Ref, position_value
+from costmodel.language.nodes import Array, Node, Position, Ref, position_value
 from costmodel.language.rule_table import Rules
 from costmodel.paths.growing_rows import ROW
 from costmodel.paths.loop_rows import (
@@ -281,7 +281,7 @@ def at_places(level: Level, ref: Ref, around: Constraints) -> Level | None:
     indices p and f are replaced by q and e if these are proven to be equal.
     """
     values = {axis_atom(k): position_value(p) for k, p in enumerate(ref.positions)}
-    where = frozenset([c.substitute(values) for c in level.where])
+    where = _where_at(level.where, ref.positions)
     if infeasible(around | where):
         return None
     here = level.under(frozenset()).substitute(values).under(where)
@@ -292,6 +292,13 @@ def at_places(level: Level, ref: Ref, around: Constraints) -> Level | None:
                 if proven(known, further) and proven(known, -further):
                     here = here.substitute({name: value})
     return here.under(here.where - {Poly()})
+
+
+@lru_cache(maxsize=20_000)
+def _where_at(where: Constraints, positions: tuple[Position, ...]) -> Constraints:
+    """Conditions on the axes of an array as conditions on what stands at some positions."""
+    values = {axis_atom(k): position_value(p) for k, p in enumerate(positions)}
+    return frozenset([c.substitute(values) for c in where])
 
 
 def _matching_indices(apart: Poly, around: Constraints) -> Iterator[tuple[str, Poly]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 from itertools import permutations
 from typing import TYPE_CHECKING
 
@@ -125,6 +126,7 @@ def _join_cases(cases: Sequence[Case]) -> list[Case]:
     return found
 
 
+@lru_cache(maxsize=20_000)
 def _joint_case(one: Case, two: Case) -> Case | None:
     """One case for both, with the value of the first; None where there is none."""
     (here, value), (there, other) = one, two
