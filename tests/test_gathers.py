@@ -185,6 +185,32 @@ def sorted_chunks(m: Mixer, f: Form, x: Array, y: Array) -> None:
     y[j, b] = o[back[j], b]
 
 
+def best_blocks(m: Mixer, f: Form, x: Array, y: Array) -> None:
+    """Each row after the first block attends to the rows of the c blocks of B before its own whose
+    sums it is most like."""
+    B, c = m.sizes("B c")
+    l, d = x.shape
+    n, W = l // B, m.parameter("W", d, d)
+    i, a, b = rows(f, x)
+    p, q = f.index("p", 1, n), f.index("q", 2, n + 1)
+    e, u = f.index("e", 1, B), f.index("u", 1, cm.min_(B, l - (q - 1) * B))
+    k, r, o = (
+        f.index("k", 1, q - 1),
+        f.index("r", 1, cm.min_(c, q - 1)),
+        f.index("o", 1, cm.min_(B, l)),
+    )
+    K, M, S = f.array("K", l, d), f.array("M", n, d), f.array("S", n + 1, B, n)
+    P, A = f.array("P", n + 1, B, c, below=n), f.array("A", n + 1, B, c, B)
+    row = (q - 1) * B + u
+    K[i, b] = cm.sum_(x[i, a] * W[a, b], over=a)
+    M[p, a] = cm.sum_(K[(p - 1) * B + e, a], over=e)
+    S[q, u, k] = cm.sum_(x[row, a] * M[k, a], over=a)
+    P[q, u, r] = cm.top_k(S[q, u, k], over=k)
+    A[q, u, r, e] = cm.sum_(x[row, a] * K[(P[q, u, r] - 1) * B + e, a], over=a)
+    y[row, b] = cm.sum_(A[q, u, r, e] * K[(P[q, u, r] - 1) * B + e, b], over=(r, e))
+    y[o, b] = K[o, b]
+
+
 def any_rows(m: Mixer, f: Form, x: Array, y: Array) -> None:
     """A table names any row."""
     R = m.buffer("R", x.shape[0], below=x.shape[0])
@@ -192,7 +218,7 @@ def any_rows(m: Mixer, f: Form, x: Array, y: Array) -> None:
     y[i, b] = x[R[i], b] * x[i, b]
 
 
-FORMS: tuple[Write, ...] = (*CAUSAL, sorted_chunks, any_rows)
+FORMS: tuple[Write, ...] = (*CAUSAL, sorted_chunks, best_blocks, any_rows)
 EXPECTED = (
     *("counts", "span", "values", "counts of one token", "span of one token"),
     "state of one token",
@@ -271,10 +297,37 @@ def later_rows(m: Mixer, f: Form, x: Array, y: Array) -> None:
     y[i, b] = x[R[i], b] * 2
 
 
+def past_a_block(m: Mixer, f: Form, x: Array, y: Array) -> None:
+    """The row after a block is taken for one of it."""
+    (B,) = m.sizes("B")
+    l, _ = x.shape
+    R = m.buffer("R", l, below=l // B)
+    i, _, b = rows(f, x)
+    y[i, b] = x[(R[i] - 1) * B + B + 1, b] * 2
+
+
 REFUSED: dict[Write, str] = {
+    past_a_block: "y reads row B + 1 of a block of B that R names: give it an index in 1..B",
     unnamed_rows: "y gathers at entries of R that hold no position (for instance at l = 1, d = 1)",
     later_rows: "y gathers from x, whose axis of extent l does not hold positions up to i + 1",
 }
+
+
+def test_a_row_of_a_block_as_printed() -> None:
+    form = mixer(best_blocks).forms["direct"]
+    reading = next(e for e in form.equations if e.name == "A")
+    assert "K[(P[q,u,r]-1)*B+e,a]" in equation(reading, latex=False).right
+    assert "K_{(P_{q,u,r}-1)B+e,a}" in equation(reading).right
+
+
+def behind_a_position(m: Mixer, f: Form, x: Array, y: Array) -> None:
+    i, _, b = rows(f, x)
+    y[i, b] = x[m.buffer("R", x.shape[0], below=2)[i] + 1, b]
+
+
+def test_a_row_behind_a_position_is_refused() -> None:
+    with pytest.raises(EquationError, match=r"place e of block P\[i\] of B is \(P\[i\] - 1\)\*B"):
+        mixer(behind_a_position)
 
 
 @pytest.mark.parametrize("write", REFUSED, ids=lambda w: w.__name__)

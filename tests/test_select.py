@@ -636,7 +636,7 @@ WRITTEN: list[tuple[Write, str]] = [
     (
         as_an_index,
         "as-an-index has an expression for an index: give it an array of its own, declared with "
-        "below=",
+        "below=; place e of block P[i] of B is (P[i] - 1)*B + e",
     ),
     (
         in_real_numbers,

@@ -36,6 +36,7 @@ from costmodel.language.nodes import (
     Bracket,
     Constant,
     Div,
+    Flat,
     Gather,
     Mul,
     Node,
@@ -291,7 +292,8 @@ class _Builder(Sums):
             gradient = self.named(gradient, scope)
         for place, position in zip(read.ref.positions, ref.positions, strict=True):
             if isinstance(position, Gather):
-                gradient = Bracket(gradient, Constant(position_value(place)), "=", position.at)
+                named = place.outer if isinstance(place, Flat) else position_value(place)
+                gradient = Bracket(gradient, Constant(named), "=", position.at)
         cotangent = transposed(read.ref, indices, around, gradient)
         if cotangent is not None:
             if isinstance(gradient, Bracket) and gradient.first and cotangent.over:

@@ -18,6 +18,8 @@ arrays are read there.
         at = f.array("at", l, below=u)
         at[i] = argmax(scores[i, e], over=e)
         y[i, b] = sum_(x[i, a] * W[at[i], a, b], over=a)
+
+Where it names blocks of B rows, K[(at[i] - 1)*B + e, a] is row e of one.
 """
 
 from __future__ import annotations
@@ -32,16 +34,19 @@ from costmodel.errors import EquationError
 from costmodel.language.indices import Extremum, Index, Ranges, UnionIndex, hashed_once, outer_first
 from costmodel.language.nodes import (
     OPAQUE,
+    Add,
     Array,
     Composite,
     Constant,
     Div,
     Flat,
     Gather,
+    Mul,
     Node,
     Position,
     Ref,
     Select,
+    Sub,
     names_in,
     walk,
 )
@@ -426,16 +431,14 @@ class Mixer:
     def position(self, part: Any) -> Position:
         """An index expression, with `(j-1)*h + c` recognised as a flattening, or a gather."""
         if isinstance(part, Ref):
-            if part.array.below is None:
-                raise EquationError(
-                    f"{part.array.name} of {self.name} holds no positions: declare it with below="
-                )
-            return Gather(part)
+            return Gather(self._of_positions(part))
         if isinstance(part, Node):
-            raise EquationError(
-                f"{self.name} has an expression for an index: give it an array of its own, "
-                f"declared with below="
-            )
+            if (at := _in_block(part)) is None:
+                raise EquationError(
+                    f"{self.name} has an expression for an index: give it an array of its own, "
+                    f"declared with below=; place e of block P[i] of B is (P[i] - 1)*B + e"
+                )
+            return Gather(self._of_positions(at[0]), at[1], at[2])
         poly = Poly.of(part)
         if any(Poly.atom(atom).variables - {atom} for atom in poly.atoms):
             raise EquationError(
@@ -459,6 +462,13 @@ class Mixer:
                 f"index c within 1..h is allowed"
             )
         return Flat(outer, inner, extent)
+
+    def _of_positions(self, entry: Ref) -> Ref:
+        if entry.array.below is None:
+            raise EquationError(
+                f"{entry.array.name} of {self.name} holds no positions: declare it with below="
+            )
+        return entry
 
     def _within(self, index: Index, extent: Poly) -> bool:
         """Whether an index is at most `extent`: by its own bounds or those of an outer index."""
@@ -489,6 +499,30 @@ class Mixer:
         equation = Equation(array, positions, value, indices, array)
         _check_bound(equation)
         form.equations.append(_with_rank(equation))
+
+
+def _in_block(part: Node) -> tuple[Ref, Poly, Poly] | None:
+    """P, B and e of (P - 1)*B + e, P being an array entry; None of another expression."""
+    entry, extent, rest = _linear(part) or (None, Poly(), Poly())
+    return None if entry is None or extent == 1 else (entry, extent, rest + extent)
+
+
+def _linear(part: Node) -> tuple[Ref | None, Poly, Poly] | None:
+    """An array entry, its factor and what is added to it; None of what is not linear in one."""
+    if isinstance(part, Ref):
+        return part, Poly.of(1), Poly()
+    if isinstance(part, Constant):
+        return None, Poly(), part.base
+    if not isinstance(part, (Add, Sub, Mul)):
+        return None
+    left, right = map(_linear, (part.left, part.right))
+    if left is None or right is None or (left[0] and right[0]):
+        return None
+    if isinstance(part, Mul):
+        by, of = (right[2], left) if left[0] else (left[2], right)
+        return of[0], of[1] * by, of[2] * by
+    sign = -1 if isinstance(part, Sub) else 1
+    return left[0] or right[0], left[1] + right[1] * sign, left[2] + right[2] * sign
 
 
 def _last(below: Any, shape: Sequence[Poly]) -> Poly | None:

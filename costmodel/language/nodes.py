@@ -97,9 +97,16 @@ class Flat(Parts):
 
 @record
 class Gather(Parts):
-    """A position that is the value of an entry of an integer array: a gather, which is free."""
+    """A position that is the value of an entry of an integer array, or the `inner` one in the block
+    of `extent` that the value names, (value-1)*extent + inner: a gather, which is free."""
 
     at: Ref
+    extent: Poly = Poly.of(1)
+    inner: Poly = Poly.of(1)
+
+    def named(self, value: Poly) -> Position:
+        """The position where the entry holds a value."""
+        return value if self.extent == Poly.of(1) else Flat(value, self.inner, self.extent)
 
 
 Position = Poly | Flat | Gather
@@ -684,7 +691,7 @@ def names_in(positions: Sequence[Position]) -> list[str]:
     found: dict[str, None] = {}
     for position in positions:
         if isinstance(position, Gather):
-            found.update(dict.fromkeys(names_in(position.at.positions)))
+            found.update(dict.fromkeys(names_in((*position.at.positions, position.inner))))
             continue
         for part in polys_of(position):
             found.update(dict.fromkeys(sorted(a for a in part.letters if is_index(a))))

@@ -26,7 +26,6 @@ from costmodel.language.nodes import (
     Constant,
     Div,
     Fft,
-    Flat,
     FreeScale,
     Gather,
     Maximum,
@@ -86,13 +85,18 @@ class Notation:
 
     def position(self, position: Position) -> str:
         """An index expression; a flattened axis is written (j-1)h+c."""
+        if isinstance(position, Poly):
+            return self.poly(position).replace(" ", "")
         if isinstance(position, Gather):
-            return self.entry(position.at.array, position.at.positions)
-        if isinstance(position, Flat):
-            parts = (position.outer - 1, position.extent, position.inner)
-            outer, extent, inner = (self.poly(part).replace(" ", "") for part in parts)
-            return f"({outer}){extent}+{inner}" if self.latex else f"({outer})*{extent}+{inner}"
-        return self.poly(position).replace(" ", "")
+            outer = self.entry(position.at.array, position.at.positions)
+            if position.extent == Poly.of(1):
+                return outer
+            outer += "-1"
+        else:
+            outer = self.poly(position.outer - 1).replace(" ", "")
+        parts = (position.extent, position.inner)
+        extent, inner = (self.poly(part).replace(" ", "") for part in parts)
+        return f"({outer}){extent}+{inner}" if self.latex else f"({outer})*{extent}+{inner}"
 
     def entry(self, array: Array, positions: tuple[Position, ...]) -> str:
         """An array entry."""

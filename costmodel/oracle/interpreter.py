@@ -266,7 +266,7 @@ class Run:
 
     def _gathering(self, ref: Ref) -> Step:
         steps = [
-            self.reading(p.at) if isinstance(p, Gather) else placed(self.places.position(p))
+            self._named(p) if isinstance(p, Gather) else placed(self.places.position(p))
             for p in ref.positions
         ]
         amongst = [self._among(position) for position in ref.positions]
@@ -282,6 +282,21 @@ class Run:
 
         return step
 
+    def _named(self, position: Gather) -> Step:
+        """The position that an entry names, with what came before."""
+        read, place = self.reading(position.at), self._in_block(position)
+
+        def step(point: Point, instance: Instance) -> Scalar:
+            found = read(point, instance)
+            return after([found], place(int(found.value), point))
+
+        return step
+
+    def _in_block(self, position: Gather) -> Callable[[int, Point], int]:
+        """The position in the block that a value names."""
+        extent, inner = map(self.places.value, (position.extent, position.inner))
+        return lambda value, point: (value - 1) * extent(point) + inner(point)
+
     def _among(self, position: Position) -> Callable[[Point], Collection[int]]:
         """The positions that a position may have: those among which it was chosen, or all up to the
         last one that the array of positions may hold."""
@@ -290,10 +305,15 @@ class Run:
             return lambda point: (place(point),)
         at = position.at
         last = self.places.value(at.array.last(at.positions))
-        if any(isinstance(p, Gather) for p in at.positions):
-            return lambda point: range(1, last(point) + 1)
-        there = self.places.entry(at.positions)
-        return lambda point: self.among.get((at.array, there(point))) or range(1, last(point) + 1)
+        block = self._in_block(position)
+        gathered = any(isinstance(p, Gather) for p in at.positions)
+        there = None if gathered else self.places.entry(at.positions)
+
+        def every(point: Point) -> Collection[int]:
+            chosen = self.among.get((at.array, there(point))) if there else None
+            return [block(value, point) for value in chosen or range(1, last(point) + 1)]
+
+        return every
 
     def _read(self, entry: Entry, point: Point, instance: Instance) -> Scalar:
         """What an entry holds; an entry of a loop is computed when it is first needed."""

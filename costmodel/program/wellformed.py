@@ -237,7 +237,7 @@ def every_choice(system: System, ref: Ref) -> tuple[Ref, tuple[Index, ...]]:
             name = f"chosen {axis}"
             index = _among(system, position.at, name)
             index = index or Index(name, (ONE,), (position.at.array.last(position.at.positions),))
-            positions[axis] = index.as_poly()
+            positions[axis] = position.named(index.as_poly())
             over.append(index)
     return Ref(ref.array, tuple(positions)), tuple(over)
 
@@ -285,10 +285,16 @@ def _read_exists(system: System, equation: Equation, ref: Ref, over: tuple[Index
         if isinstance(position, Gather):
             at = position.at
             last = at.array.last(at.positions)
-            if not implied(around, extent - last):
+            ends = (position.inner - 1, position.extent - position.inner)
+            if not all(implied(around, end) for end in ends):
+                raise EquationError(
+                    f"{equation.name} reads row {position.inner} of a block of {position.extent} "
+                    f"that {at.array.name} names: give it an index in 1..{position.extent}"
+                )
+            if not implied(around, extent - last * position.extent):
                 raise EquationError(
                     f"{equation.name} gathers from {ref.array.name}, whose axis of extent {extent} "
-                    f"does not hold positions up to {last}"
+                    f"does not hold positions up to {last * position.extent}"
                 )
             none = region(at.array, at.positions, around | {-last}, hidden)
             words = f"{equation.name} gathers at entries of {at.array.name} that hold no position"

@@ -160,7 +160,9 @@ def _entry(grid: Grid, ref: Ref) -> Values:
     array, at = grid.known[ref.array.name], grid.points
     if any(isinstance(p, Gather) for p in ref.positions):
         positions = [
-            _entry(grid, p.at) if isinstance(p, Gather) else at.value(position_value(p))
+            (_entry(grid, p.at) - 1) * at.value(p.extent) + at.value(p.inner)
+            if isinstance(p, Gather)
+            else at.value(position_value(p))
             for p in ref.positions
         ]
         where, outside = places(positions, array.shape)

@@ -181,7 +181,7 @@ def moved(ref: Ref, index: Index, place: Position) -> Ref:
 
     def at(position: Position) -> Position:
         if isinstance(position, Gather):
-            return Gather(moved(position.at, index, place))
+            return replace(position, at=moved(position.at, index, place))
         return place if position == index.as_poly() else position
 
     return Ref(ref.array, tuple(map(at, ref.positions)))
