@@ -350,18 +350,20 @@ def model(
 @app.command("list")
 def list_(
     context: typer.Context,
+    word: Annotated[
+        str, typer.Argument(help="What to search for in names, ideas, families and sources.")
+    ] = "",
     format_: Annotated[str, formatted("rows", "data")] = "rich",
     output: Output = None,
     force: Force = False,
 ) -> None:
-    """Which mixers there are: source, forms, implementations, whose code they were held against."""
-    from costmodel.mixers import names
+    """Which mixers there are: idea, source, forms, modules, whose code they were held against."""
     from costmodel.report import listing
     from profiler.modules.registry import implementations
 
     chosen(format_, "--format", formats("rows", "data"))
-    found = listing.entries({name: tuple(implementations(name)) for name in names()})
-    show(listing.document(found), format_, output, force, context)
+    found = listing.entries({name: tuple(implementations(name)) for name in listing.matching(word)})
+    show(listing.document(found, whole=bool(word)), format_, output, force, context)
 
 
 @app.command()

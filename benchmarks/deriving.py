@@ -31,7 +31,7 @@ REPEATS = 11
 
 def forget() -> int:
     """Clear every cache of the core and write the mixers down anew; how many caches there are."""
-    for file in mixers.FILES:
+    for file in {mixers.file_of(name) for name in names()}:
         importlib.reload(importlib.import_module(f"costmodel.mixers.{file}"))
     caches = [
         found

@@ -109,15 +109,21 @@ def test_tables_hold_no_python() -> None:
 
 
 def test_every_mixer_has_a_module_file_of_the_same_name() -> None:
-    for file, names in mixers.FILES.items():
-        assert all(registry.implementations(name) for name in names)
-        assert (ROOT / "costmodel" / "mixers" / f"{file}.py").is_file()
-        assert (ROOT / "profiler" / "modules" / f"{file}.py").is_file()
+    for name in mixers.names():
+        assert registry.implementations(name)
+        assert (ROOT / "profiler" / "modules" / f"{mixers.file_of(name)}.py").is_file()
 
 
-def test_every_file_of_equations_is_listed() -> None:
+def test_every_file_of_equations_brings_its_mixers() -> None:
     files = {path.stem for path in (ROOT / "costmodel" / "mixers").glob("*.py")}
-    assert files - {"__init__", "load"} == set(mixers.FILES)
+    assert files - {"__init__", "load"} == {mixers.file_of(name) for name in mixers.names()}
+
+
+def test_every_mixer_has_names_of_its_own_and_one_line_that_says_what_it_does() -> None:
+    found = [mixers.builtin(name) for name in mixers.names()]
+    called = [name for mixer in found for name in (mixer.name, *mixer.aliases)]
+    assert len(called) == len(set(called))
+    assert [mixer.name for mixer in found if not 0 < len(mixer.idea) <= 60] == []
 
 
 def strings(path: Path) -> Iterator[tuple[int, str]]:

@@ -20,6 +20,7 @@ import subprocess
 import sys
 import termios
 import tomllib
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -202,12 +203,35 @@ def test_a_users_mixer_works_like_a_built_in(
 
 def test_the_list_fits_100_columns(monkeypatch: pytest.MonkeyPatch,
                                    capsys: pytest.CaptureFixture[str]) -> None:  # fmt: skip
-    """One table, with the same columns for every paper."""
+    """One table, with the same columns for every family, and every mixer in it."""
     monkeypatch.setattr("costmodel.commands.options.screen", lambda output: (100, False))
     assert cli.run(["list"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines)) <= 100
     assert sum(line.startswith("name ") for line in lines) == 1
+    assert {*names()} <= {line.split()[0] for line in lines if line.strip()}
+
+
+@pytest.mark.parametrize(
+    ("word", "found"),
+    [
+        ("schmidhuber", ()),
+        ("lstm", ("lstm",)),
+        ("KATHARO", ("linear-attention",)),
+        ("extract", ("she", "she-extraction", "he-extraction")),
+        ("tanh", ("recurrent",)),
+    ],
+)
+def test_the_list_is_searched(
+    word: str, found: Sequence[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """At the beginning of words: `tanh` of an idea, an author, an alias."""
+    assert cli.run(["list", word, "--format", "json"]) == (0 if found else 2)
+    said = capsys.readouterr()
+    if found:
+        assert {mixer["name"] for mixer in json.loads(said.out)["mixers"]} >= {*found}
+    else:
+        assert f"'{word}'" in said.err and "families are attention" in said.err
 
 
 UNBOUND = USER.replace("g[i - j + 1]", "g[k]").replace(

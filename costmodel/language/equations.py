@@ -245,6 +245,7 @@ class Mixer:
     Args:
         name: kebab-case name.
         title: how tables print it.
+        idea: what it does with the tokens, in one line of at most 60 characters.
         source: paper and equation numbers.
         group: the family that `--group` selects.
         aliases: other names for the same mixer.
@@ -257,6 +258,7 @@ class Mixer:
         name: str,
         *,
         title: str = "",
+        idea: str = "",
         source: str = "",
         group: str = "user",
         aliases: Sequence[str] = (),
@@ -264,6 +266,7 @@ class Mixer:
     ) -> None:
         self.name = name
         self.title = title or name
+        self.idea = idea
         self.source = source
         self.group = group
         self.aliases = tuple(aliases)

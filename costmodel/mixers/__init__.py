@@ -1,48 +1,22 @@
-"""Which mixers come with the project, and in which module are the equations of each?"""
+"""Which mixers come with the project, and in which file are the equations of each?
+
+Every file of this folder that defines mixers brings them along: there is no list to join. A name is
+written out in its file, in double quotes, so that one name is found without importing the others.
+"""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Sequence
 from functools import cache
 from importlib import import_module
+from pathlib import Path
 from types import ModuleType
 
 from costmodel.errors import UnknownMixer as UnknownMixer
 from costmodel.language.equations import Mixer
 from costmodel.language.options import defined, joined, split, variant
-
-FILES: Mapping[str, tuple[str, ...]] = {
-    "self_attention": ("self-attention",),
-    "extractor": (
-        "she",
-        "he",
-        "we",
-        "me",
-        "she-no-output",
-        "she-extraction",
-        "he-extraction",
-    ),
-    "recurrent": ("recurrent", "lstm", "gru"),
-    "linear_attention": ("linear-attention",),
-    "causal_heads": ("ssa", "ssa-split", "lsa", "vsa", "slsa", "vlsa", "vlsa-trained"),
-    "convolution": ("convolution", "convolution-same"),
-    "restricted_attention": ("restricted-attention", "restricted-attention-causal"),
-    "additive": ("additive-attention", "dot-product-attention", "general-attention"),
-    "simple": ("simple", "simple-res", "simple-resl"),
-    "simple_causal": ("simple-causal", "simple-causal-res", "simple-causal-resl"),
-    "fastformer": ("fastformer",),
-    "synthesizer": (
-        "synthesizer-dense",
-        "synthesizer-random",
-        "synthesizer-factorized-dense",
-        "synthesizer-factorized-random",
-    ),
-    "low_rank": ("linformer", "efficient-attention"),
-    "attention_free": ("aft-full", "aft-simple"),
-    "mlp_mixer": ("mlp-mixer",),
-}
-"""Module -> the mixers that it defines, in the order of `costmodel list`."""
 
 DEFAULT = ("self-attention", "she", "he", "we", "me")
 """What a command shows when no mixer is named: self-attention and the Extractor family."""
@@ -51,9 +25,20 @@ BASELINE = "self-attention"
 """The mixer that ratios are taken to."""
 
 
+@cache
 def names() -> tuple[str, ...]:
-    """The names of all built-in mixers."""
-    return tuple(name for found in FILES.values() for name in found)
+    """The names of all built-in mixers, family by family: what is shown by default comes first,
+    then the older source."""
+    found = [mixer for file in _texts() for mixer in _load(file).values()]
+    found.sort(key=_place)
+    families = dict.fromkeys(mixer.group for mixer in found)
+    return tuple(m.name for family in families for m in found if m.group == family)
+
+
+def _place(mixer: Mixer) -> tuple[int, int]:
+    year = re.search(r"\b(19|20)\d\d\b", mixer.source)
+    shown = DEFAULT.index(mixer.name) if mixer.name in DEFAULT else len(DEFAULT)
+    return shown, int(year[0]) if year else 0
 
 
 def groups() -> dict[str, tuple[Mixer, ...]]:
@@ -72,14 +57,11 @@ def builtin(name: str) -> Mixer:
         UnknownMixer: the message has the nearest known name, or the options that the mixer takes.
     """
     base, options = split(name)
-    for file, found in FILES.items():
-        if base in found:
-            return variant(_module(file), _load(file)[base], options)
-    for file in FILES:
-        for mixer in _load(file).values():
-            if base in mixer.aliases:
-                return variant(_module(file), mixer, options)
-    aliases = [alias for file in FILES for mixer in _load(file).values() for alias in mixer.aliases]
+    file = file_of(base)
+    if file is not None:
+        found = next(m for m in _load(file).values() if base in (m.name, *m.aliases))
+        return variant(_module(file), found, options)
+    aliases = [alias for file in _texts() for m in _load(file).values() for alias in m.aliases]
     near = difflib.get_close_matches(base, [*names(), *aliases], 1)
     hint = f"; did you mean '{_nearest(near[0], options)}'? " if near else ": "
     raise UnknownMixer(
@@ -88,11 +70,26 @@ def builtin(name: str) -> Mixer:
     )
 
 
+def file_of(base: str) -> str | None:
+    """The file that defines the mixer of this name or alias; None of an unknown one."""
+    for file, text in _texts().items():
+        if f'"{base}"' in text and any(base in (m.name, *m.aliases) for m in _load(file).values()):
+            return file
+    return None
+
+
 def _nearest(base: str, options: Sequence[str]) -> str:
     """A known name, with the nearest known option for each option that was typed."""
     offers = builtin(base).offers
     found = [near for option in options for near in difflib.get_close_matches(option, offers, 1)]
     return joined(base, dict.fromkeys(found))
+
+
+@cache
+def _texts() -> dict[str, str]:
+    """Name -> text of every Python file of this folder but this one."""
+    files = sorted(Path(__file__).parent.glob("*.py"))
+    return {f.stem: f.read_text(encoding="utf-8") for f in files if f.stem != "__init__"}
 
 
 def _module(file: str) -> ModuleType:

@@ -68,6 +68,7 @@ def general(f: Form, x: Array, W_a: Array) -> Node:
 def attention(
     name: str,
     title: str,
+    idea: str,
     source: str,
     score: Score,
     parameters: Mapping[str, str],
@@ -81,7 +82,7 @@ def attention(
         parameters: the score's parameters and their axes, sizes by letter.
         cites: the equation numbers of the softmax and of the weighted sum.
     """
-    m = Mixer(name, title=title, source=source, group="attention", references=references)
+    m = Mixer(name, title=title, idea=idea, source=source, group="attention", references=references)
     l, d = m.sizes("l d")
     x, y = m.input("x", l, d), m.output("y", l, d, cite=cites[1])
     weights = [m.parameter(key, *m.sizes(" ".join(axes))) for key, axes in parameters.items()]
@@ -98,6 +99,7 @@ def attention(
 additive_attention = attention(
     "additive-attention",
     "Additive attention",
+    "two tokens are scored by a small network",
     BAHDANAU,
     additive,
     {"W_a": "df", "U_a": "df", "v_a": "f"},
@@ -106,6 +108,7 @@ additive_attention = attention(
 dot_product_attention = attention(
     "dot-product-attention",
     "Dot-product attention",
+    "two tokens are scored by their product, nothing is projected",
     LUONG,
     dot,
     {},
@@ -114,6 +117,7 @@ dot_product_attention = attention(
 general_attention = attention(
     "general-attention",
     "General attention",
+    "two tokens are scored through one matrix",
     LUONG,
     general,
     {"W_a": "dd"},

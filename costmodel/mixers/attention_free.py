@@ -72,9 +72,9 @@ def projected(f: Form, x: Array) -> tuple[Array, Array, Array]:
     return Q, K, V
 
 
-def begun(name: str, title: str, place: str) -> Mixer:
+def begun(name: str, title: str, idea: str, place: str) -> Mixer:
     """The mixer with its input, output and three maps."""
-    m = Mixer(name, title=title, source=f"{SOURCE}, {place}", group="linear")
+    m = Mixer(name, title=title, idea=idea, source=f"{SOURCE}, {place}", group="linear")
     l, d = m.sizes("l d")
     m.input("x", l, d)
     m.output("y", l, d)
@@ -86,7 +86,12 @@ def begun(name: str, title: str, place: str) -> Mixer:
 @offering(CAUSAL | FACTORIZED)
 def aft_full(chosen: Chosen) -> Mixer:
     """A weight for every pair of positions."""
-    m = begun("aft-full", "AFT-full", "equation (2)")
+    m = begun(
+        "aft-full",
+        "AFT-full",
+        "a weighted mean per channel, weights by key and position",
+        "equation (2)",
+    )
     x, y = m.arrays["x"], m.arrays["y"]
     l, _ = x.shape
     if "factorized" in chosen:
@@ -111,7 +116,9 @@ def aft_full(chosen: Chosen) -> Mixer:
 @offering(CAUSAL)
 def aft_simple(chosen: Chosen) -> Mixer:
     """No weight: a softmax of each channel of the keys along the sequence; causal, two sums."""
-    m = begun("aft-simple", "AFT-simple", "section 3.3")
+    m = begun(
+        "aft-simple", "AFT-simple", "a weighted mean per channel, weights by key", "section 3.3"
+    )
     x, y = m.arrays["x"], m.arrays["y"]
     l, d = x.shape
     with m.form("recurrent" if "causal" in chosen else "direct") as f:

@@ -105,6 +105,7 @@ def _gated_values(f: Form, V: Array) -> Array:
 def heads(
     name: str,
     title: str,
+    idea: str,
     source: str,
     *,
     scores: Scores = by_queries_and_keys,
@@ -121,7 +122,7 @@ def heads(
             also those of values, L_1, L_2 and the output projection's input ("head").
         output_bias: whether b_out (d) is added to y, as in the thesis's network.
     """
-    m = Mixer(name, title=title, source=source, group="attention")
+    m = Mixer(name, title=title, idea=idea, source=source, group="attention")
     l, d, n, h = m.sizes("l d n h")
     widened = m.sizes("v")[0] * h if wide else h
     width = widened if wide == "head" else h
@@ -151,23 +152,74 @@ def offered(make: Callable[..., Mixer]) -> Family:
     return Family(lambda chosen: make(output_bias="output-bias" in chosen), OPTIONS)
 
 
-ssa = offered(partial(heads, "ssa", "SSA", f"{THESIS}, section 4.1.1", scores=by_one_matrix))
-ssa_split = offered(
-    partial(heads, "ssa-split", "SSA, split", f"{CODE}, heads/ssa.py", scores=by_one_split_matrix)
+ssa = offered(
+    partial(
+        heads,
+        "ssa",
+        "SSA",
+        "one matrix scores two tokens, no queries, no keys",
+        f"{THESIS}, section 4.1.1",
+        scores=by_one_matrix,
+    )
 )
-lsa = offered(partial(heads, "lsa", "LSA", f"{THESIS}, section 4.2.1", layered=True))
-vsa = offered(partial(heads, "vsa", "VSA", f"{THESIS}, section 4.2.2", wide="scores"))
+ssa_split = offered(
+    partial(
+        heads,
+        "ssa-split",
+        "SSA, split",
+        "SSA, each head on its own channels",
+        f"{CODE}, heads/ssa.py",
+        scores=by_one_split_matrix,
+    )
+)
+lsa = offered(
+    partial(
+        heads,
+        "lsa",
+        "LSA",
+        "self-attention whose values pass a gated layer",
+        f"{THESIS}, section 4.2.1",
+        layered=True,
+    )
+)
+vsa = offered(
+    partial(
+        heads,
+        "vsa",
+        "VSA",
+        "self-attention with wider queries and keys",
+        f"{THESIS}, section 4.2.2",
+        wide="scores",
+    )
+)
 slsa = offered(
-    partial(heads, "slsa", "SLSA", f"{THESIS}, section 4.3.1", scores=by_one_matrix, layered=True)
+    partial(
+        heads,
+        "slsa",
+        "SLSA",
+        "SSA whose values pass a gated layer",
+        f"{THESIS}, section 4.3.1",
+        scores=by_one_matrix,
+        layered=True,
+    )
 )
 vlsa = offered(
-    partial(heads, "vlsa", "VLSA", f"{THESIS}, section 4.3.2", layered=True, wide="scores")
+    partial(
+        heads,
+        "vlsa",
+        "VLSA",
+        "VSA whose values pass a gated layer",
+        f"{THESIS}, section 4.3.2",
+        layered=True,
+        wide="scores",
+    )
 )
 vlsa_trained = offered(
     partial(
         heads,
         "vlsa-trained",
         "VLSA, as trained",
+        "LSA with heads that are wider as a whole",
         f"{THESIS}, section 4.3.2 and Tables 7.4 and 7.7",
         layered=True,
         wide="head",

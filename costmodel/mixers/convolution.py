@@ -17,14 +17,14 @@ VASWANI = "Vaswani et al. 2017, arXiv 1706.03762, Table 1 and section 4"
 TORCH = "torch.nn.Conv1d"
 
 
-def convolution(name: str, title: str, source: str, *, causal: bool) -> Mixer:
+def convolution(name: str, title: str, idea: str, source: str, *, causal: bool) -> Mixer:
     """A convolution of k taps W[s], each a (d, d) matrix.
 
     Causal: tap s reads the row s-1 back. Otherwise tap s reads row i+s-c, where the centre c =
     floor((k+1)/2) is the tap of the token itself: of an even number of taps, one more lies ahead
     than behind, as with padding="same" of torch.nn.Conv1d.
     """
-    m = Mixer(name, title=title, source=source, group="convolution", references=(TORCH,))
+    m = Mixer(name, title=title, idea=idea, source=source, group="convolution", references=(TORCH,))
     l, d, k = m.sizes("l d k")
     x, y = m.input("x", l, d), m.output("y", l, d)
     W = m.parameter("W", k, d, d)
@@ -41,10 +41,13 @@ def convolution(name: str, title: str, source: str, *, causal: bool) -> Mixer:
     return m
 
 
-convolution_causal = convolution("convolution", "Convolution", VASWANI, causal=True)
+convolution_causal = convolution(
+    "convolution", "Convolution", "a matrix for each of the last k tokens", VASWANI, causal=True
+)
 convolution_same = convolution(
     "convolution-same",
     "Convolution, centred",
+    "a matrix for each of the k tokens around",
     f"{VASWANI}; padded as by {TORCH}",
     causal=False,
 )

@@ -135,6 +135,7 @@ SCALARS = Extraction("w_ext", "l", {"direct": direct_scalars, "fft": fft_scalars
 def extractor(
     name: str,
     title: str,
+    idea: str,
     source: str,
     extraction: Extraction,
     *,
@@ -152,7 +153,7 @@ def extractor(
         adjust: whether the gate of eq. (24) follows.
         output: whether the linear map of eq. (25) closes the sublayer.
     """
-    m = Mixer(name, title=title, source=source, group="extractor", aliases=aliases)
+    m = Mixer(name, title=title, idea=idea, source=source, group="extractor", aliases=aliases)
     l, d = m.sizes("l d")
     x = m.input("x", l, d)
     y = m.output("y", l, d, cite="(25)" if output else "(24)" if adjust else cite)
@@ -181,24 +182,46 @@ def extractor(
 
 
 she = extractor(
-    "she", "SHE", f"{V2}, eqs. (23)-(25)", MATRICES, cite="(23)", aliases=("extractor",)
+    "she",
+    "SHE",
+    "a matrix for each distance, then a gate and a linear map",
+    f"{V2}, eqs. (23)-(25)",
+    MATRICES,
+    cite="(23)",
+    aliases=("extractor",),
 )
 she_no_output = extractor(
-    "she-no-output", "SHE without W_out", f"{V1}, section 6", MATRICES, cite="(23)", output=False
+    "she-no-output",
+    "SHE without W_out",
+    "a matrix for each distance, then a gate",
+    f"{V1}, section 6",
+    MATRICES,
+    cite="(23)",
+    output=False,
 )
 she_extraction = extractor(
     "she-extraction",
     "SHE, extraction only",
+    "a matrix for each distance",
     f"{V1}, section 6",
     MATRICES,
     cite="(23)",
     adjust=False,
     output=False,
 )
-he = extractor("he", "HE", f"{V2}, eqs. (27)-(28), (24)-(25)", VECTORS, cite="(28)", transform=True)
+he = extractor(
+    "he",
+    "HE",
+    "WE on rows that were mapped linearly first",
+    f"{V2}, eqs. (27)-(28), (24)-(25)",
+    VECTORS,
+    cite="(28)",
+    transform=True,
+)
 he_extraction = extractor(
     "he-extraction",
     "HE, extraction only",
+    "a linear map, then a weight for each distance and channel",
     f"{V2}, section 5.4 and eqs. (27)-(28)",
     VECTORS,
     cite="(28)",
@@ -206,5 +229,21 @@ he_extraction = extractor(
     adjust=False,
     output=False,
 )
-we = extractor("we", "WE", f"{V2}, eqs. (26), (24)-(25)", VECTORS, cite="(26)")
-me = extractor("me", "ME", f"{V2}, eq. (29)", SCALARS, cite="(29)", adjust=False, output=False)
+we = extractor(
+    "we",
+    "WE",
+    "a weight for each distance and channel, then gate and map",
+    f"{V2}, eqs. (26), (24)-(25)",
+    VECTORS,
+    cite="(26)",
+)
+me = extractor(
+    "me",
+    "ME",
+    "one number for each distance",
+    f"{V2}, eq. (29)",
+    SCALARS,
+    cite="(29)",
+    adjust=False,
+    output=False,
+)

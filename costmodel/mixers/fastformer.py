@@ -26,6 +26,7 @@ def additive_pooling() -> Mixer:
     m = Mixer(
         "fastformer",
         title="Fastformer",
+        idea="one query and one key for all tokens, by additive attention",
         source="Wu et al. 2021, arXiv 2108.09084, section 3",
         group="linear",
         references=("espnet2.asr.layers.fastformer.FastSelfAttention",),

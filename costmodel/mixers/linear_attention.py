@@ -30,6 +30,7 @@ SOURCE = (
     "Katharopoulos et al. 2020, arXiv 2006.16236, sections 3.2-3.4; chunked: mixed chunk "
     "attention, Hua et al. 2022, arXiv 2202.10447"
 )
+IDEA = "a sum of k v, carried along, is read by phi(q)"
 
 Sums = Callable[[Form, Array, Array, Array, Array, Poly], None]
 """Defines R (l, d), the rows before W_out, from Q, K, V (n, l, h); C is the length of a chunk."""
@@ -147,7 +148,9 @@ FORMS: Mapping[str, Sums] = {"recurrent": recurrent, "parallel": parallel, "chun
 
 def linear_transformer() -> Mixer:
     """Linear attention with its forms."""
-    m = Mixer("linear-attention", title="Linear attention", source=SOURCE, group="linear")
+    m = Mixer(
+        "linear-attention", title="Linear attention", idea=IDEA, source=SOURCE, group="linear"
+    )
     l, d, n, h, C = m.sizes("l d n h C")
     x, y = m.input("x", l, d), m.output("y", l, d)
     W_Q, W_K, W_V, W_out = (m.parameter(f"W_{name}", d, d) for name in ("Q", "K", "V", "out"))

@@ -35,6 +35,7 @@ def linformer(chosen: Chosen) -> Mixer:
     m = Mixer(
         "linformer",
         title="Linformer",
+        idea="self-attention to r mixtures of all keys and values",
         source="Wang et al. 2020, arXiv 2006.04768, equation (7)",
         group="linear",
     )
@@ -71,6 +72,7 @@ def normalised_twice() -> Mixer:
     m = Mixer(
         "efficient-attention",
         title="Efficient attention",
+        idea="softmax of q over channels, of k over tokens: q (k v)",
         source="Shen et al. 2018, arXiv 1812.01243, equations (3)-(5)",
         group="linear",
     )

@@ -18,6 +18,7 @@ def two_layers() -> Mixer:
     m = Mixer(
         "mlp-mixer",
         title="MLP-Mixer, token mixing",
+        idea="two linear maps over the tokens, gelu between them",
         source="Tolstikhin et al. 2021, arXiv 2105.01601, equation (1)",
         group="mlp",
     )

@@ -107,6 +107,7 @@ def recurrent(chosen: Chosen) -> Mixer:
     m = Mixer(
         "recurrent",
         title="Recurrent (tanh)",
+        idea="a row of tanh is carried from token to token",
         source=f"{CHUNG}; {VASWANI}",
         group="recurrent",
         aliases=("rnn",),
@@ -128,6 +129,7 @@ def lstm(chosen: Chosen) -> Mixer:
     m = Mixer(
         "lstm",
         title="LSTM",
+        idea="a carried row, with gates for what comes in and what stays",
         source=ZAREMBA,
         group="recurrent",
         references=("torch.nn.LSTM",),
@@ -154,6 +156,7 @@ def gru(chosen: Chosen) -> Mixer:
     m = Mixer(
         "gru",
         title="GRU",
+        idea="a carried row is mixed with a new one by a gate",
         source=f"{CHO}{'v3' if before_product else 'v1'}, section 2.3",
         group="recurrent",
         references=() if before_product else ("torch.nn.GRU",),

@@ -43,9 +43,9 @@ def by_offset(f: Form, i: Index, l: Poly, w: Poly, ahead: Poly) -> tuple[Index, 
 FORMS: Mapping[str, Neighbours] = {"direct": by_position, "banded": by_offset}
 
 
-def restricted_attention(name: str, title: str, *, causal: bool) -> Mixer:
+def restricted_attention(name: str, title: str, idea: str, *, causal: bool) -> Mixer:
     """Self-attention to w rows: the last ones, or those around."""
-    m = Mixer(name, title=title, source=VASWANI, group="attention", references=(TORCH,))
+    m = Mixer(name, title=title, idea=idea, source=VASWANI, group="attention", references=(TORCH,))
     l, d, n, w, h = m.sizes("l d n w h")
     x, y = m.input("x", l, d), m.output("y", l, d)
     W_Q, W_K = m.parameter("W_Q", d, d), m.parameter("W_K", d, d)
@@ -70,7 +70,15 @@ def restricted_attention(name: str, title: str, *, causal: bool) -> Mixer:
     return m
 
 
-centred = restricted_attention("restricted-attention", "Restricted self-attention", causal=False)
+centred = restricted_attention(
+    "restricted-attention",
+    "Restricted self-attention",
+    "self-attention to the w tokens around",
+    causal=False,
+)
 causal = restricted_attention(
-    "restricted-attention-causal", "Restricted self-attention, causal", causal=True
+    "restricted-attention-causal",
+    "Restricted self-attention, causal",
+    "self-attention to the last w tokens",
+    causal=True,
 )

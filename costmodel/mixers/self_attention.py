@@ -48,6 +48,7 @@ def self_attention(chosen: Chosen) -> Mixer:
     m = Mixer(
         "self-attention",
         title="Self-attention",
+        idea="each token weighs earlier tokens by a softmax of q k",
         source="; ".join([CHEN, *(SOURCES[option] for option in OPTIONS if option in chosen)]),
         group="attention",
         references=() if "wide" in chosen else (TORCH,),

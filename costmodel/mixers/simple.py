@@ -51,6 +51,7 @@ FORMS: Mapping[str, Product] = {"kv-first": kv_first, "qk-first": qk_first}
 def simple(
     name: str,
     title: str,
+    idea: str,
     *,
     residual: bool = False,
     output: bool = False,
@@ -63,7 +64,7 @@ def simple(
         output: whether a linear layer follows the concatenated heads.
         forms: form -> the product of queries, keys and values.
     """
-    m = Mixer(name, title=title, source=SOURCE, group="linear")
+    m = Mixer(name, title=title, idea=idea, source=SOURCE, group="linear")
     l, d, n, h = m.sizes("l d n h")
     x, y = m.input("x", l, d), m.output("y", l, d)
     projections = [
@@ -93,6 +94,12 @@ def simple(
     return m
 
 
-simple_ = simple("simple", "Simple")
-simple_res = simple("simple-res", "Simple-Res", residual=True)
-simple_resl = simple("simple-resl", "Simple-ResL", residual=True, output=True)
+simple_ = simple("simple", "Simple", "attention without a softmax: q (k v)")
+simple_res = simple("simple-res", "Simple-Res", "Simple, and the input is added", residual=True)
+simple_resl = simple(
+    "simple-resl",
+    "Simple-ResL",
+    "Simple with a linear map, and the input is added",
+    residual=True,
+    output=True,
+)

@@ -39,8 +39,21 @@ def parallel(f: Form, Q: Array, K: Array, V: Array) -> Node:
 
 FORMS: Mapping[str, Product] = {"recurrent": recurrent, "parallel": parallel}
 
-simple_causal = simple("simple-causal", "Simple, causal", forms=FORMS)
-simple_causal_res = simple("simple-causal-res", "Simple-Res, causal", residual=True, forms=FORMS)
+simple_causal = simple(
+    "simple-causal", "Simple, causal", "q S, S a carried sum of k v", forms=FORMS
+)
+simple_causal_res = simple(
+    "simple-causal-res",
+    "Simple-Res, causal",
+    "Simple, causal, and the input is added",
+    residual=True,
+    forms=FORMS,
+)
 simple_causal_resl = simple(
-    "simple-causal-resl", "Simple-ResL, causal", residual=True, output=True, forms=FORMS
+    "simple-causal-resl",
+    "Simple-ResL, causal",
+    "Simple, causal, with a linear map, and the input is added",
+    residual=True,
+    output=True,
+    forms=FORMS,
 )

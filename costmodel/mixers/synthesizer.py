@@ -84,10 +84,10 @@ def factorized_random(f: Form, x: Array, k: Index) -> Array:
     return Z
 
 
-def written(name: str, title: str, scores: Scores, *, causal: bool) -> Mixer:
+def written(name: str, title: str, idea: str, scores: Scores, *, causal: bool) -> Mixer:
     """Attention with these scores."""
     source = "Tay et al. 2020, arXiv 2005.00743, section 3"
-    m = Mixer(name, title=title, source=source, group="attention")
+    m = Mixer(name, title=title, idea=idea, source=source, group="attention")
     l, d, n, h = m.sizes("l d n h")
     x, y = m.input("x", l, d), m.output("y", l, d)
     W_V, W_out = m.parameter("W_V", d, d), m.parameter("W_out", d, d)
@@ -104,21 +104,29 @@ def written(name: str, title: str, scores: Scores, *, causal: bool) -> Mixer:
     return m
 
 
-def synthesizer(name: str, title: str, scores: Scores) -> Family:
+def synthesizer(name: str, title: str, idea: str, scores: Scores) -> Family:
     """Attention with these scores, to all positions or to the earlier ones."""
     return offering({"causal": "a token attends to itself and those before it"})(
-        lambda chosen: written(name, title, scores, causal="causal" in chosen)
+        lambda chosen: written(name, title, idea, scores, causal="causal" in chosen)
     )
 
 
-synthesizer_dense = synthesizer("synthesizer-dense", "Synthesizer, dense", dense)
-synthesizer_random = synthesizer("synthesizer-random", "Synthesizer, random", random)
+synthesizer_dense = synthesizer(
+    "synthesizer-dense", "Synthesizer, dense", "a token alone says how it weighs the others", dense
+)
+synthesizer_random = synthesizer(
+    "synthesizer-random", "Synthesizer, random", "weights of positions are parameters", random
+)
 synthesizer_factorized_random = synthesizer(
-    "synthesizer-factorized-random", "Synthesizer, factorized random", factorized_random
+    "synthesizer-factorized-random",
+    "Synthesizer, factorized random",
+    "weights of positions are parameters of rank r",
+    factorized_random,
 )
 synthesizer_factorized_dense = written(
     "synthesizer-factorized-dense",
     "Synthesizer, factorized dense",
+    "a token's weights are products of B and l/B numbers",
     factorized_dense,
     causal=False,
 )

@@ -1,13 +1,15 @@
-"""Which mixers are there: from which source, in which forms, held against whose code?"""
+"""Which mixers are there: what does each do, in which forms, held against whose code?"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from costmodel.errors import UnknownMixer
 from costmodel.language.equations import Mixer
 from costmodel.language.options import joined
-from costmodel.mixers import builtin, names
+from costmodel.mixers import builtin, groups, names
 from costmodel.program.phases import inference_reason
 from costmodel.questions.subject import system_of
 from costmodel.report.document import Column, Document, Note, Rows, Section, Table
@@ -47,6 +49,7 @@ class Entry:
             "name": self.mixer.name,
             "aliases": list(self.mixer.aliases),
             "title": self.mixer.title,
+            "idea": self.mixer.idea,
             "group": self.mixer.group,
             "paper": self.paper,
             "source": self.mixer.source,
@@ -57,54 +60,92 @@ class Entry:
         }
 
 
+def matching(word: str) -> tuple[str, ...]:
+    """The built-in mixers in whose name, title, idea, family, source, options or references a word
+    begins with this one, whatever its case; all of them for the empty word.
+
+    Raises:
+        UnknownMixer: none has it; the message names the families.
+    """
+    begins = re.compile(rf"\b{re.escape(word)}", re.IGNORECASE) if word else re.compile("")
+    found = tuple(name for name in names() if begins.search(_searched(builtin(name))))
+    if not found:
+        raise UnknownMixer(
+            f"no mixer has a word that begins with '{word}' in its name, title, idea, family, "
+            f"source, options or references; the families are {', '.join(groups())}"
+        )
+    return found
+
+
+def _searched(mixer: Mixer) -> str:
+    said = (mixer.name, *mixer.aliases, mixer.title, mixer.idea, mixer.group, mixer.source)
+    return "\n".join((*said, *mixer.offers, *mixer.references))
+
+
 def entries(implementations: Mapping[str, Sequence[str]]) -> list[Entry]:
-    """Every built-in mixer, with the names of its implementations."""
-    return [Entry(builtin(name), tuple(implementations.get(name, ()))) for name in names()]
+    """The built-in mixers that are named, with the names of their implementations."""
+    return [Entry(builtin(name), tuple(of)) for name, of in implementations.items()]
 
 
-def document(found: Sequence[Entry]) -> Document:
-    """One table, the mixers of each paper below its name; CSV and JSON say more of each."""
+def document(found: Sequence[Entry], *, whole: bool = True) -> Document:
+    """One table, the mixers of each family below its name; CSV and JSON say more of each.
+
+    Args:
+        whole: whether the table has all columns, or what each mixer does and its forms alone.
+    """
     return Document(
-        lambda: [_table(found)],
+        lambda: [_table(found, whole)],
         data=lambda: {"mixers": [entry.as_json() for entry in found]},
         rows=lambda: _rows(found),
     )
 
 
-def _table(found: Sequence[Entry]) -> Table:
-    papers: dict[str, list[Entry]] = {}
+COLUMNS = (
+    ("name", "name"),
+    ("idea", "what it does"),
+    ("forms", "forms"),
+    ("paper", "paper"),
+    ("options", "options"),
+    ("implementations", "implementations"),
+    ("references", "equals, in float64"),
+)
+BRIEFLY = 3
+"""How many of them are shown where no word is searched for."""
+BRIEF = (
+    "`costmodel list WORD` searches, and adds paper, options, implementations and whose code each "
+    "mixer equals; CSV and JSON have them of all"
+)
+
+
+def _table(found: Sequence[Entry], whole: bool) -> Table:
+    shown = COLUMNS if whole else COLUMNS[:BRIEFLY]
+    families: dict[str, list[Entry]] = {}
     for entry in found:
-        papers.setdefault(entry.paper, []).append(entry)
+        families.setdefault(entry.mixer.group, []).append(entry)
     rows: list[tuple[str, ...] | Section] = []
-    for paper, of in papers.items():
-        rows += [Section((paper,)), *map(_row, of)]
+    for family, of in families.items():
+        rows += [Section((family,)), *(_row(entry)[: len(shown)] for entry in of)]
     columns = (
         Column("name", "name", numeric=False, names=True),
-        *(
-            Column(name, header, numeric=False, wide=True)
-            for name, header in (
-                ("forms", "forms"),
-                ("options", "options"),
-                ("implementations", "implementations"),
-                ("references", "equals, in float64"),
-            )
-        ),
+        *(Column(name, header, numeric=False, wide=True) for name, header in shown[1:]),
     )
     notes = (
         Note(("forms: the first is the default; * has no one-token inference",)),
-        *_options(found),
-        Note((f"groups, for --group: {', '.join(dict.fromkeys(e.mixer.group for e in found))}",)),
+        *(_options(found) if whole else [Note((BRIEF,))]),
+        Note(("--group FAMILY shows a family in every table",)),
         Note(("a mixer of your own is given as FILE.py:NAME wherever a name is taken",)),
         Note(("`costmodel explain NAME` prints title, source and equations",)),
     )
-    return Table("Mixers, by paper", columns, tuple(rows), notes)
+    return Table("Mixers, by family", columns, tuple(rows), notes)
 
 
 def _row(entry: Entry) -> tuple[str, ...]:
     aliases = "".join(f" ({alias})" for alias in entry.mixer.aliases)
     return (
         entry.mixer.name + aliases,
+        entry.mixer.idea,
         entry.forms,
+        entry.paper,
         ", ".join(entry.mixer.offers) or "none",
         ", ".join(entry.implementations) or "none",
         ", ".join(entry.mixer.references) or OWN,
@@ -112,13 +153,13 @@ def _row(entry: Entry) -> tuple[str, ...]:
 
 
 def _rows(found: Sequence[Entry]) -> Rows:
-    header = ("paper", "name", "aliases", "title", "group", "forms", "options", "implementations",
-              "references", "source")  # fmt: skip
+    header = ("group", "name", "aliases", "title", "idea", "forms", "paper", "options",
+              "implementations", "references", "source")  # fmt: skip
     rows = []
     for entry in found:
         _, *more = _row(entry)
         mixer = entry.mixer
-        lead = (entry.paper, mixer.name, ", ".join(mixer.aliases), mixer.title, mixer.group)
+        lead = (mixer.group, mixer.name, ", ".join(mixer.aliases), mixer.title)
         rows.append((*lead, *more, mixer.source))
     return header, rows
 

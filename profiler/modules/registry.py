@@ -24,7 +24,7 @@ from torch import nn
 
 from costmodel.language.equations import Mixer as Equations
 from costmodel.language.options import split
-from costmodel.mixers import FILES, builtin
+from costmodel.mixers import builtin, file_of, names
 from costmodel.mixers.load import USER
 from costmodel.program.conventions import KERNEL_CLASSES, REWRITES
 from costmodel.program.lowering import lower
@@ -193,10 +193,9 @@ def _missing(name: str, home: str) -> str:
     said = f"no module implements the mixer {name!r}"
     base, options = split(name)
     if not home and not options:
-        known = sorted(mixer for mixers in FILES.values() for mixer in mixers)
         return (
-            f"{said}, known are {', '.join(known)}: describe a torch.nn.Module class with "
-            f"profiler.modules.implementation"
+            f"{said}, known are {', '.join(sorted(names()))}: describe a torch.nn.Module class "
+            f"with profiler.modules.implementation"
         )
     if not home:
         return f"{said}: name its options in the @implementation({base!r}) of a torch.nn.Module"
@@ -282,9 +281,8 @@ def _fill(parameter: nn.Parameter, generator: torch.Generator) -> None:
 
 def _import_file(mixer: str) -> None:
     """Import the file that holds the implementations of a built-in mixer."""
-    for file, mixers in FILES.items():
-        if split(mixer)[0] in mixers:
-            importlib.import_module(f"profiler.modules.{file}")
+    if (file := file_of(split(mixer)[0])) is not None:
+        importlib.import_module(f"profiler.modules.{file}")
 
 
 def _register(new: Implementation) -> None:
