@@ -1,0 +1,106 @@
+"""What are the equations of multilayer perceptrons along the sequence: MLP-Mixer, gMLP and aMLP?
+
+MLP-Mixer, Tolstikhin et al. 2021, the first line of equation (1): the column of each channel passes
+W_1, gelu and W_2, shared by all channels. The hidden width, the paper's D_S, is f. Both layers have
+a bias, as in the authors' code (github.com/google-research/vision_transformer, models_mixer.py);
+gelu is exact, where the code takes its library's default. Not causal.
+
+gMLP, Liu et al. 2021, equations (1)-(4): of the paper's d_ffn channels f, the first half, are
+multiplied by the other f, which are normalised, then mixed by one (l, l) matrix. As in the paper's
+code (appendix), every layer has a bias, the matrix one for each position. aMLP adds to the gate a
+single head of attention of width K on the block's input; its first layer has no bias, as in
+g-mlp-pytorch. `causal` keeps the lower triangle of the matrix and of the attention, as there.
+
+The norm before each, and the skip connection around, belong to the network.
+"""
+
+from __future__ import annotations
+
+from costmodel.language.equations import Form, Mixer
+from costmodel.language.indices import Index
+from costmodel.language.macros.norms import layer_norm
+from costmodel.language.macros.softmax import scaled, softmax
+from costmodel.language.nodes import Array
+from costmodel.language.options import Family, offering
+from costmodel.language.writing import function, sum_
+from costmodel.symbolic.polynomial import Poly
+
+
+def token_mixing() -> Mixer:
+    """MLP-Mixer's token mixing."""
+    m = Mixer(
+        "mlp-mixer",
+        title="MLP-Mixer, token mixing",
+        idea="two linear maps over the tokens, gelu between them",
+        source="Tolstikhin et al. 2021, arXiv 2105.01601, equation (1)",
+        group="mlp",
+    )
+    l, d, f_ = m.sizes("l d f")
+    x, y = m.input("x", l, d), m.output("y", l, d)
+    W_1, b_1 = m.parameter("W_1", l, f_), m.parameter("b_1", f_)
+    W_2, b_2 = m.parameter("W_2", f_, l), m.parameter("b_2", l)
+    with m.form("direct") as f:
+        i, k, c, s = f.index("i", 1, l), f.index("k", 1, l), f.index("c", 1, d), f.index("s", 1, f_)
+        H = f.array("H", d, f_)
+        H[c, s] = function("gelu", sum_(x[k, c] * W_1[k, s], over=k) + b_1[s])
+        y[i, c] = sum_(H[c, s] * W_2[s, i], over=s) + b_2[i]
+    return m
+
+
+def tiny_attention(f: Form, x: Array, k: Index, width: Poly) -> Array:
+    """A single head of width K, (l, width)."""
+    (l, d), (K_,) = x.shape, f.mixer.sizes("K")
+    i, a, c = f.index("i", 1, l), f.index("a", 1, d), f.index("p", 1, K_)
+    e = f.index("e", 1, width)
+    Q, K, V = (f.array(name, l, K_) for name in "QKV")
+    for rows in (Q, K, V):
+        W = f.mixer.parameter(f"W_{rows.name}", d, K_)
+        rows[i, c] = sum_(x[i, a] * W[a, c], over=a)
+    W_T, b_T = f.mixer.parameter("W_T", K_, width), f.mixer.parameter("b_T", width)
+    Z, A, R = f.array("Z", l, l), f.array("A", l, l), f.array("R", l, K_)
+    T = f.array("T", l, width)
+    Z[i, k] = scaled(sum_(Q[i, c] * K[k, c], over=c), by=K_)
+    A[i, k] = softmax(Z[i, k], over=k)
+    R[i, c] = sum_(A[i, k] * V[k, c], over=k)
+    T[i, e] = sum_(R[i, c] * W_T[c, e], over=c) + b_T[e]
+    return T
+
+
+def gated(name: str, title: str, idea: str, *, causal: bool, attends: bool) -> Mixer:
+    """A spatial gating unit between two layers, with or without attention."""
+    source = "Liu et al. 2021, arXiv 2105.08050, equations (1)-(4)"
+    m = Mixer(name, title=title, idea=idea, source=source, group="mlp")
+    l, d, f_ = m.sizes("l d f")
+    x, y = m.input("x", l, d), m.output("y", l, d)
+    W_U, b_U = m.parameter("W_U", d, f_), m.parameter("b_U", f_)
+    W_G, b_G = m.parameter("W_G", d, f_), m.parameter("b_G", f_)
+    gain, bias = m.parameter("gain", f_), m.parameter("bias", f_)
+    W, w = m.parameter("W", l, l), m.parameter("w", l)
+    W_out, b_out = m.parameter("W_out", f_, d), m.parameter("b_out", d)
+    with m.form("direct") as f:
+        i, a, b = f.index("i", 1, l), f.index("a", 1, d), f.index("b", 1, d)
+        e, k = f.index("e", 1, f_), f.index("k", 1, i if causal else l)
+        U, G, S = f.array("U", l, f_), f.array("G", l, f_), f.array("S", l, f_)
+        F, P = f.array("F", l, f_), f.array("P", l, f_)
+        U[i, e] = function("gelu", sum_(x[i, a] * W_U[a, e], over=a) + b_U[e])
+        G[i, e] = function("gelu", sum_(x[i, a] * W_G[a, e], over=a) + b_G[e])
+        S[i, e] = layer_norm(G[i, e], over=e, gain=gain[e], bias=bias[e])
+        mixed = sum_(W[i, k] * S[k, e], over=k) + w[i]
+        F[i, e] = mixed + tiny_attention(f, x, k, f_)[i, e] if attends else mixed
+        P[i, e] = U[i, e] * F[i, e]
+        y[i, b] = sum_(P[i, e] * W_out[e, b], over=e) + b_out[b]
+    return m
+
+
+def gating(name: str, title: str, idea: str, *, attends: bool) -> Family:
+    """The same for all positions, or for the earlier ones."""
+    return offering({"causal": "a position reads itself and those before it"})(
+        lambda chosen: gated(name, title, idea, causal="causal" in chosen, attends=attends)
+    )
+
+
+mlp_mixer = token_mixing()
+gmlp = gating(
+    "gmlp", "gMLP", "half of the channels times the other, mixed along tokens", attends=False
+)
+amlp = gating("amlp", "aMLP", "gMLP with one small head of attention in its gate", attends=True)

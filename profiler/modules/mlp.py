@@ -1,0 +1,227 @@
+"""How do MLP-Mixer's token mixing, gMLP and aMLP run in PyTorch?
+
+Tolstikhin et al. 2021 and Liu et al. 2021, with the choices that the equations' file states.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import ClassVar, TypeVar
+
+import torch
+import torch.nn.functional as F  # noqa: N812 - PyTorch's own name for it
+from torch import Tensor, nn
+
+from profiler.modules.attention import dense_attention
+from profiler.modules.base import Mixer, SequenceMixer, State, require_sizes
+from profiler.modules.registry import implementation
+
+
+@implementation("mlp-mixer", "explicit", kernels={"H": "contraction", "y": "contraction"})
+class TokenMixing(SequenceMixer):
+    """Two linear layers along the sequence; a shorter one takes the first rows of W_1, and the
+    first columns of W_2.
+
+    W_1 is (l, f), b_1 (f,), W_2 (f, l) and b_2 (l,).
+    """
+
+    bounded = True
+
+    def __init__(
+        self,
+        *,
+        d: int,
+        l: int,
+        f: int,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__(d=d, l=l, device=device, dtype=dtype)
+        require_sizes(f=f)
+        self.W_1: nn.Parameter = self.weight(l, f)
+        self.b_1: nn.Parameter = self.weight(f)
+        self.W_2: nn.Parameter = self.weight(f, l)
+        self.b_2: nn.Parameter = self.weight(l)
+
+    def mix(self, x: Tensor) -> Tensor:
+        """Channels as rows (b, d, s), then y (b, s, d)."""
+        length = x.shape[1]
+        hidden = F.gelu(x.transpose(1, 2) @ self.W_1[:length] + self.b_1)
+        return (hidden @ self.W_2[:, :length] + self.b_2[:length]).transpose(1, 2)
+
+
+def layer_norm(x: Tensor, gain: Tensor, bias: Tensor) -> Tensor:
+    """Rows (..., m) of mean 0 and variance 1, times the gain, plus the bias, step by step.
+
+    A sum is divided, not each term of it, as the gradient of torch's mean does.
+    """
+    centred = x - x.sum(-1, keepdim=True) / x.shape[-1]
+    variance = (centred * centred).sum(-1, keepdim=True) / x.shape[-1]
+    return centred / (variance + 1e-5).sqrt() * gain + bias
+
+
+class Gated(SequenceMixer):
+    """A spatial gating unit between two layers; a shorter sequence takes the corner of W.
+
+    W_U and W_G are (d, f), W is (l, l) and W_out (f, d); w is (l,), b_out (d,), and b_U, b_G, gain
+    and bias are (f,).
+    """
+
+    bounded = True
+    causal: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        *,
+        d: int,
+        l: int,
+        f: int,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__(d=d, l=l, device=device, dtype=dtype)
+        require_sizes(f=f)
+        self.f = f
+        self.W_U: nn.Parameter = self.weight(d, f)
+        self.b_U: nn.Parameter = self.weight(f)
+        self.W_G: nn.Parameter = self.weight(d, f)
+        self.b_G: nn.Parameter = self.weight(f)
+        self.gain: nn.Parameter = self.weight(f)
+        self.bias: nn.Parameter = self.weight(f)
+        self.W: nn.Parameter = self.weight(l, l)
+        self.w: nn.Parameter = self.weight(l)
+        self.W_out: nn.Parameter = self.weight(f, d)
+        self.b_out: nn.Parameter = self.weight(d)
+
+    def halves(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """What is multiplied, and what is to be mixed, (..., f) each."""
+        gate = layer_norm(F.gelu(x @ self.W_G + self.b_G), self.gain, self.bias)
+        return F.gelu(x @ self.W_U + self.b_U), gate
+
+    def mix(self, x: Tensor) -> Tensor:
+        """All sequences are mixed by one product, then y (b, s, d)."""
+        kept, normed = self.halves(x)
+        return (kept * self.gate(x, normed)) @ self.W_out + self.b_out
+
+    def gate(self, x: Tensor, normed: Tensor) -> Tensor:
+        """What multiplies, (b, s, f)."""
+        weights, rows = self.W[: x.shape[1], : x.shape[1]], normed.transpose(0, 1)
+        mixed = (weights.tril() if self.causal else weights) @ rows.flatten(1)
+        return mixed.view(rows.shape).transpose(0, 1) + self.w[: x.shape[1]].unsqueeze(-1)
+
+
+class CausalGated(Gated, Mixer):
+    """A position reads itself and those before it."""
+
+    causal = True
+
+    def initial_state(self, batch: int, length: int | None = None) -> State:
+        """The rows to be mixed, (batch, length, f)."""
+        return State({"S": self._rows(batch, length, self.f)})
+
+    def advance(self, x_t: Tensor, state: State) -> Tensor:
+        """The held rows, the token's own among them, are mixed by the token's row of W."""
+        kept, normed = self.halves(x_t)
+        state.append(**self.held_of(x_t), S=normed)
+        return (kept * self.latest(x_t, state)) @ self.W_out + self.b_out
+
+    def held_of(self, x_t: Tensor) -> dict[str, Tensor]:
+        """What else is held of a token."""
+        return {}
+
+    def latest(self, x_t: Tensor, state: State) -> Tensor:
+        """What multiplies the newest token, (b, f)."""
+        t = state.position
+        rows = state.held("S").transpose(0, 1).flatten(1)
+        return (self.W[t - 1, :t].unsqueeze(0) @ rows).view(-1, self.f) + self.w[t - 1]
+
+
+class Attending(Gated):
+    """A single head of attention is added to the gate.
+
+    W_Q, W_K and W_V are (d, K), W_T is (K, f) and b_T (f,).
+    """
+
+    def __init__(
+        self,
+        *,
+        d: int,
+        l: int,
+        f: int,
+        K: int,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__(d=d, l=l, f=f, device=device, dtype=dtype)
+        require_sizes(K=K)
+        self.K = K
+        self.W_Q: nn.Parameter = self.weight(d, K)
+        self.W_K: nn.Parameter = self.weight(d, K)
+        self.W_V: nn.Parameter = self.weight(d, K)
+        self.W_T: nn.Parameter = self.weight(K, f)
+        self.b_T: nn.Parameter = self.weight(f)
+
+    def gate(self, x: Tensor, normed: Tensor) -> Tensor:
+        """What multiplies, (b, s, f)."""
+        keys, values = (x @ W for W in (self.W_K, self.W_V))
+        return super().gate(x, normed) + self.attended(x, keys, values, causal=self.causal)
+
+    def attended(self, x: Tensor, k: Tensor, v: Tensor, *, causal: bool) -> Tensor:
+        """What the rows x (b, s, d) read of keys and values (b, t, K), (b, s, f)."""
+        q, k, v = (rows.unsqueeze(1) for rows in (x @ self.W_Q, k, v))
+        read = dense_attention(q, k, v, by=self.K, causal=causal).squeeze(1)
+        return read @ self.W_T + self.b_T
+
+
+class CausalAttending(CausalGated, Attending):
+    """A position attends to itself and those before it."""
+
+    def initial_state(self, batch: int, length: int | None = None) -> State:
+        """The rows to be mixed, and keys and values (batch, length, K)."""
+        state = super().initial_state(batch, length)
+        state.arrays |= {name: self._rows(batch, length, self.K) for name in ("K", "V")}
+        return state
+
+    def held_of(self, x_t: Tensor) -> dict[str, Tensor]:
+        """Key and value."""
+        return {"K": x_t @ self.W_K, "V": x_t @ self.W_V}
+
+    def latest(self, x_t: Tensor, state: State) -> Tensor:
+        """What multiplies the newest token, (b, f)."""
+        held = (state.held(name) for name in ("K", "V"))
+        read = self.attended(x_t.unsqueeze(1), *held, causal=False).squeeze(1)
+        return super().latest(x_t, state) + read
+
+
+_Class = TypeVar("_Class", bound=type[Gated])
+
+
+def explicit(mixer: str, rewrites: tuple[str, ...] = ()) -> Callable[[_Class], _Class]:
+    """Register the decorated class: one operation per equation, each masked where causal."""
+    masked = ("dense",) if mixer.endswith("+causal") else ()
+    contractions = ("U", "G", "F", "y", "Q", "K", "V", "Z", "R", "T")
+    kernels = dict.fromkeys(contractions, "contraction")
+    kernels |= {"S": "elementwise", "P": "elementwise", "A": "softmax"}
+    return implementation(
+        mixer, "explicit", rewrites=(*masked, *rewrites), kernels=kernels, step_kernels=kernels
+    )
+
+
+@explicit("gmlp")
+class ExplicitGated(Gated):
+    """gMLP."""
+
+
+@explicit("gmlp+causal")
+class ExplicitCausalGated(CausalGated):
+    """gMLP, zeros in place of later weights."""
+
+
+@explicit("amlp", ("safe-softmax",))
+class ExplicitAttending(Attending):
+    """aMLP."""
+
+
+@explicit("amlp+causal", ("safe-softmax",))
+class ExplicitCausalAttending(CausalAttending):
+    """aMLP, zeros in place of later weights."""
