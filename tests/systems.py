@@ -35,7 +35,7 @@ from costmodel.language.nodes import (
     Ref,
     Sub,
 )
-from costmodel.language.writing import exp, function, max_over, maximum, sum_
+from costmodel.language.writing import argmax, exp, function, max_over, maximum, sum_
 from costmodel.symbolic.polynomial import Poly
 
 T = TypeVar("T")
@@ -514,10 +514,11 @@ class _Writer:
         self.unread.append(lambda: sum_(weighted[self.i, s] * z[s, self.b], over=s))
 
     def gather(self) -> None:
-        """Entries at positions that a buffer holds: of weights, of work on weights, or of rows."""
+        """Entries at positions that a buffer holds: of weights, of work on weights, or of rows, any
+        or those up to the own; or the best row of some."""
         positions = self.mixer.buffer(self.name("g"), self.l, below=self.w)
         table, b, source = self.parameter(self.w, self.d), self.b, self.row()
-        way = self.choose("weights", "table", "reduced", "rows")
+        way = self.choose("weights", "table", "reduced", "rows", "earlier", "best")
         if way == "table":
             u, weights = self.index("u_table", 1, self.w), table
             table = self.form.array(self.name("T"), self.w, self.d)
@@ -525,8 +526,18 @@ class _Writer:
         if way == "reduced":
             j = self.seen(self.choose(*self.ranges), self.i, "j")
             self.unread.append(lambda: sum_(source[j, b] * table[positions[j], b], over=j))
-        elif way == "rows":
-            rows = self.mixer.buffer(self.name("g"), self.l, below=self.l)
+        elif way == "best":
+            k, scores = (
+                self.seen("causal", self.i, "k"),
+                self.form.array(self.name("Z"), self.l, self.l),
+            )
+            best = self.form.array(self.name("P"), self.l, below=self.l)
+            scores[self.i, k] = sum_(source[k, self.a], over=self.a)
+            best[self.i] = argmax(scores[self.i, k], over=k)
+            self.unread.append(lambda: source[best[self.i], b] * table[positions[self.i], b])
+        elif way in ("rows", "earlier"):
+            last = self.l if way == "rows" else lambda i: i
+            rows = self.mixer.buffer(self.name("g"), self.l, below=last)
             self.unread.append(lambda: source[rows[self.i], b] * table[positions[self.i], b])
         else:
             self.unread.append(lambda: source[self.i, b] - table[positions[self.i], b])

@@ -28,6 +28,7 @@ from costmodel.questions import activations
 from costmodel.questions.counting import executed
 from costmodel.symbolic.polynomial import Poly
 from tests.small import by_sizes
+from tests.test_unrolled import agrees
 
 Write = Callable[[Mixer, Form, Array, Array], None]
 
@@ -374,3 +375,9 @@ def test_a_mutation_is_noticed(
     mutate(monkeypatch)
     made = GradientComparison(mixer(named_rows)).at(SIZES[1])
     assert question in {line.partition(":")[0] for line in made.apart}
+
+
+@each_form
+def test_a_search_is_as_deep_as_execution(write: Write) -> None:
+    """Where a formula is derived, it is as deep as this says."""
+    assert agrees(mixer(write), SIZES[1])

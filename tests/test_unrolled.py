@@ -39,7 +39,6 @@ def case(mixer: Mixer, phase: str, sizes: Mapping[str, int], form: str, names: s
 UNSEARCHED = (
     "which entries a maximum hands its gradient to",
     "which rows of a loop have an operand depends on the sizes",
-    "how deep chosen positions are",
 )
 
 

@@ -35,7 +35,8 @@ from costmodel.language.nodes import (
     Select,
     Sub,
 )
-from costmodel.language.rule_table import WRITTEN_OUT, Rules, refused
+from costmodel.language.rule_table import WRITTEN_OUT, Rules
+from costmodel.program.dependence import Read, anywhere
 from costmodel.program.phases import iteration_domains
 from costmodel.program.recurrences import blocks
 from costmodel.questions.grid import Grid, Points, in_turn, points
@@ -58,6 +59,7 @@ class Depths:
     `steps`: a whole sum or transform is one step, however many levels it has.
     """
 
+    system: System
     sizes: Mapping[str, int]
     steps: bool
     spent: int = 0
@@ -89,15 +91,19 @@ def _ref(depths: Depths, grid: Grid, node: Ref) -> Any:
     import numpy as np
 
     array = grid.known[node.array.name]
-    gathers = [p.at for p in node.positions if isinstance(p, Gather)]
-    if gathers:
-        if array.any():
-            raise Unsupported(f"how deep an entry of {node.array.name} is depends on its position")
-        return reduce(np.maximum, (depths.of(grid, at) for at in gathers))
     if not array.size:
         return 0
+    if gathers := [p.at for p in node.positions if isinstance(p, Gather)]:
+        there = reduce(np.maximum, (depths.of(grid, at) for at in gathers))
+        return np.maximum(there, _gathered(depths, grid, node)) if array.any() else there
     where, outside = grid.points.entries(node.positions, array.shape)
     return array[where] if outside is None else np.where(outside, 0, array[where])
+
+
+def _gathered(depths: Depths, grid: Grid, node: Ref) -> Any:
+    """The deepest entry of all that may be gathered."""
+    read = anywhere(depths.system, Read(node, ()))
+    return _terms(depths, grid, Reduce("max", read.ref, read.over))[0]
 
 
 def _product(depths: Depths, grid: Grid, node: Mul | Div) -> Any:
@@ -168,6 +174,22 @@ def _fft(depths: Depths, grid: Grid, node: Fft) -> Any:
     return latest + (1 if depths.steps else node.levels.at(depths.sizes))
 
 
+def _select(depths: Depths, grid: Grid, node: Select) -> Any:
+    """As many levels as `trip_count.levels` says, in numbers."""
+    import numpy as np
+
+    latest, number = _terms(depths, grid, node.maximum)
+    if depths.steps:
+        return latest + 1
+    levels = np.frexp(np.maximum(number, 1) - 1)[1]
+    if node.kind == "sort":
+        return latest + levels * (levels + 1) // 2
+    at = grid.points
+    axis = tuple(k for k, index in enumerate(at.indices) if index.atom == node.rank)
+    kept = np.broadcast_to(at.mask, at.shape).sum(axis=axis, keepdims=True) if axis else 1
+    return latest + levels * kept
+
+
 RULES: Rules[Callable[..., Any]] = Rules(
     "a search",
     {
@@ -184,7 +206,7 @@ RULES: Rules[Callable[..., Any]] = Rules(
         Reduce: _reduce,
         Bracket: _bracket,
         Fft: _fft,
-        Select: refused("how deep chosen positions are is not searched"),
+        Select: _select,
         Composite: WRITTEN_OUT,
     },
 )
@@ -202,7 +224,7 @@ def _deepest(system: System, phase: str, sizes: tuple[tuple[str, int], ...], ste
         for array in arrays
     }
     computed = {part.equation.array for part in iteration_domains(system, phase)}
-    depths = Depths(at, steps)
+    depths = Depths(system, at, steps)
     for block in blocks(system):
         if computed.isdisjoint(equation.array for equation in block.equations):
             continue
