@@ -1,20 +1,39 @@
-"""What are the equations of a convolution over the tokens, causal or centred?
+"""What are the equations of a convolution over the tokens: with matrices, light, dynamic?
 
 Vaswani et al. 2017 compare self-attention with a convolutional layer in Table 1 without printing
 its equations: every tap is a matrix, as in ByteNet and ConvS2S, which they name. Neither mixer has
 a bias here. A tap that reaches past an end of the sequence has no term, which is what padding by
 zeros gives.
+
+Light and dynamic convolution, Wu et al. 2019: the taps of a channel are numbers, the same for all
+channels of a head, and pass a softmax; of a dynamic one they are a linear map of the token itself.
+A gated linear unit stands before and a linear map behind. Plain, they are causal, as in the paper's
+decoder; `centred` is its encoder, the own tap being number floor((k+1)/2). A softmax runs over all
+k taps, those past an end among them, as in the authors' code (fairseq, LightweightConv1dTBC and
+DynamicConv1dTBC), whose biases are left out, as in the paper.
 """
 
 from __future__ import annotations
 
-from costmodel.language.equations import Mixer
-from costmodel.language.indices import max_, min_
-from costmodel.language.writing import sum_
-from costmodel.symbolic.polynomial import call
+from costmodel.language.equations import Form, Mixer
+from costmodel.language.indices import Index, max_, min_
+from costmodel.language.macros.softmax import softmax
+from costmodel.language.options import Family, offering
+from costmodel.language.writing import function, sum_
+from costmodel.symbolic.polynomial import Poly, call
 
 VASWANI = "Vaswani et al. 2017, arXiv 1706.03762, Table 1 and section 4"
 TORCH = "torch.nn.Conv1d"
+
+
+def tap_and_row(f: Form, i: Index, l: Poly, k: Poly, *, causal: bool) -> tuple[Index, Poly]:
+    """The taps of row i that read a row, and the row that each reads."""
+    if causal:
+        s = f.index("s", 1, min_(k, i))
+        return s, i - s + 1
+    centre = call("floor_div", k + 1, 2)
+    s = f.index("s", max_(1, centre + 1 - i), min_(k, l + centre - i))
+    return s, i + s - centre
 
 
 def convolution(name: str, title: str, idea: str, source: str, *, causal: bool) -> Mixer:
@@ -30,13 +49,7 @@ def convolution(name: str, title: str, idea: str, source: str, *, causal: bool) 
     W = m.parameter("W", k, d, d)
     with m.form("direct") as f:
         i, a, b = f.index("i", 1, l), f.index("a", 1, d), f.index("b", 1, d)
-        if causal:
-            s = f.index("s", 1, min_(k, i))
-            row = i - s + 1
-        else:
-            centre = call("floor_div", k + 1, 2)
-            s = f.index("s", max_(1, centre + 1 - i), min_(k, l + centre - i))
-            row = i + s - centre
+        s, row = tap_and_row(f, i, l, k, causal=causal)
         y[i, b] = sum_(x[row, a] * W[s, a, b], over=(s, a))
     return m
 
@@ -50,4 +63,58 @@ convolution_same = convolution(
     "a matrix for each of the k tokens around",
     f"{VASWANI}; padded as by {TORCH}",
     causal=False,
+)
+
+
+def by_channel(name: str, title: str, idea: str, *, dynamic: bool, causal: bool) -> Mixer:
+    """k taps for each of n heads."""
+    source = "Wu et al. 2019, arXiv 1901.10430, sections 3 and 4"
+    m = Mixer(name, title=title, idea=idea, source=source, group="convolution")
+    l, d, n, h, k = m.sizes("l d n h k")
+    x, y = m.input("x", l, d), m.output("y", l, d)
+    W_1, W_2 = m.parameter("W_1", d, d), m.parameter("W_2", d, d)
+    W = m.parameter("W", n, k, d) if dynamic else m.parameter("W", n, k)
+    W_out = m.parameter("W_out", d, d)
+    with m.form("direct") as f:
+        i, j, c = f.index("i", 1, l), f.index("j", 1, n), f.index("c", 1, h)
+        a, b, p = f.index("a", 1, d), f.index("b", 1, d), f.index("p", 1, k)
+        s, row = tap_and_row(f, i, l, k, causal=causal)
+        S, G, R = f.array("S", l, d), f.array("G", l, d), f.array("R", l, d)
+        S[i, b] = function("sigmoid", sum_(x[i, a] * W_2[a, b], over=a))
+        G[i, b] = sum_(x[i, a] * W_1[a, b], over=a) * S[i, b]
+        column = (j - 1) * h + c
+        if dynamic:
+            Z, A = f.array("Z", n, l, k), f.array("A", n, l, k)
+            Z[j, i, p] = sum_(W[j, p, a] * G[i, a], over=a)
+            A[j, i, p] = softmax(Z[j, i, p], over=p)
+            weight = A[j, i, s]
+        else:
+            A = f.array("A", n, k)
+            A[j, p] = softmax(W[j, p], over=p)
+            weight = A[j, s]
+        R[i, column] = sum_(weight * G[row, column], over=s)
+        y[i, b] = sum_(R[i, a] * W_out[a, b], over=a)
+    return m
+
+
+def of_heads(name: str, title: str, idea: str, *, dynamic: bool) -> Family:
+    """The last k tokens, or those around."""
+    return offering({"centred": "the k tokens around, as in an encoder"})(
+        lambda chosen: by_channel(
+            name, title, idea, dynamic=dynamic, causal="centred" not in chosen
+        )
+    )
+
+
+light = of_heads(
+    "light-convolution",
+    "Light convolution",
+    "a softmax over k taps, the same for a head's channels",
+    dynamic=False,
+)
+dynamic = of_heads(
+    "dynamic-convolution",
+    "Dynamic convolution",
+    "k taps for each head, which each token makes itself",
+    dynamic=True,
 )

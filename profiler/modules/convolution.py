@@ -1,11 +1,13 @@
 """How does a convolution over the tokens run in PyTorch, causal or centred?
 
 The convolutional layer of Table 1 of Vaswani et al. 2017: k taps, each a (d, d) matrix, no bias. A
-class combines one alignment of the taps with one algorithm.
+class combines one alignment of the taps with one algorithm. Light and dynamic convolution are those
+of Wu et al. 2019, over windows of k rows.
 """
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, TypeVar
@@ -14,7 +16,14 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - PyTorch's own name for it
 from torch import Tensor, nn
 
-from profiler.modules.base import Mixer, SequenceMixer, State, require_sizes
+from profiler.modules.base import (
+    Headed,
+    Mixer,
+    PreparedState,
+    SequenceMixer,
+    State,
+    require_sizes,
+)
 from profiler.modules.registry import implementation
 
 Apply = Callable[[Tensor, Tensor, int], Tensor]
@@ -112,6 +121,7 @@ class CentredConvolution(Convolution):
 
 
 _Class = TypeVar("_Class", bound=type[Convolution])
+_Heads = TypeVar("_Heads", bound="type[ByChannel]")
 
 
 def computed_by(algorithm: ConvolutionAlgorithm) -> Callable[[_Class], _Class]:
@@ -149,3 +159,155 @@ class CentredConvolutionPadded(CentredConvolution):
 @computed_by(TAPS)
 class CentredConvolutionByTaps(CentredConvolution):
     """One matrix product per tap."""
+
+
+class ByChannel(Headed):
+    """A gated linear unit, k taps for each of n heads, and a linear map.
+
+    W_1, W_2 and W_out are (d, d).
+    """
+
+    causal: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        *,
+        d: int,
+        l: int,
+        n: int,
+        k: int,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        require_sizes(k=k)
+        self.k = k
+        super().__init__(d=d, l=l, n=n, device=device, dtype=dtype)
+
+    def declare(self) -> None:
+        """W_1, W_2 and W_out."""
+        self.W_1: nn.Parameter = self.weight(self.d, self.d)
+        self.W_2: nn.Parameter = self.weight(self.d, self.d)
+        self.W_out: nn.Parameter = self.weight(self.d, self.d)
+
+    def gated(self, x: Tensor) -> Tensor:
+        """The rows (..., d) that the taps read."""
+        return (x @ self.W_1) * torch.sigmoid(x @ self.W_2)
+
+    def mix(self, x: Tensor) -> Tensor:
+        """Windows of rows and zeros (b, s, d, k) in the taps' order, their sums, y (b, s, d)."""
+        rows = self.gated(x)
+        before = self.k - 1 if self.causal else (self.k + 1) // 2 - 1
+        around = F.pad(rows, (0, 0, before, self.k - 1 - before)).unfold(1, self.k, 1)
+        windows = around.flip(-1) if self.causal else around
+        return self.summed(rows, windows, self.taps(rows)).flatten(2) @ self.W_out
+
+    @abstractmethod
+    def taps(self, rows: Tensor) -> Tensor:
+        """The taps, (n, k), or (..., n, k) of rows (..., d)."""
+
+    def summed(self, rows: Tensor, windows: Tensor, taps: Tensor) -> Tensor:
+        """Windows (..., d, r) times the first r taps of each head, (..., n, h)."""
+        windows = windows.view(*windows.shape[:-2], self.n, self.h, windows.shape[-1])
+        taps = taps[..., : windows.shape[-1]].unsqueeze(-1)
+        if taps.dim() > 3:
+            return (windows @ taps).squeeze(-1)
+        sums = windows.movedim(-3, 0).flatten(1, -2) @ taps  # one product for all rows of a head
+        return sums.view(self.n, *rows.shape[:-1], self.h).movedim(0, -2)
+
+
+class CausalByChannel(ByChannel, Mixer):
+    """Tap s reads the row s-1 back."""
+
+    causal = True
+
+    def initial_state(self, batch: int, length: int | None = None) -> State:
+        """The last k-1 rows that taps read, newest first, for any number of tokens."""
+        require_sizes(batch=batch, length=self.l if length is None else length)
+        held = self.like.new_zeros((batch, self.k - 1, self.d))
+        return PreparedState({"G": held}, newest_first=True, sliding=True)
+
+    def advance(self, x_t: Tensor, state: State) -> Tensor:
+        """The window of the token's own row and the held ones."""
+        assert isinstance(state, PreparedState)
+        row = self.gated(x_t)
+        window = torch.cat([row.unsqueeze(1), state.held("G")], dim=1).transpose(1, 2)
+        state.append(G=row)
+        return self.summed(row, window, self.latest(row, state)).flatten(1) @ self.W_out
+
+    @abstractmethod
+    def latest(self, row: Tensor, state: PreparedState) -> Tensor:
+        """The taps of the newest token."""
+
+
+class Light(ByChannel):
+    """W is (n, k)."""
+
+    def declare(self) -> None:
+        """W besides."""
+        super().declare()
+        self.W: nn.Parameter = self.weight(self.n, self.k)
+
+    def taps(self, rows: Tensor) -> Tensor:
+        """A softmax of parameters, (n, k)."""
+        return torch.softmax(self.W, dim=-1)
+
+
+class Dynamic(ByChannel):
+    """W is (n, k, d)."""
+
+    def declare(self) -> None:
+        """W besides."""
+        super().declare()
+        self.W: nn.Parameter = self.weight(self.n, self.k, self.d)
+
+    def taps(self, rows: Tensor) -> Tensor:
+        """A softmax of a linear map of each row, (..., n, k)."""
+        return torch.softmax(self.split(rows @ self.W.flatten(0, 1).t()), dim=-1)
+
+
+def windowed(mixer: str, **scores: str) -> Callable[[_Heads], _Heads]:
+    """Register the decorated class: windows with zeros past both ends."""
+    kernels = dict.fromkeys(("S", "G", "R", "y"), "contraction") | {"A": "softmax"} | scores
+    return implementation(
+        mixer,
+        "windows",
+        rewrites=("dense", "safe-softmax"),
+        kernels=kernels,
+        step_kernels=kernels,
+    )
+
+
+@windowed("light-convolution")
+class CausalLight(CausalByChannel, Light):
+    """The taps are computed once before the first token."""
+
+    @torch.no_grad()
+    def initial_state(self, batch: int, length: int | None = None) -> State:
+        """The last k-1 rows, and the taps (n, k)."""
+        state = super().initial_state(batch, length)
+        assert isinstance(state, PreparedState)
+        state.prepared = self.taps(self.like)
+        return state
+
+    def latest(self, row: Tensor, state: PreparedState) -> Tensor:
+        """The same for all tokens."""
+        return state.prepared
+
+
+@windowed("light-convolution+centred")
+class CentredLight(Light):
+    """The k tokens around."""
+
+
+@windowed("dynamic-convolution", Z="contraction")
+class CausalDynamic(CausalByChannel, Dynamic):
+    """The last k tokens."""
+
+    def latest(self, row: Tensor, state: PreparedState) -> Tensor:
+        """The token's own."""
+        return self.taps(row)
+
+
+@windowed("dynamic-convolution+centred", Z="contraction")
+class CentredDynamic(Dynamic):
+    """The k tokens around."""
