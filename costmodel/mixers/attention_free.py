@@ -1,4 +1,4 @@
-"""What are the equations of the attention free transformer: AFT-full and AFT-simple?
+"""What are the equations of the attention free transformer: AFT-full, -local and -simple?
 
 Zhai et al. 2021, equation (2): every channel of row i is a weighted mean of the values, gated,
 
@@ -6,8 +6,12 @@ Zhai et al. 2021, equation (2): every channel of row i is a weighted mean of the
 
 over all rows k, or with `causal` over rows up to i, as in the paper's language models. w is (l, l),
 or U T^T of rank r (section 3.2, `factorized`). `separate` computes exp(K) and exp(w) apart, so that
-sums over rows are matrix products; exp(w) is then work on weights alone. In AFT-simple w is 0
-(section 3.3). As the paper prints it, there is no projection behind, and no bias.
+sums over rows are matrix products; exp(w) is then work on weights alone.
+
+In AFT-local w_ik is 0 unless |i - k| is less than w, the paper's s; what may differ from 0 is the
+parameter u. `windowed` adds up all rows once, and to each row the sum of exp(w_ik) - 1 times what
+lies in its window, as the paper does for AFT-conv. In AFT-simple w is 0 (section 3.3). As the paper
+prints it, there is no projection behind, and no bias.
 """
 
 from __future__ import annotations
@@ -16,7 +20,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from costmodel.language.equations import Form, Mixer
-from costmodel.language.indices import Index
+from costmodel.language.indices import Index, max_, min_, union
 from costmodel.language.macros.softmax import softmax
 from costmodel.language.nodes import Array, Node
 from costmodel.language.options import Chosen, offering
@@ -113,6 +117,57 @@ def aft_full(chosen: Chosen) -> Mixer:
     return m
 
 
+def summed(f: Form, name: str, rows: Array, *, causal: bool) -> Array:
+    """The sum of all rows, (d,), or the sums up to each row, (l, d)."""
+    (l, d), i, c = rows.shape, f.indices["i"], f.indices["c"]
+    if not causal:
+        total = f.array(name, d)
+        total[c] = sum_(rows[i, c], over=i)
+        return total
+    later, sums = f.index("r", 2, l), f.array(name, l, d)
+    sums[1, c] = rows[1, c]
+    sums[later, c] = sums[later - 1, c] + rows[later, c]
+    return sums
+
+
+@offering(CAUSAL)
+def aft_local(chosen: Chosen) -> Mixer:
+    """Weights for the positions nearby; all others weigh 1."""
+    m = begun(
+        "aft-local", "AFT-local", "AFT-full whose positions weigh nearby alone", "section 3.2"
+    )
+    x, y = m.arrays["x"], m.arrays["y"]
+    (l, d), (w,), causal = x.shape, m.sizes("w"), "causal" in chosen
+    width = w if causal else 2 * w - 1
+    u = m.parameter("u", l, width)
+    with m.form("direct") as f:
+        Q, K, V = projected(f, x)
+        i, c = f.indices["i"], f.indices["c"]
+        k = f.index("k", max_(1, i - w + 1), i if causal else min_(l, i + w - 1))
+        far = f.index("o", 1, i - w) if causal else f.index("o", union((1, i - w), (i + w, l)))
+        E, F = f.array("E", l, l, d), f.array("E_K", l, d, latex="e^K")
+        E[i, k, c] = exp(K[k, c] + u[i, k - i + w])
+        F[i, c] = exp(K[i, c])
+        above = sum_(E[i, k, c] * V[k, c], over=k) + sum_(F[far, c] * V[far, c], over=far)
+        below = sum_(E[i, k, c], over=k) + sum_(F[far, c], over=far)
+        y[i, c] = Q[i, c] * (above / below)
+    with m.form("windowed") as f:
+        Q, K, V = projected(f, x)
+        i, c, s = f.indices["i"], f.indices["c"], f.index("s", 1, width)
+        near = f.index("k", max_(1, w + 1 - i), w if causal else min_(2 * w - 1, l + w - i))
+        E, P = f.array("E_K", l, d, latex="e^K"), f.array("P", l, d)
+        W, N, D = f.array("E_u", l, width), f.array("N", l, d), f.array("D", l, d)
+        E[i, c] = exp(K[i, c])
+        P[i, c] = E[i, c] * V[i, c]
+        W[i, s] = exp(u[i, s]) - 1
+        for result, name, rows in ((N, "S_N", P), (D, "S_D", E)):
+            sums = summed(f, name, rows, causal=causal)
+            part = sum_(W[i, near] * rows[i + near - w, c], over=near)
+            result[i, c] = (sums[i, c] if causal else sums[c]) + part
+        y[i, c] = Q[i, c] * (N[i, c] / D[i, c])
+    return m
+
+
 @offering(CAUSAL)
 def aft_simple(chosen: Chosen) -> Mixer:
     """No weight: a softmax of each channel of the keys along the sequence; causal, two sums."""
@@ -130,12 +185,9 @@ def aft_simple(chosen: Chosen) -> Mixer:
             R[c] = sum_(A[i, c] * V[i, c], over=i)
             y[i, c] = Q[i, c] * R[c]
             return m
-        E, N, D = f.array("E_K", l, d, latex="e^K"), f.array("N", l, d), f.array("D", l, d)
-        later = f.index("r", 2, l)
+        E, P = f.array("E_K", l, d, latex="e^K"), f.array("P", l, d)
         E[i, c] = exp(K[i, c])
-        N[1, c] = E[1, c] * V[1, c]
-        N[later, c] = N[later - 1, c] + E[later, c] * V[later, c]
-        D[1, c] = E[1, c]
-        D[later, c] = D[later - 1, c] + E[later, c]
+        P[i, c] = E[i, c] * V[i, c]
+        N, D = (summed(f, *of, causal=True) for of in (("N", P), ("D", E)))
         y[i, c] = Q[i, c] * (N[i, c] / D[i, c])
     return m

@@ -1,4 +1,4 @@
-"""How do AFT-full and AFT-simple run in PyTorch?
+"""How do AFT-full, AFT-local and AFT-simple run in PyTorch?
 
 Zhai et al. 2021, with the choices that the equations' file states. No maximum is subtracted before
 an exponential.
@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 import torch
+import torch.nn.functional as F  # noqa: N812 - PyTorch's own name for it
 from torch import Tensor, nn
 
 from profiler.modules.base import Mixer, PreparedState, SequenceMixer, State, require_sizes
@@ -19,7 +20,9 @@ MAPS = dict.fromkeys(("Q", "K", "V"), "contraction")
 SUMS = dict.fromkeys(("w", "N", "D"), "contraction")
 FULL = MAPS | SUMS | dict.fromkeys(("E_K", "E_w", "P", "y"), "elementwise")
 SIMPLE = MAPS | {"A": "softmax", "R": "reduction", "y": "elementwise"}
-SUMMED = MAPS | dict.fromkeys(("E_K", "N", "D", "y"), "elementwise")
+SUMMED = MAPS | dict.fromkeys(("E_K", "P", "N", "D", "y"), "elementwise")
+LOCAL = MAPS | dict.fromkeys(("N", "D"), "contraction")
+LOCAL |= dict.fromkeys(("E_K", "E_u", "P", "y"), "elementwise")
 
 
 class AttentionFree(SequenceMixer):
@@ -126,6 +129,121 @@ class CausalFull(Full, Mixer):
         return gate * (above / below)
 
 
+def running(rows: Tensor) -> Tensor:
+    """The sums (b, s, d) up to each row, one addition after another."""
+    sums = [rows[:, 0]]
+    for i in range(1, rows.shape[1]):
+        sums.append(sums[-1] + rows[:, i])
+    return torch.stack(sums, dim=1)
+
+
+class Local(AttentionFree):
+    """Weights for the positions nearby: u is (l, 2w-1), or (l, w) where causal."""
+
+    bounded = True
+    causal: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        *,
+        d: int,
+        l: int,
+        w: int,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__(d=d, l=l, device=device, dtype=dtype)
+        require_sizes(w=w)
+        self.w, self.ahead = w, 0 if self.causal else w - 1
+        self.u: nn.Parameter = self.weight(l, w + self.ahead)
+
+    def mix(self, x: Tensor) -> Tensor:
+        """What all rows add, and what is nearby once more, then y (b, s, d)."""
+        gate, k, v = self.project(x)
+        weights, keys = torch.exp(self.u[: x.shape[1]]) - 1, torch.exp(k)
+        above, below = (self.total(r) + self.nearby(r, weights) for r in (keys * v, keys))
+        return gate * (above / below)
+
+    def total(self, rows: Tensor) -> Tensor:
+        """The sum of all rows, or the sums up to each."""
+        return running(rows) if self.causal else rows.sum(1, keepdim=True)
+
+    def nearby(self, rows: Tensor, weights: Tensor) -> Tensor:
+        """The window of each row, zeros past both ends, times the row's weights: (b, s, d)."""
+        windows = F.pad(rows, (0, 0, self.w - 1, self.ahead)).unfold(1, weights.shape[1], 1)
+        sums = windows.transpose(0, 1).flatten(1, 2) @ weights.unsqueeze(-1)  # (s, b d, 1)
+        return sums.view(rows.transpose(0, 1).shape).transpose(0, 1)
+
+
+@implementation(
+    "aft-local",
+    "windowed",
+    form="windowed",
+    rewrites=("dense",),
+    kernels=LOCAL | {"S_N": "reduction", "S_D": "reduction"},
+)
+class FullLocal(Local):
+    """Rows of zeros past both ends are multiplied."""
+
+
+class WindowState(PreparedState):
+    """The last rows, and the sums of all rows."""
+
+    sums: dict[str, Tensor]
+
+    @property
+    def elements(self) -> int:
+        """Number of held entries per sample."""
+        summed = sum(rows[0].numel() for rows in self.sums.values())
+        return super().elements + (summed if self.position else 0)
+
+    def require_room(self) -> None:
+        """Raise a ValueError when the weights end."""
+        if self.position >= len(self.prepared):
+            raise ValueError(f"the weights end after {len(self.prepared)} tokens")
+
+
+@implementation(
+    "aft-local+causal",
+    "windowed",
+    form="windowed",
+    rewrites=("dense",),
+    kernels=LOCAL | {"S_N": "elementwise", "S_D": "elementwise"},
+    step_kernels=LOCAL | {"S_N": "elementwise", "S_D": "elementwise"},
+)
+class CausalLocal(Local, Mixer):
+    """Rows of zeros before the first are multiplied."""
+
+    causal = True
+
+    @torch.no_grad()
+    def initial_state(self, batch: int, length: int | None = None) -> WindowState:
+        """The last w-1 rows of P and E_K and their sums, (batch, d) each, beside exp(u) - 1."""
+        empty = self._rows(batch, length, self.d)
+        held = {name: self.like.new_zeros(batch, self.w - 1, self.d) for name in ("P", "E_K")}
+        state = WindowState(held, sliding=True)
+        state.sums = {name: empty[:, 0].clone() for name in held}
+        state.prepared = torch.exp(self.u[: empty.shape[1]]) - 1
+        return state
+
+    def advance(self, x_t: Tensor, state: State) -> Tensor:
+        """The sums with the token's own rows, and the window that ends with them."""
+        assert isinstance(state, WindowState)
+        gate, k, v = self.project(x_t)
+        keys = torch.exp(k)
+        own = {"P": keys * v, "E_K": keys}
+        found = []
+        for name, row in own.items():
+            sums = state.sums[name] + row if state.position else row
+            window = torch.cat([state.held(name), row.unsqueeze(1)], dim=1)
+            weights = state.prepared[state.position, self.w - window.shape[1] :].unsqueeze(0)
+            found.append(sums + (weights @ window.transpose(0, 1).flatten(1)).view_as(row))
+            state.sums[name] = sums
+        state.append(**own)
+        above, below = found
+        return gate * (above / below)
+
+
 @implementation("aft-simple", "explicit", rewrites=("safe-softmax",), kernels=SIMPLE)
 class Simple(AttentionFree):
     """A softmax along the sequence."""
@@ -146,12 +264,7 @@ class CausalSimple(AttentionFree, Mixer):
         """The sums of each row are those of the row before plus its own, then y (b, s, d)."""
         gate, k, v = self.project(x)
         keys = torch.exp(k)
-        products = keys * v
-        above, below = [products[:, 0]], [keys[:, 0]]
-        for i in range(1, x.shape[1]):
-            above.append(above[-1] + products[:, i])
-            below.append(below[-1] + keys[:, i])
-        return gate * (torch.stack(above, dim=1) / torch.stack(below, dim=1))
+        return gate * (running(keys * v) / running(keys))
 
     def initial_state(self, batch: int, length: int | None = None) -> State:
         """N and D, (batch, 1, d) each, for any number of tokens."""

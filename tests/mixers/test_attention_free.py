@@ -1,4 +1,4 @@
-"""Are AFT-full and AFT-simple those of section 3 of Zhai et al. 2021 (arXiv 2105.14103)?"""
+"""Are AFT-full, -local and -simple those of section 3 of Zhai et al. 2021 (arXiv 2105.14103)?"""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 
 import costmodel as cm
 from costmodel.questions.counting.counts import with_once
+from profiler.modules import registry
 from tests.mixers.held import (
     Array,
     Arrays,
@@ -21,12 +22,13 @@ from tests.mixers.held import (
 from tests.small import by_sizes
 
 FULL = ("aft-full", "aft-full+causal", "aft-full+factorized", "aft-full+causal+factorized")
-NAMES = (*FULL, "aft-simple", "aft-simple+causal")
+LOCAL = ("aft-local", "aft-local+causal")
+NAMES = (*FULL, *LOCAL, "aft-simple", "aft-simple+causal")
 CAUSAL = tuple(name for name in NAMES if "causal" in name)
 SIZES: list[Sizes] = [
-    {"l": 5, "d": 3, "r": 2},
-    {"l": 3, "d": 2, "r": 7},
-    {"l": 1, "d": 1, "r": 1},
+    {"l": 5, "d": 3, "r": 2, "w": 2},
+    {"l": 3, "d": 2, "r": 7, "w": 4},
+    {"l": 1, "d": 1, "r": 1, "w": 1},
 ]
 ROUNDING = 1e-10
 """Weighted means of normal numbers, the weights up to exp of some products, in float64."""
@@ -40,6 +42,10 @@ def paper(name: str, x: Array, W: Arrays, sizes: Sizes) -> Array:
     (l, d), found = x.shape, np.zeros_like(x)
     Q, K, V = (x @ W[f"W_{letter}"] for letter in "QKV")
     w = W.get("w", np.zeros((l, l))) if "U" not in W else W["U"] @ W["T"].T
+    for i in range(l if name in LOCAL else 0):
+        for k in range(l):
+            if abs(i - k) < sizes["w"] and (k <= i or name not in CAUSAL):
+                w[i, k] = W["u"][i, k - i + sizes["w"] - 1]
     for i in range(l):
         for c in range(d):
             above = below = 0.0
@@ -55,19 +61,17 @@ def paper(name: str, x: Array, W: Arrays, sizes: Sizes) -> Array:
 @each_size
 def test_equations_and_module_equal_the_paper(name: str, sizes: Sizes) -> None:
     """In both forms; token by token where causal."""
-    beyond = 0 if name in FULL else 2
+    beyond = 2 if name.startswith("aft-simple") else 0
     equals_the_paper(name, sizes, lambda *given: paper(name, *given), ROUNDING, beyond=beyond)
 
 
 @each_name
 def test_gradients_pass_through(name: str) -> None:
-    (described,) = {"aft-simple": ("explicit",), "aft-simple+causal": ("recurrent",)}.get(
-        name, ("separate",)
-    )
-    assert gradients_pass(name, described, {"l": 3, "d": 2, "r": 2})
+    (described,) = registry.implementations(cm.mixer(name))
+    assert gradients_pass(name, described, {"l": 3, "d": 2, "r": 2, "w": 2})
 
 
-def by_hand(name: str, form: str, l: int, d: int, r: int) -> dict[str, int]:
+def by_hand(name: str, form: str, l: int, d: int, r: int, w: int) -> dict[str, int]:
     """Operations of a forward pass, those on weights alone among them, row by row."""
     found = dict.fromkeys(("mul", "add", "div", "exp"), 0)
 
@@ -79,7 +83,16 @@ def by_hand(name: str, form: str, l: int, d: int, r: int) -> dict[str, int]:
         seen = i if name in CAUSAL else l
         count(mul=3 * d * d, add=3 * d * (d - 1))  # three maps
         count(exp=d, add=d, div=d, mul=d)  # the gate, and its product
-        if "simple" not in name:
+        if name in LOCAL:
+            near = sum(abs(i - k) < w for k in range(1, seen + 1))
+            count(div=d, exp=d)
+            if form == "direct":  # E_K of rows that are far from some row is still of every row
+                count(exp=near * d, add=near * d + 2 * d * (seen - 1), mul=seen * d)
+            else:
+                taps = w if name in CAUSAL else 2 * w - 1
+                count(exp=taps, add=taps)  # exp(u) - 1, also where there is no row
+                count(mul=d + 2 * near * d, add=2 * near * d + 2 * d * (i > 1))
+        elif "simple" not in name:
             count(div=d, add=2 * d * (seen - 1))
             if "factorized" in name:
                 count(mul=seen * r, add=seen * (r - 1))
@@ -115,24 +128,30 @@ def test_operations_of_a_small_case() -> None:
 
 @each_size
 def test_parameters(sizes: Sizes) -> None:
-    l, d, r = (sizes[letter] for letter in "ldr")
+    l, d, r, w = (sizes[letter] for letter in "ldrw")
     for name in NAMES:
         mixer, weights = cm.mixer(name), 0
         if name in FULL:
             weights = 2 * l * r if "factorized" in name else l * l
+        if name in LOCAL:
+            weights = l * (w if name in CAUSAL else 2 * w - 1)
         given = {letter: sizes[letter] for letter in mixer.letters}
         assert cm.parameters(mixer).at(**given) == 3 * d * d + weights
 
 
 @each_size
 def test_the_state(sizes: Sizes) -> None:
-    """Keys and values of all tokens, however exponentials are taken; two sums of AFT-simple."""
+    """Keys and values of all tokens, however exponentials are taken; two sums of AFT-simple, and of
+    AFT-local besides the last w-1 rows."""
     full, simple = cm.mixer("aft-full+causal"), cm.mixer("aft-simple+causal")
     at = {letter: sizes[letter] for letter in "ld"}
     for t in range(1, sizes["l"] + 1):
         for form in full.forms:
             assert cm.state(full, form).at(**at, t=t) == 2 * t * sizes["d"]
         assert cm.state(simple).at(**at, t=t) == 2 * sizes["d"]
+        held = 1 + min(t, sizes["w"] - 1)
+        found = cm.state(cm.mixer("aft-local+causal"), "windowed").at(**at, w=sizes["w"], t=t)
+        assert found == 2 * sizes["d"] * held
 
 
 def test_the_claimed_growth() -> None:
@@ -144,4 +163,4 @@ def test_the_claimed_growth() -> None:
 
 @each_name
 def test_nothing_is_left_unexplained(name: str) -> None:
-    everything_is_explained(name, {"b": 2, "l": 5, "d": 3, "r": 2})
+    everything_is_explained(name, {"b": 2, "l": 5, "d": 3, "r": 2, "w": 2})
