@@ -537,6 +537,13 @@ def _last(below: Any, shape: Sequence[Poly]) -> Poly | None:
 
 def _range(name: str, lower: Any, upper: Any) -> Index:
     low, up = (b.of if isinstance(b, Extremum) else (Poly.of(b),) for b in (lower, upper))
+    for end in (*low, *up):
+        if inside := {v for atom in end.atoms for v in Poly.atom(atom).variables - {atom}}:
+            row = atom_name(min(inside))
+            raise EquationError(
+                f"index {name} is bounded by {end}, in which {row} is rounded: write rows {row} of "
+                f"chunks as (p - 1)*C + e, with an index p and an index e, and bound {name} by p"
+            )
     return Index(name, low, up)
 
 
