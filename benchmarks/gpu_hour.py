@@ -4,7 +4,8 @@ Extractors cost whole, and which claims about GPUs hold?
     python -m benchmarks.gpu_hour -o FOLDER              every stage that is not done, in order
     python -m benchmarks.gpu_hour -o FOLDER energy       one stage, anew
     python -m benchmarks.gpu_hour -o FOLDER page         the page of what the stages found, printed
-    python -m benchmarks.gpu_hour lacks                  the packages that this machine lacks
+    python -m benchmarks.gpu_hour lacks                  the packages that this machine lacks; anew
+                                                         after packing: what those need in turn
     python -m benchmarks.gpu_hour pack NAME...           their wheels into `wheels/`, to be carried
 
 It needs torch and this checkout, and no network: packages that are missing are taken from
@@ -63,8 +64,8 @@ class Hour:
     path: list[str] = field(default_factory=list)
     """Where packages are that were carried along."""
 
-    def sizes(self, l: int, d: int, n: int) -> list[str]:
-        """The options of a call's sizes."""
+    def sizes(self, l: int | str, d: int, n: int) -> list[str]:
+        """The options of a call's sizes; several lengths are a list."""
         l, d, n = (8, 4, 2) if self.small else (l, d, n)
         return ["--l", str(l), "--d", str(d), "--n", str(n), "--device", self.device]
 
@@ -155,11 +156,16 @@ class Stage:
         told = told or self.json("doctor", "doctor", "--device", self.hour.device)
         if told is None and (said := self.found["commands"][-1]["said"]):
             return str(said[-1])
+        from profiler.hardware.ncu import PERMISSION  # packages that were carried are there now
+
         told = told or {"measures": []}
         found = {each["what"]: each for each in told["measures"]}
         if needed not in found:
             return f"doctor does not tell whether {needed} can be measured"
-        return "" if found[needed]["verdict"] == "yes" else str(found[needed]["said"])
+        verdict, said = found[needed]["verdict"], str(found[needed]["said"])
+        if PERMISSION in said:
+            self.found["partly without permission"] = int(verdict == "partly")
+        return "" if verdict in ("yes", "partly") else said
 
 
 def doctor(stage: Stage) -> None:
@@ -188,8 +194,12 @@ def whole(stage: Stage) -> None:
     if itself and not itself["rows"][0]["refused"]:
         stage.found["itself differs"] = int(itself["rows"][0]["differs"])
     for kept, down in (("attached", "0"), ("torn-down", "1")):
-        stage.cost("profile", "me", "--impl", "toeplitz", *hour.sizes(64, 64, 1),
+        # a point is timed first and profiled last: two of the three follow a session of another
+        stage.cost("profile", "me", "--impl", "toeplitz", *hour.sizes("64,80,96", 64, 1),
                    *hour.seconds(1.0), "-o", stage.records(kept), TEARDOWN_CUPTI=down)  # fmt: skip
+    stage.cost("profile", "self-attention", "--impl", "explicit", *hour.sizes(64, 64, 1),
+               *hour.seconds(0.2), "-o", stage.records("no-workspace"),
+               CUBLAS_WORKSPACE_CONFIG=":0:0")  # fmt: skip
     stage.test("whole measurements", ["gpu"])
 
 
@@ -401,17 +411,22 @@ def page(folder: Path) -> str:
 
 
 def lacks() -> list[str]:
-    """The packages that the project and its tests need and this machine has not."""
+    """The packages that the project and its tests need and this machine has not, those that a
+    package here or in `wheels/` needs included."""
     about = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     wanted = [*about["dependencies"], "pytest>=8", "pytest-timeout>=2", "hypothesis>=6"]
-    found = []
-    for requirement in wanted:
-        name = re.split(r"[<>=~!\[ ]", requirement)[0]
+    found, seen = [], set(OWN)
+    while wanted:
+        requirement = wanted.pop()
+        name = re.split(r"[<>=~!\[( ]", requirement)[0]
+        if name in seen or ";" in requirement:  # needed by some machines, or for extras
+            continue
+        seen.add(name)
         try:
-            metadata.version(name)
+            wanted += metadata.requires(name) or []
         except metadata.PackageNotFoundError:
-            found += [] if name in OWN else [name]
-    return found
+            found.append(name)
+    return sorted(found)
 
 
 def pack(names: Sequence[str]) -> None:
@@ -455,6 +470,7 @@ def main(typed: Sequence[str] | None = None) -> int:
     parser.add_argument("--small", action="store_true", help="sizes that show only that it runs")
     asked = parser.parse_args(typed)
     if asked.words[:1] == ["lacks"]:
+        carried()
         print("\n".join(lacks()))
         return 0
     if asked.words[:1] == ["pack"]:

@@ -4,6 +4,7 @@ they settle?"""
 from __future__ import annotations
 
 import json
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 from benchmarks import counters_against_nsight, gpu_hour
 from benchmarks.gpu_hour import STAGES, Claim, Hour, Stage, claims, main, page
+from profiler.hardware.ncu import PERMISSION
 
 
 def left(folder: Path, name: str, *values: Any) -> None:
@@ -194,13 +196,71 @@ def test_what_another_device_left_decides_nothing(
     hour = Hour(tmp_path)
     assert gpu_hour.done(Hour(tmp_path, "cpu"), "doctor") and not gpu_hour.done(hour, "doctor")
     assert Stage(Hour(tmp_path, "cpu"), "energy").why_not("energy") == "no counter"
-    answers(monkeypatch, (0, json.dumps({"measures": [{"what": "energy", "verdict": "yes"}]})))
+    measured = {"measures": [{"what": "energy", "verdict": "yes", "said": "by its counter"}]}
+    answers(monkeypatch, (0, json.dumps(measured)))
     made = Stage(hour, "energy")
     assert made.why_not("energy") == ""
     made.records("energy")
     assert [each.name for each in tmp_path.glob("*.jsonl")] == ["energy-cpu.jsonl"]
     Stage(Hour(tmp_path, "cpu"), "energy").records("energy")
     assert [each.name for each in tmp_path.glob("*.jsonl")] == ["energy.jsonl"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "said", "reason", "settled"),
+    [
+        ("partly", f"opcodes alone: {PERMISSION}", "", "held"),
+        ("no", PERMISSION, PERMISSION, "refuted"),
+        ("no", "ncu is not on PATH", "ncu is not on PATH", "open"),
+    ],
+)
+def test_what_can_be_measured_in_part_is_measured(
+    answer: str, said: str, reason: str, settled: str, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    told = {"measures": [{"what": "hardware counters", "verdict": answer, "said": said}]}
+    left(tmp_path, "doctor.json", stage("doctor", doctor=told))
+    answers(monkeypatch, *[(0, "")] * 5)
+    gpu_hour.run(Hour(tmp_path), "counters")
+    left_there = json.loads((tmp_path / "counters.json").read_text())
+    assert left_there.get("reason", "") == reason
+    assert bool(left_there["commands"]) == (not reason)
+    assert verdicts(tmp_path)["source-metrics"] == settled
+
+
+def test_a_profiler_can_only_slow_points_that_follow_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Most points of a process come after another one's session: the median is one of theirs."""
+    asked: dict[str, int] = {}
+
+    def cost(made: Stage, *words: str, **variables: str) -> str:
+        if down := variables.get("TEARDOWN_CUPTI"):
+            asked[down] = words[words.index("--l") + 1].count(",") + 1
+        return ""
+
+    monkeypatch.setattr(Stage, "cost", cost)
+    monkeypatch.setattr(Stage, "json", lambda *_: None)
+    monkeypatch.setattr(Stage, "test", lambda *_: None)
+    gpu_hour.run(Hour(tmp_path), "whole")
+    assert asked.keys() == {"0", "1"} and min(asked.values()) > 2
+
+
+def test_what_a_carried_package_needs_is_lacking_too(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """fvcore is carried, and iopath is not; what only some machines need is passed over."""
+    needed = {"fvcore": ["numpy", "iopath (>=0.1.7)", 'shapely; extra == "all"'], "numpy": None}
+
+    def requires(name: str) -> list[str] | None:
+        if name in ("iopath", "rich"):
+            raise metadata.PackageNotFoundError(name)
+        return needed.get(name)
+
+    monkeypatch.setattr(metadata, "requires", requires)
+    monkeypatch.setattr(gpu_hour, "carried", list)
+    assert main(["lacks"]) == 0
+    assert capsys.readouterr().out.split() == ["iopath", "rich"]
 
 
 def test_a_doctor_that_fails_is_heard(
@@ -221,7 +281,7 @@ def test_nothing_is_explained_by_a_sweep_that_was_cut_off(
     monkeypatch.setattr(Stage, "test", lambda *_: None)
     monkeypatch.setattr(Stage, "cost", lambda self, *words, **_: self.run(*words))
     ladders = json.dumps({"summary": [{"unexplained": 0}]})
-    answers(monkeypatch, (sweep, ""), (reconcile, ladders), *[(1, "")] * 3)
+    answers(monkeypatch, (sweep, ""), (reconcile, ladders), *[(1, "")] * 4)
     gpu_hour.run(Hour(tmp_path), "whole")
     assert verdicts(tmp_path)["explained"] == verdict
 

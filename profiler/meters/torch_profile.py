@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from time import perf_counter
+from time import perf_counter, sleep
 from typing import Any
 
 import torch
@@ -34,6 +34,14 @@ def torch_profiled(
         warnings.simplefilter("ignore")
         with profile(activities=activities, profile_memory=memory, record_shapes=shapes) as trace:
             yield trace
+    if cuda:
+        sleep(DETACHING_S)
+        torch.cuda.synchronize()
+
+
+DETACHING_S = 0.1
+"""How long a session waits at its end: CUPTI is detached by a thread of its own, at the first call
+of CUDA after that. Within the next session this would cost that one its kernels (kineto #1554)."""
 
 
 def on_cuda(values: Any) -> bool:
@@ -166,9 +174,9 @@ def count_kernels(
     """Kernels that one call launches on an NVIDIA GPU; copies and fills are counted apart, in
     details.
 
-    A profiler that was attached before loses the first kernels of some sessions, so that two
-    sessions in a row have to see the same ones. Unavailable where none do, and on a machine without
-    a GPU: see `DispatchCounts.launched`.
+    A profiler that was attached before loses the first kernels of some sessions, or all, so that
+    two sessions in a row have to see the same ones. Unavailable where none do, and on a machine
+    without a GPU: see `DispatchCounts.launched`.
     """
     if not torch.cuda.is_available():
         return Unavailable(
@@ -180,13 +188,13 @@ def count_kernels(
             reset()
         fn(*args)
         seen = [launched_in(fn, args, reset)]
-        while len(seen) < MOST_SESSIONS and (len(seen) < 2 or seen[-1] != seen[-2]):
+        while len(seen) < MOST_SESSIONS and not settled(seen):
             seen.append(launched_in(fn, args, reset))
     except RuntimeError as error:
         return Unavailable(f"torch.profiler could not trace the call: {reason_of(error)}")
     if not any(seen):
         return Unavailable("torch.profiler recorded no kernel: CUPTI is not usable here")
-    if seen[-1] != seen[-2]:
+    if not settled(seen):
         numbers = ", ".join(str(len(names)) for names in seen)
         return Unavailable(f"torch.profiler never saw the same launches twice in a row: {numbers}")
     moves = [name for name in seen[-1] if name.startswith(("Memcpy", "Memset"))]
@@ -196,6 +204,11 @@ def count_kernels(
 
 MOST_SESSIONS = 5
 """The most sessions of the profiler, until two in a row see the same launches."""
+
+
+def settled(seen: Sequence[list[str]]) -> bool:
+    """Whether the last two sessions saw the same launches, and not none."""
+    return len(seen) > 1 and seen[-1] == seen[-2] != []
 
 
 def launched_in(

@@ -529,10 +529,33 @@ def test_no_gpu_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     assert isinstance(kernels, Unavailable) and "torch finds none" in kernels.reason
 
 
+def test_a_session_ends_when_cupti_is_detached(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread of kineto's own makes ready for it; the next call of CUDA does it."""
+    done: list[str] = []
+
+    @contextmanager
+    def session(**asked: Any) -> Iterator[None]:
+        yield
+        done.append("profiled")
+
+    monkeypatch.setattr(torch_profile, "profile", session)
+    monkeypatch.setattr(torch_profile, "sleep", lambda seconds: done.append("waited"))
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: done.append("called CUDA"))
+    with torch_profile.torch_profiled(cuda=True):
+        pass
+    assert done == ["profiled", "waited", "called CUDA"]
+    with torch_profile.torch_profiled():
+        pass
+    assert done[3:] == ["profiled"]
+
+
 @pytest.mark.parametrize(
     ("sessions", "number"),
-    [([2, 2], 2), ([2, 1, 2, 2], 2), ([1, 2, 1, 2, 1], None), ([0, 0], None)],
-)
+    [
+        ([2, 2], 2), ([2, 1, 2, 2], 2), ([1, 2, 1, 2, 1], None), ([0] * 5, None),
+        ([2, 0, 0, 2, 2], 2), ([2, 0, 0, 0, 0], None),
+    ],
+)  # fmt: skip
 def test_kernels_are_what_two_sessions_in_a_row_saw(
     monkeypatch: pytest.MonkeyPatch, sessions: list[int], number: int | None
 ) -> None:
