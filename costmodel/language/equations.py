@@ -474,12 +474,14 @@ class Mixer:
         return entry
 
     def _within(self, index: Index, extent: Poly) -> bool:
-        """Whether an index is at most `extent`: by its own bounds or those of an outer index."""
+        """Whether an index is at most `extent`: by its own bounds or those of an outer index, or of
+        a number less than one."""
         return all(
             extent in piece.upper
             or any(
                 other is not None and self._within(other, extent)
-                for other in map(self._index_of, piece.upper)
+                for end in piece.upper
+                for other in map(self._index_of, (end, end - min(0, end.terms.get((), 0))))
             )
             for piece in index.pieces
         )

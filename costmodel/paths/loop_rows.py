@@ -10,7 +10,7 @@ from costmodel.language.equations import Equation, System
 from costmodel.language.nodes import Array, Ref
 from costmodel.paths.growing_rows import ROW, Steps, deepest, growing_rows
 from costmodel.paths.row_chains import RowDepths
-from costmodel.program.dependence import at_token
+from costmodel.program.dependence import at_token, reads
 from costmodel.program.owners import owners
 from costmodel.program.phases import IterationDomain, T, iteration_domains
 from costmodel.program.recurrences import Block, references
@@ -49,17 +49,24 @@ def in_turn(block: Block, parts: Sequence[IterationDomain], system: System, phas
     In one-token inference they are not where the row before belongs to an older token, and so is
     known already.
     """
-    if not block.is_loop or phase != "inference":
-        return bool(parts) and block.is_loop
-    fresh = [
-        (part, at_token(part.constraints, owners(system).at(ref), T))
-        for part in parts
-        for ref in references(part.equation)
-        if block.lag(part.equation, ref) == 1
-    ]
-    if any(found != [part.constraints] for part, found in fresh if found):
-        raise Unsupported("a loop of which one token computes some rows")
-    return any(found for _, found in fresh)
+    if not (parts and block.is_loop):
+        return False
+    if phase == "inference":
+        fresh = [
+            (known, at_token(known, owners(system).at(read.ref), T))
+            for part in parts
+            for read in reads(part.equation)
+            if block.lag(part.equation, read.ref)
+            for known in [part.constraints | read.constraints]
+        ]
+        if any(found != [known] for known, found in fresh if found):
+            raise Unsupported("a loop of which one token computes some rows")
+        if not any(found for _, found in fresh):
+            return False
+    if block.reach > 1:
+        name = parts[0].equation.name
+        raise Unsupported(f"{name}: a loop that reads rows further back than the one before")
+    return True
 
 
 def going_on(

@@ -1,14 +1,14 @@
 """Which equations need each other, and along which axis do they run, row by row?
 
 Equations that need each other form one loop. Within a loop every reference reads the row before
-(`S[i-1]`) or the same row of what is written earlier; the axis that the rows lie on is derived from
-the references, never declared. A loop runs upward, or, where rows need the one after them
-(`S[i+1]`, as gradients do), downward.
+(`S[i-1]`), rows further back (`S[i-C]`, a sum over all earlier rows) or the same row of what is
+written earlier; the axis that the rows lie on is derived from the references, never declared. A
+loop runs upward, or, where rows need those after them (`S[i+1]`, as gradients do), downward.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 
@@ -38,7 +38,7 @@ class Block:
     axes: Mapping[Array, int]
     """The axis of each array on which the rows lie; empty where nothing needs itself."""
     step: int = 1
-    """1 where a row needs the one before it, -1 where it needs the one after it."""
+    """1 where a row needs rows before it, -1 where it needs rows after it."""
 
     @cached_property
     def last_rows(self) -> Mapping[Array, Poly]:
@@ -63,12 +63,21 @@ class Block:
         return _row(self.axes, equation)
 
     def lag(self, equation: Equation, ref: Ref) -> int | None:
-        """How many rows back a reference reads (0 or 1); None if it reads outside the loop."""
+        """How many rows back a reference reads, 0, 1 or `FURTHER`; None if it reads outside the
+        loop."""
         if ref.array not in self.axes:
             return None
         lag = _lag(self.axes, equation, ref)
-        assert isinstance(lag, int)
+        assert lag is not None
         return lag * self.step
+
+    @cached_property
+    def reach(self) -> int:
+        """The most rows back that a reference reads."""
+        lags = (
+            self.lag(equation, ref) for equation in self.equations for ref in references(equation)
+        )
+        return max((lag for lag in lags if lag is not None), default=0)
 
 
 @cache
@@ -78,8 +87,7 @@ def blocks(system: System) -> tuple[Block, ...]:
 
     Raises:
         EquationError: an array is read before it is complete, or defined at gathered positions.
-        Unsupported: a loop that reads another row than the one before, or equations that read each
-            other in a way that no order of rows can satisfy.
+        Unsupported: equations that read each other in a way that no order of rows can satisfy.
     """
     found = [_block(system, arrays) for arrays in _components(system)]
     order = {equation: k for k, equation in enumerate(system.equations)}
@@ -158,14 +166,15 @@ def _block(system: System, arrays: Sequence[Array]) -> Block:
     inside = [(e, r) for e in equations for r in references(e) if r.array in arrays]
     if not inside:
         return Block(equations, {})
-    for step in (1, -1):
-        for axes in _axes(arrays, inside, equations, step):
-            if _possible(axes, inside, equations):
-                return Block(equations, axes, step)
+    for reach in (1, FURTHER):
+        for step in (1, -1):
+            for axes in _axes(arrays, inside, equations, {step * k for k in range(reach + 1)}):
+                if _possible(axes, inside, equations):
+                    return Block(equations, axes, step)
     names = ", ".join(a.name for a in arrays)
     raise Unsupported(
         f"{names} {'needs itself' if len(arrays) == 1 else 'need each other'}: a recurrence reads "
-        f"the row before, at index i-1 of one axis, or the same row of what is written earlier"
+        f"earlier rows, such as index i-1 of one axis, or the same row of what is written earlier"
     )
 
 
@@ -173,9 +182,9 @@ def _axes(
     arrays: Sequence[Array],
     inside: Sequence[tuple[Equation, Ref]],
     equations: Sequence[Equation],
-    step: int,
+    lags: Container[int | None],
 ) -> Iterator[Mapping[Array, int]]:
-    """The axes under which every reference reads the same row or the one a step back."""
+    """The axes under which every reference reads one of these numbers of rows back."""
 
     def fits(axes: Mapping[Array, int]) -> bool:
         plain = all(
@@ -184,9 +193,7 @@ def _axes(
             if e.array in axes
         )
         return plain and all(
-            _lag(axes, e, ref) in (0, step)
-            for e, ref in inside
-            if e.array in axes and ref.array in axes
+            _lag(axes, e, ref) in lags for e, ref in inside if e.array in axes and ref.array in axes
         )
 
     def chosen(
@@ -214,18 +221,32 @@ def _linked(arrays: Sequence[Array], inside: Sequence[tuple[Equation, Ref]]) -> 
     return found
 
 
-def _lag(axes: Mapping[Array, int], equation: Equation, ref: Ref) -> object:
+FURTHER = 2
+"""Stands for any numbers of rows of which none is 0 and not all are 1."""
+
+
+def _lag(axes: Mapping[Array, int], equation: Equation, ref: Ref) -> int | None:
+    """How many rows back a reference reads: 0, 1 or `FURTHER`, or negative; None if it is neither
+    always back nor always ahead."""
     here, there = equation.positions[axes[equation.array]], ref.positions[axes[ref.array]]
     if isinstance(here, (Flat, Gather)) or isinstance(there, (Flat, Gather)):
         return None
-    back = here - there
-    fixed = (lag for lag in (0, 1, -1) if _equal(equation.domain, back, lag))
-    return back.constant() if back.constant() is not None else next(fixed, None)
+    if isinstance(back := (here - there).constant(), int):
+        return max(-FURTHER, min(FURTHER, back))
+    found = {
+        _proven_lag(equation.domain.union(*(index.constraints for index in over)), here - there)
+        for part, over in walk(equation.value)
+        if part == ref
+    }
+    return found.pop() if len(found) == 1 else None
 
 
-def _equal(known: Constraints, value: Poly, number: int) -> bool:
-    """Whether a value is proven to be a number."""
-    return implied(known, value - number) and implied(known, number - value)
+def _proven_lag(known: Constraints, back: Poly) -> int | None:
+    """What is proven of a number of rows: that it is 0, 1 or -1, or further on one side of 0."""
+    for lag in (0, 1, -1):
+        if implied(known, back - lag) and implied(known, lag - back):
+            return lag
+    return next((k * FURTHER for k in (1, -1) if implied(known, k * back - 1)), None)
 
 
 def _possible(

@@ -196,7 +196,7 @@ def first_equation_apart(mixer: Mixer, form: str, sizes: Sizes) -> str:
         part = run.system.equations[instance.equation].part_of
         executed.setdefault(part, Counter()).update(instance.operations)
     for name, counts in derived.items():
-        if with_once(counts.at(**sizes)) != dict(+executed[name]):
+        if with_once(counts.at(**sizes)) != dict(+executed.get(name, Counter())):
             return f"{name} is the first equation that differs; "
     return ""
 

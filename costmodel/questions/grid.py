@@ -47,16 +47,18 @@ def _by_rows(block: Block, sizes: Sizes) -> tuple[Equation, ...]:
 def _at_row(
     equation: Equation, here: Poly, row: int, sizes: Mapping[str, int]
 ) -> Iterator[Equation]:
-    """The equation with its row fixed, if it defines that row."""
+    """The equation with its row fixed, if it defines that row, be it for some indices alone."""
     index = next((i for i in equation.indices if i.atom in here.letters), None)
     if index is None:
         if here.at(sizes) == row:
             yield equation
         return
     value = Poly.of(row) - (here - index)
-    ends = (max(b.at(sizes) for b in index.lower), min(b.at(sizes) for b in index.upper))
-    if ends[0] <= value.at(sizes) <= ends[1]:
-        fixed = replace(index, lower=(value,), upper=(value,))
+    lower, upper = ([b for b in ends if b.variables] for ends in (index.lower, index.upper))
+    low = max((b.at(sizes) for b in index.lower if b not in lower), default=value.at(sizes))
+    high = min((b.at(sizes) for b in index.upper if b not in upper), default=value.at(sizes))
+    if low <= value.at(sizes) <= high:
+        fixed = replace(index, lower=(value, *lower), upper=(value, *upper))
         indices = tuple(fixed if i is index else i for i in equation.indices)
         yield replace(equation, indices=indices)
 

@@ -157,12 +157,13 @@ def held_arrays(
         inside = (
             array in written and read.get(array) == {first} and array not in system.results(phase)
         )
-        count = _row if inside and _in_loop(system, array) else entries_held
+        count = _row if inside and _row_by_row(system, array) else entries_held
         yield Held(array, count(system, array), first, last, once=held_once(system, array))
 
 
-def _in_loop(system: System, array: Array) -> bool:
-    return any(array in block.axes for block in blocks(system))
+def _row_by_row(system: System, array: Array) -> bool:
+    """Whether an array is written in a loop that reads no rows further back than the one before."""
+    return any(array in block.axes and block.reach <= 1 for block in blocks(system))
 
 
 def held_once(system: System, array: Array) -> bool:

@@ -372,9 +372,12 @@ def _eliminated(constraints: Constraints, hidden: tuple[str, ...]) -> Constraint
                     if low_scale == up_scale and implied(known, up - low - low_scale + 1):
                         continue
                     name = atom_name(variable)
+                    if not name.isidentifier():
+                        raise Unsupported("entries are left out by a stride")
                     raise Unsupported(
-                        f"index {name} leaves out entries by a stride: write all of them, at "
-                        f"({name} - 1)*{low_scale} + e with an index e in 1..{low_scale}"
+                        f"index {name} leaves out entries by a stride: take all of them, at "
+                        f"({name} - 1)*{low_scale} + e with an index e in 1..{low_scale}; an array "
+                        f"[{name}, e] of them may be read in part"
                     )
                 remaining.add(between_bounds(low_scale, low, up_scale, up))
         remaining = {c for c in remaining if c.variables or not nonnegative(c)}

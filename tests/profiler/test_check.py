@@ -369,7 +369,7 @@ def test_a_question_that_the_rules_cannot_answer_is_no_crash(tmp_path: Path) -> 
         ("self.weight(w, d)", "self.weight(2 * w, d)"),
     )
     assert proofs["well formed"].passed is None
-    why = "index j leaves out entries by a stride: write all of them, at (j - 1)*2 + e"
+    why = "index j leaves out entries by a stride: take all of them, at (j - 1)*2 + e"
     assert proofs["well formed"].detail.startswith(why)
     assert proofs[MODULE].passed is None
     assert proofs[MODULE].detail.startswith(f"the equations are not evaluated: {why}")
