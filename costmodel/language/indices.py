@@ -168,6 +168,8 @@ class UnionIndex(Index):
     def substitute(self, values: Mapping[str, Poly]) -> Index:
         """The same with every range substituted."""
         ranges = tuple(index.substitute(values) for index in self.ranges)
+        if ranges == self.ranges:
+            return self
         return UnionIndex(ranges[0].name, (), (), ranges)
 
     @property
