@@ -232,12 +232,12 @@ each_size = by_sizes(SIZES)
 each_form = pytest.mark.parametrize("write", FORMS, ids=lambda w: w.__name__)
 
 
-@pytest.mark.parametrize("write", CAUSAL, ids=lambda w: w.__name__)
+@each_form
 @each_size
 def test_what_may_be_gathered_counts_as_read(write: Write, sizes: dict[str, int]) -> None:
     made = OracleComparison(mixer(write)).at(sizes)
     assert made.apart == []
-    assert {*made.compared} >= {*EXPECTED}
+    assert {*made.compared} >= {*(EXPECTED if write in CAUSAL else ("counts", "values"))}
 
 
 @each_form

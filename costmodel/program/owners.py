@@ -156,7 +156,7 @@ class Owners:
         owners = [read_term(place, term) for term in _least(array, served)]
         found = self._beside(equation, owners, later) if served else None
         summary = found != tau and not block.is_loop and self._is_summary(array, served)
-        if found == tau or summary:
+        if summary or (found == tau and not unsettled):
             return {equation: tau}
         if unsettled:
             raise unsettled
