@@ -10,19 +10,21 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping
-from contextlib import suppress
-from importlib import util
 from typing import Any
 
-with suppress(ImportError):  # before torch, whose launches it must see
+try:  # before torch, whose launches it must see
     import nsight  # type: ignore[import-not-found]  # not a dependency
+except Exception as error:  # it looks for ncu when it is imported
+    UNUSABLE = f"nsight-python cannot be imported ({error}): pip install nsight-python"
+else:
+    UNUSABLE = ""
 
 import torch
 
 from benchmarks.timing import environment
 from profiler.hardware.child import WARMUPS
 from profiler.hardware.counts import counts_of_call
-from profiler.records.reading import Unavailable
+from profiler.records.reading import Unavailable, reason_of
 
 SIDE = 1024
 
@@ -31,9 +33,7 @@ def obstacle() -> str | None:
     """Why there is nothing to compare here: one sentence."""
     if not torch.cuda.is_available():
         return "it needs an NVIDIA GPU, and torch finds none"
-    if util.find_spec("nsight") is None:
-        return "nsight-python is not installed: pip install nsight-python"
-    return None
+    return UNUSABLE or None
 
 
 def load(_: Any = None) -> tuple[Callable[[], Any], Callable[[], Any]]:
@@ -85,7 +85,11 @@ def main() -> None:
         print(environment("torch", "nsight-python"), "\n")
         print(f"{'counter':12} {'ours':>16} {'nsight-python':>16}")
         ours = {name: n for name, n in found.executed.items() if name in found.metrics}
-        others = theirs([found.metrics[name] for name in ours])
+        try:
+            others = theirs([found.metrics[name] for name in ours])
+        except Exception as error:  # a version of ncu or a right that it needs and we do not
+            print(f"not compared: nsight-python fails: {reason_of(error)}")
+            return
         print("\n".join(compared(ours, found.metrics, others)))
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 from importlib import metadata
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -65,6 +66,22 @@ def test_the_other_way_to_counters_is_tried_beside_ours(
     monkeypatch.setattr(Stage, "test", lambda *_: None)
     assert gpu_hour.run(Hour(tmp_path), "counters") == 0
     assert verdicts(tmp_path)["nsight-python"] == "held"
+
+
+def test_where_the_other_way_fails_the_reason_is_printed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fails(metrics: list[str]) -> None:
+        raise RuntimeError(f"no ncu that reads {metrics[0]}")
+
+    ours = SimpleNamespace(executed={"ffma": 200}, metrics={"ffma": "m.sum"})
+    monkeypatch.setattr(counters_against_nsight, "obstacle", lambda: None)
+    monkeypatch.setattr(counters_against_nsight, "counts_of_call", lambda *_: ours)
+    monkeypatch.setattr(counters_against_nsight, "theirs", fails)
+    monkeypatch.setattr(counters_against_nsight, "environment", lambda *_: "")
+    counters_against_nsight.main()
+    said = capsys.readouterr().out.splitlines()[-1]
+    assert said == "not compared: nsight-python fails: no ncu that reads m.sum"
 
 
 def test_figures_of_a_cpu_settle_nothing(tmp_path: Path) -> None:
