@@ -27,6 +27,7 @@ import pytest
 
 import cli
 from costmodel.mixers import DEFAULT, builtin, groups, names
+from costmodel.report.references import of_mixer
 from tests.small import without_inference
 
 ROOT = Path(__file__).parents[1]
@@ -422,7 +423,9 @@ def test_the_list_is_complete_and_true(capsys: pytest.CaptureFixture[str]) -> No
     used = used_in_tests()
     for name, entry in by_name.items():
         mixer = builtin(name)
-        assert all(reference.split(".")[-1] in used for reference in entry["references"]), name
+        assert all(reference.split(".")[-1] in used for reference in mixer.references), name
+        packages = dict.fromkeys(record.words for record in of_mixer(name))
+        assert entry["references"] == [*mixer.references, *packages]
         assert entry["options"] == dict(mixer.offers)
         reasons = {form: without_inference(mixer, form) for form in mixer.forms}
         assert entry["forms"] == {

@@ -29,7 +29,6 @@ def additive_pooling() -> Mixer:
         idea="one query and one key for all tokens, by additive attention",
         source="Wu et al. 2021, arXiv 2108.09084, section 3",
         group="linear",
-        references=("espnet2.asr.layers.fastformer.FastSelfAttention",),
     )
     l, d, n, h = m.sizes("l d n h")
     x, y = m.input("x", l, d), m.output("y", l, d)

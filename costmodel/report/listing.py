@@ -13,6 +13,7 @@ from costmodel.mixers import builtin, groups, names
 from costmodel.program.phases import inference_reason
 from costmodel.questions.subject import system_of
 from costmodel.report.document import Column, Document, Note, Rows, Section, Table
+from costmodel.report.references import of_mixer
 
 OWN = "our own reading only"
 """What stands where no reference implementation was found."""
@@ -32,6 +33,12 @@ class Entry:
             form: inference_reason(system_of(self.mixer, form, (), "inference"))
             for form in self.mixer.forms
         }
+
+    @property
+    def references(self) -> tuple[str, ...]:
+        """Somebody else's code that a module equals in float64: of torch, and as recorded."""
+        packages = dict.fromkeys(one.words for one in of_mixer(self.mixer.name))
+        return (*self.mixer.references, *packages)
 
     @property
     def paper(self) -> str:
@@ -56,7 +63,7 @@ class Entry:
             "forms": {f: {"inference": r is None, "reason": r} for f, r in self.inference.items()},
             "options": dict(self.mixer.offers),
             "implementations": list(self.implementations),
-            "references": list(self.mixer.references),
+            "references": list(self.references),
         }
 
 
@@ -79,7 +86,8 @@ def matching(word: str) -> tuple[str, ...]:
 
 def _searched(mixer: Mixer) -> str:
     said = (mixer.name, *mixer.aliases, mixer.title, mixer.idea, mixer.group, mixer.source)
-    return "\n".join((*said, *mixer.offers, *mixer.references))
+    packages = (one.of for one in of_mixer(mixer.name))
+    return "\n".join((*said, *mixer.offers, *mixer.references, *packages))
 
 
 def entries(implementations: Mapping[str, Sequence[str]]) -> list[Entry]:
@@ -148,7 +156,7 @@ def _row(entry: Entry) -> tuple[str, ...]:
         entry.paper,
         ", ".join(entry.mixer.offers) or "none",
         ", ".join(entry.implementations) or "none",
-        ", ".join(entry.mixer.references) or OWN,
+        ", ".join(entry.references) or OWN,
     )
 
 

@@ -148,24 +148,6 @@ def test_it_equals_linear_layers_in_the_shape_of_the_code(sizes: Sizes) -> None:
         np.testing.assert_allclose(ours, expected, rtol=0, atol=ROUNDING)
 
 
-@each_size
-def test_it_equals_espnet(sizes: Sizes) -> None:
-    """ESPnet's FastSelfAttention, which follows the authors' code."""
-    espnet = pytest.importorskip(
-        "espnet2.asr.layers.fastformer",
-        reason="ESPnet is not installed (pip install --no-deps espnet is enough)",
-    )
-    arrays = drawn(NAME, sizes)
-    theirs = espnet.FastSelfAttention(sizes["d"], sizes["n"], 0.0).double()
-    loaded(theirs, arrays)
-    x = torch.from_numpy(arrays["x"]).unsqueeze(0)
-    with torch.no_grad():
-        expected = theirs(x, torch.ones(1, 1, len(arrays["x"])))[0].numpy()
-    (found,) = forward(module_of(NAME, "explicit", sizes, arrays), arrays["x"])
-    np.testing.assert_allclose(found, expected, rtol=0, atol=ROUNDING)
-    assert cm.mixer(NAME).references == ("espnet2.asr.layers.fastformer.FastSelfAttention",)
-
-
 def test_gradients_pass_through() -> None:
     sizes = {"l": 3, "d": 4, "n": 2}
     assert gradients_pass(NAME, "explicit", sizes)

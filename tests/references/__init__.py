@@ -1,0 +1,1 @@
+"""Whose code does a built-in mixer equal, in float64?"""

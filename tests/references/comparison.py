@@ -1,0 +1,126 @@
+"""How far is a module from somebody else's code for the same mixer, with the same weights?
+
+A comparison names the mixer, the package and what it has there, and how our weights are given to
+it. `python -m tests.references` runs those whose packages are installed and writes what it found to
+`tables/references/equal.json`, which `costmodel list` reads; so the suite itself needs no package.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+import costmodel as cm
+from costmodel.language.options import split
+from profiler.modules import registry
+from tests.mixers.held import drawn, forward, module_of, stepped
+
+Given = Callable[[Any, Mapping[str, Tensor], "Comparison"], Any]
+"""Called with what the package has, our weights by name and the comparison; returns their function
+of sequences (b, l, d)."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One mixer beside somebody else's code."""
+
+    mixer: str
+    package: str
+    """As pip names it."""
+    of: str
+    """The class or function, with its modules."""
+    sizes: Mapping[str, int]
+    given: Given
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """The mixer's options."""
+        return split(self.mixer)[1]
+
+    @property
+    def installed(self) -> str | None:
+        """The version that is installed; None where none is."""
+        try:
+            return version(self.package)
+        except PackageNotFoundError:
+            return None
+
+    def errors(self) -> tuple[float, float | None]:
+        """The largest distance between any of our modules and theirs, relative to their largest
+        number: of two whole sequences, and token by token where a module has a step."""
+        arrays = drawn(self.mixer, self.sizes)
+        weights = {name: torch.from_numpy(value) for name, value in arrays.items()}
+        module, _, name = self.of.rpartition(".")
+        theirs = self.given(getattr(import_module(module), name), weights, self)
+        x = arrays["x"]
+        with torch.no_grad():
+            both = theirs(torch.from_numpy(np.stack([x, 1 - x]))).numpy()
+        whole, steps = [], []
+        for name, described in registry.implementations(cm.mixer(self.mixer)).items():
+            ours = module_of(self.mixer, name, self.sizes, arrays)
+            whole += [_distance(y, e) for y, e in zip(forward(ours, x, 1 - x), both, strict=True)]
+            if described.step_form is not None:
+                steps.append(_distance(stepped(ours, x), both[0]))
+        return max(whole), max(steps) if steps else None
+
+    def as_record(self) -> dict[str, object]:
+        """What is recorded of it, for the version that is installed."""
+        whole, steps = self.errors()
+        return {
+            "mixer": self.mixer,
+            "package": self.package,
+            "version": self.installed,
+            "of": self.of,
+            "sizes": dict(self.sizes),
+            "whole": whole,
+            "steps": steps,
+        }
+
+
+def _distance(found: Any, expected: Any) -> float:
+    return float(np.abs(found - expected).max() / np.abs(expected).max())
+
+
+COMPARISONS: list[Comparison] = []
+"""Every comparison, in the order of the files."""
+
+
+def compared(mixer: str, package: str, of: str, **sizes: int) -> Callable[[Given], Given]:
+    """The decorated function gives our weights to what the package has."""
+
+    def add(given: Given) -> Given:
+        COMPARISONS.append(Comparison(mixer, package, of, sizes, given))
+        return given
+
+    return add
+
+
+def fill(*pairs: tuple[Tensor, Tensor]) -> None:
+    """Copy into each of their weights one of ours."""
+    with torch.no_grad():
+        for theirs, ours in pairs:
+            theirs.copy_(ours)
+
+
+def linear(layer: nn.Linear, weight: Tensor, bias: Tensor | None = None) -> None:
+    """Give a linear layer W (in, out) and a bias, 0 where we have none."""
+    fill((layer.weight, weight.t()))
+    if layer.bias is not None:
+        fill((layer.bias, torch.zeros(len(layer.bias)) if bias is None else bias))
+
+
+def heads(x: Tensor, weight: Tensor, n: int) -> Tensor:
+    """x W, (b, n, l, h)."""
+    return (x @ weight).reshape(*x.shape[:2], n, -1).transpose(1, 2)
+
+
+def joined(of_heads: Tensor, weight: Tensor) -> Tensor:
+    """The rows of all heads side by side, times W_out."""
+    return of_heads.transpose(1, 2).flatten(2) @ weight

@@ -1,0 +1,131 @@
+"""How are our weights given to each package?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+from tests.references.comparison import Comparison, compared, fill, heads, joined, linear
+
+Weights = Mapping[str, torch.Tensor]
+
+
+@compared("linformer+headwise", "linformer", "linformer.LinformerSelfAttention", l=7, d=6, n=3, r=2)
+@compared("linformer+key-value", "linformer", "linformer.LinformerSelfAttention",
+          l=5, d=8, n=2, r=3)  # fmt: skip
+def linformer(of: Any, ours: Weights, each: Comparison) -> Any:
+    theirs = of(each.sizes["d"], each.sizes["l"], k=each.sizes["r"], heads=each.sizes["n"]).double()
+    for layer, name in ((theirs.to_q, "W_Q"), (theirs.to_k, "W_K"), (theirs.to_v, "W_V")):
+        linear(layer, ours[name])
+    linear(theirs.to_out, ours["W_out"])
+    fill((theirs.proj_k, ours["E"].t()), (theirs.proj_v, ours.get("F", ours["E"]).t()))
+    return theirs
+
+
+@compared("gmlp", "g-mlp-pytorch", "g_mlp_pytorch.gMLPBlock", l=5, d=3, f=4)
+@compared("gmlp+causal", "g-mlp-pytorch", "g_mlp_pytorch.gMLPBlock", l=5, d=3, f=4)
+@compared("amlp", "g-mlp-pytorch", "g_mlp_pytorch.gMLPBlock", l=5, d=3, f=4, K=2)
+@compared("amlp+causal", "g-mlp-pytorch", "g_mlp_pytorch.gMLPBlock", l=5, d=3, f=4, K=2)
+def gated(of: Any, ours: Weights, each: Comparison) -> Any:
+    theirs = of(
+        dim=each.sizes["d"], dim_ff=2 * each.sizes["f"], seq_len=each.sizes["l"],
+        attn_dim=each.sizes.get("K"), causal="causal" in each.options,
+    ).double()  # fmt: skip
+    both = torch.cat([ours["W_U"], ours["W_G"]], 1), torch.cat([ours["b_U"], ours["b_G"]])
+    linear(theirs.proj_in[0], *both)
+    linear(theirs.proj_out, ours["W_out"], ours["b_out"])
+    gate = theirs.sgu
+    fill((gate.norm.weight, ours["gain"]), (gate.norm.bias, ours["bias"]))
+    fill((gate.weight, ours["W"][None]), (gate.bias, ours["w"][None]))
+    if theirs.attn is not None:
+        linear(theirs.attn.to_qkv, torch.cat([ours[f"W_{name}"] for name in "QKV"], 1))
+        linear(theirs.attn.to_out, ours["W_T"], ours["b_T"])
+    return theirs
+
+
+@compared("aft-full", "aft-pytorch", "aft_pytorch.AFTFull", l=7, d=5)
+@compared("aft-simple", "aft-pytorch", "aft_pytorch.AFTSimple", l=7, d=5)
+def attention_free(of: Any, ours: Weights, each: Comparison) -> Any:
+    """Their last map, which ours has not, is the identity."""
+    theirs = of(each.sizes["l"], each.sizes["d"], each.sizes["d"]).double()
+    for layer, name in ((theirs.to_q, "W_Q"), (theirs.to_k, "W_K"), (theirs.to_v, "W_V")):
+        linear(layer, ours[name])
+    linear(theirs.project, torch.eye(each.sizes["d"]))
+    if "w" in ours:
+        fill((theirs.wbias, ours["w"]))
+    return theirs
+
+
+@compared(
+    "linear-attention",
+    "performer-pytorch",
+    "performer_pytorch.performer_pytorch.causal_linear_attention_noncuda",
+    l=7, d=6, n=3, C=3,
+)  # fmt: skip
+def linear_attention(of: Any, ours: Weights, each: Comparison) -> Any:
+    """Their sum of k v^T after our maps and the feature map, nothing added to the denominator."""
+
+    def theirs(x: torch.Tensor) -> torch.Tensor:
+        Q, K, V = (heads(x, ours[f"W_{name}"], each.sizes["n"]) for name in "QKV")
+        phi = torch.nn.functional.elu
+        return joined(of(phi(Q) + 1, phi(K) + 1, V, chunk_size=2, eps=0.0), ours["W_out"])
+
+    return theirs
+
+
+@compared(
+    "efficient-attention",
+    "linear-attention-transformer",
+    "linear_attention_transformer.linear_attention_transformer.linear_attn",
+    l=7, d=6, n=3,
+)  # fmt: skip
+def efficient_attention(of: Any, ours: Weights, each: Comparison) -> Any:
+    """Their core after our maps; it scales queries by 1/sqrt(h), which is taken back."""
+    h = each.sizes["d"] // each.sizes["n"]
+
+    def theirs(x: torch.Tensor) -> torch.Tensor:
+        Q, K, V = (heads(x, ours[f"W_{name}"], each.sizes["n"]) for name in "QKV")
+        return joined(of(Q, K, V) * h**0.5, ours["W_out"])
+
+    return theirs
+
+
+@compared("mlp-mixer", "mlp-mixer-pytorch", "mlp_mixer_pytorch.mlp_mixer_pytorch.FeedForward",
+          l=5, d=3, f=4)  # fmt: skip
+def token_mixing(of: Any, ours: Weights, each: Comparison) -> Any:
+    """Their layers over the axis of tokens, which are the channels of a convolution of width 1."""
+    first, _, _, second, _ = layers = of(
+        each.sizes["l"], each.sizes["f"], dense=lambda a, b: nn.Conv1d(a, b, kernel_size=1)
+    ).double()
+    fill((first.weight, ours["W_1"].t()[..., None]), (first.bias, ours["b_1"]))
+    fill((second.weight, ours["W_2"].t()[..., None]), (second.bias, ours["b_2"]))
+    return layers
+
+
+@compared("fastformer", "espnet", "espnet2.asr.layers.fastformer.FastSelfAttention", l=5, d=6, n=3)
+def fastformer(of: Any, ours: Weights, each: Comparison) -> Any:
+    theirs = of(each.sizes["d"], each.sizes["n"], 0.0).double()
+    linear(theirs.query, ours["W_Q"], ours["b_Q"])
+    linear(theirs.query_att, ours["w_q"], ours["b_q"])
+    linear(theirs.key, ours["W_K"], ours["b_K"])
+    linear(theirs.key_att, ours["w_k"], ours["b_k"])
+    linear(theirs.transform, ours["W_U"], ours["b_U"])
+    return lambda x: theirs(x, torch.ones(len(x), 1, x.shape[1]))
+
+
+@compared(
+    "restricted-attention-causal", "local-attention", "local_attention.LocalAttention",
+    l=12, d=6, n=3, w=4,
+)  # fmt: skip
+def last_tokens(of: Any, ours: Weights, each: Comparison) -> Any:
+    """Their exact window of w - 1 earlier tokens and the token itself."""
+    core = of(window_size=each.sizes["w"] - 1, causal=True, exact_windowsize=True, autopad=True)
+
+    def theirs(x: torch.Tensor) -> torch.Tensor:
+        Q, K, V = (heads(x, ours[f"W_{name}"], each.sizes["n"]) for name in "QKV")
+        return joined(core(Q, K, V), ours["W_out"])
+
+    return theirs
