@@ -204,7 +204,7 @@ def whole(stage: Stage) -> None:
 
 
 def energy(stage: Stage) -> None:
-    """Joules by the board's counter, with their own tests: additive, proportional, repeatable."""
+    """Joules by the board's counter, the same in a fresh process."""
     if reason := stage.why_not("energy"):
         stage.found["reason"] = reason
         return
@@ -213,11 +213,19 @@ def energy(stage: Stage) -> None:
                *stage.hour.sizes(1024, 1024, 16), "--b", "8", "--dtype", "bf16",
                *stage.hour.seconds(1.0),
                "-o", stage.records("energy"))  # fmt: skip
+
+
+def joules(stage: Stage) -> None:
+    """Whether they are additive, proportional, and alike in short and long windows."""
+    if reason := stage.why_not("energy"):
+        stage.found["reason"] = reason
+        return
     stage.test("joules", ["energy_gpu"], "-k", "not fresh")
 
 
 def counters(stage: Stage) -> None:
-    """Hardware counters by ncu, calibrated on known kernels; beside them nsight-python."""
+    """Hardware counters by ncu, with their calibration in the records; beside them
+    nsight-python."""
     if reason := stage.why_not("hardware counters"):
         stage.found["reason"] = reason
         return
@@ -231,6 +239,13 @@ def counters(stage: Stage) -> None:
     stage.found["nsight-python"] = out.splitlines()
     if told := re.search(r"they differ by at most ([\d.]+)", out):
         stage.found["nsight-python differs by"] = float(told[1])
+
+
+def calibration(stage: Stage) -> None:
+    """Whether counters of known work, and of a whole mixer, are what they must be."""
+    if reason := stage.why_not("hardware counters"):
+        stage.found["reason"] = reason
+        return
     stage.test("counters", ["hardware_gpu"])
 
 
@@ -247,7 +262,8 @@ def studies(stage: Stage) -> None:
                    "--largest", "3", "-o", stage.records("training"))  # fmt: skip
 
 
-STAGES = {each.__name__: each for each in (doctor, whole, energy, counters, studies)}
+STAGES = {each.__name__: each for each in
+          (doctor, whole, energy, joules, counters, calibration, studies)}  # fmt: skip
 
 
 def run(hour: Hour, name: str) -> int:
