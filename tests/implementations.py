@@ -89,14 +89,19 @@ def evaluated(
     """What the equations of the described form give for each sequence, at the module's weights.
 
     A sequence of fewer than l tokens is the beginning of one of l where the mixer is causal; else
-    the sequence is all there is, and l is its length.
+    the sequence is all there is, l is its length, and weights end there.
     """
     mixer, (x, *contexts) = equations(described), [tensor.detach() for tensor in given]
     known, length = completed(described, sizes), x.shape[1]
     if described.step_form and length < known["l"]:
         x = functional.pad(x, (0, 0, 0, known["l"] - length))
     known["l"] = x.shape[1]
-    weights = {name: p.detach().numpy() for name, p in module.named_parameters()}
+    weights = {
+        name: p.detach().numpy()[
+            tuple(slice(extent.at(known)) for extent in mixer.arrays[name].shape)
+        ]
+        for name, p in module.named_parameters()
+    }
     names = [mixer.role("input").name, *(array.name for array in mixer.contexts)]
     rows = []
     for sample in zip(x.numpy(), *(context.numpy() for context in contexts), strict=True):

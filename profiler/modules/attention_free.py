@@ -187,20 +187,36 @@ class FullLocal(Local):
 
 
 class WindowState(PreparedState):
-    """The last rows, and the sums of all rows."""
+    """The last rows of P and E_K, and one row of the sums S_N and S_D of all rows."""
 
-    sums: dict[str, Tensor]
+    def held(self, name: str) -> Tensor:
+        """The rows held, a view (b, rows, d); no sum before the first token."""
+        if name in ("P", "E_K"):
+            return super().held(name)
+        return self.arrays[name][:, : min(1, self.position)]
 
-    @property
-    def elements(self) -> int:
-        """Number of held entries per sample."""
-        summed = sum(rows[0].numel() for rows in self.sums.values())
-        return super().elements + (summed if self.position else 0)
+    def append(self, **rows: Tensor) -> None:
+        """Write the token's rows, and replace the sums."""
+        self.require_room()
+        for name in ("S_N", "S_D"):
+            self.arrays[name][:, 0] = rows.pop(name)
+        if self.capacity:
+            self._write(rows)
+        self.position += 1
+
+    def _slide(self) -> None:
+        """Make room for a row of P and of E_K."""
+        for name in ("P", "E_K"):
+            rows = self.arrays[name]
+            rows[:, :-1] = rows[:, 1:].clone()
 
     def require_room(self) -> None:
         """Raise a ValueError when the weights end."""
         if self.position >= len(self.prepared):
-            raise ValueError(f"the weights end after {len(self.prepared)} tokens")
+            raise ValueError(
+                f"the state is full, it holds {self.position} tokens of at most "
+                f"{len(self.prepared)}: ask initial_state for a greater length"
+            )
 
 
 @implementation(
@@ -220,9 +236,9 @@ class CausalLocal(Local, Mixer):
     def initial_state(self, batch: int, length: int | None = None) -> WindowState:
         """The last w-1 rows of P and E_K and their sums, (batch, d) each, beside exp(u) - 1."""
         empty = self._rows(batch, length, self.d)
-        held = {name: self.like.new_zeros(batch, self.w - 1, self.d) for name in ("P", "E_K")}
+        rows = {"P": self.w - 1, "E_K": self.w - 1, "S_N": 1, "S_D": 1}
+        held = {name: self.like.new_zeros(batch, room, self.d) for name, room in rows.items()}
         state = WindowState(held, sliding=True)
-        state.sums = {name: empty[:, 0].clone() for name in held}
         state.prepared = torch.exp(self.u[: empty.shape[1]]) - 1
         return state
 
@@ -233,12 +249,13 @@ class CausalLocal(Local, Mixer):
         keys = torch.exp(k)
         own = {"P": keys * v, "E_K": keys}
         found = []
-        for name, row in own.items():
-            sums = state.sums[name] + row if state.position else row
+        for name, total in (("P", "S_N"), ("E_K", "S_D")):
+            row = own[name]
+            sums = state.held(total).squeeze(1) + row if state.position else row
             window = torch.cat([state.held(name), row.unsqueeze(1)], dim=1)
             weights = state.prepared[state.position, self.w - window.shape[1] :].unsqueeze(0)
             found.append(sums + (weights @ window.transpose(0, 1).flatten(1)).view_as(row))
-            state.sums[name] = sums
+            own[total] = sums
         state.append(**own)
         above, below = found
         return gate * (above / below)
