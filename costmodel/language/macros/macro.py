@@ -56,13 +56,13 @@ class Parts:
         self.written: list[Equation] = []
         self._indices = {index.atom: index for index in (*equation.indices, *inner)}
 
-    def places(self, without: Index | None = None) -> list[Place]:
-        """The axes of the equation's own array, without that of an index."""
+    def places(self, *without: Index) -> list[Place]:
+        """The axes of the equation's own array, without those of some indices."""
         whole = self.equation
         places = list(zip(whole.positions, whole.array.shape, strict=True))
-        if without is None:
-            return places
-        return [kept for place in places for kept in _spared(whole, place, without)]
+        for index in without:
+            places = [kept for place in places for kept in _spared(whole, place, index)]
+        return places
 
     def array(self, suffix: str, places: Sequence[Place]) -> Ref:
         """An intermediate array with these axes, named after the equation's own; its entry."""
@@ -77,13 +77,13 @@ class Parts:
         whole = self.equation.whole
         self.written.append(Equation(entry.array, entry.positions, value, indices, whole))
 
-    def define(self, suffix: str, value: Node, without: Index | None = None) -> Ref:
+    def define(self, suffix: str, value: Node, *without: Index) -> Ref:
         """Define an intermediate array that stands where the equation's own does; its entry.
 
         Args:
-            without: an index that the part has no axis for, since it is reduced over.
+            without: indices that the part has no axis for, since they are reduced over.
         """
-        found = self.array(suffix, self.places(without))
+        found = self.array(suffix, self.places(*without))
         self.add(found, value)
         return found
 

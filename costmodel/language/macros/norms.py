@@ -132,10 +132,10 @@ def _small(name: str, what: str, value: Any) -> Poly:
 def _layer_norm(equation: Equation, composite: Composite) -> list[Equation]:
     operands, index, parts = _taken(equation, composite)
     length = length_of(composite.name, index)
-    mean = parts.define("mean", sum_(operands.x, over=index) / length, without=index)
+    mean = parts.define("mean", sum_(operands.x, over=index) / length, index)
     centred = parts.define("centred", operands.x - mean)
     square = parts.define("square", centred * centred)
-    variance = parts.define("variance", sum_(square, over=index) / length, without=index)
+    variance = parts.define("variance", sum_(square, over=index) / length, index)
     return _divided(parts, operands, centred, _root(parts, operands, variance, index))
 
 
@@ -143,14 +143,14 @@ def _rms_norm(equation: Equation, composite: Composite) -> list[Equation]:
     operands, index, parts = _taken(equation, composite)
     length = length_of(composite.name, index)
     square = parts.define("square", operands.x * operands.x)
-    mean = parts.define("mean", sum_(square, over=index) / length, without=index)
+    mean = parts.define("mean", sum_(square, over=index) / length, index)
     return _divided(parts, operands, operands.x, _root(parts, operands, mean, index))
 
 
 def _l2_norm(equation: Equation, composite: Composite) -> list[Equation]:
     operands, index, parts = _taken(equation, composite)
     square = parts.define("square", operands.x * operands.x)
-    total = parts.define("sum", sum_(square, over=index), without=index)
+    total = parts.define("sum", sum_(square, over=index), index)
     length = _root(parts, operands, total, index)
     if operands.least != Poly():
         length = _at_least(parts, length, operands.least, index)
@@ -165,7 +165,7 @@ def _taken(equation: Equation, composite: Composite) -> tuple[Normed, Index, Par
 
 def _root(parts: Parts, operands: Normed, of: Ref, index: Index) -> Ref:
     inside = of if operands.eps == Poly() else of + operands.eps
-    return parts.define("root", function("sqrt", inside), without=index)
+    return parts.define("root", function("sqrt", inside), index)
 
 
 def _at_least(parts: Parts, length: Ref, least: Poly, index: Index) -> Ref:
@@ -175,7 +175,7 @@ def _at_least(parts: Parts, length: Ref, least: Poly, index: Index) -> Ref:
     both = parts.array("both", [*rows, (which.as_poly(), ONE * 2)])
     for number, value in ((ONE, length), (ONE * 2, Constant(least))):
         parts.add(moved(both, which, number), value)
-    return parts.define("length", max_over(both, over=which), without=index)
+    return parts.define("length", max_over(both, over=which), index)
 
 
 def _divided(parts: Parts, operands: Normed, above: Ref, below: Ref) -> list[Equation]:
