@@ -204,7 +204,7 @@ def axes(m: Any, f: Any, x: Any, y: Any) -> None:
 
 def not_affine(m: Any, f: Any, x: Any, y: Any) -> None:
     l, _, i, _, a = indices(m, f)
-    y[i, a] = x[i * l, a]
+    y[i, a] = x[i * l + 2, a]
 
 
 def rounded_bound(m: Any, f: Any, x: Any, y: Any) -> None:

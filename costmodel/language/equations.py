@@ -31,7 +31,15 @@ from functools import cached_property
 from typing import Any
 
 from costmodel.errors import EquationError
-from costmodel.language.indices import Extremum, Index, Ranges, UnionIndex, hashed_once, outer_first
+from costmodel.language.indices import (
+    Extremum,
+    Index,
+    Ranges,
+    UnionIndex,
+    hashed_once,
+    one_by_one,
+    outer_first,
+)
 from costmodel.language.nodes import (
     OPAQUE,
     Add,
@@ -50,7 +58,7 @@ from costmodel.language.nodes import (
     names_in,
     walk,
 )
-from costmodel.symbolic.constraints import Constraints
+from costmodel.symbolic.constraints import Constraints, implied_all
 from costmodel.symbolic.polynomial import Poly, atom_name, axis_atom, is_index, size
 from costmodel.symbolic.sizes import LETTERS
 
@@ -153,6 +161,13 @@ class System:
             if more <= found:
                 return found
             found |= more
+
+    @cached_property
+    def inputs(self) -> tuple[Array, ...]:
+        """The inputs as they are read: as declared, or their rows by chunk and place."""
+        arrays = (a for e in self.equations for a in e.value.arrays if a.role == "input")
+        read = {array.name: array for array in arrays}
+        return tuple(read.get(array.name, array) for array in self.mixer.inputs)
 
     @cached_property
     def given(self) -> Array:
@@ -456,15 +471,13 @@ class Mixer:
         if not scaled:
             return poly
         variable, extent = scaled[0]
-        outer = Poly.atom(variable)
-        inner = poly - (outer - 1) * extent
-        inner_index = self._index_of(inner)
-        if len(scaled) > 1 or inner_index is None or not self._within(inner_index, extent):
+        flat = self._flattening(poly, Poly.atom(variable), extent)
+        if len(scaled) > 1 or flat is None:
             raise EquationError(
                 f"index '{poly}' in {self.name} is not affine: only a flattening (j-1)*h+c of an "
-                f"index c within 1..h is allowed"
+                f"index c within 1..h is allowed, or the first or last of h, (j-1)*h+1 or j*h"
             )
-        return Flat(outer, inner, extent)
+        return flat
 
     def _of_positions(self, entry: Ref) -> Ref:
         if entry.array.below is None:
@@ -473,23 +486,38 @@ class Mixer:
             )
         return entry
 
-    def _within(self, index: Index, extent: Poly) -> bool:
-        """Whether an index is at most `extent`: by its own bounds or those of an outer index, or of
-        a number less than one."""
+    def _flattening(self, poly: Poly, index: Poly, extent: Poly) -> Flat | None:
+        """A position as (outer-1)*extent + inner with the inner part within 1..extent; None if it
+        is not proven to be any."""
+        inner = poly - (index - 1) * extent
+        (leading, number), *others = extent.terms.items()
+        whole = 0 if others else int(inner.terms.get(leading, 0) / number)
+        for back in (whole, whole - 1):
+            rest = inner - extent * back
+            if self._within(rest, extent):
+                return Flat(index + back, rest, extent)
+        return None
+
+    def _within(self, place: Poly, extent: Poly) -> bool:
+        """Whether a place is proven to lie in 1..extent, whatever the indices in it are."""
         return all(
-            extent in piece.upper
-            or any(
-                other is not None and self._within(other, extent)
-                for end in piece.upper
-                for other in map(self._index_of, (end, end - min(0, end.terms.get((), 0))))
+            implied_all(
+                frozenset().union(*(i.constraints for i in ranges)), (place - 1, extent - place)
             )
-            for piece in index.pieces
+            for ranges in one_by_one(self._around(place))
         )
 
-    def _index_of(self, poly: Poly) -> Index | None:
-        if self._active is None:
-            return None
-        return next((x for x in self._active.indices.values() if x.as_poly() == poly), None)
+    def _around(self, poly: Poly) -> list[Index]:
+        """The indices that an expression names, and those that their bounds name."""
+        indices = self._active.indices if self._active else {}
+        found: dict[str, Index] = {}
+        waiting = [poly]
+        while waiting:
+            named = waiting.pop().letters
+            new = [i for i in indices.values() if i.atom in named and i.atom not in found]
+            found |= {index.atom: index for index in new}
+            waiting += [end for index in new for end in index.ends]
+        return list(found.values())
 
     def define(self, array: Array, positions: tuple[Position, ...], value: Node) -> None:
         """Record an equation of the form being written."""

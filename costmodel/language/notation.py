@@ -92,6 +92,8 @@ class Notation:
             if position.extent == Poly.of(1):
                 return outer
             outer += "-1"
+        elif not position.inner.variables:
+            return self.poly(position.value).replace(" ", "")
         else:
             outer = self.poly(position.outer - 1).replace(" ", "")
         parts = (position.extent, position.inner)

@@ -327,6 +327,8 @@ def _enlarged(run: Execution) -> tuple[tuple[str, int], ...]:
         letters["d"] = max(letters["d"], 2 * letters.get("n", 1))
     extents = [e for array in run.system.mixer.arrays.values() for e in array.shape]
     extents += [e for equation in run.system.equations for e in equation.array.shape]
+    indices = run.system.mixer.forms[run.system.form].indices.values()
+    extents += [end for index in indices for end in index.ends if not end.variables]
     tried = range(letters["l"], letters["l"] + 1 + max(letters.values()))
     whole = (
         l for l in tried if all(isinstance(e.rational({**letters, "l": l}), int) for e in extents)

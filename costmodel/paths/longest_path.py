@@ -229,7 +229,11 @@ def on_axes(part: IterationDomain, level: Level, *, split: bool) -> Iterator[Lev
     entries: Constraints = frozenset()
     if split:
         names = sorted(part.variables, reverse=True)
-        entries = region(equation.array, equation.positions, part.constraints, names) or entries
+        try:
+            entries = region(equation.array, equation.positions, part.constraints, names) or entries
+        except Unsupported:  # entries at a stride: the indices of their axes stay
+            placed |= _sharing_an_axis(equation, {*part.variables} - values.keys())
+            others = [v for v in others if v not in placed]
     there: Constraints = frozenset()
     if placed:
         known = projected(part.constraints, sorted(others, reverse=True))

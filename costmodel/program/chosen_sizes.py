@@ -13,6 +13,7 @@ from itertools import product
 from costmodel.errors import SizeError
 from costmodel.language.equations import Form, Mixer
 from costmodel.language.nodes import polys_of, walk
+from costmodel.symbolic.constraints import quotients
 from costmodel.symbolic.polynomial import Number, Poly, is_index
 from costmodel.symbolic.sizes import LETTERS, checked, shortened
 
@@ -159,6 +160,17 @@ def fit(mixer: Mixer, sizes: Mapping[str, int], form: str | None = None) -> None
     Raises:
         SizeError: names the extent and the sizes, for instance d/n with d = 100 and n = 8.
     """
+    for extent in _extents(mixer, form):
+        if not extent.letters <= sizes.keys():
+            continue
+        value = extent.rational(sizes)
+        if not isinstance(value, int):
+            raise SizeError(_not_whole(mixer, extent, value, sizes))
+
+
+def _extents(mixer: Mixer, form: str | None) -> list[Poly]:
+    """What is whole in a mixer, or in one form of it: the extents of its arrays and the bounds in
+    sizes of its indices."""
     forms = mixer.forms.values() if form is None else [mixer.forms[form]]
     arrays = [*mixer.arrays.values(), *(a for f in forms for a in f.arrays.values())]
     extents = {extent: None for array in arrays for extent in array.shape}
@@ -166,12 +178,22 @@ def fit(mixer: Mixer, sizes: Mapping[str, int], form: str | None = None) -> None
         for index in one.indices.values():
             fixed = [b for b in index.ends if not any(is_index(a) for a in b.letters)]
             extents.update(dict.fromkeys(fixed))
-    for extent in extents:
-        if not extent.letters <= sizes.keys():
-            continue
-        value = extent.rational(sizes)
-        if not isinstance(value, int):
-            raise SizeError(_not_whole(mixer, extent, value, sizes))
+    return list(extents)
+
+
+@cache
+def divisors(mixer: Mixer, form: str | None = None) -> Mapping[str, str]:
+    """Each size of a mixer, or of one form of it, that another one divides, and that one: the first
+    stands over the second in an extent or a bound. A size that is divided comes after its own
+    divisor's."""
+    known = {"l", *mixer.letters}
+    pairs = {pair for extent in _extents(mixer, form) for pair in quotients(extent)}
+    found = dict(pair for pair in sorted(pairs) if known.issuperset(pair))
+
+    def depth(size: str) -> int:
+        return 1 + depth(found[size]) if size in found else 0
+
+    return {size: found[size] for size in sorted(found, key=depth)}
 
 
 def _not_whole(mixer: Mixer, extent: Poly, value: Number, sizes: Mapping[str, int]) -> str:

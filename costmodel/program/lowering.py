@@ -34,6 +34,7 @@ from costmodel.language.nodes import (
     walk,
     with_entries,
 )
+from costmodel.program.chunks import by_chunk_and_place
 from costmodel.program.conventions import REWRITES, SCALES
 from costmodel.program.recurrences import Block, blocks
 from costmodel.symbolic.constraints import Constraints, implied
@@ -57,6 +58,7 @@ def lower(form: Form, rewrites: tuple[str, ...] = ()) -> System:
             written.append(replace(part, value=value))
     system = System(form.mixer, form.name, tuple(written))
     system = _dense(_filled(system)) if "dense" in rewrites else _range_by_range(system)
+    system = by_chunk_and_place(system)
     if "padded" in rewrites or "padded-rows" in rewrites:
         system = padded(system, rows="padded-rows" in rewrites)
     return _zero_state(system) if "zero-state" in rewrites else system

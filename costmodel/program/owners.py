@@ -68,7 +68,7 @@ class Owners:
     def __init__(self, system: System) -> None:
         self.system = system
         self.tokens = tokens(system)
-        self._arrays: dict[Array, Terms] = {a: self.tokens.of(a) for a in system.mixer.inputs}
+        self._arrays: dict[Array, Terms] = {a: self.tokens.of(a) for a in system.inputs}
         self._equations: dict[Equation, Terms] = {}
         self._parts: dict[Array, bool] = {}
         for block in reversed(blocks(system)):
@@ -304,7 +304,8 @@ class Owners:
 
     def unbounded(self, equation: Equation) -> Constraints:
         """The domain with the sequence thought to go on: token indices lose their upper end."""
-        terms = [term.token for term in self.instance(equation)]
+        own, tau = self.instance(equation), self.tokens.instance(equation)
+        terms = [term.token for term in (*own, *tau)]
         of_token = {a for term in terms for a in term.letters if is_index(a)}
 
         def ends(index: Index, constraint: Poly) -> bool:
@@ -343,7 +344,8 @@ class Owners:
         """The indices, and their bounds, with which the work of a token ends as the sequence does,
         and not by the ends of arrays."""
         known = self.unbounded(equation)
-        of_token = {a for term in self.instance(equation) for a in term.token.letters}
+        tau = self.tokens.instance(equation)
+        of_token = {a for x in (*self.instance(equation), *tau) for a in x.token.letters}
         places = [(equation.array, equation.positions)]
         places += [(read.ref.array, read.ref.positions) for read in reads(equation)]
         inside = {
@@ -354,12 +356,17 @@ class Owners:
             for end in (position_value(position) - 1, extent - position_value(position))
         }
         length = self.system.mixer.role("input").shape[0]
-        inside |= {length - term.token for term in self.instance(equation) if not term.where}
+        terms = self.instance(equation)
+        inside |= {length - term.token for term in terms if not term.where}
+        always = not all(term.where for term in terms)
+        cases = [frozenset()] if always else [x.where | {length - x.token} for x in terms]
         for index in equation.indices:
             for bound in index.constraints if index.atom in of_token else ():
                 dropped = bound not in known
                 others = known | inside if dropped else equation.domain - {bound}
-                if self.tokens.length <= bound.letters and not implied(others, bound):
+                if self.tokens.length <= bound.letters and not all(
+                    implied(others | case, bound) for case in cases
+                ):
                     yield index.name, bounded_by(index, bound)
         for read in reads(equation):
             seen = self.tokens.indices_of(read.ref)
@@ -396,11 +403,12 @@ Lowest = tuple[tuple[Poly, ...], Constraints]
 
 
 def _lowest(array: Array, reached: Constraints) -> Lowest:
-    lower, _, rest = bounds(reached, OWNER)
+    lower, upper, rest = bounds(reached, OWNER)
     if any(scale != ONE for scale, _ in lower):
         raise Unsupported(f"the token that {array.name} is computed for lies at a stride")
-    where = frozenset(c for c in rest if not implied(whole(array), c))
-    return tuple(low for _, low in lower), where
+    lows = tuple(low for _, low in lower)
+    some = [up - low * scale for scale, up in upper for low in lows]
+    return lows, frozenset(c for c in (*rest, *some) if not implied(whole(array), c))
 
 
 def _no_later(one: Lowest, other: Lowest) -> bool:

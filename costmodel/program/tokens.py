@@ -15,6 +15,7 @@ from functools import cache, cached_property
 from costmodel.errors import Unsupported
 from costmodel.language.equations import Equation, System
 from costmodel.language.nodes import Array, Fft, Gather, Ref, Select, position_value
+from costmodel.program.chunks import row_number
 from costmodel.program.dependence import (
     SOMETHING,
     Term,
@@ -28,7 +29,7 @@ from costmodel.program.dependence import (
 from costmodel.program.nonempty import may_be_empty
 from costmodel.program.recurrences import Block, blocks
 from costmodel.symbolic.constraints import Constraints, implied, variables_of
-from costmodel.symbolic.polynomial import Poly, axis_atom
+from costmodel.symbolic.polynomial import axis_atom
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,14 +41,12 @@ class Tokens:
     @cached_property
     def dynamic(self) -> frozenset[Array]:
         """The arrays that depend on the input (tau >= 1)."""
-        return self._depending({*self.system.mixer.inputs})
+        return self._depending({*self.system.inputs})
 
     @cached_property
     def given(self) -> frozenset[Array]:
         """The arrays that depend on the input or on a context: work on them is for one sequence."""
-        return self._depending(
-            {a for a in self.system.mixer.arrays.values() if a.role in ("input", "context")}
-        )
+        return self._depending({*self.system.inputs, *self.system.mixer.contexts})
 
     def _depending(self, found: set[Array]) -> frozenset[Array]:
         """The arrays that depend on any of some."""
@@ -64,7 +63,7 @@ class Tokens:
     @cached_property
     def _terms(self) -> tuple[Mapping[Array, Terms], Mapping[Equation, Terms]]:
         return self._derived(
-            dict.fromkeys(self.system.mixer.inputs, (Term(Poly.atom(axis_atom(0))),))
+            {array: (Term(row_number(self.system, array)),) for array in self.system.inputs}
         )
 
     @cached_property
@@ -80,7 +79,7 @@ class Tokens:
         that are read outside of an array stand before and after the rows of each sequence: they
         depend on what the array does.
         """
-        given = (self.system.mixer.role("input"), *self.system.mixer.beside)
+        given = (*self.system.inputs, *self.system.mixer.contexts)
         return self._derived(dict.fromkeys(given, (Term(SOMETHING),)), zeros=self.system.beyond)
 
     def _derived(
@@ -91,6 +90,11 @@ class Tokens:
         for block in blocks(self.system) if arrays else ():
             self._settle(block, arrays, equations, zeros)
         return arrays, equations
+
+    @cached_property
+    def _read(self) -> frozenset[Array]:
+        """The arrays that some equation reads."""
+        return frozenset().union(*(equation.value.arrays for equation in self.system.equations))
 
     def _settle(
         self,
@@ -114,7 +118,7 @@ class Tokens:
                     arrays[equation.array] = joined_terms(equation.array, known)
             settled = before == [equations[equation] for equation in block.equations]
             if settled or not alike:
-                for array in {equation.array for equation in block.equations}:
+                for array in {equation.array for equation in block.equations} & self._read:
                     complete = {e: equations[e] for e in block.equations if e.array is array}
                     arrays[array] = joined_terms(array, complete)
             if not block.is_loop or (settled and not alike):

@@ -7,14 +7,14 @@ constraints prove nothing either way, small sizes decide.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from functools import cache
-from itertools import combinations
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache, partial
+from itertools import combinations, product
 from math import ceil, floor
 
 from costmodel.errors import EquationError, SizeError, Unsupported
 from costmodel.language.equations import Equation, Mixer, System, rank, rows
-from costmodel.language.indices import Index, UnionIndex, one_by_one
+from costmodel.language.indices import Index, UnionIndex, one_by_one, outer_first
 from costmodel.language.nodes import (
     Array,
     Flat,
@@ -25,7 +25,7 @@ from costmodel.language.nodes import (
     position_value,
     walk,
 )
-from costmodel.program.chosen_sizes import fit
+from costmodel.program.chosen_sizes import divisors, fit
 from costmodel.symbolic.constraints import (
     Constraints,
     implied,
@@ -101,18 +101,29 @@ def check_form(system: System) -> None:
     for index in system.mixer.forms[system.form].indices.values():
         if isinstance(index, UnionIndex):
             _disjoint(system, index)
+    strided: dict[Array, None] = {}
+
+    def held(array: Array, check: Callable[[], None]) -> None:
+        """Check an array by regions, or note that its entries lie at a stride."""
+        try:
+            check()
+        except Unsupported:
+            strided[array] = None
+
     for equation in system.equations:
         if isinstance(equation.value, Select):
             _chosen_exist(system, equation, equation.value)
-        _written_inside(system, equation)
+        held(equation.array, partial(_written_inside, system, equation))
         for part, over in walk(equation.value):
             if isinstance(part, Ref):
-                _read_exists(system, equation, part, over)
+                held(part.array, partial(_read_exists, system, equation, part, over))
     for array, equations in system.defining.items():
-        _defined_once(system, equations)
+        held(array, partial(_defined_once, system, equations))
         if array.role == "output":
-            missing = outside(whole(array), _regions(equations))
-            _refuse(system, array, missing, f"{array.name} is not defined everywhere")
+            held(array, partial(_defined_everywhere, system, array))
+    for array in strided:
+        for sizes in _small(system):
+            _one_by_one(system, array, sizes)
     _all_needed(system)
 
 
@@ -322,6 +333,57 @@ def _defined_once(system: System, equations: Sequence[Equation]) -> None:
             _refuse(system, one.array, [both], f"two equations of {one.name} define one entry")
 
 
+def _defined_everywhere(system: System, array: Array) -> None:
+    missing = outside(whole(array), _regions(system.defining[array]))
+    _refuse(system, array, missing, f"{array.name} is not defined everywhere")
+
+
+def _one_by_one(system: System, array: Array, sizes: Mapping[str, int]) -> None:
+    """Raise EquationError unless at some sizes every entry of an array that is read exists, and
+    each is defined once."""
+    shape = tuple(extent.at(sizes) for extent in array.shape)
+    every = set(product(*(range(1, extent + 1) for extent in shape)))
+    written: set[Entry] = set()
+    words = ""
+    for equation in system.defining.get(array, ()):
+        for entry in _entries(equation.positions, equation.indices, sizes):
+            if entry not in every:
+                words = f"{array.name} is defined outside its extents {_shape(array)}"
+            elif entry in written:
+                words = f"two equations of {array.name} define one entry"
+            written.add(entry)
+    if array.role == "output" and written != every:
+        words = words or f"{array.name} is not defined everywhere"
+    for equation in system.equations:
+        for part, over in walk(equation.value):
+            if isinstance(part, Ref) and part.array is array:
+                ref, among = every_choice(system, part)
+                around = outer_first([*equation.indices, *over, *among])
+                for entry in _entries(ref.positions, around, sizes):
+                    if entry not in every:
+                        where = f"{array.name} outside its extents {_shape(array)}"
+                        words = words or f"{equation.name} reads {where}"
+                    elif array in system.defining and entry not in written:
+                        missing = f"entries of {array.name} that no equation defines"
+                        words = words or f"{equation.name} reads {missing}"
+    if words:
+        where = ", ".join(f"{letter} = {value}" for letter, value in sizes.items())
+        raise EquationError(f"{words} (for instance at {where})")
+
+
+Entry = tuple[int, ...]
+"""The positions of an entry on the axes of its array."""
+
+
+def _entries(
+    positions: Sequence[Position], ranges: Sequence[Index], sizes: Mapping[str, int]
+) -> Iterator[Entry]:
+    """The entries at some positions, one for each point of some ranges, outer ones first."""
+    places = [position_value(position) for position in positions]
+    for point in _points(ranges, sizes):
+        yield tuple(int(place.rational(point)) for place in places)
+
+
 def _refuse(system: System, array: Array, regions: Sequence[Constraints], words: str) -> None:
     """Raise EquationError if a region has an entry at small sizes; nothing if it has none there."""
     for found in regions:
@@ -344,7 +406,11 @@ def _small(system: System) -> tuple[dict[str, int], ...]:
 
 @cache
 def _small_sizes(mixer: Mixer, form: str) -> tuple[dict[str, int], ...]:
-    return tuple(sizes for sizes in _tried(mixer.letters) if _fits(mixer, form, sizes))
+    tried = list(_tried(mixer.letters))
+    for sizes in tried:
+        for size, by in divisors(mixer, form).items():
+            sizes[size] *= sizes[by] if sizes[size] % sizes[by] else 1
+    return tuple(sizes for sizes in tried if _fits(mixer, form, sizes))
 
 
 def _fits(mixer: Mixer, form: str, sizes: Mapping[str, int]) -> bool:

@@ -9,7 +9,7 @@ from costmodel.errors import EquationError, SizeError, Unsupported
 from costmodel.language.equations import Form, Mixer
 from costmodel.language.indices import Index
 from costmodel.language.nodes import walk
-from costmodel.program.chosen_sizes import fit
+from costmodel.program.chosen_sizes import divisors, fit
 from costmodel.program.lowering import lower
 
 Sizes = Mapping[str, int]
@@ -36,6 +36,9 @@ def small_sizes(mixer: Mixer) -> list[dict[str, int]]:
         if "n" in sizes and "d" in sizes:
             sizes["n"] = min(sizes["n"], 3)
             sizes["d"] = sizes["n"] * (1 if shift < 0 else 2)
+        for size, by in divisors(mixer).items():
+            sizes[by] = min(sizes[by], 3)
+            sizes[size] = sizes[by] * (1 if shift < 0 else 2)
         for scale in (1, 2, 4):
             whole = {**sizes, **({"d": sizes["d"] * scale} if scale > 1 else {})}
             if fits(mixer, whole):

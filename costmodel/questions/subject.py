@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial, wraps
 from typing import Any, Literal, TypedDict, TypeVar, cast
 
 from costmodel.errors import ConventionError, EquationError, Unanswered
 from costmodel.language.equations import TRAINED, Mixer, System
-from costmodel.program.chosen_sizes import fit
+from costmodel.program.chosen_sizes import divisors, fit
+from costmodel.program.chunks import token_by_token
 from costmodel.program.conventions import (
     LOSS,
     OF_GRADIENTS,
@@ -48,6 +49,8 @@ def system_of(mixer: Mixer, form: str | None, rewrites: tuple[str, ...], phase: 
     if phase == "inference":
         rewrites = tuple(r for r in rewrites if r != "dense")
     system = lower(mixer.forms[name], rewrites)
+    if phase == "inference":
+        return token_by_token(system)
     if phase not in TRAINING_STEP:
         return system
     from costmodel.adjoint.reverse import adjoint
@@ -125,6 +128,12 @@ def of_the_backward_pass(phase: str) -> ConventionError:
     )
 
 
+def _fits(mixer: Mixer, sizes: Mapping[str, int]) -> None:
+    """Refuse sizes at which a quotient of two is no whole number; other extents always are."""
+    if any(sizes.get(size, 0) % sizes.get(by, 1) for size, by in divisors(mixer).items()):
+        fit(mixer, sizes)
+
+
 Q = TypeVar("Q", bound=Callable[..., Any])
 
 
@@ -133,6 +142,6 @@ def about_mixer(question: Q) -> Q:
 
     @wraps(question)
     def asked(mixer: Mixer, *args: Any, **named: Any) -> Any:
-        return held_to(question(mixer, *args, **named), partial(fit, mixer))
+        return held_to(question(mixer, *args, **named), partial(_fits, mixer))
 
     return cast(Q, asked)

@@ -227,7 +227,7 @@ def _unfused(system: System, phase: str) -> Elements:
         for part in parts:
             kind = "weights" if part.once or part.joined else "activations"
             result = result + Elements({kind: _written(part)})
-    kept = {*system.mixer.inputs}
+    kept = {*system.inputs}
     return result + (_new_state(system, kept) if phase == "inference" else Elements())
 
 

@@ -64,10 +64,9 @@ def _together(
 ) -> dict[str, int]:
     """The sizes, refused where they cannot all be so."""
     found = checked(sizes)
-    d, n = found.get("d", 0), found.get("n", 1)
-    if d % n and fits is not None:  # other extents are whole at all sizes
+    if fits is not None:
         fits(found)
-    if "h" in found and not ("n" in found and found["h"] * n == d):
+    if "h" in found and not ("n" in found and found["h"] * found["n"] == found.get("d", 0)):
         raise SizeError(f"size h is d/n: give d and n, not h = {found['h']}")
     return found
 

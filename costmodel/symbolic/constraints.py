@@ -8,7 +8,8 @@ A constraint is a polynomial p, read as `p >= 0`, affine in the variables (indic
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import cache, lru_cache
 from math import gcd, lcm
 
@@ -49,9 +50,27 @@ def narrowed(constraints: Constraints, extra: Poly) -> Constraints | None:
 
 @lru_cache(maxsize=200_000)
 def nonnegative(poly: Poly) -> bool:
-    """Whether sizes >= 1, n | d and t <= l prove `poly >= 0`; False means only "not proven"."""
+    """Whether sizes >= 1, n | d and t <= l prove `poly >= 0`, and that a quotient of two sizes, as
+    l/C, is whole; False means only "not proven"."""
     if poly.constant() is not None:
         return poly.rational({}) >= 0
+    divided = poly
+    for above, below in quotients(poly):
+        divided = divided.substitute({above: Poly.atom(below) * Poly.atom(f"{above}/{below}")})
+    return _nonnegative(poly) or (divided is not poly and _nonnegative(divided))
+
+
+def quotients(poly: Poly) -> Iterator[tuple[str, str]]:
+    """The pairs of sizes of which a term is a multiple of the quotient, in a bound or an extent:
+    the second divides the first."""
+    for monomial in poly.terms:
+        atoms = {power: atom for atom, power in monomial}
+        sizes = not any(is_variable(a) or isinstance(a, Fn) for a in atoms.values())
+        if sizes and len(monomial) == 2 and atoms.keys() == {1, -1}:
+            yield atoms[1], atoms[-1]
+
+
+def _nonnegative(poly: Poly) -> bool:
     letters = poly.letters
     values: dict[str, Poly] = {}
     if "n" in letters and "d" in letters:
@@ -264,7 +283,8 @@ def implied(constraints: Constraints, claim: Poly) -> bool:
 
 def _without_common_sizes(claim: Poly) -> Poly:
     """The claim divided by the sizes that occur in every term, which are positive: i - 1 for
-    d*i - d."""
+    d*i - d. It stays as it is where a fraction would be left, as i/n - 1 of d*i/n - d: what is
+    claimed is a whole number."""
     shared: dict[str, int] | None = None
     for monomial in claim.terms:
         powers = {a: p for a, p in monomial if not is_variable(a) and not isinstance(a, Fn)}
@@ -275,7 +295,9 @@ def _without_common_sizes(claim: Poly) -> Poly:
     if not shared:
         return claim
     factor = Poly({tuple(sorted((a, -p) for a, p in shared.items() if p)): 1})
-    return claim * factor
+    divided = claim * factor
+    whole = all(power > 0 for monomial in divided.terms for _, power in monomial)
+    return divided if whole else claim
 
 
 def implied_all(constraints: Constraints, claims: Iterable[Poly]) -> bool:
@@ -343,14 +365,36 @@ def projected(constraints: Constraints, hidden: Iterable[str]) -> Constraints:
 
 @lru_cache(maxsize=100_000)
 def _projected_or_irredundant(constraints: Constraints, hidden: tuple[str, ...]) -> Constraints:
-    """`projected`, tried again without redundant bounds where a bound with a stride stops it."""
+    """`projected`, tried again without redundant bounds where a bound with a stride stops it, and
+    with what the sizes alone say of variables put in."""
     try:
         return _eliminated(constraints, hidden)
     except Unsupported:
-        needed = irredundant(constraints)
-        if needed == constraints:
-            raise
-        return _eliminated(needed, hidden)
+        for needed in (irredundant(constraints), _with_known(constraints, hidden)):
+            if needed != constraints:
+                with suppress(Unsupported):
+                    return _eliminated(needed, hidden)
+        raise
+
+
+def _with_known(constraints: Constraints, hidden: tuple[str, ...]) -> Constraints:
+    """The constraints with each hidden variable replaced that the others and the sizes determine:
+    of row t, the chunk is floor((t - 1)/C) + 1."""
+    while True:
+        among = frozenset(c for c in constraints if c.variables <= {*hidden})
+        found = fixed(among, hidden) or next(
+            (
+                (variable, low)
+                for variable in hidden
+                for lower, upper, _ in [bounds(among, variable)]
+                for low_scale, low in lower
+                if low_scale == ONE and not low.variables and (ONE, low) in upper
+            ),
+            None,
+        )
+        if found is None:
+            return constraints
+        constraints = frozenset(c.substitute(dict([found])) for c in constraints) - {Poly()}
 
 
 def _eliminated(constraints: Constraints, hidden: tuple[str, ...]) -> Constraints:

@@ -1,0 +1,213 @@
+"""Which arrays have an axis for the chunk and one for the place in it, in place of one for rows?
+
+An array may be written or read at rows of chunks, `A[(q-1)*C + e, s]`. Which of its entries these
+are is no question of rows where another axis depends on the place (`s` in 1..e), or where only one
+place of each chunk is meant (`q*C`, its last row). With an axis for each of the two it is one of
+plain bounds, wherever the array's other entries can be numbered so too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
+
+from costmodel.language.equations import Equation, System
+from costmodel.language.indices import Index, outer_first
+from costmodel.language.nodes import (
+    Array,
+    Flat,
+    Node,
+    Position,
+    Ref,
+    names_in,
+    rewrite,
+    substitute,
+    walk,
+)
+from costmodel.symbolic.polynomial import Poly, axis_atom, ceil_div
+
+
+def by_chunk_and_place(system: System) -> System:
+    """The same system with an axis for the chunk and one for the place in arrays of which rows do
+    not tell which entries are meant."""
+    arrays = [array for array in system.defining if array.role == "intermediate"]
+    return _with_parted(system, arrays, lambda lying: not lying.apart)
+
+
+@cache
+def token_by_token(system: System) -> System:
+    """The same system as it is asked about one token: every array of rows with an axis for the
+    chunk and one for the place, the input among them; the system itself where some array of rows
+    cannot have them."""
+    length, found = system.inputs[0].shape[0], system
+
+    def of_rows(lying: _Lying) -> bool:
+        return lying.array.shape[lying.axis] == length
+
+    before = None
+    while before is not found:
+        arrays = [a for a in found.defining if a.role == "intermediate"]
+        before = found
+        found = _with_parted(found, [*reversed(arrays), *found.inputs], of_rows)
+    whole = all(
+        not isinstance(position, Flat) or extent != length
+        for equation in found.equations
+        for array, positions in _places(equation)
+        if array.role in ("input", "intermediate")
+        for position, extent in zip(positions, array.shape, strict=True)
+    )
+    return found if whole else system
+
+
+def row_number(system: System, array: Array) -> Poly:
+    """The number of a row of an input, in the axes of the input as it is read."""
+    first, second = _axis(0), _axis(1)
+    declared = array in system.mixer.inputs
+    return first if declared else (first - 1) * array.shape[1] + second
+
+
+def _axis(number: int) -> Poly:
+    return Poly.atom(axis_atom(number))
+
+
+def _with_parted(
+    system: System, arrays: Sequence[Array], wanted: Callable[[_Lying], bool]
+) -> System:
+    """The same system, one axis of each of some arrays as two where that is possible and wanted."""
+    for array in arrays:
+        for axis in range(len(array.shape)):
+            lying = _Lying(system, array, axis)
+            if lying.chunk is not None and wanted(lying):
+                system = lying.parted
+                break
+    return system
+
+
+@dataclass(frozen=True)
+class _Lying:
+    """An axis of an array, and how its entries lie on it."""
+
+    system: System
+    array: Array
+    axis: int
+
+    @cached_property
+    def entries(self) -> list[tuple[tuple[Position, ...], Equation]]:
+        """Where the array is written and read, by which equation."""
+        return [
+            (positions, equation)
+            for equation in self.system.equations
+            for array, positions in _places(equation)
+            if array is self.array
+        ]
+
+    @cached_property
+    def chunk(self) -> Poly | None:
+        """The length of the chunks; None where some entry is not numbered by chunk and place."""
+        found = [(positions[self.axis], equation) for positions, equation in self.entries]
+        extents = {place.extent for place, _ in found if isinstance(place, Flat)}
+        if len(extents) != 1 or any(
+            not isinstance(place, Flat) and _alone(equation, place) is None
+            for place, equation in found
+        ):
+            return None
+        return extents.pop()
+
+    @property
+    def apart(self) -> bool:
+        """Whether every place of a chunk is meant, whatever the other positions are."""
+        return all(
+            not isinstance(positions[self.axis], Flat) or _apart(equation, positions, self.axis)
+            for positions, equation in self.entries
+        )
+
+    @property
+    def parted(self) -> System:
+        """The same system, the axis as two."""
+        array, axis, chunk = self.array, self.axis, self.chunk
+        assert chunk is not None
+        shape = (ceil_div(array.shape[axis], chunk), chunk)
+        two = replace(array, shape=(*array.shape[:axis], *shape, *array.shape[axis + 1 :]))
+
+        def places(positions: tuple[Position, ...]) -> tuple[Position, ...]:
+            flat = positions[axis]
+            assert isinstance(flat, Flat)
+            return (*positions[:axis], flat.outer, flat.inner, *positions[axis + 1 :])
+
+        def entry(node: Node) -> Node:
+            if isinstance(node, Ref) and node.array is array:
+                return Ref(two, places(node.positions))
+            return node
+
+        def changed(equation: Equation) -> Equation:
+            lone = {
+                found.atom: found
+                for of, positions in _places(equation)
+                if of is array and (found := _alone(equation, positions[axis]))
+            }
+            for index in lone.values():
+                equation = _numbered(equation, index, chunk)
+            made = replace(equation, value=rewrite(equation.value, entry))
+            if equation.array is array:
+                made = replace(made, array=two, positions=places(equation.positions))
+            return replace(made, whole=two) if equation.whole is array else made
+
+        return self.system.with_equations({e: changed(e) for e in self.system.equations})
+
+
+def _places(equation: Equation) -> Iterator[tuple[Array, tuple[Position, ...]]]:
+    """The entries that an equation writes and reads."""
+    yield equation.array, equation.positions
+    for node, _ in walk(equation.value):
+        if isinstance(node, Ref):
+            yield node.array, node.positions
+
+
+def _alone(equation: Equation, place: Position) -> Index | None:
+    """The free index of an equation that a position is; None if it is another one."""
+    return next((i for i in equation.indices if i.as_poly() == place), None)
+
+
+def _apart(equation: Equation, positions: Sequence[Position], axis: int) -> bool:
+    """Whether a flattening runs over places, and no other position depends on its indices."""
+    flat = positions[axis]
+    named = {*names_in([flat])}
+    others = {*names_in([*positions[:axis], *positions[axis + 1 :]])}
+    ranges = {i.atom: i for i in equation.indices}
+    ranges |= {i.atom: i for _, over in walk(equation.value) for i in over}
+    bounds = {a for name in others & {*ranges} for end in ranges[name].ends for a in end.letters}
+    assert isinstance(flat, Flat)
+    return bool(flat.inner.variables) and named.isdisjoint(others | bounds)
+
+
+def _numbered(equation: Equation, index: Index, chunk: Poly) -> Equation:
+    """An equation with a free index as the chunk and the place of the row that it is."""
+    q, e = (Poly.atom(f"{index.atom}_{what}") for what in ("chunk", "place"))
+    before = (q - 1) * chunk
+    name = index.name
+    last = min(index.upper, key=lambda end: len(end.variables))
+    chunks = Index(f"{name}_chunk", (Poly.of(1),), (last // chunk + 1,))
+    lows = tuple(low - before for low in index.lower if low != 1)
+    places = Index(
+        f"{name}_place",
+        (Poly.of(1), *lows),
+        (chunk, *(end - before for end in index.upper)),
+    )
+    values = {index.atom: before + e}
+
+    def place(position: Position) -> Position:
+        return Flat(q, e, chunk) if position == index.as_poly() else substitute(position, values)
+
+    def entry(node: Node) -> Node:
+        if isinstance(node, Ref) and index.as_poly() in node.positions:
+            return Ref(node.array, tuple(map(place, node.positions)))
+        return node
+
+    others = [i.substitute(values) for i in equation.indices if i is not index]
+    return replace(
+        equation,
+        positions=tuple(map(place, equation.positions)),
+        value=substitute(rewrite(equation.value, entry), values),
+        indices=tuple(outer_first([chunks, places, *others])),
+    )

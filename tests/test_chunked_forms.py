@@ -1,0 +1,232 @@
+"""Do forms over chunks and blocks, written as a user would, have every answer?
+
+Each is held against execution, whole and token by token, at chunks that divide the length and that
+do not, of one row and longer than all rows; the answers of one token are written out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+
+import costmodel as cm
+from costmodel.errors import SizeError, Unanswered
+from costmodel.language.equations import Form, Mixer
+from costmodel.language.indices import min_
+from costmodel.language.nodes import Array
+from costmodel.proofs.against_oracle import differences
+from costmodel.proofs.gradients import GradientComparison
+from costmodel.symbolic.constraints import implied
+from costmodel.symbolic.polynomial import Poly, size
+
+Write = Callable[..., None]
+
+
+def mixer(write: Write) -> Mixer:
+    """The mixer of one form: `write` defines y from Q, K and V, all (l, d)."""
+    letter = "B" if write in QUOTIENTS else "C"
+    m = Mixer(write.__name__)
+    l, d, C = m.sizes(f"l d {letter}")
+    x, y = m.input("x", l, d), m.output("y", l, d)
+    weights = [m.parameter(f"W_{name}", d, d) for name in "QKV"]
+    with m.form("direct") as f:
+        i, a, b = f.index("i", 1, l), f.index("a", 1, d), f.index("b", 1, d)
+        rows = [f.array(name, l, d) for name in "QKV"]
+        for array, W in zip(rows, weights, strict=True):
+            array[i, b] = cm.sum_(x[i, a] * W[a, b], over=a)
+        write(f, y, *rows, C)
+    return m
+
+
+def places(f: Form, l: Poly, C: Poly) -> tuple[Any, Any]:
+    """The chunk q and the place e of every row."""
+    q = f.index("q", 1, l // C + 1)
+    return q, f.index("e", 1, min_(C, l - (q - 1) * C))
+
+
+def attended(
+    f: Form, y: Array, V: Array, where: tuple[Any, ...], shape: Any, row: Any, seen: Any
+) -> None:
+    """y of a row: a softmax over the last index of `where`, which reads V at the rows seen."""
+    *_, over = where
+    Q, K, d = f.arrays["Q"], f.arrays["K"], V.shape[1]
+    p, c = f.index("p", 1, d), f.index("c", 1, d)
+    Z, A = f.array("Z", *shape), f.array("A", *shape)
+    Z[where] = cm.scaled(cm.sum_(Q[row, p] * K[seen, p], over=p), by=d)
+    A[where] = cm.softmax(Z[where], over=over)
+    y[row, c] = cm.sum_(A[where] * V[seen, c], over=over)
+
+
+def pairs(y: Array, C: Poly) -> tuple[Poly, Poly, Poly]:
+    """The extents of scores within chunks."""
+    return y.shape[0] // C + 1, C, C
+
+
+def own_chunk(f: Form, y: Array, Q: Array, K: Array, V: Array, C: Poly) -> None:
+    """Token i attends to the tokens of its own chunk up to itself."""
+    q, e = places(f, y.shape[0], C)
+    s = f.index("s", 1, e)
+    attended(f, y, V, (q, e, s), pairs(y, C), (q - 1) * C + e, (q - 1) * C + s)
+
+
+def own_chunk_by_rows(f: Form, y: Array, Q: Array, K: Array, V: Array, C: Poly) -> None:
+    """The same, its scores kept by row and place."""
+    q, e = places(f, y.shape[0], C)
+    s = f.index("s", 1, e)
+    row = (q - 1) * C + e
+    attended(f, y, V, (row, s), (y.shape[0], C), row, (q - 1) * C + s)
+
+
+def whole_chunk(f: Form, y: Array, Q: Array, K: Array, V: Array, C: Poly) -> None:
+    """Token i attends to all tokens of its own chunk: not causal."""
+    q, e = places(f, y.shape[0], C)
+    s = f.index("s", 1, min_(C, y.shape[0] - (q - 1) * C))
+    attended(f, y, V, (q, e, s), pairs(y, C), (q - 1) * C + e, (q - 1) * C + s)
+
+
+def chunk_before(f: Form, y: Array, Q: Array, K: Array, V: Array, C: Poly) -> None:
+    """Token i attends to its own chunk up to itself, and to the one before."""
+    q, e = places(f, y.shape[0], C)
+    row = (q - 1) * C + e
+    k = f.index("k", cm.max_(1, (q - 2) * C + 1), row)
+    attended(f, y, V, (q, e, k), (*pairs(y, C)[:2], y.shape[0]), row, k)
+
+
+def pooled(f: Form, y: Array, Q: Array, K: Array, V: Array, C: Poly) -> None:
+    """Later chunks attend to the mean key and value of every complete one."""
+    l, d = y.shape
+    o, w, b, p = f.index("o", 1, l // C), f.index("w", 1, C), f.index("b", 1, d), f.index("p", 1, d)
+    P, U = f.array("P", l // C, d), f.array("U", l // C, d)
+    P[o, b] = cm.scaled(cm.sum_(K[(o - 1) * C + w, b], over=w), by=C)
+    U[o, b] = cm.scaled(cm.sum_(V[(o - 1) * C + w, b], over=w), by=C)
+    q, e = places(f, l, C)
+    u, row = f.index("u", 1, q - 1), (q - 1) * C + e
+    Z, A = (f.array(name, l // C + 1, C, l // C) for name in "ZA")
+    Z[q, e, u] = cm.sum_(Q[row, p] * P[u, p], over=p)
+    A[q, e, u] = cm.softmax(Z[q, e, u], over=u)
+    y[row, b] = V[row, b] + cm.sum_(A[q, e, u] * U[u, b], over=u)
+
+
+def ends(f: Form, y: Array, Q: Array, K: Array, V: Array, C: Poly) -> None:
+    """Later rows read the last key and the first value of the chunk before."""
+    l, d = y.shape
+    o, b = f.index("o", 1, l // C), f.index("b", 1, d)
+    S = f.array("S", l // C, d)
+    S[o, b] = K[o * C, b] * V[(o - 1) * C + 1, b]
+    k, v = f.index("k", 1, min_(C, l)), f.index("v", 2, l // C + 1)
+    row = (v - 1) * C + f.index("u", 1, min_(C, l - (v - 1) * C))
+    y[k, b] = Q[k, b]
+    y[row, b] = Q[row, b] * S[v - 1, b]
+
+
+def first_rows(f: Form, y: Array, Q: Array, K: Array, V: Array, C: Poly) -> None:
+    """The first row of a chunk is apart, and its key is read by the others."""
+    l, d = y.shape
+    q, b = f.index("q", 1, (l - 1) // C + 1), f.index("b", 1, d)
+    first, row = (q - 1) * C + 1, (q - 1) * C + f.index("e", 2, min_(C, l - (q - 1) * C))
+    y[first, b] = Q[first, b] * V[first, b]
+    y[row, b] = Q[row, b] * K[first, b] * V[row, b]
+
+
+def strided(f: Form, y: Array, Q: Array, K: Array, V: Array, B: Poly) -> None:
+    """Token i attends to the tokens of its place in all blocks so far; B divides l."""
+    q, e = f.index("q", 1, y.shape[0] / B), f.index("e", 1, B)
+    u = f.index("u", 1, q)
+    attended(
+        f, y, V, (q, e, u), (y.shape[0] / B, B, y.shape[0] / B), (q - 1) * B + e, (u - 1) * B + e
+    )
+
+
+def linear(f: Form, y: Array, Q: Array, K: Array, V: Array, B: Poly) -> None:
+    """Linear attention over whole blocks: pairs within each, and the sum of those before."""
+    l, d = y.shape
+    q, z, e, w = (f.index(*r) for r in (("q", 1, l / B), ("z", 2, l / B), ("e", 1, B), ("w", 1, B)))
+    s, o = f.index("s", 1, e), f.index("o", 1, 1)
+    p, c = f.index("p", 1, d), f.index("c", 1, d)
+    S, A, N = f.array("S", l / B, d, d), f.array("A", l / B, B, B), f.array("N", l, d)
+
+    def product(block: Any) -> Any:
+        row = (block - 1) * B + w
+        return cm.sum_(K[row, p] * V[row, c], over=w)
+
+    S[o, p, c] = product(o)
+    S[z, p, c] = S[z - 1, p, c] + product(z)
+    A[q, e, s] = cm.sum_(Q[(q - 1) * B + e, p] * K[(q - 1) * B + s, p], over=p)
+    N[(q - 1) * B + e, c] = cm.sum_(A[q, e, s] * V[(q - 1) * B + s, c], over=s)
+    row = (z - 1) * B + e
+    y[(o - 1) * B + e, c] = N[(o - 1) * B + e, c]
+    y[row, c] = N[row, c] + cm.sum_(Q[row, p] * S[z - 1, p, c], over=p)
+
+
+QUOTIENTS: tuple[Write, ...] = (strided, linear)
+"""Forms over blocks that divide the length."""
+STATE: Mapping[Write, str] = {
+    own_chunk: "2*d*t - 2*C*d*floor(t/C)",
+    own_chunk_by_rows: "2*d*t - 2*C*d*floor(t/C)",
+    chunk_before: "Piecewise((2*d*t, C*floor(t/C) - C <= 0), "
+    "(-2*C*d*floor(t/C) + 2*C*d + 2*d*t, C*floor(t/C) - C >= 1))",
+    pooled: "-2*C*d*floor(t/C) + 2*d*t + 2*d*floor(t/C)",
+    first_rows: "-d*floor(t/C) + d*floor((t - 1)/C) + d",
+    strided: "2*d*t",
+}
+"""What is held after t tokens: chunk by chunk a sawtooth."""
+CAUSAL: tuple[Write, ...] = (*STATE, ends, linear)
+SIZES = ({"l": 5, "C": 2}, {"l": 4, "C": 2}, {"l": 2, "C": 3}, {"l": 2, "C": 1})
+BLOCKS = ({"l": 6, "B": 2}, {"l": 3, "B": 3}, {"l": 2, "B": 1})
+GRADIENTS = (own_chunk_by_rows, whole_chunk, pooled, linear)
+
+
+def sizes_of(write: Write) -> tuple[dict[str, int], ...]:
+    return tuple({**sizes, "d": 2} for sizes in (BLOCKS if write in QUOTIENTS else SIZES))
+
+
+@pytest.mark.parametrize("write", CAUSAL, ids=lambda w: w.__name__)
+def test_the_oracle_agrees(write: Write) -> None:
+    made = mixer(write)
+    for sizes in sizes_of(write):
+        assert differences(made, sizes) == []
+
+
+@pytest.mark.parametrize("write", GRADIENTS, ids=lambda w: w.__name__)
+def test_gradients(write: Write) -> None:
+    sizes, *_ = sizes_of(write)
+    found = GradientComparison(mixer(write)).at(sizes)
+    assert found.apart + found.refused == []
+
+
+@pytest.mark.parametrize("write", STATE, ids=lambda w: w.__name__)
+def test_state(write: Write) -> None:
+    import sympy
+
+    found = cm.state(mixer(write)).expr
+    names = {str(s): s for s in found.free_symbols}
+    assert sympy.simplify(found - sympy.sympify(STATE[write], locals=names)) == 0
+
+
+def test_keys_wait_for_the_end_of_their_chunk() -> None:
+    """Mean keys are read when a chunk is complete: its rows are held, its keys made at once."""
+    found = cm.count(mixer(pooled), phase="inference")
+    mul = [found.at(l=12, d=3, C=4, t=t).mul for t in (3, 4, 5)]
+    assert mul == [18, 18 + 4 * 9, 18 + 6]
+
+
+def test_a_whole_chunk_is_not_causal() -> None:
+    with pytest.raises(Unanswered, match="not causal: an output depends on later tokens"):
+        cm.count(mixer(whole_chunk), phase="inference")
+
+
+def test_a_quotient_divides() -> None:
+    """Sizes at which a block count is no whole number are refused; no case is left for them."""
+    made = mixer(strided)
+    assert str(cm.count(made).exp) == "l/2 + l**2/(2*B)"
+    with pytest.raises(SizeError, match="choose l divisible by B"):
+        cm.count(made).at(l=5, d=2, B=2)
+
+
+def test_a_fraction_proves_nothing() -> None:
+    """From q >= 1 it does not follow that q*d/n >= d."""
+    q, d, n = Poly.atom("@q"), size("d"), size("n")
+    assert not implied(frozenset([q - 1]), q * d / n - d)
+    assert implied(frozenset([q - n]), q * d / n - d)
