@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import costmodel as cm
-from costmodel.errors import SizeError, Unanswered
+from costmodel.errors import EquationError, SizeError, Unanswered
 from costmodel.language.equations import Form, Mixer
 from costmodel.language.indices import min_
 from costmodel.language.nodes import Array
@@ -69,6 +69,24 @@ def own_chunk(f: Form, y: Array, Q: Array, K: Array, V: Array, C: Poly) -> None:
     q, e = places(f, y.shape[0], C)
     s = f.index("s", 1, e)
     attended(f, y, V, (q, e, s), pairs(y, C), (q - 1) * C + e, (q - 1) * C + s)
+
+
+def own_chunk_by_floor(f: Form, y: Array, Q: Array, K: Array, V: Array, C: Poly) -> None:
+    """The same, the chunk of row i written (i - 1)//C."""
+    i = f.indices["i"]
+    k = f.index("k", (i - 1) // C * C + 1, i)
+    attended(f, y, V, (i, k), (y.shape[0], y.shape[0]), i, k)
+
+
+def sums_by_floor(f: Form, y: Array, Q: Array, K: Array, V: Array, C: Poly) -> None:
+    """A row reads the weight of its place in its chunk, and the sum over the chunk before."""
+    l, d = y.shape
+    o, w, b = f.index("o", 1, l // C), f.index("w", 1, C), f.index("b", 1, d)
+    P, D = f.array("P", l // C, d), f.mixer.parameter("D", C)
+    P[o, b] = cm.sum_(K[(o - 1) * C + w, b] * V[(o - 1) * C + w, b], over=w)
+    k, r = f.index("k", 1, min_(C, l)), f.index("r", C + 1, l)
+    y[k, b] = Q[k, b]
+    y[r, b] = Q[r, b] * D[r - (r - 1) // C * C] + P[(r - 1) // C, b]
 
 
 def own_chunk_by_rows(f: Form, y: Array, Q: Array, K: Array, V: Array, C: Poly) -> None:
@@ -164,6 +182,7 @@ QUOTIENTS: tuple[Write, ...] = (strided, linear)
 """Forms over blocks that divide the length."""
 STATE: Mapping[Write, str] = {
     own_chunk: "2*d*t - 2*C*d*floor(t/C)",
+    own_chunk_by_floor: "2*d*t - 2*C*d*floor(t/C)",
     own_chunk_by_rows: "2*d*t - 2*C*d*floor(t/C)",
     chunk_before: "Piecewise((2*d*t, C*floor(t/C) - C <= 0), "
     "(-2*C*d*floor(t/C) + 2*C*d + 2*d*t, C*floor(t/C) - C >= 1))",
@@ -172,7 +191,7 @@ STATE: Mapping[Write, str] = {
     strided: "2*d*t",
 }
 """What is held after t tokens: chunk by chunk a sawtooth."""
-CAUSAL: tuple[Write, ...] = (*STATE, ends, linear)
+CAUSAL: tuple[Write, ...] = (*STATE, sums_by_floor, ends, linear)
 SIZES = ({"l": 5, "C": 2}, {"l": 4, "C": 2}, {"l": 2, "C": 3}, {"l": 2, "C": 1})
 BLOCKS = ({"l": 6, "B": 2}, {"l": 3, "B": 3}, {"l": 2, "B": 1})
 GRADIENTS = (own_chunk_by_rows, whole_chunk, pooled, linear)
@@ -210,6 +229,16 @@ def test_keys_wait_for_the_end_of_their_chunk() -> None:
     found = cm.count(mixer(pooled), phase="inference")
     mul = [found.at(l=12, d=3, C=4, t=t).mul for t in (3, 4, 5)]
     assert mul == [18, 18 + 4 * 9, 18 + 6]
+
+
+def test_other_functions_of_an_index_are_refused() -> None:
+    def halves(f: Form, y: Array, Q: Array, K: Array, V: Array, C: Poly) -> None:
+        i, b = f.indices["i"], f.indices["b"]
+        k = f.index("k", i // C + 1, i)
+        y[i, b] = cm.sum_(V[k, b], over=k)
+
+    with pytest.raises(EquationError, match=r"by \(i - 1\)//C, the chunk of i counted from 0"):
+        cm.count(mixer(halves))
 
 
 def test_a_whole_chunk_is_not_causal() -> None:

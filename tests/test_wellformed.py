@@ -209,7 +209,7 @@ def not_affine(m: Any, f: Any, x: Any, y: Any) -> None:
 
 def rounded_bound(m: Any, f: Any, x: Any, y: Any) -> None:
     _, _, i, _, a = indices(m, f)
-    k = f.index("k", 1, (i - 1) // 2)
+    k = f.index("k", 1, i // 2)
     y[i, a] = cm.sum_(x[k, a], over=k)
 
 
@@ -225,7 +225,7 @@ WRITING: dict[Write, str] = {
     transform_inside: "z: rfft stands alone on its right side",
     axes: "x has 2 axes but is indexed with 1",
     not_affine: "index '",
-    rounded_bound: "index k is bounded by floor((i + 1)/2) - 1, in which i is rounded: write",
+    rounded_bound: "index k is bounded by floor(i/2), in which i is rounded: write",
     defines_the_input: "x is of role input and cannot be defined",
 }
 

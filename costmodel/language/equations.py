@@ -59,7 +59,7 @@ from costmodel.language.nodes import (
     walk,
 )
 from costmodel.symbolic.constraints import Constraints, implied_all
-from costmodel.symbolic.polynomial import Poly, atom_name, axis_atom, is_index, size
+from costmodel.symbolic.polynomial import Fn, Poly, atom_name, axis_atom, is_index, size
 from costmodel.symbolic.sizes import LETTERS
 
 
@@ -458,10 +458,10 @@ class Mixer:
                 )
             return Gather(self._of_positions(at[0]), at[1], at[2])
         poly = Poly.of(part)
-        if any(Poly.atom(atom).variables - {atom} for atom in poly.atoms):
+        if any(Poly.atom(atom).variables - {atom} and not chunk_of(atom) for atom in poly.atoms):
             raise EquationError(
                 f"index '{poly}' in {self.name} is not affine: an index stands inside a function; "
-                f"write rows of chunks as (p - 1)*C + e, with an index p and an index e"
+                f"the chunk of row i, counted from 0, is (i - 1)//C"
             )
         scaled = [
             (v, c)
@@ -565,14 +565,28 @@ def _last(below: Any, shape: Sequence[Poly]) -> Poly | None:
     return None if below is None else Poly.of(below)
 
 
+def chunk_of(atom: str) -> tuple[str, Poly] | None:
+    """The index i and the length C of which (i - 1)//C, or one more, is an atom; None of another
+    one."""
+    if isinstance(atom, Fn) and atom.function == "floor_div":
+        above, below = atom.args
+        for row in (above + 1, above + 1 - below):
+            name = min(row.variables, default="")
+            if not below.variables and row == Poly.atom(name):
+                return name, below
+    return None
+
+
 def _range(name: str, lower: Any, upper: Any) -> Index:
     low, up = (b.of if isinstance(b, Extremum) else (Poly.of(b),) for b in (lower, upper))
     for end in (*low, *up):
-        if inside := {v for atom in end.atoms for v in Poly.atom(atom).variables - {atom}}:
+        rounded = [atom for atom in end.atoms if not chunk_of(atom)]
+        if inside := {v for atom in rounded for v in Poly.atom(atom).variables - {atom}}:
             row = atom_name(min(inside))
             raise EquationError(
                 f"index {name} is bounded by {end}, in which {row} is rounded: write rows {row} of "
-                f"chunks as (p - 1)*C + e, with an index p and an index e, and bound {name} by p"
+                f"chunks as (p - 1)*C + e, with an index p and an index e, and bound {name} by p; "
+                f"or bound it by ({row} - 1)//C, the chunk of {row} counted from 0"
             )
     return Index(name, low, up)
 
@@ -588,6 +602,13 @@ def _check_name(name: str, mixer: Mixer) -> None:
 def _check_bound(equation: Equation) -> None:
     """Every index on the right side is free on the left or reduced over, and not both."""
     free = {i.atom for i in equation.indices}
+    for index in equation.indices:
+        for name in sorted({a for end in index.ends for a in end.letters if is_index(a)} - free):
+            raise EquationError(
+                f"{equation.name}: the range of {index.name} names {atom_name(name)}, which stands "
+                f"in no position of {equation.name}: write rows of chunks as (q - 1)*C + e, or as "
+                f"i, whose chunk is (i - 1)//C"
+            )
     for entry, over in walk(equation.value):
         bound = free | {i.atom for i in over}
         _check_ranges(equation, over, bound)

@@ -138,6 +138,9 @@ class Index:
 
     __rmul__ = __mul__
 
+    def __floordiv__(self, other: Any) -> Poly:
+        return self.as_poly() // Poly.of(other)
+
 
 @hashed_once
 @dataclass(frozen=True)

@@ -11,21 +11,25 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
+from typing import TypeVar
 
-from costmodel.language.equations import Equation, System
+from costmodel.errors import EquationError
+from costmodel.language.equations import Equation, System, chunk_of
 from costmodel.language.indices import Index, outer_first
 from costmodel.language.nodes import (
     Array,
     Flat,
+    Gather,
     Node,
     Position,
     Ref,
     names_in,
+    polys_of,
     rewrite,
     substitute,
     walk,
 )
-from costmodel.symbolic.polynomial import Poly, axis_atom, ceil_div
+from costmodel.symbolic.polynomial import Fn, Poly, atom_name, axis_atom, call, ceil_div
 
 
 def by_chunk_and_place(system: System) -> System:
@@ -75,10 +79,17 @@ def _with_parted(
     system: System, arrays: Sequence[Array], wanted: Callable[[_Lying], bool]
 ) -> System:
     """The same system, one axis of each of some arrays as two where that is possible and wanted."""
+    flat = {
+        (array, axis)
+        for equation in system.equations
+        for array, positions in _places(equation)
+        for axis, position in enumerate(positions)
+        if isinstance(position, Flat)
+    }
     for array in arrays:
         for axis in range(len(array.shape)):
             lying = _Lying(system, array, axis)
-            if lying.chunk is not None and wanted(lying):
+            if (array, axis) in flat and lying.chunk is not None and wanted(lying):
                 system = lying.parted
                 break
     return system
@@ -181,33 +192,74 @@ def _apart(equation: Equation, positions: Sequence[Position], axis: int) -> bool
     return bool(flat.inner.variables) and named.isdisjoint(others | bounds)
 
 
+def with_chunks(equation: Equation) -> Equation:
+    """An equation in which the chunk of a row, (i - 1)//C, is an index of its own, and the row is
+    numbered by it.
+
+    Raises:
+        EquationError: the chunk of an index that is reduced over.
+    """
+    for atom in _functions(equation):
+        if (found := chunk_of(atom)) is None:
+            continue
+        name, chunk = found
+        index = next((i for i in equation.indices if i.atom == name), None)
+        if index is None:
+            raise EquationError(
+                f"{equation.part_of}: the chunk of {atom_name(name)} is asked for, which is no "
+                f"index of the left side: number its rows by chunk and place, (q - 1)*C + e"
+            )
+        return with_chunks(_numbered(equation, index, chunk))
+    return equation
+
+
+def _functions(equation: Equation) -> list[Fn]:
+    """The functions of indices in the positions and bounds of an equation."""
+    indices = [*equation.indices, *(i for _, over in walk(equation.value) for i in over)]
+    polys = [*polys_of(equation.positions), *(end for index in indices for end in index.ends)]
+    polys += [poly for node, _ in walk(equation.value) for poly in polys_of(node)]
+    found = {a for poly in polys for a in poly.atoms if isinstance(a, Fn)}
+    return sorted(a for a in found if Poly.atom(a).variables)
+
+
 def _numbered(equation: Equation, index: Index, chunk: Poly) -> Equation:
     """An equation with a free index as the chunk and the place of the row that it is."""
     q, e = (Poly.atom(f"{index.atom}_{what}") for what in ("chunk", "place"))
     before = (q - 1) * chunk
     name = index.name
     last = min(index.upper, key=lambda end: len(end.variables))
-    chunks = Index(f"{name}_chunk", (Poly.of(1),), (last // chunk + 1,))
-    lows = tuple(low - before for low in index.lower if low != 1)
+    first = tuple((low - 1) // chunk + 1 for low in index.lower if not low.variables)
+    chunks = Index(f"{name}_chunk", first or (Poly.of(1),), (last // chunk + 1,))
+    lows = [low - before for low in index.lower if low - 1 not in [(o - 1) * chunk for o in first]]
     places = Index(
         f"{name}_place",
         (Poly.of(1), *lows),
         (chunk, *(end - before for end in index.upper)),
     )
     values = {index.atom: before + e}
+    zero = call("floor_div", e - 1, chunk)
+    none: dict[str, Poly] = {
+        atom: Poly.atom(atom) - zero for atom in zero.atoms if isinstance(atom, Fn)
+    }
+
+    def put(part: P) -> P:
+        return substitute(substitute(part, values), none)
 
     def place(position: Position) -> Position:
-        return Flat(q, e, chunk) if position == index.as_poly() else substitute(position, values)
+        moved = put(position)
+        rest = None if isinstance(moved, Flat | Gather) else moved - before
+        return Flat(q, rest, chunk) if rest in (e, Poly.of(1), chunk) else moved
 
     def entry(node: Node) -> Node:
-        if isinstance(node, Ref) and index.as_poly() in node.positions:
-            return Ref(node.array, tuple(map(place, node.positions)))
-        return node
+        return Ref(node.array, tuple(map(place, node.positions))) if isinstance(node, Ref) else node
 
-    others = [i.substitute(values) for i in equation.indices if i is not index]
+    others = [put(i) for i in equation.indices if i is not index]
     return replace(
         equation,
         positions=tuple(map(place, equation.positions)),
-        value=substitute(rewrite(equation.value, entry), values),
+        value=put(rewrite(equation.value, entry)),
         indices=tuple(outer_first([chunks, places, *others])),
     )
+
+
+P = TypeVar("P", Position, Node, Index)

@@ -34,7 +34,7 @@ from costmodel.language.nodes import (
     walk,
     with_entries,
 )
-from costmodel.program.chunks import by_chunk_and_place
+from costmodel.program.chunks import by_chunk_and_place, with_chunks
 from costmodel.program.conventions import REWRITES, SCALES
 from costmodel.program.recurrences import Block, blocks
 from costmodel.symbolic.constraints import Constraints, implied
@@ -56,7 +56,7 @@ def lower(form: Form, rewrites: tuple[str, ...] = ()) -> System:
         for part in _written_out(equation, rewrites):
             value = rewrite(part.value, partial(_with_scale, _SCALES[_scale(rewrites)]))
             written.append(replace(part, value=value))
-    system = System(form.mixer, form.name, tuple(written))
+    system = System(form.mixer, form.name, tuple(map(with_chunks, written)))
     system = _dense(_filled(system)) if "dense" in rewrites else _range_by_range(system)
     system = by_chunk_and_place(system)
     if "padded" in rewrites or "padded-rows" in rewrites:

@@ -141,8 +141,8 @@ DOES_NOT_IMPORT: dict[str, tuple[tuple[Change, ...], str]] = {
         "does not import: EquationError: index 'i*j' in not-affine is not affine",
     ),
     "index-in-a-function": (
-        (("w_win[i - j + 1, b]", "w_win[i - (i - 1) // w * w, b]"),),
-        "in index-in-a-function is not affine: an index stands inside a function; write rows of",
+        (("w_win[i - j + 1, b]", "w_win[i // w + 1, b]"),),
+        "in index-in-a-function is not affine: an index stands inside a function; the chunk",
     ),
     "unknown-letter": ((('"l d w"', '"l d j"'),), "does not import: ValueError: unknown size 'j'"),
     "letter-of-networks": (
