@@ -14,7 +14,7 @@ from hypothesis import Phase, given, settings, strategies as st
 import costmodel as cm
 from costmodel.errors import Unsupported
 from costmodel.language.equations import Mixer
-from costmodel.language.nodes import Add, Node, Reduce
+from costmodel.language.nodes import Add, Node, Reduce, Ref
 from costmodel.mixers import names
 from costmodel.oracle.execute import execute, run
 from costmodel.paths.chains import Repeat
@@ -61,15 +61,19 @@ def test_the_steps_of_gradients_in_chunks(chunk: int, phase: str) -> None:
 )
 def test_every_step_of_a_path_reads_the_one_before(name: str, form: str, phase: str) -> None:
     """A path is as long as the sequential operations; each of its steps stands in the equation of
-    the step before or in one that reads that equation's array, from row to row of a loop too."""
+    the step before or in one that reads that equation's array, itself or copied, from row to row of
+    a loop too."""
     mixer = cm.mixer(name)
     sizes = complete(mixer, {"l": 9, "d": 4, "n": 2})
     path = cm.critical_path(mixer, phase, form, sizes=sizes)
     assert path.length.at(sizes) == cm.sequential(mixer, phase, form).at(**sizes)
     system = system_of(mixer, form, (), phase)
     read: dict[str, set[str]] = {}
+    copies = [equation for equation in system.equations if isinstance(equation.value, Ref)]
     for equation in system.equations:
         inside = {ref.array for ref in references(equation)}
+        while more := {a for e in copies if e.array in inside for a in e.value.arrays} - inside:
+            inside |= more
         made = {e.part_of for e in system.equations if e.array in inside}
         read.setdefault(equation.part_of, {equation.part_of}).update(made)
     equations: list[str] = []
