@@ -17,7 +17,7 @@ from profiler.modules.base import Mixer, PreparedState, SequenceMixer, State, re
 from profiler.modules.registry import implementation
 
 MAPS = dict.fromkeys(("Q", "K", "V"), "contraction")
-SUMS = dict.fromkeys(("w", "N", "D"), "contraction")
+SUMS = dict.fromkeys(("N", "D"), "contraction")
 FULL = MAPS | SUMS | dict.fromkeys(("E_K", "E_w", "P", "y"), "elementwise")
 SIMPLE = MAPS | {"A": "softmax", "R": "reduction", "y": "elementwise"}
 SUMMED = MAPS | dict.fromkeys(("E_K", "P", "N", "D", "y"), "elementwise")
@@ -121,11 +121,9 @@ class CausalFull(Full, Mixer):
         gate, k, v = self.project(x_t)
         keys = torch.exp(k)
         state.append(P=keys * v, E_K=keys)
-        weights = state.prepared[state.position - 1, : state.position]
-        above, below = (
-            (weights.unsqueeze(0) @ state.held(name).transpose(0, 1).flatten(1)).view_as(gate)
-            for name in ("P", "E_K")
-        )
+        t = state.position
+        weights = state.prepared[t - 1, :t].expand(len(x_t), 1, t)
+        above, below = (torch.bmm(weights, state.held(name)).squeeze(1) for name in ("P", "E_K"))
         return gate * (above / below)
 
 
@@ -235,11 +233,11 @@ class CausalLocal(Local, Mixer):
     @torch.no_grad()
     def initial_state(self, batch: int, length: int | None = None) -> WindowState:
         """The last w-1 rows of P and E_K and their sums, (batch, d) each, beside exp(u) - 1."""
-        empty = self._rows(batch, length, self.d)
+        self._rows(batch, length, 1)  # refuses a length beyond the weights
         rows = {"P": self.w - 1, "E_K": self.w - 1, "S_N": 1, "S_D": 1}
         held = {name: self.like.new_zeros(batch, room, self.d) for name, room in rows.items()}
         state = WindowState(held, sliding=True)
-        state.prepared = torch.exp(self.u[: empty.shape[1]]) - 1
+        state.prepared = torch.exp(self.u) - 1
         return state
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:

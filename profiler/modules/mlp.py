@@ -132,8 +132,8 @@ class CausalGated(Gated, Mixer):
     def latest(self, x_t: Tensor, state: State) -> Tensor:
         """What multiplies the newest token, (b, f)."""
         t = state.position
-        rows = state.held("S").transpose(0, 1).flatten(1)
-        return (self.W[t - 1, :t].unsqueeze(0) @ rows).view(-1, self.f) + self.w[t - 1]
+        weights = self.W[t - 1, :t].expand(len(x_t), 1, t)
+        return torch.bmm(weights, state.held("S")).squeeze(1) + self.w[t - 1]
 
 
 class Attending(Gated):
@@ -199,9 +199,11 @@ _Class = TypeVar("_Class", bound=type[Gated])
 def explicit(mixer: str, rewrites: tuple[str, ...] = ()) -> Callable[[_Class], _Class]:
     """Register the decorated class: one operation per equation, each masked where causal."""
     masked = ("dense",) if mixer.endswith("+causal") else ()
-    contractions = ("U", "G", "F", "y", "Q", "K", "V", "Z", "R", "T")
-    kernels = dict.fromkeys(contractions, "contraction")
-    kernels |= {"S": "elementwise", "P": "elementwise", "A": "softmax"}
+    kernels = dict.fromkeys(("U", "G", "F", "y"), "contraction")
+    kernels |= {"S": "elementwise", "P": "elementwise"}
+    if mixer.startswith("amlp"):
+        attention = ("Q", "K", "V", "Z", "R", "T")
+        kernels |= dict.fromkeys(attention, "contraction") | {"A": "softmax"}
     return implementation(
         mixer, "explicit", rewrites=(*masked, *rewrites), kernels=kernels, step_kernels=kernels
     )
