@@ -8,7 +8,7 @@ between zeros first: moves, free in the forward pass, and gradients that are com
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 
@@ -148,7 +148,8 @@ def _dense(system: System) -> System:
         for atom in position.inner.letters
     }
     wide = {
-        atom: index if atom in rows else _widened(index, by_atom) for atom, index in by_atom.items()
+        atom: index if atom in rows else _widened(index, by_atom, rows)
+        for atom, index in by_atom.items()
     }
     return replace(
         system,
@@ -194,11 +195,11 @@ def _all_indices(equation: Equation) -> set[Index]:
     return {*equation.indices, *(i for _, over in walk(equation.value) for i in over)}
 
 
-def _widened(index: Index, by_atom: Mapping[str, Index]) -> Index:
+def _widened(index: Index, by_atom: Mapping[str, Index], rows: Set[str]) -> Index:
     """An index without its causal upper bound, and without the window that clips its range.
 
     A bound that names an outer index is left out where one in sizes stands beside it; alone, an
-    upper bound becomes what it is at the outer index's own end.
+    upper bound becomes what it is at the outer index's own end. What numbers rows keeps its range.
     """
 
     def named(bound: Poly) -> list[Index]:
@@ -208,7 +209,8 @@ def _widened(index: Index, by_atom: Mapping[str, Index]) -> Index:
     lower = tuple(bound for bound in index.lower if not named(bound)) or index.lower
     for bound in () if upper else index.upper:
         outer = named(bound)[0]
-        for top in _widened(outer, by_atom).upper:
+        kept = outer.atom in rows
+        for top in (outer if kept else _widened(outer, by_atom, rows)).upper:
             upper.append(bound.substitute({outer.atom: top}))
     return replace(index, lower=lower, upper=tuple(dict.fromkeys(upper)))
 

@@ -1,13 +1,14 @@
-"""How does self-attention restricted to w positions run in PyTorch, centred or causal?
+"""How does attention over a set of pairs run in PyTorch: restricted to w positions, or to a block?
 
-Vaswani et al. 2017, section 4. A class combines one neighbourhood with one layout of the scores:
-all pairs, most of them masked, or a band of w scores per token.
+Restricted, Vaswani et al. 2017, section 4: a class combines one neighbourhood, centred or causal,
+with one layout of the scores: all pairs, most of them masked, or a band of w scores per token.
+Local: all complete blocks of rows are scored together, then the short one behind them.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, TypeVar
 
@@ -18,6 +19,7 @@ from torch import Tensor
 from profiler.modules.attention import EXPLICIT, dense_attention
 from profiler.modules.base import Mixer, State, require_sizes
 from profiler.modules.registry import implementation
+from profiler.modules.running_sums import ChunkState
 from profiler.modules.self_attention import PROJECTIONS, Heads
 
 Spread = Callable[[Tensor, Tensor, Tensor, int, int], Tensor]
@@ -172,3 +174,76 @@ class CausalRestrictedSquare(CausalRestricted):
 @laid_out(BAND)
 class CausalRestrictedBand(CausalRestricted):
     """A band of scores."""
+
+
+KERNELS = PROJECTIONS | EXPLICIT.kernels
+
+
+class InBlocks(Heads):
+    """n heads of width h = d/n; rows lie in blocks of B, the last of which may be short."""
+
+    causal: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        *,
+        d: int,
+        l: int,
+        n: int,
+        B: int,
+        options: Sequence[str] = (),
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__(d=d, l=l, n=n, options=options, device=device, dtype=dtype)
+        require_sizes(B=B)
+        self.B = B
+
+    def mix(self, x: Tensor) -> Tensor:
+        """Q, K, V (b, n, s, h), then heads, then y (b, s, d)."""
+        return self._across(*self._project(x), causal=self.causal)
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, *, causal: bool) -> Tensor:
+        """R (b, n, s, h): of the complete blocks together, then of the short one."""
+        batch, n, length, h = q.shape
+        whole = length - length % self.B
+        found = []
+        for start, end, size in ((0, whole, self.B), (whole, length, length - whole)):
+            if start < end:
+                blocks = (each[:, :, start:end].reshape(batch, -1, size, h) for each in (q, k, v))
+                rows = dense_attention(*blocks, by=self.K, causal=causal)
+                found.append(rows.view(batch, n, -1, h))
+        return torch.cat(found, dim=2)
+
+
+@implementation("local-attention", "explicit", rewrites=("safe-softmax",), kernels=KERNELS)
+class LocalAttention(InBlocks):
+    """A token attends to its block."""
+
+    causal = False
+
+
+@implementation(
+    "local-attention+causal",
+    "explicit",
+    rewrites=EXPLICIT.rewrites,
+    kernels=KERNELS,
+    step_kernels=KERNELS,
+)
+class CausalLocalAttention(InBlocks, Mixer):
+    """A token attends to its block up to itself."""
+
+    def initial_state(self, batch: int, length: int | None = None) -> State:
+        """Keys and values (b, n, B, h) of the running block; any length has room."""
+        require_sizes(batch=batch, length=self.l if length is None else length)
+        shape = (batch, self.n, self.B, self.K)
+        return ChunkState({name: self.like.new_zeros(shape) for name in ("K", "V")}, sliding=True)
+
+    def advance(self, x_t: Tensor, state: State) -> Tensor:
+        """Attend from q_t to the rows of its block."""
+        assert isinstance(state, ChunkState)
+        q_t, k_t, v_t = self._project(x_t)
+        state.append(K=k_t, V=v_t)
+        k, v = state.chunk("K"), state.chunk("V")
+        row = dense_attention(q_t.unsqueeze(2), k, v, by=self.K, causal=False)
+        return row.flatten(1) @ self.W_out

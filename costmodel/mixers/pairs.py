@@ -1,0 +1,173 @@
+"""What are the equations of attention over a set of pairs of tokens?
+
+Each is self-attention, with the projections, heads and scale of Vaswani et al. 2017, in which a
+token attends to some of the others; they differ in the pairs alone.
+
+- Restricted attention, section 4: "self-attention could be restricted to considering only a
+  neighborhood of size r in the input sequence centered around the respective output position". The
+  paper's r is w here, the number of positions that a token attends to, its own included; of an even
+  number, one more lies ahead than behind. Near the ends of the sequence there are fewer. The causal
+  variant attends to the last w positions.
+- Local attention, as in Long Range Arena: rows lie in blocks of B, the last of which may be short,
+  and a token attends to its block; `causal` is a decoder's. The benchmark's code fills up the last
+  block, and adds one where there is none to fill up: not counted here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial, reduce
+from operator import add
+from typing import Any
+
+from costmodel.language.equations import Form, Mixer
+from costmodel.language.indices import Extremum, Index, max_, min_, union
+from costmodel.language.macros.softmax import scaled, softmax
+from costmodel.language.nodes import Node
+from costmodel.language.options import Chosen, offering
+from costmodel.language.writing import sum_
+from costmodel.symbolic.polynomial import Poly, call
+
+VASWANI = "Vaswani et al. 2017, arXiv 1706.03762, Table 1 and section 4"
+TORCH = "torch.nn.MultiheadAttention"
+TAY = "Tay et al. 2021, arXiv 2011.04006, and its code, models/local"
+
+
+@dataclass(frozen=True)
+class Keys:
+    """Rows that a row attends to: for every value of `over`, row `key`, whose score is number
+    `slot`."""
+
+    over: tuple[Index, ...]
+    slot: Any
+    key: Any
+
+    @property
+    def slots(self) -> tuple[Any, Any]:
+        """The first and the last number."""
+        return self._at(lambda index: index.lower, max_), self._at(lambda index: index.upper, min_)
+
+    def _at(
+        self, ends: Callable[[Index], tuple[Poly, ...]], joined: Callable[..., Extremum]
+    ) -> Extremum:
+        values = [Poly.of(self.slot)]
+        for index in self.over:
+            values = [v.substitute({index.atom: end}) for v in values for end in ends(index)]
+        return joined(*values)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows, by their place in the array of scores, and what they attend to: disjoint keys, in the
+    order of their numbers."""
+
+    row: Any
+    place: tuple[Any, ...]
+    keys: tuple[Keys, ...]
+
+
+Layout = tuple[tuple[Any, ...], Sequence[Rows]]
+"""The extents of the scores of a head, and all rows, those that attend in one way together."""
+
+Pairs = Callable[[Form, Index], Layout]
+"""Called with the form and the index i of all rows."""
+
+
+def attention_over(m: Mixer, forms: Mapping[str, Pairs]) -> Mixer:
+    """Self-attention over a set of pairs, its scores laid out in one way or another."""
+    l, d, n, h = m.sizes("l d n h")
+    x, y = m.input("x", l, d), m.output("y", l, d)
+    W_Q, W_K = m.parameter("W_Q", d, d), m.parameter("W_K", d, d)
+    W_V, W_out = m.parameter("W_V", d, d), m.parameter("W_out", d, d)
+    for form, pairs in forms.items():
+        with m.form(form) as f:
+            i, j, c = f.index("i", 1, l), f.index("j", 1, n), f.index("c", 1, h)
+            a, b = f.index("a", 1, d), f.index("b", 1, d)
+            extents, groups = pairs(f, i)
+            Q, K, V = f.array("Q", n, l, h), f.array("K", n, l, h), f.array("V", n, l, h)
+            Z, A = f.array("Z", n, *extents), f.array("A", n, *extents)
+            R = f.array("R", l, d)
+
+            Q[j, i, c] = sum_(x[i, a] * W_Q[a, (j - 1) * h + c], over=a)
+            K[j, i, c] = sum_(x[i, a] * W_K[a, (j - 1) * h + c], over=a)
+            V[j, i, c] = sum_(x[i, a] * W_V[a, (j - 1) * h + c], over=a)
+            for rows in groups:
+                at = (j, *rows.place)
+                for seen in rows.keys:
+                    score = sum_(Q[j, rows.row, c] * K[j, seen.key, c], over=c)
+                    Z[(*at, seen.slot)] = scaled(score, by=h)
+                k = rows.keys[0].over[0]
+                if len(rows.keys) > 1:
+                    k = f.index("k", union(*(seen.slots for seen in rows.keys)))
+                A[(*at, k)] = softmax(Z[(*at, k)], over=k)
+                sums: list[Node] = [
+                    sum_(A[(*at, seen.slot)] * V[j, seen.key, c], over=seen.over)
+                    for seen in rows.keys
+                ]
+                R[rows.row, (j - 1) * h + c] = reduce(add, sums)
+            y[i, b] = sum_(R[i, a] * W_out[a, b], over=a)
+    return m
+
+
+@offering({"causal": "a token attends to itself and those before it in its block"})
+def local_attention(chosen: Chosen) -> Mixer:
+    """Attention inside blocks."""
+    m = Mixer(
+        "local-attention",
+        title="Local attention",
+        idea="self-attention inside blocks of B tokens",
+        source=TAY,
+        group="attention",
+    )
+    l, B = m.sizes("l B")
+
+    def pairs(f: Form, i: Index) -> Layout:
+        q = f.index("q", 1, l // B + 1)
+        e = f.index("e", 1, min_(B, l - (q - 1) * B))
+        s = f.index("s", 1, e if chosen else min_(B, l - (q - 1) * B))
+        block = Keys((s,), s, (q - 1) * B + s)
+        return (l // B + 1, B, B), (Rows((q - 1) * B + e, (q, e), (block,)),)
+
+    return attention_over(m, {"direct": pairs})
+
+
+def by_position(f: Form, i: Index, ahead: Poly) -> Layout:
+    """Scores in a square: k is a row."""
+    l, w = f.mixer.sizes("l w")
+    last = min_(l, i + ahead) if ahead.terms else i
+    k = f.index("k", max_(1, i + ahead - w + 1), last)
+    return (l, l), (Rows(i, (i,), (Keys((k,), k, k),)),)
+
+
+def by_offset(f: Form, i: Index, ahead: Poly) -> Layout:
+    """Scores in a band: k counts the w rows around row i, and row i itself is number w - ahead."""
+    l, w = f.mixer.sizes("l w")
+    own = w - ahead
+    last = min_(w, l + own - i) if ahead.terms else w
+    k = f.index("k", max_(1, own + 1 - i), last)
+    return (l, w), (Rows(i, (i,), (Keys((k,), k, i + k - own),)),)
+
+
+def restricted_attention(name: str, title: str, idea: str, *, causal: bool) -> Mixer:
+    """Self-attention to w rows: the last ones, or those around."""
+    m = Mixer(name, title=title, idea=idea, source=VASWANI, group="attention", references=(TORCH,))
+    ahead = Poly() if causal else call("floor_div", *m.sizes("w"), 2)
+    layouts = {"direct": by_position, "banded": by_offset}
+    return attention_over(
+        m, {form: partial(layout, ahead=ahead) for form, layout in layouts.items()}
+    )
+
+
+centred = restricted_attention(
+    "restricted-attention",
+    "Restricted self-attention",
+    "self-attention to the w tokens around",
+    causal=False,
+)
+causal = restricted_attention(
+    "restricted-attention-causal",
+    "Restricted self-attention, causal",
+    "self-attention to the last w tokens",
+    causal=True,
+)
