@@ -159,33 +159,6 @@ def random_blocks(m: Mixer, f: Form, x: Array, y: Array) -> None:
     y[e, b] = K[1, e, b]
 
 
-CAUSAL: tuple[Write, ...] = (random_blocks, named_rows, earlier_rows, deepest_row, weighted_expert,
-                             best_of_a_window, retrieved, two_tables)  # fmt: skip
-
-
-def sorted_chunks(m: Mixer, f: Form, x: Array, y: Array) -> None:
-    """Rows are sorted by bucket, sum up their chunk of C in that order, and are gathered back."""
-    C, u = m.sizes("C u")
-    l, d = x.shape
-    H, W = m.buffer("H", d, u), m.parameter("W", d, d)
-    i, a, b = rows(f, x)
-    p, k, j = f.index("p", 1, l), f.index("k", 1, u), f.index("j", 1, l)
-    h, g, Q = f.array("h", l, u), f.array("g", l, below=u), f.array("Q", l, d)
-    at, back = f.array("at", l, below=l), f.array("back", l, below=l)
-    h[i, k] = cm.sum_(x[i, a] * H[a, k], over=a)
-    g[i] = cm.argmax(h[i, k], over=k)
-    at[p] = cm.sort(g[i], over=i)
-    back[i] = cm.sort(at[p], over=p)
-    Q[i, b] = cm.sum_(x[i, a] * W[a, b], over=a)
-    q, e, s = f.index("q", 1, l // C), f.index("e", 1, C), f.index("s", 1, C)
-    n, o = f.array("n", l // C, C, C), f.array("o", l, d)
-    n[q, e, s] = cm.sum_(Q[at[(q - 1) * C + e], a] * Q[at[(q - 1) * C + s], a], over=a)
-    o[(q - 1) * C + e, b] = cm.sum_(n[q, e, s] * Q[at[(q - 1) * C + s], b], over=s)
-    v = f.index("v", (l // C) * C + 1, l)
-    o[v, b] = Q[at[v], b]
-    y[j, b] = o[back[j], b]
-
-
 def best_blocks(m: Mixer, f: Form, x: Array, y: Array) -> None:
     """Each row after the first block attends to the rows of the c blocks of B before its own whose
     sums it is most like."""
@@ -212,6 +185,33 @@ def best_blocks(m: Mixer, f: Form, x: Array, y: Array) -> None:
     y[o, b] = K[o, b]
 
 
+CAUSAL: tuple[Write, ...] = (best_blocks, random_blocks, named_rows, earlier_rows, deepest_row,
+                             weighted_expert, best_of_a_window, retrieved, two_tables)  # fmt: skip
+
+
+def sorted_chunks(m: Mixer, f: Form, x: Array, y: Array) -> None:
+    """Rows are sorted by bucket, sum up their chunk of C in that order, and are gathered back."""
+    C, u = m.sizes("C u")
+    l, d = x.shape
+    H, W = m.buffer("H", d, u), m.parameter("W", d, d)
+    i, a, b = rows(f, x)
+    p, k, j = f.index("p", 1, l), f.index("k", 1, u), f.index("j", 1, l)
+    h, g, Q = f.array("h", l, u), f.array("g", l, below=u), f.array("Q", l, d)
+    at, back = f.array("at", l, below=l), f.array("back", l, below=l)
+    h[i, k] = cm.sum_(x[i, a] * H[a, k], over=a)
+    g[i] = cm.argmax(h[i, k], over=k)
+    at[p] = cm.sort(g[i], over=i)
+    back[i] = cm.sort(at[p], over=p)
+    Q[i, b] = cm.sum_(x[i, a] * W[a, b], over=a)
+    q, e, s = f.index("q", 1, l // C), f.index("e", 1, C), f.index("s", 1, C)
+    n, o = f.array("n", l // C, C, C), f.array("o", l, d)
+    n[q, e, s] = cm.sum_(Q[at[(q - 1) * C + e], a] * Q[at[(q - 1) * C + s], a], over=a)
+    o[(q - 1) * C + e, b] = cm.sum_(n[q, e, s] * Q[at[(q - 1) * C + s], b], over=s)
+    v = f.index("v", (l // C) * C + 1, l)
+    o[v, b] = Q[at[v], b]
+    y[j, b] = o[back[j], b]
+
+
 def any_rows(m: Mixer, f: Form, x: Array, y: Array) -> None:
     """A table names any row."""
     R = m.buffer("R", x.shape[0], below=x.shape[0])
@@ -219,7 +219,7 @@ def any_rows(m: Mixer, f: Form, x: Array, y: Array) -> None:
     y[i, b] = x[R[i], b] * x[i, b]
 
 
-FORMS: tuple[Write, ...] = (*CAUSAL, sorted_chunks, best_blocks, any_rows)
+FORMS: tuple[Write, ...] = (*CAUSAL, sorted_chunks, any_rows)
 EXPECTED = (
     *("counts", "span", "values", "counts of one token", "span of one token"),
     "state of one token",

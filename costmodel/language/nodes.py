@@ -104,6 +104,11 @@ class Gather(Parts):
     extent: Poly = Poly.of(1)
     inner: Poly = Poly.of(1)
 
+    @property
+    def outer(self) -> Gather:
+        """The block that the entry names."""
+        return Gather(self.at)
+
     def named(self, value: Poly) -> Position:
         """The position where the entry holds a value."""
         return value if self.extent == Poly.of(1) else Flat(value, self.inner, self.extent)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
-from typing import TypeVar
+from typing import TypeGuard, TypeVar
 
 from costmodel.errors import EquationError
 from costmodel.language.equations import Equation, System, chunk_of
@@ -55,7 +55,7 @@ def token_by_token(system: System) -> System:
         before = found
         found = _with_parted(found, [*reversed(arrays), *found.inputs], of_rows)
     whole = all(
-        not isinstance(position, Flat) or extent != length
+        not _in_block(position) or extent != length
         for equation in found.equations
         for array, positions in _places(equation)
         if array.role in ("input", "intermediate")
@@ -84,7 +84,7 @@ def _with_parted(
         for equation in system.equations
         for array, positions in _places(equation)
         for axis, position in enumerate(positions)
-        if isinstance(position, Flat)
+        if _in_block(position)
     }
     for array in arrays:
         for axis in range(len(array.shape)):
@@ -117,10 +117,9 @@ class _Lying:
     def chunk(self) -> Poly | None:
         """The length of the chunks; None where some entry is not numbered by chunk and place."""
         found = [(positions[self.axis], equation) for positions, equation in self.entries]
-        extents = {place.extent for place, _ in found if isinstance(place, Flat)}
+        extents = {place.extent for place, _ in found if _in_block(place)}
         if len(extents) != 1 or any(
-            not isinstance(place, Flat) and _alone(equation, place) is None
-            for place, equation in found
+            not _in_block(place) and _alone(equation, place) is None for place, equation in found
         ):
             return None
         return extents.pop()
@@ -129,7 +128,7 @@ class _Lying:
     def apart(self) -> bool:
         """Whether every place of a chunk is meant, whatever the other positions are."""
         return all(
-            not isinstance(positions[self.axis], Flat) or _apart(equation, positions, self.axis)
+            not _in_block(positions[self.axis]) or _apart(equation, positions, self.axis)
             for positions, equation in self.entries
         )
 
@@ -143,7 +142,7 @@ class _Lying:
 
         def places(positions: tuple[Position, ...]) -> tuple[Position, ...]:
             flat = positions[axis]
-            assert isinstance(flat, Flat)
+            assert _in_block(flat)
             return (*positions[:axis], flat.outer, flat.inner, *positions[axis + 1 :])
 
         def entry(node: Node) -> Node:
@@ -175,6 +174,11 @@ def _places(equation: Equation) -> Iterator[tuple[Array, tuple[Position, ...]]]:
             yield node.array, node.positions
 
 
+def _in_block(position: Position) -> TypeGuard[Flat | Gather]:
+    """Whether a position is a place in a chunk, or in the one that an entry names."""
+    return isinstance(position, Flat) or (isinstance(position, Gather) and position.extent != 1)
+
+
 def _alone(equation: Equation, place: Position) -> Index | None:
     """The free index of an equation that a position is; None if it is another one."""
     return next((i for i in equation.indices if i.as_poly() == place), None)
@@ -188,7 +192,7 @@ def _apart(equation: Equation, positions: Sequence[Position], axis: int) -> bool
     ranges = {i.atom: i for i in equation.indices}
     ranges |= {i.atom: i for _, over in walk(equation.value) for i in over}
     bounds = {a for name in others & {*ranges} for end in ranges[name].ends for a in end.letters}
-    assert isinstance(flat, Flat)
+    assert _in_block(flat)
     return bool(flat.inner.variables) and named.isdisjoint(others | bounds)
 
 
