@@ -126,3 +126,8 @@ def test_one_token(sizes: Sizes) -> None:
 @each_name
 def test_nothing_is_left_unexplained(name: str) -> None:
     everything_is_explained(name, {"l": 5, "d": 6, "n": 2, "B": 2, "b": 2})
+
+
+def test_a_whole_block_has_no_token_of_its_own() -> None:
+    with pytest.raises(cm.Unanswered, match=r"not causal: an output depends on later tokens$"):
+        cm.count(cm.mixer(LOCAL), "inference")
