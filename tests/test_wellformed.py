@@ -243,17 +243,21 @@ def test_batch_and_position_are_no_sizes_of_a_mixer(letter: str) -> None:
         cm.Mixer("bad").sizes(f"l d {letter}")
 
 
-def two_rows_back(m: Any, f: Any, x: Any, y: Any) -> None:
-    l, *_, a = indices(m, f)
-    first, rest = f.index("first", 1, cm.min_(2, l)), f.index("rest", 3, l)
-    y[first, a] = x[first, a]
-    y[rest, a] = x[rest, a] + y[rest - 2, a]
+def along_two_axes(m: Any, f: Any, x: Any, y: Any) -> None:
+    """H[i,a] from H[i-1,a] and H[i,a-1]: no order of rows of one axis computes it."""
+    l, d, i, _, a = indices(m, f)
+    H, one, rest = f.array("H", l, d), f.index("one", 1, 1), f.index("rest", 2, l)
+    later = f.index("later", 2, d)
+    H[one, a] = x[one, a]
+    H[rest, one] = x[rest, one]
+    H[rest, later] = H[rest - 1, later] + H[rest, later - 1]
+    y[i, a] = H[i, a]
 
 
 @pytest.mark.parametrize("ask", [cm.count, cm.span, cm.critical_path])
-def test_a_recurrence_over_two_rows_is_refused_not_miscounted(ask: Callable[..., Any]) -> None:
-    with pytest.raises(Unsupported, match="y needs itself: a recurrence reads the row before"):
-        ask(mixer(two_rows_back))
+def test_a_recurrence_along_two_axes_is_refused_not_miscounted(ask: Callable[..., Any]) -> None:
+    with pytest.raises(Unsupported, match="H needs itself: a recurrence reads earlier rows"):
+        ask(mixer(along_two_axes))
 
 
 @pytest.mark.parametrize("name", names())
@@ -299,9 +303,9 @@ def test_a_division_by_zero_is_refused() -> None:
 
 
 def test_check_says_what_is_not_supported_without_failing_it() -> None:
-    (proof,) = prove(mixer(two_rows_back))
+    (proof,) = prove(mixer(along_two_axes))
     assert proof.passed is None
-    assert "a recurrence reads the row before" in proof.detail
+    assert "a recurrence reads earlier rows" in proof.detail
 
 
 def _with(text: str, x: Any, d: Any) -> object:
