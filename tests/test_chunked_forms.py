@@ -148,6 +148,18 @@ def first_rows(f: Form, y: Array, Q: Array, K: Array, V: Array, C: Poly) -> None
     y[row, b] = Q[row, b] * K[first, b] * V[row, b]
 
 
+def earlier_rows(f: Form, y: Array, Q: Array, K: Array, V: Array, C: Poly) -> None:
+    """Token i adds the earlier values of its own chunk, kept by place: the last one is not read,
+    and with chunks of one row none is."""
+    l, d = y.shape
+    q, e = places(f, l, C)
+    s, b = f.index("s", 1, e - 1), f.index("b", 1, d)
+    X = f.array("X", l // C + 1, C, d)
+    X[q, e, b] = V[(q - 1) * C + e, b]
+    row = (q - 1) * C + e
+    y[row, b] = Q[row, b] * K[row, b] + cm.sum_(X[q, s, b], over=s)
+
+
 def strided(f: Form, y: Array, Q: Array, K: Array, V: Array, B: Poly) -> None:
     """Token i attends to the tokens of its place in all blocks so far; B divides l."""
     q, e = f.index("q", 1, y.shape[0] / B), f.index("e", 1, B)
@@ -191,7 +203,7 @@ STATE: Mapping[Write, str] = {
     strided: "2*d*t",
 }
 """What is held after t tokens: chunk by chunk a sawtooth."""
-CAUSAL: tuple[Write, ...] = (*STATE, sums_by_floor, ends, linear)
+CAUSAL: tuple[Write, ...] = (*STATE, sums_by_floor, earlier_rows, ends, linear)
 SIZES = ({"l": 5, "C": 2}, {"l": 4, "C": 2}, {"l": 2, "C": 3}, {"l": 2, "C": 1})
 BLOCKS = ({"l": 6, "B": 2}, {"l": 3, "B": 3}, {"l": 2, "B": 1})
 GRADIENTS = (own_chunk_by_rows, whole_chunk, pooled, linear)
