@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from fractions import Fraction
 from itertools import product
 
@@ -9,8 +10,10 @@ import pytest
 from hypothesis import given, strategies as st
 
 from costmodel.claims.asymptotics import printed_growths
-from costmodel.errors import NoGrowth
-from costmodel.questions.order import GROWING
+from costmodel.errors import NoGrowth, Unanswered
+from costmodel.mixers import builtin, names
+from costmodel.questions.count import count
+from costmodel.questions.order import GROWING, order
 from costmodel.symbolic.formulas import parse
 from costmodel.symbolic.growth import (
     Assumptions,
@@ -23,6 +26,8 @@ from costmodel.symbolic.growth import (
     limit,
     vanishing,
 )
+from costmodel.symbolic.piecewise import Exact
+from costmodel.symbolic.polynomial import Poly
 
 LETTERS = "dlnw"
 
@@ -93,6 +98,12 @@ LEADING = {
     "ceil(l/w)*d": "d*l/w",
     "Max(l, d)*d": "d*l + d**2",
     "Min(l, w)*d": "d*w",
+    "(l - w*floor(l/w))^2*d + w^2*floor(l/w)*d": "d*l*w",
+    "(l - 2*floor(l/2))^2 + d": "d",
+    "(floor(l/w) - floor((l - 1)/w))*l^2 + l": "l**2",
+    "(floor(l/w) - floor((l - 1)/w))*l*d + floor(l/w)*l": "d*l + l**2/w",
+    "(l - w*floor((l + w - 1)/w) + w)*d + l": "d*w + l",
+    "(l - w*floor(l/w))^2*ceil_log2(l)": "l**2*log(l)",
     "Max(w, l)": "l",
 }
 
@@ -101,6 +112,22 @@ LEADING = {
 def test_leading_growths(text: str, terms: str) -> None:
     found = growths(parse(text).poly(), GROWING)
     assert {str(g) for g in found} == set(terms.split(" + "))
+
+
+@pytest.mark.parametrize("name", names())
+def test_an_order_is_as_large_as_the_count(name: str) -> None:
+    """Of 16 times the length, both grow by about as much, the other sizes being fixed."""
+    mixer = builtin(name)
+    for form, phase in product(mixer.forms, ("training", "inference")):
+        with suppress(Unanswered):
+            total = count(mixer, phase, form).exact_total
+            terms = Exact.of(sum(order(total).monomials, Poly()))
+            times = []
+            for letter in total.letters & {"l", "t"}:
+                sizes = dict.fromkeys(mixer.letters, 4) | {"b": 1, "l": 2**20, "t": 2**20}
+                few = sizes | {letter: 2**16}
+                times.append([Fraction(f.at(sizes), f.at(few)) for f in (total, terms)])
+            assert all(Fraction(1, 2) < grows / claimed < 2 for grows, claimed in times), form
 
 
 PRINTED = {

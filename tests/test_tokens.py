@@ -326,3 +326,14 @@ def test_a_name_for_what_is_read_once_changes_nothing(
         tokens = [{**sizes, "t": t} for t in range(1, sizes["l"] + 1)]
         found.append([(counts.at(**at).by_class(), state.at(**at)) for at in tokens])
     assert found[0] == found[1], sizes
+
+
+def test_an_output_that_only_its_gradient_reads_is_kept_for_each_sequence() -> None:
+    """The gradient of y = relu(x W) reads x and y: l (d + d) entries of each of two sequences."""
+    m = cm.Mixer("rectified")
+    l, d = m.sizes("l d")
+    x, y, W = m.input("x", l, d), m.output("y", l, d), m.parameter("W", d, d)
+    with m.form("direct") as f:
+        i, a, b = f.index("i", 1, l), f.index("a", 1, d), f.index("b", 1, d)
+        y[i, b] = cm.function("relu", cm.sum_(x[i, a] * W[a, b], over=a))
+    assert cm.activations(m).at(l=5, d=3, b=2) == 2 * 5 * (3 + 3)

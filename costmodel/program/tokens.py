@@ -9,6 +9,7 @@ the axes (`#0`, `#1`) of an array, in the free indices of an equation.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, cached_property
 
@@ -118,9 +119,10 @@ class Tokens:
                     arrays[equation.array] = joined_terms(equation.array, known)
             settled = before == [equations[equation] for equation in block.equations]
             if settled or not alike:
-                for array in {equation.array for equation in block.equations} & self._read:
+                for array in {equation.array for equation in block.equations}:
                     complete = {e: equations[e] for e in block.equations if e.array is array}
-                    arrays[array] = joined_terms(array, complete)
+                    with suppress(*(() if array in self._read else (Unsupported,))):
+                        arrays[array] = joined_terms(array, complete)
             if not block.is_loop or (settled and not alike):
                 return
             alike = alike and not settled
@@ -128,7 +130,18 @@ class Tokens:
 
     def of(self, array: Array) -> Terms:
         """tau of an array's entry as a maximum of terms in its axes; () is token 0."""
-        return self._terms[0].get(array, ())
+        return self._found(array, self._terms[0])
+
+    def _found(self, array: Array, table: Mapping[Array, Terms]) -> Terms:
+        """What a table says of an array.
+
+        Raises:
+            Unsupported: the array is not read here, and its entries' tokens have no terms in its
+                axes.
+        """
+        if table and array not in table and array in self.system.defining:
+            raise Unsupported(f"the tokens of {array.name} have no terms in its axes")
+        return table.get(array, ())
 
     def at(self, ref: Ref) -> Terms:
         """tau of a referenced entry, in the indices of the reference."""
@@ -176,9 +189,9 @@ class Tokens:
         if self.underivable:
             return [(around, all(map(self._throughout, self.system.defining.get(ref.array, ()))))]
         if ends:
-            here = self._dependence[0].get(ref.array, ())
+            here = self._found(ref.array, self._dependence[0])
             return in_parts(around, tuple(read_term(ref, term) for term in here), ())
-        context = self._from_context[0].get(ref.array, ())
+        context = self._found(ref.array, self._from_context[0])
         return in_parts(around, self.at(ref), tuple(read_term(ref, term) for term in context))
 
     @cached_property

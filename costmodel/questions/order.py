@@ -9,9 +9,9 @@ from costmodel.errors import NoGrowth
 from costmodel.questions.count import counted
 from costmodel.questions.question import Case, Figure, Question
 from costmodel.symbolic.constraints import Constraints
-from costmodel.symbolic.growth import ALWAYS, Assumptions, Growth, dominates, growths
+from costmodel.symbolic.growth import ALWAYS, Assumptions, Growth, dominates, growths, monomials
 from costmodel.symbolic.piecewise import Exact
-from costmodel.symbolic.polynomial import Poly, sorted_terms
+from costmodel.symbolic.polynomial import Poly
 from costmodel.symbolic.sympy_form import to_sympy
 
 if TYPE_CHECKING:
@@ -64,11 +64,11 @@ def order(answer: Exact) -> Order:
     """
     guards, poly = long_case(answer)
     sizes = GROWING.where(guards)
-    monomials = [Poly({m: 1}) for m, _ in sorted_terms(poly)]
-    grown = [_grown(m, sizes) for m in monomials]
+    found = monomials(poly)
+    grown = [_grown(m, sizes) for m in found]
     kept = [
         m
-        for k, m in enumerate(monomials)
+        for k, m in enumerate(found)
         if not any(
             _reaches(rival, grown[k], sizes) and not (j > k and _reaches(grown[k], rival, sizes))
             for j, rival in enumerate(grown)

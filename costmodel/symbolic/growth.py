@@ -16,7 +16,7 @@ from itertools import product
 
 from costmodel.errors import NoGrowth
 from costmodel.symbolic.constraints import Constraints
-from costmodel.symbolic.polynomial import Fn, Poly
+from costmodel.symbolic.polynomial import Fn, Poly, sorted_terms
 
 MOST_GROWTHS = 200
 """A formula with more growths than this is refused."""
@@ -271,6 +271,55 @@ def limit(
     return None
 
 
+def monomials(poly: Poly) -> list[Poly]:
+    """The monomials of a polynomial, without coefficients, in printing order; those that cancel
+    beside rounded quotients are gone.
+
+    With q = floor(l/B), what is left of l is l - B*q, below B, and B*q is at most l: l**2 -
+    2*B*l*q + B**2*q**2 is the square of what is left. So l is written B*q + r, r as large as B,
+    and a quotient of nearly l, such as floor((l - 1)/B), is q but for a number.
+    """
+    rounded = [atom for atom in poly.atoms if isinstance(atom, Fn) and atom.function == "floor_div"]
+    by_divisor = {atom.args[1] for atom in rounded}
+    if len(by_divisor) == 1 and (found := _parted(poly, sorted(rounded), *by_divisor)) is not None:
+        poly = found
+    return [Poly({m: 1}) for m, _ in sorted_terms(poly)]
+
+
+QUOTIENT, REST, NUMBER = "quotient", "rest", "number"
+"""The variables q and r, and of what differs from q, while terms cancel."""
+
+
+def _parted(poly: Poly, quotients: Sequence[Fn], below: Poly) -> Poly | None:
+    """The monomials of a polynomial, each once, after those that cancel beside quotients floor((l +
+    c)/B); None where they are of another kind, or l stands elsewhere but in products."""
+    lengths = {x for q in quotients for x in q.args[0].letters - below.letters}
+    divisor, length = min(below.letters, default=""), min(lengths, default="")
+    left = Poly.atom(length)
+    beside = [q.args[0] - left for q in quotients]
+    inside = [a for a in poly.atoms - {*quotients} if isinstance(a, Fn)]
+    if (
+        len(lengths) != 1
+        or (divisor and below != Poly.atom(divisor))
+        or any(length in rest.letters for rest in beside)
+        or any(length in Poly.atom(atom).letters for atom in inside)
+        or any(x == length and power < 0 for m in poly.terms for x, power in m)
+    ):
+        return None
+    whole = Poly.atom(QUOTIENT)
+    put = {length: below * whole + Poly.atom(REST) - beside[0], quotients[0]: whole}
+    put |= {other: whole + Poly.atom(NUMBER) for other in quotients[1:]}
+    found: dict[Poly, None] = {}
+    for monomial in poly.substitute(put).terms:
+        powers = dict(monomial)
+        quotient, rest, _ = (powers.pop(name, 0) for name in (QUOTIENT, REST, NUMBER))
+        rows = min(quotient, powers.get(divisor, 0)) if divisor else quotient
+        times = Poly.atom(quotients[0]) ** (quotient - rows) * left**rows
+        times = times * Poly.atom(divisor) ** (rest - rows) if divisor else times
+        found[Poly({tuple(powers.items()): 1}) * times] = None
+    return Poly({m: 1 for one in found for m in one.terms})
+
+
 def growths(poly: Poly, sizes: Assumptions) -> tuple[Growth, ...]:
     """The leading growths of a polynomial; () for the polynomial 0.
 
@@ -278,7 +327,7 @@ def growths(poly: Poly, sizes: Assumptions) -> tuple[Growth, ...]:
         NoGrowth: a function that grows like no product of powers and logarithms, such as 2**l.
     """
     found: dict[Growth, None] = {}
-    for monomial in poly.terms:
+    for monomial in (m for one in monomials(poly) for m in one.terms):
         parts = [_growths_of_power(atom, power, sizes) for atom, power in monomial]
         for chosen in product(*parts):
             factors = (pair for growth in chosen for pair in growth.factors)

@@ -148,7 +148,7 @@ EXPECTED = {
     "T1.sinkhorn": "not-checkable",
     "T1.sparse": "not-checkable",
     "T1.reformer": "not-checkable",
-    # w scores a token: l w d + l d^2.
+    # B scores a token: l B d + l d^2.
     "T1.local": "agrees-in-limit",
     "T1.longformer": "not-checkable",
     # r rows in place of l keys: while r is fixed.
@@ -191,12 +191,12 @@ DERIVED = {
     "s3.rectangular.classification": "62.5",
     "s3.order.qk": "O(d**2*l + d*l**2)",
     "s3.order.kv": "O(d**2*l)",
-    "T1.local": "O(d**2*l + d*l*w)",
+    "T1.local": "O(d**2*l + B*d*l)",
 }
 
 NOTES = {
     "s1.linear.time": "in l alone, d being fixed",
-    "T1.local": "in l, w alone, d being fixed",
+    "T1.local": "in B, l alone, d being fixed",
     "s4.2.interchangeable": "proven",
     "s5.1.less.linear-elu": "in general iff d > 3",
     "s5.1.above.classification.simple": "'high' has no number: a factor of 1.288",
