@@ -27,6 +27,10 @@ TRIED = (
 MOST_MOMENTS = 60
 """With more moments than this, moments shift with the sizes and are not followed."""
 
+MOST_SIZES = 500
+"""Where more sizes than this were tried, as of blocks that need not divide the length, finding one
+moment's formula takes many seconds: moments are not followed."""
+
 
 def peak_formula(points: SizeSamples, axes: Sequence[Axis], inside: Sequence[Point]) -> Poly:
     """The most bytes alive, by the first method whose formula holds at all points `inside`; where
@@ -106,6 +110,8 @@ def highest_moments(
     Where loops over a size change the number of operations, a moment is found again by its distance
     from a landmark.
     """
+    if len(inside) > MOST_SIZES:
+        return None
     places = landmarks([points.at(p) for p in inside])
     moments: dict[tuple[Landmark, int], None] = {}
     for point, marks in zip(inside, places, strict=True):
