@@ -328,7 +328,7 @@ def test_a_sliding_window_of_ones_own_in_every_command(
 def test_a_class_of_ones_own_that_is_not_equal(tmp_path: Path, capsys: Capture) -> None:
     path = tmp_path / "mine.py"
     path.write_text(
-        "from profiler.modules.extractor import WeToeplitz\n"
+        "from profiler.mixers.extractor import WeToeplitz\n"
         "class Mine(WeToeplitz):\n"
         "    def _surround(self, x, ext):\n"
         "        return super()._surround(x, -ext)\n"

@@ -282,7 +282,7 @@ def _fill(parameter: nn.Parameter, generator: torch.Generator) -> None:
 def _import_file(mixer: str) -> None:
     """Import the file that holds the implementations of a built-in mixer."""
     if (file := file_of(split(mixer)[0])) is not None:
-        importlib.import_module(f"profiler.modules.{file}")
+        importlib.import_module(f"profiler.mixers.{file}")
 
 
 def _register(new: Implementation) -> None:

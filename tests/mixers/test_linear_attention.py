@@ -36,8 +36,8 @@ from costmodel.report.terminal import text as printed
 from costmodel.symbolic.sizes import ceil_log2
 from profiler.counting.dispatch import count_dispatch
 from profiler.counting.operations import FUNCTIONS as COUNTED
+from profiler.mixers.linear_attention import elu_plus_1
 from profiler.modules import registry
-from profiler.modules.linear_attention import elu_plus_1
 from profiler.modules.registry import build
 from tests.mixers.held import (
     Array,

@@ -26,8 +26,8 @@ from costmodel.program.lowering import lower
 from costmodel.proofs.against_oracle import OracleComparison
 from costmodel.questions.order import order
 from costmodel.symbolic.sizes import ceil_log2
+from profiler.mixers.recurrent import RecurrentExplicit
 from profiler.modules import registry
-from profiler.modules.recurrent import RecurrentExplicit
 from profiler.modules.registry import Implementation, build, implementation
 from profiler.proofs.equality import prove_mixer
 from tests.mixers.held import (

@@ -19,10 +19,10 @@ from costmodel.program.conventions import convention
 from costmodel.program.phases import inference_reason
 from costmodel.questions.order import order
 from costmodel.questions.subject import system_of
+from profiler.mixers.simple import SimpleKvFirst
 from profiler.modules import registry
 from profiler.modules.base import Mixer, SequenceMixer
 from profiler.modules.registry import implementation, without_token
-from profiler.modules.simple import SimpleKvFirst
 from profiler.proofs.equality import dispatched_equals, module_equals
 from profiler.records.reading import MeasureError
 from profiler.run.measure import measure

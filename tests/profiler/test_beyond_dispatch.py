@@ -21,7 +21,7 @@ from profiler.counting.call import CountError
 from profiler.counting.dispatch import count_dispatch
 from profiler.counting.operations import NOTHING, Operations
 from profiler.counting.zero_gradients import spent_on_zeros
-from profiler.modules.extractor import HeToeplitz
+from profiler.mixers.extractor import HeToeplitz
 from profiler.modules.registry import implementations
 from profiler.proofs.equality import module_equals
 from profiler.tracing import trace

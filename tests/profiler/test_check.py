@@ -16,10 +16,10 @@ from costmodel.mixers import names
 from costmodel.proofs.check import Proof, prove
 from costmodel.proofs.tried_sizes import sizes_tried
 from costmodel.questions.count import count_equations
+from profiler.mixers.extractor import VECTOR_FFT, WeFft
+from profiler.mixers.self_attention import FusedSelfAttention
 from profiler.modules.base import State
-from profiler.modules.extractor import VECTOR_FFT, WeFft
 from profiler.modules.registry import implementations
-from profiler.modules.self_attention import FusedSelfAttention
 from profiler.proofs.cases import case
 from profiler.proofs.equality import forward_apart, module_equals, prove_mixer
 from profiler.proofs.report import document

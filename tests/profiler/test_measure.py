@@ -16,7 +16,7 @@ from profiler.meters.compilation import Compiled
 from profiler.meters.energy.protocol import EnergyLimits
 from profiler.meters.sampler import LatencyLimits
 from profiler.meters.torch_profile import OperationTimes
-from profiler.modules.extractor import MeToeplitz, SheDirect
+from profiler.mixers.extractor import MeToeplitz, SheDirect
 from profiler.modules.registry import Implementation, implementations
 from profiler.records.measurement import Measurement
 from profiler.records.reading import MeasureError, Reading, Unavailable

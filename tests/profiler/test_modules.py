@@ -21,10 +21,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import costmodel as cm
 from costmodel.language.equations import Mixer as Equations
 from costmodel.mixers import names
+from profiler.mixers.self_attention import SelfAttention
 from profiler.modules import base, registry
 from profiler.modules.base import Unsupported
 from profiler.modules.registry import Implementation, build, implementation, without_token
-from profiler.modules.self_attention import SelfAttention
 from tests.implementations import (
     bounded,
     completed,
@@ -651,7 +651,7 @@ def arrays_of(mixer: Equations, form: str) -> set[str]:
 def test_every_class_is_swept() -> None:
     """What the tests above run over is all that the files of modules describe."""
     described = {it.module for named in registry._registry.values() for it in named.values()}
-    own = {module for module in described if module.__module__.startswith("profiler.modules.")}
+    own = {module for module in described if module.__module__.startswith("profiler.mixers.")}
     assert own == {it.module for it in ALL}
 
 
@@ -719,8 +719,8 @@ def test_unknown_names_are_refused() -> None:
 def test_files_are_loaded_when_asked() -> None:
     code = (
         "import sys, profiler.modules as m; m.implementations('self-attention'); "
-        "assert 'profiler.modules.self_attention' in sys.modules; "
-        "assert 'profiler.modules.extractor' not in sys.modules"
+        "assert 'profiler.mixers.self_attention' in sys.modules; "
+        "assert 'profiler.mixers.extractor' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
 

@@ -12,7 +12,7 @@ from costmodel.errors import SizeError
 from costmodel.mixers import names
 from costmodel.proofs.check import Proof
 from costmodel.symbolic.sizes import LETTERS
-from profiler.modules.extractor import MeToeplitz
+from profiler.mixers.extractor import MeToeplitz
 from profiler.modules.registry import Implementation, build, implementations
 from profiler.proofs.equality import module_equals
 from profiler.records.reading import MeasureError
@@ -24,7 +24,7 @@ NO_GPU = pytest.mark.skipif(torch.cuda.is_available(), reason="says what happens
 
 OWN = """
 import torch
-from profiler.modules.extractor import SheConvolution, SheDirect
+from profiler.mixers.extractor import SheConvolution, SheDirect
 
 class Same(SheDirect):
     pass

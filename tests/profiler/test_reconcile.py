@@ -15,10 +15,10 @@ from torch import Tensor, nn
 
 import costmodel as cm
 from costmodel.oracle.execute import execute
+from profiler.mixers.extractor import MeToeplitz, SheDirect
+from profiler.mixers.self_attention import ExplicitSelfAttention, FusedSelfAttention
 from profiler.modules.described import description_of, executed_classes
-from profiler.modules.extractor import MeToeplitz, SheDirect
 from profiler.modules.registry import Implementation, implementations
-from profiler.modules.self_attention import ExplicitSelfAttention, FusedSelfAttention
 from profiler.reconcile.levels import Ladder
 from profiler.reconcile.report import document
 from profiler.records.reading import MeasureError, Reading

@@ -14,8 +14,8 @@ from torch import Tensor
 
 import costmodel as cm
 from costmodel.questions.subject import system_of
+from profiler.mixers.extractor import MeToeplitz
 from profiler.modules.described import description_of
-from profiler.modules.extractor import MeToeplitz
 from profiler.modules.registry import Implementation, implementations
 from profiler.reconcile.arrays import Arrays, listed_tensor
 from profiler.reconcile.levels import HeldMemory

@@ -47,7 +47,7 @@ def test_an_operation_without_a_rule_is_shown(capsys: pytest.CaptureFixture[str]
 
 
 def test_against(capsys: pytest.CaptureFixture[str]) -> None:
-    module = "profiler.modules.self_attention:ExplicitSelfAttention"
+    module = "profiler.mixers.self_attention:ExplicitSelfAttention"
     command = ["trace", module, "--over", "l,h,n", "--let", "d=n*h"]
     assert run([*command, "--against", "self-attention"]) == 0
     said = capsys.readouterr().out

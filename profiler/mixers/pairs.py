@@ -16,11 +16,11 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - PyTorch's own name for it
 from torch import Tensor
 
+from profiler.mixers.self_attention import PROJECTIONS, Heads
 from profiler.modules.attention import EXPLICIT, dense_attention
 from profiler.modules.base import Mixer, State, require_sizes
 from profiler.modules.registry import implementation
 from profiler.modules.running_sums import ChunkState
-from profiler.modules.self_attention import PROJECTIONS, Heads
 
 Spread = Callable[[Tensor, Tensor, Tensor, int, int], Tensor]
 """From queries, keys and values (b, n, s, h) and the numbers of visible rows before and after each

@@ -9,9 +9,9 @@ import math
 
 from torch import Tensor
 
+from profiler.mixers.simple import Simple
 from profiler.modules.base import State
 from profiler.modules.running_sums import AllRows, RowByRow, ScoredPairs, Summing, summing
-from profiler.modules.simple import Simple
 
 
 class SimpleCausal(Simple, Summing):
