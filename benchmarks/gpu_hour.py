@@ -225,7 +225,7 @@ def joules(stage: Stage) -> None:
 
 def counters(stage: Stage) -> None:
     """Hardware counters by ncu, with their calibration in the records; beside them
-    nsight-python."""
+    nsight-python, and bytes by NVML's GPM."""
     if reason := stage.why_not("hardware counters"):
         stage.found["reason"] = reason
         return
@@ -239,6 +239,8 @@ def counters(stage: Stage) -> None:
     stage.found["nsight-python"] = out.splitlines()
     if told := re.search(r"they differ by at most ([\d.]+)", out):
         stage.found["nsight-python differs by"] = float(told[1])
+    if told := re.search(r"GPM tells ([\d.]+)", stage.run("GPM", "-m", "benchmarks.gpm_bytes")):
+        stage.found["GPM ratio"] = float(told[1])
 
 
 def calibration(stage: Stage) -> None:
