@@ -98,8 +98,10 @@ class Network(Assembly):
             fit(use.mixer, part_sizes(use, sizes))
 
     def _fit_with_own(self, sizes: Mapping[str, int]) -> None:
-        """The same, with the network's own values of sizes that are not given."""
-        self.fit(self.own.with_given(sizes))
+        """The same at the sizes that an answer needs, which may not be all, with the network's own
+        values of sizes that are not given."""
+        for use in self.uses:
+            fit(use.mixer, part_sizes(use, self.own.with_given(sizes), partly=True))
 
     def beyond(self, stage: str, sizes: Mapping[str, int], convention: Counting) -> str | None:
         """Why the weights do not reach to the last position that a stage of a phase reads at these

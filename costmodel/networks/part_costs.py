@@ -150,8 +150,8 @@ def has_row(use: Use, stage: str, convention: Counting) -> bool:
     return stage in use.when or bool(own_parameters(use).terms)
 
 
-def part_sizes(use: Use, sizes: Mapping[str, int]) -> dict[str, int]:
-    """The sizes of a part's own letters at sizes of the network.
+def part_sizes(use: Use, sizes: Mapping[str, int], *, partly: bool = False) -> dict[str, int]:
+    """The sizes of a part's own letters at sizes of the network; `partly`, those that are known.
 
     Raises:
         SizeError: a size is missing, or comes out fractional.
@@ -159,6 +159,8 @@ def part_sizes(use: Use, sizes: Mapping[str, int]) -> dict[str, int]:
     found: dict[str, int] = {}
     for letter in ("l", *use.mixer.letters):
         poly = use.sizes.get(letter, Poly.atom(letter))
+        if partly and not poly.letters <= sizes.keys():
+            continue
         if missing := sorted(poly.letters - set(sizes)):
             raise SizeError(f"{use.name}: no value for size {missing[0]}: give --{missing[0]}")
         value = poly.rational(sizes)
