@@ -49,9 +49,9 @@ class Hops:
     where: Constraints
     words: str
 
-    def reach(self, sign: int, length: Poly) -> tuple[Reach] | None:
-        """(The reach,) if every row reads at all distances from 1 to the reach that lie in the
-        sequence; None if that is not proven."""
+    def distances(self, sign: int, length: Poly) -> tuple[Poly, Reach] | None:
+        """The least distance and the reach if every row reads at all distances between the two
+        that lie in the sequence; None if that is not proven."""
         row, back = Poly.atom(ROW), Poly.atom(BACK)
         inside = frozenset({row - 1, length - row, back - 1})
         inside |= {row - back * sign - 1, length - row + back * sign}
@@ -59,9 +59,11 @@ class Hops:
         kept = frozenset(c for c in own if not implied(inside, c))
         if not implied_all(inside | kept, self.where - own):
             return None
-        if any(c.coefficient(BACK) != Poly.of(-1) for c in kept):
+        least = [back - c for c in kept if c.coefficient(BACK) == Poly.of(1)]
+        most = [c + back for c in kept if c.coefficient(BACK) == Poly.of(-1)]
+        if len(least) > 1 or len(least) + len(most) < len(kept):
             return None
-        return (call("Min", *(c + back for c in kept)) if kept else None,)
+        return (least[0] if least else Poly.of(1)), (call("Min", *most) if most else None)
 
     def within(self, reach: Reach) -> bool:
         """Whether it is proven that no distance is larger than a reach."""
@@ -92,10 +94,17 @@ def furthest(known: Rows, sign: int) -> Reach:
     hops = list(_hops(known, sign))
     if not hops:
         return NOWHERE
-    found = {hop: hop.reach(sign, length(known.system)) for hop in hops}
-    even = [reach[0] for reach in found.values() if reach is not None]
-    for hop, reach in found.items():
-        if reach is None and not any(hop.within(other) for other in even):
+    found = {hop: hop.distances(sign, length(known.system)) for hop in hops}
+    even: list[Reach] = []
+    while joined := [
+        hop
+        for hop, distances in found.items()
+        if distances is not None
+        and any(r is None or nonnegative(r + 1 - distances[0]) for r in (NOWHERE, *even))
+    ]:
+        even += [distances[1] for hop in joined if (distances := found.pop(hop)) is not None]
+    for hop in found:
+        if not any(hop.within(reach) for reach in even):
             raise Unsupported(f"which rows {hop.words} depends on more than how far away they are")
     bounded = [reach for reach in even if reach is not None]
     return call("Max", *bounded) if len(bounded) == len(even) else None
