@@ -216,6 +216,18 @@ def test_work_on_weights_is_done_once() -> None:
     assert found.compulsory_inference(2) == Compulsory(1, 1, 0, 1, 0)
 
 
+def test_rows_and_columns_that_are_twice_an_index() -> None:
+    """y[i, a] = x[2i, 2a]: neither position is an index alone."""
+    mixer = Mixer("every-other")
+    l, d = mixer.sizes("l d")
+    x, y = mixer.input("x", 2 * l, 2 * d), mixer.output("y", l, d)
+    with mixer.form("direct") as f:
+        i, a = f.index("i", 1, l), f.index("a", 1, d)
+        y[i, a] = x[2 * i, 2 * a] * 1
+    found = execute(mixer.forms["direct"], {"l": 3, "d": 2})
+    assert np.array_equal(found.output, found.arrays["x"][1::2, 1::2])
+
+
 def test_empty_reduction_is_free() -> None:
     """y[i] = sum over j < i of x[j], times 2: row 1 costs nothing."""
     mixer = one_column()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
 import costmodel as cm
@@ -306,6 +307,27 @@ def test_check_says_what_is_not_supported_without_failing_it() -> None:
     (proof,) = prove(mixer(along_two_axes))
     assert proof.passed is None
     assert "a recurrence reads earlier rows" in proof.detail
+
+
+@pytest.mark.parametrize("step", [1, -1])
+def test_an_equation_that_nobody_checked_stays_inside_its_arrays(step: int) -> None:
+    """What it reads beyond an end is 0; what it defines there is refused."""
+
+    def reads(m: Any, f: Any, x: Any, y: Any) -> None:
+        _, _, i, _, a = indices(m, f)
+        y[i, a] = x[i + step, a]
+
+    def defines(m: Any, f: Any, x: Any, y: Any) -> None:
+        _, _, i, _, a = indices(m, f)
+        y[i + step, a] = x[i, a]
+
+    shifted, beyond = mixer(reads), mixer(defines)
+    shifted.checked = beyond.checked = True
+    sizes, x = {"l": 3, "d": 2, "w": 1}, np.arange(1.0, 7.0).reshape(3, 2)
+    expected = [x[i + step] if 0 <= i + step < 3 else [0, 0] for i in range(3)]
+    assert (cm.evaluate(shifted, {"x": x}, sizes) == expected).all()
+    with pytest.raises(EquationError, match=r"^y is defined outside its extent 3 on axis 1$"):
+        cm.evaluate(beyond, {"x": x}, sizes)
 
 
 def _with(text: str, x: Any, d: Any) -> object:
