@@ -120,7 +120,7 @@ def local_attention(chosen: Chosen) -> Mixer:
         source=TAY,
         group="attention",
     )
-    l, B = m.sizes("l B")
+    l, *_, B = m.sizes("l d n h B")
 
     def pairs(f: Form, i: Index) -> Layout:
         q = f.index("q", 1, l // B + 1)
@@ -152,7 +152,8 @@ def by_offset(f: Form, i: Index, ahead: Poly) -> Layout:
 def restricted_attention(name: str, title: str, idea: str, *, causal: bool) -> Mixer:
     """Self-attention to w rows: the last ones, or those around."""
     m = Mixer(name, title=title, idea=idea, source=VASWANI, group="attention", references=(TORCH,))
-    ahead = Poly() if causal else call("floor_div", *m.sizes("w"), 2)
+    *_, w = m.sizes("l d n h w")
+    ahead = Poly() if causal else call("floor_div", w, 2)
     layouts = {"direct": by_position, "banded": by_offset}
     return attention_over(
         m, {form: partial(layout, ahead=ahead) for form, layout in layouts.items()}

@@ -14,6 +14,7 @@ from costmodel.errors import Unanswered, Unsupported
 from costmodel.language.equations import JOINED, STEP, Equation, System
 from costmodel.language.indices import hashed_once
 from costmodel.language.nodes import Array, Fft, Flat, Gather, Select, walk
+from costmodel.program.chunks import token_by_token
 from costmodel.program.dependence import Read, at_token, hidden, reads
 from costmodel.program.lowering import lower
 from costmodel.program.owners import owners
@@ -68,17 +69,21 @@ class IterationDomain:
 
 def underivable(system: System) -> str | None:
     """Why the tokens of a system cannot be derived, or None."""
-    return tokens(system).underivable
+    try:
+        return tokens(token_by_token(system)).underivable
+    except Unsupported as reason:
+        return str(reason)
 
 
 def _has_inference(system: System) -> bool:
-    return underivable(system) is None and tokens(system).causal
+    return underivable(system) is None and tokens(token_by_token(system)).causal
 
 
 def inference_reason(system: System) -> str | None:
     """Why one new token has no incremental cost in this form, or None."""
     if why := underivable(system):
         return f"tokens could not be derived: {why}"
+    system = token_by_token(system)
     known = tokens(system)
     if known.causal:
         return None

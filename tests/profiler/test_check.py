@@ -358,18 +358,27 @@ def test_a_rule_that_miscounts_is_held_against_the_execution(
     )
 
 
+ALONG_BOTH_AXES = """
+    s[r, 1] = 1 * x[r, 1]
+    s[r, c] = s[r - 1, c] + s[r, c - 1]
+"""
+
+
 def test_a_question_that_the_rules_cannot_answer_is_no_crash(tmp_path: Path) -> None:
-    """Every second weight is read: which entries those are is refused in words, and the module,
-    which could not be compared, is not blamed."""
+    """A recurrence along two axes is refused in words, and the module, which could not be compared,
+    is not blamed."""
     proofs = checked(
         tmp_path,
-        "every-second-weight",
-        ("w_win[i - j + 1, b]", "w_win[2 * (i - j) + 1, b]"),
-        ('m.parameter("w_win", w, d)', 'm.parameter("w_win", 2 * w, d)'),
-        ("self.weight(w, d)", "self.weight(2 * w, d)"),
+        "along-two-axes",
+        (
+            "s[i, b] = cm.sum_(",
+            'r, c = f.index("r", 2, l), f.index("c", 2, d)\n    s[1, b] = cm.sum_(',
+        ),
+        ("x[j, b] * w_win[i - j + 1, b], over=j)", "w_win[o, b], over=o)\n" + ALONG_BOTH_AXES),
+        ("a, b =", 'o = f.index("o", 1, w)\n    a, b ='),
     )
     assert proofs["well formed"].passed is None
-    why = "index j leaves out entries by a stride: take all of them, at (j - 1)*2 + e"
+    why = "s needs itself: a recurrence reads earlier rows"
     assert proofs["well formed"].detail.startswith(why)
     assert proofs[MODULE].passed is None
     assert proofs[MODULE].detail.startswith(f"the equations are not evaluated: {why}")
