@@ -130,13 +130,17 @@ class Assumptions:
         return Assumptions(self.quotients, self.fixed | frozenset(fixed))
 
     def allow(self, rows: Sequence[RateInequality]) -> bool:
-        """Whether there are rates of growth, as assumed, at which every inequality holds."""
+        """Whether there are rates of growth, as assumed, at which every inequality holds.
+
+        A quotient that is assumed says nothing where no size that divides in it is asked about:
+        such sizes need not grow.
+        """
         wanted = [row.without(self.fixed) for row in rows]
         letters = {x for row in wanted for x in row.rates}
         waiting = [
             RateInequality(q.rates, strict=False).without(self.fixed) for q in self.quotients
         ]
-        while joined := [row for row in waiting if letters & row.rates.keys()]:
+        while joined := [row for row in waiting if row.below & letters]:
             waiting = [row for row in waiting if row not in joined]
             wanted += joined
             letters |= {x for row in joined for x in row.rates}
@@ -157,6 +161,11 @@ class RateInequality:
 
     rates: Mapping[str, Fraction]
     strict: bool = True
+
+    @property
+    def below(self) -> frozenset[str]:
+        """The sizes with negative numbers."""
+        return frozenset(x for x, p in self.rates.items() if p < 0)
 
     def without(self, letters: Iterable[str]) -> RateInequality:
         """The inequality where the rates of these letters are 0."""
