@@ -7,12 +7,14 @@ cm.count(cm.mixer("she"), phase="training").at(d=128, l=128).total
 from typing import TYPE_CHECKING
 
 from costmodel.errors import EquationError, Unanswered
+from costmodel.language.complex_numbers import Complex, complex_, complex_sum, polar
 from costmodel.language.equations import Mixer
 from costmodel.language.indices import max_, min_, union
 from costmodel.language.macros.softmax import scaled, softmax
 from costmodel.language.writing import (
     argmax,
     exp,
+    fft,
     function,
     irfft,
     max_over,
@@ -38,15 +40,19 @@ from costmodel.questions.state import state
 from costmodel.questions.traffic import traffic
 
 __all__ = [
+    "Complex",
     "EquationError",
     "Mixer",
     "Unanswered",
     "activations",
     "argmax",
+    "complex_",
+    "complex_sum",
     "count",
     "critical_path",
     "evaluate",
     "exp",
+    "fft",
     "function",
     "gradients",
     "irfft",
@@ -60,6 +66,7 @@ __all__ = [
     "parameters",
     "path_length",
     "peak",
+    "polar",
     "rfft",
     "scaled",
     "sequential",

@@ -184,6 +184,23 @@ def test_a_union_turns_round_range_by_range() -> None:
         assert made.apart == []
 
 
+def test_a_transform_is_turned_round_once_however_it_is_read() -> None:
+    """Backwards from the first row on, in two equations; imaginary parts are read by none."""
+    m = Mixer("reversed")
+    (l,) = m.sizes("l")
+    x, y, w = m.input("x", l), m.output("y", l), m.parameter("w", 2)
+    with m.form("fft") as f:
+        i, k, p, q = (f.index(name, 1, end) for name, end in zip("ikpq", (l, l, 2, 2), strict=True))
+        s = f.index("s", 2, l)
+        X, F = f.array("X", l, 2), f.array("F", l, 2)
+        X[k, p] = x[k] * w[p]
+        F[i, q] = cm.fft(X[k, p], over=(k, p), length=l)
+        y[1] = F[1, 1]
+        y[s] = F[l - s + 2, 1]
+    agree(m, "fft", at=[{"l": length} for length in (1, 2, 3, 8)])
+    assert cm.count(m, "backward").at(l=8).add == 3 * 8 * 3 + 8 + 2 * 7
+
+
 def test_a_maximum_hands_its_gradient_to_its_first_occurrence() -> None:
     """Ties go to the first; one entry a row gets the gradient, and adding it costs one addition."""
     m = Mixer("pooled")

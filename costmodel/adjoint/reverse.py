@@ -36,6 +36,7 @@ from costmodel.language.nodes import (
     Bracket,
     Constant,
     Div,
+    Fft,
     Flat,
     Gather,
     Mul,
@@ -50,7 +51,14 @@ from costmodel.program.dependence import Read, anywhere
 from costmodel.program.recurrences import Block, blocks, references
 from costmodel.program.tokens import tokens
 from costmodel.program.wellformed import defined, whole
-from costmodel.symbolic.constraints import Constraints, infeasible, outside
+from costmodel.symbolic.constraints import (
+    Constraints,
+    implied,
+    infeasible,
+    irredundant,
+    outside,
+    projected,
+)
 from costmodel.symbolic.polynomial import Poly, axis_atom, index_atom
 
 ROUNDS = 8
@@ -194,9 +202,12 @@ class _Builder(Sums):
                     yield Scope(equation, indices, around, sequence)
 
     def _pieces(self, equation: Equation) -> Iterable[Constraints]:
+        """Where a gradient reaches an equation; a transform, all that it makes at once."""
         own, regions = defined(equation), self.regions[equation.array]
         if own is None:
             return
+        if isinstance(equation.value, Fft):
+            regions = _transformed(regions, equation.value.made(equation.positions))
         if not outside(own, regions):
             yield equation.domain
             return
@@ -309,6 +320,20 @@ class _Builder(Sums):
         """Note what is handed to an array, if anything is."""
         if cotangent is not None:
             self.handed.setdefault(cotangent.array, []).append(Handed(cotangent, scope.sequence))
+
+
+def _transformed(regions: Sequence[Constraints], made: Iterable[int]) -> list[Constraints]:
+    """The entries that a transform makes with those of some regions: along each of its own axes
+    from the first to the last that all say, whatever the others are."""
+    axes = {axis_atom(k) for k in made}
+    ends = {c for where in regions for c in where if len(c.variables) == 1 and c.variables <= axes}
+    common = frozenset(c for c in ends if all(implied(where, c) for where in regions))
+    found = dict.fromkeys(irredundant(projected(where, axes) | common) for where in regions)
+
+    def inside(one: Constraints, other: Constraints) -> bool:
+        return one != other and all(implied(one, c) for c in other)
+
+    return [where for where in found if not any(inside(where, other) for other in found)]
 
 
 def _equal(one: Sequence[Constraints], two: Sequence[Constraints]) -> bool:

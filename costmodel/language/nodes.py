@@ -349,7 +349,7 @@ class Bracket(Node):
 
 @dataclass(frozen=True)
 class Transform:
-    """One kind of real transform, and which kind carries gradients back through it."""
+    """One kind of transform, and which kind carries gradients back through it."""
 
     latex: str
     adjoint: str = ""
@@ -365,21 +365,25 @@ class Transform:
 TRANSFORMS: Mapping[str, Transform] = {
     "rfft": Transform(r"\mathrm{rfft}", "rfft-adjoint", "rfft-adjoint-complex"),
     "irfft": Transform(r"\mathrm{irfft}", "irfft-adjoint", "irfft-adjoint-doubled"),
+    "fft": Transform(r"\mathrm{fft}", "fft-adjoint", "fft-adjoint", complex_points=True),
     "rfft-adjoint": Transform(r"\overline{\mathrm{rfft}}"),
     "irfft-adjoint": Transform(r"\overline{\mathrm{irfft}}"),
     "rfft-adjoint-complex": Transform(r"\overline{\mathrm{rfft}}", complex_points=True),
     "irfft-adjoint-doubled": Transform(r"\overline{\mathrm{irfft}}", doubled_bins=True),
+    "fft-adjoint": Transform(r"\overline{\mathrm{fft}}", complex_points=True),
 }
 
 
 @kind
 class Fft(Node):
-    """An opaque real transform along indices of its operand, zero-padded to `length` points.
+    """An opaque transform along indices of its operand, zero-padded to `length` points.
 
     `rfft`: `over` is one index; the equation's left side adds a bin in 1..length/2+1 and a part
     (1 real, 2 imaginary). `irfft`: `over` is (bin, part); the left side adds a position in
-    1..length. The other kinds of `TRANSFORMS` carry gradients back from the left side of each to
-    its operand. The arithmetic is nominal: radix-2 at powers of two, half of a complex transform.
+    1..length. `fft`, of complex numbers: `over` is (position, part); the left side adds a bin in
+    1..length and a part. The other kinds of `TRANSFORMS` carry gradients back from the left side of
+    each to its operand. The arithmetic is nominal: radix-2 at powers of two, of other lengths as
+    many butterflies with the logarithm rounded up, a real transform half of a complex one.
     """
 
     kind: str
@@ -391,6 +395,11 @@ class Fft(Node):
     def binders(self) -> tuple[Index, ...]:
         """What is transformed."""
         return self.over
+
+    def made(self, positions: Sequence[Position]) -> tuple[int, ...]:
+        """The axes of the left side that it adds."""
+        read = {*names_in(self.body.positions)}
+        return tuple(k for k, at in enumerate(positions) if read.isdisjoint(names_in([at])))
 
     @property
     def work(self) -> dict[str, Poly]:

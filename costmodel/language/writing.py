@@ -63,6 +63,12 @@ def irfft(body: Ref, over: tuple[Index, Index], length: Any) -> Node:
     return Fft("irfft", body, _one_range("irfft", indices_in(over)), Poly.of(length))
 
 
+def fft(body: Ref, over: tuple[Index, Index], length: Any) -> Node:
+    """The Fourier transform of complex `body` along `over`, a (position, part) pair of indices,
+    zero-padded to `length` points. Over two axes it is one transform after the other."""
+    return Fft("fft", body, _one_range("fft", indices_in(over)), Poly.of(length))
+
+
 def argmax(body: Ref, over: Index) -> Node:
     """The position of the largest entry of `body` along `over`, of equal ones the first.
 

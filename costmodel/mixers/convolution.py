@@ -1,4 +1,4 @@
-"""What are the equations of a convolution over the tokens: with matrices, light, dynamic?
+"""What are the equations of a convolution over tokens: with matrices, light, dynamic, ConvMixer?
 
 Vaswani et al. 2017 compare self-attention with a convolutional layer in Table 1 without printing
 its equations: every tap is a matrix, as in ByteNet and ConvS2S, which they name. Neither mixer has
@@ -11,6 +11,11 @@ A gated linear unit stands before and a linear map behind. Plain, they are causa
 decoder; `centred` is its encoder, the own tap being number floor((k+1)/2). A softmax runs over all
 k taps, those past an end among them, as in the authors' code (fairseq, LightweightConv1dTBC and
 DynamicConv1dTBC), whose biases are left out, as in the paper.
+
+ConvMixer, Trockman and Kolter 2022, one layer: a convolution of each channel by itself, added to
+its input, then a linear map of the channels, each followed by gelu and batch normalisation. The
+paper's k x k patches lie along one axis here. A normalisation with gathered statistics is one
+factor and one addition for each channel, which stand as gain and bias.
 """
 
 from __future__ import annotations
@@ -118,3 +123,32 @@ dynamic = of_heads(
     "k taps for each head, which each token makes itself",
     dynamic=True,
 )
+
+
+def depthwise_and_pointwise() -> Mixer:
+    """A layer of ConvMixer."""
+    m = Mixer(
+        "convmixer",
+        title="ConvMixer",
+        idea="a weight for each tap and channel, then a linear map",
+        source="Trockman and Kolter 2022, arXiv 2201.09792, equations (2)-(3)",
+        group="convolution",
+    )
+    l, d, k = m.sizes("l d k")
+    x, y = m.input("x", l, d), m.output("y", l, d)
+    W, b_W = m.parameter("W", k, d), m.parameter("b_W", d)
+    gain_W, bias_W = m.parameter("gain_W", d), m.parameter("bias_W", d)
+    W_out, b_out = m.parameter("W_out", d, d), m.parameter("b_out", d)
+    gain_out, bias_out = m.parameter("gain_out", d), m.parameter("bias_out", d)
+    with m.form("direct") as f:
+        i, a, b = f.index("i", 1, l), f.index("a", 1, d), f.index("b", 1, d)
+        s, row = tap_and_row(f, i, l, k, causal=False)
+        H, Z, U = f.array("H", l, d), f.array("Z", l, d), f.array("U", l, d)
+        H[i, b] = function("gelu", sum_(x[row, b] * W[s, b], over=s) + b_W[b])
+        Z[i, b] = H[i, b] * gain_W[b] + bias_W[b] + x[i, b]
+        U[i, b] = function("gelu", sum_(Z[i, a] * W_out[a, b], over=a) + b_out[b])
+        y[i, b] = U[i, b] * gain_out[b] + bias_out[b]
+    return m
+
+
+convmixer = depthwise_and_pointwise()

@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from costmodel.language.complex_numbers import ComplexArray, complex_, complex_sum
 from costmodel.language.equations import Form, Mixer
 from costmodel.language.indices import Index
-from costmodel.language.nodes import Array, Ref
+from costmodel.language.nodes import Array
 from costmodel.language.writing import irfft, rfft, sum_
 from costmodel.symbolic.polynomial import Poly, padded
 
@@ -32,7 +33,7 @@ def _channels(f: Form, d: Poly) -> tuple[Index, Index]:
     return f.index("a", 1, d), f.index("b", 1, d)
 
 
-def _spectrum(f: Form, source: Array, name: str) -> tuple[Array, Index, Index]:
+def _spectrum(f: Form, source: Array, name: str) -> tuple[ComplexArray, Index, Index]:
     """The transform of every channel of a sequence, and the indices of its bins and of its real and
     imaginary part."""
     l, d = source.shape
@@ -42,14 +43,7 @@ def _spectrum(f: Form, source: Array, name: str) -> tuple[Array, Index, Index]:
     a, _ = _channels(f, d)
     q, p = f.index("q", 1, points / 2 + 1), f.index("p", 1, 2)
     spectrum[q, p, a] = rfft(source[i, a], over=i, length=points)
-    return spectrum, q, p
-
-
-def _complex(left: Callable[[int], Ref], right: Callable[[int], Ref]) -> tuple[Ref, Ref]:
-    """Real and imaginary part of a product: 4 multiplications and 2 additions."""
-    real = left(1) * right(1) - left(2) * right(2)
-    imaginary = left(1) * right(2) + left(2) * right(1)
-    return real, imaginary  # type: ignore[return-value]
+    return complex_(spectrum, axis=1), q, p
 
 
 def direct_matrices(f: Form, source: Array, weights: Array, target: Array) -> None:
@@ -82,9 +76,8 @@ def fft_matrices(f: Form, source: Array, weights: Array, target: Array) -> None:
     kernel = f.array("W_f", points / 2 + 1, 2, d, d)
     kernel[q, p, a, b] = rfft(weights[s, a, b], over=s, length=points)
     product = f.array("e_f", points / 2 + 1, 2, d, kernel="complex-contraction")
-    real, imaginary = _complex(lambda k: spectrum[q, k, a], lambda k: kernel[q, k, a, b])
-    product[q, 1, b] = sum_(real, over=a)
-    product[q, 2, b] = sum_(imaginary, over=a)
+    factor = complex_(kernel, axis=1)[q, a, b]
+    complex_(product, axis=1)[q, b] = complex_sum(spectrum[q, a] * factor, over=a)
     target[i, b] = irfft(product[q, p, b], over=(q, p), length=points)
 
 
@@ -97,9 +90,7 @@ def fft_vectors(f: Form, source: Array, weights: Array, target: Array) -> None:
     shape = (points / 2 + 1, 2, d)
     kernel, product = f.array("w_f", *shape), f.array("e_f", *shape)
     kernel[q, p, b] = rfft(weights[s, b], over=s, length=points)
-    real, imaginary = _complex(lambda k: spectrum[q, k, b], lambda k: kernel[q, k, b])
-    product[q, 1, b] = real
-    product[q, 2, b] = imaginary
+    complex_(product, axis=1)[q, b] = spectrum[q, b] * complex_(kernel, axis=1)[q, b]
     target[i, b] = irfft(product[q, p, b], over=(q, p), length=points)
 
 
@@ -112,9 +103,7 @@ def fft_scalars(f: Form, source: Array, weights: Array, target: Array) -> None:
     kernel = f.array("w_f", points / 2 + 1, 2)
     product = f.array("e_f", points / 2 + 1, 2, d)
     kernel[q, p] = rfft(weights[s], over=s, length=points)
-    real, imaginary = _complex(lambda k: spectrum[q, k, b], lambda k: kernel[q, k])
-    product[q, 1, b] = real
-    product[q, 2, b] = imaginary
+    complex_(product, axis=1)[q, b] = spectrum[q, b] * complex_(kernel, axis=1)[q]
     target[i, b] = irfft(product[q, p, b], over=(q, p), length=points)
 
 

@@ -2,10 +2,11 @@
 
 A recursive radix-2 Fourier transform over complex numbers that tally their real operations: every
 twiddle is multiplied (4 multiplications, 2 additions), the trivial ones too; a real transform is
-half of it. Over contenders that know how many comparisons deep they are: a knockout, a knockout
-for each position with the earlier winners masked, and Batcher's bitonic network. Of equal values
-the first counts as the larger one where the largest is sought, and as the smaller one where
-entries are sorted.
+half of it. A length that is no power of two is counted by the same formula, its logarithm rounded
+up, and summed as defined. Over contenders that know how many comparisons deep they are: a knockout,
+a knockout for each position with the earlier winners masked, and Batcher's bitonic network. Of
+equal values the first counts as the larger one where the largest is sought, and as the smaller one
+where entries are sorted.
 """
 
 from __future__ import annotations
@@ -64,8 +65,8 @@ def _fft(signal: list[Complex], sign: int, tally: Tally) -> list[Complex]:
     points = len(signal)
     if points == 1:
         return signal
-    if points % 2:
-        raise TransformError(f"a radix-2 transform needs a power of two, got a factor {points}")
+    if points & (points - 1):
+        return _any_length(signal, sign, tally)
     even, odd = _fft(signal[::2], sign, tally), _fft(signal[1::2], sign, tally)
     turned = [
         tally.multiply(Complex(cmath.exp(sign * 2j * cmath.pi * k / points)), odd[k])
@@ -73,6 +74,18 @@ def _fft(signal: list[Complex], sign: int, tally: Tally) -> list[Complex]:
     ]
     return [tally.add(e, o) for e, o in zip(even, turned, strict=True)] + [
         tally.subtract(e, o) for e, o in zip(even, turned, strict=True)
+    ]
+
+
+def _any_length(signal: list[Complex], sign: int, tally: Tally) -> list[Complex]:
+    """Sums of products, counted as N log2(N) / 2 butterflies."""
+    points, stages = len(signal), (len(signal) - 1).bit_length()
+    tally.operations.update(mul=2 * points * stages, add=3 * points * stages)
+    tally.deepest = 3 * stages
+    turns = [cmath.exp(sign * 2j * cmath.pi * k / points) for k in range(points)]
+    return [
+        Complex(sum(one.value * turns[k * q % points] for k, one in enumerate(signal)))
+        for q in range(points)
     ]
 
 
@@ -132,6 +145,25 @@ def irfft_adjoint_doubled(operands: Bins, points: int, tally: Tally) -> Bins:
     return found
 
 
+def fft(operands: Bins, points: int, tally: Tally) -> Bins:
+    """The complex transform of entries padded with zeros to `points`, by (bin, part)."""
+    return _complex(operands, points, -1, tally)
+
+
+def fft_adjoint(operands: Bins, points: int, tally: Tally) -> Bins:
+    """The transpose of `fft`."""
+    return _complex(operands, points, 1, tally)
+
+
+def _complex(operands: Bins, points: int, sign: int, tally: Tally) -> Bins:
+    """A transform no half of which is spared."""
+    rows = [(operands.get((k, 1), 0.0), operands.get((k, 2), 0.0)) for k in range(1, points + 1)]
+    found = _fft([Complex(complex(*row)) for row in rows], sign, tally)
+    tally.operations.update(dict(tally.operations))
+    parts = ((one.value.real, one.value.imag) for one in found)
+    return {(k, p): value for k, both in enumerate(parts, 1) for p, value in enumerate(both, 1)}
+
+
 ALGORITHMS: Mapping[str, tuple[int, int, Callable[[Bins, int, Tally], Bins]]] = {
     "rfft": (1, 2, rfft),
     "irfft": (2, 1, irfft),
@@ -139,6 +171,8 @@ ALGORITHMS: Mapping[str, tuple[int, int, Callable[[Bins, int, Tally], Bins]]] = 
     "irfft-adjoint": (1, 2, irfft_adjoint),
     "rfft-adjoint-complex": (2, 1, rfft_adjoint_complex),
     "irfft-adjoint-doubled": (1, 2, irfft_adjoint_doubled),
+    "fft": (2, 2, fft),
+    "fft-adjoint": (2, 2, fft_adjoint),
 }
 """Kind -> how many indices it transforms, how many it adds, and how."""
 

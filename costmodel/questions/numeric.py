@@ -40,6 +40,16 @@ def _irfft_adjoint(source: Values, points: int) -> Values:
     return np.stack([spectrum.real, spectrum.imag], axis=-1)
 
 
+def _fft(source: Values, points: int) -> Values:
+    bins = np.fft.fft(source[..., 0] + 1j * source[..., 1], n=points, axis=-1)
+    return np.stack([bins.real, bins.imag], axis=-1)
+
+
+def _fft_adjoint(source: Values, points: int) -> Values:
+    rows = np.fft.ifft(source[..., 0] + 1j * source[..., 1], n=points, axis=-1) * points
+    return np.stack([rows.real, rows.imag], axis=-1)
+
+
 TRANSFORMS: Mapping[str, Callable[[Any, int], Any]] = {
     "rfft": _rfft,
     "irfft": _irfft,
@@ -47,6 +57,8 @@ TRANSFORMS: Mapping[str, Callable[[Any, int], Any]] = {
     "irfft-adjoint": _irfft_adjoint,
     "rfft-adjoint-complex": _rfft_adjoint,
     "irfft-adjoint-doubled": _irfft_adjoint,
+    "fft": _fft,
+    "fft-adjoint": _fft_adjoint,
 }
 
 

@@ -174,8 +174,8 @@ def notes(block: Block, request: Request) -> Iterator[Note]:
         yield _note("one new token has no masked pairs: dense changes nothing here")
     if any(_transforms(row) for row in block.rows):
         yield _note(
-            "Fourier transforms are nominal: radix-2 at the next power of two, a complex product "
-            "is 4 mul and 2 add"
+            "Fourier transforms are nominal: radix-2, log2 of a length rounded up, a complex "
+            "product is 4 mul and 2 add"
         )
     if block.phase != "training" and any(_gathers(row) for row in block.rows):
         scattered = "; its gradient is scattered, one addition for each entry gathered"

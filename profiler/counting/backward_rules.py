@@ -39,7 +39,6 @@ from profiler.counting.operations import (
 )
 from profiler.counting.pooling_rules import POOLING_RULES, per_axis
 from profiler.counting.promotion import joined, promoted
-from profiler.counting.transform_rules import any_length_transform
 
 # elementwise derivatives
 
@@ -316,9 +315,6 @@ LAYER_RULES: Mapping[str, Rule] = {
     "var_mean": variance,
     "std_mean": partial(variance, root=True),
     "div": rounded_quotient,
-    "_fft_r2c": partial(any_length_transform, real="self"),
-    "_fft_c2r": partial(any_length_transform, real="output"),
-    "_fft_c2c": partial(any_length_transform, real=None),
 }
 """Operation -> rule. Where `RULES` has a rule for the operation too, both agree on the arguments
 that `RULES` accepts, and this one accepts more."""

@@ -6,34 +6,11 @@ from profiler.counting.call import Call, CountError
 from profiler.counting.operations import Operations
 
 
-def transform_rows(call: Call, length: int, entries: int, factor: int) -> Operations:
-    """`entries / length` radix-2 transforms of a power of two N, nominal: N log2 N multiplications
-    and 3/2 N log2 N adds for a real one (`factor` 1), twice that for a complex one (2)."""
-    if length < 1 or length & (length - 1):
-        raise CountError(f"{call.name}: expected a length that is a power of two, got {length}")
-    steps = (length.bit_length() - 1) * (entries // length) * length
-    return Operations(mul=steps * factor, add=steps * factor * 3 // 2)
-
-
-def single_axis(call: Call) -> int:
-    """The one axis that a transform runs along."""
-    axes = call.arguments["dim"]
-    if len(axes) != 1:
-        raise CountError(f"{call.name}: no rule for a transform over {len(axes)} axes at once")
-    return int(axes[0])
-
-
 def fft(call: Call, real: str | None) -> Operations:
-    """`real` names the side that is real ("self", "output"), None where both are complex."""
-    side = call.output if real == "output" else call.tensor("self")
-    length = side.shape[single_axis(call)]
-    return transform_rows(call, length, side.numel(), 2 if real is None else 1)
-
-
-def any_length_transform(call: Call, real: str | None) -> Operations:
     """Transforms of length N: N ceil(log2 N) multiplications and 3/2 as many adds for a real one,
     twice both for a complex one; nominal, exact where N is a power of two. Over several axes the
-    transforms run one after the other, all but the one along the last axis complex."""
+    transforms run one after the other, all but the one along the last axis complex. `real` names
+    the side that is real ("self", "output"), None where both are complex."""
     side = call.output if real == "output" else call.tensor("self")
     *others, last = call.arguments["dim"]
     half = call.tensor("self") if real == "output" else call.output

@@ -2,7 +2,7 @@
 
 The convolutional layer of Table 1 of Vaswani et al. 2017: k taps, each a (d, d) matrix, no bias. A
 class combines one alignment of the taps with one algorithm. Light and dynamic convolution are those
-of Wu et al. 2019, over windows of k rows.
+of Wu et al. 2019, over windows of k rows. ConvMixer is a layer of Trockman and Kolter 2022.
 """
 
 from __future__ import annotations
@@ -311,3 +311,44 @@ class CausalDynamic(CausalByChannel, Dynamic):
 @windowed("dynamic-convolution+centred", Z="contraction")
 class CentredDynamic(Dynamic):
     """The k tokens around."""
+
+
+@implementation(
+    "convmixer",
+    "conv",
+    rewrites=("dense",),
+    kernels={"H": "convolution", "Z": "elementwise", "U": "contraction", "y": "elementwise"},
+)
+class ConvMixer(SequenceMixer):
+    """W is (k, d), one tap after another; a normalisation is a factor and an addition."""
+
+    b_W: nn.Parameter
+    gain_W: nn.Parameter
+    bias_W: nn.Parameter
+    b_out: nn.Parameter
+    gain_out: nn.Parameter
+    bias_out: nn.Parameter
+
+    def __init__(
+        self,
+        *,
+        d: int,
+        l: int,
+        k: int,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__(d=d, l=l, device=device, dtype=dtype)
+        require_sizes(k=k)
+        self.k = k
+        self.W: nn.Parameter = self.weight(k, d)
+        self.W_out: nn.Parameter = self.weight(d, d)
+        for name in ("b_W", "gain_W", "bias_W", "b_out", "gain_out", "bias_out"):
+            setattr(self, name, self.weight(d))
+
+    def mix(self, x: Tensor) -> Tensor:
+        """y (b, s, d)."""
+        around = F.pad(x.transpose(1, 2), ((self.k - 1) // 2, self.k // 2))
+        sums = F.conv1d(around, self.W.t().unsqueeze(1), self.b_W, groups=self.d)
+        rows = F.gelu(sums).transpose(1, 2) * self.gain_W + self.bias_W + x
+        return F.gelu(rows @ self.W_out + self.b_out) * self.gain_out + self.bias_out

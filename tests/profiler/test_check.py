@@ -61,7 +61,12 @@ def test_built_in_mixers_hold(name: str) -> None:
     for proof in proofs:
         if proof.name in stepless:
             assert proof.passed is None
-            assert proof.detail.startswith("not causal: an output depends on later tokens")
+            assert proof.detail.startswith(
+                (
+                    "not causal: an output depends on later tokens",
+                    "form 'fft' transforms the whole token axis at once",
+                )
+            )
     assert {p.name for p in proofs} >= {
         f"{own}: {proof}"
         for own, it in found.items()

@@ -1,0 +1,112 @@
+"""How does an author write complex numbers? As pairs of reals, in arrays with an axis of two parts.
+
+    S = complex_(f.array("S", l, d, 2))
+    S[i, c] = A[c] * S[i - 1, c] + B[c] * x[i, c]
+    y[i, c] = S[i, c].real
+
+Each is two equations. A product of two is 4 multiplications and 2 additions, with a real number 2
+multiplications.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from costmodel.errors import EquationError
+from costmodel.language.nodes import Array, Constant, Neg, Node, Ref
+from costmodel.language.writing import function, sum_
+
+
+@dataclass(frozen=True)
+class Complex:
+    """A complex number by its parts."""
+
+    real: Node
+    imag: Node
+
+    @property
+    def conjugate(self) -> Complex:
+        """The same with the imaginary part negated, free."""
+        return Complex(self.real, -self.imag)
+
+    @property
+    def squared(self) -> Node:
+        """The square of its absolute value: 2 multiplications and an addition."""
+        one, two = _parts_read_twice(self)
+        return one * one + two * two
+
+    def __add__(self, other: Any) -> Complex:
+        if isinstance(other, Complex):
+            return Complex(self.real + other.real, self.imag + other.imag)
+        return Complex(self.real + other, self.imag)
+
+    def __sub__(self, other: Any) -> Complex:
+        if isinstance(other, Complex):
+            return Complex(self.real - other.real, self.imag - other.imag)
+        return Complex(self.real - other, self.imag)
+
+    def __mul__(self, other: Any) -> Complex:
+        if not isinstance(other, Complex):
+            return Complex(self.real * other, self.imag * other)
+        (a, b), (c, d) = _parts_read_twice(self), _parts_read_twice(other)
+        return Complex(a * c - b * d, a * d + b * c)
+
+    def __truediv__(self, other: Any) -> Complex:
+        if isinstance(other, Complex):
+            raise EquationError("z / w of complex z and w is z * w.conjugate / w.squared")
+        return Complex(self.real / other, self.imag / other)
+
+
+def _parts_read_twice(number: Complex) -> tuple[Node, Node]:
+    """The parts of a factor.
+
+    Raises:
+        EquationError: one is calculated, which would be done twice.
+    """
+    for part in (number.real, number.imag):
+        inside = part.body if isinstance(part, Neg) else part
+        if not isinstance(inside, (Ref, Constant)):
+            raise EquationError(
+                "a product of complex numbers reads each part twice: define the factor first, as "
+                "an entry of an array"
+            )
+    return number.real, number.imag
+
+
+@dataclass(frozen=True)
+class ComplexArray:
+    """An array whose entries are complex: on one axis, the last unless said, the parts lie."""
+
+    array: Array
+    axis: int = -1
+
+    def __getitem__(self, key: Any) -> Complex:
+        return Complex(self.array[self._at(key, 1)], self.array[self._at(key, 2)])
+
+    def __setitem__(self, key: Any, value: Complex) -> None:
+        self.array[self._at(key, 1)] = value.real
+        self.array[self._at(key, 2)] = value.imag
+
+    def _at(self, key: Any, part: int) -> tuple[Any, ...]:
+        places = list(key) if isinstance(key, tuple) else [key]
+        places.insert(self.axis % len(self.array.shape), part)
+        return tuple(places)
+
+
+def complex_(array: Array, axis: int = -1) -> ComplexArray:
+    """An array of real numbers, two along an axis, as one of complex numbers."""
+    return ComplexArray(array, axis)
+
+
+def complex_sum(body: Complex, over: Any) -> Complex:
+    """The sum of complex numbers over one index or a tuple of indices."""
+    return Complex(sum_(body.real, over), sum_(body.imag, over))
+
+
+def polar(radius: Node, angle: Node) -> Complex:
+    """The number with this absolute value and angle: a cosine, a sine and 2 multiplications. e**z
+    has the absolute value exp(z.real) and the angle z.imag."""
+    both = Complex(function("cos", angle), function("sin", angle))
+    _parts_read_twice(Complex(radius, angle))
+    return both * radius
