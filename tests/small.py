@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 
 import pytest
 
 import costmodel as cm
-from costmodel.language.equations import Mixer
+from costmodel.language.equations import Form, Mixer
+from costmodel.language.nodes import Call, Position, Ref, walk
 from costmodel.language.options import joined
 from costmodel.mixers import builtin, names
+from costmodel.program.lowering import lower
+from costmodel.program.recurrences import blocks
+from costmodel.program.tokens import tokens
+from costmodel.symbolic.polynomial import Poly, is_index
 
 OTHERS = {"g": 1, "v": 3, "w": 2, "k": 3, "C": 2, "e": 4, "K": 3, "V": 2}
 """Values of letters that only some mixers have; 2 for every other one."""
@@ -42,6 +48,56 @@ def variants() -> list[str]:
 def forms(mixers: Sequence[str] = ()) -> list[tuple[str, str]]:
     """Every form of some mixers, of all built-in ones by default."""
     return [(name, form) for name in mixers or names() for form in builtin(name).forms]
+
+
+@cache
+def distinct() -> tuple[tuple[str, str], ...]:
+    """The forms that have something of the language that none before them has. What acts on any
+    equations is tested on these, and what a mixer promises by itself on all of them."""
+    known: set[object] = set()
+    found = []
+    for name, form in forms(variants()):
+        own = {*_parts(builtin(name).forms[form])}
+        if own - known:
+            found.append((name, form))
+            known |= own
+    return tuple(found)
+
+
+def _parts(form: Form) -> Iterator[object]:
+    """What of the language a form is made of: kinds of nodes, roles of what they read, shapes of
+    positions and bounds, loops, what depends on the input, on a context, on weights alone."""
+    system = lower(form)
+    known = tokens(system)
+    for block in blocks(system):
+        yield "loop", block.is_loop and block.step, len(block.axes) > 1
+    for equation in system.equations:
+        yield "depends", equation.array in known.dynamic, equation.array in known.given
+        yield from map(_shape, equation.positions)
+        ranges = {*equation.indices}
+        for node, over in walk(equation.value):
+            yield type(node), getattr(node, "function" if isinstance(node, Call) else "kind", "")
+            ranges |= {*over}
+            if isinstance(node, Ref):
+                yield node.array.role
+                yield from map(_shape, node.positions)
+        for index in ranges:
+            yield "ranges", len(index.pieces)
+            for piece in index.pieces:
+                for side in (piece.lower, piece.upper):
+                    yield "bounds", len(side)
+                    yield from (("bound", _shape(end)) for end in side)
+
+
+def _shape(position: Position) -> object:
+    """A position or bound up to names and numbers: which products of indices, sizes and functions
+    it adds up."""
+    if not isinstance(position, Poly):
+        return type(position)
+    return frozenset(
+        tuple(sorted("index" if is_index(atom) else type(atom).__name__ for atom, _ in product))
+        for product in position.terms
+    )
 
 
 def without_inference(mixer: Mixer, form: str | None = None) -> str | None:

@@ -79,7 +79,7 @@ def apart(mixer: Mixer, form: str, sizes: Mapping[str, int], loss: str = "") -> 
 
 @pytest.mark.parametrize(
     ("name", "form", "sizes"),
-    [(*form, sizes) for form, sizes in zip(small.forms(), cycle(SIZES))],
+    [(*form, sizes) for form, sizes in zip(small.distinct(), cycle(SIZES))],
     ids=str,
 )
 def test_a_batch_costs_what_its_execution_does(
@@ -89,14 +89,15 @@ def test_a_batch_costs_what_its_execution_does(
     assert apart(mixer, form, complete(mixer, sizes)) == []
 
 
-@pytest.mark.parametrize("loss", LOSSES)
-@pytest.mark.parametrize("name", ["self-attention", "she", "linear-attention", "lstm"])
+@pytest.mark.parametrize(
+    ("name", "loss"), [*zip(["self-attention", "linear-attention", "she", "lstm"], cycle(LOSSES))]
+)
 def test_every_sequence_has_a_loss_and_a_target(name: str, loss: str) -> None:
     mixer = builtin(name)
     assert apart(mixer, mixer.default_form, complete(mixer, SIZES[2]), loss) == []
 
 
-@pytest.mark.parametrize(("name", "form"), small.forms())
+@pytest.mark.parametrize(("name", "form"), small.distinct())
 def test_by_mac_a_further_sequence_costs_what_its_execution_does(name: str, form: str) -> None:
     """By `mac` a sum over the sequences of what is no sum takes b additions when it is executed so,
     and b - 1 by the rules: the difference of two batches is compared."""
@@ -112,7 +113,7 @@ def test_by_mac_a_further_sequence_costs_what_its_execution_does(name: str, form
     assert three - one == four - two
 
 
-@pytest.mark.parametrize(("name", "form"), small.forms())
+@pytest.mark.parametrize(("name", "form"), small.distinct())
 def test_gradients_of_weights_are_added_up_over_the_batch(name: str, form: str) -> None:
     mixer = builtin(name)
     sizes = complete(mixer, SIZES[0])

@@ -38,12 +38,12 @@ from costmodel.report.shares import Shares
 from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.polynomial import size
 from tests import systems
-from tests.small import LEFT_OPEN, complete, forms, variants, without_inference
+from tests.small import LEFT_OPEN, complete, distinct, forms, without_inference
 
 SIZES = {"b": 1, "l": 5, "d": 6, "n": 2, "t": 4, "w": 3}
 PHASES = ("training", "inference")
 CONVENTIONS = ("strict", "mac", "safe-softmax,dense")
-FORMS = forms(variants())
+FORMS = distinct()
 
 
 def sizes_of(mixer: Mixer) -> dict[str, int]:
@@ -303,7 +303,7 @@ def test_lists_are_closed_in_latex() -> None:
         assert text.count(r"\begin{itemize}") == text.count(r"\end{itemize}") == 1
 
 
-@pytest.mark.parametrize(("name", "form"), FORMS)
+@pytest.mark.parametrize(("name", "form"), forms())
 def test_no_sentence_ends_in_a_comma_and_nothing_is_left_open(name: str, form: str) -> None:
     both = replace(explained(name, "training", form), phases=PHASES)
     for part in both.parts():

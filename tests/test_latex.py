@@ -39,7 +39,7 @@ from costmodel.symbolic.printing import (
     poly_latex,
 )
 from tests import systems
-from tests.small import complete, forms, has_inference, variants
+from tests.small import complete, distinct, has_inference
 from tests.typesetting import compiled, needs_latex
 
 l, d, n, h, w = (size(letter) for letter in "ldnhw")
@@ -200,7 +200,7 @@ def test_few_printed_counts_of_random_systems_are_left_open() -> None:
     assert asked[True] >= 0.8 * asked.total()
 
 
-@pytest.mark.parametrize(("name", "form"), forms(variants()))
+@pytest.mark.parametrize(("name", "form"), distinct())
 def test_printed_counts_are_read_back(name: str, form: str) -> None:
     """By our own grammar and by Python's."""
     mixer = cm.mixer(name)

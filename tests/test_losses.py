@@ -21,7 +21,7 @@ import cli
 import costmodel as cm
 from costmodel.errors import ConventionError, EquationError, Unanswered
 from costmodel.language.equations import Mixer, System
-from costmodel.mixers import builtin, names
+from costmodel.mixers import builtin
 from costmodel.networks import parts
 from costmodel.oracle.execute import random_arrays, run
 from costmodel.program import losses
@@ -40,7 +40,7 @@ from costmodel.report.formats import write
 from costmodel.symbolic.polynomial import Poly
 from tests import small, systems
 
-FORMS = small.forms()
+FORMS = small.distinct()
 SIZES = (
     {"l": 3, "d": 4, "n": 2},
     {"l": 1, "d": 2, "n": 1, "w": 3, "C": 3},
@@ -51,9 +51,7 @@ IN_TURN = pytest.mark.parametrize(
     ("name", "form", "loss"),
     [(*form, loss) for form, loss in zip(FORMS, cycle(LOSSES))],
 )
-"""Every form with one of the losses, which touch the output alone."""
-ONE_FORM = pytest.mark.parametrize(("name", "loss"), [*zip(names(), cycle(LOSSES))])
-"""Every mixer's default form with one of the losses."""
+"""Forms with one of the losses each, which touch the output alone."""
 SOME = ("self-attention", "she", "gru", "linear-attention", "restricted-attention")
 
 
@@ -71,7 +69,8 @@ def made(mixer: Mixer, form: str, *names: str, accounting: str = "strict") -> Gr
     return found
 
 
-@ONE_FORM
+@EVERY
+@pytest.mark.parametrize("name", SOME)
 def test_costs_and_gradients_equal_their_execution(name: str, loss: str) -> None:
     """Counts, span, traffic, what is kept; gradients besides equal differences of the loss."""
     mixer = builtin(name)
@@ -181,7 +180,7 @@ BACKWARD: Mapping[str, Callable[[int, int], dict[str, int]]] = {
 
 @IN_TURN
 def test_counts_grow_by_those_of_the_loss(name: str, form: str, loss: str) -> None:
-    """By its own operations and no other, for each of b sequences, in every form of every mixer."""
+    """By its own operations and no other, for each of b sequences."""
     mixer = builtin(name)
     for sizes in SIZES:
         known = complete(mixer, sizes)
@@ -404,8 +403,7 @@ def test_an_unknown_loss_lists_the_known_ones() -> None:
         cm.count(builtin("she"), "backward", loss="hinge")
 
 
-@EVERY
-@pytest.mark.parametrize("name", SOME)
+@pytest.mark.parametrize(("name", "loss"), [*zip(SOME, cycle(LOSSES))])
 def test_it_is_explained(name: str, loss: str) -> None:
     """The equations of the loss, and that it is counted."""
     phase = dict(zip(LOSSES, TRAINING_STEP, strict=True))[loss]

@@ -11,7 +11,7 @@ import pytest
 import costmodel as cm
 from costmodel.errors import Unsupported
 from costmodel.language.equations import Mixer
-from tests.small import LEFT_OPEN, forms, variants, without_inference
+from tests.small import LEFT_OPEN, distinct, without_inference
 
 
 class Displayed(Protocol):
@@ -46,7 +46,7 @@ def displays_as_latex(answer: Displayed) -> None:
     assert shown.count("{") == shown.count("}")
 
 
-@pytest.mark.parametrize(("name", "form"), forms(variants()))
+@pytest.mark.parametrize(("name", "form"), distinct())
 def test_every_answer_displays_as_latex(name: str, form: str) -> None:
     """Where one token has no cost of its own, every question about it gives the one reason."""
     mixer = cm.mixer(name)

@@ -15,7 +15,6 @@ import costmodel as cm
 from costmodel.errors import Unsupported
 from costmodel.language.equations import Mixer
 from costmodel.language.nodes import Add, Node, Reduce, Ref
-from costmodel.mixers import names
 from costmodel.oracle.execute import execute, run
 from costmodel.paths.chains import Repeat
 from costmodel.program.recurrences import references
@@ -23,9 +22,9 @@ from costmodel.questions import sequential as rule, span
 from costmodel.questions.subject import system_of
 from costmodel.symbolic.polynomial import Poly
 from tests import chunk_systems, systems
-from tests.small import complete, has_inference
+from tests.small import complete, distinct, has_inference
 
-FORMS = [(name, form) for name in names() for form in cm.mixer(name).forms]
+FORMS = distinct()
 
 
 def executed(mixer: Mixer, form: str, sizes: Mapping[str, int], t: int | None = None) -> int:
@@ -122,17 +121,6 @@ def test_they_are_the_steps_of_the_critical_path(name: str, form: str, phase: st
         sizes = complete(mixer, {"l": length, "d": 6, "n": 2}) | {"t": length}
         path = cm.critical_path(mixer, phase, form, sizes=sizes)
         assert cm.sequential(mixer, phase, form).at(**sizes) == path.length.at(sizes), length
-
-
-@pytest.mark.parametrize(("name", "form"), FORMS)
-@pytest.mark.parametrize("rewrites", [(), ("safe-softmax",), ("scale=mul",)], ids=str)
-def test_they_are_executed(name: str, form: str, rewrites: tuple[str, ...]) -> None:
-    mixer = cm.mixer(name)
-    derived = cm.sequential(mixer, form=form, convention=("strict", *rewrites))
-    for length in (1, 2, 4):
-        sizes = complete(mixer, {"l": length, "d": 2, "n": 2})
-        done = execute(mixer.forms[form], sizes, rewrites=rewrites)
-        assert derived.at(**sizes) == done.steps(), sizes
 
 
 @given(mixer=systems.mixers(), sizes=systems.sizes(), length=st.integers(1, 5))
