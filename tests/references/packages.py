@@ -129,3 +129,44 @@ def last_tokens(of: Any, ours: Weights, each: Comparison) -> Any:
         return joined(core(Q, K, V), ours["W_out"])
 
     return theirs
+
+
+@compared("aft-local", "aft-pytorch", "aft_pytorch.AFTLocal", l=7, d=5, w=3)
+def nearby(of: Any, ours: Weights, each: Comparison) -> Any:
+    """Their weights of all pairs, 0 far away; they are copied in torch's default type."""
+    l, d, w = (each.sizes[letter] for letter in "ldw")
+    theirs = of(l, d, d, s=w).double()
+    for layer, name in ((theirs.to_q, "W_Q"), (theirs.to_k, "W_K"), (theirs.to_v, "W_V")):
+        linear(layer, ours[name])
+    linear(theirs.project, torch.eye(d))
+    for i in range(l):
+        for k in range(max(0, i - w + 1), min(l, i + w)):
+            fill((theirs.wbias[i, k], ours["u"][i, k - i + w - 1]))
+
+    def called(x: torch.Tensor) -> torch.Tensor:
+        before = torch.get_default_dtype()
+        torch.set_default_dtype(torch.float64)
+        try:
+            return theirs(x)  # type: ignore[no-any-return]
+        finally:
+            torch.set_default_dtype(before)
+
+    return called
+
+
+LIGHT = "espnet.nets.pytorch_backend.transformer.lightconv.LightweightConvolution"
+
+
+@compared("light-convolution+centred", "espnet", LIGHT, l=7, d=6, n=2, k=3)
+@compared("light-convolution", "espnet", LIGHT, l=7, d=6, n=2, k=3)
+def light_convolution(of: Any, ours: Weights, each: Comparison) -> Any:
+    """A head's channels lie n apart in theirs, side by side in ours; a causal kernel is the first
+    half of theirs and its middle, the token itself last."""
+    d, n, k = (each.sizes[letter] for letter in "dnk")
+    centred = "centred" in each.options
+    theirs = of(n, d, 0.0, k if centred else 2 * k - 1, use_kernel_mask=not centred).double()
+    apart = torch.arange(d).reshape(n, d // n).t().flatten()
+    linear(theirs.linear1, torch.cat([ours["W_1"][:, apart], ours["W_2"][:, apart]], 1))
+    linear(theirs.linear2, ours["W_out"][apart])
+    fill((theirs.weight[:, 0, :k], ours["W"] if centred else ours["W"].flip(1)))
+    return lambda x: theirs(x, None, None, None)
