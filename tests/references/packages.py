@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -170,3 +171,10 @@ def light_convolution(of: Any, ours: Weights, each: Comparison) -> Any:
     linear(theirs.linear2, ours["W_out"][apart])
     fill((theirs.weight[:, 0, :k], ours["W"] if centred else ours["W"].flip(1)))
     return lambda x: theirs(x, None, None, None)
+
+
+@compared("fnet", "transformers", "transformers.models.fnet.modeling_fnet.FNetBasicFourierTransform",
+          l=7, d=6)  # fmt: skip
+def fourier(of: Any, ours: Weights, each: Comparison) -> Any:
+    theirs = of(SimpleNamespace(use_tpu_fourier_optimizations=False))
+    return lambda x: theirs(x)[0]
