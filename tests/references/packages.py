@@ -173,8 +173,10 @@ def light_convolution(of: Any, ours: Weights, each: Comparison) -> Any:
     return lambda x: theirs(x, None, None, None)
 
 
-@compared("fnet", "transformers", "transformers.models.fnet.modeling_fnet.FNetBasicFourierTransform",
-          l=7, d=6)  # fmt: skip
+FNET = "transformers.models.fnet.modeling_fnet.FNetBasicFourierTransform"
+
+
+@compared("fnet", "transformers", FNET, l=7, d=6)
 def fourier(of: Any, ours: Weights, each: Comparison) -> Any:
     theirs = of(SimpleNamespace(use_tpu_fourier_optimizations=False))
     return lambda x: theirs(x)[0]
