@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -54,6 +55,13 @@ def made(described: Implementation, sizes: Mapping[str, int], **given: Any) -> A
     return module
 
 
+def held(described: Implementation, module: Any) -> dict[str, Tensor]:
+    """The parameters, and the buffers that the equations give no values, by name."""
+    arrays = equations(described).arrays
+    every = chain(module.named_parameters(), module.named_buffers())
+    return {name: t for name, t in every if name in arrays and arrays[name].value is None}
+
+
 def inputs(*shape: int, dtype: torch.dtype = torch.float64, seed: int = 11) -> Tensor:
     """Normal numbers, the same in every dtype up to rounding."""
     generator = torch.Generator().manual_seed(seed)
@@ -100,7 +108,7 @@ def evaluated(
         name: p.detach().numpy()[
             tuple(slice(extent.at(known)) for extent in mixer.arrays[name].shape)
         ]
-        for name, p in module.named_parameters()
+        for name, p in held(described, module).items()
     }
     names = [mixer.role("input").name, *(array.name for array in mixer.contexts)]
     rows = []

@@ -60,7 +60,7 @@ def test_values_stay(name: str, form: str, rewrites: tuple[str, ...]) -> None:
     arrays = {
         array.name: generator.normal(size=tuple(e.at(sizes) for e in array.shape))
         for array in mixer.arrays.values()
-        if array.role in ("input", "context", "parameter")
+        if array.role in ("input", "context", "parameter", "buffer") and array.value is None
     }
     given = generator.normal(size=tuple(e.at(sizes) for e in mixer.role("output").shape))
     known = {k: v for k, v in sizes.items() if k in ("l", *mixer.letters)}

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from fractions import Fraction
 from functools import cached_property
 from typing import Any, ClassVar, Protocol, Self, TypeVar, dataclass_transform
 
@@ -212,7 +213,7 @@ class Constant(Node):
     an index expression, such as the number of a row."""
 
     base: Poly
-    half_power: int = 2
+    half_power: int | Fraction = 2
 
 
 @kind

@@ -32,26 +32,30 @@ SOURCE = (
 )
 IDEA = "a sum of k v, carried along, is read by phi(q)"
 
-Sums = Callable[[Form, Array, Array, Array, Array, Poly], None]
-"""Defines R (l, d), the rows before W_out, from Q, K, V (n, l, h); C is the length of a chunk."""
+Features = Callable[[Form, str, Node], Array]
+"""The features (n, l, m), an array of this name, of projected queries or keys: what is given is
+channel c of head j, row i."""
+
+Sums = Callable[[Form, Array, Array, Array, Array], None]
+"""Defines R (l, d), the rows before W_out, from the features Q and K (n, l, m) and V (n, l, h)."""
 
 
 def running_product(f: Form, name: str, K: Array, V: Array) -> Array:
-    """The sum of k v^T up to each row, (n, l, h, h): each head carries one (h, h) matrix."""
-    n, l, h = K.shape
+    """The sum of k v^T up to each row, (n, l, m, h): each head carries one (m, h) matrix."""
+    (n, l, m), h = K.shape, V.shape[2]
     j, later = f.index("j", 1, n), f.index("r", 2, l)
-    p, c = f.index("p", 1, h), f.index("c", 1, h)
-    S = f.array(name, n, l, h, h)
+    p, c = f.index("p", 1, m), f.index("c", 1, h)
+    S = f.array(name, n, l, m, h)
     S[j, 1, p, c] = K[j, 1, p] * V[j, 1, c]
     S[j, later, p, c] = S[j, later - 1, p, c] + K[j, later, p] * V[j, later, c]
     return S
 
 
 def running_sum(f: Form, name: str, K: Array) -> Array:
-    """The sum of the rows of K up to each row, (n, l, h)."""
-    n, l, h = K.shape
-    j, later, p = f.index("j", 1, n), f.index("r", 2, l), f.index("p", 1, h)
-    Z = f.array(name, n, l, h)
+    """The sum of the rows of K up to each row, (n, l, m)."""
+    n, l, m = K.shape
+    j, later, p = f.index("j", 1, n), f.index("r", 2, l), f.index("p", 1, m)
+    Z = f.array(name, n, l, m)
     Z[j, 1, p] = K[j, 1, p]
     Z[j, later, p] = Z[j, later - 1, p] + K[j, later, p]
     return Z
@@ -59,8 +63,8 @@ def running_sum(f: Form, name: str, K: Array) -> Array:
 
 def scores(f: Form, name: str, Q: Array, K: Array) -> Array:
     """The product of every query with each key of tokens 1..i, (n, l, l)."""
-    n, l, h = Q.shape
-    j, i, p = f.index("j", 1, n), f.index("i", 1, l), f.index("p", 1, h)
+    n, l, m = Q.shape
+    j, i, p = f.index("j", 1, n), f.index("i", 1, l), f.index("p", 1, m)
     k = f.index("k", 1, i)
     A = f.array(name, n, l, l)
     A[j, i, k] = sum_(Q[j, i, p] * K[j, k, p], over=p)
@@ -75,19 +79,19 @@ def define_quotient(f: Form, R: Array, reads: Node, weights: Node) -> None:
     R[i, (j - 1) * c.upper[0] + c] = reads / D[j, i]
 
 
-def recurrent(f: Form, Q: Array, K: Array, V: Array, R: Array, C: Poly) -> None:
+def recurrent(f: Form, Q: Array, K: Array, V: Array, R: Array) -> None:
     """Section 3.4: S and Z of each row are those of the row before plus one product."""
-    n, l, h = Q.shape
+    (n, l, m), h = Q.shape, V.shape[2]
     j, i = f.index("j", 1, n), f.index("i", 1, l)
-    p, c = f.index("p", 1, h), f.index("c", 1, h)
+    p, c = f.index("p", 1, m), f.index("c", 1, h)
     S, Z = running_product(f, "S", K, V), running_sum(f, "Z", K)
     reads = sum_(Q[j, i, p] * S[j, i, p, c], over=p)
     define_quotient(f, R, reads, sum_(Q[j, i, p] * Z[j, i, p], over=p))
 
 
-def parallel(f: Form, Q: Array, K: Array, V: Array, R: Array, C: Poly) -> None:
+def parallel(f: Form, Q: Array, K: Array, V: Array, R: Array) -> None:
     """Section 3.3: a score for every pair, the sum of scores, and the values weighted by scores."""
-    n, l, h = Q.shape
+    n, l, h = V.shape
     j, i, c = f.index("j", 1, n), f.index("i", 1, l), f.index("c", 1, h)
     k = f.index("k", 1, i)
     A = scores(f, "A", Q, K)
@@ -95,11 +99,11 @@ def parallel(f: Form, Q: Array, K: Array, V: Array, R: Array, C: Poly) -> None:
 
 
 def chunk_sums(f: Form, K: Array, V: Array, C: Poly) -> tuple[Array, Array]:
-    """S (n, l//C, h, h) and Z (n, l//C, h): the sums up to the end of every complete chunk."""
-    n, l, h = K.shape
-    j, p, c, s = f.index("j", 1, n), f.index("p", 1, h), f.index("c", 1, h), f.index("w", 1, C)
+    """S (n, l//C, m, h) and Z (n, l//C, m): the sums up to the end of every complete chunk."""
+    (n, l, m), h = K.shape, V.shape[2]
+    j, p, c, s = f.index("j", 1, n), f.index("p", 1, m), f.index("c", 1, h), f.index("w", 1, C)
     first, later = f.index("o", 1, min_(1, l // C)), f.index("r", 2, l // C)
-    S, Z = f.array("S", n, l // C, h, h), f.array("Z", n, l // C, h)
+    S, Z = f.array("S", n, l // C, m, h), f.array("Z", n, l // C, m)
     for q, before in ((first, None), (later, later - 1)):
         row = (q - 1) * C + s
         product, keys = sum_(K[j, row, p] * V[j, row, c], over=s), sum_(K[j, row, p], over=s)
@@ -110,8 +114,8 @@ def chunk_sums(f: Form, K: Array, V: Array, C: Poly) -> tuple[Array, Array]:
 
 def chunk_pairs(f: Form, Q: Array, K: Array, V: Array, C: Poly) -> tuple[Array, Array]:
     """N (n, l, h) and D (n, l): numerator and denominator over the pairs in each row's chunk."""
-    n, l, h = Q.shape
-    j, p, c = f.index("j", 1, n), f.index("p", 1, h), f.index("c", 1, h)
+    (n, l, m), h = Q.shape, V.shape[2]
+    j, p, c = f.index("j", 1, n), f.index("p", 1, m), f.index("c", 1, h)
     q = f.index("q", 1, l // C + 1)
     e = f.index("e", 1, min_(C, l - (q - 1) * C))
     s = f.index("s", 1, e)
@@ -123,15 +127,15 @@ def chunk_pairs(f: Form, Q: Array, K: Array, V: Array, C: Poly) -> tuple[Array, 
     return N, D
 
 
-def chunked(f: Form, Q: Array, K: Array, V: Array, R: Array, C: Poly) -> None:
+def chunked(f: Form, Q: Array, K: Array, V: Array, R: Array) -> None:
     """Every row reads the pairs within its chunk, and the sums S and Z of the chunks before.
 
     S and Z are computed for every complete chunk, the last one too, as the next token reads them;
     an incomplete chunk at the end has none. E (n, l) is the denominator of the rows after the first
     chunk, once a head.
     """
-    n, l, h = Q.shape
-    j, p, c = f.index("j", 1, n), f.index("p", 1, h), f.index("c", 1, h)
+    (n, l, m), h, (C,) = Q.shape, V.shape[2], f.mixer.sizes("C")
+    j, p, c = f.index("j", 1, n), f.index("p", 1, m), f.index("c", 1, h)
     S, Z = chunk_sums(f, K, V, C)
     N, D = chunk_pairs(f, Q, K, V, C)
     E = f.array("E", n, l)
@@ -146,30 +150,35 @@ def chunked(f: Form, Q: Array, K: Array, V: Array, R: Array, C: Poly) -> None:
 FORMS: Mapping[str, Sums] = {"recurrent": recurrent, "parallel": parallel, "chunked": chunked}
 
 
-def linear_transformer() -> Mixer:
-    """Linear attention with its forms."""
-    m = Mixer(
-        "linear-attention", title="Linear attention", idea=IDEA, source=SOURCE, group="linear"
-    )
-    l, d, n, h, C = m.sizes("l d n h C")
+def attention_by_features(m: Mixer, features: Features, forms: Mapping[str, Sums]) -> Mixer:
+    """Attention whose weights are products of these features, summed in these ways."""
+    l, d, n, h = m.sizes("l d n h")
     x, y = m.input("x", l, d), m.output("y", l, d)
     W_Q, W_K, W_V, W_out = (m.parameter(f"W_{name}", d, d) for name in ("Q", "K", "V", "out"))
-    for form, sums in FORMS.items():
+    for form, sums in forms.items():
         with m.form(form) as f:
             j, i = f.index("j", 1, n), f.index("i", 1, l)
             a, b, c = f.index("a", 1, d), f.index("b", 1, d), f.index("c", 1, h)
-            Q = f.array("Q", n, l, h, latex=r"\phi(Q)")
-            K = f.array("K", n, l, h, latex=r"\phi(K)")
-            V = f.array("V", n, l, h)
-            R = f.array("R", l, d)
-
             column = (j - 1) * h + c
-            Q[j, i, c] = function("elu_plus_1", sum_(x[i, a] * W_Q[a, column], over=a))
-            K[j, i, c] = function("elu_plus_1", sum_(x[i, a] * W_K[a, column], over=a))
+            Q = features(f, "Q", sum_(x[i, a] * W_Q[a, column], over=a))
+            K = features(f, "K", sum_(x[i, a] * W_K[a, column], over=a))
+            V, R = f.array("V", n, l, h), f.array("R", l, d)
             V[j, i, c] = sum_(x[i, a] * W_V[a, column], over=a)
-            sums(f, Q, K, V, R, C)
+            sums(f, Q, K, V, R)
             y[i, b] = sum_(R[i, a] * W_out[a, b], over=a)
     return m
 
 
-linear_attention = linear_transformer()
+def shifted_elu(f: Form, name: str, projected: Node) -> Array:
+    """elu(x) + 1 of each of the h channels."""
+    l, n, h = f.mixer.sizes("l n h")
+    phi = f.array(name, n, l, h, latex=rf"\phi({name})")
+    phi[f.indices["j"], f.indices["i"], f.indices["c"]] = function("elu_plus_1", projected)
+    return phi
+
+
+linear_attention = attention_by_features(
+    Mixer("linear-attention", title="Linear attention", idea=IDEA, source=SOURCE, group="linear"),
+    shifted_elu,
+    FORMS,
+)

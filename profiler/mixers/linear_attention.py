@@ -6,18 +6,22 @@ to sum over earlier tokens.
 
 from __future__ import annotations
 
+from abc import abstractmethod
+
 import torch
 from torch import Tensor, nn
 
-from profiler.modules.base import State, require_sizes
+from profiler.modules.base import Headed, State, require_sizes
 from profiler.modules.registry import implementation
 from profiler.modules.running_sums import (
     AllRows,
     ChunkedSums,
     ChunkState,
     RowByRow,
+    RunningSums,
     ScoredPairs,
     Summing,
+    Sums,
     summing,
 )
 
@@ -30,13 +34,13 @@ def elu_plus_1(x: Tensor) -> Tensor:
     return torch.where(above, x + 1, torch.exp(x.masked_fill(above, 0)))
 
 
-class LinearAttention(Summing):
-    """Sums over earlier tokens in n heads of width h = d/n.
+class ByFeatures(Headed):
+    """Attention in n heads of width h = d/n whose weights are products of features.
 
-    W_Q, W_K, W_V and W_out are (d, d). `l` only sets the room in a state, unless a length is given.
+    W_Q, W_K, W_V and W_out are (d, d).
     """
 
-    MIXER = "linear-attention"
+    sums: Sums
 
     def declare(self) -> None:
         """W_Q, W_K, W_V and W_out."""
@@ -46,22 +50,59 @@ class LinearAttention(Summing):
         self.W_V: nn.Parameter = self.weight(d, d)
         self.W_out: nn.Parameter = self.weight(d, d)
 
+    def mix(self, x: Tensor) -> Tensor:
+        """Q and K (b, n, s, m), V (b, n, s, h), what the queries read, then y (b, s, d)."""
+        q, k, v = (self.heads(rows) for rows in self.project(x))
+        reads, weights = self.sums.whole(q, k, v)
+        return (reads / weights.unsqueeze(-1)).transpose(1, 2).flatten(2) @ self.W_out
+
+    @abstractmethod
+    def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The features of queries and keys, (..., n m) each, and the values, (..., d)."""
+
+
+class CausalByFeatures(ByFeatures, Summing):
+    """Sums over earlier tokens; `l` only sets the room in a state, unless a length is given."""
+
+    sums: RunningSums
+
     @classmethod
     def kernels(cls) -> dict[str, str]:
         """Array -> kernel class of the maps, all contractions."""
         return dict(PROJECTIONS)
-
-    def mix(self, x: Tensor) -> Tensor:
-        """Q, K, V (b, n, s, h), what the queries read, then y (b, s, d)."""
-        q, k, v = (self.heads(rows) for rows in self.project(x))
-        reads, weights = self.sums.whole(q, k, v)
-        return (reads / weights.unsqueeze(-1)).transpose(1, 2).flatten(2) @ self.W_out
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
         """The token's query reads the held sums with the token's own key and value included."""
         q, k, v = (self.split(row) for row in self.project(x_t))
         reads, weights = self.sums.latest(q, k, v, state)
         return (reads / weights.unsqueeze(-1)).flatten(1) @ self.W_out
+
+
+class InChunks(CausalByFeatures):
+    """One chunk of tokens after another."""
+
+    sums: ChunkedSums
+
+    def cut(self, C: int) -> None:
+        """Let a chunk have C tokens."""
+        require_sizes(C=C)
+        self.sums = ChunkedSums(C)
+
+    def initial_state(self, batch: int, length: int | None = None) -> ChunkState:
+        """The rows of one chunk and the sums of the chunks before; any length has room."""
+        require_sizes(length=self.l if length is None else length)
+        room = {"K": self.sums.C, "V": self.sums.C, "S": 1, "Z": 1}
+        arrays = {
+            name: self._rows(batch, room[name], self.n, width)
+            for name, width in self.sums.widths(self.features, self.h).items()
+        }
+        return ChunkState(arrays, sliding=True)
+
+
+class LinearAttention(CausalByFeatures):
+    """The features of a query or key are as many as its channels."""
+
+    MIXER = "linear-attention"
 
     def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The features of queries and keys, and the values, (..., d) each."""
@@ -90,10 +131,8 @@ class LinearAttentionParallel(LinearAttention):
     kernels={**PROJECTIONS, **ChunkedSums.computes},
     step_kernels={**PROJECTIONS, **ChunkedSums.computes},
 )
-class LinearAttentionChunked(LinearAttention):
+class LinearAttentionChunked(InChunks, LinearAttention):
     """Linear attention, one chunk of C tokens after another."""
-
-    sums: ChunkedSums
 
     def __init__(
         self,
@@ -106,15 +145,4 @@ class LinearAttentionChunked(LinearAttention):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__(d=d, l=l, n=n, device=device, dtype=dtype)
-        require_sizes(C=C)
-        self.sums = ChunkedSums(C)
-
-    def initial_state(self, batch: int, length: int | None = None) -> ChunkState:
-        """The rows of one chunk and the sums of the chunks before; any length has room."""
-        require_sizes(length=self.l if length is None else length)
-        room = {"K": self.sums.C, "V": self.sums.C, "S": 1, "Z": 1}
-        arrays = {
-            name: self._rows(batch, room[name], self.n, width)
-            for name, width in self.sums.widths(self.h).items()
-        }
-        return ChunkState(arrays, sliding=True)
+        self.cut(C)

@@ -168,6 +168,12 @@ class SequenceMixer(nn.Module, ABC):
         nn.init.normal_(made, std=fan_in(made.shape) ** -0.5)
         return made
 
+    def untrained(self, name: str, *shape: int) -> None:
+        """Register a buffer of this shape, normal numbers, drawn alike on every device and in every
+        dtype where no weight is declared before it."""
+        drawn = torch.randn(shape, dtype=torch.float64)
+        self.register_buffer(name, drawn.to(**self._made))  # type: ignore[call-overload]
+
     def forward(self, x: Tensor) -> Tensor:
         """Mix whole sequences: x (b, s, d) to y (b, s, d), s at most l where a parameter has extent
         l.

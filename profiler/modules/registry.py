@@ -221,10 +221,11 @@ def build(
 
     Each parameter is normal with standard deviation 1/sqrt(fan-in), drawn in float64 on the CPU in
     the order of the parameters' names, then cast and moved; on the meta device parameters have
-    shapes alone. Sizes that the class does not take are ignored. Raises ValueError for a size that
-    is needed and is missing or refused.
+    shapes alone. What the constructor draws on the CPU follows the seed too. Sizes that the class
+    does not take are ignored. Raises ValueError for a size that is needed and is missing or
+    refused.
     """
-    module = _construct(implementation, sizes, device, dtype)
+    module = _construct(implementation, sizes, device, dtype, seed)
     if torch.device(device).type == "meta":
         return module
     draw_parameters(module, seed)
@@ -244,6 +245,7 @@ def _construct(
     sizes: dict[str, int],
     device: torch.device | str,
     dtype: torch.dtype,
+    seed: int,
 ) -> nn.Module:
     """The module with whatever parameters its constructor gives, torch's own seed untouched."""
     given: dict[str, object] = {**sizes, "device": device, "dtype": dtype}
@@ -267,6 +269,7 @@ def _construct(
     accepted = {name: value for name, value in given.items() if takes_all or name in taken}
     where = torch.device(device)
     with torch.random.fork_rng(devices=[where] if where.type == "cuda" else []):
+        torch.default_generator.manual_seed(seed)
         return implementation.module(**accepted).to(device=where, dtype=dtype)
 
 

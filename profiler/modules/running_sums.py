@@ -1,8 +1,8 @@
-"""How do queries read the sum over earlier tokens of key times value, in PyTorch?
+"""How do queries read the sum over earlier tokens, or all, of key times value, in PyTorch?
 
-Shared by the mixers that attend without softmax. Queries, keys, values and the reads are (b, n, s,
-h): token i reads the sum over k <= i of (q_i . k_k) v_k. The weights are the sums of q_i . k_k, (b,
-n, s), where a mixer divides by them.
+Shared by the mixers that attend without softmax. Queries and keys are (b, n, s, m), with m features
+or m = h; values and the reads are (b, n, s, h): token i reads the sum over k <= i of (q_i . k_k)
+v_k. The weights are the sums of q_i . k_k, (b, n, s), where a mixer divides by them.
 """
 
 from __future__ import annotations
@@ -26,8 +26,34 @@ WEIGHTS = ("Z", "D")
 """The arrays of the weights."""
 
 
-class RunningSums(ABC):
-    """A way to sum: the form of the equations that it computes, and the state between tokens.
+class Sums(ABC):
+    """A way to sum."""
+
+    computes: ClassVar[Mapping[str, str]]
+    """Array -> kernel class, the weights' arrays included."""
+
+    @abstractmethod
+    def whole(self, q: Tensor, k: Tensor, v: Tensor) -> Read:
+        """All tokens at once."""
+
+
+class AllTokens(Sums):
+    """Every query reads the sums over all tokens."""
+
+    computes: ClassVar[Mapping[str, str]] = {
+        "S": "contraction",
+        "Z": "reduction",
+        "D": "contraction",
+    }
+
+    def whole(self, q: Tensor, k: Tensor, v: Tensor) -> Read:
+        """One product of keys and values, one of queries with it; the same for the weights."""
+        return q @ (k.transpose(-2, -1) @ v), (q @ k.sum(-2).unsqueeze(-1)).squeeze(-1)
+
+
+class RunningSums(Sums):
+    """A way to sum up to each token: the form of the equations that it computes, and the state
+    between tokens.
 
     With weights, an array Z or the scores' sum D exists beside S or the scores A.
     """
@@ -35,8 +61,6 @@ class RunningSums(ABC):
     name: ClassVar[str]
     form: ClassVar[str]
     rewrites: ClassVar[tuple[str, ...]] = ()
-    computes: ClassVar[Mapping[str, str]]
-    """Array -> kernel class, the weights' arrays included."""
     sliding: ClassVar[bool]
     """Whether the state is one row, whatever the number of tokens."""
 
@@ -57,20 +81,17 @@ class RunningSums(ABC):
         return {k: v for k, v in computes.items() if self.weighted or k not in WEIGHTS}
 
     @abstractmethod
-    def whole(self, q: Tensor, k: Tensor, v: Tensor) -> Read:
-        """All tokens at once, (b, n, s, h)."""
-
-    @abstractmethod
     def latest(self, q: Tensor, k: Tensor, v: Tensor, state: State) -> Read:
-        """The newest token, (b, n, h); its key and value are written into the state."""
+        """The newest token, (b, n, m) and (b, n, h); its key and value are written into the
+        state."""
 
     @abstractmethod
-    def widths(self, h: int) -> dict[str, int]:
+    def widths(self, m: int, h: int) -> dict[str, int]:
         """Array -> width of a held row of one head."""
 
 
 class RecurrentSums(RunningSums):
-    """The sums S of k v^T, (h, h), and Z of k, (h), are carried from row to row."""
+    """The sums S of k v^T, (m, h), and Z of k, (m), are carried from row to row."""
 
     form = "recurrent"
     computes: ClassVar[Mapping[str, str]] = {
@@ -80,9 +101,9 @@ class RecurrentSums(RunningSums):
     }
     sliding = True
 
-    def widths(self, h: int) -> dict[str, int]:
+    def widths(self, m: int, h: int) -> dict[str, int]:
         """S row by row, and Z."""
-        return {"S": h * h, "Z": h} if self.weighted else {"S": h * h}
+        return {"S": m * h, "Z": m} if self.weighted else {"S": m * h}
 
     def latest(self, q: Tensor, k: Tensor, v: Tensor, state: State) -> Read:
         """Add the token's product to each sum; after the first token the sums are its product."""
@@ -95,7 +116,7 @@ class RecurrentSums(RunningSums):
         return self._read(q, S, Z)
 
     def _read(self, q: Tensor, S: Tensor, Z: Tensor) -> Read:
-        """Reads and weights of queries (..., h), from S (..., h, h) and Z (..., h)."""
+        """Reads and weights of queries (..., m), from S (..., m, h) and Z (..., m)."""
         reads = (q.unsqueeze(-2) @ S).squeeze(-2)
         return reads, (q * Z).sum(-1) if self.weighted else q.new_empty(0)
 
@@ -120,7 +141,7 @@ class RowByRow(RecurrentSums):
 
 
 class AllRows(RecurrentSums):
-    """The sums of all rows at once, by a running sum: b n s h h numbers are in memory."""
+    """The sums of all rows at once, by a running sum: b n s m h numbers are in memory."""
 
     name = "cumsum"
     computes: ClassVar[Mapping[str, str]] = {
@@ -149,9 +170,9 @@ class ScoredPairs(RunningSums):
     computes: ClassVar[Mapping[str, str]] = {"A": "contraction", "D": "reduction"}
     sliding = False
 
-    def widths(self, h: int) -> dict[str, int]:
+    def widths(self, m: int, h: int) -> dict[str, int]:
         """Keys and values."""
-        return {"K": h, "V": h}
+        return {"K": m, "V": h}
 
     def whole(self, q: Tensor, k: Tensor, v: Tensor) -> Read:
         """Scores (b, n, s, s), then the values weighted by them."""
@@ -171,15 +192,15 @@ class ScoredPairs(RunningSums):
 
 
 Sum = tuple[Tensor, Tensor]
-"""S (b, n, h, h) and Z (b, n, h), the sums of k v^T and of k over the chunks that are complete."""
+"""S (b, n, m, h) and Z (b, n, m), the sums of k v^T and of k over the chunks that are complete."""
 
 
 class ChunkState(State):
     """The keys and values of the running chunk, and the sums over all chunks before.
 
-    The rows K and V (b, n, C, h) fill from the front and are cleared when their chunk is complete;
-    S (b, n, 1, h h) and Z (b, n, 1, h) are held from the first complete chunk on. Any number of
-    tokens has room.
+    The rows K (b, n, C, m) and V (b, n, C, h) fill from the front and are cleared when their chunk
+    is complete; S (b, n, 1, m h) and Z (b, n, 1, m) are held from the first complete chunk on. Any
+    number of tokens has room.
     """
 
     @property
@@ -194,7 +215,7 @@ class ChunkState(State):
         return super().held(name)
 
     def append(self, **rows: Tensor) -> None:
-        """Write one token's key and value (b, n, h) behind those of its chunk, in place."""
+        """Write one token's key (b, n, m) and value (b, n, h) behind its chunk's, in place."""
         for name, row in rows.items():
             self.arrays[name].select(-2, self.rows).copy_(row)
         self.position += 1
@@ -238,9 +259,9 @@ class ChunkedSums(RunningSums):
         super().__init__(weighted=True)
         self.C = C
 
-    def widths(self, h: int) -> dict[str, int]:
+    def widths(self, m: int, h: int) -> dict[str, int]:
         """Keys and values of a chunk, S row by row, and Z."""
-        return {"K": h, "V": h, "S": h * h, "Z": h}
+        return {"K": m, "V": h, "S": m * h, "Z": m}
 
     def whole(self, q: Tensor, k: Tensor, v: Tensor) -> Read:
         """Chunk after chunk; the last one may be short, and is then not added to the sums."""
@@ -274,7 +295,7 @@ class ChunkedSums(RunningSums):
         S, Z = state.held("S"), state.held("Z")
         if not S.shape[-2]:
             return None
-        return S.view(*S.shape[:2], Z.shape[-1], Z.shape[-1]), Z.squeeze(-2)
+        return S.view(*S.shape[:2], Z.shape[-1], -1), Z.squeeze(-2)
 
 
 def _concatenated(parts: Sequence[Read]) -> Read:
@@ -284,14 +305,14 @@ def _concatenated(parts: Sequence[Read]) -> Read:
 
 
 def _read_chunk(q: Tensor, k: Tensor, v: Tensor) -> Read:
-    """Reads N and weights D of one query (b, n, 1, h) within its chunk: over the keys up to its own
+    """Reads N and weights D of one query (b, n, 1, m) within its chunk: over the keys up to its own
     row and as many of the chunk's values."""
     scores = q @ k.transpose(-2, -1)
     return scores @ v[:, :, : k.shape[2]], scores.sum(-1)
 
 
 def _with_sums(q: Tensor, reads: Tensor, weights: Tensor, before: Sum | None) -> Read:
-    """Reads and weights of queries (b, n, s, h) within their chunk, plus those of the sums before
+    """Reads and weights of queries (b, n, s, m) within their chunk, plus those of the sums before
     it."""
     if before is None:
         return reads, weights
@@ -301,7 +322,7 @@ def _with_sums(q: Tensor, reads: Tensor, weights: Tensor, before: Sum | None) ->
 
 
 def _sums_after(k: Tensor, v: Tensor, before: Sum | None) -> Sum:
-    """The sums at the end of a complete chunk with keys and values (b, n, C, h)."""
+    """The sums at the end of a complete chunk with keys (b, n, C, m) and values (b, n, C, h)."""
     S = (k.unsqueeze(-1) * v.unsqueeze(-2)).sum(-3)
     if before is None:
         return S, k.sum(-2)
@@ -314,6 +335,11 @@ class Summing(Headed, Mixer):
     MIXER: ClassVar[str]
     sums: RunningSums
 
+    @property
+    def features(self) -> int:
+        """The width m of a head's queries and keys."""
+        return self.h
+
     @classmethod
     @abstractmethod
     def kernels(cls) -> dict[str, str]:
@@ -323,9 +349,8 @@ class Summing(Headed, Mixer):
         """The state of the way to sum, (batch, n, rows, width); one row has room for any length."""
         require_sizes(length=self.l if length is None else length)
         rows = 1 if self.sums.sliding else length
-        arrays = {
-            k: self._rows(batch, rows, self.n, w) for k, w in self.sums.widths(self.h).items()
-        }
+        widths = self.sums.widths(self.features, self.h)
+        arrays = {k: self._rows(batch, rows, self.n, w) for k, w in widths.items()}
         return State(arrays, sliding=self.sums.sliding)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -24,23 +25,25 @@ Sizes = Mapping[str, int]
 
 
 def drawn(mixer: str, sizes: Sizes) -> Arrays:
-    """Numbers for the input and every parameter of a mixer, none of them special."""
+    """Numbers for the input, every parameter and every buffer without values of a mixer, none of
+    them special."""
     generator = np.random.default_rng(sum(sizes.values()))
     return {
         name: generator.normal(size=tuple(extent.at(sizes) for extent in array.shape))
         for name, array in cm.mixer(mixer).arrays.items()
-        if array.role in ("input", "parameter")
+        if array.role in ("input", "parameter", "buffer") and array.value is None
     }
 
 
 def module_of(mixer: str, implementation: str, sizes: Sizes, arrays: Arrays) -> Any:
-    """The module in float64 that holds these parameters."""
+    """The module in float64 that holds these parameters and buffers."""
     described = registry.implementations(mixer)[implementation]
     made = build(described, dict(sizes), device="cpu", dtype=torch.float64, seed=0)
     assert isinstance(made, SequenceMixer)
     with torch.no_grad():
-        for name, parameter in made.named_parameters():
-            parameter.copy_(torch.from_numpy(arrays[name]))
+        for name, held in chain(made.named_parameters(), made.named_buffers()):
+            if name in arrays or isinstance(held, torch.nn.Parameter):
+                held.copy_(torch.from_numpy(arrays[name]))
     return made
 
 

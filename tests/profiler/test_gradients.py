@@ -15,7 +15,7 @@ from torch.nn import functional
 import costmodel as cm
 from costmodel.questions.subject import Training
 from profiler.modules.registry import Implementation
-from tests.implementations import completed, equations, every, label, made, sequences
+from tests.implementations import completed, equations, every, held, label, made, sequences
 from tests.small import by_sizes
 
 SIZES = [{"d": 6, "l": 5, "n": 2}, {"d": 5, "l": 2, "n": 5}, {"d": 2, "l": 1, "n": 1}]
@@ -79,7 +79,7 @@ def held_against_autograd(
     given = [tensor.requires_grad_() for tensor in sequences(described, sizes, BATCH)]
     total, each = begun(module(*given))
     total.backward()  # type: ignore[no-untyped-call]
-    weights = {name: p.detach().numpy() for name, p in module.named_parameters()}
+    weights = {name: p.detach().numpy() for name, p in held(described, module).items()}
     names = [mixer.role("input").name, *(array.name for array in mixer.contexts)]
     summed = {name: np.zeros_like(value) for name, value in weights.items()}
     for b, (more, gradient) in enumerate(each):

@@ -1,0 +1,202 @@
+"""Is attention by random features that of its papers: Performer, Choromanski et al. 2020 (arXiv
+2009.14794)?
+
+Values and operations are written row by row from the paper; nothing is shared with the package.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+
+import numpy as np
+import pytest
+
+import costmodel as cm
+from costmodel.questions.order import order
+from tests.mixers.held import (
+    Array,
+    Arrays,
+    Sizes,
+    equals_the_paper,
+    everything_is_explained,
+    gradients_pass,
+    operations,
+)
+from tests.small import by_sizes
+
+CAUSAL = ("performer+causal",)
+NAMES = ("performer", *CAUSAL)
+FORMS = ("recurrent", "parallel", "chunked")
+SIZES: list[Sizes] = [
+    {"l": 5, "d": 6, "n": 2, "m": 4, "C": 2},
+    {"l": 3, "d": 4, "n": 4, "m": 3, "C": 5},
+    {"l": 1, "d": 1, "n": 1, "m": 1, "C": 1},
+]
+"""More features than channels of a head, and as many."""
+ROUNDING = 1e-9
+"""Exponentials of sums of a few products of normal numbers, the largest some hundred, their
+quotients and five products in a row, in float64."""
+
+each_name = pytest.mark.parametrize("name", NAMES)
+each_causal = pytest.mark.parametrize("name", CAUSAL)
+each_form = pytest.mark.parametrize("form", FORMS)
+each_size = by_sizes(SIZES)
+
+
+def at(name: str, sizes: Sizes) -> Sizes:
+    """The sizes that the mixer has, and the batch."""
+    return {letter: sizes[letter] for letter in sizes if letter in (*cm.mixer(name).letters, "b")}
+
+
+def features(W: Arrays, row: Array) -> Array:
+    """exp(w u - |u|^2/2) / sqrt(m) of the row over the fourth root of its width."""
+    u = row / len(row) ** 0.25
+    powers = [math.exp(w @ u - u @ u / 2) for w in W["w"]]
+    return np.array(powers) / math.sqrt(len(powers))
+
+
+def paper(name: str, x: Array, W: Arrays, sizes: Sizes) -> Array:
+    """A weight for every pair: phi(q) phi(k) over its sum, for all keys or the earlier ones."""
+    (l, d), n = x.shape, sizes["n"]
+    h, heads = d // n, np.zeros((l, d))
+    for j in range(n):
+        own = slice(j * h, (j + 1) * h)
+        queries, keys = ([features(W, row @ W[M][:, own]) for row in x] for M in ("W_Q", "W_K"))
+        for i in range(l):
+            seen = range(i + 1 if name.endswith("causal") else l)
+            weights = np.array([queries[i] @ keys[k] for k in seen])
+            for k in seen:
+                heads[i, own] += weights[k] / weights.sum() * (x[k] @ W["W_V"][:, own])
+    return heads @ W["W_out"]
+
+
+@each_name
+@each_size
+def test_equations_and_modules_equal_the_paper(name: str, sizes: Sizes) -> None:
+    equals_the_paper(name, sizes, lambda x, W, sizes: paper(name, x, W, sizes), ROUNDING)
+
+
+@each_name
+def test_gradients_pass_through(name: str) -> None:
+    implementation = "explicit" if name == "performer" else "recurrent"
+    sizes = at(name, {"l": 3, "d": 2, "n": 2, "m": 2, "C": 2})
+    assert gradients_pass(name, implementation, sizes)
+
+
+def test_weights_are_those_of_the_softmax_on_average() -> None:
+    """exp(q k / sqrt(h)) within 0.02, for 20,000 features; the deviation of one is 1.1."""
+    q, k = np.array([0.3, -0.5, 0.2, 0.4]), np.array([0.1, 0.6, -0.7, 0.3])
+    W = {"w": np.random.default_rng(2).normal(size=(20_000, 4))}
+    assert abs(features(W, q) @ features(W, k) - math.exp(q @ k / 2)) < 0.02
+
+
+class Tally(Counter[str]):
+    """Operations by name."""
+
+    def dot(self, terms: int, times: int = 1) -> None:
+        """So many sums of this many products."""
+        self["mul"] += terms * times
+        self["add"] += (terms - 1) * times
+
+    def rows(self, name: str, l: int, sizes: Sizes) -> int:
+        """Four maps of l rows, features of queries and keys, one division a channel; how many
+        features there are."""
+        d, n, m = sizes["d"], sizes["n"], sizes["m"]
+        h = d // n
+        self.dot(d, 4 * l * d)
+        self["div"] += l * d
+        for _ in range(2 * l * n):  # u, its square over 2, then w u less that, exp, over sqrt(m)
+            self["mul"] += h + m
+            self.dot(h, 1 + m)
+            self["div"] += 1
+            self["add"] += m
+            self["exp"] += m
+        return m
+
+    def found(self) -> dict[str, int]:
+        """Those of which there are any."""
+        return {name: number for name, number in self.items() if number}
+
+
+@each_size
+def test_operations_of_all_rows(sizes: Sizes) -> None:
+    """m h products and m keys, each summed over l rows; a row reads both."""
+    (l, d, n), tally = (sizes[letter] for letter in "ldn"), Tally()
+    m = tally.rows("performer", l, sizes)
+    tally.dot(l, n * m * (d // n))
+    tally["add"] += n * m * (l - 1)
+    tally.dot(m, l * d + l * n)
+    assert operations("performer", at("performer", sizes)) == tally.found()
+
+
+@each_causal
+@each_size
+def test_operations_of_earlier_rows(name: str, sizes: Sizes) -> None:
+    """A row adds its m h products and m keys, the first one nothing, and reads both; by pairs, m
+    products a pair, their sum, and h values weighted by them."""
+    l, d, n = (sizes[letter] for letter in "ldn")
+    for form in FORMS[:2]:
+        tally = Tally()
+        m = tally.rows(name, l, sizes)
+        if form == "recurrent":
+            tally["mul"] += l * m * d
+            tally["add"] += (l - 1) * (m * d + m * n)
+            tally.dot(m, l * d + l * n)
+        else:
+            for i in range(1, l + 1):
+                tally.dot(m, i * n)
+                tally["add"] += n * (i - 1)
+                tally.dot(i, d)
+        assert operations(name, at(name, sizes), form=form) == tally.found(), form
+
+
+def test_operations_of_a_small_case() -> None:
+    """l = 2, d = 1, n = 1, m = 1: 8 products of maps; 2 features of queries, 2 of keys, of 4
+    products, an exponential, a division and an addition each; two products of keys and values, two
+    that read them, two that read the keys; one addition of each sum; two divisions."""
+    found = operations("performer", {"l": 2, "d": 1, "n": 1, "m": 1})
+    assert found == {"mul": 8 + 16 + 6, "add": 4 + 2, "div": 4 + 2, "exp": 4}
+
+
+@each_causal
+def test_one_token_adds_up_to_the_whole(name: str) -> None:
+    sizes = {"d": 6, "n": 2, "m": 3}
+    for form in FORMS[:2]:
+        whole = operations(name, {**sizes, "l": 7}, form=form)
+        tokens = Counter[str]()
+        for t in range(1, 8):
+            tokens.update(operations(name, {**sizes, "t": t}, phase="inference", form=form))
+        assert tokens == whole
+
+
+@each_causal
+def test_state(name: str) -> None:
+    """The sums of m h products and m keys a head; by pairs m and h numbers for every token."""
+    mixer, sizes = cm.mixer(name), {"d": 12, "n": 3, "m": 5}
+    for t in (1, 2, 90):
+        assert cm.state(mixer, "recurrent").at(**sizes, t=t) == 3 * (5 * 4 + 5)
+        assert cm.state(mixer, "parallel").at(**sizes, t=t) == t * (3 * 5 + 12)
+
+
+@each_name
+def test_parameters_are_four_maps(name: str) -> None:
+    """w is not trained."""
+    assert cm.parameters(cm.mixer(name)).at(d=6, n=2, m=5) == 4 * 36
+
+
+@each_name
+def test_the_claim_is_linear_in_the_length_for_a_fixed_m(name: str) -> None:
+    """Section 2.3: O(L m d) beside the maps; by pairs O(L^2)."""
+    found = {str(m) for m in order(cm.count(cm.mixer(name)).exact_total).monomials}
+    assert found == {"d**2*l", "d*l*m"}
+
+
+def test_one_token_has_a_reason_and_no_cost() -> None:
+    with pytest.raises(cm.Unanswered, match=r"not causal: an output depends on later tokens$"):
+        cm.count(cm.mixer("performer"), "inference")
+
+
+@each_name
+def test_nothing_is_left_unexplained(name: str) -> None:
+    everything_is_explained(name, at(name, {"b": 2, "l": 5, "d": 6, "n": 2, "m": 3, "C": 2}))
