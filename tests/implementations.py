@@ -16,6 +16,8 @@ import costmodel as cm
 from costmodel.language.equations import Mixer
 from costmodel.language.nodes import Constant, walk
 from costmodel.language.options import split
+from costmodel.program.lowering import lower
+from costmodel.program.phases import inference_reason
 from profiler.modules.base import SequenceMixer
 from profiler.modules.registry import Implementation, build, implementations
 from tests.small import complete, variants
@@ -132,8 +134,10 @@ def reads_the_length(described: Implementation) -> bool:
 
 
 def bounded(mixer: Mixer) -> bool:
-    """Whether a weight ends at l, so that no sequence may be longer."""
+    """Whether a weight ends at l, so that no sequence may be longer, or a table of a mixer whose
+    rows stay as they are when the sequence goes on."""
     short, long = (complete(mixer, {"d": 6, "n": 2, "l": l}) for l in (5, 7))
-    return any(
-        extent.at(short) != extent.at(long) for array in mixer.parameters for extent in array.shape
-    )
+    causal = inference_reason(lower(mixer.forms[mixer.default_form])) is None
+    ending = ("parameter", "buffer") if causal else ("parameter",)
+    arrays = [array for array in mixer.arrays.values() if array.role in ending]
+    return any(extent.at(short) != extent.at(long) for array in arrays for extent in array.shape)

@@ -111,7 +111,7 @@ def test_tables_hold_no_python() -> None:
 def test_every_mixer_has_a_module_file_of_the_same_name() -> None:
     for name in mixers.names():
         assert registry.implementations(name)
-        assert (ROOT / "profiler" / "modules" / f"{mixers.file_of(name)}.py").is_file()
+        assert (ROOT / "profiler" / "mixers" / f"{mixers.file_of(name)}.py").is_file()
 
 
 def test_every_file_of_equations_brings_its_mixers() -> None:

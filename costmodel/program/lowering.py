@@ -229,7 +229,8 @@ def padded(system: System, *, rows: bool = False) -> System:
         rows: sums run over the entries of a weight that is read outside of its range, so that the
             rows beside it are (a convolution pads the sequence, and not its taps).
     """
-    equations = [_by_taps(e) if rows else e for e in system.equations]
+    given = _dependent(system) if rows else frozenset()
+    equations = [_by_taps(e, given) if rows else e for e in system.equations]
     pads = _Pads()
     changed = []
     for equation in equations:
@@ -326,13 +327,23 @@ def _ends(place: Poly, indices: tuple[Index, ...]) -> tuple[Poly, Poly] | None:
     return first, last
 
 
-def _by_taps(equation: Equation) -> Equation:
+def _dependent(system: System) -> frozenset[Array]:
+    """The arrays that are no weights: inputs, and what is computed from them."""
+    found = {a for e in system.equations for a in e.value.arrays if a.role in ("input", "context")}
+    while (
+        more := {e.array for e in system.equations if not found.isdisjoint(e.value.arrays)} - found
+    ):
+        found |= more
+    return frozenset(found)
+
+
+def _by_taps(equation: Equation, given: frozenset[Array]) -> Equation:
     """A sum over rows, of weights that are read outside of their range, as one over the weights."""
     value = equation.value
     if not isinstance(value, Reduce):
         return equation
     for node, over in walk(value):
-        if isinstance(node, Ref) and node.array.role == "parameter":
+        if isinstance(node, Ref) and node.array not in given:
             indices = (*equation.indices, *over)
             for axis, _, _ in _windows(node, indices):
                 place, extent = node.positions[axis], node.array.shape[axis]

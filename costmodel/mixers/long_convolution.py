@@ -1,0 +1,139 @@
+"""What are the equations of convolutions as long as the sequence: explicit, and Hyena's?
+
+A kernel has one number for each distance and channel, and D times the row itself is added.
+`direct` sums over all earlier rows, `fft` multiplies Fourier transforms, that of the kernel once.
+
+Long convolution, Fu et al. 2023, section 3.1: the kernel is a parameter, whose entries below lambda
+in size are squashed to 0 and others moved towards 0 by as much; lambda is given, not learned. Gelu
+and a gated linear unit follow, as in the authors' code (github.com/HazyResearch/safari), whose
+biases are left out.
+
+Hyena, Poli et al. 2023, of order 2 as in the authors' code, which has one long convolution where
+the paper's recurrence (definition 3.1) would have two: three maps of the input, each with a short
+convolution; a product, the long convolution, a product, and a linear map. The kernel is implicit
+(section 3.3): a perceptron of three layers of sines, f wide, of the position, times a window that
+decays with the distance at a rate of the channel's own. All of that is work on weights alone. The
+code's defaults are f = 64 and k = 3.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from costmodel.language.equations import Form, Mixer
+from costmodel.language.indices import Index
+from costmodel.language.macros.positions import short_convolution
+from costmodel.language.nodes import Array, Node
+from costmodel.language.writing import function, sum_
+from costmodel.mixers.extractor import VECTORS
+
+
+def convolved(f: Form, form: str, u: Array, kernel: Array, D: Array, name: str = "S") -> Node:
+    """Row i of the causal convolution of rows u with a kernel, plus D times the row, at channel b;
+    an array of this name holds the sums."""
+    l, d = u.shape
+    sums = f.array(name, l, d)
+    VECTORS.forms[form](f, u, kernel, sums)
+    i, b = f.index("i", 1, l), f.index("b", 1, d)
+    return sums[i, b] + D[b] * u[i, b]
+
+
+def explicit() -> Mixer:
+    """A kernel of parameters."""
+    m = Mixer(
+        "long-convolution",
+        title="Long convolution",
+        idea="a weight for each distance and channel, small ones 0",
+        source="Fu et al. 2023, arXiv 2302.06646, section 3.1",
+        group="convolution",
+    )
+    l, d = m.sizes("l d")
+    x, y = m.input("x", l, d), m.output("y", l, d)
+    w, D = m.parameter("w", l, d), m.parameter("D", d)
+    W_1, W_2 = m.parameter("W_1", d, d), m.parameter("W_2", d, d)
+    squash = m.buffer("lambda_", 1, value=lambda one, sizes: 0.1)
+    for form in VECTORS.forms:
+        with m.form(form) as f:
+            i, s = f.index("i", 1, l), f.index("s", 1, l)
+            a, b = f.index("a", 1, d), f.index("b", 1, d)
+            K, H = f.array("K", l, d), f.array("H", l, d)
+            above, below = w[s, b] - squash[1], -w[s, b] - squash[1]
+            K[s, b] = function("relu", above) - function("relu", below)
+            H[i, b] = function("gelu", convolved(f, form, x, K, D))
+            y[i, b] = gated_linear_unit(H, W_1, W_2, i, a, b)
+    return m
+
+
+def gated_linear_unit(H: Array, W_1: Array, W_2: Array, i: Index, a: Index, b: Index) -> Node:
+    """H W_1 times sigmoid(H W_2)."""
+    gate = function("sigmoid", sum_(H[i, a] * W_2[a, b], over=a))
+    return sum_(H[i, a] * W_1[a, b], over=a) * gate
+
+
+def position(s: int, part: int, sizes: Mapping[str, int]) -> float:
+    """What the perceptron takes of a distance: it, and the cosine and sine of one turn."""
+    t = (s - 1) / sizes["l"]
+    return (t, math.cos(2 * math.pi * t), -math.sin(2 * math.pi * t))[part - 1]
+
+
+def window(s: int, b: int, sizes: Mapping[str, int]) -> float:
+    """What a kernel decays by: of the first channel to 0.01 over 0.3 of the length, of the last
+    over 1.5 of it, of the others between, the rate falling evenly."""
+    t, share = (s - 1) / sizes["l"], (b - 1) / max(1, sizes["d"] - 1)
+    slow, fast = 1 / 1.5, 1 / 0.3
+    return math.exp(t * math.log(0.01) * (slow + share * (fast - slow)))
+
+
+def implicit() -> Mixer:
+    """Hyena of order 2."""
+    m = Mixer(
+        "hyena",
+        title="Hyena (order 2)",
+        idea="a long convolution between two products, its kernel learnt",
+        source="Poli et al. 2023, arXiv 2302.10866, definition 3.1 and section 3.3",
+        group="convolution",
+    )
+    l, d, k, f_ = m.sizes("l d k f")
+    x, y = m.input("x", l, d), m.output("y", l, d)
+    P = m.buffer("P", l, 3, value=position)
+    decay = m.buffer("decay", l, d, value=window)
+    maps = {name: m.parameter(f"W_{name}", d, d) for name in ("G", "E", "V")}
+    biases = {name: m.parameter(f"b_{name}", d) for name in maps}
+    taps = {name: m.parameter(f"w_{name}", k, d) for name in maps}
+    added = {name: m.parameter(f"c_{name}", d) for name in maps}
+    layers = [(m.parameter("A_1", 3, f_), m.parameter("a_1", f_))]
+    layers += [(m.parameter(f"A_{n}", f_, f_), m.parameter(f"a_{n}", f_)) for n in (2, 3)]
+    omega, A_K, D = m.parameter("omega", f_), m.parameter("A_K", f_, d), m.parameter("D", d)
+    W_out, b_out = m.parameter("W_out", d, d), m.parameter("b_out", d)
+    for form in VECTORS.forms:
+        with m.form(form) as f:
+            i, a, b = f.index("i", 1, l), f.index("a", 1, d), f.index("b", 1, d)
+            s, e, z = f.index("s", 1, l), f.index("e", 1, f_), f.index("z", 1, k)
+            before: tuple[Array, Index] = (P, f.index("c", 1, 3))
+            for n, (A, bias) in enumerate(layers, 1):
+                N = f.array(f"N_{n}", l, f_)
+                rows, over = before
+                N[s, e] = function(
+                    "sin", omega[e] * (sum_(rows[s, over] * A[over, e], over=over) + bias[e])
+                )
+                before = (N, f.index("r", 1, f_))
+            K, (N, r) = f.array("K", l, d), before
+            K[s, b] = sum_(N[s, r] * A_K[r, b], over=r) * decay[s, b]
+            short = {}
+            for name in maps:
+                rows = f.array(f"X_{name}", l, d)
+                short[name] = f.array(name, l, d)
+                rows[i, b] = sum_(x[i, a] * maps[name][a, b], over=a) + biases[name][b]
+                short[name][i, b] = short_convolution(
+                    rows[i, b], taps[name][z, b], along=i, taps=z, bias=added[name][b]
+                )
+            u, R = f.array("u", l, d), f.array("R", l, d)
+            u[i, b] = short["V"][i, b] * short["E"][i, b]
+            R[i, b] = convolved(f, form, u, K, D) * short["G"][i, b]
+            y[i, b] = sum_(R[i, a] * W_out[a, b], over=a) + b_out[b]
+    return m
+
+
+long_convolution = explicit()
+hyena = implicit()

@@ -1,0 +1,275 @@
+"""How do convolutions as long as the sequence run in PyTorch: explicit, and Hyena's?
+
+The kernel K is (l, d), one row for each distance; a class computes it from its parameters. The rows
+u (b, s, d) that are convolved are the state between tokens; K is computed once before the first.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import ClassVar, TypeVar
+
+import torch
+import torch.nn.functional as F  # noqa: N812 - PyTorch's own name for it
+from torch import Tensor, nn
+
+from profiler.mixers.extractor import (
+    VECTOR_FFT,
+    VECTOR_TOEPLITZ,
+    LagSumAlgorithm,
+    vector_latest,
+)
+from profiler.mixers.synthesizer import relu
+from profiler.modules.base import Mixer, PreparedState, State, require_sizes
+from profiler.modules.registry import implementation
+
+
+class LongConvolved(Mixer):
+    """A mixer that convolves rows with a kernel and adds D times the row."""
+
+    bounded = True
+    MIXER: ClassVar[str]
+    HELD: ClassVar[str]
+    """The rows that are convolved."""
+    KERNELS: ClassVar[dict[str, str]]
+    """Array -> kernel class, but for those of the convolution."""
+    STEP: ClassVar[dict[str, str]] = {}
+    """Those that are other ones for one token."""
+    algorithm: ClassVar[LagSumAlgorithm]
+
+    def __init__(
+        self,
+        *,
+        d: int,
+        l: int,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__(d=d, l=l, device=device, dtype=dtype)
+        self.D: nn.Parameter = self.weight(d)
+
+    @abstractmethod
+    def kernel(self) -> Tensor:
+        """K, (l, d)."""
+
+    def convolved(self, u: Tensor) -> Tensor:
+        """The convolution of rows (b, s, d), plus D times each."""
+        return self.algorithm.compute(u, self.kernel()) + self.D * u
+
+    @torch.no_grad()
+    def initial_state(self, batch: int, length: int | None = None) -> State:
+        """Room for the rows, held newest first, beside K."""
+        state = PreparedState({self.HELD: self._rows(batch, length, self.d)}, newest_first=True)
+        state.prepared = self.kernel()
+        return state
+
+    def newest(self, u_t: Tensor, state: State, **rows: Tensor) -> Tensor:
+        """The convolution at the row u_t (b, d), which is appended, as other rows are."""
+        assert isinstance(state, PreparedState)
+        state.append(**{self.HELD: u_t}, **rows)
+        return vector_latest(state.held(self.HELD), state.prepared) + self.D * u_t
+
+
+_Class = TypeVar("_Class", bound=type[LongConvolved])
+
+
+def convolved_by(algorithm: LagSumAlgorithm) -> Callable[[_Class], _Class]:
+    """Give the decorated class its algorithm, and register it as an implementation."""
+
+    def register(mixer: _Class) -> _Class:
+        mixer.algorithm = algorithm
+        kernels = mixer.KERNELS | {"S": algorithm.kernel}
+        if algorithm.product is not None:
+            transformed = dict.fromkeys((f"{mixer.HELD}_f", "w_f"), "fft")
+            kernels |= {**transformed, "e_f": algorithm.product}
+        return implementation(
+            mixer.MIXER,
+            algorithm.name,
+            form=algorithm.form,
+            rewrites=("dense",) if "convolution" in kernels.values() else (),
+            kernels=kernels,
+            step_form="direct",
+            step_kernels=mixer.KERNELS | mixer.STEP | {"S": "reduction"},
+        )(mixer)
+
+    return register
+
+
+class LongConvolution(LongConvolved):
+    """A kernel of parameters w (l, d), squashed; gelu and a gated linear unit follow."""
+
+    MIXER = "long-convolution"
+    HELD = "x"
+    KERNELS: ClassVar[dict[str, str]] = {"K": "elementwise", "H": "elementwise", "y": "contraction"}
+    lambda_: Tensor
+
+    def __init__(
+        self,
+        *,
+        d: int,
+        l: int,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__(d=d, l=l, device=device, dtype=dtype)
+        self.w: nn.Parameter = self.weight(l, d)
+        self.W_1: nn.Parameter = self.weight(d, d)
+        self.W_2: nn.Parameter = self.weight(d, d)
+        lambda_ = torch.full((1,), 0.1, device=device, dtype=dtype)
+        self.register_buffer("lambda_", lambda_, persistent=False)
+
+    def kernel(self) -> Tensor:
+        """What of each entry is beyond lambda in size."""
+        return relu(self.w - self.lambda_) - relu(-self.w - self.lambda_)
+
+    def mix(self, x: Tensor) -> Tensor:
+        """y (b, s, d)."""
+        return self.mapped(self.convolved(x))
+
+    def advance(self, x_t: Tensor, state: State) -> Tensor:
+        """The row is appended, and all are summed."""
+        return self.mapped(self.newest(x_t, state))
+
+    def mapped(self, rows: Tensor) -> Tensor:
+        """Gelu, and a gated linear unit."""
+        H = F.gelu(rows)
+        return (H @ self.W_1) * torch.sigmoid(H @ self.W_2)
+
+
+@convolved_by(VECTOR_TOEPLITZ)
+class LongConvolutionToeplitz(LongConvolution):
+    """One depthwise convolution of length l."""
+
+
+@convolved_by(VECTOR_FFT)
+class LongConvolutionFft(LongConvolution):
+    """Fourier transforms over the sequence."""
+
+
+class HyenaState(PreparedState):
+    """The rows u of all tokens, and the last k-1 that each short convolution reads; newest
+    first."""
+
+    def held(self, name: str) -> Tensor:
+        """The rows held, a view (b, rows, d)."""
+        return super().held(name) if name == "u" else self.arrays[name][:, : self.position]
+
+    def append(self, **rows: Tensor) -> None:
+        """Write one token's rows, the oldest of a short convolution going."""
+        self.require_room()
+        self._write({"u": rows.pop("u")})
+        for name, row in rows.items():
+            held = self.arrays[name]
+            held.copy_(torch.cat([row.unsqueeze(1), held], dim=1)[:, : held.shape[1]])
+        self.position += 1
+
+
+MAPS = ("G", "E", "V")
+
+
+class Hyena(LongConvolved):
+    """Each of G, E and V has a map W (d, d), b and a short convolution w (k, d), c; the kernel, a
+    perceptron f wide."""
+
+    MIXER = "hyena"
+    HELD = "u"
+    KERNELS: ClassVar[dict[str, str]] = {
+        **dict.fromkeys(("N_1", "N_2", "N_3", "K", "X_G", "X_E", "X_V", "y"), "contraction"),
+        **dict.fromkeys(MAPS, "convolution"),
+        **dict.fromkeys(("u", "R"), "elementwise"),
+    }
+    STEP: ClassVar[dict[str, str]] = dict.fromkeys(MAPS, "reduction")
+    P: Tensor
+    decay: Tensor
+    W_out: nn.Parameter
+    b_out: nn.Parameter
+    A_K: nn.Parameter
+    omega: nn.Parameter
+
+    def __init__(
+        self,
+        *,
+        d: int,
+        l: int,
+        k: int,
+        f: int,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__(d=d, l=l, device=device, dtype=dtype)
+        require_sizes(k=k, f=f)
+        self.k = k
+        shapes = {name: shape for m in MAPS for name, shape in self.shapes(m).items()}
+        shapes |= {"A_1": (3, f), "A_2": (f, f), "A_3": (f, f), "A_K": (f, d), "omega": (f,)}
+        shapes |= {"a_1": (f,), "a_2": (f,), "a_3": (f,), "W_out": (d, d), "b_out": (d,)}
+        for name, shape in shapes.items():
+            setattr(self, name, self.weight(*shape))
+        t = torch.arange(l, dtype=torch.float64).unsqueeze(1) / l
+        turn = 2 * math.pi * t
+        rates = torch.linspace(1 / 1.5, 1 / 0.3, d, dtype=torch.float64)
+        for name, table in (
+            ("P", torch.cat([t, turn.cos(), -turn.sin()], dim=1)),
+            ("decay", (t * math.log(0.01) * rates).exp()),
+        ):
+            made = table.to(device=device, dtype=self.like.dtype)
+            self.register_buffer(name, made, persistent=False)
+
+    def shapes(self, name: str) -> dict[str, tuple[int, ...]]:
+        """The parameters of a map and its short convolution."""
+        d = self.d
+        own = {"W": (d, d), "b": (d,), "w": (self.k, d), "c": (d,)}
+        return {f"{letter}_{name}": shape for letter, shape in own.items()}
+
+    def of(self, name: str) -> list[Tensor]:
+        """The same parameters."""
+        return [self.get_parameter(own) for own in self.shapes(name)]
+
+    def kernel(self) -> Tensor:
+        """Three layers of sines of the positions, a map, and the window."""
+        rows = self.P
+        for n in (1, 2, 3):
+            A, a = (self.get_parameter(f"{letter}_{n}") for letter in "Aa")
+            rows = torch.sin(self.omega * (rows @ A + a))
+        return (rows @ self.A_K) * self.decay
+
+    def mix(self, x: Tensor) -> Tensor:
+        """y (b, s, d)."""
+        found = []
+        for name in MAPS:
+            W, b, w, c = self.of(name)
+            around = F.pad((x @ W + b).transpose(1, 2), (self.k - 1, 0))
+            taps = w.flip(0).t().unsqueeze(1)
+            found.append(F.conv1d(around, taps, c, groups=self.d).transpose(1, 2))
+        G, E, V = found
+        return (self.convolved(V * E) * G) @ self.W_out + self.b_out
+
+    @torch.no_grad()
+    def initial_state(self, batch: int, length: int | None = None) -> State:
+        """Room for the rows u and those of the short convolutions, beside K."""
+        held = {f"X_{name}": self.like.new_zeros(batch, self.k - 1, self.d) for name in MAPS}
+        state = HyenaState({"u": self._rows(batch, length, self.d), **held}, newest_first=True)
+        state.prepared = self.kernel()
+        return state
+
+    def advance(self, x_t: Tensor, state: State) -> Tensor:
+        """The window of each short convolution, the product, and its row in the long one."""
+        found, rows = [], {}
+        for name in MAPS:
+            W, b, w, c = self.of(name)
+            rows[f"X_{name}"] = x_t @ W + b
+            window = torch.cat([rows[f"X_{name}"].unsqueeze(1), state.held(f"X_{name}")], dim=1)
+            found.append((window * w[: window.shape[1]]).sum(1) + c)
+        G, E, V = found
+        return (self.newest(V * E, state, **rows) * G) @ self.W_out + self.b_out
+
+
+@convolved_by(VECTOR_TOEPLITZ)
+class HyenaToeplitz(Hyena):
+    """One depthwise convolution of length l."""
+
+
+@convolved_by(VECTOR_FFT)
+class HyenaFft(Hyena):
+    """Fourier transforms over the sequence."""
