@@ -367,19 +367,16 @@ def test_one_token_takes_one_row() -> None:
 @each_loop
 @each_size
 def test_the_path_has_as_many_steps_as_the_longest_executed_chain(
-    write: Write, sizes: dict[str, int], monkeypatch: pytest.MonkeyPatch
+    write: Write, sizes: dict[str, int]
 ) -> None:
-    monkeypatch.setattr("costmodel.oracle.interpreter.levels", lambda terms: 1)
     run = execute(mixer(write).forms["recurrent"], sizes)
     output = {k for k, e in enumerate(run.system.equations) if e.array.role == "output"}
-    longest = max(i.depth for i in run.instances if i.equation in output)
+    longest = max(i.steps for i in run.instances if i.equation in output)
     assert cm.critical_path(mixer(write), sizes=sizes).length.at(sizes) == longest
 
 
 @pytest.mark.parametrize("C", [1, 2, 3, 4])
-def test_the_symbolic_path_of_chunks_is_the_longest_executed_chain(
-    C: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_symbolic_path_of_chunks_is_the_longest_executed_chain(C: int) -> None:
     """Without numbers a sequence is thought to have many chunks: the rows that wait are chunks.
 
     phi(k) 5 steps, k v^T and its sum over the first chunk, one addition for each further chunk
@@ -390,12 +387,11 @@ def test_the_symbolic_path_of_chunks_is_the_longest_executed_chain(
     repeated = {"times": "floor((l - 1)/C) - 1", "steps": ["add"]}
     before = ("mul", "sum", "exp", "add", "compare", "mul", "sum")
     assert path.steps == (*before, repeated, "mul", "sum", "add", "div", "mul", "sum")
-    monkeypatch.setattr("costmodel.oracle.interpreter.levels", lambda terms: 1)
     for l in range(2 * C + 1, 4 * C + 3):
         sizes = {"l": l, "d": 2, "n": 1, "C": C}
         run = execute(mixer.forms["chunked"], sizes)
         output = {k for k, e in enumerate(run.system.equations) if e.array.role == "output"}
-        longest = max(i.depth for i in run.instances if i.equation in output)
+        longest = max(i.steps for i in run.instances if i.equation in output)
         assert path.length.at(sizes) == longest == 12 + (l - 1) // C, sizes
 
 

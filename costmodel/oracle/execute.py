@@ -11,7 +11,7 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
 from costmodel.errors import OracleError
@@ -107,10 +107,23 @@ def run(
             is part of the output, or lies outside its array.
     """
     given = dict(sizes) if length is None else {**sizes, "l": length}
-    form = system.mixer.forms[system.form]
-    values = random_arrays(form, given) if arrays is None else arrays
     done = frozenset(k for k, equation in enumerate(system.equations) if equation in ready)
-    return Execution(system, given, accounting, dense, values, done)
+    if arrays is None:
+        return _of_random_arrays(system, tuple(given.items()), accounting, dense, done)
+    return Execution(system, given, accounting, dense, arrays, done)
+
+
+@lru_cache(maxsize=64)
+def _of_random_arrays(
+    system: System,
+    sizes: tuple[tuple[str, int], ...],
+    accounting: str,
+    dense: bool,
+    ready: frozenset[int],
+) -> Execution:
+    """One execution for all proofs of a form that ask for it."""
+    values = random_arrays(system.mixer.forms[system.form], dict(sizes))
+    return Execution(system, dict(sizes), accounting, dense, values, ready)
 
 
 @dataclass(frozen=True)
