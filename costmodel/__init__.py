@@ -7,7 +7,13 @@ cm.count(cm.mixer("she"), phase="training").at(d=128, l=128).total
 from typing import TYPE_CHECKING
 
 from costmodel.errors import EquationError, Unanswered
-from costmodel.language.complex_numbers import Complex, complex_, complex_sum, polar
+from costmodel.language.complex_numbers import (
+    Complex,
+    complex_,
+    complex_pair,
+    complex_sum,
+    polar,
+)
 from costmodel.language.equations import Mixer
 from costmodel.language.indices import max_, min_, union
 from costmodel.language.macros.softmax import scaled, softmax
@@ -47,6 +53,7 @@ __all__ = [
     "activations",
     "argmax",
     "complex_",
+    "complex_pair",
     "complex_sum",
     "count",
     "critical_path",

@@ -73,6 +73,28 @@ def test_a_sum_adds_both_parts() -> None:
     assert cm.count(m).at(l=5).add == 2 * 10
 
 
+def test_a_recurrence_of_two_arrays_has_a_longest_path() -> None:
+    """S[i] = w S[i-1] + x[i]: a product and two additions a row."""
+    m = Mixer("turning")
+    (l,) = m.sizes("l")
+    x, y, w = m.input("x", l), m.output("y", l), cm.complex_(m.parameter("w", 2))
+    with m.form("recurrent") as f:
+        i, k = f.index("i", 1, l), f.index("k", 2, l)
+        S = cm.complex_pair(f.array("S_re", l), f.array("S_im", l))
+        S[1] = w[()] * x[1]
+        S[k] = w[()] * S[k - 1] + w[()] * x[k]
+        y[i] = S[i].real
+    rows = np.random.default_rng(0).normal(size=4)
+    turned = 0.6 - 0.8j
+    expected: list[complex] = []
+    for number, row in enumerate(rows):
+        expected.append(turned * (expected[-1] if number else 0) + turned * row)
+    found = cm.evaluate(m, {"x": rows, "w": np.array([0.6, -0.8])}, {"l": 4})
+    np.testing.assert_allclose(found, np.real(expected), rtol=0, atol=1e-14)
+    assert [cm.span(m).at(l=length) for length in (1, 2, 5)] == [1, 4, 13]
+    assert cm.state(m).at(l=5, t=3) == 2
+
+
 @pytest.mark.parametrize(
     ("expression", "reason"),
     [

@@ -1,6 +1,7 @@
-"""How does an author write complex numbers? As pairs of reals, in arrays with an axis of two parts.
+"""How does an author write complex numbers? As pairs of reals.
 
-    S = complex_(f.array("S", l, d, 2))
+    A = complex_(m.parameter("A", d, 2))
+    S = complex_pair(f.array("S_re", l, d), f.array("S_im", l, d))
     S[i, c] = A[c] * S[i - 1, c] + B[c] * x[i, c]
     y[i, c] = S[i, c].real
 
@@ -94,9 +95,30 @@ class ComplexArray:
         return tuple(places)
 
 
+@dataclass(frozen=True)
+class ComplexPair:
+    """An array of real parts and one of imaginary parts."""
+
+    real: Array
+    imag: Array
+
+    def __getitem__(self, key: Any) -> Complex:
+        return Complex(self.real[key], self.imag[key])
+
+    def __setitem__(self, key: Any, value: Complex) -> None:
+        self.real[key] = value.real
+        self.imag[key] = value.imag
+
+
 def complex_(array: Array, axis: int = -1) -> ComplexArray:
     """An array of real numbers, two along an axis, as one of complex numbers."""
     return ComplexArray(array, axis)
+
+
+def complex_pair(real: Array, imag: Array) -> ComplexPair:
+    """Two arrays as one of complex numbers: what is carried from row to row has two, whose longest
+    path then has a formula."""
+    return ComplexPair(real, imag)
 
 
 def complex_sum(body: Complex, over: Any) -> Complex:

@@ -51,18 +51,19 @@ class LongConvolved(Mixer):
         self.D: nn.Parameter = self.weight(d)
 
     @abstractmethod
-    def kernel(self) -> Tensor:
-        """K, (l, d)."""
+    def kernel(self, length: int) -> Tensor:
+        """K, at least its first rows: (length, d)."""
 
     def convolved(self, u: Tensor) -> Tensor:
         """The convolution of rows (b, s, d), plus D times each."""
-        return self.algorithm.compute(u, self.kernel()) + self.D * u
+        return self.algorithm.compute(u, self.kernel(u.shape[1])) + self.D * u
 
     @torch.no_grad()
     def initial_state(self, batch: int, length: int | None = None) -> State:
         """Room for the rows, held newest first, beside K."""
-        state = PreparedState({self.HELD: self._rows(batch, length, self.d)}, newest_first=True)
-        state.prepared = self.kernel()
+        rows = self._rows(batch, length, self.d)
+        state = PreparedState({self.HELD: rows}, newest_first=True)
+        state.prepared = self.kernel(rows.shape[1])
         return state
 
     def newest(self, u_t: Tensor, state: State, **rows: Tensor) -> Tensor:
@@ -120,7 +121,7 @@ class LongConvolution(LongConvolved):
         lambda_ = torch.full((1,), 0.1, device=device, dtype=dtype)
         self.register_buffer("lambda_", lambda_, persistent=False)
 
-    def kernel(self) -> Tensor:
+    def kernel(self, length: int) -> Tensor:
         """What of each entry is beyond lambda in size."""
         return relu(self.w - self.lambda_) - relu(-self.w - self.lambda_)
 
@@ -226,7 +227,7 @@ class Hyena(LongConvolved):
         """The same parameters."""
         return [self.get_parameter(own) for own in self.shapes(name)]
 
-    def kernel(self) -> Tensor:
+    def kernel(self, length: int) -> Tensor:
         """Three layers of sines of the positions, a map, and the window."""
         rows = self.P
         for n in (1, 2, 3):
@@ -250,7 +251,7 @@ class Hyena(LongConvolved):
         """Room for the rows u and those of the short convolutions, beside K."""
         held = {f"X_{name}": self.like.new_zeros(batch, self.k - 1, self.d) for name in MAPS}
         state = HyenaState({"u": self._rows(batch, length, self.d), **held}, newest_first=True)
-        state.prepared = self.kernel()
+        state.prepared = self.kernel(self.l)
         return state
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:

@@ -1,0 +1,233 @@
+"""How do diagonal state space models, S4D and DSS, run in PyTorch?
+
+Complex numbers are pairs of reals, the real and the imaginary part apart: E, B and C are (d, N)
+each. A class carries the numbers S of a channel, (b, d, N), from row to row, or convolves with the
+kernel K (l, d) of the same model.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, TypeVar
+
+import torch
+import torch.nn.functional as F  # noqa: N812 - PyTorch's own name for it
+from torch import Tensor, nn
+
+from profiler.mixers.extractor import VECTOR_FFT, VECTOR_TOEPLITZ
+from profiler.mixers.long_convolution import LongConvolved, convolved_by
+from profiler.modules.base import PreparedState, State, require_sizes
+from profiler.modules.registry import implementation
+
+Pair = tuple[Tensor, Tensor]
+"""The real and the imaginary part."""
+
+
+def product(one: Pair, two: Pair) -> Pair:
+    """4 multiplications and 2 additions an entry."""
+    (a, b), (c, d) = one, two
+    return a * c - b * d, a * d + b * c
+
+
+def product_real(one: Pair, two: Pair) -> Tensor:
+    """The real part of a product alone."""
+    return one[0] * two[0] - one[1] * two[1]
+
+
+def exponential(exponent: Pair) -> Pair:
+    """e to the power of a complex number."""
+    radius = torch.exp(exponent[0])
+    return torch.cos(exponent[1]) * radius, torch.sin(exponent[1]) * radius
+
+
+DISCRETISED = dict.fromkeys(("A", "Q", "step", "G", "T", "E", "M", "B"), "elementwise")
+KERNEL = {**dict.fromkeys(("P", "X", "R", "V"), "elementwise"), "K": "reduction"}
+CARRIED = {"S_re": "elementwise", "S_im": "elementwise"}
+
+
+class Diagonal(LongConvolved):
+    """A diagonal model: log_step (d), log_A and A_im (d, N) or (N), C (d, N, 2), D (d)."""
+
+    bounded = False
+    shared: ClassVar[bool] = False
+    """Whether A is the same for all channels; if not, the real part stands twice."""
+
+    def __init__(
+        self,
+        *,
+        d: int,
+        l: int,
+        N: int,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__(d=d, l=l, device=device, dtype=dtype)
+        require_sizes(N=N)
+        self.N = N
+        own = () if self.shared else (d,)
+        self.log_step: nn.Parameter = self.weight(d)
+        self.log_A: nn.Parameter = self.weight(*own, N)
+        self.A_im: nn.Parameter = self.weight(*own, N)
+        self.C: nn.Parameter = self.weight(d, N, 2)
+
+    def discretised(self) -> tuple[Pair, Pair, Pair]:
+        """E, B, and step A, (d, N) each."""
+        step = torch.exp(self.log_step).unsqueeze(1)
+        A = -torch.exp(self.log_A), self.A_im
+        squared = A[0] * A[0] + A[1] * A[1]
+        T = A[0] * step, A[1] * step
+        E = exponential(T)
+        B = product((E[0] - 1, E[1]), (A[0], -A[1]))
+        return E, (B[0] / squared, B[1] / squared), T
+
+    def kernel(self, length: int) -> Tensor:
+        """K (length, d): C B times the powers of E, as exponentials of multiples of step A."""
+        _, B, T = self.discretised()
+        s = torch.arange(length, device=T[0].device, dtype=T[0].dtype).view(-1, 1, 1)
+        powers = exponential((T[0] * s, T[1] * s))
+        return self.twice(product_real(product(self.parts(), B), powers).sum(-1))
+
+    def parts(self) -> Pair:
+        """The parts of C."""
+        return self.C[..., 0], self.C[..., 1]
+
+    def twice(self, real: Tensor) -> Tensor:
+        """A real part for itself and its conjugate."""
+        return real if self.shared else 2 * real
+
+
+class Carried(Diagonal):
+    """The numbers are carried from row to row."""
+
+    def convolved(self, u: Tensor) -> Tensor:
+        """What is read of each row (b, s, d), plus D times the row."""
+        E, B, _ = self.discretised()
+        S: Pair | None = None
+        found = []
+        for row in u.unbind(1):
+            S = self.following(S, row, E, B)
+            found.append(self.read(S))
+        return torch.stack(found, dim=1) + self.D * u
+
+    def following(self, S: Pair | None, row: Tensor, E: Pair, B: Pair) -> Pair:
+        """The numbers after a row (b, d); before the first there are none."""
+        new = B[0] * row.unsqueeze(-1), B[1] * row.unsqueeze(-1)
+        if S is None:
+            return new
+        kept = product(E, S)
+        return kept[0] + new[0], kept[1] + new[1]
+
+    def read(self, S: Pair) -> Tensor:
+        """The real part of the sum over the numbers times C."""
+        return self.twice(product_real(self.parts(), S).sum(-1))
+
+    @torch.no_grad()
+    def initial_state(self, batch: int, length: int | None = None) -> State:
+        """S, (batch, 1, d N) for each part, beside E and B."""
+        require_sizes(length=self.l if length is None else length)
+        rows = {name: self._rows(batch, 1, self.d * self.N) for name in CARRIED}
+        state = PreparedState(rows, sliding=True)
+        E, B, _ = self.discretised()
+        state.prepared = torch.stack([*E, *B])
+        return state
+
+    def newest(self, u_t: Tensor, state: State, **rows: Tensor) -> Tensor:
+        """What is read after the row u_t (b, d)."""
+        assert isinstance(state, PreparedState)
+        E_re, E_im, B_re, B_im = state.prepared
+        S = None
+        if state.position:
+            re, im = (state.held(name).view(-1, self.d, self.N) for name in CARRIED)
+            S = re, im
+        S = self.following(S, u_t, (E_re, E_im), (B_re, B_im))
+        state.append(S_re=S[0].flatten(1), S_im=S[1].flatten(1), **rows)
+        return self.read(S) + self.D * u_t
+
+
+_Class = TypeVar("_Class", bound=type[Carried])
+
+
+def carried(mixer: _Class) -> _Class:
+    """Register the decorated class, which carries numbers from row to row."""
+    rewrites = ("dense",) if "convolution" in mixer.KERNELS.values() else ()
+    kernels = {k: v for k, v in mixer.KERNELS.items() if k not in KERNEL} | CARRIED
+    return implementation(
+        mixer.MIXER,
+        "recurrent",
+        form="recurrent",
+        rewrites=rewrites,
+        kernels=kernels,
+        step_kernels=kernels | mixer.STEP,
+    )(mixer)
+
+
+class S4D(Diagonal):
+    """Gelu and a gated linear unit follow; W_1 and W_2 are (d, d)."""
+
+    MIXER = "s4d"
+    HELD = "x"
+    KERNELS: ClassVar[dict[str, str]] = {
+        **DISCRETISED, **KERNEL, "H": "elementwise", "y": "contraction",
+    }  # fmt: skip
+
+    def __init__(
+        self,
+        *,
+        d: int,
+        l: int,
+        N: int,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__(d=d, l=l, N=N, device=device, dtype=dtype)
+        self.W_1: nn.Parameter = self.weight(d, d)
+        self.W_2: nn.Parameter = self.weight(d, d)
+
+    def mix(self, x: Tensor) -> Tensor:
+        """y (b, s, d)."""
+        return self.mapped(self.convolved(x))
+
+    def advance(self, x_t: Tensor, state: State) -> Tensor:
+        """The numbers go on by a row, or the row is appended."""
+        return self.mapped(self.newest(x_t, state))
+
+    def mapped(self, rows: Tensor) -> Tensor:
+        """Gelu, and a gated linear unit."""
+        H = F.gelu(rows)
+        return (H @ self.W_1) * torch.sigmoid(H @ self.W_2)
+
+
+@carried
+class S4DCarried(Carried, S4D):
+    """Row by row."""
+
+
+@convolved_by(VECTOR_TOEPLITZ)
+class S4DToeplitz(S4D):
+    """One depthwise convolution of length l."""
+
+
+@convolved_by(VECTOR_FFT)
+class S4DFft(S4D):
+    """Fourier transforms over the sequence."""
+
+
+class DSS(S4D):
+    """log_A and A_im are (N)."""
+
+    MIXER = "dss"
+    shared = True
+
+
+@carried
+class DSSCarried(Carried, DSS):
+    """Row by row."""
+
+
+@convolved_by(VECTOR_TOEPLITZ)
+class DSSToeplitz(DSS):
+    """One depthwise convolution of length l."""
+
+
+@convolved_by(VECTOR_FFT)
+class DSSFft(DSS):
+    """Fourier transforms over the sequence."""
