@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib import import_module
 from types import SimpleNamespace
 from typing import Any
 
@@ -180,3 +181,24 @@ FNET = "transformers.models.fnet.modeling_fnet.FNetBasicFourierTransform"
 def fourier(of: Any, ours: Weights, each: Comparison) -> Any:
     theirs = of(SimpleNamespace(use_tpu_fourier_optimizations=False))
     return lambda x: theirs(x)[0]
+
+
+KERNEL = "performer_pytorch.performer_pytorch.softmax_kernel"
+
+
+@compared("performer", "performer-pytorch", KERNEL, l=7, d=6, n=3, m=5)
+@compared("performer+causal", "performer-pytorch", KERNEL, l=7, d=6, n=3, m=5, C=3)
+def performer(of: Any, ours: Weights, each: Comparison) -> Any:
+    """Their features and sums after our maps, nothing added to either for stability."""
+    sums = import_module("performer_pytorch.performer_pytorch")
+
+    def theirs(x: torch.Tensor) -> torch.Tensor:
+        Q, K, V = (heads(x, ours[f"W_{name}"], each.sizes["n"]) for name in "QKV")
+        features = {"projection_matrix": ours["w"], "eps": 0.0}
+        read, kept = of(Q, is_query=True, **features), of(K, is_query=False, **features)
+        if "causal" not in each.options:
+            return joined(sums.linear_attention(read, kept, V), ours["W_out"])
+        causal = sums.causal_linear_attention_noncuda
+        return joined(causal(read, kept, V, chunk_size=2, eps=0.0), ours["W_out"])
+
+    return theirs
