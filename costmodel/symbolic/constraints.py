@@ -209,6 +209,9 @@ def _least_value(atom: str) -> int | None:
         return 0 if is_stand_in(atom) else 1
     if atom.function == "floor_div":
         return 0 if nonnegative(atom.args[0]) else None
+    if atom.function == "Max":
+        numbers = [arg.at({}) for arg in atom.args if isinstance(arg.constant(), int)]
+        return max(numbers, default=None)
     return {"ceil_log2": 0, "pow2": 1}.get(atom.function)
 
 
