@@ -12,10 +12,12 @@ from typing import Any
 import pytest
 
 import costmodel as cm
+from costmodel.adjoint.reverse import adjoint
 from costmodel.errors import EquationError, SizeError, Unanswered
 from costmodel.language.equations import Form, Mixer
 from costmodel.language.indices import min_
 from costmodel.language.nodes import Array
+from costmodel.program.lowering import lower
 from costmodel.proofs.against_oracle import differences
 from costmodel.proofs.gradients import GradientComparison
 from costmodel.symbolic.constraints import implied
@@ -190,7 +192,35 @@ def linear(f: Form, y: Array, Q: Array, K: Array, V: Array, B: Poly) -> None:
     y[row, c] = N[row, c] + cm.sum_(Q[row, p] * S[z - 1, p, c], over=p)
 
 
-QUOTIENTS: tuple[Write, ...] = (strided, linear)
+def last_rows(
+    f: Form, y: Array, Q: Array, K: Array, V: Array, C: Poly, *, whole: bool = False
+) -> None:
+    """Token i attends to the last C rows: those of its own chunk up to itself, and those of the one
+    before that are behind its place."""
+    l, d = y.shape
+    o, q = f.index("o", 1, 1), f.index("q", 2, l / C if whole else l // C + 1)
+    g = f.index("g", 1, C if whole else min_(C, l))
+    e = f.index("e", 1, C if whole else min_(C, l - (q - 1) * C))
+    r, s, u = f.index("r", 1, g), f.index("s", 1, e), f.index("u", e + 1, C)
+    k, p, c = f.index("k", cm.union((1, e), (e + 1, C))), f.index("p", 1, d), f.index("c", 1, d)
+    Z, A = (f.array(name, q.upper[0], C, C) for name in "ZA")
+    first, row, before = (o - 1) * C + g, (q - 1) * C + e, (q - 2) * C + u
+    Z[o, g, r] = cm.sum_(Q[first, p] * K[(o - 1) * C + r, p], over=p)
+    Z[q, e, s] = cm.sum_(Q[row, p] * K[(q - 1) * C + s, p], over=p)
+    Z[q, e, u] = cm.sum_(Q[row, p] * K[before, p], over=p)
+    A[o, g, r] = cm.softmax(Z[o, g, r], over=r)
+    A[q, e, k] = cm.softmax(Z[q, e, k], over=k)
+    y[first, c] = cm.sum_(A[o, g, r] * V[(o - 1) * C + r, c], over=r)
+    own = cm.sum_(A[q, e, s] * V[(q - 1) * C + s, c], over=s)
+    y[row, c] = own + cm.sum_(A[q, e, u] * V[before, c], over=u)
+
+
+def last_rows_of_blocks(*given: Any) -> None:
+    """The same of blocks that divide the length."""
+    last_rows(*given, whole=True)
+
+
+QUOTIENTS: tuple[Write, ...] = (strided, linear, last_rows_of_blocks)
 """Forms over blocks that divide the length."""
 STATE: Mapping[Write, str] = {
     own_chunk: "2*d*t - 2*C*d*floor(t/C)",
@@ -203,7 +233,10 @@ STATE: Mapping[Write, str] = {
     strided: "2*d*t",
 }
 """What is held after t tokens: chunk by chunk a sawtooth."""
-CAUSAL: tuple[Write, ...] = (*STATE, sums_by_floor, earlier_rows, ends, linear)
+CAUSAL: tuple[Write, ...] = (
+    *(*STATE, sums_by_floor, earlier_rows, ends, linear),
+    *(last_rows, last_rows_of_blocks),
+)
 SIZES = ({"l": 5, "C": 2}, {"l": 4, "C": 2}, {"l": 2, "C": 3}, {"l": 2, "C": 1})
 BLOCKS = ({"l": 6, "B": 2}, {"l": 3, "B": 3}, {"l": 2, "B": 1})
 GRADIENTS = (own_chunk_by_rows, whole_chunk, pooled, linear)
@@ -234,6 +267,34 @@ def test_state(write: Write) -> None:
     found = cm.state(mixer(write)).expr
     names = {str(s): s for s in found.free_symbols}
     assert sympy.simplify(found - sympy.sympify(STATE[write], locals=names)) == 0
+
+
+@pytest.mark.parametrize("write", [last_rows, last_rows_of_blocks], ids=lambda w: w.__name__)
+def test_the_last_rows_are_held(write: Write) -> None:
+    found, chunk = cm.state(mixer(write)), "B" if write in QUOTIENTS else "C"
+    for C in (1, 2, 3):
+        held = [found.at(d=3, t=t, **{chunk: C}) for t in range(1, 8)]
+        assert held == [2 * 3 * min(t, C - 1) for t in range(1, 8)]
+
+
+@pytest.mark.parametrize(
+    "rewrites", [(), ("safe-softmax",), ("safe-softmax", "logsumexp-gradient")]
+)
+def test_a_softmax_over_a_union_from_its_result(rewrites: tuple[str, ...]) -> None:
+    """One sum of g y for all ranges of a row."""
+    chosen = ("softmax-gradient", *rewrites)
+    for sizes in sizes_of(last_rows):
+        found = GradientComparison(mixer(last_rows), rewrites=chosen).at(sizes)
+        assert found.apart == []
+        assert {"counts, backward", "activations", "gradient of x"} <= {*found.compared}
+
+
+def test_whole_blocks_are_a_quotient_in_gradients() -> None:
+    """l/B of them: no quotient is rounded, no block cut short."""
+    backward = adjoint(lower(mixer(last_rows_of_blocks).forms["direct"])).backward
+    ends = {str(end) for e in backward for index in e.indices for end in index.ends}
+    assert "l/B" in ends
+    assert not any("floor" in end for end in ends)
 
 
 def test_keys_wait_for_the_end_of_their_chunk() -> None:

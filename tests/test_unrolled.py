@@ -40,6 +40,7 @@ def case(mixer: Mixer, phase: str, sizes: Mapping[str, int], form: str, names: s
 UNSEARCHED = (
     "which entries a maximum hands its gradient to",
     "which rows of a loop have an operand depends on the sizes",
+    "A.max: the gradient of a maximum over several ranges",
 )
 
 

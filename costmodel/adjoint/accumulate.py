@@ -105,7 +105,7 @@ class Sums:
         if not handed:
             return
         layout = handed[0].cotangent.layout
-        inside = entries(array, layout)
+        inside = entries(array, layout, self.system)
         cells = [inside]
         for where in dict.fromkeys(h.cotangent.where for h in handed):
             cells = [part for cell in cells for part in _split(cell, inside | where)]
@@ -154,9 +154,8 @@ class Sums:
             return handed
         target = self._next(array)
         kind = SEQUENCE if handed.sequence else STEP
-        self._write(
-            target, array, entries(array, cotangent.layout) | cotangent.where, [cotangent], kind
-        )
+        inside = entries(array, cotangent.layout, self.system)
+        self._write(target, array, inside | cotangent.where, [cotangent], kind)
         layout = (None,) * len(array.shape)
         plain = tuple(Poly.atom(index_atom(k)) for k in range(len(array.shape)))
         at = {axis_atom(k): p for k, p in enumerate(plain)}

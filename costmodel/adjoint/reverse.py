@@ -234,13 +234,19 @@ class _Builder(Sums):
         total = equation.value.right
         (of_row,) = self.system.defining[total.array]
         assert isinstance(of_row.value, Reduce)
-        rows = self._next(equation.array, total.array.shape)
         value = self._of_weighted_sum(equation, of_row)
         if value is None:
             value = Reduce("sum", Mul(gradient, result), of_row.value.over)
-        whole = self.gradient(equation.array)
-        written = Equation(rows, of_row.positions, value, of_row.indices, whole)
-        self.written[written] = SEQUENCE if scope.sequence else STEP
+        rows = next(
+            (e.array for e in self.written if (e.value, e.indices) == (value, of_row.indices)), None
+        )
+        if rows is None:
+            rows, whole = (
+                self._next(equation.array, total.array.shape),
+                self.gradient(equation.array),
+            )
+            written = Equation(rows, of_row.positions, value, of_row.indices, whole)
+            self.written[written] = SEQUENCE if scope.sequence else STEP
         difference = Sub(gradient, Ref(rows, total.positions))
         self.hand_to(scores, Mul(difference, result), scope)
 

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from costmodel.adjoint.recompute import computed_again, read_by
-from costmodel.errors import Unsupported
 from costmodel.language.equations import Equation, System
 from costmodel.language.indices import Index
 from costmodel.language.nodes import (
@@ -42,8 +41,8 @@ def softmax_of(system: System, equation: Equation) -> Ref | None:
     powers = system.defining.get(value.left.array, ())
     if value.left.array.origin != Origin(equation.array, "softmax", "exp"):
         return None
-    if len(powers) != 1:
-        raise Unsupported(f"{equation.name}: a softmax over a union, from its result")
+    if len({power.written for power in powers}) != 1:
+        return None
     exponent = _exponent(system, equation)
     scores = exponent.left if isinstance(exponent, Sub) else exponent
     return scores if isinstance(scores, Ref) else None
@@ -52,7 +51,7 @@ def softmax_of(system: System, equation: Equation) -> Ref | None:
 def _exponent(system: System, equation: Equation) -> Node:
     """What the exponentials of a softmax are taken of."""
     assert isinstance(equation.value, Div) and isinstance(equation.value.left, Ref)
-    (powers,) = system.defining[equation.value.left.array]
+    powers, *_ = system.defining[equation.value.left.array]
     assert isinstance(powers.value, Call)
     return powers.value.body
 
@@ -151,11 +150,11 @@ def from_logarithms(step: System) -> System:
     found = [(e, scores) for e, scores in softmaxes(forward) if e.array in read]
     if not found:
         return step
-    logarithms = {softmax: _logarithm(forward, softmax) for softmax, _ in found}
-    sums = {_sums(forward, softmax): logarithm for softmax, logarithm in logarithms.items()}
-    kept = [part for e in forward.equations for part in (e, *filter(None, [sums.get(e)]))]
+    sums = {softmax: _sums(forward, softmax) for softmax, _ in found}
+    logarithms = {of: _logarithm(forward, softmax, of) for softmax, of in sums.items()}
+    kept = [part for e in forward.equations for part in (e, *filter(None, [logarithms.get(e)]))]
     again = {
-        softmax: replace(softmax, value=Call("exp", Sub(scores, _entry(logarithms[softmax]))))
+        softmax: replace(softmax, value=Call("exp", Sub(scores, _entry(logarithms[sums[softmax]]))))
         for softmax, scores in found
     }
     chosen = frozenset(array for e, scores in found for array in (e.array, scores.array))
@@ -172,9 +171,9 @@ def _sums(system: System, softmax: Equation) -> Equation:
     return found
 
 
-def _logarithm(system: System, softmax: Equation) -> Equation:
-    """L of every row of a softmax."""
-    sums, exponent = _sums(system, softmax), _exponent(system, softmax)
+def _logarithm(system: System, softmax: Equation, sums: Equation) -> Equation:
+    """L of every row of a softmax with these sums."""
+    exponent = _exponent(system, softmax)
     value: Node = Call("log", _entry(sums))
     if isinstance(exponent, Sub):
         value = Add(exponent.right, value)

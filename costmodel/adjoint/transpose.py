@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from costmodel.errors import Unsupported
+from costmodel.language.equations import System
 from costmodel.language.indices import Index
 from costmodel.language.nodes import (
     Array,
@@ -26,6 +27,7 @@ from costmodel.language.nodes import (
     Ref,
     substitute,
 )
+from costmodel.program.chosen_sizes import is_extent
 from costmodel.symbolic.constraints import (
     ONE,
     Constraints,
@@ -215,8 +217,9 @@ def _solvable(position: Poly, left: Sequence[str]) -> str | None:
     return None
 
 
-def entries(array: Array, layout: Layout) -> Constraints:
-    """All entries of an array, in the variables of a layout's axes."""
+def entries(array: Array, layout: Layout, system: System | None = None) -> Constraints:
+    """All entries of an array, in the variables of a layout's axes; a system says which sizes
+    divide others."""
     found: set[Poly] = set()
     for axis, (size, extent) in enumerate(zip(array.shape, layout, strict=True)):
         if extent is None:
@@ -227,6 +230,7 @@ def entries(array: Array, layout: Layout) -> Constraints:
             found |= {outer - 1, inner - 1, extent - inner}
             number = size / extent
             even = all(power > 0 for monomial in number.terms for _, power in monomial)
+            even = even or (system is not None and is_extent(system.mixer, system.form, number))
             found.add(number - outer if even else size - (outer - 1) * extent - inner)
     return frozenset(found)
 

@@ -65,6 +65,8 @@ class Rows:
     row: Any
     place: tuple[Any, ...]
     keys: tuple[Keys, ...]
+    by: str = ""
+    """How the names of their projections end."""
 
 
 Layout = tuple[tuple[Any, ...], Sequence[Rows]]
@@ -74,35 +76,47 @@ Pairs = Callable[[Form, Index], Layout]
 """Called with the form and the index i of all rows."""
 
 
-def attention_over(m: Mixer, forms: Mapping[str, Pairs]) -> Mixer:
-    """Self-attention over a set of pairs, its scores laid out in one way or another."""
+def attention_over(
+    m: Mixer, forms: Mapping[str, Pairs], projections: Sequence[str] = ("",)
+) -> Mixer:
+    """Self-attention over a set of pairs, its scores laid out in one way or another.
+
+    Args:
+        projections: how the names of each set of projections end. Of several, each has queries of
+            its own rows alone, and keys and values of all.
+    """
     l, d, n, h = m.sizes("l d n h")
     x, y = m.input("x", l, d), m.output("y", l, d)
-    W_Q, W_K = m.parameter("W_Q", d, d), m.parameter("W_K", d, d)
-    W_V, W_out = m.parameter("W_V", d, d), m.parameter("W_out", d, d)
+    weights = [[m.parameter(f"W_{one}{by}", d, d) for one in "QKV"] for by in projections]
+    W_out = m.parameter("W_out", d, d)
     for form, pairs in forms.items():
         with m.form(form) as f:
             i, j, c = f.index("i", 1, l), f.index("j", 1, n), f.index("c", 1, h)
             a, b = f.index("a", 1, d), f.index("b", 1, d)
             extents, groups = pairs(f, i)
-            Q, K, V = f.array("Q", n, l, h), f.array("K", n, l, h), f.array("V", n, l, h)
+            arrays = {by: [f.array(f"{one}{by}", n, l, h) for one in "QKV"] for by in projections}
             Z, A = f.array("Z", n, *extents), f.array("A", n, *extents)
             R = f.array("R", l, d)
 
-            Q[j, i, c] = sum_(x[i, a] * W_Q[a, (j - 1) * h + c], over=a)
-            K[j, i, c] = sum_(x[i, a] * W_K[a, (j - 1) * h + c], over=a)
-            V[j, i, c] = sum_(x[i, a] * W_V[a, (j - 1) * h + c], over=a)
+            for (by, own), W in zip(arrays.items(), weights, strict=True):
+                several = [rows.row for rows in groups if rows.by == by]
+                queries = i if len(projections) == 1 else several[0]
+                for row, array, matrix in zip((queries, i, i), own, W, strict=True):
+                    array[j, row, c] = sum_(x[row, a] * matrix[a, (j - 1) * h + c], over=a)
             for rows in groups:
-                at = (j, *rows.place)
+                Q, K, _ = arrays[rows.by]
                 for seen in rows.keys:
                     score = sum_(Q[j, rows.row, c] * K[j, seen.key, c], over=c)
-                    Z[(*at, seen.slot)] = scaled(score, by=h)
+                    Z[j, *rows.place, seen.slot] = scaled(score, by=h)
+            for number, rows in enumerate(groups):
                 k = rows.keys[0].over[0]
                 if len(rows.keys) > 1:
-                    k = f.index("k", union(*(seen.slots for seen in rows.keys)))
-                A[(*at, k)] = softmax(Z[(*at, k)], over=k)
+                    k = f.index(f"k{number or ''}", union(*(seen.slots for seen in rows.keys)))
+                A[j, *rows.place, k] = softmax(Z[j, *rows.place, k], over=k)
+            for rows in groups:
+                *_, V = arrays[rows.by]
                 sums: list[Node] = [
-                    sum_(A[(*at, seen.slot)] * V[j, seen.key, c], over=seen.over)
+                    sum_(A[j, *rows.place, seen.slot] * V[j, seen.key, c], over=seen.over)
                     for seen in rows.keys
                 ]
                 R[rows.row, (j - 1) * h + c] = reduce(add, sums)

@@ -1,7 +1,8 @@
 """How many hops do the two positions furthest apart need, where rows stand alone or in chunks?
 
 A hop goes from a row to any row that the first reads. `evenly` answers where every row reads all
-rows up to a fixed distance; `by_chunks` where rows lie in chunks of a size such as C.
+rows up to a fixed distance; `by_chunks` where rows lie in chunks of a size such as C; `by_hub`
+where row 1 reads all rows and all read it.
 """
 
 from __future__ import annotations
@@ -141,6 +142,38 @@ def evenly(back: Reach, ahead: Reach, length: Poly) -> Exact:
             result = result + Exact(((guards | {length - 2}, Poly.of(1)),))
         else:
             result = result + Exact(((guards, ceil_div(length - 1, reach)),))
+    return result
+
+
+READ = axis_atom("read")
+
+
+def by_hub(known: Rows) -> Exact:
+    """1 where every row reads every other one; elsewhere 2, by way of row 1.
+
+    Raises:
+        Unsupported: some row does not read row 1, or row 1 not some row.
+    """
+    row, read, ends = Poly.atom(ROW), Poly.atom(READ), length(known.system)
+    every = frozenset({row - 1, ends - row, read - 1, ends - read})
+    pairs = []
+    for found in joined_rows(known):
+        if found.read is None:
+            pairs.append(every)
+            continue
+        here = frozenset({row - found.reading, found.reading - row})
+        here |= {read - found.read, found.read - read}
+        regions = (around | here for around in found.around)
+        pairs += [projected(region, found.over) for region in regions if not infeasible(region)]
+    if outside(every | {1 - row}, pairs) or outside(every | {1 - read}, pairs):
+        raise Unsupported("row 1 is not read by all rows, or does not read them all")
+    result, counted = Exact(((frozenset({ends - 2}), Poly.of(1)),)), list[Constraints]()
+    for side in (row - read - 1, read - row - 1):
+        for missing in outside(every | {side}, pairs):
+            guards = projected(missing, (ROW, READ))
+            for part in outside(guards, counted):
+                result = result + Exact(((part, Poly.of(1)),))
+            counted.append(guards)
     return result
 
 

@@ -182,6 +182,12 @@ def _extents(mixer: Mixer, form: str | None) -> list[Poly]:
 
 
 @cache
+def is_extent(mixer: Mixer, form: str, quotient: Poly) -> bool:
+    """Whether a quotient of sizes is an extent or a bound of a form, and so a whole number."""
+    return quotient in _extents(mixer, form)
+
+
+@cache
 def divisors(mixer: Mixer, form: str | None = None) -> Mapping[str, str]:
     """Each size of a mixer, or of one form of it, that another one divides, and that one: the first
     stands over the second in an extent or a bound. A size that is divided comes after its own

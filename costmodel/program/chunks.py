@@ -29,6 +29,8 @@ from costmodel.language.nodes import (
     substitute,
     walk,
 )
+from costmodel.program.chosen_sizes import is_extent
+from costmodel.symbolic.constraints import Constraints, implied, projected
 from costmodel.symbolic.polynomial import Fn, Poly, atom_name, axis_atom, call, ceil_div
 
 
@@ -137,7 +139,9 @@ class _Lying:
         """The same system, the axis as two."""
         array, axis, chunk = self.array, self.axis, self.chunk
         assert chunk is not None
-        shape = (ceil_div(array.shape[axis], chunk), chunk)
+        number = array.shape[axis] / chunk
+        whole = is_extent(self.system.mixer, self.system.form, number)
+        shape = (number if whole else ceil_div(array.shape[axis], chunk), chunk)
         two = replace(array, shape=(*array.shape[:axis], *shape, *array.shape[axis + 1 :]))
 
         def places(positions: tuple[Position, ...]) -> tuple[Position, ...]:
@@ -157,7 +161,7 @@ class _Lying:
                 if of is array and (found := _alone(equation, positions[axis]))
             }
             for index in lone.values():
-                equation = _numbered(equation, index, chunk)
+                equation = _numbered(equation, index, chunk, number if whole else None)
             made = replace(equation, value=rewrite(equation.value, entry))
             if equation.array is array:
                 made = replace(made, array=two, positions=places(equation.positions))
@@ -185,7 +189,7 @@ def _alone(equation: Equation, place: Position) -> Index | None:
 
 
 def _apart(equation: Equation, positions: Sequence[Position], axis: int) -> bool:
-    """Whether a flattening runs over places, and no other position depends on its indices."""
+    """Whether a flattening runs over all places, and no other position depends on its indices."""
     flat = positions[axis]
     named = {*names_in([flat])}
     others = {*names_in([*positions[:axis], *positions[axis + 1 :]])}
@@ -193,7 +197,12 @@ def _apart(equation: Equation, positions: Sequence[Position], axis: int) -> bool
     ranges |= {i.atom: i for _, over in walk(equation.value) for i in over}
     bounds = {a for name in others & {*ranges} for end in ranges[name].ends for a in end.letters}
     assert _in_block(flat)
-    return bool(flat.inner.variables) and named.isdisjoint(others | bounds)
+    if not flat.inner.variables or not named.isdisjoint(others | bounds):
+        return False
+    around: Constraints = frozenset().union(*(i.constraints for i in ranges.values()))
+    own = frozenset(c for name in named for c in ranges[name].constraints if c.variables <= named)
+    own |= {flat.inner - 1, flat.extent - flat.inner}
+    return all(implied(own, c) for c in projected(around, sorted({*ranges} - named, reverse=True)))
 
 
 def with_chunks(equation: Equation) -> Equation:
@@ -226,19 +235,22 @@ def _functions(equation: Equation) -> list[Fn]:
     return sorted(a for a in found if Poly.atom(a).variables)
 
 
-def _numbered(equation: Equation, index: Index, chunk: Poly) -> Equation:
-    """An equation with a free index as the chunk and the place of the row that it is."""
+def _numbered(
+    equation: Equation, index: Index, chunk: Poly, number: Poly | None = None
+) -> Equation:
+    """An equation with a free index as the chunk and the place of the row that it is; `number` says
+    how many chunks there are, where none of them is short."""
     q, e = (Poly.atom(f"{index.atom}_{what}") for what in ("chunk", "place"))
     before = (q - 1) * chunk
     name = index.name
     last = min(index.upper, key=lambda end: len(end.variables))
     first = tuple((low - 1) // chunk + 1 for low in index.lower if not low.variables)
-    chunks = Index(f"{name}_chunk", first or (Poly.of(1),), (last // chunk + 1,))
+    chunks = Index(f"{name}_chunk", first or (Poly.of(1),), (number or last // chunk + 1,))
     lows = [low - before for low in index.lower if low - 1 not in [(o - 1) * chunk for o in first]]
     places = Index(
         f"{name}_place",
         (Poly.of(1), *lows),
-        (chunk, *(end - before for end in index.upper)),
+        (chunk, *(end - before for end in index.upper if end / chunk != number)),
     )
     values = {index.atom: before + e}
     zero = call("floor_div", e - 1, chunk)

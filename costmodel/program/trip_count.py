@@ -57,9 +57,10 @@ def numbers_of_terms(
         for one in node.parts:
             inner = around.union(*(index.constraints for index in one.over))
             there[one] = present(one.body, inner)
-    if there.get(node) == EVERYWHERE:
+    filled = len(node.parts) == 1 or all(_filled(one.over, around) for one in node.parts)
+    if filled and all(places == EVERYWHERE for places in there.values()):
         try:
-            number = terms_of(node.over)
+            number = sum((terms_of(one.over) for one in there), Poly())
         except Unsupported:
             pass
         else:
@@ -79,6 +80,11 @@ def numbers_of_terms(
         where = frozenset(c for c in guards if not proven(around, c))
         if number.terms and not infeasible(around | where):
             yield number, where
+
+
+def _filled(over: tuple[Index, ...], around: Constraints) -> bool:
+    """Whether the ranges of a reduction are proven to hold a number each."""
+    return all(proven(around, up - low) for i in over for up in i.upper for low in i.lower)
 
 
 def _in_cases(number: Exact, around: Constraints) -> Exact:

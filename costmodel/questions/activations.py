@@ -18,7 +18,6 @@ from costmodel.program.conventions import Convention
 from costmodel.program.dependence import anywhere, reads
 from costmodel.program.phases import TRAINING_STEP, iteration_domains
 from costmodel.program.tokens import tokens
-from costmodel.program.wellformed import axes_of
 from costmodel.questions.question import (
     BATCH,
     Answers,
@@ -30,19 +29,16 @@ from costmodel.questions.question import (
     always,
     listed,
 )
-from costmodel.questions.state import entries, variables_in
+from costmodel.questions.state import entries, numbers, variables_in
 from costmodel.questions.subject import Training, about_mixer, asked, system_of
 from costmodel.symbolic.at_sizes import at_sizes
 from costmodel.symbolic.constraints import Constraints
 from costmodel.symbolic.piecewise import Exact
-from costmodel.symbolic.polyhedral_sums import union_size
-from costmodel.symbolic.polynomial import Poly
 from costmodel.symbolic.sympy_form import Symbolic
 
 if TYPE_CHECKING:
     import sympy
 
-ONE = Poly.of(1)
 Regions = dict[Array, list[Constraints]]
 """Array -> regions of its entries, which may overlap."""
 
@@ -105,10 +101,7 @@ def kept_entries(system: System) -> Activations:
                 found = entries(read.ref, where, variables, ends=True)
                 if found is not None:
                     regions[not sequence].setdefault(array, []).append(found)
-    each, once = (
-        {array.name: union_size(axes_of(array), found, ONE) for array, found in part.items()}
-        for part in regions
-    )
+    each, once = map(numbers, regions)
     return Activations(each, once)
 
 

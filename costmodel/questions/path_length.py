@@ -78,7 +78,7 @@ def _longer(one: Exact, two: Exact) -> Exact:
 @cache
 def _answer(system: System) -> PathLength:
     # loaded where it is asked for: most tables do not show it
-    from costmodel.paths.hops import NOWHERE, Reach, by_chunks, chunks_of, evenly, furthest
+    from costmodel.paths.hops import NOWHERE, Reach, by_chunks, by_hub, chunks_of, evenly, furthest
     from costmodel.paths.reachability import length, rows_of
 
     known, ends = rows_of(system), length(system)
@@ -87,9 +87,12 @@ def _answer(system: System) -> PathLength:
     for sign in (1, -1):
         try:
             reaches[sign] = furthest(known, sign)
-        except Unsupported:
+        except Unsupported as reason:
             if chunks is None:
-                raise
+                try:
+                    return PathLength(by_hub(known))
+                except Unsupported:
+                    raise reason from None
     if len(reaches) == 2 or chunks is None:
         return PathLength(evenly(reaches[1], reaches[-1], ends))
     back, ahead = (
@@ -107,7 +110,8 @@ def path_length(mixer: Mixer, form: str | None = None) -> PathLength:
     chunk. Exact, for chunks of any length, the last one incomplete or not.
 
     Errors: Unsupported where the rows that a row reads depend on more than their distance and their
-    place in a chunk, or where it reads a row and none of those between.
+    place in a chunk, or where it reads a row and none of those between, unless all rows read row 1
+    and are read by it.
 
     Source: Vaswani et al. 2017, arXiv 1706.03762, section 4 and Table 1.
 

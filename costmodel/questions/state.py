@@ -6,7 +6,7 @@ to go on past t; and of what depends on a context alone, every entry that such a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -85,6 +85,16 @@ def entries(
     return region(ref.array, ref.positions, constraints | inside, sorted(variables))
 
 
+def numbers(regions: Mapping[Array, Sequence[Constraints]]) -> dict[str, Exact]:
+    """How many entries lie in some regions, by the names of arrays: steps of a composite that
+    several equations of one array stand for share theirs."""
+    found: dict[str, Exact] = {}
+    for array, parts in regions.items():
+        more = union_size(axes_of(array), parts, Poly.of(1))
+        found[array.name] = found.get(array.name, Exact()) + more
+    return found
+
+
 def gathered(ref: Ref) -> Gather | None:
     """The first position of a reference that depends on values, if there is one."""
     return next((p for p in ref.positions if isinstance(p, Gather)), None)
@@ -142,16 +152,11 @@ def state(mixer: Mixer, form: str | None = None) -> State:
     if ending := owners(system).ending:
         raise Unsupported(ending)
     regions = held(system)
-    return State(
-        {
-            array.name: union_size(axes_of(array), [r for _, r in found], Poly.of(1))
-            for array, found in regions.items()
-        },
-        {
-            array.name: tuple(dict.fromkeys(e.part_of for e, _ in found))
-            for array, found in regions.items()
-        },
-    )
+    readers: dict[str, tuple[str, ...]] = {}
+    for array, found in regions.items():
+        several = [*readers.get(array.name, ()), *(e.part_of for e, _ in found)]
+        readers[array.name] = tuple(dict.fromkeys(several))
+    return State(numbers({a: [r for _, r in found] for a, found in regions.items()}), readers)
 
 
 def state_of(about: Answers) -> State:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache, partial
 from typing import Any, NamedTuple, Self
 
@@ -177,8 +178,6 @@ class _Placed:
         self.names = _variable_names(level.where)
         self.known_names = _variable_names(constraints) | self.names
         self.least = _from_least_sizes(level.where)
-        self.known_there = _known_there(self.known, level.where) if self.least else self.known
-        self.depth = level.depth.substitute(self.least)
 
     def reached(self, rival: _Placed) -> bool:
         """Whether another level is proven to exist wherever this one does, no less deep."""
@@ -186,8 +185,16 @@ class _Placed:
             return False
         if not all(proven(self.known, c) for c in rival.level.where):
             return False
-        other = rival.level.depth.substitute(self.least) if self.least else rival.level.depth
-        return is_at_least(self.known_there, other, self.depth)
+        other, depth, known = rival.level.depth, self.level.depth, self.known
+        if self.least:
+            # A size that divides others is left as it is.
+            with suppress(ValueError):
+                other, depth, known = (
+                    other.substitute(self.least),
+                    depth.substitute(self.least),
+                    _known_there(known, self.level.where),
+                )
+        return is_at_least(known, other, depth)
 
 
 @lru_cache(maxsize=20_000)

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
+from costmodel.errors import Unsupported
 from costmodel.language.equations import Mixer
 from costmodel.program.chosen_sizes import fit
 from costmodel.program.conventions import PEERS, Peer
@@ -44,16 +45,25 @@ from profiler.run.plan import candidate_in_record
 def recounts(
     mixer: Mixer, does: Described, phase: str, sizes: Mapping[str, int]
 ) -> tuple[Classes, Classes, tuple[Cause, ...]]:
-    """Rung 1, rung 2, and the causes between them: one switch is turned at a time.
+    """Rung 1, rung 2, and the causes between them: one switch is turned at a time, or several
+    together where the equations cannot be counted between them.
 
     The last re-count is rung 2, so that nothing is left between the causes and it.
     """
     first = current = executed_classes(mixer, Described(mixer.default_form, ()), phase, sizes)
     causes: list[Cause] = []
-    for name, meaning, form, rewrites in switches_to(mixer, does.form, does.rewrites):
-        after = executed_classes(mixer, Described(form, rewrites), phase, sizes)
-        causes.append(Cause(1, 2, name, class_differences(after, current), meaning))
-        current = after
+    switches, turned = [*switches_to(mixer, does.form, does.rewrites)], 0
+    for number, (_, _, form, rewrites) in enumerate(switches, 1):
+        try:
+            after = executed_classes(mixer, Described(form, rewrites), phase, sizes)
+        except Unsupported:
+            if number == len(switches):
+                raise
+            continue
+        names, meanings, *_ = zip(*switches[turned:number], strict=True)
+        counts = class_differences(after, current)
+        causes.append(Cause(1, 2, " and ".join(names), counts, "; ".join(meanings)))
+        current, turned = after, number
     return first, current, tuple(c for c in causes if c.counts)
 
 

@@ -52,16 +52,20 @@ def seen(name: str, sizes: Sizes) -> list[list[int]]:
     return [[k for k in range(l) if SEES[name](i, k, l, B)] for i in range(l)]
 
 
-def paper(name: str) -> Callable[[Array, Arrays, Sizes], Array]:
-    """MultiHead(Q, K, V) of Vaswani et al., each softmax over the pairs."""
+def attention(
+    pairs: Callable[[Sizes], list[list[int]]],
+    by: Callable[[int, Sizes], str] = lambda i, sizes: "",
+) -> Callable[[Array, Arrays, Sizes], Array]:
+    """MultiHead(Q, K, V) of Vaswani et al., each softmax over the rows that a row attends to; `by`
+    says how the names of a row's projections end."""
 
     def rows(x: Array, W: Arrays, sizes: Sizes) -> Array:
         (l, d), n = x.shape, sizes["n"]
         h, heads = d // n, np.zeros((l, d))
         for j in range(n):
             own = slice(j * h, (j + 1) * h)
-            Q, K, V = (x @ W[key][:, own] for key in ("W_Q", "W_K", "W_V"))
-            for i, keys in enumerate(seen(name, {**sizes, "l": l})):
+            for i, keys in enumerate(pairs({**sizes, "l": l})):
+                Q, K, V = (x @ W[f"W_{key}{by(i, sizes)}"][:, own] for key in "QKV")
                 powers = np.array([math.exp(Q[i] @ K[k] / math.sqrt(h)) for k in keys])
                 heads[i, own] = (powers / powers.sum()) @ V[keys]
         return heads @ W["W_out"]
@@ -72,7 +76,7 @@ def paper(name: str) -> Callable[[Array, Arrays, Sizes], Array]:
 @each_name
 @each_size
 def test_it_equals_the_paper(name: str, sizes: Sizes) -> None:
-    equals_the_paper(name, sizes, paper(name), ROUNDING)
+    equals_the_paper(name, sizes, attention(lambda at: seen(name, at)), ROUNDING)
 
 
 @each_name
