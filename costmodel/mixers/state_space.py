@@ -1,4 +1,4 @@
-"""What are the equations of diagonal state space models: S4D and DSS?
+"""What are the equations of diagonal state space models: S4D, DSS and H3?
 
 Each channel has N complex numbers, of which those of the next row are E times these plus B times
 the channel's entry; what is read is the real part of their sum, weighted by C. E = exp(step A) and
@@ -9,7 +9,9 @@ taken as exponentials of multiples of step A (the product with a Vandermonde mat
 S4D, Gu et al. 2022, section 3 and the authors' s4d.py: the real part of A is -exp(log_A), B is 1
 before discretisation, and the real part stands twice, for the conjugates. Gelu and a gated linear
 unit follow, whose biases are left out. DSS, Gupta et al. 2022, DSS_exp of proposition 1: one A for
-all channels, and no conjugates.
+all channels, and no conjugates. H3, Fu et al. 2022, with heads of one channel: keys pass a shift
+model, which is a convolution of k rows, their products with the values the diagonal one of S4D, and
+queries multiply what is read.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ from costmodel.language.complex_numbers import (
     polar,
 )
 from costmodel.language.equations import Form, Mixer
+from costmodel.language.macros.positions import short_convolution
 from costmodel.language.nodes import Array, Node
 from costmodel.language.writing import exp, function, sum_
 from costmodel.mixers.long_convolution import convolved, gated_linear_unit
@@ -138,3 +141,39 @@ dss = diagonal(
     "Gupta et al. 2022, arXiv 2203.14343, proposition 1",
     own=False,
 )
+
+
+def hungry() -> Mixer:
+    """H3."""
+    m = Mixer(
+        "h3",
+        title="H3",
+        idea="q times S4D of v times a convolution of k",
+        source="Fu et al. 2022, arXiv 2212.14052, section 3 and algorithm 1",
+        group="state space",
+    )
+    l, d, k = m.sizes("l d k")
+    x, y = m.input("x", l, d), m.output("y", l, d)
+    maps = {name: m.parameter(f"W_{name}", d, d) for name in "QKV"}
+    w_K, D_K = m.parameter("w_K", k, d), m.parameter("D_K", d)
+    model = Diagonal(m, own=True, conjugates=True)
+    model.declare()
+    W_out = m.parameter("W_out", d, d)
+    for form in FORMS:
+        with m.form(form) as f:
+            i, a, b = f.index("i", 1, l), f.index("a", 1, d), f.index("b", 1, d)
+            z = f.index("z", 1, k)
+            Q_, K_, V_ = (f.array(f"X_{name}", l, d) for name in maps)
+            for rows, W in zip((Q_, K_, V_), maps.values(), strict=True):
+                rows[i, b] = sum_(x[i, a] * W[a, b], over=a)
+            Z, u, H = f.array("Z", l, d), f.array("u", l, d), f.array("H", l, d)
+            Z[i, b] = short_convolution(
+                K_[i, b], w_K[z, b], along=i, taps=z, bias=D_K[b] * K_[i, b]
+            )
+            u[i, b] = Z[i, b] * V_[i, b]
+            H[i, b] = model.read(f, form, u) * Q_[i, b]
+            y[i, b] = sum_(H[i, a] * W_out[a, b], over=a)
+    return m
+
+
+h3 = hungry()

@@ -26,6 +26,38 @@ from profiler.modules.base import Mixer, PreparedState, State, require_sizes
 from profiler.modules.registry import implementation
 
 
+class ShortState(PreparedState):
+    """Rows, and the last k-1 that short convolutions read, named X_...; these are newest first."""
+
+    def held(self, name: str) -> Tensor:
+        """The rows held, a view (b, rows, d)."""
+        short = name.startswith("X_")
+        return self.arrays[name][:, : self.position] if short else super().held(name)
+
+    def append(self, **rows: Tensor) -> None:
+        """Write one token's rows, the oldest of a short convolution going."""
+        self.require_room()
+        self._write({name: row for name, row in rows.items() if not name.startswith("X_")})
+        for name in rows.keys() & self.arrays.keys():
+            if name.startswith("X_"):
+                held = self.arrays[name]
+                held.copy_(torch.cat([rows[name].unsqueeze(1), held], dim=1)[:, : held.shape[1]])
+        self.position += 1
+
+
+def short_convolution(rows: Tensor, w: Tensor, bias: Tensor | None = None) -> Tensor:
+    """The last k rows of each row of (b, s, d) times w (k, d), zeros before the first."""
+    around = F.pad(rows.transpose(1, 2), (len(w) - 1, 0))
+    taps = w.flip(0).t().unsqueeze(1)
+    return F.conv1d(around, taps, bias, groups=len(taps)).transpose(1, 2)
+
+
+def short_latest(row: Tensor, held: Tensor, w: Tensor) -> Tensor:
+    """The same for the newest row (b, d), from the held ones, newest first."""
+    window = torch.cat([row.unsqueeze(1), held], dim=1)
+    return (window * w[: window.shape[1]]).sum(1)
+
+
 class LongConvolved(Mixer):
     """A mixer that convolves rows with a kernel and adds D times the row."""
 
@@ -37,6 +69,9 @@ class LongConvolved(Mixer):
     """Array -> kernel class, but for those of the convolution."""
     STEP: ClassVar[dict[str, str]] = {}
     """Those that are other ones for one token."""
+    SHORT: ClassVar[tuple[str, ...]] = ()
+    """The rows that short convolutions of k taps read."""
+    k: int
     algorithm: ClassVar[LagSumAlgorithm]
 
     def __init__(
@@ -62,9 +97,13 @@ class LongConvolved(Mixer):
     def initial_state(self, batch: int, length: int | None = None) -> State:
         """Room for the rows, held newest first, beside K."""
         rows = self._rows(batch, length, self.d)
-        state = PreparedState({self.HELD: rows}, newest_first=True)
+        state = ShortState({self.HELD: rows, **self.short_rows(batch)}, newest_first=True)
         state.prepared = self.kernel(rows.shape[1])
         return state
+
+    def short_rows(self, batch: int) -> dict[str, Tensor]:
+        """Room for the last k-1 rows that each short convolution reads."""
+        return {name: self.like.new_zeros(batch, self.k - 1, self.d) for name in self.SHORT}
 
     def newest(self, u_t: Tensor, state: State, **rows: Tensor) -> Tensor:
         """The convolution at the row u_t (b, d), which is appended, as other rows are."""
@@ -149,24 +188,6 @@ class LongConvolutionFft(LongConvolution):
     """Fourier transforms over the sequence."""
 
 
-class HyenaState(PreparedState):
-    """The rows u of all tokens, and the last k-1 that each short convolution reads; newest
-    first."""
-
-    def held(self, name: str) -> Tensor:
-        """The rows held, a view (b, rows, d)."""
-        return super().held(name) if name == "u" else self.arrays[name][:, : self.position]
-
-    def append(self, **rows: Tensor) -> None:
-        """Write one token's rows, the oldest of a short convolution going."""
-        self.require_room()
-        self._write({"u": rows.pop("u")})
-        for name, row in rows.items():
-            held = self.arrays[name]
-            held.copy_(torch.cat([row.unsqueeze(1), held], dim=1)[:, : held.shape[1]])
-        self.position += 1
-
-
 MAPS = ("G", "E", "V")
 
 
@@ -182,6 +203,7 @@ class Hyena(LongConvolved):
         **dict.fromkeys(("u", "R"), "elementwise"),
     }
     STEP: ClassVar[dict[str, str]] = dict.fromkeys(MAPS, "reduction")
+    SHORT = ("X_G", "X_E", "X_V")
     P: Tensor
     decay: Tensor
     W_out: nn.Parameter
@@ -240,19 +262,9 @@ class Hyena(LongConvolved):
         found = []
         for name in MAPS:
             W, b, w, c = self.of(name)
-            around = F.pad((x @ W + b).transpose(1, 2), (self.k - 1, 0))
-            taps = w.flip(0).t().unsqueeze(1)
-            found.append(F.conv1d(around, taps, c, groups=self.d).transpose(1, 2))
+            found.append(short_convolution(x @ W + b, w, c))
         G, E, V = found
         return (self.convolved(V * E) * G) @ self.W_out + self.b_out
-
-    @torch.no_grad()
-    def initial_state(self, batch: int, length: int | None = None) -> State:
-        """Room for the rows u and those of the short convolutions, beside K."""
-        held = {f"X_{name}": self.like.new_zeros(batch, self.k - 1, self.d) for name in MAPS}
-        state = HyenaState({"u": self._rows(batch, length, self.d), **held}, newest_first=True)
-        state.prepared = self.kernel(self.l)
-        return state
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
         """The window of each short convolution, the product, and its row in the long one."""
@@ -260,8 +272,7 @@ class Hyena(LongConvolved):
         for name in MAPS:
             W, b, w, c = self.of(name)
             rows[f"X_{name}"] = x_t @ W + b
-            window = torch.cat([rows[f"X_{name}"].unsqueeze(1), state.held(f"X_{name}")], dim=1)
-            found.append((window * w[: window.shape[1]]).sum(1) + c)
+            found.append(short_latest(rows[f"X_{name}"], state.held(f"X_{name}"), w) + c)
         G, E, V = found
         return (self.newest(V * E, state, **rows) * G) @ self.W_out + self.b_out
 

@@ -1,4 +1,4 @@
-"""How do diagonal state space models, S4D and DSS, run in PyTorch?
+"""How do diagonal state space models, S4D, DSS and H3, run in PyTorch?
 
 Complex numbers are pairs of reals, the real and the imaginary part apart: E, B and C are (d, N)
 each. A class carries the numbers S of a channel, (b, d, N), from row to row, or convolves with the
@@ -14,7 +14,13 @@ import torch.nn.functional as F  # noqa: N812 - PyTorch's own name for it
 from torch import Tensor, nn
 
 from profiler.mixers.extractor import VECTOR_FFT, VECTOR_TOEPLITZ
-from profiler.mixers.long_convolution import LongConvolved, convolved_by
+from profiler.mixers.long_convolution import (
+    LongConvolved,
+    ShortState,
+    convolved_by,
+    short_convolution,
+    short_latest,
+)
 from profiler.modules.base import PreparedState, State, require_sizes
 from profiler.modules.registry import implementation
 
@@ -125,7 +131,7 @@ class Carried(Diagonal):
         """S, (batch, 1, d N) for each part, beside E and B."""
         require_sizes(length=self.l if length is None else length)
         rows = {name: self._rows(batch, 1, self.d * self.N) for name in CARRIED}
-        state = PreparedState(rows, sliding=True)
+        state = ShortState({**rows, **self.short_rows(batch)}, sliding=True)
         E, B, _ = self.discretised()
         state.prepared = torch.stack([*E, *B])
         return state
@@ -230,4 +236,68 @@ class DSSToeplitz(DSS):
 
 @convolved_by(VECTOR_FFT)
 class DSSFft(DSS):
+    """Fourier transforms over the sequence."""
+
+
+class H3(Diagonal):
+    """Three maps (d, d), a short convolution w_K (k, d), D_K of the keys, and W_out (d, d)."""
+
+    MIXER = "h3"
+    HELD = "u"
+    SHORT = ("X_K",)
+    STEP: ClassVar[dict[str, str]] = {"Z": "reduction"}
+    KERNELS: ClassVar[dict[str, str]] = {
+        **DISCRETISED,
+        **KERNEL,
+        **dict.fromkeys(("X_Q", "X_K", "X_V", "y"), "contraction"),
+        **dict.fromkeys(("u", "H"), "elementwise"),
+        "Z": "convolution",
+    }
+
+    def __init__(
+        self,
+        *,
+        d: int,
+        l: int,
+        N: int,
+        k: int,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__(d=d, l=l, N=N, device=device, dtype=dtype)
+        require_sizes(k=k)
+        self.k = k
+        self.W_Q: nn.Parameter = self.weight(d, d)
+        self.W_K: nn.Parameter = self.weight(d, d)
+        self.W_V: nn.Parameter = self.weight(d, d)
+        self.W_out: nn.Parameter = self.weight(d, d)
+        self.w_K: nn.Parameter = self.weight(k, d)
+        self.D_K: nn.Parameter = self.weight(d)
+
+    def mix(self, x: Tensor) -> Tensor:
+        """y (b, s, d)."""
+        keys = x @ self.W_K
+        u = (short_convolution(keys, self.w_K) + self.D_K * keys) * (x @ self.W_V)
+        return (self.convolved(u) * (x @ self.W_Q)) @ self.W_out
+
+    def advance(self, x_t: Tensor, state: State) -> Tensor:
+        """The window of the short convolution, then the model by a row."""
+        key = x_t @ self.W_K
+        short = short_latest(key, state.held("X_K"), self.w_K) + self.D_K * key
+        read = self.newest(short * (x_t @ self.W_V), state, X_K=key)
+        return (read * (x_t @ self.W_Q)) @ self.W_out
+
+
+@carried
+class H3Carried(Carried, H3):
+    """Row by row."""
+
+
+@convolved_by(VECTOR_TOEPLITZ)
+class H3Toeplitz(H3):
+    """One depthwise convolution of length l."""
+
+
+@convolved_by(VECTOR_FFT)
+class H3Fft(H3):
     """Fourier transforms over the sequence."""

@@ -1,5 +1,5 @@
-"""Are S4D and DSS those of Gu et al. 2022 (arXiv 2206.11893, section 3) and of Gupta et al. 2022
-(arXiv 2203.14343, proposition 1)?
+"""Are S4D, DSS and H3 those of Gu et al. 2022 (arXiv 2206.11893, section 3), of Gupta et al. 2022
+(arXiv 2203.14343, proposition 1) and of Fu et al. 2022 (arXiv 2212.14052, algorithm 1)?
 
 Values are taken with Python's complex numbers, row by row; nothing is shared with the package.
 """
@@ -56,6 +56,53 @@ def paper(x: Array, W: Arrays, sizes: Sizes) -> Array:
     rows = rows * np.vectorize(lambda z: (1 + math.erf(z / math.sqrt(2))) / 2)(rows)
     found: Array = (rows @ W["W_1"]) / (1 + np.exp(-rows @ W["W_2"]))
     return found
+
+
+def hungry(x: Array, W: Arrays, sizes: Sizes) -> Array:
+    """q times the diagonal model of v times the shifted keys; heads of one channel."""
+    Q, K, V = (x @ W[f"W_{name}"] for name in "QKV")
+    shifted = W["D_K"] * K
+    for i in range(len(x)):
+        for back in range(min(i + 1, sizes["k"])):
+            shifted[i] += W["w_K"][back] * K[i - back]
+    found: Array = (Q * model(shifted * V, W, sizes["N"])) @ W["W_out"]
+    return found
+
+
+H3_SIZES: list[Sizes] = [
+    {"l": 5, "d": 3, "k": 2, "N": 2},
+    {"l": 3, "d": 2, "k": 5, "N": 3},
+    {"l": 1, "d": 1, "k": 1, "N": 1},
+]
+
+
+@by_sizes(H3_SIZES)
+def test_h3_equals_the_paper(sizes: Sizes) -> None:
+    equals_the_paper("h3", sizes, hungry, ROUNDING)
+
+
+def test_gradients_of_h3_pass_through() -> None:
+    for implementation in registry.implementations("h3"):
+        assert gradients_pass("h3", implementation, {"l": 3, "d": 2, "k": 2, "N": 2})
+
+
+@by_sizes(H3_SIZES)
+def test_operations_parameters_and_state_of_h3(sizes: Sizes) -> None:
+    """Four maps, a short convolution, two times D, two products, and the diagonal model."""
+    l, d, k, N = (sizes[letter] for letter in "ldkN")
+    taps = sum(min(i, k) for i in range(1, l + 1))
+    counted = cm.count(cm.mixer("h3")).at(**sizes)
+    assert counted.mul == l * d * (4 * d + 4 + 4 * N + 1) + taps * d + (l - 1) * d * 4 * N
+    model_adds = l * d * (2 * N - 1) + (l - 1) * d * 4 * N
+    assert counted.add == 4 * l * d * (d - 1) + taps * d + l * d + model_adds
+    assert counted.once is not None and counted.once.total == discretised("s4d", d, N)
+    assert cm.parameters(cm.mixer("h3")).at(**sizes) == 4 * d * d + k * d + 3 * d + 4 * d * N
+    for t in range(1, l + 1):
+        assert cm.state(cm.mixer("h3")).at(**sizes, t=t) == (2 * N + min(t, k - 1)) * d
+
+
+def test_nothing_of_h3_is_left_unexplained() -> None:
+    everything_is_explained("h3", {"b": 2, "l": 5, "d": 3, "k": 2, "N": 2})
 
 
 @each_name
