@@ -32,9 +32,9 @@ SOURCE = (
 )
 IDEA = "a sum of k v, carried along, is read by phi(q)"
 
-Features = Callable[[Form, str, Node], Array]
-"""The features (n, l, m), an array of this name, of projected queries or keys: what is given is
-channel c of head j, row i."""
+Features = Callable[[Form, Node, Node], tuple[Array, Array]]
+"""The features Q and K (n, l, m) of projected queries and keys, whose channel c of head j, row i is
+given."""
 
 Sums = Callable[[Form, Array, Array, Array, Array], None]
 """Defines R (l, d), the rows before W_out, from the features Q and K (n, l, m) and V (n, l, h)."""
@@ -160,8 +160,8 @@ def attention_by_features(m: Mixer, features: Features, forms: Mapping[str, Sums
             j, i = f.index("j", 1, n), f.index("i", 1, l)
             a, b, c = f.index("a", 1, d), f.index("b", 1, d), f.index("c", 1, h)
             column = (j - 1) * h + c
-            Q = features(f, "Q", sum_(x[i, a] * W_Q[a, column], over=a))
-            K = features(f, "K", sum_(x[i, a] * W_K[a, column], over=a))
+            queries, keys = (sum_(x[i, a] * W[a, column], over=a) for W in (W_Q, W_K))
+            Q, K = features(f, queries, keys)
             V, R = f.array("V", n, l, h), f.array("R", l, d)
             V[j, i, c] = sum_(x[i, a] * W_V[a, column], over=a)
             sums(f, Q, K, V, R)
@@ -169,12 +169,14 @@ def attention_by_features(m: Mixer, features: Features, forms: Mapping[str, Sums
     return m
 
 
-def shifted_elu(f: Form, name: str, projected: Node) -> Array:
+def shifted_elu(f: Form, queries: Node, keys: Node) -> tuple[Array, Array]:
     """elu(x) + 1 of each of the h channels."""
     l, n, h = f.mixer.sizes("l n h")
-    phi = f.array(name, n, l, h, latex=rf"\phi({name})")
-    phi[f.indices["j"], f.indices["i"], f.indices["c"]] = function("elu_plus_1", projected)
-    return phi
+    Q = f.array("Q", n, l, h, latex=r"\phi(Q)")
+    K = f.array("K", n, l, h, latex=r"\phi(K)")
+    for phi, projected in ((Q, queries), (K, keys)):
+        phi[f.indices["j"], f.indices["i"], f.indices["c"]] = function("elu_plus_1", projected)
+    return Q, K
 
 
 linear_attention = attention_by_features(

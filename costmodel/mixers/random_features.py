@@ -1,36 +1,59 @@
-"""What are the equations of attention whose softmax is a product of random features: Performer?
+"""What are the equations of attention whose softmax is a product of random features: Performer,
+random feature attention, and RKS and PRF whose kernels are learned?
 
-Choromanski et al. 2020. With w_1, ..., w_m drawn once and not trained, FAVOR+ has the features
+Queries and keys are mapped to m or 2m features each, by frequencies w_1, ..., w_m that are drawn
+once, so that a product of features is a softmax's exponential on average. Keys then
+meet the values first, as in linear attention, whose sums these are. The linear cost holds for a
+fixed m.
 
-    phi(u)_p = exp(w_p . u - |u|^2 / 2) / sqrt(m),  u = x / h^(1/4),
+Performer, Choromanski et al. 2020 (Lemma 1, FAVOR+): of u = x / h^(1/4),
 
-of queries and keys, whose products are exp(q . k / sqrt(h)) on average (Lemma 1). Keys then meet
-the values first, as in linear attention, whose sums these are: over all rows, or `causal` up to
-each row. The linear cost holds for a fixed m.
+    phi(u)_p = exp(w_p . u - |u|^2 / 2) / sqrt(m),
 
-Read from the paper: all heads have the same w, as in the authors' code; how its rows are drawn
-(orthogonal to each other, drawn anew now and then) is no work of a forward pass. Nothing is
-subtracted in the exponent or added to the features for stability, as the code does.
+summed over all rows, or `causal` up to each row. All heads have the same w, as in the authors'
+code, which also subtracts something in the exponent and adds to the features, for stability.
+
+Random feature attention, Peng et al. 2021 (section 3.1): of u = x / |x|,
+
+    phi(u) = [sin(w_1 . u), ..., sin(w_m . u), cos(w_1 . u), ..., cos(w_m . u)] / sqrt(m),
+
+summed over all rows. A head's w_p are its own draws times its trained sigma, entry by entry.
+
+How frequencies are drawn (rows orthogonal to each other, drawn anew now and then) is no work of a
+forward pass.
+
+Chowdhury et al. 2021, linear attention by random features whose frequencies are trained. Of
+u = x / h^(1/4), RKS (random kitchen sinks) takes the cosine and the sine of w . u, PRF (positive
+random features) exp(w . u - |u|^2), over the root of their number. A frequency w is
+
+- a Gaussian of the head's own, its numbers drawn once: Sigma times them, plus and minus the mean,
+  for RKS (2m frequencies); of independent channels, exp(sigma/2) times them and the mean, for PRF;
+- a row of S H G P H B / sqrt(h), FastFood, h frequencies: B, G and S are diagonals that all heads
+  share, P is a permutation, drawn once, and H a Hadamard matrix (h is a power of two), here a
+  matrix product; in log2(h) rounds of sums and differences it takes h log2(h) additions;
+- what a network of three layers makes of drawn numbers, m rows of h, by 2h and 4h; hidden layers
+  are normalised over the m rows, then max(x, x/100), and the last one's function is tanh.
+
+Work on frequencies is done once a forward pass. Details are those of the authors' code
+(github.com/cs1160701/OnLearningTheKernel, text classification), but for the constant feature and
+the 1e-6 that are added there to denominators, and for rows of h/2 drawn numbers. Not causal, as
+their code is not.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable
 from fractions import Fraction
+from functools import partial
 
 from costmodel.language.equations import Form, Mixer
+from costmodel.language.indices import Index
+from costmodel.language.macros.norms import l2_norm, layer_norm
 from costmodel.language.nodes import Array, Constant, Node
 from costmodel.language.options import Chosen, offering
-from costmodel.language.writing import exp, sum_
-from costmodel.mixers.linear_attention import (
-    FORMS,
-    Features,
-    Sums,
-    attention_by_features,
-    define_quotient,
-)
-
-CAUSAL = {"causal": "row i sums over rows up to i"}
+from costmodel.language.writing import exp, function, maximum, sum_
+from costmodel.mixers.linear_attention import FORMS, attention_by_features, define_quotient
+from costmodel.symbolic.polynomial import Poly
 
 
 def over_all(f: Form, Q: Array, K: Array, V: Array, R: Array) -> None:
@@ -45,44 +68,229 @@ def over_all(f: Form, Q: Array, K: Array, V: Array, R: Array) -> None:
     define_quotient(f, R, reads, sum_(Q[j, i, p] * Z[j, p], over=p))
 
 
-def sums(chosen: Chosen) -> Mapping[str, Sums]:
-    """The ways to sum: those of linear attention where causal."""
-    return FORMS if "causal" in chosen else {"direct": over_all}
+def begun(name: str, title: str, idea: str, source: str) -> Mixer:
+    """The mixer with its sizes."""
+    m = Mixer(name, title=title, idea=idea, source=source, group="linear")
+    m.sizes("l d n h")
+    return m
 
 
 def scaled_rows(f: Form, name: str, projected: Node) -> Array:
-    """U (n, l, h): queries or keys, each divided by the fourth root of h."""
+    """U (n, l, h): queries or keys, over the fourth root of h."""
     l, n, h = f.mixer.sizes("l n h")
     U = f.array(f"U_{name}", n, l, h)
     U[f.indices["j"], f.indices["i"], f.indices["c"]] = Constant(h, Fraction(-1, 2)) * projected
     return U
 
 
-def positive(w: Array) -> Features:
-    """The features of FAVOR+ for w (m, h)."""
-
-    def features(f: Form, name: str, projected: Node) -> Array:
-        U = scaled_rows(f, name, projected)
-        (n, l, _), m = U.shape, w.shape[0]
-        j, i, p, c = f.indices["j"], f.indices["i"], f.index("p", 1, m), f.indices["c"]
-        N, phi = f.array(f"N_{name}", n, l), f.array(name, n, l, m, latex=rf"\phi({name})")
-        N[j, i] = sum_(U[j, i, c] * U[j, i, c], over=c) / 2
-        exponent = sum_(w[p, c] * U[j, i, c], over=c) - N[j, i]
-        phi[j, i, p] = Constant(m, -1) * exp(exponent)
-        return phi
-
-    return features
+def along(f: Form, w: Array, U: Array) -> tuple[Node, Index]:
+    """The product of a row of U with frequency z, of w (m, h) or of its head's in (n, m, h)."""
+    j, i, c, z = f.indices["j"], f.indices["i"], f.indices["c"], f.index("z", 1, w.shape[-2])
+    entry = w[z, c] if len(w.shape) == 2 else w[j, z, c]
+    return sum_(entry * U[j, i, c], over=c), z
 
 
-@offering(CAUSAL)
+def positive(f: Form, name: str, U: Array, product: Node, z: Index, halves: int = 1) -> Array:
+    """The features of FAVOR+: so many halves of |u|^2 are subtracted from a product."""
+    (n, l, _), m = U.shape, z.upper[0]
+    j, i, c = f.indices["j"], f.indices["i"], f.indices["c"]
+    N, phi = f.array(f"N_{name}", n, l), f.array(name, n, l, m, latex=rf"\phi({name})")
+    square = sum_(U[j, i, c] * U[j, i, c], over=c)
+    N[j, i] = square / 2 if halves == 1 else square
+    phi[j, i, z] = Constant(m, -1) * exp(product - N[j, i])
+    return phi
+
+
+def fourier(f: Form, name: str, U: Array, product: Node, z: Index) -> Array:
+    """The sine and the cosine of every product."""
+    (n, l, _), m, j, i = U.shape, z.upper[0], f.indices["j"], f.indices["i"]
+    P, phi = f.array(f"P_{name}", n, l, m), f.array(name, n, l, 2 * m, latex=rf"\phi({name})")
+    P[j, i, z] = product
+    phi[j, i, z] = Constant(m, -1) * function("sin", P[j, i, z])
+    phi[j, i, m + z] = Constant(m, -1) * function("cos", P[j, i, z])
+    return phi
+
+
+@offering({"causal": "row i sums over rows up to i"})
 def performer(chosen: Chosen) -> Mixer:
     """Performer: FAVOR+ for the softmax."""
-    m = Mixer(
+    mixer = begun(
         "performer",
-        title="Performer",
-        idea="random features whose products are the softmax's",
-        source="Choromanski et al. 2020, arXiv 2009.14794, Lemma 1 and equation (4)",
-        group="linear",
+        "Performer",
+        "random features whose products are the softmax's",
+        "Choromanski et al. 2020, arXiv 2009.14794, Lemma 1 and equation (4)",
     )
-    *_, h, features = m.sizes("l d n h m")
-    return attention_by_features(m, positive(m.buffer("w", features, h)), sums(chosen))
+    w = mixer.buffer("w", *mixer.sizes("m h"))
+
+    def phi(f: Form, name: str, projected: Node) -> Array:
+        U = scaled_rows(f, name, projected)
+        return positive(f, name, U, *along(f, w, U))
+
+    def features(f: Form, queries: Node, keys: Node) -> tuple[Array, Array]:
+        return phi(f, "Q", queries), phi(f, "K", keys)
+
+    return attention_by_features(mixer, features, FORMS if chosen else {"direct": over_all})
+
+
+def random_feature_attention() -> Mixer:
+    """Random feature attention with Gaussian frequencies."""
+    mixer = begun(
+        "rfa",
+        "Random feature attention",
+        "sines and cosines whose products are the softmax's",
+        "Peng et al. 2021, arXiv 2103.02143, section 3.1",
+    )
+    d, n, m, h = mixer.sizes("d n m h")
+    drawn, sigma = mixer.buffer("w", n, m, h), mixer.parameter("sigma", d, latex=r"\sigma")
+
+    def features(f: Form, queries: Node, keys: Node) -> tuple[Array, Array]:
+        (l,), j, i, c = mixer.sizes("l"), f.indices["j"], f.indices["i"], f.indices["c"]
+        w, z = f.array("Omega", n, m, h, latex=r"\Omega"), f.index("z", 1, m)
+        w[j, z, c] = sigma[(j - 1) * h + c] * drawn[j, z, c]
+        found = []
+        for name, projected in (("Q", queries), ("K", keys)):
+            X, U = f.array(f"X_{name}", n, l, h), f.array(f"U_{name}", n, l, h)
+            X[j, i, c] = projected
+            U[j, i, c] = l2_norm(X[j, i, c], over=c, least=0)
+            found.append(fourier(f, name, U, *along(f, w, U)))
+        return found[0], found[1]
+
+    return attention_by_features(mixer, features, {"direct": over_all})
+
+
+rfa = random_feature_attention()
+
+
+Product = Callable[[Form, str, Array], tuple[Node, Index]]
+"""Called with the form, the name of queries or keys and their rows U; the product of a row with
+frequency z, and z."""
+
+
+def named(f: Form, *extents: object) -> Array:
+    """The frequencies."""
+    return f.array("Omega", *extents, latex=r"\Omega")
+
+
+def from_matrix(f: Form) -> Product:
+    """Gaussians with a full matrix each, and both signs of the mean."""
+    n, m, h = f.mixer.sizes("n m h")
+    drawn, Sigma = f.mixer.buffer("w", m, h), f.mixer.parameter("Sigma", n, h, h, latex=r"\Sigma")
+    mean, G, w = (
+        f.mixer.parameter("mu", n, h, latex=r"\mu"),
+        f.array("G", n, m, h),
+        named(f, n, 2 * m, h),
+    )
+    j, c, p, o = f.indices["j"], f.indices["c"], f.index("s", 1, h), f.index("o", 1, m)
+    G[j, o, c] = sum_(drawn[o, p] * Sigma[j, p, c], over=p)
+    w[j, o, c] = G[j, o, c] + mean[j, c]
+    w[j, m + o, c] = G[j, o, c] - mean[j, c]
+    return lambda f, name, U: along(f, w, U)
+
+
+def from_channels(f: Form) -> Product:
+    """Gaussians of independent channels."""
+    n, m, h = f.mixer.sizes("n m h")
+    drawn, sigma = f.mixer.buffer("w", m, h), f.mixer.parameter("sigma", n, h, latex=r"\sigma")
+    mean, E, w = f.mixer.parameter("mu", n, h, latex=r"\mu"), f.array("E", n, h), named(f, n, m, h)
+    j, c, o = f.indices["j"], f.indices["c"], f.index("o", 1, m)
+    E[j, c] = exp(sigma[j, c] / 2)
+    w[j, o, c] = E[j, c] * drawn[o, c] + mean[j, c]
+    return lambda f, name, U: along(f, w, U)
+
+
+def fast_food(f: Form) -> Product:
+    """Diagonals, a permutation and two Hadamard matrices."""
+    (h,) = f.mixer.sizes("h")
+    B, G, S = (f.mixer.parameter(f"D_{name}", h, latex=name) for name in "BGS")
+    PH = f.mixer.buffer("PH", h, h)
+    H = f.mixer.buffer("H", h, h, value=lambda p, q, sizes: 1 - 2 * odd_in_both(p - 1, q - 1))
+
+    def product(f: Form, name: str, U: Array) -> tuple[Node, Index]:
+        j, i, c, z = f.indices["j"], f.indices["i"], f.indices["c"], f.index("z", 1, h)
+        X, Y = (f.array(f"{letter}_{name}", *U.shape) for letter in "XY")
+        X[j, i, c] = B[c] * U[j, i, c]
+        Y[j, i, z] = G[z] * sum_(PH[z, c] * X[j, i, c], over=c)
+        return Constant(h, -1) * (S[z] * sum_(H[z, c] * Y[j, i, c], over=c)), z
+
+    return product
+
+
+def odd_in_both(p: int, q: int) -> int:
+    """Whether the number of ones that p and q have in common, in base 2, is odd.
+
+    >>> odd_in_both(0b101, 0b110), odd_in_both(0b111, 0b110)
+    (1, 0)
+    """
+    return (p & q).bit_count() % 2
+
+
+def generated(f: Form) -> Product:
+    """A network makes the frequencies, of all heads the same ones."""
+    m, h = f.mixer.sizes("m h")
+    rows, width = f.mixer.buffer("w", m, h), h
+    o, u = f.index("o", 1, m), f.index("u", 1, width)
+    for layer, wide in enumerate((2 * h, 4 * h, h), 1):
+        W, b = f.mixer.parameter(f"W_{layer}", width, wide), f.mixer.parameter(f"b_{layer}", wide)
+        e = f.index(f"e{layer}", 1, wide)
+        linear = sum_(rows[o, u] * W[u, e], over=u) + b[e]
+        if layer == 3:
+            w = named(f, m, h)
+            w[o, e] = function("tanh", linear)
+            break
+        gain, bias = (f.mixer.parameter(f"{name}_{layer}", wide) for name in ("gain", "bias"))
+        X, Y, rows = (f.array(f"{name}_{layer}", m, wide) for name in "XYZ")
+        X[o, e] = linear
+        Y[o, e] = layer_norm(X[o, e], over=o, gain=gain[e], bias=bias[e])
+        rows[o, e] = maximum(Y[o, e], Constant(Poly.of(Fraction(1, 100))) * Y[o, e])
+        width, u = wide, e
+    return lambda f, name, U: along(f, w, U)
+
+
+def learned(
+    name: str, title: str, idea: str, made: Callable[[Form], Product], kernel: Callable[..., Array]
+) -> Mixer:
+    """Linear attention by such features of the products with such frequencies."""
+    mixer = begun(name, title, idea, "Chowdhury et al. 2021, arXiv 2110.08323, section 3")
+
+    def features(f: Form, queries: Node, keys: Node) -> tuple[Array, Array]:
+        product, found = made(f), []
+        for letter, projected in (("Q", queries), ("K", keys)):
+            U = scaled_rows(f, letter, projected)
+            found.append(kernel(f, letter, U, *product(f, letter, U)))
+        return found[0], found[1]
+
+    return attention_by_features(mixer, features, {"direct": over_all})
+
+
+PRF = partial(positive, halves=2)
+
+gmm_rks = learned(
+    "gmm-rks",
+    "GMM-RKS",
+    "sines and cosines of trained Gaussian frequencies",
+    from_matrix,
+    fourier,
+)
+gmm_prf = learned(
+    "gmm-prf", "GMM-PRF", "exponentials by trained Gaussian frequencies", from_channels, PRF
+)
+fastfood_rks = learned(
+    "fastfood-rks", "FastFood-RKS", "sines and cosines by Hadamard matrices", fast_food, fourier
+)
+fastfood_prf = learned(
+    "fastfood-prf", "FastFood-PRF", "exponentials by Hadamard matrices", fast_food, PRF
+)
+generative_rks = learned(
+    "generative-rks",
+    "Generative-RKS",
+    "sines and cosines of frequencies that a net makes",
+    generated,
+    fourier,
+)
+generative_prf = learned(
+    "generative-prf",
+    "Generative-PRF",
+    "exponentials by frequencies that a net makes",
+    generated,
+    PRF,
+)

@@ -28,10 +28,20 @@ def verdicts() -> dict[str, Verdict]:
 
 
 OURS = ("simple", "simple-res", "simple-resl")
-MIXERS = (*OURS, "linear-elu", "linformer", "longformer", "transformer")
+MIXERS = (*OURS, "linear-elu", "linformer", "longformer", "performer", "transformer")
 
-OWN_SIZES = {"linformer": {"r": 16}, "longformer": {"w": 512, "s": 1}}
+OWN_SIZES = {"linformer": {"r": 16}, "longformer": {"w": 512, "s": 1}, "performer": {"m": 256}}
 """The sizes that a mixer of the benchmark has beside those of the task."""
+
+LEARNED: dict[str, dict[str, int]] = {
+    "gmm-rks": {"m": 32},
+    "gmm-prf": {"m": 256},
+    "fastfood-rks": {},
+    "fastfood-prf": {},
+    "generative-rks": {"m": 256},
+    "generative-prf": {"m": 127},
+}
+"""Those of Chowdhury et al. (2021) for text classification, in their code."""
 
 
 @dataclass(frozen=True)
@@ -114,6 +124,8 @@ def total(task: Task, mixer: str) -> int:
         near = sum(min(l, r + side) - max(2, r - side) + 1 for r in range(2, l + 1))
         pairs = l + (l - 1) + near
         return 6 * (linear - l * d) + n * (pairs * (2 * h - 1 + 3 + h) + (pairs - l) * (1 + h))
+    if mixer == "performer":
+        return random_features(task, mixer, OWN_SIZES[mixer]["m"])
     # K^T V: in each of n heads h x h sums over l tokens; a query reads h of them h times.
     sums = n * h * h * (2 * l - 1) + l * d * (2 * h - 1)
     if mixer == "linear-elu":
@@ -125,6 +137,36 @@ def total(task: Task, mixer: str) -> int:
         return 4 * (linear - l * d) + features + sums + weights + l * d
     scaled = 3 * linear + sums + l * d
     return scaled + {"simple": 0, "simple-res": l * d, "simple-resl": linear + l * d}[mixer]
+
+
+def random_features(task: Task, mixer: str, m: int) -> int:
+    """The same with features by m drawn frequencies, from Choromanski et al. (2020) and Chowdhury
+    et al. (2021)."""
+    l, d, n, h = task.l, task.d, task.n, task.d // task.n
+    kernel, _, kind = mixer.partition("-")
+    used = {"gmm": 2 * m if kind == "rks" else m, "fastfood": h}.get(kernel, m)
+    # A query or key of a head: over the fourth root of h, then a product with every frequency.
+    row, once = h + used * (2 * h - 1), 0
+    if kernel == "fastfood":  # two matrices, three diagonals, over the root of h
+        row = h + 2 * h * (2 * h - 1) + 4 * h
+    # A sine and a cosine of each, over a root; or the square (halved in Performer) subtracted from
+    # each, an exponential, over a root.
+    row += 4 * used if kind == "rks" else 2 * h - 1 + 3 * used + (mixer == "performer")
+    features = 2 * used if kind == "rks" else used
+    if mixer == "gmm-rks":  # drawn numbers times h x h of each head, plus and minus the mean
+        once = n * (m * h * (2 * h - 1) + 2 * m * h)
+    if mixer == "gmm-prf":  # e^(sigma/2) times them, plus the mean
+        once = n * (2 * h + 2 * m * h)
+    if kernel == "generative":
+        # Three layers with biases, tanh behind the last. A normalised column of m rows: two means,
+        # m differences, m squares, a small constant, a root, m quotients, m gains, m biases; then
+        # m times a hundredth, and the larger one.
+        layers = [(h, 2 * h), (2 * h, 4 * h), (4 * h, h)]
+        once = sum(2 * m * into * out for into, out in layers) + m * h
+        once += (2 * h + 4 * h) * (2 * m + m + m + 1 + 1 + m + m + m + 2 * m)
+    # Features with values and by themselves, summed over l tokens; a query reads both; a division.
+    sums = n * features * (h * (2 * l - 1) + l - 1) + n * l * (2 * features - 1) * (h + 1) + l * d
+    return 4 * (2 * l * d * d - l * d) + 2 * l * n * row + sums + once
 
 
 EXPECTED = {
@@ -163,9 +205,9 @@ EXPECTED = {
     "T1.linformer": "agrees-in-limit",
     "T1.bigbird": "not-checkable",
     "T1.linear-elu": "agrees-in-limit",
-    "T1.performer": "not-checkable",
-    **{f"T1.{kind}-rks": "not-checkable" for kind in ("gmm", "fastfood", "generative")},
-    **{f"T1.{kind}-prf": "not-checkable" for kind in ("gmm", "fastfood", "generative")},
+    # m products of d channels a token and feature: while m is fixed.
+    **{f"T1.{mixer}": "agrees-in-limit" for mixer in ("performer", *LEARNED)},
+    **{f"s5.1.multiplier.classification.{mixer}": "agrees-in-limit" for mixer in LEARNED},
     **{f"T1.{mixer}": "agrees-in-limit" for mixer in OURS},
     # Of the whole network 5.8, 4.1 and 7.5 % fewer: see test_parameters_of_the_networks.
     **{f"s5.1.less.{task}.{mixer}": "agrees" for task in TASKS for mixer in OURS[:2]},
@@ -200,11 +242,13 @@ DERIVED = {
     "s3.order.qk": "O(d**2*l + d*l**2)",
     "s3.order.kv": "O(d**2*l)",
     "T1.local": "O(d**2*l + B*d*l)",
+    "T1.performer": "O(d**2*l + d*l*m)",
 }
 
 NOTES = {
     "s1.linear.time": "in l alone, d being fixed",
     "T1.local": "in B, l alone, d being fixed",
+    "T1.performer": "in l alone, d, m being fixed",
     "s4.2.interchangeable": "proven",
     "s5.1.less.linear-elu": "in general iff d > 3",
     "s5.1.above.classification.simple": "'high' has no number: a factor of 1.288",
@@ -274,6 +318,16 @@ def test_the_multiplier_behind_a_printed_order(name: str, mixer: str) -> None:
     words = ", ".join(f"{letter} = {value}" for letter, value in sizes.items())
     note = verdicts()[f"s5.1.multiplier.{name}.{mixer}"].note
     assert f"at {words} it is {shown} times {formula}" in note.split("; ")
+
+
+@pytest.mark.parametrize("mixer", LEARNED)
+def test_the_multiplier_of_a_learned_kernel(mixer: str) -> None:
+    """Operations for each token of text classification, those on frequencies shared out."""
+    task, own = TASKS["classification"], LEARNED[mixer]
+    times = Fraction(random_features(task, mixer, own.get("m", 0)), task.l)
+    claim = f"s5.1.multiplier.classification.{mixer}"
+    assert CLAIM[claim].sizes == {"d": task.d, "n": task.n, "l": task.l, **own}
+    assert f" it is {float(times):.3f} times l" in verdicts()[claim].note
 
 
 def test_a_multiplier_is_given_where_every_size_is() -> None:
