@@ -13,8 +13,11 @@ from costmodel.errors import Unsupported
 from costmodel.language.equations import Mixer
 from costmodel.language.writing import function
 from costmodel.oracle.execute import random_arrays, run
+from costmodel.program.conventions import convention
 from costmodel.program.recurrences import ascending, blocks
 from costmodel.proofs.gradients import GradientComparison
+from costmodel.questions.question import Answers, Case, Searched
+from costmodel.questions.registry import FIGURES
 from costmodel.questions.subject import system_of
 from tests import chunk_systems
 from tests.small import complete
@@ -39,6 +42,10 @@ def executed(
     return run(system, sizes, dense="dense" in rewrites, ready=ready).span()
 
 
+SEARCHED = ("chunked", "training-step", ("dense",))
+"""Every pair of a chunk is computed, and the last chunk may be short: no formula follows."""
+
+
 @pytest.mark.parametrize("rewrites", REWRITES, ids=str)
 @pytest.mark.parametrize("phase", PHASES)
 @pytest.mark.parametrize(("name", "form", "letter"), CUT)
@@ -47,10 +54,13 @@ def test_cut_sequences(
 ) -> None:
     """Chunks and windows of one row, that divide the length or do not, as long as it and longer."""
     mixer = cm.mixer(name)
-    derived = cm.span(mixer, phase, form, ("strict", *rewrites))
+    about = Answers(mixer, form, phase, convention(("strict", *rewrites)))
+    searched = (form, phase, rewrites) == SEARCHED
     for length, cut in REWRITTEN if rewrites else PLAIN:
         sizes = complete(mixer, {"l": length, letter: cut, "d": 2, "n": 1})
-        assert derived.at(**sizes) == executed(mixer, form, phase, sizes, rewrites), sizes
+        found = Case(about, sizes, symbolic=False).figure(FIGURES["span"])
+        assert found == executed(mixer, form, phase, sizes, rewrites), sizes
+        assert isinstance(found, Searched) == searched
 
 
 @pytest.mark.parametrize("phase", PHASES)
