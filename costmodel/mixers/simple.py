@@ -1,9 +1,15 @@
-"""What are the equations of SimpleTRON's attention without softmax: Simple, -Res and -ResL?
+"""What are the equations of SimpleTRON's attention without softmax, Simple, -Res and -ResL, and of
+the same under a causal mask, so that it can generate?
 
 Yorsh et al. 2021, section 3 (its equations have no numbers). Per head, the queries meet the product
 of keys and values; the result is multiplied by 1/sqrt(L), once an entry, as the paper prints it. A
 form is an order of the two products: `kv-first`, the paper's, or `qk-first`, that of attention.
-Not causal: keys and values of the whole sequence are summed.
+Keys and values of the whole sequence are summed.
+
+Under the mask, token i reads the sums over tokens 1..i, which is another function. `recurrent`
+carries the sum of k v^T from row to row, `parallel` scores the pairs that the mask leaves. Every
+row keeps the factor 1/sqrt(l), with l the length that the mixer is made for: with 1/sqrt(i), row i
+would not be a part of the paper's own sum.
 
 Read from the paper: L is the length of the input sequence; the biases q*, k*, v* and w, printed as
 L x D matrices, are vectors added to every row, as the bias of any linear layer; D_E = D_hid = d.
@@ -18,6 +24,7 @@ from collections.abc import Callable, Mapping
 from costmodel.language.equations import Form, Mixer
 from costmodel.language.nodes import Array, Constant, Node
 from costmodel.language.writing import sum_
+from costmodel.mixers.linear_attention import running_product, scores
 
 SOURCE = "Yorsh et al. 2021, arXiv 2111.15588, section 3"
 
@@ -102,4 +109,44 @@ simple_resl = simple(
     "Simple with a linear map, and the input is added",
     residual=True,
     output=True,
+)
+
+
+def recurrent(f: Form, Q: Array, K: Array, V: Array) -> Node:
+    """Q S: a matrix S (h, h) per head is carried from row to row."""
+    n, l, h = Q.shape
+    j, i = f.index("j", 1, n), f.index("i", 1, l)
+    p, c = f.index("p", 1, h), f.index("c", 1, h)
+    S = running_product(f, "S", K, V)
+    return sum_(Q[j, i, p] * S[j, i, p, c], over=p)
+
+
+def parallel(f: Form, Q: Array, K: Array, V: Array) -> Node:
+    """(Q K^T) V: a score for every pair that the mask leaves."""
+    n, l, h = Q.shape
+    j, i, c = f.index("j", 1, n), f.index("i", 1, l), f.index("c", 1, h)
+    k = f.index("k", 1, i)
+    A = scores(f, "A", Q, K)
+    return sum_(A[j, i, k] * V[j, k, c], over=k)
+
+
+CAUSAL: Mapping[str, Product] = {"recurrent": recurrent, "parallel": parallel}
+
+simple_causal = simple(
+    "simple-causal", "Simple, causal", "q S, S a carried sum of k v", forms=CAUSAL
+)
+simple_causal_res = simple(
+    "simple-causal-res",
+    "Simple-Res, causal",
+    "Simple, causal, and the input is added",
+    residual=True,
+    forms=CAUSAL,
+)
+simple_causal_resl = simple(
+    "simple-causal-resl",
+    "Simple-ResL, causal",
+    "Simple, causal, with a linear map, and the input is added",
+    residual=True,
+    output=True,
+    forms=CAUSAL,
 )
