@@ -112,7 +112,7 @@ class Diagonal:
 
 def diagonal(name: str, title: str, idea: str, source: str, *, own: bool) -> Mixer:
     """A diagonal model, gelu and a gated linear unit."""
-    m = Mixer(name, title=title, idea=idea, source=source, group="state space")
+    m = Mixer(name, title=title, idea=idea, source=source, group="state-space")
     l, d = m.sizes("l d")
     x, y = m.input("x", l, d), m.output("y", l, d)
     model = Diagonal(m, own=own, conjugates=own)
@@ -150,7 +150,7 @@ def hungry() -> Mixer:
         title="H3",
         idea="q times S4D of v times a convolution of k",
         source="Fu et al. 2022, arXiv 2212.14052, section 3 and algorithm 1",
-        group="state space",
+        group="state-space",
     )
     l, d, k = m.sizes("l d k")
     x, y = m.input("x", l, d), m.output("y", l, d)
