@@ -41,6 +41,7 @@ UNSEARCHED = (
     "which entries a maximum hands its gradient to",
     "which rows of a loop have an operand depends on the sizes",
     "A.max: the gradient of a maximum over several ranges",
+    "S.grad: index p leaves out entries by a stride",
 )
 
 

@@ -537,6 +537,7 @@ def derived(of: Array, how: str, step: str = "", **fields: Any) -> Array:
     source where these are not among the `fields`."""
     origin = Origin(of, how, step)
     own = {"role": "intermediate", "shape": of.shape, "owner": of.owner, "cite": of.cite}
+    own["rows"] = None if "shape" in fields else of.rows
     return Array(origin.name, origin=origin, **{**own, **fields})
 
 
@@ -557,6 +558,9 @@ class Array:
     name the axes of the array, as rows up to the own one do."""
     origin: Origin | None = field(default=None, repr=False)
     """What it is to another array that it was made for."""
+    rows: tuple[int, Poly] | None = None
+    """Where rows lie on two axes, chunk and place: the first of these, and how many rows there are;
+    the last chunk may be short."""
     value: Any = field(default=None, repr=False)
     """Of a buffer: its entries, as a function of their positions and the sizes or as a table."""
 

@@ -141,8 +141,9 @@ class _Lying:
         assert chunk is not None
         number = array.shape[axis] / chunk
         whole = is_extent(self.system.mixer, self.system.form, number)
-        shape = (number if whole else ceil_div(array.shape[axis], chunk), chunk)
-        two = replace(array, shape=(*array.shape[:axis], *shape, *array.shape[axis + 1 :]))
+        ends = (number if whole else ceil_div(array.shape[axis], chunk), chunk)
+        shape = (*array.shape[:axis], *ends, *array.shape[axis + 1 :])
+        two = replace(array, shape=shape, rows=None if whole else (axis, array.shape[axis]))
 
         def places(positions: tuple[Position, ...]) -> tuple[Position, ...]:
             flat = positions[axis]

@@ -82,6 +82,10 @@ def entries(
     for axis, extent in enumerate(ref.array.shape):
         entry = Poly.atom(axis_atom(axis))
         inside |= {entry - 1, extent - entry} if ends else {entry - 1}
+    if ends and ref.array.rows:
+        axis, rows = ref.array.rows
+        chunk, place = (Poly.atom(axis_atom(k)) for k in (axis, axis + 1))
+        inside.add(rows - (chunk - 1) * ref.array.shape[axis + 1] - place)
     return region(ref.array, ref.positions, constraints | inside, sorted(variables))
 
 
