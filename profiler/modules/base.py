@@ -171,8 +171,8 @@ class SequenceMixer(nn.Module, ABC):
     def untrained(self, name: str, *shape: int) -> None:
         """Register a buffer of this shape, normal numbers, drawn alike on every device and in every
         dtype where no weight is declared before it."""
-        drawn = torch.randn(shape, dtype=torch.float64)
-        self.register_buffer(name, drawn.to(**self._made))  # type: ignore[call-overload]
+        made = torch.empty(shape, **self._made)  # type: ignore[arg-type]
+        self.register_buffer(name, made.copy_(torch.randn(shape, dtype=torch.float64)))
 
     def forward(self, x: Tensor) -> Tensor:
         """Mix whole sequences: x (b, s, d) to y (b, s, d), s at most l where a parameter has extent

@@ -217,6 +217,14 @@ def test_the_state_is_a_row_of_width_d_for_every_token(described: Implementation
 
 
 @each
+def test_without_a_dtype_everything_has_torchs_own(described: Implementation) -> None:
+    """Parameters and buffers, what is drawn as more exact numbers too."""
+    module = made(described, {"d": 6, "l": 5, "n": 2}, dtype=None)
+    held = [*module.parameters(), *module.buffers()]
+    assert {tensor.dtype for tensor in held if tensor.is_floating_point()} <= {torch.float32}
+
+
+@each
 def test_a_class_steps_where_its_equations_are_causal(described: Implementation) -> None:
     """What has no `step` says why, in the equations' own words."""
     mixer, module = equations(described), made(described, {"d": 6, "l": 5, "n": 2})
