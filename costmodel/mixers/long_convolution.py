@@ -11,9 +11,9 @@ biases are left out.
 Hyena, Poli et al. 2023, of order 2 as in the authors' code, which has one long convolution where
 the paper's recurrence (definition 3.1) would have two: three maps of the input, each with a short
 convolution; a product, the long convolution, a product, and a linear map. The kernel is implicit
-(section 3.3): a perceptron of three layers of sines, f wide, of the position, times a window that
+(section 3.3): a perceptron of three layers of sines, F wide, of the position, times a window that
 decays with the distance at a rate of the channel's own. All of that is work on weights alone. The
-code's defaults are f = 64 and k = 3.
+code's defaults are F = 64 and k = 3.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def implicit() -> Mixer:
         source="Poli et al. 2023, arXiv 2302.10866, definition 3.1 and section 3.3",
         group="convolution",
     )
-    l, d, k, f_ = m.sizes("l d k f")
+    l, d, k, F = m.sizes("l d k F")
     x, y = m.input("x", l, d), m.output("y", l, d)
     P = m.buffer("P", l, 3, value=position)
     decay = m.buffer("decay", l, d, value=window)
@@ -102,22 +102,22 @@ def implicit() -> Mixer:
     biases = {name: m.parameter(f"b_{name}", d) for name in maps}
     taps = {name: m.parameter(f"w_{name}", k, d) for name in maps}
     added = {name: m.parameter(f"c_{name}", d) for name in maps}
-    layers = [(m.parameter("A_1", 3, f_), m.parameter("a_1", f_))]
-    layers += [(m.parameter(f"A_{n}", f_, f_), m.parameter(f"a_{n}", f_)) for n in (2, 3)]
-    omega, A_K, D = m.parameter("omega", f_), m.parameter("A_K", f_, d), m.parameter("D", d)
+    layers = [(m.parameter("A_1", 3, F), m.parameter("a_1", F))]
+    layers += [(m.parameter(f"A_{n}", F, F), m.parameter(f"a_{n}", F)) for n in (2, 3)]
+    omega, A_K, D = m.parameter("omega", F), m.parameter("A_K", F, d), m.parameter("D", d)
     W_out, b_out = m.parameter("W_out", d, d), m.parameter("b_out", d)
     for form in VECTORS.forms:
         with m.form(form) as f:
             i, a, b = f.index("i", 1, l), f.index("a", 1, d), f.index("b", 1, d)
-            s, e, z = f.index("s", 1, l), f.index("e", 1, f_), f.index("z", 1, k)
+            s, e, z = f.index("s", 1, l), f.index("e", 1, F), f.index("z", 1, k)
             before: tuple[Array, Index] = (P, f.index("c", 1, 3))
             for n, (A, bias) in enumerate(layers, 1):
-                N = f.array(f"N_{n}", l, f_)
+                N = f.array(f"N_{n}", l, F)
                 rows, over = before
                 N[s, e] = function(
                     "sin", omega[e] * (sum_(rows[s, over] * A[over, e], over=over) + bias[e])
                 )
-                before = (N, f.index("r", 1, f_))
+                before = (N, f.index("r", 1, F))
             K, (N, r) = f.array("K", l, d), before
             K[s, b] = sum_(N[s, r] * A_K[r, b], over=r) * decay[s, b]
             short = {}

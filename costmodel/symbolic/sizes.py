@@ -41,6 +41,7 @@ LETTERS: Mapping[str, Letter] = {
         Letter("c", "budget of top-k", 16),
         Letter("u", "vocabulary", 5000),
         Letter("f", "FFN width", 512),
+        Letter("F", "width of a filter's network", 64),
         Letter("e", "source length: the tokens that an encoder reads", 128),
         Letter("L", "layers", 6, networks=True),
         Letter("z", "classes that a classifier tells apart", 2, networks=True),

@@ -193,7 +193,7 @@ MAPS = ("G", "E", "V")
 
 class Hyena(LongConvolved):
     """Each of G, E and V has a map W (d, d), b and a short convolution w (k, d), c; the kernel, a
-    perceptron f wide."""
+    perceptron F wide."""
 
     MIXER = "hyena"
     HELD = "u"
@@ -217,16 +217,16 @@ class Hyena(LongConvolved):
         d: int,
         l: int,
         k: int,
-        f: int,
+        F: int,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__(d=d, l=l, device=device, dtype=dtype)
-        require_sizes(k=k, f=f)
+        require_sizes(k=k, F=F)
         self.k = k
         shapes = {name: shape for m in MAPS for name, shape in self.shapes(m).items()}
-        shapes |= {"A_1": (3, f), "A_2": (f, f), "A_3": (f, f), "A_K": (f, d), "omega": (f,)}
-        shapes |= {"a_1": (f,), "a_2": (f,), "a_3": (f,), "W_out": (d, d), "b_out": (d,)}
+        shapes |= {"A_1": (3, F), "A_2": (F, F), "A_3": (F, F), "A_K": (F, d), "omega": (F,)}
+        shapes |= {"a_1": (F,), "a_2": (F,), "a_3": (F,), "W_out": (d, d), "b_out": (d,)}
         for name, shape in shapes.items():
             setattr(self, name, self.weight(*shape))
         t = torch.arange(l, dtype=torch.float64).unsqueeze(1) / l

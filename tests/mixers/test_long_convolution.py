@@ -27,9 +27,9 @@ from tests.small import by_sizes
 
 NAMES = ("long-convolution", "hyena")
 SIZES: list[Sizes] = [
-    {"l": 5, "d": 3, "k": 2, "f": 7},
-    {"l": 3, "d": 2, "k": 5, "f": 3},
-    {"l": 1, "d": 1, "k": 1, "f": 1},
+    {"l": 5, "d": 3, "k": 2, "F": 7},
+    {"l": 3, "d": 2, "k": 5, "F": 3},
+    {"l": 1, "d": 1, "k": 1, "F": 1},
 ]
 """Short convolutions within the sequence, and longer than it."""
 ROUNDING = 1e-11
@@ -97,10 +97,10 @@ def test_equations_and_modules_equal_the_paper(name: str, sizes: Sizes) -> None:
 @each_name
 def test_gradients_pass_through(name: str) -> None:
     for implementation in registry.implementations(name):
-        assert gradients_pass(name, implementation, {"l": 3, "d": 2, "k": 2, "f": 2})
+        assert gradients_pass(name, implementation, {"l": 3, "d": 2, "k": 2, "F": 2})
 
 
-def by_hand(name: str, l: int, d: int, k: int, f: int) -> tuple[dict[str, int], int]:
+def by_hand(name: str, l: int, d: int, k: int, F: int) -> tuple[dict[str, int], int]:
     """Operations of a forward pass in the direct form, row by row; and those on weights alone."""
     found: dict[str, int] = {}
 
@@ -123,8 +123,8 @@ def by_hand(name: str, l: int, d: int, k: int, f: int) -> tuple[dict[str, int], 
             count(mul=d, add=d)
     tokens = dict(found)
     if name == "hyena":
-        layers = (3 + 2 * f) * f
-        once = l * count(mul=layers + 3 * f + f * d + d, add=layers + f * d - d, sin=3 * f)
+        layers = (3 + 2 * F) * F
+        once = l * count(mul=layers + 3 * F + F * d + d, add=layers + F * d - d, sin=3 * F)
     else:
         once = l * count(add=3 * d, compare=2 * d)
     return {operation: number for operation, number in tokens.items() if number}, once
@@ -149,9 +149,9 @@ def test_operations_of_a_small_case() -> None:
 
 @each_size
 def test_parameters(sizes: Sizes) -> None:
-    l, d, k, f = (sizes[letter] for letter in "ldkf")
+    l, d, k, F = (sizes[letter] for letter in "ldkF")
     assert cm.parameters(cm.mixer("long-convolution")).at(l=l, d=d) == l * d + d + 2 * d * d
-    perceptron = 4 * f + 2 * (f * f + f) + f + f * d
+    perceptron = 4 * F + 2 * (F * F + F) + F + F * d
     layers = 4 * (d * d + d) + 3 * (k * d + d) + d
     assert cm.parameters(cm.mixer("hyena")).at(**sizes) == layers + perceptron
 
@@ -179,4 +179,4 @@ def test_the_claimed_growth(name: str) -> None:
 
 @each_name
 def test_nothing_is_left_unexplained(name: str) -> None:
-    everything_is_explained(name, {"b": 2, "l": 5, "d": 3, "k": 2, "f": 7})
+    everything_is_explained(name, {"b": 2, "l": 5, "d": 3, "k": 2, "F": 7})
