@@ -237,14 +237,11 @@ class _Builder(Sums):
         value = self._of_weighted_sum(equation, of_row)
         if value is None:
             value = Reduce("sum", Mul(gradient, result), of_row.value.over)
-        rows = next(
-            (e.array for e in self.written if (e.value, e.indices) == (value, of_row.indices)), None
-        )
+        same = (e.array for e in self.written if (e.value, e.indices) == (value, of_row.indices))
+        rows = next(same, None)
         if rows is None:
-            rows, whole = (
-                self._next(equation.array, total.array.shape),
-                self.gradient(equation.array),
-            )
+            rows = self._next(equation.array, total.array.shape)
+            whole = self.gradient(equation.array)
             written = Equation(rows, of_row.positions, value, of_row.indices, whole)
             self.written[written] = SEQUENCE if scope.sequence else STEP
         difference = Sub(gradient, Ref(rows, total.positions))
