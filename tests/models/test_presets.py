@@ -127,7 +127,7 @@ BAD = [
     ({**GOOD, "models": [{"name": "a", "sizes": {"d": "x"}}]}, "size d must be a positive integer"),
     ({**GOOD, "models": [{"name": "a", "sizes": {"D": 1}}]}, "unknown size 'D'"),
     ({**GOOD, "models": [{"name": "a", "widths": {"f": "4*"}}]}, "the width f = 4*: '4*': expect"),
-    ({**GOOD, "models": [{"name": "a", "widths": {"F": "4*d"}}]}, "unknown size 'F' in widths"),
+    ({**GOOD, "models": [{"name": "a", "widths": {"D": "4*d"}}]}, "unknown size 'D' in widths"),
     ({**GOOD, "models": [{"name": "a", "widths": {"f": "4*f"}}]}, "names f, which follows"),
     ({**GOOD, "models": [{"name": "a", "head": "classes"}]}, "a classifier (head classes) stands"),
 ]
