@@ -187,27 +187,6 @@ class FullLocal(Local):
 class WindowState(PreparedState):
     """The last rows of P and E_K, and one row of the sums S_N and S_D of all rows."""
 
-    def held(self, name: str) -> Tensor:
-        """The rows held, a view (b, rows, d); no sum before the first token."""
-        if name in ("P", "E_K"):
-            return super().held(name)
-        return self.arrays[name][:, : min(1, self.position)]
-
-    def append(self, **rows: Tensor) -> None:
-        """Write the token's rows, and replace the sums."""
-        self.require_room()
-        for name in ("S_N", "S_D"):
-            self.arrays[name][:, 0] = rows.pop(name)
-        if self.capacity:
-            self._write(rows)
-        self.position += 1
-
-    def _slide(self) -> None:
-        """Make room for a row of P and of E_K."""
-        for name in ("P", "E_K"):
-            rows = self.arrays[name]
-            rows[:, :-1] = rows[:, 1:].clone()
-
     def require_room(self) -> None:
         """Raise a ValueError when the weights end."""
         if self.position >= len(self.prepared):

@@ -26,25 +26,6 @@ from profiler.modules.base import Mixer, PreparedState, State, require_sizes
 from profiler.modules.registry import implementation
 
 
-class ShortState(PreparedState):
-    """Rows, and the last k-1 that short convolutions read, named X_...; these are newest first."""
-
-    def held(self, name: str) -> Tensor:
-        """The rows held, a view (b, rows, d)."""
-        short = name.startswith("X_")
-        return self.arrays[name][:, : self.position] if short else super().held(name)
-
-    def append(self, **rows: Tensor) -> None:
-        """Write one token's rows, the oldest of a short convolution going."""
-        self.require_room()
-        self._write({name: row for name, row in rows.items() if not name.startswith("X_")})
-        for name in rows.keys() & self.arrays.keys():
-            if name.startswith("X_"):
-                held = self.arrays[name]
-                held.copy_(torch.cat([rows[name].unsqueeze(1), held], dim=1)[:, : held.shape[1]])
-        self.position += 1
-
-
 def short_convolution(rows: Tensor, w: Tensor, bias: Tensor | None = None) -> Tensor:
     """The last k rows of each row of (b, s, d) times w (k, d), zeros before the first."""
     around = F.pad(rows.transpose(1, 2), (len(w) - 1, 0))
@@ -97,7 +78,7 @@ class LongConvolved(Mixer):
     def initial_state(self, batch: int, length: int | None = None) -> State:
         """Room for the rows, held newest first, beside K."""
         rows = self._rows(batch, length, self.d)
-        state = ShortState({self.HELD: rows, **self.short_rows(batch)}, newest_first=True)
+        state = PreparedState({self.HELD: rows, **self.short_rows(batch)}, newest_first=True)
         state.prepared = self.kernel(rows.shape[1])
         return state
 

@@ -136,8 +136,7 @@ class BidirectionalSelfAttention(Heads):
 class SourceState(State):
     """The keys and values of a second sequence, all held before the first token."""
 
-    @property
-    def rows(self) -> int:
+    def rows(self, name: str) -> int:
         """Number of tokens of the second sequence."""
         return self.capacity
 

@@ -16,7 +16,6 @@ from torch import Tensor, nn
 from profiler.mixers.extractor import VECTOR_FFT, VECTOR_TOEPLITZ
 from profiler.mixers.long_convolution import (
     LongConvolved,
-    ShortState,
     convolved_by,
     short_convolution,
     short_latest,
@@ -131,7 +130,8 @@ class Carried(Diagonal):
         """S, (batch, 1, d N) for each part, beside E and B."""
         require_sizes(length=self.l if length is None else length)
         rows = {name: self._rows(batch, 1, self.d * self.N) for name in CARRIED}
-        state = ShortState({**rows, **self.short_rows(batch)}, sliding=True)
+        held = {**rows, **self.short_rows(batch)}
+        state = PreparedState(held, newest_first=True, sliding=True)
         E, B, _ = self.discretised()
         state.prepared = torch.stack([*E, *B])
         return state

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -48,9 +47,10 @@ class State:
 
     `arrays` maps an array's name in the equations to a preallocated tensor (b, ..., capacity,
     width), one row per token. Rows fill from the front, or from the end where `newest_first`, so
-    that the held rows are always one view: oldest token first, or newest first. Where `sliding`,
-    only the latest `capacity` rows are held: a new row replaces the oldest. The state of a
-    recurrence is one row, replaced by each token.
+    that the held rows are always one view: oldest token first, or newest first. The first array has
+    room for all tokens unless `sliding`. Another one may have less, and the first too where
+    sliding: only the latest rows are held, a new one replaces the oldest. The state of a recurrence
+    is one row, replaced by each token.
     """
 
     arrays: dict[str, Tensor]
@@ -65,12 +65,12 @@ class State:
 
     @property
     def capacity(self) -> int:
-        """Number of rows that fit."""
+        """Number of rows that fit into the first array."""
         return self._shape[-2]
 
     @property
     def _shape(self) -> torch.Size:
-        """The shape of the first array; all have the same samples and rows."""
+        """The shape of the first array; all have the same samples."""
         for array in self.arrays.values():
             return array.shape
         raise ValueError(
@@ -78,10 +78,9 @@ class State:
             "arrays that later tokens read"
         )
 
-    @property
-    def rows(self) -> int:
-        """Number of tokens whose rows are held: all, or the latest `capacity` where sliding."""
-        return min(self.position, self.capacity)
+    def rows(self, name: str) -> int:
+        """Number of tokens whose rows an array holds: all, or the latest that fit."""
+        return min(self.position, self.arrays[name].shape[-2])
 
     @property
     def elements(self) -> int:
@@ -90,32 +89,27 @@ class State:
 
     def held(self, name: str) -> Tensor:
         """The rows of the tokens held, a view (b, ..., rows, width)."""
-        start = self.capacity - self.rows if self.newest_first else 0
-        return self.arrays[name].narrow(-2, start, self.rows)
+        array, rows = self.arrays[name], self.rows(name)
+        return array.narrow(-2, array.shape[-2] - rows if self.newest_first else 0, rows)
 
     def append(self, **rows: Tensor) -> None:
         """Write one token's row (b, ..., width) into each array, in place."""
         if rows.keys() != self.arrays.keys():
             raise ValueError(f"a token's rows are {sorted(self.arrays)} and came as {sorted(rows)}")
         self.require_room()
-        if rows and self.capacity:
-            self._write(rows)
+        for name, row in rows.items():
+            self._write(self.arrays[name], row)
         self.position += 1
 
-    def _write(self, rows: Mapping[str, Tensor]) -> None:
-        if 1 < self.capacity == self.rows:
-            self._slide()
-        last = min(self.position, self.capacity - 1)
-        at = self.capacity - last - 1 if self.newest_first else last
-        for name, row in rows.items():
-            self.arrays[name].select(-2, at).copy_(row)
-
-    def _slide(self) -> None:
-        """Make room for a row: move every row but the oldest by one, over the oldest."""
-        to, since = (1, 0) if self.newest_first else (0, 1)
-        for array in self.arrays.values():
-            kept = array.narrow(-2, since, self.capacity - 1).clone()
-            array.narrow(-2, to, self.capacity - 1).copy_(kept)
+    def _write(self, array: Tensor, row: Tensor) -> None:
+        """Write a row; in a full array every row but the oldest moves by one, over the oldest."""
+        last = array.shape[-2] - 1
+        if 0 < last < self.position:
+            to, since = (1, 0) if self.newest_first else (0, 1)
+            array.narrow(-2, to, last).copy_(array.narrow(-2, since, last).clone())
+        if last >= 0:
+            at = min(self.position, last)
+            array.select(-2, last - at if self.newest_first else at).copy_(row)
 
     def require_room(self) -> None:
         """Raise a ValueError when no further token fits."""

@@ -15,7 +15,7 @@ from typing import ClassVar, TypeVar
 import torch
 from torch import Tensor
 
-from profiler.modules.base import Headed, Mixer, State, require_sizes
+from profiler.modules.base import Headed, Mixer, PreparedState, State, require_sizes
 from profiler.modules.registry import implementation
 
 Read = tuple[Tensor, Tensor]
@@ -195,46 +195,65 @@ Sum = tuple[Tensor, Tensor]
 """S (b, n, m, h) and Z (b, n, m), the sums of k v^T and of k over the chunks that are complete."""
 
 
-class ChunkState(State):
-    """The keys and values of the running chunk, and the sums over all chunks before.
+class ChunkState(PreparedState):
+    """The keys and values of the running chunk, the sums over all chunks before, and what any state
+    holds.
 
-    The rows K (b, n, C, m) and V (b, n, C, h) fill from the front and are cleared when their chunk
-    is complete; S (b, n, 1, m h) and Z (b, n, 1, m) are held from the first complete chunk on. Any
-    number of tokens has room.
+    The rows K (b, ..., C, m) and V (b, ..., C, h) fill from the front and are cleared when their
+    chunk is complete; S (b, n, 1, m h) and Z (b, n, 1, m) are held from the first complete chunk
+    on. For these, any number of tokens has room.
     """
 
     @property
-    def rows(self) -> int:
+    def C(self) -> int:
+        """Number of tokens in a chunk."""
+        return self.arrays["K"].shape[-2]
+
+    @property
+    def in_chunk(self) -> int:
         """Number of tokens in the running chunk."""
-        return self.position % self.capacity
+        return self.position % self.C
+
+    def rows(self, name: str) -> int:
+        """Number of tokens of the running chunk; of a sum 1 once a chunk is complete."""
+        if name in CARRIED:
+            return int(self.position >= self.C)
+        return self.in_chunk if name in CHUNKED else super().rows(name)
 
     def held(self, name: str) -> Tensor:
-        """The rows of the running chunk, or a sum once a chunk is complete: (b, n, rows, width)."""
-        if name in CARRIED:
-            return self.arrays[name].narrow(-2, 0, int(self.position >= self.capacity))
+        """The rows held, a view (b, ..., rows, width)."""
+        if name in CARRIED + CHUNKED:
+            return self.arrays[name].narrow(-2, 0, self.rows(name))
         return super().held(name)
 
     def append(self, **rows: Tensor) -> None:
-        """Write one token's key (b, n, m) and value (b, n, h) behind its chunk's, in place."""
+        """Write one token's key (b, ..., m) and value (b, ..., h) behind its chunk's, in place, and
+        any other row."""
+        self.require_room()
         for name, row in rows.items():
-            self.arrays[name].select(-2, self.rows).copy_(row)
+            if name in CHUNKED:
+                self.arrays[name].select(-2, self.in_chunk).copy_(row)
+            else:
+                self._write(self.arrays[name], row)
         self.position += 1
 
     def chunk(self, name: str) -> Tensor:
-        """The rows of the newest token's chunk up to that token, (b, n, rows, h)."""
-        return self.arrays[name].narrow(-2, 0, (self.position - 1) % self.capacity + 1)
+        """The rows of the newest token's chunk up to that token, (b, ..., rows, h)."""
+        return self.arrays[name].narrow(-2, 0, (self.position - 1) % self.C + 1)
 
     def complete(self, **sums: Tensor) -> None:
         """Replace the sums (b, n, width) and overwrite the chunk's rows with NaN, so that none can
         be read."""
         for name, sum_ in sums.items():
             self.arrays[name].select(-2, 0).copy_(sum_)
-        for name in self.arrays.keys() - sums.keys():
+        for name in CHUNKED:
             self.arrays[name].fill_(math.nan)
 
 
 CARRIED = ("S", "Z")
 """The arrays of sums that are carried from chunk to chunk."""
+CHUNKED = ("K", "V")
+"""The arrays of a chunk's rows."""
 
 
 class ChunkedSums(RunningSums):
@@ -285,7 +304,7 @@ class ChunkedSums(RunningSums):
         state.append(K=k, V=v)
         keys, values, query = state.chunk("K"), state.chunk("V"), q.unsqueeze(2)
         reads, weights = _with_sums(query, *_read_chunk(query, keys, values), before)
-        if not state.rows:
+        if not state.in_chunk:
             S, Z = _sums_after(keys, values, before)
             state.complete(S=S.flatten(-2), Z=Z)
         return reads.squeeze(2), weights.squeeze(-1)

@@ -567,14 +567,17 @@ def test_only_weights_bound_the_length(described: Implementation) -> None:
 @pytest.mark.parametrize("newest_first", [False, True])
 @pytest.mark.parametrize("capacity", [0, 1, 3])
 def test_a_sliding_state_holds_the_latest_rows(capacity: int, newest_first: bool) -> None:
-    tokens = inputs(2, 5, 4)
-    rows = tokens.new_zeros(2, capacity, 4)
-    state = base.State({"x": rows}, newest_first=newest_first, sliding=True)
+    """Of each array as many as it has room for."""
+    tokens, room = inputs(2, 5, 4), {"x": capacity, "z": 2}
+    rows = {name: tokens.new_zeros(2, fit, 4) for name, fit in room.items()}
+    state = base.State(rows, newest_first=newest_first, sliding=True)
     for t in range(1, 6):
-        state.append(x=tokens[:, t - 1])
-        latest = tokens[:, max(0, t - capacity) : t]
-        assert torch.equal(state.held("x"), latest.flip(1) if newest_first else latest)
-        assert (state.position, state.elements) == (t, min(t, capacity) * 4)
+        state.append(**dict.fromkeys(room, tokens[:, t - 1]))
+        for name, fit in room.items():
+            latest = tokens[:, max(0, t - fit) : t]
+            assert torch.equal(state.held(name), latest.flip(1) if newest_first else latest)
+        held = sum(min(t, fit) * 4 for fit in room.values())
+        assert (state.position, state.elements) == (t, held)
 
 
 def test_a_state_of_another_mixer_is_refused() -> None:
