@@ -56,6 +56,10 @@ def growth(claim: Claim, interpretation: Interpretation) -> Finding:
     where = f"where {conditions_words(guards)}" if guards else ""
     case = join_notes(where, *_multipliers(claim, answer))
     found = GrowthComparison(derived, claimed, sizes)
+    if claim.relation:
+        slower, held = found.slower(), _held_words(found.not_named(), claimed)
+        said = f"it {'grows' if slower else 'does not grow'} more slowly than {claim.formula}"
+        return Finding(slower, shown, {}, join_notes(said, held, case))
     if found.alike(sizes):
         return Finding(True, shown, {}, join_notes("the same leading terms", case))
     if limits := found.limits():
@@ -97,6 +101,17 @@ class GrowthComparison:
         more = undominated(self.derived, self.claimed, sizes)
         return not more and not undominated(self.claimed, self.derived, sizes)
 
+    def not_named(self) -> frozenset[str]:
+        """The sizes of the derived count that the claim does not name."""
+        return frozenset().union(*(g.letters for g in self.derived)) - _sizes_named(self.claimed)
+
+    def slower(self) -> bool:
+        """Whether the derived count grows more slowly than what is claimed, while the sizes that
+        the claim does not name stay fixed."""
+        sizes = self.sizes.with_fixed(self.not_named())
+        more = undominated(self.derived, self.claimed, sizes)
+        return not more and bool(undominated(self.claimed, self.derived, sizes))
+
     def limits(self) -> list[tuple[Growth, Growth]] | None:
         """The growths that only one side has, each with a shared growth beside which it vanishes in
         one common limit; None if there is no such limit."""
@@ -114,14 +129,13 @@ class GrowthComparison:
 
     def fixed_sizes(self) -> frozenset[str]:
         """The sizes that the claim does not name, if it agrees while they stay fixed."""
-        others = frozenset().union(*(g.letters for g in self.derived)) - _sizes_named(self.claimed)
+        others = self.not_named()
         return others if self.alike(self.sizes.with_fixed(others)) else frozenset()
 
     def differing_growths(self) -> str:
         """The growths that only one side has, as a phrase; if any, those that differ while
         sizes that the claim does not name stay fixed."""
-        others = frozenset().union(*(g.letters for g in self.derived)) - _sizes_named(self.claimed)
-        for sizes in (self.sizes.with_fixed(others), self.sizes):
+        for sizes in (self.sizes.with_fixed(self.not_named()), self.sizes):
             missing = undominated(self.derived, self.claimed, sizes)
             extra = undominated(self.claimed, self.derived, sizes)
             parts = [f"{g} grows beyond what is claimed" for g in missing]

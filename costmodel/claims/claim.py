@@ -37,9 +37,10 @@ COMPARED = ("ratio", "difference", "percent")
 class Claim:
     """One printed statement, as a data file holds it. `claimed` is verbatim, `gloss` English.
 
-    A claim with `unchecked` (the reason) is listed but not checked; `beside` is a quantity that is
-    derived and shown beside such a claim, as operations beside a measured time. `misprint` holds
-    the reason and the derived value of a known disagreement.
+    A claim with `unchecked` (the reason) or `lacks` (a mixer that is not among ours) is listed but
+    not checked; `beside` is a quantity that is derived and shown beside such a claim, as operations
+    beside a measured time. `misprint` holds the reason and the derived value of a known
+    disagreement.
     """
 
     id: str
@@ -68,12 +69,19 @@ class Claim:
     vague: str = ""
     remark: str = ""
     unchecked: str = ""
+    lacks: str = ""
     beside: str = ""
     sizes: Mapping[str, int | list[int]] = field(default_factory=dict)
     misprint: Mapping[str, str] = field(default_factory=dict)
     claims: tuple[str, ...] = ()
     convention: tuple[str, ...] = ("strict",)
     citation: str = ""
+
+    @property
+    def left_open(self) -> str:
+        """Why the claim is not checked; "" where it is."""
+        absent = f"{self.lacks} is not among the mixers, so that nothing is derived for it"
+        return "; ".join(filter(None, [self.unchecked, self.lacks and absent]))
 
 
 KEYS = ("id", "place", "kind", "claimed")
@@ -180,14 +188,16 @@ def validate(claim: Claim) -> None:
     """
     if claim.kind not in REQUIRED:
         raise ValueError(f"kind '{claim.kind}' is none of {', '.join(REQUIRED)}")
-    if claim.beside and not claim.unchecked:
+    if claim.beside and not claim.left_open:
         raise ValueError("'beside' is for a claim that is not checked: it lacks 'unchecked'")
-    if claim.beside or not claim.unchecked:
+    if claim.beside or not claim.left_open:
         missing = [key for key in REQUIRED[claim.kind] if not _has_key(claim, key)]
         if missing:
             raise ValueError(f"a claim of kind {claim.kind} needs {', '.join(missing)}")
     if claim.relation and claim.relation not in RELATIONS:
         raise ValueError(f"relation '{claim.relation}' is none of > < =")
+    if claim.kind == "order" and claim.relation not in ("", "<"):
+        raise ValueError(f"relation '{claim.relation}': an O(...) takes < (slower) or none")
     if claim.compare and claim.compare not in COMPARED:
         raise ValueError(f"compare '{claim.compare}' is none of {', '.join(COMPARED)}")
     if claim.misprint and set(claim.misprint) != {"reason", "derived"}:
@@ -195,7 +205,7 @@ def validate(claim: Claim) -> None:
     for text in (claim.formula, claim.equals, claim.reconstruction):
         if text:
             parse(text, growing=claim.kind == "order")
-    if claim.value and not claim.unchecked:
+    if claim.value and not claim.left_open:
         printed_figure(claim.value, claim.unit, claim.rounding)
     list(sizes_of_claim(claim))
     convention(claim.convention)

@@ -29,6 +29,7 @@ from costmodel.claims.numeric_claims import arithmetic, intersection, interval, 
 from costmodel.claims.quantities import mixer_of, phases_of
 from costmodel.data import data_dir
 from costmodel.errors import PublishedError, TooMuch, Unanswered, Unsupported
+from costmodel.mixers import builtin, names
 from costmodel.program.phases import PHASES, TRAINING_STEP
 from costmodel.questions.registry import CLAIMED
 from costmodel.symbolic.effort import limited
@@ -299,7 +300,19 @@ def check(claim: Claim, known: Mapping[str, Claim] | None = None, *, run: bool =
         alternatives=tuple(interpretations),
         parted=finding.parted,
     )
+    if claim.lacks and (name := _built_in(claim.lacks)):
+        note = f"stale: the claim lacks {claim.lacks}, which is among the mixers: {name}"
+        return replace(verdict, misprint="stale", note=note)
     return _with_misprint(verdict, claim.misprint) if claim.misprint else verdict
+
+
+def _built_in(words: str) -> str:
+    """The built-in mixer whose name, alias or title has these words; "" where none has."""
+    for name in names():
+        mixer = builtin(name)
+        if any(words.casefold() in said.casefold() for said in (name, *mixer.aliases, mixer.title)):
+            return name
+    return ""
 
 
 def _verdict_conventions(
@@ -318,7 +331,7 @@ def _finding_and_verdict(
 ) -> tuple[Finding, str, HoldingUnder | None]:
     """What the check finds, the verdict's name, and other interpretations under which a claim that
     does not agree holds."""
-    if claim.unchecked:
+    if claim.left_open:
         return _not_checkable(claim), "not-checkable", None
     try:
         finding = evaluate(claim, own_interpretation(claim), known)
@@ -346,10 +359,10 @@ def _not_checkable(claim: Claim) -> Finding:
     if claim.beside:
         return _quantity_beside(claim)
     if not claim.reconstruction:
-        return Finding(False, "", {}, claim.unchecked)
+        return Finding(False, "", {}, claim.left_open)
     ours = evaluate(replace(claim, formula=claim.reconstruction), own_interpretation(claim))
     result = "equals" if ours.holds else "does not equal"
-    note = f"{claim.unchecked}. {claim.reconstruction} {result} the derived count"
+    note = f"{claim.left_open}. {claim.reconstruction} {result} the derived count"
     return Finding(False, ours.derived, ours.counterexample, note)
 
 
@@ -359,9 +372,9 @@ def _quantity_beside(claim: Claim) -> Finding:
     try:
         found = evaluate(replace(claim, quantity=claim.beside), own_interpretation(claim))
     except (Unanswered, Unsupported) as reason:
-        return Finding(False, "", {}, join_notes(claim.unchecked, f"{words}: {reason}"))
+        return Finding(False, "", {}, join_notes(claim.left_open, f"{words}: {reason}"))
     shown = f"{words}: {found.derived}"
-    return Finding(False, found.derived, {}, join_notes(claim.unchecked, shown, found.note))
+    return Finding(False, found.derived, {}, join_notes(claim.left_open, shown, found.note))
 
 
 def _instrumented_count(claim: Claim, finding: Finding) -> dict[str, str]:

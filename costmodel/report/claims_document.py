@@ -66,7 +66,8 @@ LEGEND = {
     "agrees-under": "true only under another convention or reading, which is named",
     "agrees-in-limit": "true from some length on, the threshold being named, and the smallest "
     "sizes at which the claim fails; or, of an O(...), as some sizes outgrow others",
-    "stale": "a misprint is recorded that what is derived no longer bears out",
+    "stale": "a misprint is recorded that what is derived no longer bears out, or a mixer is said "
+    "to be lacking that is there",
     "unrecorded": "disagreements that no misprint records, and stale ones: any of them makes the "
     "exit code 1",
 }
