@@ -9,6 +9,7 @@ import pytest
 import costmodel as cm
 from costmodel.language.equations import Form, Mixer
 from costmodel.language.nodes import Array
+from costmodel.program.lowering import lower
 from costmodel.proofs.against_oracle import OracleComparison
 from costmodel.proofs.gradients import GradientComparison
 
@@ -144,3 +145,10 @@ def test_what_reads_a_loop_in_part_written_before_its_end_waits_for_it() -> None
         made = OracleComparison(mixer(between)).at(sizes)
         assert made.apart == []
         assert "values" in made.compared
+
+
+@pytest.mark.parametrize("write", [quotients, inverse, layers, butterflies])
+def test_rounds_start_from_what_is_written(write: Write) -> None:
+    """Only a recurrence over tokens has a state that could be zeros."""
+    written = mixer(write).forms["direct"]
+    assert lower(written, ("zero-state",)).equations == lower(written).equations

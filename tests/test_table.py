@@ -410,7 +410,8 @@ def test_every_column_has_a_value_or_the_reason_of_its_phase(
         if not isinstance(value, Missing):
             continue
         assert value.reason
-        if reason := LEFT_OPEN.get((row.mixer.name, row.form, name)):
+        reason = LEFT_OPEN.get((row.mixer.name, row.form, name))
+        if reason and row.phase == "training":
             assert reason in value.reason
         else:
             own = row.phase in COLUMNS[name].phases

@@ -166,7 +166,7 @@ def _dense(system: System) -> System:
 
 
 def _zero_state(system: System) -> System:
-    """Start the later rows of every loop at row 1, in place of what is written for row 1 alone.
+    """Start the later rows of every recurrence at row 1, in place of what row 1 alone has.
 
     What they read of row 0 lies outside its array: zeros.
     """
@@ -177,8 +177,9 @@ def _zero_state(system: System) -> System:
 
 
 def _from_row_1(block: Block, equation: Equation) -> Equation | None:
-    """An equation of a loop as it stands for all rows, None if it is that of row 1 alone."""
-    if not block.is_loop:
+    """An equation of a loop as it stands for all rows, None if it is that of row 1 alone. Rounds
+    over another axis than the tokens are no state: they start from what is written."""
+    if not any("l" in last.letters for last in block.last_rows.values()):
         return equation
     row = block.row(equation)
     if implied(equation.domain, 1 - row):

@@ -107,7 +107,7 @@ class GradientComparison(OracleComparison):
 
             def evaluated(name: str = name, slope: Any = slope) -> str:
                 value = derived().get(name, 0 * slope)
-                same = abs(value - slope).max() <= TOLERANCE * max(1.0, abs(slope).max())
+                same = abs(value - slope).max(initial=0) <= TOLERANCE * abs(slope).max(initial=1)
                 return "" if same else f"{value.tolist()}, executed {slope.tolist()}"
 
             found[name] = (evaluated, "" if alike else apart([name]))

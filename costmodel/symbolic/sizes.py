@@ -49,6 +49,7 @@ LETTERS: Mapping[str, Letter] = {
         Letter("q", "new tokens after the prompt", 64, networks=True),
         Letter("K", "key width of a head", 16),
         Letter("V", "value width of a head", 16),
+        Letter("T", "rounds", 4),
     )
 }
 

@@ -1,0 +1,155 @@
+"""Is attention to sorted blocks that of the papers: their values, and every operation counted?"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+
+import numpy as np
+import pytest
+
+import costmodel as cm
+from costmodel.proofs.against_oracle import nonzero
+from tests.mixers.held import (
+    Array,
+    Arrays,
+    Sizes,
+    equals_the_paper,
+    everything_is_explained,
+    gradients_pass,
+    operations,
+)
+from tests.small import by_sizes
+
+SINKHORN = "sinkhorn"
+SIZES: list[Sizes] = [
+    {"l": 7, "d": 6, "n": 2, "B": 3, "T": 2},
+    {"l": 6, "d": 4, "n": 4, "B": 2, "T": 3},
+    {"l": 3, "d": 6, "n": 3, "B": 5, "T": 2},
+    {"l": 1, "d": 1, "n": 1, "B": 1, "T": 1},
+]
+"""A short block behind the whole ones, none, and nothing else; one row."""
+ROUNDING = 1e-10
+"""Some dozen sums, products and quotients in a row of numbers up to some thousand, in float64."""
+
+each_size = by_sizes(SIZES)
+
+
+def attended(query: Array, keys: Array, values: Array) -> Array:
+    """The values by the softmax of their keys' products with the query, over sqrt(h)."""
+    powers = [math.exp(query @ key / math.sqrt(len(query))) for key in keys]
+    return np.array(powers) / sum(powers) @ values
+
+
+def permutation(scores: Array, rounds: int) -> Array:
+    """S^0 = exp(R), S^k = F_c(F_r(S^(k-1))): rows, then columns, add up to one."""
+    found = np.exp(scores)
+    for _ in range(rounds):
+        found = np.array([row / sum(row) for row in found])
+        found = np.array([column / sum(column) for column in found.T]).T
+    return found
+
+
+def paper(x: Array, W: Arrays, sizes: Sizes) -> Array:
+    """A row's own block, and where that is whole the mixture of blocks that is sorted to it."""
+    (l, d), n, B = x.shape, sizes["n"], sizes["B"]
+    h, whole, heads = d // n, l // B, np.zeros((l, d))
+    for j in range(n):
+        own = slice(j * h, (j + 1) * h)
+        Q, K, V = (x @ W[f"W_{name}"][:, own] for name in "QKV")
+        blocks = [slice(p * B, (p + 1) * B) for p in range(whole + 1)]
+        if whole:
+            sums = np.array([K[block].sum(axis=0) for block in blocks[:whole]])
+            share = permutation(sums @ W["W_S"][:, :whole], sizes["T"])
+        for i in range(l):
+            q = i // B
+            heads[i, own] = attended(Q[i], K[blocks[q]], V[blocks[q]])
+            if q < whole:
+                keys, values = (
+                    np.sum([share[p, q] * rows[blocks[p]] for p in range(whole)], axis=0)
+                    for rows in (K, V)
+                )
+                heads[i, own] += attended(Q[i], keys, values)
+    return heads @ W["W_out"]
+
+
+@each_size
+def test_equations_and_module_equal_the_paper(sizes: Sizes) -> None:
+    """Columns of the sorting network beyond a shorter sequence's blocks are not read."""
+    equals_the_paper(SINKHORN, sizes, paper, ROUNDING, beyond=0)
+
+
+def test_rounds_make_it_doubly_stochastic() -> None:
+    """Columns add up to one after every round, rows the better the more rounds there are."""
+    scores = np.random.default_rng(1).normal(size=(5, 5))
+    few, many = (permutation(scores, rounds) for rounds in (1, 50))
+    np.testing.assert_allclose([few.sum(0), many.sum(0), many.sum(1)], 1, atol=1e-12)
+    assert abs(few.sum(1) - 1).max() > 1e-3
+
+
+def test_gradients_pass_through() -> None:
+    assert gradients_pass(SINKHORN, "explicit", {"l": 5, "d": 2, "n": 2, "B": 2, "T": 2})
+
+
+@each_size
+def test_operations(sizes: Sizes) -> None:
+    """Block by block, as the paper goes through them."""
+    l, d, n, B, T = (sizes[letter] for letter in "ldnBT")
+    h, whole = d // n, l // B
+    found: Counter[str] = Counter()
+
+    def dot(terms: int, times: int) -> None:
+        found.update(mul=terms * times, add=(terms - 1) * times)
+
+    def attend(rows: int, keys: int) -> None:
+        dot(h, rows * keys)
+        dot(keys, rows * h)
+        found.update(div=2 * rows * keys, exp=rows * keys, add=rows * (keys - 1))
+
+    dot(d, 4 * l * d)
+    for _ in range(n):
+        for first in range(0, l, B):
+            attend(min(B, l - first), min(B, l - first))
+        if whole:
+            found.update(add=whole * (B - 1) * h, exp=whole * whole)
+            dot(h, whole * whole)
+            found.update(add=2 * T * whole * (whole - 1), div=2 * T * whole * whole)
+        for _ in range(whole):
+            dot(whole, 2 * B * h)
+            attend(B, B)
+            found.update(add=B * h)
+    assert operations(SINKHORN, sizes) == nonzero(found)
+
+
+def test_operations_of_a_small_case() -> None:
+    """Two blocks of one row and one channel, one round: 8 products of maps, 4 of the network, 8 of
+    mixtures and 4 of either attention; two sums of rows and two of columns; a result for each."""
+    found = operations(SINKHORN, {"l": 2, "d": 1, "n": 1, "B": 1, "T": 1})
+    assert found == {"mul": 28, "add": 10, "div": 16, "exp": 8}
+
+
+@each_size
+def test_parameters(sizes: Sizes) -> None:
+    """One sorting network for all heads, a column for each whole block."""
+    l, d, n, B = (sizes[letter] for letter in "ldnB")
+    expected = 4 * d * d + d // n * (l // B)
+    assert cm.parameters(cm.mixer(SINKHORN)).at(**sizes) == expected
+
+
+@pytest.mark.parametrize(("B", "T"), [(1, 2), (3, 1), (4, 5)])
+def test_it_is_quadratic_in_the_number_of_blocks(B: int, T: int) -> None:
+    """Of two blocks, one goes into the other's mixture: 4 operations an entry of a block, for keys
+    and values, 2 for a channel's sums, and 4 a round and head."""
+    totals = [
+        cm.count(cm.mixer(SINKHORN)).at(l=p * B, d=6, n=2, B=B, T=T).total for p in range(1, 6)
+    ]
+    assert [*np.diff(totals, 2)] == [2 * (4 * B * 6 + 2 * 6 + 4 * T * 2)] * 3
+
+
+def test_one_token_has_a_reason_and_no_cost() -> None:
+    with pytest.raises(cm.Unanswered, match=r"not causal: an output depends on later tokens$"):
+        cm.count(cm.mixer(SINKHORN), "inference")
+
+
+def test_nothing_is_left_unexplained() -> None:
+    everything_is_explained(SINKHORN, {"b": 2, "l": 7, "d": 6, "n": 2, "B": 3, "T": 2})
