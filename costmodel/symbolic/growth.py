@@ -16,7 +16,7 @@ from itertools import product
 
 from costmodel.errors import NoGrowth
 from costmodel.symbolic.constraints import Constraints
-from costmodel.symbolic.polynomial import Fn, Poly, sorted_terms
+from costmodel.symbolic.polynomial import Fn, Poly
 
 MOST_GROWTHS = 200
 """A formula with more growths than this is refused."""
@@ -292,7 +292,7 @@ def monomials(poly: Poly) -> list[Poly]:
     by_divisor = {atom.args[1] for atom in rounded}
     if len(by_divisor) == 1 and (found := _parted(poly, sorted(rounded), *by_divisor)) is not None:
         poly = found
-    return [Poly({m: 1}) for m, _ in sorted_terms(poly)]
+    return [Poly({m: 1}) for m in poly.terms]
 
 
 QUOTIENT, REST, NUMBER = "quotient", "rest", "number"

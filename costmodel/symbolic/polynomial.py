@@ -82,11 +82,6 @@ def _print_order(term: tuple[Monomial, Number]) -> tuple[int, list[tuple[int, st
     return -sum(p for _, p in monomial), [(-p, a) for a, p in monomial]
 
 
-def sorted_terms(poly: Poly) -> list[tuple[Monomial, Number]]:
-    """The terms in printing order."""
-    return sorted(poly.terms.items(), key=_print_order)
-
-
 def by_text(polys: Iterable[Poly]) -> list[Poly]:
     """The polynomials sorted by their text, so that results do not depend on the order of a set.
 
@@ -105,7 +100,7 @@ def to_text(poly: Poly) -> str:
     """The polynomial as CSV, JSON and `--symbolic` print it, with `+ - * / **`, `ceil_log2`,
     `Max`, `Min` and `floor`."""
     text = ""
-    for monomial, number in sorted_terms(poly):
+    for monomial, number in poly.terms.items():
         sign = "-" if number < 0 else "+"
         text += f" {sign} " if text else ("-" if number < 0 else "")
         text += _term_text(monomial, -number if number < 0 else number)
@@ -133,7 +128,7 @@ def _unique_text(poly: Poly) -> str:
     """The polynomial with every atom's full name, in which the index `@i` differs from size `i`."""
     return " + ".join(
         "*".join([str(number), *(f"{atom}**{power}" if power != 1 else atom for atom, power in m)])
-        for m, number in sorted_terms(poly)
+        for m, number in poly.terms.items()
     )
 
 
@@ -171,27 +166,37 @@ def _as_int_if_whole(value: Number) -> Number:
     return value
 
 
+_POLYS: dict[frozenset[tuple[Monomial, Number]], Poly] = {}
+"""Terms -> the one polynomial that has them."""
+
+
 class Poly:
     """An immutable Laurent polynomial; `+ - *`, integer powers and division by a monomial.
+
+    There is one object for equal polynomials, so that they are compared and looked up by identity.
 
     Errors: dividing by a sum, or evaluating at missing or non-integral values, raises ValueError.
     """
 
-    __slots__ = ("_atoms", "_hash", "_letters", "_negative", "_text", "_variables", "terms")
+    __slots__ = ("_negative", "_text", "atoms", "letters", "terms", "variables")
 
-    _atoms: frozenset[str]
-    _hash: int
-    _letters: frozenset[str]
+    terms: dict[Monomial, Number]
+    """In printing order."""
+    atoms: frozenset[str]
+    """The atoms that occur, not looking inside functions."""
+    letters: frozenset[str]
+    """The sizes, indices and axes that occur, inside functions too."""
+    variables: frozenset[str]
+    """The indices and axes that occur, inside functions too."""
     _negative: Poly
     _text: str
-    _variables: frozenset[str]
-    """Each of these is computed when it is first asked for; an attribute is absent until then."""
+    """These two are computed when they are first asked for, and absent until then."""
 
-    def __init__(self, terms: Mapping[Monomial, Number] | None = None) -> None:
-        self.terms: dict[Monomial, Number] = (
-            {m: c if type(c) is int else _as_int_if_whole(c) for m, c in terms.items() if c}
-            if terms
-            else {}
+    def __new__(cls, terms: Mapping[Monomial, Number] | None = None) -> Poly:
+        """The polynomial of some terms."""
+        given = terms.items() if terms else ()
+        return cls._from_tidy_terms(
+            {m: c if type(c) is int else _as_int_if_whole(c) for m, c in given if c}
         )
 
     @staticmethod
@@ -222,22 +227,29 @@ class Poly:
 
     @staticmethod
     def _from_tidy_terms(terms: dict[Monomial, Number]) -> Poly:
-        """A polynomial from terms that hold no zero and no integral Fraction."""
-        self = _new(Poly)
-        self.terms = terms
-        return self
+        """The polynomial of terms that hold no zero and no integral Fraction."""
+        key = frozenset(terms.items())
+        known = _POLYS.get(key)
+        if known is not None:
+            return known
+        self = object.__new__(Poly)
+        self.terms = dict(sorted(terms.items(), key=_print_order))
+        self.atoms = self.letters = frozenset([atom for monomial in terms for atom, _ in monomial])
+        if functions := [atom for atom in self.atoms if type(atom) is Fn]:
+            inside = [argument.letters for atom in functions for argument in atom.args]
+            self.letters = self.atoms.difference(functions).union(*inside)
+        self.variables = frozenset([a for a in self.letters if a.startswith(("@", "#"))])
+        return _POLYS.setdefault(key, self)
 
-    def __hash__(self) -> int:
-        try:
-            return self._hash
-        except AttributeError:
-            self._hash = hash(frozenset(self.terms.items()))
-            return self._hash
+    def __reduce__(self) -> tuple[type[Poly], tuple[Mapping[Monomial, Number]]]:
+        return Poly, (self.terms,)
+
+    __hash__ = object.__hash__
 
     def __eq__(self, other: object) -> bool:
-        if type(other) is Poly:
-            return self is other or self.terms == other.terms
-        return isinstance(other, (int, Fraction)) and self.terms == Poly.of(other).terms
+        if self is other or type(other) is Poly:
+            return self is other
+        return isinstance(other, (int, Fraction)) and self is Poly.of(other)
 
     def __add__(self, other: Any) -> Poly:
         added = other.terms if type(other) is Poly else Poly.of(other).terms
@@ -251,9 +263,7 @@ class Poly:
                 terms[monomial] = number if type(number) is int else _as_int_if_whole(number)
             else:
                 del terms[monomial]
-        self = _new(Poly)
-        self.terms = terms
-        return self
+        return Poly._from_tidy_terms(terms)
 
     __radd__ = __add__
 
@@ -276,9 +286,7 @@ class Poly:
                 terms[monomial] = number if type(number) is int else _as_int_if_whole(number)
             else:
                 del terms[monomial]
-        self = _new(Poly)
-        self.terms = terms
-        return self
+        return Poly._from_tidy_terms(terms)
 
     def __rsub__(self, other: Any) -> Poly:
         return Poly.of(other) - self
@@ -341,37 +349,6 @@ class Poly:
             self._text = to_text(self)
             return self._text
 
-    @property
-    def atoms(self) -> frozenset[str]:
-        """The atoms that occur, not looking inside functions."""
-        try:
-            return self._atoms
-        except AttributeError:
-            self._atoms = frozenset([atom for monomial in self.terms for atom, _ in monomial])
-            return self._atoms
-
-    @property
-    def letters(self) -> frozenset[str]:
-        """The sizes, indices and axes that occur, inside functions too."""
-        try:
-            return self._letters
-        except AttributeError:
-            found = self.atoms
-            if functions := [atom for atom in found if type(atom) is Fn]:
-                inside = [argument.letters for atom in functions for argument in atom.args]
-                found = found.difference(functions).union(*inside)
-            self._letters = found
-            return found
-
-    @property
-    def variables(self) -> frozenset[str]:
-        """The indices and axes that occur, inside functions too."""
-        try:
-            return self._variables
-        except AttributeError:
-            self._variables = frozenset([a for a in self.letters if a[0] in "@#"])
-            return self._variables
-
     def constant(self) -> Number | None:
         """The value when no atom occurs, else None."""
         if not self.terms:
@@ -431,9 +408,6 @@ class Poly:
                 number = number * base**power if power > 0 else Fraction(number) / base**-power
             total = total + number
         return _as_int_if_whole(total)
-
-
-_new = object.__new__
 
 
 @cache
@@ -542,7 +516,7 @@ def _floor_div_of(above: Poly, below: Poly) -> Poly:
 def _multiples_of(above: Poly, below: Poly) -> Poly:
     """The multiple of `below` to split off from `above`, as a factor: each term of `above` over the
     leading term of `below`, rounded down, where that quotient has positive powers only."""
-    (leading, most), *_ = sorted_terms(below)
+    (leading, most), *_ = below.terms.items()
     inverse = tuple((atom, -power) for atom, power in leading)
     held = Poly()
     for monomial, number in above.terms.items():

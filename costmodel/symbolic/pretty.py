@@ -12,7 +12,7 @@ from math import gcd, lcm
 from costmodel.symbolic.cases import Formula, Quotient, cases, compared, largest
 from costmodel.symbolic.constraints import Constraints
 from costmodel.symbolic.piecewise import Exact
-from costmodel.symbolic.polynomial import Fn, Monomial, Number, Poly, atom_name, sorted_terms
+from costmodel.symbolic.polynomial import Fn, Monomial, Number, Poly, atom_name
 
 RAISED = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 RELATIONS = {">=": "≥", "<=": "≤"}
@@ -20,7 +20,7 @@ RELATIONS = {">=": "≥", "<=": "≤"}
 
 def ordered_terms(poly: Poly) -> list[tuple[Monomial, Number]]:
     """The terms in printing order, a positive one first: t - j + 1, not -j + t + 1."""
-    terms = sorted_terms(poly)
+    terms = list(poly.terms.items())
     first = next((k for k, (_, number) in enumerate(terms) if number > 0), 0)
     return [*terms[first : first + 1], *terms[:first], *terms[first + 1 :]]
 

@@ -20,7 +20,6 @@ from costmodel.symbolic.polynomial import (
     by_text,
     call,
     is_variable,
-    sorted_terms,
     to_text,
 )
 from costmodel.symbolic.pretty import ordered_terms, shortest
@@ -77,8 +76,7 @@ def poly_latex(poly: Poly, names: Names | None = None) -> str:
     >>> poly_latex(size("l") * size("d") ** 2 / 2 - size("h"))
     '\\\\frac{1}{2} d^{2} l - \\\\frac{d}{n}'
     """
-    terms = sorted_terms(poly)
-    terms.sort(key=lambda term: (-_degree(term[0]), term[1] < 0))
+    terms = sorted(poly.terms.items(), key=lambda term: (-_degree(term[0]), term[1] < 0))
     text = ""
     for monomial, number in terms:
         sign = "-" if number < 0 else "+"

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from costmodel.symbolic.polynomial import Fn, Poly, atom_name, sorted_terms
+from costmodel.symbolic.polynomial import Fn, Poly, atom_name
 from costmodel.symbolic.sizes import ceil_log2, known
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ def to_sympy(poly: Poly) -> sympy.Expr:
     import sympy
 
     total: sympy.Expr = sympy.Integer(0)
-    for monomial, number in sorted_terms(poly):
+    for monomial, number in poly.terms.items():
         term: sympy.Expr = sympy.Rational(number.numerator, number.denominator)
         for atom, power in monomial:
             term = term * _atom_sympy(atom) ** power
