@@ -170,7 +170,7 @@ def _first_failure(claim: Claim, left: Answer, right: Answer) -> dict[str, int] 
 
 def _positive_where_true(
     claim: Claim, left: Answer, right: Answer
-) -> list[tuple[Constraints, Poly]]:
+) -> Sequence[tuple[Constraints, Poly]]:
     """Polynomials that are positive exactly where the relation (not "=") holds, case by case."""
     apart = right.exact - left.exact if claim.relation == "<" else left.exact - right.exact
     return apart.chambers()

@@ -72,7 +72,7 @@ def reads(equation: Equation) -> tuple[Read, ...]:
 def anywhere(system: System, read: Read) -> Read:
     """A read at all positions that it may gather at."""
     ref, among = every_choice(system, read.ref)
-    return Read(ref, (*read.over, *among))
+    return Read(ref, (*read.over, *among)) if among else read
 
 
 def unproven_inside(equation: Equation, read: Read) -> Constraints:

@@ -75,7 +75,7 @@ def numbers_of_terms(
         number_of_all = number_of_all + number_of_one
     cases = number_of_all.chambers()
     if len(node.parts) > 1 and _smallest(cases, around):
-        cases = [(frozenset(), call("Min", *(number for _, number in cases)))]
+        cases = ((frozenset(), call("Min", *(number for _, number in cases))),)
     for guards, number in cases:
         where = frozenset(c for c in guards if not proven(around, c))
         if number.terms and not infeasible(around | where):
@@ -199,7 +199,7 @@ class Points:
         constraints = self.constraints.union(*(index.constraints for index in over))
         variables = self.variables + tuple(index.atom for index in over)
         over = self.over + over
-        return replace(self, variables=variables, constraints=constraints, over=over)
+        return Points(self.equation, variables, constraints, self.accounting, over)
 
     def without(self, names: Collection[str]) -> Points:
         """The points of the other indices."""

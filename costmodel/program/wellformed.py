@@ -8,7 +8,7 @@ constraints prove nothing either way, small sizes decide.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from itertools import combinations, product
 from math import ceil, floor
 
@@ -51,16 +51,26 @@ def region(
 ) -> Constraints | None:
     """The entries at some positions while the indices satisfy the constraints; None if there are
     none. An axis that is gathered from is touched whole."""
+    return _region(array.shape, tuple(positions), constraints, tuple(sorted(hidden, reverse=True)))
+
+
+@lru_cache(maxsize=50_000)
+def _region(
+    shape: tuple[Poly, ...],
+    positions: tuple[Position, ...],
+    constraints: Constraints,
+    hidden: tuple[str, ...],
+) -> Constraints | None:
     links: set[Poly] = set()
     for axis, position in enumerate(positions):
-        entry, extent = Poly.atom(axis_atom(axis)), array.shape[axis]
+        entry, extent = Poly.atom(axis_atom(axis)), shape[axis]
         if isinstance(position, Gather) or _is_whole(position, extent, constraints):
             links |= {entry - 1, extent - entry}
         else:
             value = position_value(position)
             links |= {entry - value, value - entry}
     joined = constraints | links
-    return None if infeasible(joined) else projected(joined, sorted(hidden, reverse=True))
+    return None if infeasible(joined) else projected(joined, hidden)
 
 
 def _is_whole(position: Position, extent: Poly, constraints: Constraints) -> bool:

@@ -17,7 +17,7 @@ from costmodel.program.dependence import Read, after_token, anywhere, reads, up_
 from costmodel.program.owners import owners
 from costmodel.program.phases import T, inference_reason
 from costmodel.program.tokens import tokens
-from costmodel.program.wellformed import axes_of, region
+from costmodel.program.wellformed import axes_of, region, whole
 from costmodel.questions.question import (
     BATCH,
     Answers,
@@ -78,10 +78,7 @@ def entries(
     Nothing is read outside an array (`dense` multiplies zeros there); `ends` says that the array
     has an end, which a sequence thought to go on has not.
     """
-    inside: set[Poly] = set()
-    for axis, extent in enumerate(ref.array.shape):
-        entry = Poly.atom(axis_atom(axis))
-        inside |= {entry - 1, extent - entry} if ends else {entry - 1}
+    inside = {*whole(ref.array)} if ends else {Poly.atom(a) - 1 for a in axes_of(ref.array)}
     if ends and ref.array.rows:
         axis, rows = ref.array.rows
         chunk, place = (Poly.atom(axis_atom(k)) for k in (axis, axis + 1))

@@ -7,13 +7,13 @@ later tokens read is written to the state besides.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Unpack
 
 from costmodel.errors import Unsupported
-from costmodel.language.equations import Equation, Mixer, System
+from costmodel.language.equations import Mixer, System
 from costmodel.language.nodes import Array, Gather, Ref
 from costmodel.program.conventions import Convention
 from costmodel.program.dependence import Read, after_token, reads, up_to_token
@@ -123,15 +123,21 @@ class Traffic:
 Region = tuple[Array, Constraints]
 
 
+@cache
 def _split(
     system: System,
     phase: str,
-    equation: Equation,
     ref: Ref,
     around: Constraints,
     variables: frozenset[str],
-) -> Iterable[tuple[str, Region]]:
+) -> Sequence[tuple[str, Region]]:
     """The entries that a reference touches, by kind."""
+    return [*_by_kind(system, phase, ref, around, variables)]
+
+
+def _by_kind(
+    system: System, phase: str, ref: Ref, around: Constraints, variables: frozenset[str]
+) -> Iterator[tuple[str, Region]]:
     if ref.array in system.defining and ref.array not in system.forward.defining:
         kind = "weights" if ref.array in system.weights else "activations"
         if (region := entries(ref, around, variables, ends=True)) is not None:
@@ -183,7 +189,7 @@ def _read(
                 )
             first = (ONE if isinstance(p, Gather) else p for p in ref.positions)
             ref = Ref(ref.array, tuple(first))
-        yield from _split(system, phase, part.equation, ref, around, variables)
+        yield from _split(system, phase, ref, around, variables)
 
 
 def _apart(

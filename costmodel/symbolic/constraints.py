@@ -431,8 +431,13 @@ def _eliminated(constraints: Constraints, hidden: tuple[str, ...]) -> Constraint
     return frozenset(remaining)
 
 
-def outside(region: Constraints, removed: Sequence[Constraints]) -> list[Constraints]:
+def outside(region: Constraints, removed: Iterable[Constraints]) -> list[Constraints]:
     """The points of `region` that lie in none of the removed regions, as disjoint regions."""
+    return [*_outside(region, tuple(removed))]
+
+
+@lru_cache(maxsize=50_000)
+def _outside(region: Constraints, removed: tuple[Constraints, ...]) -> Sequence[Constraints]:
     pieces = [region]
     for other in removed:
         pieces = [piece for part in pieces for piece in _difference(part, other)]

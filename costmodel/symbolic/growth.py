@@ -10,13 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from functools import lru_cache
 from itertools import product
 
 from costmodel.errors import NoGrowth
 from costmodel.symbolic.constraints import Constraints
-from costmodel.symbolic.polynomial import Fn, Poly
+from costmodel.symbolic.polynomial import Fn, Number, Poly
 
 MOST_GROWTHS = 200
 """A formula with more growths than this is refused."""
@@ -37,24 +36,24 @@ class Log(str):
 class Growth:
     """A product of powers; a factor is a size letter or a `Log`."""
 
-    factors: tuple[tuple[str, Fraction], ...] = ()
+    factors: tuple[tuple[str, Number], ...] = ()
 
     @staticmethod
-    def of(*factors: tuple[str, int | Fraction]) -> Growth:
+    def of(*factors: tuple[str, Number]) -> Growth:
         """A growth from factors and their powers.
 
         >>> str(Growth.of(("l", 2), ("d", 1), ("w", -1)))
         'd*l**2/w'
         """
-        found: dict[str, Fraction] = {}
+        found: dict[str, Number] = {}
         for name, power in factors:
-            found[name] = found.get(name, Fraction(0)) + power
+            found[name] = found.get(name, 0) + power
         return Growth(tuple(sorted((x, p) for x, p in found.items() if p)))
 
     def __mul__(self, other: Growth) -> Growth:
         return Growth.of(*self.factors, *other.factors)
 
-    def __pow__(self, power: int | Fraction) -> Growth:
+    def __pow__(self, power: Number) -> Growth:
         return Growth.of(*((x, p * power) for x, p in self.factors))
 
     def __truediv__(self, other: Growth) -> Growth:
@@ -67,12 +66,12 @@ class Growth:
         return frozenset().union(*found)
 
     @property
-    def rates(self) -> dict[str, Fraction]:
+    def rates(self) -> dict[str, Number]:
         """The powers of the sizes; logarithms left out."""
         return {x: p for x, p in self.factors if not isinstance(x, Log)}
 
     @property
-    def logs(self) -> dict[Log, Fraction]:
+    def logs(self) -> dict[Log, Number]:
         """The powers of the logarithms."""
         return {x: p for x, p in self.factors if isinstance(x, Log)}
 
@@ -93,7 +92,7 @@ class Growth:
         return f"{top or '1'}/{bottom if len(self.below.factors) == 1 else f'({bottom})'}"
 
 
-def _product_text(factors: Sequence[tuple[str, Fraction]]) -> str:
+def _product_text(factors: Sequence[tuple[str, Number]]) -> str:
     return "*".join(x if p == 1 else f"{x}**{p}" if p.denominator == 1 else f"{x}**({p})"
                     for x, p in factors)  # fmt: skip
 
@@ -159,7 +158,7 @@ def _quotient_of_sizes(
 class RateInequality:
     """An inequality: the sum of number*rate over `rates` is > 0, or (not `strict`) >= 0."""
 
-    rates: Mapping[str, Fraction]
+    rates: Mapping[str, Number]
     strict: bool = True
 
     @property
@@ -173,10 +172,10 @@ class RateInequality:
             {x: p for x, p in self.rates.items() if x not in letters}, self.strict
         )
 
-    def plus(self, other: RateInequality, times: Fraction, others: Fraction) -> RateInequality:
+    def plus(self, other: RateInequality, times: Number, others: Number) -> RateInequality:
         """`times` this inequality plus `others` times the other one, both factors positive."""
         found = {
-            x: self.rates.get(x, Fraction(0)) * times + other.rates.get(x, Fraction(0)) * others
+            x: self.rates.get(x, 0) * times + other.rates.get(x, 0) * others
             for x in (*self.rates, *other.rates)
         }
         return RateInequality({x: p for x, p in found.items() if p}, self.strict or other.strict)
@@ -185,7 +184,7 @@ class RateInequality:
 def _has_rates(rows: Sequence[RateInequality]) -> bool:
     """Whether some rates, each at least 0, satisfy every inequality: Fourier-Motzkin, exact."""
     letters = sorted({x for row in rows for x in row.rates})
-    remaining = [*rows, *(RateInequality({x: Fraction(1)}, strict=False) for x in letters)]
+    remaining = [*rows, *(RateInequality({x: 1}, strict=False) for x in letters)]
     for letter in letters:
         above = [row for row in remaining if row.rates.get(letter, 0) > 0]
         below = [row for row in remaining if row.rates.get(letter, 0) < 0]
@@ -197,6 +196,7 @@ def _has_rates(rows: Sequence[RateInequality]) -> bool:
     return not any(row.strict for row in remaining)
 
 
+@lru_cache(maxsize=100_000)
 def dominates(larger: Growth, smaller: Growth, sizes: Assumptions) -> bool:
     """Whether `smaller / larger` is bounded however the sizes grow.
 
@@ -206,12 +206,7 @@ def dominates(larger: Growth, smaller: Growth, sizes: Assumptions) -> bool:
     >>> dominates(l, Growth.of((Log(l), 5)), Assumptions())
     True
     """
-    return _is_bounded(smaller / larger, sizes)
-
-
-@lru_cache(maxsize=100_000)
-def _is_bounded(quotient: Growth, sizes: Assumptions) -> bool:
-    """Whether a growth is bounded however the sizes grow."""
+    quotient = smaller / larger
     if all(power < 0 for _, power in quotient.factors):
         return True
     rates = quotient.rates
@@ -329,6 +324,7 @@ def _parted(poly: Poly, quotients: Sequence[Fn], below: Poly) -> Poly | None:
     return Poly({m: 1 for one in found for m in one.terms})
 
 
+@lru_cache(maxsize=20_000)
 def growths(poly: Poly, sizes: Assumptions) -> tuple[Growth, ...]:
     """The leading growths of a polynomial; () for the polynomial 0.
 

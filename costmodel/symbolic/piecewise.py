@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
@@ -37,6 +37,8 @@ class Exact:
         return Exact(((frozenset(), poly),)) if poly.terms else Exact()
 
     def __add__(self, other: Exact) -> Exact:
+        if not (self.pieces and other.pieces):
+            return self if self.pieces else other
         merged: dict[Constraints, Poly] = {}
         for guards, poly in self.pieces + other.pieces:
             merged[guards] = merged[guards] + poly if guards in merged else poly
@@ -46,7 +48,7 @@ class Exact:
         return self + other * Poly.of(-1)
 
     def __mul__(self, factor: Poly | int) -> Exact:
-        return Exact(tuple((g, p * factor) for g, p in self.pieces if (p * factor).terms))
+        return Exact(tuple((g, m) for g, p in self.pieces if (m := p * factor).terms))
 
     def at(self, sizes: Mapping[str, int]) -> int:
         """The integer value at integer sizes."""
@@ -94,7 +96,8 @@ class Exact:
         ]
         return sympy.Piecewise(*cases)
 
-    def chambers(self, where: Constraints = frozenset()) -> list[tuple[Constraints, Poly]]:
+    @lru_cache(maxsize=20_000)  # noqa: B019  # asked by many questions; an answer is a value
+    def chambers(self, where: Constraints = frozenset()) -> tuple[Case, ...]:
         """Disjoint cases that cover all sizes (or those that satisfy `where`), each with its value;
         a single case without guards where the value is one polynomial."""
         cases: list[tuple[Constraints, Poly]] = [(where, Poly())]
@@ -109,21 +112,20 @@ class Exact:
             cases = [
                 (cs, value + poly if implied_all(cs, guards) else value) for cs, value in cases
             ]
-        return _join_cases([(irredundant(constraints), value) for constraints, value in cases])
+        return _join_cases(tuple((irredundant(kept), value) for kept, value in cases))
 
 
 Case = tuple[Constraints, Poly]
 """The constraints of a case, and the value where they hold."""
 
 
-def _join_cases(cases: Sequence[Case]) -> list[Case]:
+def _join_cases(cases: tuple[Case, ...]) -> tuple[Case, ...]:
     """Join two cases into one where one formula holds in both and their union is convex."""
-    found = list(cases)
-    for one, two in permutations(found, 2):
+    for one, two in permutations(cases, 2):
         if (joined := _joint_case(one, two)) is not None:
-            rest = [case for case in found if case is not two]
-            return _join_cases([joined if case is one else case for case in rest])
-    return found
+            rest = (case for case in cases if case is not two)
+            return _join_cases(tuple(joined if case is one else case for case in rest))
+    return cases
 
 
 @lru_cache(maxsize=20_000)

@@ -252,18 +252,7 @@ class Poly:
         return isinstance(other, (int, Fraction)) and self is Poly.of(other)
 
     def __add__(self, other: Any) -> Poly:
-        added = other.terms if type(other) is Poly else Poly.of(other).terms
-        if not added:
-            return self
-        terms = self.terms.copy()
-        for monomial, coefficient in added.items():
-            if monomial not in terms:
-                terms[monomial] = coefficient
-            elif number := terms[monomial] + coefficient:
-                terms[monomial] = number if type(number) is int else _as_int_if_whole(number)
-            else:
-                del terms[monomial]
-        return Poly._from_tidy_terms(terms)
+        return _sum(self, other if type(other) is Poly else Poly.of(other))
 
     __radd__ = __add__
 
@@ -275,37 +264,16 @@ class Poly:
             return self._negative
 
     def __sub__(self, other: Any) -> Poly:
-        taken = other.terms if type(other) is Poly else Poly.of(other).terms
-        if not taken:
-            return self
-        terms = self.terms.copy()
-        for monomial, coefficient in taken.items():
-            if monomial not in terms:
-                terms[monomial] = -coefficient
-            elif number := terms[monomial] - coefficient:
-                terms[monomial] = number if type(number) is int else _as_int_if_whole(number)
-            else:
-                del terms[monomial]
-        return Poly._from_tidy_terms(terms)
+        return _sum(self, -(other if type(other) is Poly else Poly.of(other)))
 
     def __rsub__(self, other: Any) -> Poly:
         return Poly.of(other) - self
 
     def __mul__(self, by: Any) -> Poly:
         other: Poly = by if type(by) is Poly else Poly.of(by)
-        terms: dict[Monomial, Number] = {}
-        if len(other.terms) == 1 and () in other.terms:
-            number = other.terms[()]
-            return Poly({m: c * number for m, c in self.terms.items()}) if number != 1 else self
-        if len(self.terms) == 1 and self.terms.get(()) == 1:
-            return other
         if len(self.terms) > 1 and len(other.terms) > 1:
             spend(len(self.terms) * len(other.terms))
-        for m1, c1 in self.terms.items():
-            for m2, c2 in other.terms.items():
-                product = _monomial_product(m1, m2)
-                terms[product] = terms.get(product, 0) + c1 * c2
-        return Poly(terms)
+        return _product(self, other)
 
     __rmul__ = __mul__
 
@@ -408,6 +376,29 @@ class Poly:
                 number = number * base**power if power > 0 else Fraction(number) / base**-power
             total = total + number
         return _as_int_if_whole(total)
+
+
+@lru_cache(maxsize=200_000)
+def _sum(one: Poly, two: Poly) -> Poly:
+    terms = one.terms.copy()
+    for monomial, coefficient in two.terms.items():
+        if monomial not in terms:
+            terms[monomial] = coefficient
+        elif number := terms[monomial] + coefficient:
+            terms[monomial] = number if type(number) is int else _as_int_if_whole(number)
+        else:
+            del terms[monomial]
+    return Poly._from_tidy_terms(terms)
+
+
+@lru_cache(maxsize=100_000)
+def _product(one: Poly, two: Poly) -> Poly:
+    terms: dict[Monomial, Number] = {}
+    for m1, c1 in one.terms.items():
+        for m2, c2 in two.terms.items():
+            product = _monomial_product(m1, m2)
+            terms[product] = terms.get(product, 0) + c1 * c2
+    return Poly(terms)
 
 
 @cache

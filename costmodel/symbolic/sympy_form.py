@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     import sympy
 
 
+@cache
 def to_sympy(poly: Poly) -> sympy.Expr:
     """A polynomial as a sympy expression over the size letters."""
     import sympy
