@@ -81,6 +81,15 @@ BAD = {
     "convention": (('["mac"]', '["mak"]'), "unknown convention 'mak'; did you mean 'mac'?"),
     "size": (("[1, 8]", "[1, 2.5]"), "size n must be a positive integer, got 2.5"),
     "letter": (("{ n =", "{ z9 ="), "unknown size 'z9'"),
+    "growing": (
+        ('"mul"', '"mul"\ngrowing = { B = "l" }'),
+        "'growing' is for a claim of kind order",
+    ),
+    "growing letter": (("sizes = { n = [1, 8] }", 'growing = { z9 = "l" }'), "unknown size 'z9'"),
+    "growing text": (
+        ("sizes = { n = [1, 8] }", "growing = { B = 2 }"),
+        "'growing' is texts: B = 2",
+    ),
 }
 
 

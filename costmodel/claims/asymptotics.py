@@ -48,13 +48,15 @@ def growth(claim: Claim, interpretation: Interpretation) -> Finding:
     guards, long = long_case(answer.exact)
     sizes = GROWING.where(guards)
     try:
-        derived = growths(long, sizes) or (ONE,)
-        claimed = printed_growths(parse(claim.formula, growing=True), sizes)
+        grown = {letter: _growth_of(letter, text, sizes) for letter, text in claim.growing.items()}
+        both = (growths(long, sizes), printed_growths(parse(claim.formula, growing=True), sizes))
+        derived, claimed = (leading([one.put(grown) for one in g or (ONE,)], sizes) for g in both)
     except NoGrowth as reason:
         raise Unanswered(str(reason)) from None
     shown = f"O({order(answer.exact)})"
     where = f"where {conditions_words(guards)}" if guards else ""
-    case = join_notes(where, *_multipliers(claim, answer))
+    growing = (f"{letter} growing as {text}" for letter, text in claim.growing.items())
+    case = join_notes(where, *growing, *_multipliers(claim, answer))
     found = GrowthComparison(derived, claimed, sizes)
     if claim.relation:
         slower, held = found.slower(), _held_words(found.not_named(), claimed)
@@ -182,6 +184,14 @@ def printed_growths(formula: Formula, sizes: Assumptions) -> tuple[Growth, ...]:
         NoGrowth: a difference of terms with roots or logarithms, or an exponent that names sizes.
     """
     return leading(_growths_of_node(formula.tree, sizes), sizes)
+
+
+def _growth_of(letter: str, text: str, sizes: Assumptions) -> Growth:
+    """The one leading term as which a size grows."""
+    found = printed_growths(parse(text, growing=True), sizes)
+    if len(found) > 1:
+        raise NoGrowth(f"{letter} grows as one term, and {text} has several")
+    return found[0]
 
 
 def _growths_of_node(node: Tree, sizes: Assumptions) -> tuple[Growth, ...]:

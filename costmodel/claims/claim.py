@@ -20,7 +20,7 @@ from costmodel.mixers.load import only_imported
 from costmodel.program.conventions import convention
 from costmodel.symbolic.effort import limited, spend
 from costmodel.symbolic.formulas import parse
-from costmodel.symbolic.sizes import checked
+from costmodel.symbolic.sizes import checked, known
 
 RELATIONS: Mapping[str, Callable[[Any, Any], bool]] = {
     ">": lambda a, b: bool(a > b),
@@ -72,6 +72,7 @@ class Claim:
     lacks: str = ""
     beside: str = ""
     sizes: Mapping[str, int | list[int]] = field(default_factory=dict)
+    growing: Mapping[str, str] = field(default_factory=dict)
     misprint: Mapping[str, str] = field(default_factory=dict)
     claims: tuple[str, ...] = ()
     convention: tuple[str, ...] = ("strict",)
@@ -109,6 +110,7 @@ REQUIRED: Mapping[str, tuple[str, ...]] = {
 
 TYPES: Mapping[str, tuple[type[Any], str]] = {
     "sizes": (dict, "an object"),
+    "growing": (dict, "an object"),
     "misprint": (dict, "an object"),
     "claims": (list, "a list"),
     "convention": (list, "a list"),
@@ -205,6 +207,13 @@ def validate(claim: Claim) -> None:
     for text in (claim.formula, claim.equals, claim.reconstruction):
         if text:
             parse(text, growing=claim.kind == "order")
+    if claim.growing and claim.kind != "order":
+        raise ValueError("'growing' is for a claim of kind order")
+    for letter, text in claim.growing.items():
+        known(letter)
+        if not isinstance(text, str):
+            raise ValueError(f"'growing' is texts: {letter} = {text}")
+        parse(text, growing=True)
     if claim.value and not claim.left_open:
         printed_figure(claim.value, claim.unit, claim.rounding)
     list(sizes_of_claim(claim))

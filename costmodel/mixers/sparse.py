@@ -1,7 +1,10 @@
-"""What are the equations of sparse attention, where a few tokens join all others?
+"""What are the equations of sparse attention, whose pairs follow a pattern over blocks?
 
-Each is self-attention in the words of `pairs`.
+Each is self-attention in the words of `pairs`; block q holds the rows (q - 1)*B + e, e in 1..B.
 
+- Sparse Transformer, strided, section 4.3: row i attends to the last B rows, its own among them,
+  and to every B-th row before these, in one softmax, as its merged heads do. Scores are kept by
+  block: those of the block before the own one, of the own one, of rows in the same place.
 - Longformer, section 3.1: row i attends to the w/2 rows on each side, rounded down, and itself; the
   first s rows are global, attend to all rows and are attended to by all. "Linear Projections for
   Global Attention": their attention has queries, keys and values of its own, W_Q_g, W_K_g, W_V_g;
@@ -13,6 +16,37 @@ from __future__ import annotations
 from costmodel.language.equations import Form, Mixer
 from costmodel.language.indices import Index, max_, min_, union
 from costmodel.mixers.pairs import Keys, Layout, Rows, attention_over
+
+CHILD = "Child et al. 2019, arXiv 1904.10509, section 4"
+
+
+def strided() -> Mixer:
+    """The last B rows and every B-th one."""
+    m = Mixer(
+        "strided-attention",
+        title="Sparse Transformer, strided",
+        idea="self-attention to the last B tokens and every B-th one",
+        source=CHILD,
+        group="attention",
+    )
+    l, B = m.sizes("l B")
+
+    def pairs(f: Form, i: Index) -> Layout:
+        o, q = f.index("o", 1, 1), f.index("q", 2, l // B + 1)
+        g, e = f.index("g", 1, min_(B, l)), f.index("e", 1, min_(B, l - (q - 1) * B))
+        r, u = f.index("r", 1, g), f.index("u", max_(1, e + 1), B)
+        s, p = f.index("s", 1, e), f.index("p", 1, q - 1)
+        later = (
+            Keys((u,), u, (q - 2) * B + u),
+            Keys((s,), B + s, (q - 1) * B + s),
+            Keys((p,), 2 * B + p, (p - 1) * B + e),
+        )
+        return (l // B + 1, B, 2 * B + l // B), (
+            Rows((o - 1) * B + g, (o, g), (Keys((r,), r, (o - 1) * B + r),)),
+            Rows((q - 1) * B + e, (q, e), later),
+        )
+
+    return attention_over(m, {"direct": pairs})
 
 
 def windowed() -> Mixer:
@@ -39,4 +73,5 @@ def windowed() -> Mixer:
     return attention_over(m, {"direct": pairs}, ("", "_g"))
 
 
+strided_attention = strided()
 longformer = windowed()

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
+from itertools import pairwise
 
 from costmodel.errors import EquationError
 from costmodel.language.equations import Equation, Form, System
@@ -57,7 +58,7 @@ def lower(form: Form, rewrites: tuple[str, ...] = ()) -> System:
             value = rewrite(part.value, partial(_with_scale, _SCALES[_scale(rewrites)]))
             written.append(replace(part, value=value))
     system = System(form.mixer, form.name, tuple(map(with_chunks, written)))
-    system = _dense(_filled(system)) if "dense" in rewrites else _range_by_range(system)
+    system = _range_by_range(_dense(system) if "dense" in rewrites else system)
     system = by_chunk_and_place(system)
     if "padded" in rewrites or "padded-rows" in rewrites:
         system = padded(system, rows="padded-rows" in rewrites)
@@ -113,32 +114,18 @@ def _range_by_range(system: System) -> System:
     )
 
 
-def _filled(system: System) -> System:
-    """Unions of ranges with the gaps between them computed too: masked like what lies around."""
-    return replace(
-        system,
-        equations=tuple(
-            replace(
-                equation,
-                indices=tuple(_hull(index) for index in equation.indices),
-                value=rewrite(equation.value, lambda node: node, _hull),
-            )
-            for equation in system.equations
-        ),
-    )
-
-
-def _hull(index: Index) -> Index:
-    return index.hull if isinstance(index, UnionIndex) else index
-
-
 def _dense(system: System) -> System:
     """Widen every causal upper bound, and every window, to the full axis.
 
     An index that numbers rows within a chunk keeps its range: the last chunk ends with the rows.
+    Gaps between the ranges of a union are computed too, masked like what lies around, but for those
+    that no widened range reaches.
     """
+    named = {index for equation in system.equations for index in _all_indices(equation)}
+    every = {i.atom: i for i in sorted(named, key=lambda index: len(index.pieces))}
     by_atom = {
-        index.atom: index for equation in system.equations for index in _all_indices(equation)
+        atom: index.hull if isinstance(index, UnionIndex) else index
+        for atom, index in every.items()
     }
     rows = {
         atom
@@ -148,8 +135,10 @@ def _dense(system: System) -> System:
         for atom in position.inner.letters
     }
     wide = {
-        atom: index if atom in rows else _widened(index, by_atom, rows)
-        for atom, index in by_atom.items()
+        atom: index
+        if atom in rows
+        else _joined(index, [_widened(piece, by_atom, rows) for piece in index.pieces])
+        for atom, index in every.items()
     }
     return replace(
         system,
@@ -214,6 +203,18 @@ def _widened(index: Index, by_atom: Mapping[str, Index], rows: Set[str]) -> Inde
         for top in (outer if kept else _widened(outer, by_atom, rows)).upper:
             upper.append(bound.substitute({outer.atom: top}))
     return replace(index, lower=lower, upper=tuple(dict.fromkeys(upper)))
+
+
+def _joined(index: Index, pieces: Sequence[Index]) -> Index:
+    """An index over its widened ranges: one by one where they leave gaps, else all together."""
+    spaces = [
+        [(after - end - 1).constant() for end in one.upper for after in two.lower]
+        for one, two in pairwise(pieces)
+    ]
+    apart = all(any(space is not None and space >= 0 for space in each) for each in spaces)
+    if apart and any(each != [0] for each in spaces):
+        return UnionIndex(index.name, (), (), tuple(pieces))
+    return Index(index.name, pieces[0].lower, pieces[-1].upper)
 
 
 ONE = Poly.of(1)

@@ -7,7 +7,7 @@ What is done at some of the points only, as beside a sum that may have no term, 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from costmodel.errors import Unsupported
 from costmodel.language.indices import Index
@@ -103,7 +103,8 @@ def _terms(one: Executed) -> Iterator[tuple[tuple[Index, ...], Poly, Constraints
     elif (number := _number(one)) is None:
         yield over + one.terms.over, one.times, one.place
     else:
-        for place in one.points.present(one.terms):
+        one_range = replace(one.terms, kind="sum")  # of a maximum, too, others may have the terms
+        for place in one.points.present(one_range):
             yield over, number, place
 
 

@@ -59,6 +59,17 @@ class Growth:
     def __truediv__(self, other: Growth) -> Growth:
         return self * other**-1
 
+    def put(self, values: Mapping[str, Growth]) -> Growth:
+        """The growth where some sizes grow as others do; those in logarithms stay.
+
+        >>> str(Growth.of(("l", 2), ("B", -1)).put({"B": Growth.of(("l", 1)) ** Fraction(1, 2)}))
+        'l**(3/2)'
+        """
+        found = ONE
+        for name, power in self.factors:
+            found *= values.get(name, Growth.of((name, 1))) ** power
+        return found
+
     @property
     def letters(self) -> frozenset[str]:
         """The sizes that occur, inside logarithms too."""

@@ -1,6 +1,6 @@
 """How does sparse attention run in PyTorch?
 
-Every pair is scored, then the pairs outside the pattern are masked.
+Longformer scores every pair, the others whole blocks; pairs outside the pattern are masked.
 """
 
 from __future__ import annotations
@@ -11,12 +11,77 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - PyTorch's own name for it
 from torch import Tensor
 
+from profiler.mixers.pairs import InBlocks
 from profiler.mixers.self_attention import PROJECTIONS, Heads
 from profiler.modules.attention import EXPLICIT, dense_attention, products
-from profiler.modules.base import require_sizes
+from profiler.modules.base import Mixer, State, require_sizes
 from profiler.modules.registry import implementation
 
 KERNELS = PROJECTIONS | EXPLICIT.kernels
+
+
+@implementation(
+    "strided-attention",
+    "explicit",
+    rewrites=EXPLICIT.rewrites,
+    kernels=KERNELS,
+    step_kernels=KERNELS,
+)
+class StridedAttention(InBlocks, Mixer):
+    """A token attends to the last B rows and to every B-th one before them."""
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, *, causal: bool) -> Tensor:
+        """R (b, n, s, h): of the first block, of the complete ones behind it, of the short one."""
+        B, length = self.B, int(q.shape[2])
+        whole = length - length % B
+        first = (rows[:, :, :B] for rows in (q, k, v))
+        found = [dense_attention(*first, by=self.K, causal=causal)]
+        for start, end in ((B, whole), (max(B, whole), length)):
+            if start < end:
+                found.append(self.later(q, k, v, start, end))
+        return torch.cat(found, dim=2)
+
+    def later(self, q: Tensor, k: Tensor, v: Tensor, start: int, end: int) -> Tensor:
+        """R of blocks behind the first, of one size: over the own block and the one before, and
+        over the own place of all complete blocks; what is not seen of these is masked."""
+        B, first, size = self.B, start // self.B, min(self.B, end - start)
+        number, complete = (end - start) // size, int(q.shape[2]) // B
+
+        def blocks(rows: Tensor, first: int, last: int, size: int) -> Tensor:
+            return rows[:, :, first:last].reshape(*rows.shape[:2], -1, size, rows.shape[-1])
+
+        def seen(rows: Tensor) -> tuple[Tensor, Tensor]:
+            before = blocks(rows, start - B, start + (number - 1) * B, B)
+            near = torch.cat([blocks(rows, start, end, size), before], dim=3)
+            return near, blocks(rows, 0, complete * B, B)[..., :size, :].transpose(2, 3)
+
+        (near, far), (near_values, far_values) = seen(k), seen(v)
+        queries = blocks(q, start, end, size)
+        strides = (queries.transpose(2, 3) @ far.transpose(-2, -1)).transpose(2, 3)
+        scores = torch.cat([queries @ near.transpose(-2, -1), strides], dim=-1) / math.sqrt(self.K)
+        every = torch.ones(size + number, B + complete, dtype=torch.bool, device=q.device)
+        around = torch.cat([every[:size, :size].triu(1), every[:size, :B].tril()], dim=1)
+        apart = every[:number, :complete].triu(first).unsqueeze(1)
+        shape = (number, size, -1)
+        outside = torch.cat([around.expand(shape), apart.expand(shape)], dim=-1)
+        weights = torch.softmax(scores.masked_fill(outside, -math.inf), dim=-1)
+        window, strides = weights[..., : size + B], weights[..., size + B :]
+        others = (strides.transpose(2, 3) @ far_values).transpose(2, 3)
+        return (window @ near_values + others).flatten(2, 3)
+
+    def initial_state(self, batch: int, length: int | None = None) -> State:
+        """Keys and values (b, n, length, h) of all rows: each is read again, B rows later."""
+        return State({name: self._rows(batch, length, self.n, self.K) for name in ("K", "V")})
+
+    def advance(self, x_t: Tensor, state: State) -> Tensor:
+        """Attend from q_t to every B-th row and the window."""
+        q_t, k_t, v_t = self._project(x_t)
+        place, first = state.position % self.B, max(0, state.position + 1 - self.B)
+        state.append(K=k_t, V=v_t)
+        held = (state.held("K"), state.held("V"))
+        k, v = (torch.cat([r[:, :, place : first : self.B], r[:, :, first:]], dim=2) for r in held)
+        row = dense_attention(q_t.unsqueeze(2), k, v, by=self.K, causal=False)
+        return row.flatten(1) @ self.W_out
 
 
 @implementation(

@@ -16,12 +16,13 @@ from tests.mixers.held import Sizes, equals_the_paper, everything_is_explained, 
 from tests.mixers.test_pairs import attention, closed
 from tests.small import by_sizes
 
-LONGFORMER = "longformer"
+STRIDED, LONGFORMER = "strided-attention", "longformer"
 ROUNDING = 1e-12
 """Sums of at most some dozen products of normal numbers, in float64."""
 
 SEES: Mapping[str, Callable[[int, int, Sizes], bool]] = {
     LONGFORMER: lambda i, k, at: min(i, k) < at["s"] or abs(i - k) <= at["w"] // 2,
+    STRIDED: lambda i, k, at: k <= i and (i - k < at["B"] or (i - k) % at["B"] == 0),
 }
 """Whether row i attends to row k, both counted from 0."""
 
@@ -31,13 +32,14 @@ BY: Mapping[str, Callable[[int, Sizes], str]] = {
 """How the names of a row's projections end, where there are several."""
 
 SIZES: list[Sizes] = [
-    {"l": 8, "d": 6, "n": 2, "w": 3, "s": 2},
-    {"l": 6, "d": 4, "n": 1, "w": 2, "s": 1},
-    {"l": 3, "d": 6, "n": 3, "w": 5, "s": 5},
-    {"l": 3, "d": 2, "n": 2, "w": 7, "s": 2},
-    {"l": 1, "d": 1, "n": 1, "w": 1, "s": 1},
+    {"l": 8, "d": 6, "n": 2, "B": 3, "w": 3, "s": 2},
+    {"l": 6, "d": 4, "n": 1, "B": 2, "w": 2, "s": 1},
+    {"l": 3, "d": 6, "n": 3, "B": 5, "w": 5, "s": 5},
+    {"l": 3, "d": 2, "n": 2, "B": 1, "w": 7, "s": 2},
+    {"l": 1, "d": 1, "n": 1, "B": 1, "w": 1, "s": 1},
 ]
-"""Fewer global rows than rows, and more; windows longer than the length; one row."""
+"""A short last block, whole blocks, one short block, blocks of one row, one row; fewer global rows
+than rows, and more; windows longer than the length."""
 each_name = pytest.mark.parametrize("name", SEES)
 each_size = by_sizes(SIZES)
 
@@ -65,9 +67,28 @@ def test_operations(name: str, sizes: Sizes) -> None:
     assert operations(name, sizes) == nonzero(expected)
 
 
+@each_size
+def test_a_token_of_strided_attention(sizes: Sizes) -> None:
+    """It sees min(t, B) + floor((t - 1)/B) rows; every row is read again, so all are held."""
+    d, B = sizes["d"], sizes["B"]
+    for t in range(1, sizes["l"] + 4):
+        at = {**sizes, "l": max(t, sizes["l"]), "t": t}
+        found = operations(STRIDED, at, phase="inference")
+        assert found == closed([min(t, B) + (t - 1) // B], d, sizes["n"])
+        assert cm.state(cm.mixer(STRIDED)).at(**at) == 2 * d * t
+
+
+@pytest.mark.parametrize("B", [1, 2, 3, 4, 6, 12])
+def test_the_closed_form_of_strided_pairs(B: int) -> None:
+    """l B - B (B - 1)/2 of the window, l (l/B - 1)/2 of the strides."""
+    sizes = {"l": 12, "d": 2, "n": 2, "B": B}
+    pairs = 12 * B - B * (B - 1) // 2 + 12 * (12 // B - 1) // 2
+    assert operations(STRIDED, sizes)["exp"] == 2 * pairs
+
+
 @each_name
 def test_nothing_is_left_unexplained(name: str) -> None:
-    everything_is_explained(name, {"l": 5, "d": 6, "n": 2, "w": 3, "s": 2, "b": 2})
+    everything_is_explained(name, {"l": 5, "d": 6, "n": 2, "B": 2, "w": 3, "s": 2, "b": 2})
 
 
 @pytest.mark.parametrize(("w", "s"), [(1, 1), (2, 1), (5, 2), (24, 3), (3, 12)])

@@ -21,6 +21,8 @@ CLAIM = {claim.id.removeprefix("abstracts."): claim for claim in load(PATH)}
 EXPECTED = {
     "dynamic-convolution.time": ("agrees-in-limit", "O(d*k*l*n + d**2*l)"),
     "self-attention.time": ("agrees-in-limit", "O(d**2*l + d*l**2)"),
+    "strided-attention.time": ("agrees-in-limit", "O(d**2*l + B*d*l + d*floor(l/B)*l)"),
+    "strided-attention.space": ("agrees-in-limit", "O(B*l*n + floor((l - 1)/B)*l*n + d*l)"),
     "longformer.time": ("agrees-in-limit", "O(d**2*l + d*l*s + d*l*w)"),
     "linformer.time": ("agrees-in-limit", "O(d**2*l + d*l*r)"),
     "linformer.space": ("agrees-in-limit", "O(l*n*r + d*l)"),

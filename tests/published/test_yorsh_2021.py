@@ -28,10 +28,16 @@ def verdicts() -> dict[str, Verdict]:
 
 
 OURS = ("simple", "simple-res", "simple-resl")
-MIXERS = (*OURS, "linear-elu", "linformer", "longformer", "performer", "transformer")
+MIXERS = (*OURS, "linear-elu", "linformer", "longformer", "performer", "sparse", "transformer")
 
-OWN_SIZES = {"linformer": {"r": 16}, "longformer": {"w": 512, "s": 1}, "performer": {"m": 256}}
-"""The sizes that a mixer of the benchmark has beside those of the task."""
+OWN_SIZES = {
+    "linformer": {"r": 16},
+    "longformer": {"w": 512, "s": 1},
+    "performer": {"m": 256},
+    "sparse": {"B": 50},
+}
+"""The sizes that a mixer of the benchmark has beside those of the task; the strides of the Sparse
+Transformer divide the lengths and are near their roots."""
 
 LEARNED: dict[str, dict[str, int]] = {
     "gmm-rks": {"m": 32},
@@ -124,6 +130,11 @@ def total(task: Task, mixer: str) -> int:
         near = sum(min(l, r + side) - max(2, r - side) + 1 for r in range(2, l + 1))
         pairs = l + (l - 1) + near
         return 6 * (linear - l * d) + n * (pairs * (2 * h - 1 + 3 + h) + (pairs - l) * (1 + h))
+    if mixer == "sparse":
+        # The last B tokens, or as many as there are, and every B-th one before these.
+        B = OWN_SIZES[mixer]["B"]
+        pairs = sum(min(t, B) + (t - 1) // B for t in range(1, l + 1))
+        return 4 * (linear - l * d) + n * (pairs * (2 * h - 1 + 3 + h) + (pairs - l) * (1 + h))
     if mixer == "performer":
         return random_features(task, mixer, OWN_SIZES[mixer]["m"])
     # K^T V: in each of n heads h x h sums over l tokens; a query reads h of them h times.
@@ -196,7 +207,8 @@ EXPECTED = {
     "T1.synthesizer": "agrees-in-limit",
     # Blocks of B d entries are mixed for every other block: l^2 d/B besides l d B + l d^2.
     "T1.sinkhorn": "disagrees",
-    "T1.sparse": "not-checkable",
+    # B + l / B scores a token, which B near the root of l makes 2 B.
+    "T1.sparse": "agrees-in-limit",
     "T1.reformer": "not-checkable",
     # B scores a token: l B d + l d^2.
     "T1.local": "agrees-in-limit",
@@ -244,12 +256,14 @@ DERIVED = {
     "s3.order.kv": "O(d**2*l)",
     "T1.local": "O(d**2*l + B*d*l)",
     "T1.performer": "O(d**2*l + d*l*m)",
+    "T1.sparse": "O(d**2*l + B*d*l + d*floor(l/B)*l)",
 }
 
 NOTES = {
     "s1.linear.time": "in l alone, d being fixed",
     "T1.local": "in B, l alone, d being fixed",
     "T1.performer": "in l alone, d, m being fixed",
+    "T1.sparse": "in l alone, d being fixed; where l >= B; B growing as sqrt(l)",
     "s4.2.interchangeable": "proven",
     "s5.1.less.linear-elu": "in general iff d > 3",
     "s5.1.above.classification.simple": "'high' has no number: a factor of 1.288",
@@ -312,8 +326,8 @@ def test_sizes_of_the_tasks(name: str) -> None:
 def test_the_multiplier_behind_a_printed_order(name: str, mixer: str) -> None:
     """Operations for each token; of the Transformer, for each pair of tokens."""
     task = TASKS[name]
-    formula = {"transformer": "l^2", "longformer": "l*w"}.get(mixer, "l")
-    behind = {"l^2": task.l**2, "l*w": task.l * 512, "l": task.l}[formula]
+    formula = {"transformer": "l^2", "longformer": "l*w", "sparse": "l*B"}.get(mixer, "l")
+    behind = {"l^2": task.l**2, "l*w": task.l * 512, "l*B": task.l * 50, "l": task.l}[formula]
     times = Fraction(total(task, mixer), behind)
     shown = str(times) if times.denominator == 1 else f"{float(times):.3f}"
     sizes = {"d": task.d, "n": task.n, "l": task.l, **OWN_SIZES.get(mixer, {})}
@@ -444,6 +458,13 @@ def test_memory_of_a_training_step(name: str) -> None:
     assert verdicts()[f"s5.1.memory.{name}"].derived == f"{theirs}/{ours}"
     ratio = {"classification": 8.1, "matching": 15.3, "listops": 4.6}[name]
     assert round(theirs / ours, 1) == ratio
+
+
+@pytest.mark.parametrize(("growing", "said"), [({}, "d*l**2/B"), ({"B": "l + d"}, "as one term")])
+def test_strides_grow_as_the_root_of_the_length(growing: dict[str, str], said: str) -> None:
+    """Of strides of any other length, l^2/B grows beyond l B."""
+    verdict = check(replace(CLAIM["T1.sparse"], growing=growing))
+    assert not verdict.verdict.startswith("agrees") and said in verdict.note
 
 
 def altered(claim: Claim) -> Claim:
