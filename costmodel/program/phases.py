@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 
 from costmodel.errors import Unanswered, Unsupported
 from costmodel.language.equations import JOINED, STEP, Equation, System
@@ -61,7 +61,7 @@ class IterationDomain:
     """Whether their results are added up over the sequences of a batch, as gradients of weights
     are."""
 
-    @property
+    @cached_property
     def variables(self) -> tuple[str, ...]:
         """The free indices, outer ones first."""
         return tuple(index.atom for index in self.equation.indices)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from typing import Unpack
 
 from costmodel.errors import Unanswered, Unsupported
@@ -65,6 +66,7 @@ def _joined(node: Node, points: Points) -> Exact:
     return points.number(points.present(node))
 
 
+@cache
 def count_equations(system: System, phase: str, accounting: str = "strict") -> Mapping[str, Counts]:
     """Counts per equation as the file writes them (composites under their own name)."""
     found: dict[str, Counts] = {}

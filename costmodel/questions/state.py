@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING
 
 from costmodel.errors import Unanswered, Unsupported
@@ -109,7 +110,8 @@ def variables_in(equation: Equation, over: tuple[object, ...]) -> frozenset[str]
     }
 
 
-def held(system: System) -> dict[Array, list[tuple[Equation, Constraints]]]:
+@cache
+def held(system: System) -> Mapping[Array, Sequence[tuple[Equation, Constraints]]]:
     """For each array, the regions of entries held after t tokens and who reads them, or may gather
     them."""
     found: dict[Array, list[tuple[Equation, Constraints]]] = {}

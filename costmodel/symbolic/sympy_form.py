@@ -46,7 +46,8 @@ def _atom_sympy(atom: str) -> sympy.Expr:
         return ceil_log2_sympy()(*args)
     if atom.function == "floor_div":
         return sympy.floor(args[0] / args[1])
-    result: sympy.Expr = {"Max": sympy.Max, "Min": sympy.Min}[atom.function](*args)
+    extremum = {"Max": sympy.Max, "Min": sympy.Min}[atom.function]
+    result: sympy.Expr = extremum(*args, evaluate=False)  # what is never reached is left out before
     return result
 
 
