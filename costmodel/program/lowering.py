@@ -8,7 +8,7 @@ between zeros first: moves, free in the forward pass, and gradients that are com
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from itertools import pairwise
@@ -314,19 +314,25 @@ def _within(place: Position, extent: Poly, around: Constraints) -> bool:
 
 
 def _ends(place: Poly, indices: tuple[Index, ...]) -> tuple[Poly, Poly] | None:
-    """The smallest and the largest value of a position whose indices have plain ranges; None for
-    another one."""
+    """The smallest and the largest value of a position, each of whose indices has one lower and one
+    upper bound in sizes; None for another one."""
     first = last = place
     for index in indices:
         slope = place.coefficient(index.atom).constant()
         if not slope:
             continue
-        if len(index.ends) != 2 or any(is_index(a) for end in index.ends for a in end.letters):
+        low, high = map(_in_sizes, (index.lower, index.upper))
+        if low is None or high is None:
             return None
-        low, high = index.lower[0], index.upper[0]
         small, large = (low, high) if slope > 0 else (high, low)
         first, last = first.substitute({index.atom: small}), last.substitute({index.atom: large})
     return first, last
+
+
+def _in_sizes(bounds: Iterable[Poly]) -> Poly | None:
+    """The one bound that names no index."""
+    found = [bound for bound in bounds if not any(map(is_index, bound.letters))]
+    return found[0] if len(found) == 1 else None
 
 
 def _dependent(system: System) -> frozenset[Array]:
