@@ -331,34 +331,33 @@ def _followed(entry: Entering) -> Constraints:
 
 def _at_most(depth: Poly, around: Constraints) -> Poly:
     """An upper bound on a depth one row later: a logarithm grows by at most 1 where its argument at
-    most doubles."""
-    logs = [
-        atom
+    most doubles, and not at all where its argument does not grow."""
+    logs = {
+        atom: next((n for n in (0, 1) if _at_most_times(2**n, atom.args[0], around)), None)
         for atom in sorted(depth.atoms)
-        if isinstance(atom, Fn)
-        and atom.function == "ceil_log2"
-        and ROW in Poly.atom(atom).letters
-        and _at_most_doubles(atom.args[0], around)
+        if isinstance(atom, Fn) and atom.function == "ceil_log2" and ROW in Poly.atom(atom).letters
+    }
+    kept = [
+        (stand_in(f"log {k}"), atom) for k, (atom, n) in enumerate(logs.items()) if n is not None
     ]
-    kept: dict[str, Poly] = {atom: Poly.atom(stand_in(f"log {k}")) for k, atom in enumerate(logs)}
-    moved = depth.substitute(kept).substitute({ROW: Poly.atom(ROW) + 1})
-    return moved.substitute(
-        {stand_in(f"log {k}"): Poly.atom(atom) + 1 for k, atom in enumerate(logs)}
+    moved = depth.substitute({atom: Poly.atom(mark) for mark, atom in kept})
+    return moved.substitute({ROW: Poly.atom(ROW) + 1}).substitute(
+        {mark: Poly.atom(atom) + logs[atom] for mark, atom in kept}
     )
 
 
-def _at_most_doubles(argument: Poly, around: Constraints) -> bool:
-    """Whether an argument is proven to be at most twice as large one row later."""
+def _at_most_times(times: int, argument: Poly, around: Constraints) -> bool:
+    """Whether an argument is proven to be at most so many times as large one row later."""
     least = [a for a in argument.atoms if isinstance(a, Fn) and ROW in Poly.atom(a).letters]
     if not least:
         moved = argument.substitute({ROW: Poly.atom(ROW) + 1})
-        return proven(around, argument * 2 - moved)
+        return proven(around, argument * times - moved)
     (atom, *others) = least
     factor = argument.coefficient(atom)
     rest = argument - Poly.atom(atom) * factor
     if others or atom.function != "Min" or not nonnegative(factor):
         return False
-    return all(_at_most_doubles(factor * term + rest, around) for term in atom.args)
+    return all(_at_most_times(times, factor * term + rest, around) for term in atom.args)
 
 
 def _on_the_way(entry: Entering, steps: Steps) -> Iterator[tuple[Array, Level]]:
