@@ -88,6 +88,20 @@ def deepest_row(m: Mixer, f: Form, x: Array, y: Array) -> None:
     y[i, b] = s[R[i], b] * x[i, b]
 
 
+def own_and_named(m: Mixer, f: Form, x: Array, y: Array) -> None:
+    """Each row attends to itself and to c rows up to itself, in one softmax of scaled scores."""
+    (c,) = m.sizes("c")
+    l, d = x.shape
+    R = m.buffer("R", l, c, below=lambda i, r: i)
+    i, a, b = rows(f, x)
+    o, r, k = f.index("o", 1, 1), f.index("r", 1, c), f.index("k", 1, c + 1)
+    Z, A = f.array("Z", l, c + 1), f.array("A", l, c + 1)
+    Z[i, o] = cm.scaled(cm.sum_(x[i, a] * x[i, a], over=a), by=d)
+    Z[i, r + 1] = cm.scaled(cm.sum_(x[i, a] * x[R[i, r], a], over=a), by=d)
+    A[i, k] = cm.softmax(Z[i, k], over=k)
+    y[i, b] = A[i, 1] * x[i, b] + cm.sum_(A[i, r + 1] * x[R[i, r], b], over=r)
+
+
 def weighted_expert(m: Mixer, f: Form, x: Array, y: Array) -> None:
     """Each row goes through one of u experts, times the weight with which it was chosen."""
     (u,) = m.sizes("u")
@@ -185,8 +199,9 @@ def best_blocks(m: Mixer, f: Form, x: Array, y: Array) -> None:
     y[o, b] = K[o, b]
 
 
-CAUSAL: tuple[Write, ...] = (best_blocks, random_blocks, named_rows, earlier_rows, deepest_row,
-                             weighted_expert, best_of_a_window, retrieved, two_tables)  # fmt: skip
+CAUSAL: tuple[Write, ...] = (best_blocks, random_blocks, named_rows, own_and_named, earlier_rows,
+                             deepest_row, weighted_expert, best_of_a_window, retrieved,
+                             two_tables)  # fmt: skip
 
 
 def sorted_chunks(m: Mixer, f: Form, x: Array, y: Array) -> None:

@@ -185,7 +185,7 @@ class _Builder(Sums):
                 for scope in self._scopes(equation):
                     self.hand(equation.value, Ref(self.grads[array], equation.positions), scope)
         found, self.written = self.written, before
-        return found
+        return _in_order(found)
 
     def _scopes(self, equation: Equation) -> Iterable[Scope]:
         """The points of an equation that have a gradient, those on weights alone apart."""
@@ -344,6 +344,21 @@ def _equal(one: Sequence[Constraints], two: Sequence[Constraints]) -> bool:
     return not any(
         outside(where, others) for these, others in ((one, two), (two, one)) for where in these
     )
+
+
+def _in_order(written: dict[Equation, str]) -> dict[Equation, str]:
+    """The same equations, what another one reads of several before it, where that can be."""
+    waiting, found = [*written], dict[Equation, str]()
+    while waiting:
+        unread = (
+            e
+            for e in waiting
+            if not any(o.array in e.value.arrays for o in waiting if o.array is not e.array)
+        )
+        first = next(unread, waiting[0])
+        waiting.remove(first)
+        found[first] = written[first]
+    return found
 
 
 def _readers_first(block: Block) -> list[Array]:
