@@ -18,6 +18,7 @@ from costmodel.language.nodes import Constant, walk
 from costmodel.language.options import split
 from costmodel.program.lowering import lower
 from costmodel.program.phases import inference_reason
+from costmodel.proofs.tried_sizes import whole_length
 from profiler.modules.base import SequenceMixer
 from profiler.modules.registry import Implementation, build, implementations
 from tests.small import complete, variants
@@ -77,9 +78,11 @@ def sequences(
     length: int | None = None,
     dtype: torch.dtype = torch.float64,
 ) -> tuple[Tensor, ...]:
-    """x (batch, length, d), l tokens unless given, and (batch, ...) of every context."""
+    """x (batch, length, d), l tokens unless given, or the first greater length that the sizes fit,
+    and (batch, ...) of every context."""
     known = completed(described, sizes)
-    x = inputs(batch, known["l"] if length is None else length, known["d"], dtype=dtype)
+    length = whole_length(equations(described), known, length or known["l"])
+    x = inputs(batch, length, known["d"], dtype=dtype)
     contexts = [
         inputs(batch, *(extent.at(known) for extent in array.shape), dtype=dtype, seed=12 + place)
         for place, array in enumerate(equations(described).contexts)

@@ -12,6 +12,7 @@ from costmodel.language.equations import Form, Mixer
 from costmodel.language.nodes import Call, Position, Ref, walk
 from costmodel.language.options import joined
 from costmodel.mixers import builtin, names
+from costmodel.program.chosen_sizes import divisors
 from costmodel.program.lowering import lower
 from costmodel.program.recurrences import blocks
 from costmodel.program.tokens import tokens
@@ -24,6 +25,7 @@ OTHERS = {"g": 1, "v": 3, "w": 2, "k": 3, "C": 2, "e": 4, "K": 3, "V": 2}
 LEFT_OPEN: Mapping[tuple[str, str, str], str] = {
     ("sinkhorn", "direct", "path_length"): "index p leaves out entries by a stride",
     ("strided-attention", "direct", "path_length"): "index p leaves out entries by a stride",
+    ("nystromformer", "direct", "path_length"): "index p leaves out entries by a stride",
 }
 """Mixer, form and question of the forward pass -> why no rule answers it, in letters."""
 
@@ -34,9 +36,15 @@ def by_sizes(sizes: Sequence[Mapping[str, int]]) -> pytest.MarkDecorator:
 
 
 def complete(mixer: Mixer, sizes: Mapping[str, int]) -> dict[str, int]:
-    """The sizes with a value for every letter of a mixer."""
-    letters = (x for x in mixer.letters if x not in sizes)
-    return {**sizes, **{letter: OTHERS.get(letter, 2) for letter in letters}}
+    """The sizes with a value for every letter of a mixer; one that divides another is its least
+    factor."""
+    letters = [x for x in mixer.letters if x not in sizes]
+    found = {**sizes, **{letter: OTHERS.get(letter, 2) for letter in letters}}
+    for size, by in divisors(mixer).items():
+        if by in letters:
+            whole = found[size]
+            found[by] = next((k for k in range(2, whole) if whole % k == 0), whole)
+    return found
 
 
 def variants() -> list[str]:

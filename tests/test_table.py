@@ -385,6 +385,20 @@ def test_selection() -> None:
         selection([builtin("she")], "extractor")
 
 
+def test_a_mixer_that_sizes_do_not_fit_is_left_out_unless_it_is_named() -> None:
+    """r divides l for Nystromformer alone; n divides d for the first of its group already."""
+    linear, named = selection([], "linear")
+    made = table(Request(linear, named=named, given=sizes(l=100)))
+    assert [len(block.rows) for block in made.blocks] == [len(linear) - 1] * 2
+    assert made.left_out == (
+        "nystromformer needs l/r to be whole, got 25/4 (l = 100, r = 16); choose l divisible by r",
+    )
+    for request in (Request(linear, named=True, given=sizes(l=100)),
+                    Request(linear, named=named, given=sizes(d=100))):  # fmt: skip
+        with pytest.raises(SizeError):
+            table(request)
+
+
 def test_sorting_puts_what_does_not_exist_last() -> None:
     given_ = sizes(l=8, t=9)
     found = rows("she", "self-attention", "me", phases=("inference",), given=given_, sort="total")

@@ -1,5 +1,5 @@
-"""What are the equations of attention through fewer rows than tokens: Linformer, and efficient
-attention?
+"""What are the equations of attention through fewer rows than tokens: Linformer, efficient
+attention and Nystromformer?
 
 Linformer, Wang et al. 2020, equation (7): keys and values of a head are projected along the
 sequence by E and F, (r, l) each, before the scores; the paper's k is r. The linear cost holds for a
@@ -10,17 +10,27 @@ query over its channels, of each channel of the keys over the sequence. Keys the
 first, and queries read their product. Biases and skip connection of the authors' code
 (github.com/cmsflash/efficient-attention) are left out.
 
-Projections, heads and, of Linformer, scale are those of attention, without biases. Neither is
-causal: a row that queries read holds all tokens.
+Nystromformer, Xiong et al. 2021, equations (11)-(14): r landmarks are means of equal segments of
+the queries and of the keys, so that r divides l. Softmaxes of the scores of queries and landmarks,
+of landmarks among each other, the inverse of that one, and of landmarks and keys are multiplied in
+the order of the authors' code (github.com/mlpen/Nystromformer). Six rounds of a method of order
+four come near to the inverse; they begin with the transposed matrix of a head over the largest sums
+of a column and of a row, of which the latter is 1 and no operation. The convolution of the values,
+which the paper adds in training, is left out.
+
+Projections, heads and, but for efficient attention, scale are those of attention, without biases.
+None is causal: a row that queries read holds all tokens.
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 from costmodel.language.equations import Mixer
 from costmodel.language.macros.softmax import scaled, softmax
 from costmodel.language.nodes import Array, Ref
 from costmodel.language.options import Chosen, offering
-from costmodel.language.writing import sum_
+from costmodel.language.writing import max_over, sum_
 
 OPTIONS = {
     "headwise": "one E and one F for all heads (section 4, headwise sharing)",
@@ -97,3 +107,67 @@ def normalised_twice() -> Mixer:
 
 
 efficient_attention = normalised_twice()
+
+ROUNDS = 6
+"""Of the iteration that ends in an inverse."""
+
+
+def landmarks() -> Mixer:
+    """Nystromformer, with its one form."""
+    m = Mixer(
+        "nystromformer",
+        title="Nyströmformer",
+        idea="three softmaxes through r means of the queries and keys",
+        source="Xiong et al. 2021, arXiv 2102.03902, equations (11)-(14)",
+        group="linear",
+    )
+    l, d, n, h, r = m.sizes("l d n h r")
+    x, y = m.input("x", l, d), m.output("y", l, d)
+    W_Q, W_K, W_V, W_out = (m.parameter(f"W_{name}", d, d) for name in ("Q", "K", "V", "out"))
+    unit = m.buffer("unit", 3, r, r, latex="I", value=multiple_of_unit)
+    with m.form("direct") as f:
+        i, j, e = f.index("i", 1, l), f.index("j", 1, n), f.index("e", 1, l / r)
+        p, q, u = (f.index(name, 1, r) for name in "pqu")
+        a, b, c = f.index("a", 1, d), f.index("b", 1, d), f.index("c", 1, h)
+        o = f.index("o", 2, ROUNDS + 1)
+        Q, K, V = (f.array(name, n, l, h) for name in "QKV")
+        P_Q, P_K, P_V = (f.array(f"P_{name}", n, r, h) for name in "QKV")
+        Z_F, Z_A, Z_B = (
+            f.array(f"Z_{name}", n, *by)
+            for name, by in (("F", (l, r)), ("A", (r, r)), ("B", (r, l)))
+        )
+        F, A, B = (f.array(z.name[-1], *z.shape) for z in (Z_F, Z_A, Z_B))
+        N, G, T, R = f.array("N", n, r), f.array("G", n), f.array("T", n, l, r), f.array("R", l, d)
+        Z, X, U, H, S = (f.array(name, ROUNDS + 1, n, r, r) for name in "ZXUHS")
+
+        for rows, W in ((Q, W_Q), (K, W_K), (V, W_V)):
+            rows[j, i, c] = sum_(x[i, a] * W[a, (j - 1) * h + c], over=a)
+        for means, rows in ((P_Q, Q), (P_K, K)):
+            means[j, p, c] = sum_(rows[j, (p - 1) * (l / r) + e, c], over=e) / (l / r)
+        Z_F[j, i, p] = scaled(sum_(Q[j, i, c] * P_K[j, p, c], over=c), by=h)
+        Z_A[j, q, p] = scaled(sum_(P_Q[j, q, c] * P_K[j, p, c], over=c), by=h)
+        Z_B[j, p, i] = scaled(sum_(P_Q[j, p, c] * K[j, i, c], over=c), by=h)
+        F[j, i, p] = softmax(Z_F[j, i, p], over=p)
+        A[j, q, p] = softmax(Z_A[j, q, p], over=p)
+        B[j, p, i] = softmax(Z_B[j, p, i], over=i)
+        N[j, p] = sum_(A[j, q, p], over=q)
+        G[j] = max_over(N[j, p], over=p)
+        Z[1, j, p, q] = A[j, q, p] / G[j]
+        X[o, j, p, q] = sum_(A[j, p, u] * Z[o - 1, j, u, q], over=u)
+        U[o, j, p, q] = unit[1, p, q] - X[o, j, p, q]
+        H[o, j, p, q] = unit[2, p, q] - sum_(X[o, j, p, u] * U[o, j, u, q], over=u)
+        S[o, j, p, q] = unit[3, p, q] - sum_(X[o, j, p, u] * H[o, j, u, q], over=u)
+        Z[o, j, p, q] = sum_(Z[o - 1, j, p, u] * S[o, j, u, q], over=u) / 4
+        P_V[j, p, c] = sum_(B[j, p, i] * V[j, i, c], over=i)
+        T[j, i, p] = sum_(F[j, i, q] * Z[ROUNDS + 1, j, q, p], over=q)
+        R[i, (j - 1) * h + c] = sum_(T[j, i, p] * P_V[j, p, c], over=p)
+        y[i, b] = sum_(R[i, a] * W_out[a, b], over=a)
+    return m
+
+
+def multiple_of_unit(number: int, row: int, column: int, sizes: Mapping[str, int]) -> float:
+    """An entry of 7 I, 15 I or 13 I."""
+    return (7.0, 15.0, 13.0)[number - 1] * (row == column)
+
+
+nystromformer = landmarks()

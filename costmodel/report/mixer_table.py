@@ -172,22 +172,22 @@ def table(request: Request) -> Table:
     """Make the rows.
 
     Raises:
-        SizeError: sizes that do not fit; EquationError: a form that a named mixer lacks;
-        TableError: a column to sort by that cannot be sorted, or an optimiser with columns that do
-        not have it.
+        SizeError: sizes that do not fit a named mixer, or the first of a group; EquationError: a
+        form that a named mixer lacks; TableError: a column to sort by that cannot be sorted, or an
+        optimiser with columns that do not have it.
     """
     if request.optimiser and request.columns and "optimiser" not in request.columns:
         raise TableError(
             "an optimiser's state is shown in the column 'optimiser', which is not among the "
             "columns"
         )
-    left_out: list[str] = []
+    left_out: dict[str, None] = {}
     forms = [(mixer, name) for mixer in request.mixers for name in _forms(mixer, request, left_out)]
     if not forms:
         raise EquationError(f"none of these mixers has a form '{request.form}'")
     blocks = []
     for phase in request.phases:
-        rows = [row for mixer, form in forms for row in _rows(mixer, form, phase, request)]
+        rows = [row for each in forms for row in _rows(*each, phase, request, left_out)]
         rows = _sorted(rows, request) if request.sort else rows
         blocks.append(Block(phase, tuple(rows), _columns(rows, phase, request)))
     return Table(request, tuple(blocks), tuple(left_out))
@@ -200,18 +200,20 @@ def forms_of(mixer: Mixer, request: Request) -> tuple[str, ...]:
     return tuple(name for name in mixer.forms if request.form in ("all", name))
 
 
-def _forms(mixer: Mixer, request: Request, left_out: list[str]) -> tuple[str, ...]:
+def _forms(mixer: Mixer, request: Request, left_out: dict[str, None]) -> tuple[str, ...]:
     if found := forms_of(mixer, request):
         return found
     if request.named:
         raise EquationError(
             f"{mixer.name} has no form '{request.form}': expected all, {', '.join(mixer.forms)}"
         )
-    left_out.append(f"{mixer.name} has no form '{request.form}'")
+    left_out[f"{mixer.name} has no form '{request.form}'"] = None
     return ()
 
 
-def _rows(mixer: Mixer, form: str, phase: str, request: Request) -> list[Row]:
+def _rows(
+    mixer: Mixer, form: str, phase: str, request: Request, left_out: dict[str, None]
+) -> list[Row]:
     about = answers(mixer, form, phase, request.convention)
     letters = letters_of(mixer, phase, form)
     rows = []
@@ -219,7 +221,13 @@ def _rows(mixer: Mixer, form: str, phase: str, request: Request) -> list[Row]:
         if request.symbolic:
             sizes = {k: v for k, v in sizes.items() if k in request.given or k == "b"}
         else:
-            fit(mixer, sizes)
+            try:
+                fit(mixer, sizes)
+            except SizeError as error:
+                if request.named or mixer is request.mixers[0]:
+                    raise
+                left_out[str(error)] = None
+                continue
         rows.append(
             Row(
                 about,

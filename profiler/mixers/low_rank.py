@@ -1,6 +1,7 @@
-"""How do Linformer and efficient attention run in PyTorch?
+"""How do Linformer, efficient attention and Nystromformer run in PyTorch?
 
-Wang et al. 2020 and Shen et al. 2018, with the choices that the equations' file states.
+Wang et al. 2020, Shen et al. 2018 and Xiong et al. 2021, with the choices that the equations' file
+states.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from profiler.modules.base import Headed
+from costmodel.mixers.low_rank import ROUNDS
+from profiler.modules.base import Headed, require_sizes
 from profiler.modules.registry import implementation
 
 MAPS = dict.fromkeys(("Q", "K", "V", "R", "y"), "contraction")
@@ -100,3 +102,64 @@ class EfficientAttention(Mapped):
         context = torch.softmax(k, dim=-2).transpose(-2, -1) @ v
         read = torch.softmax(q, dim=-1) @ context
         return read.transpose(1, 2).flatten(2) @ self.W_out
+
+
+@implementation(
+    "nystromformer",
+    "explicit",
+    rewrites=("safe-softmax",),
+    kernels=MAPS
+    | dict.fromkeys(("Z_F", "Z_A", "Z_B", "P_V", "T"), "contraction")
+    | dict.fromkeys(("X", "H", "S", "Z"), "contraction")
+    | dict.fromkeys(("P_Q", "P_K", "N", "G"), "reduction")
+    | {"F": "softmax", "A": "softmax", "B": "softmax", "U": "elementwise"},
+)
+class Nystromformer(Mapped):
+    """One operation per equation; r divides the length."""
+
+    unit: Tensor
+
+    def __init__(
+        self,
+        *,
+        d: int,
+        l: int,
+        n: int,
+        r: int,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        require_sizes(r=r)
+        super().__init__(d=d, l=l, n=n, device=device, dtype=dtype)
+        self.r = r
+        one = torch.eye(r).to(self.like)
+        self.register_buffer("unit", torch.stack([7 * one, 15 * one, 13 * one]), persistent=False)
+
+    def mix(self, x: Tensor) -> Tensor:
+        """Queries and keys, their means, three softmaxes, an inverse, then y (b, s, d)."""
+        if x.shape[1] % self.r:
+            raise ValueError(
+                f"the sequence has {x.shape[1]} tokens and r = {self.r}: choose one that r divides"
+            )
+        q, k, v = (self.heads(x @ W) for W in (self.W_Q, self.W_K, self.W_V))
+        means_q, means_k = self.means(q), self.means(k)
+        near, between, far = (
+            torch.softmax(one @ two.transpose(-2, -1) / math.sqrt(self.h), dim=-1)
+            for one, two in ((q, means_k), (means_q, means_k), (means_q, k))
+        )
+        read = near @ self.inverse(between) @ (far @ v)
+        return read.transpose(1, 2).flatten(2) @ self.W_out
+
+    def means(self, rows: Tensor) -> Tensor:
+        """Of each of r segments of rows (b, n, s, h), (b, n, r, h)."""
+        segments = rows.view(*rows.shape[:2], self.r, -1, self.h)
+        return segments.sum(-2) / segments.shape[-2]
+
+    def inverse(self, A: Tensor) -> Tensor:
+        """Nearly that of A (b, n, r, r), after six rounds."""
+        Z = A.transpose(-2, -1) / A.sum(-2).max(-1).values[..., None, None]
+        seven, fifteen, thirteen = self.unit
+        for _ in range(ROUNDS):
+            X = A @ Z
+            Z = Z @ (thirteen - X @ (fifteen - X @ (seven - X))) / 4
+        return Z

@@ -202,3 +202,28 @@ def performer(of: Any, ours: Weights, each: Comparison) -> Any:
         return joined(causal(read, kept, V, chunk_size=2, eps=0.0), ours["W_out"])
 
     return theirs
+
+
+NYSTROM = "transformers.models.nystromformer.modeling_nystromformer.NystromformerSelfAttention"
+
+
+@compared("nystromformer", "transformers", NYSTROM, l=12, d=6, n=2, r=3)
+def landmarks(of: Any, ours: Weights, each: Comparison) -> Any:
+    """Their scale of the first inverse is that of the greatest matrix of a batch unless told, which
+    their configuration cannot do in this version; theirs has no W_out."""
+    l, d, n, r = (each.sizes[letter] for letter in "ldnr")
+    theirs = of(
+        SimpleNamespace(
+            hidden_size=d,
+            num_attention_heads=n,
+            num_landmarks=r,
+            segment_means_seq_len=l,
+            conv_kernel_size=None,
+            inv_coeff_init_option=False,
+            attention_probs_dropout_prob=0.0,
+        )
+    ).double()
+    theirs.init_option = "exact"
+    for layer, name in ((theirs.query, "W_Q"), (theirs.key, "W_K"), (theirs.value, "W_V")):
+        linear(layer, ours[name])
+    return lambda x: theirs(x)[0] @ ours["W_out"]
