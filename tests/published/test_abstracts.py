@@ -34,6 +34,8 @@ EXPECTED = {
     "rfa.space": ("agrees-in-limit", "O(l*m*n + d*l + d*m)"),
     "aft.space": ("agrees-in-limit", "O(l**2 + d*l)"),
     "fastformer.time": ("agrees-in-limit", "O(d**2*l)"),
+    "mega-chunk.time": ("agrees-in-limit", "O(d**2*l*v + C*d*l*v + C*K*l + K*d*l + N*d*l)"),
+    "mega-chunk.space": ("agrees-in-limit", "O(N*d*l + d*l*v + C*l + K*l)"),
     "hyena.time": (
         "agrees",
         "O(F**2*l + d**2*l + F*d*l + ceil_log2(l)*d*2**ceil_log2(l) + d*k*l)",
