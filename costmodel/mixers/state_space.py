@@ -1,4 +1,5 @@
-"""What are the equations of diagonal state space models, S4D, DSS and H3, and of Mega's attention?
+"""What are the equations of diagonal state space models, S4D, DSS, H3 and GSS, and of Mega's
+attention?
 
 Each channel has N complex numbers, of which those of the next row are E times these plus B times
 the channel's entry; what is read is the real part of their sum, weighted by C. E = exp(step A) and
@@ -9,9 +10,13 @@ taken as exponentials of multiples of step A (the product with a Vandermonde mat
 S4D, Gu et al. 2022, section 3 and the authors' s4d.py: the real part of A is -exp(log_A), B is 1
 before discretisation, and the real part stands twice, for the conjugates. Gelu and a gated linear
 unit follow, whose biases are left out. DSS, Gupta et al. 2022, DSS_exp of proposition 1: one A for
-all channels, and no conjugates. H3, Fu et al. 2022, with heads of one channel: keys pass a shift
-model, which is a convolution of k rows, their products with the values the diagonal one of S4D, and
-queries multiply what is read.
+all channels, and no conjugates. Its DSS_softmax, `softmax`, divides the powers of E by their sum
+over l rows, (E^l - 1) / (E - 1), and by A; the real part of A may be positive. What is subtracted
+in the exponents of the authors' code is left out. H3, Fu et al. 2022, with heads of one channel:
+keys pass a shift model, which is a convolution of k rows, their products with the values the
+diagonal one of S4D, and queries multiply what is read. GSS, Mehta et al. 2022, section 3.2: DSS of
+r channels with a step of 1 and the imaginary part of A an exponential, so that all channels have
+the same powers, over normalised rows, and a gate f wide.
 
 Mega, Ma et al. 2022, section 3: the numbers are real and make a moving average, of which a row
 keeps 1 - alpha delta and takes in alpha beta x, alpha and delta being sigmoids of parameters. Of
@@ -37,6 +42,7 @@ from costmodel.language.complex_numbers import (
 )
 from costmodel.language.equations import Form, Mixer
 from costmodel.language.indices import Index, min_
+from costmodel.language.macros.norms import layer_norm
 from costmodel.language.macros.positions import short_convolution
 from costmodel.language.macros.softmax import scaled, softmax
 from costmodel.language.nodes import Array, Node
@@ -51,11 +57,15 @@ FORMS = ("recurrent", "direct", "fft")
 
 @dataclass(frozen=True)
 class Diagonal:
-    """The parameters of a diagonal model; A is each channel's own, or the same for all."""
+    """The parameters of a diagonal model of some channels; A is each channel's own, or the same for
+    all, and so is step A without a step. With `softmax` powers are divided by their sum."""
 
     m: Mixer
     own: bool
     conjugates: bool
+    channels: str = "d"
+    stepped: bool = True
+    softmax: bool = False
 
     def read(self, f: Form, form: str, u: Array) -> Node:
         """What is read at row i, channel b, of the model over rows u, plus D times the row."""
@@ -63,36 +73,74 @@ class Diagonal:
         E, B, T = self._discretised(f)
         if form == "recurrent":
             return self._carried(f, u, C, E, B)
-        return convolved(f, form, u, self._kernel(f, C, B, T), self.m.arrays["D"])
+        return convolved(f, form, u, self._kernel(f, u.shape[0], C, B, T), self.m.arrays["D"])
 
     def declare(self) -> None:
         """Step, A, C and D."""
-        d, N = self.m.sizes("d N")
-        self.m.parameter("log_step", d)
-        for name in ("log_A", "A_im"):
+        d, N = self.m.sizes(f"{self.channels} N")
+        if self.stepped:
+            self.m.parameter("log_step", d)
+        for name in self.parts:
             self.m.parameter(name, *((d, N) if self.own else (N,)))
         self.m.parameter("C", d, N, 2)
         self.m.parameter("D", d)
 
+    @property
+    def parts(self) -> tuple[str, str]:
+        """What the real and the imaginary part of A are made of."""
+        return "A_re" if self.softmax else "log_A", "A_im" if self.stepped else "log_A_im"
+
     def _discretised(self, f: Form) -> tuple[ComplexArray, ComplexArray, ComplexArray]:
         """E, B, and step A."""
-        given = self.m.arrays
-        d, N = self.m.sizes("d N")
+        d, N = self.m.sizes(f"{self.channels} N")
         b, n = f.index("b", 1, d), f.index("n", 1, N)
-        at: Any = (b, n) if self.own else n
-        extents = (d, N) if self.own else (N,)
-        A, Q = complex_(f.array("A", *extents, 2)), f.array("Q", *extents)
-        step, G = f.array("step", d), f.array("G", d, N)
-        T, E, M, B = (complex_(f.array(name, d, N, 2)) for name in ("T", "E", "M", "B"))
-        step[b] = exp(given["log_step"][b])
-        A[at] = Complex(-exp(given["log_A"][at]), given["A_im"][at])
-        Q[at] = A[at].squared
-        T[b, n] = A[at] * step[b]
-        G[b, n] = exp(T[b, n].real)
-        E[b, n] = polar(G[b, n], T[b, n].imag)
-        M[b, n] = E[b, n] - 1
-        B[b, n] = M[b, n] * A[at].conjugate / Q[at]
+        of: Any = (b, n) if self.own else n
+        A, to = complex_(f.array("A", *self._extents(of), 2)), self.at(b, n)
+        real, imaginary = (self.m.arrays[name][of] for name in self.parts)
+        A[of] = Complex(
+            real if self.softmax else -exp(real), imaginary if self.stepped else exp(imaginary)
+        )
+        T = A
+        if self.stepped:
+            step, T = f.array("step", d), complex_(f.array("T", d, N, 2))
+            step[b] = exp(self.m.arrays["log_step"][b])
+            T[to] = A[of] * step[b]
+        M, B = (complex_(f.array(name, *self._extents(to), 2)) for name in "MB")
+        E = self._power(f, "E", T, to)
+        M[to] = E[to] - 1
+        if self.softmax:
+            A, of = self._times_the_rest(f, A, of, T, to), to
+        Q = f.array("Q", *self._extents(of))
+        Q[of] = A[of].squared
+        B[to] = M[to] * A[of].conjugate / Q[of]
         return E, B, T
+
+    def _power(self, f: Form, name: str, exponent: ComplexArray, at: Any) -> ComplexArray:
+        """E, or another array of this name: e to the power of a complex number."""
+        radius = f.array(f"G_{name}" if name != "E" else "G", *self._extents(at))
+        power = complex_(f.array(name, *self._extents(at), 2))
+        radius[at] = exp(exponent[at].real)
+        power[at] = polar(radius[at], exponent[at].imag)
+        return power
+
+    def _times_the_rest(
+        self, f: Form, A: ComplexArray, of: Any, T: ComplexArray, to: Any
+    ) -> ComplexArray:
+        """A times E^l - 1."""
+        L, W, Y = (complex_(f.array(name, *self._extents(to), 2)) for name in "LWY")
+        L[to] = T[to] * self.m.role("input").shape[0]
+        W[to] = self._power(f, "E_l", L, to)[to] - 1
+        Y[to] = W[to] * A[of]
+        return Y
+
+    def _extents(self, at: Any) -> tuple[Any, ...]:
+        """Of an array that stands there."""
+        d, N = self.m.sizes(f"{self.channels} N")
+        return (d, N) if isinstance(at, tuple) else (N,)
+
+    def at(self, b: Index, n: Index) -> Any:
+        """Where step A stands of a channel's number n."""
+        return (b, n) if self.own or self.stepped else n
 
     def _carried(
         self, f: Form, u: Array, C: ComplexArray, E: ComplexArray, B: ComplexArray
@@ -100,35 +148,40 @@ class Diagonal:
         (l, d), (N,) = u.shape, self.m.sizes("N")
         i, later = f.index("i", 1, l), f.index("i2", 2, l)
         b, n = f.index("b", 1, d), f.index("n", 1, N)
-        S = complex_pair(f.array("S_re", l, d, N), f.array("S_im", l, d, N))
-        S[1, b, n] = B[b, n] * u[1, b]
-        S[later, b, n] = E[b, n] * S[later - 1, b, n] + B[b, n] * u[later, b]
+        S, to = complex_pair(f.array("S_re", l, d, N), f.array("S_im", l, d, N)), self.at(b, n)
+        S[1, b, n] = B[to] * u[1, b]
+        S[later, b, n] = E[to] * S[later - 1, b, n] + B[to] * u[later, b]
         found = sum_((C[b, n] * S[i, b, n]).real, over=n)
         return self._twice(found) + self.m.arrays["D"][b] * u[i, b]
 
-    def _kernel(self, f: Form, C: ComplexArray, B: ComplexArray, T: ComplexArray) -> Array:
+    def _kernel(self, f: Form, l: Poly, C: ComplexArray, B: ComplexArray, T: ComplexArray) -> Array:
         """The kernel, a row for each distance."""
-        l, d, N = self.m.sizes("l d N")
+        d, N = self.m.sizes(f"{self.channels} N")
         s, b, n = f.index("s", 1, l), f.index("b", 1, d), f.index("n", 1, N)
-        P, X = complex_(f.array("P", d, N, 2)), complex_(f.array("X", l, d, N, 2))
-        R, V, K = f.array("R", l, d, N), complex_(f.array("V", l, d, N, 2)), f.array("K", l, d)
-        P[b, n] = C[b, n] * B[b, n]
-        X[s, b, n] = T[b, n] * (s - 1)
-        R[s, b, n] = exp(X[s, b, n].real)
-        V[s, b, n] = polar(R[s, b, n], X[s, b, n].imag)
-        K[s, b] = self._twice(complex_sum(P[b, n] * V[s, b, n], over=n).real)
+        to = self.at(b, n)
+        here: Any = (s, *to) if isinstance(to, tuple) else (s, to)
+        P, X = complex_(f.array("P", d, N, 2)), complex_(f.array("X", l, *self._extents(to), 2))
+        R, K = f.array("R", l, *self._extents(to)), f.array("K", l, d)
+        V = complex_(f.array("V", l, *self._extents(to), 2))
+        P[b, n] = C[b, n] * B[to]
+        X[here] = T[to] * (s - 1)
+        R[here] = exp(X[here].real)
+        V[here] = polar(R[here], X[here].imag)
+        K[s, b] = self._twice(complex_sum(P[b, n] * V[here], over=n).real)
         return K
 
     def _twice(self, real: Node) -> Node:
         return 2 * real if self.conjugates else real
 
 
-def diagonal(name: str, title: str, idea: str, source: str, *, own: bool) -> Mixer:
+def diagonal(
+    name: str, title: str, idea: str, source: str, *, own: bool, softmax: bool = False
+) -> Mixer:
     """A diagonal model, gelu and a gated linear unit."""
     m = Mixer(name, title=title, idea=idea, source=source, group="state-space")
     l, d = m.sizes("l d")
     x, y = m.input("x", l, d), m.output("y", l, d)
-    model = Diagonal(m, own=own, conjugates=own)
+    model = Diagonal(m, own=own, conjugates=own, softmax=softmax)
     model.declare()
     W_1, W_2 = m.parameter("W_1", d, d), m.parameter("W_2", d, d)
     for form in FORMS:
@@ -147,13 +200,53 @@ s4d = diagonal(
     "Gu et al. 2022, arXiv 2206.11893, section 3",
     own=True,
 )
-dss = diagonal(
-    "dss",
-    "DSS (exp)",
-    "S4D with one A for all channels",
-    "Gupta et al. 2022, arXiv 2203.14343, proposition 1",
-    own=False,
-)
+
+
+@offering({"softmax": "powers of E over their sum, DSS_softmax; A is any complex number"})
+def dss(chosen: Chosen) -> Mixer:
+    """DSS_exp or DSS_softmax."""
+    return diagonal(
+        "dss",
+        f"DSS ({'softmax' if chosen else 'exp'})",
+        "S4D with one A for all channels",
+        "Gupta et al. 2022, arXiv 2203.14343, proposition 1",
+        own=False,
+        softmax=bool(chosen),
+    )
+
+
+def gated_state_space() -> Mixer:
+    """GSS."""
+    m = Mixer(
+        "gss",
+        title="GSS",
+        idea="DSS of r channels, times a gate f wide",
+        source="Mehta et al. 2022, arXiv 2206.13947, section 3.2",
+        group="state-space",
+    )
+    l, d, f_, r = m.sizes("l d f r")
+    x, y = m.input("x", l, d), m.output("y", l, d)
+    W_V, W_U = m.parameter("W_V", d, f_), m.parameter("W_U", d, r)
+    gain, bias = m.parameter("gain", r), m.parameter("bias", r)
+    model = Diagonal(m, own=False, conjugates=False, channels="r", stepped=False)
+    model.declare()
+    W_O, W_out = m.parameter("W_O", r, f_), m.parameter("W_out", f_, d)
+    for form in FORMS:
+        with m.form(form) as f:
+            i, b = f.index("i", 1, l), f.index("b", 1, r)
+            c, e = f.index("c", 1, d), f.index("e", 1, f_)
+            Z, H = f.array("Z", l, f_), f.array("H", l, f_)
+            U, u, O = (f.array(name, l, r) for name in ("U", "u", "O"))
+            Z[i, e] = function("gelu", sum_(x[i, c] * W_V[c, e], over=c))
+            U[i, b] = function("gelu", sum_(x[i, c] * W_U[c, b], over=c))
+            u[i, b] = layer_norm(U[i, b], over=b, gain=gain[b], bias=bias[b])
+            O[i, b] = model.read(f, form, u)
+            H[i, e] = sum_(O[i, b] * W_O[b, e], over=b) * Z[i, e]
+            y[i, c] = sum_(H[i, e] * W_out[e, c], over=e)
+    return m
+
+
+gss = gated_state_space()
 
 
 def hungry() -> Mixer:

@@ -40,7 +40,7 @@ def short_latest(row: Tensor, held: Tensor, w: Tensor) -> Tensor:
 
 
 class LongConvolved(Mixer):
-    """A mixer that convolves rows with a kernel and adds D times the row."""
+    """A mixer that convolves rows, d wide unless said, with a kernel and adds D times the row."""
 
     bounded = True
     MIXER: ClassVar[str]
@@ -60,11 +60,13 @@ class LongConvolved(Mixer):
         *,
         d: int,
         l: int,
+        channels: int | None = None,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__(d=d, l=l, device=device, dtype=dtype)
-        self.D: nn.Parameter = self.weight(d)
+        self.channels = channels or d
+        self.D: nn.Parameter = self.weight(self.channels)
 
     @abstractmethod
     def kernel(self, length: int) -> Tensor:
@@ -77,7 +79,7 @@ class LongConvolved(Mixer):
     @torch.no_grad()
     def initial_state(self, batch: int, length: int | None = None) -> State:
         """Room for the rows, held newest first, beside K."""
-        rows = self._rows(batch, length, self.d)
+        rows = self._rows(batch, length, self.channels)
         state = PreparedState({self.HELD: rows, **self.short_rows(batch)}, newest_first=True)
         state.prepared = self.kernel(rows.shape[1])
         return state

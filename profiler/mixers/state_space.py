@@ -1,4 +1,4 @@
-"""How do diagonal state space models, S4D, DSS and H3, and Mega's attention run in PyTorch?
+"""How do diagonal state space models, S4D, DSS, H3 and GSS, and Mega's attention run in PyTorch?
 
 Complex numbers are pairs of reals, the real and the imaginary part apart: E, B and C are (d, N)
 each. A class carries the numbers S of a channel, (b, d, N), from row to row, or convolves with the
@@ -24,6 +24,7 @@ from profiler.mixers.long_convolution import (
     short_convolution,
     short_latest,
 )
+from profiler.mixers.mlp import layer_norm
 from profiler.modules.base import Mixer, PreparedState, State, require_sizes
 from profiler.modules.registry import implementation
 from profiler.modules.running_sums import ChunkState
@@ -55,11 +56,19 @@ CARRIED = {"S_re": "elementwise", "S_im": "elementwise"}
 
 
 class Diagonal(LongConvolved):
-    """A diagonal model: log_step (d), log_A and A_im (d, N) or (N), C (d, N, 2), D (d)."""
+    """A diagonal model: log_step (d), log_A or A_re and A_im (d, N) or (N), C (d, N, 2), D (d)."""
 
     bounded = False
     shared: ClassVar[bool] = False
     """Whether A is the same for all channels; if not, the real part stands twice."""
+    softmax: ClassVar[bool] = False
+    """Whether powers are divided by their sum; the real part of A is then a parameter."""
+    stepped: ClassVar[bool] = True
+    """Whether there is a step; without one, the imaginary part of A is an exponential."""
+    A_re: nn.Parameter
+    log_A: nn.Parameter
+    A_im: nn.Parameter
+    log_A_im: nn.Parameter
 
     def __init__(
         self,
@@ -67,25 +76,32 @@ class Diagonal(LongConvolved):
         d: int,
         l: int,
         N: int,
+        channels: int | None = None,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        super().__init__(d=d, l=l, device=device, dtype=dtype)
+        super().__init__(d=d, l=l, channels=channels, device=device, dtype=dtype)
         require_sizes(N=N)
         self.N = N
         own = () if self.shared else (d,)
-        self.log_step: nn.Parameter = self.weight(d)
-        self.log_A: nn.Parameter = self.weight(*own, N)
-        self.A_im: nn.Parameter = self.weight(*own, N)
-        self.C: nn.Parameter = self.weight(d, N, 2)
+        if self.stepped:
+            self.log_step: nn.Parameter = self.weight(d)
+        setattr(self, "A_re" if self.softmax else "log_A", self.weight(*own, N))
+        setattr(self, "A_im" if self.stepped else "log_A_im", self.weight(*own, N))
+        self.C: nn.Parameter = self.weight(self.channels, N, 2)
 
     def discretised(self) -> tuple[Pair, Pair, Pair]:
-        """E, B, and step A, (d, N) each."""
-        step = torch.exp(self.log_step).unsqueeze(1)
-        A = -torch.exp(self.log_A), self.A_im
-        squared = A[0] * A[0] + A[1] * A[1]
-        T = A[0] * step, A[1] * step
+        """E, B, and step A, (d, N) each, or (N)."""
+        real = self.A_re if self.softmax else -torch.exp(self.log_A)
+        A = T = real, self.A_im if self.stepped else torch.exp(self.log_A_im)
+        if self.stepped:
+            step = torch.exp(self.log_step).unsqueeze(1)
+            T = A[0] * step, A[1] * step
         E = exponential(T)
+        if self.softmax:
+            whole = exponential((T[0] * self.l, T[1] * self.l))
+            A = product((whole[0] - 1, whole[1]), A)
+        squared = A[0] * A[0] + A[1] * A[1]
         B = product((E[0] - 1, E[1]), (A[0], -A[1]))
         return E, (B[0] / squared, B[1] / squared), T
 
@@ -134,7 +150,7 @@ class Carried(Diagonal):
     def initial_state(self, batch: int, length: int | None = None) -> State:
         """S, (batch, 1, d N) for each part, beside E and B."""
         require_sizes(length=self.l if length is None else length)
-        rows = {name: self._rows(batch, 1, self.d * self.N) for name in CARRIED}
+        rows = {name: self._rows(batch, 1, self.channels * self.N) for name in CARRIED}
         held = {**rows, **self.short_rows(batch)}
         state = PreparedState(held, newest_first=True, sliding=True)
         E, B, _ = self.discretised()
@@ -147,7 +163,7 @@ class Carried(Diagonal):
         E_re, E_im, B_re, B_im = state.prepared
         S = None
         if state.position:
-            re, im = (state.held(name).view(-1, self.d, self.N) for name in CARRIED)
+            re, im = (state.held(name).view(-1, self.channels, self.N) for name in CARRIED)
             S = re, im
         S = self.following(S, u_t, (E_re, E_im), (B_re, B_im))
         state.append(S_re=S[0].flatten(1), S_im=S[1].flatten(1), **rows)
@@ -241,6 +257,98 @@ class DSSToeplitz(DSS):
 
 @convolved_by(VECTOR_FFT)
 class DSSFft(DSS):
+    """Fourier transforms over the sequence."""
+
+
+class DSSSoftmax(DSS):
+    """A_re is (N) in place of log_A."""
+
+    MIXER = "dss+softmax"
+    softmax = True
+    KERNELS: ClassVar[dict[str, str]] = {
+        **DSS.KERNELS, **dict.fromkeys(("L", "G_E_l", "E_l", "W", "Y"), "elementwise"),
+    }  # fmt: skip
+
+
+@carried
+class DSSSoftmaxCarried(Carried, DSSSoftmax):
+    """Row by row."""
+
+
+@convolved_by(VECTOR_TOEPLITZ)
+class DSSSoftmaxToeplitz(DSSSoftmax):
+    """One depthwise convolution of length l."""
+
+
+@convolved_by(VECTOR_FFT)
+class DSSSoftmaxFft(DSSSoftmax):
+    """Fourier transforms over the sequence."""
+
+
+class GSS(Diagonal):
+    """W_V (d, f), W_U (d, r), W_O (r, f) and W_out (f, d); gain and bias (r) of normalised rows;
+    log_A and log_A_im (N)."""
+
+    MIXER = "gss"
+    HELD = "u"
+    shared = True
+    stepped = False
+    KERNELS: ClassVar[dict[str, str]] = {
+        **{name: kernel for name, kernel in DISCRETISED.items() if name not in ("step", "T")},
+        **KERNEL,
+        **dict.fromkeys(("Z", "U", "H", "y"), "contraction"),
+        **dict.fromkeys(("u", "O"), "elementwise"),
+    }
+
+    def __init__(
+        self,
+        *,
+        d: int,
+        l: int,
+        N: int,
+        f: int,
+        r: int,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        require_sizes(f=f, r=r)
+        super().__init__(d=d, l=l, N=N, channels=r, device=device, dtype=dtype)
+        self.W_V: nn.Parameter = self.weight(d, f)
+        self.W_U: nn.Parameter = self.weight(d, r)
+        self.gain: nn.Parameter = self.weight(r)
+        self.bias: nn.Parameter = self.weight(r)
+        self.W_O: nn.Parameter = self.weight(r, f)
+        self.W_out: nn.Parameter = self.weight(f, d)
+
+    def mix(self, x: Tensor) -> Tensor:
+        """y (b, s, d)."""
+        return self.gated(x, self.convolved(self.rows(x)))
+
+    def advance(self, x_t: Tensor, state: State) -> Tensor:
+        """The model goes on by a row."""
+        return self.gated(x_t, self.newest(self.rows(x_t), state))
+
+    def rows(self, x: Tensor) -> Tensor:
+        """What the model takes in, (..., r)."""
+        return layer_norm(F.gelu(x @ self.W_U), self.gain, self.bias)
+
+    def gated(self, x: Tensor, read: Tensor) -> Tensor:
+        """y of what the model reads."""
+        return ((read @ self.W_O) * F.gelu(x @ self.W_V)) @ self.W_out
+
+
+@carried
+class GSSCarried(Carried, GSS):
+    """Row by row."""
+
+
+@convolved_by(VECTOR_TOEPLITZ)
+class GSSToeplitz(GSS):
+    """One depthwise convolution of length l."""
+
+
+@convolved_by(VECTOR_FFT)
+class GSSFft(GSS):
     """Fourier transforms over the sequence."""
 
 

@@ -1,6 +1,7 @@
-"""Are S4D, DSS, H3 and Mega those of Gu et al. 2022 (arXiv 2206.11893, section 3), of Gupta et al.
-2022 (arXiv 2203.14343, proposition 1), of Fu et al. 2022 (arXiv 2212.14052, algorithm 1) and of Ma
-et al. 2022 (arXiv 2209.10655, section 3)?
+"""Are S4D, DSS, H3, GSS and Mega those of Gu et al. 2022 (arXiv 2206.11893, section 3), of Gupta et
+al. 2022 (arXiv 2203.14343, proposition 1), of Fu et al. 2022 (arXiv 2212.14052, algorithm 1), of
+Mehta et al. 2022 (arXiv 2206.13947, section 3.2) and of Ma et al. 2022 (arXiv 2209.10655, section
+3)?
 
 Values are taken with Python's complex numbers, row by row; nothing is shared with the package.
 """
@@ -25,7 +26,7 @@ from tests.mixers.held import (
 )
 from tests.small import by_sizes
 
-NAMES = ("s4d", "dss")
+NAMES = ("s4d", "dss", "dss+softmax")
 SIZES: list[Sizes] = [{"l": 5, "d": 3, "N": 2}, {"l": 3, "d": 2, "N": 7}, {"l": 1, "d": 1, "N": 1}]
 ROUNDING = 1e-10
 """Exponentials of some normal numbers, their quotients, sums of at most 7 terms, in float64."""
@@ -34,27 +35,34 @@ each_name = pytest.mark.parametrize("name", NAMES)
 each_size = by_sizes(SIZES)
 
 
-def model(u: Array, W: Arrays, N: int) -> Array:
+def model(u: Array, W: Arrays, sizes: Sizes) -> Array:
     """x_k = exp(step A) x_(k-1) + (exp(step A) - 1) / A u_k and y_k = Re(C x_k) + D u_k, channel by
-    channel; twice the real part where a channel has an A of its own."""
-    own = W["log_A"].ndim == 2
+    channel; twice the real part where a channel has an A of its own. DSS_softmax: u_k / A over the
+    sum of the powers of exp(step A) that are less than l."""
+    own = W.get("A_im", W["D"]).ndim == 2
+    N, l = sizes["N"], sizes["l"]
     found = W["D"] * u
     for c in range(u.shape[1]):
         for n in range(N):
             at = (c, n) if own else n
-            A = complex(-math.exp(W["log_A"][at]), W["A_im"][at])
-            turned = cmath.exp(math.exp(W["log_step"][c]) * A)
+            real = W["A_re"][at] if "A_re" in W else -math.exp(W["log_A"][at])
+            imaginary = W["A_im"][at] if "A_im" in W else math.exp(W["log_A_im"][at])
+            A = complex(real, imaginary)
+            turned = cmath.exp((math.exp(W["log_step"][c]) if "log_step" in W else 1) * A)
+            taken = (turned - 1) / A
+            if "A_re" in W:
+                taken = 1 / A / sum(turned**s for s in range(l))
             state = 0j
             for i in range(len(u)):
-                state = turned * state + (turned - 1) / A * u[i, c]
+                state = turned * state + taken * u[i, c]
                 found[i, c] += (2 if own else 1) * (complex(*W["C"][c, n]) * state).real
     return found
 
 
 def paper(x: Array, W: Arrays, sizes: Sizes) -> Array:
     """The model, gelu, and a gated linear unit."""
-    rows = model(x, W, sizes["N"])
-    rows = rows * np.vectorize(lambda z: (1 + math.erf(z / math.sqrt(2))) / 2)(rows)
+    rows = model(x, W, sizes)
+    rows = gelu(rows)
     found: Array = (rows @ W["W_1"]) / (1 + np.exp(-rows @ W["W_2"]))
     return found
 
@@ -66,8 +74,60 @@ def hungry(x: Array, W: Arrays, sizes: Sizes) -> Array:
     for i in range(len(x)):
         for back in range(min(i + 1, sizes["k"])):
             shifted[i] += W["w_K"][back] * K[i - back]
-    found: Array = (Q * model(shifted * V, W, sizes["N"])) @ W["W_out"]
+    found: Array = (Q * model(shifted * V, W, sizes)) @ W["W_out"]
     return found
+
+
+def gelu(rows: Array) -> Array:
+    found: Array = rows * np.vectorize(lambda z: (1 + math.erf(z / math.sqrt(2))) / 2)(rows)
+    return found
+
+
+def gated(x: Array, W: Arrays, sizes: Sizes) -> Array:
+    """gelu(x W_V) times the model of normalised gelu(x W_U), with a step of 1."""
+    U = gelu(x @ W["W_U"])
+    U = (U - U.mean(1, keepdims=True)) / np.sqrt(U.var(1, keepdims=True) + 1e-5)
+    read = model(U * W["gain"] + W["bias"], W, sizes)
+    found: Array = (read @ W["W_O"] * gelu(x @ W["W_V"])) @ W["W_out"]
+    return found
+
+
+GSS_SIZES: list[Sizes] = [
+    {"l": 5, "d": 3, "f": 4, "r": 2, "N": 2},
+    {"l": 3, "d": 2, "f": 1, "r": 3, "N": 5},
+    {"l": 1, "d": 1, "f": 1, "r": 1, "N": 1},
+]
+
+
+@by_sizes(GSS_SIZES)
+def test_gss_equals_the_paper(sizes: Sizes) -> None:
+    equals_the_paper("gss", sizes, gated, ROUNDING)
+
+
+def test_gradients_of_gss_pass_through() -> None:
+    for implementation in registry.implementations("gss"):
+        assert gradients_pass("gss", implementation, {"l": 3, "d": 2, "f": 3, "r": 2, "N": 2})
+
+
+@by_sizes(GSS_SIZES)
+def test_operations_parameters_and_state_of_gss(sizes: Sizes) -> None:
+    """Four maps, gelu of f and of r channels (3 mul each), a normalisation, D, the gate and the
+    model; the powers of E are the same for all channels."""
+    l, d, f, r, N = (sizes[letter] for letter in "ldfrN")
+    maps = 2 * d * f + d * r + r * f
+    counted = cm.count(cm.mixer("gss")).at(**sizes)
+    model = l * r * 4 * N + (l - 1) * r * 4 * N
+    assert counted.mul == l * (maps + 3 * (f + r) + 2 * r + r + f) + model
+    assert counted.once is not None
+    assert counted.once.total == N * (2 + 3 + (1 + 4) + 1 + 6 + 2)
+    assert cm.parameters(cm.mixer("gss")).at(**sizes) == maps + 3 * r + 2 * N + 2 * r * N
+    for t in range(1, l + 1):
+        assert cm.state(cm.mixer("gss")).at(**sizes, t=t) == 2 * N * r
+        assert cm.state(cm.mixer("gss"), "direct").at(**sizes, t=t) == t * r
+
+
+def test_nothing_of_gss_is_left_unexplained() -> None:
+    everything_is_explained("gss", {"b": 2, "l": 5, "d": 3, "f": 4, "r": 2, "N": 2})
 
 
 H3_SIZES: list[Sizes] = [
@@ -121,9 +181,13 @@ def test_gradients_pass_through(name: str) -> None:
 
 def discretised(name: str, d: int, N: int) -> int:
     """exp(log_step), exp(log_A), |A|^2; of each n step A, its exponential, less 1, times the
-    conjugate of A, over |A|^2."""
+    conjugate of A, over |A|^2. DSS_softmax: of each n step A l, its exponential, less 1, times A,
+    whose square takes that of A's place."""
+    power = 1 + 1 + 1 + 2
+    if name == "dss+softmax":
+        return d + d * N * (2 + power + 1 + 2 + power + 1 + 6 + 3 + 6 + 2)
     own = d * N if name == "s4d" else N
-    return d + 4 * own + d * N * (2 + (1 + 1 + 1 + 2) + 1 + 6 + 2)
+    return d + 4 * own + d * N * (2 + power + 1 + 6 + 2)
 
 
 @each_name

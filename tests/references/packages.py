@@ -204,6 +204,30 @@ def performer(of: Any, ours: Weights, each: Comparison) -> Any:
     return theirs
 
 
+@compared("gss", "gated-state-spaces-pytorch", "gated_state_spaces_pytorch.gss.GSS",
+          l=7, d=4, f=8, r=3, N=5)  # fmt: skip
+def gated_state_space(of: Any, ours: Weights, each: Comparison) -> Any:
+    """Without their normalisation in front and what goes past the layer."""
+    d, f, r, N = (each.sizes[letter] for letter in "dfrN")
+    theirs = of(dim=d, dim_expansion_factor=f / d, dss_kernel_N=N, dss_kernel_H=r).double()
+    theirs.norm = nn.Identity()
+    linear(theirs.to_u[0], ours["W_V"])
+    linear(theirs.to_v[0], ours["W_U"])
+    linear(theirs.to_gate, ours["W_O"])
+    linear(theirs.to_out, ours["W_out"])
+    model = theirs.dss
+    fill(
+        (model.norm.weight, ours["gain"]),
+        (model.norm.bias, ours["bias"]),
+        (model.Lambda_real, ours["log_A"]),
+        (model.Lambda_imag, ours["log_A_im"]),
+        (model.C_real, ours["C"][..., 0]),
+        (model.C_imag, ours["C"][..., 1]),
+        (model.param_D, ours["D"]),
+    )
+    return lambda x: theirs(x) - x
+
+
 NYSTROM = "transformers.models.nystromformer.modeling_nystromformer.NystromformerSelfAttention"
 
 
