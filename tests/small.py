@@ -26,6 +26,7 @@ LEFT_OPEN: Mapping[tuple[str, str, str], str] = {
     ("sinkhorn", "direct", "path_length"): "index p leaves out entries by a stride",
     ("strided-attention", "direct", "path_length"): "index p leaves out entries by a stride",
     ("nystromformer", "direct", "path_length"): "index p leaves out entries by a stride",
+    ("reformer", "direct", "path_length"): "which position is meant depends on the values of at",
 }
 """Mixer, form and question of the forward pass -> why no rule answers it, in letters."""
 

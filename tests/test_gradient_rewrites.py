@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import costmodel as cm
+from costmodel.adjoint.softmax import softmaxes
 from costmodel.errors import ConventionError
 from costmodel.language.nodes import Constant
 from costmodel.mixers import builtin
@@ -242,3 +243,18 @@ def test_what_is_recomputed_has_a_name() -> None:
     with pytest.raises(ConventionError, match="unknown option 'recompue'"):
         cm.activations(mixer, recompue="all")  # type: ignore[call-arg]
     assert cm.activations(mixer, recompute=None).exact == cm.activations(mixer).exact  # type: ignore[arg-type]
+
+
+def test_a_softmax_whose_rows_lie_by_chunk_and_place_is_known() -> None:
+    made = cm.Mixer("softmax-in-chunks")
+    l, C = made.sizes("l C")
+    x, y = made.input("x", l, 1), made.output("y", l, 1)
+    with made.form("direct") as f:
+        i, Z, A = f.index("i", 1, l), f.array("Z", l, l), f.array("A", l, l)
+        k = f.index("k", (i - 1) // C * C + 1, i)
+        Z[i, k] = x[i, 1] * x[k, 1]
+        A[i, k] = cm.softmax(Z[i, k], over=k)
+        y[i, 1] = cm.sum_(A[i, k] * x[k, 1], over=k)
+    system = lower(made.forms["direct"])
+    assert [len(array.shape) for array in system.defining if array.name == "A"] == [3]
+    assert [equation.name for equation, _ in softmaxes(system)] == ["A"]

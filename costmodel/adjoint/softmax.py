@@ -18,7 +18,6 @@ from costmodel.language.nodes import (
     Div,
     Mul,
     Node,
-    Origin,
     Position,
     Reduce,
     Ref,
@@ -38,8 +37,10 @@ def softmax_of(system: System, equation: Equation) -> Ref | None:
         isinstance(value, Div) and isinstance(value.left, Ref) and isinstance(value.right, Ref)
     ):
         return None
-    powers = system.defining.get(value.left.array, ())
-    if value.left.array.origin != Origin(equation.array, "softmax", "exp"):
+    powers, made = system.defining.get(value.left.array, ()), value.left.array.origin
+    if made is None or (made.how, made.step) != ("softmax", "exp"):
+        return None
+    if {power.whole for power in powers} != {equation.array}:
         return None
     if len({power.written for power in powers}) != 1:
         return None

@@ -1,4 +1,4 @@
-"""What are the equations of attention to blocks that are sorted first: Sinkhorn attention?
+"""What are the equations of attention to rows that are sorted first: Sinkhorn attention, Reformer?
 
 Sparse Sinkhorn attention, Tay et al. 2020. Rows lie in blocks of B. A sorting network reads the sum
 of each block; the exponentials of its scores are divided by the sums of their rows, then by those
@@ -10,14 +10,24 @@ Read from the code of Tay et al. 2021 (arXiv 2011.04006, models/sinkhorn_transfo
 is one linear layer of a head's summed keys, shared by all heads, and each of the two attentions has
 a softmax of its own. Biases, the noise added in training and a temperature are left out. There B
 divides l; here the rows behind the last whole block attend to themselves alone, and are not sorted.
+
+Reformer, Kitaev et al. 2020: attention by hashing, with one round of it. A row's key is its query
+over its length; its bucket is the largest of 2m numbers, the products of its query with m drawn
+directions and their negatives, which all heads share. Rows are sorted by their buckets, those of
+one bucket in their order, and lie in chunks of C; a row attends to its chunk and to the one before,
+and the results are put back in the sequence's order. Which rows stand in a chunk
+depends on the data, how many pairs there are does not: all are computed. As in the code of Tay et
+al. 2021 (models/reformer) none is masked, neither later rows, nor other buckets, nor the row
+itself; W_out, which that code leaves out, is the paper's. Sorts are counted as their networks.
 """
 
 from __future__ import annotations
 
 from costmodel.language.equations import Mixer
 from costmodel.language.indices import min_
+from costmodel.language.macros.norms import l2_norm
 from costmodel.language.macros.softmax import scaled, softmax
-from costmodel.language.writing import exp, sum_
+from costmodel.language.writing import argmax, exp, sort, sum_
 
 
 def sorted_blocks() -> Mixer:
@@ -79,3 +89,60 @@ def sorted_blocks() -> Mixer:
 
 
 sinkhorn = sorted_blocks()
+
+
+def sorted_rows() -> Mixer:
+    """Reformer's attention by hashing, of one round."""
+    mixer = Mixer(
+        "reformer",
+        title="Reformer",
+        idea="self-attention to a chunk of the rows sorted by a hash",
+        source="Kitaev et al. 2020, arXiv 2001.04451, section 2",
+        group="attention",
+    )
+    l, d, n, h, C, m = mixer.sizes("l d n h C m")
+    x, y = mixer.input("x", l, d), mixer.output("y", l, d)
+    W_Q, W_V, W_out = (mixer.parameter(f"W_{name}", d, d) for name in ("Q", "V", "out"))
+    H = mixer.buffer("H", h, m)
+    with mixer.form("direct") as f:
+        i, j, c = f.index("i", 1, l), f.index("j", 1, n), f.index("c", 1, h)
+        a, b, t = f.index("a", 1, d), f.index("b", 1, d), f.index("t", 1, l)
+        z, w = f.index("z", 1, m), f.index("w", 1, 2 * m)
+        q, p, u = f.index("q", 1, l // C + 1), f.index("p", 2, l // C + 1), f.index("u", 1, C)
+        e, s = (f.index(name, 1, min_(C, l - (q - 1) * C)) for name in "es")
+        o, v = (f.index(name, 1, min_(C, l - (p - 1) * C)) for name in "ov")
+        r, s1 = (f.index(name, 1, min_(C, l)) for name in ("r", "s1"))
+        k1 = f.index("k1", C + 1, min_(2 * C, C + l))
+        k = f.index("k", 1, min_(2 * C, l - (p - 2) * C))
+        own, later, before = (q - 1) * C, (p - 1) * C, (p - 2) * C
+
+        Q, V, Q_S, K_S, V_S, O = (f.array(s, n, l, h) for s in ("Q", "V", "Q_S", "K_S", "V_S", "O"))
+        D, P, g = f.array("D", n, l, m), f.array("P", n, l, 2 * m), f.array("g", n, l, below=2 * m)
+        at, back = f.array("at", n, l, below=l), f.array("back", n, l, below=l)
+        Z, A = (f.array(name, n, l // C + 1, C, 2 * C) for name in "ZA")
+        R = f.array("R", l, d)
+
+        for rows, W in ((Q, W_Q), (V, W_V)):
+            rows[j, i, c] = sum_(x[i, a] * W[a, (j - 1) * h + c], over=a)
+        D[j, i, z] = sum_(Q[j, i, c] * H[c, z], over=c)
+        P[j, i, z] = D[j, i, z]
+        P[j, i, m + z] = -D[j, i, z]
+        g[j, i] = argmax(P[j, i, w], over=w)
+        at[j, t] = sort(g[j, i], over=i)
+        back[j, i] = sort(at[j, t], over=t)
+        for rows, moved in ((Q, Q_S), (V, V_S)):
+            moved[j, t, c] = rows[j, at[j, t], c]
+        K_S[j, t, c] = l2_norm(Q_S[j, t, c], over=c, least=0)
+        Z[j, q, e, C + s] = scaled(sum_(Q_S[j, own + e, c] * K_S[j, own + s, c], over=c), by=h)
+        Z[j, p, o, u] = scaled(sum_(Q_S[j, later + o, c] * K_S[j, before + u, c], over=c), by=h)
+        A[j, 1, r, k1] = softmax(Z[j, 1, r, k1], over=k1)
+        A[j, p, o, k] = softmax(Z[j, p, o, k], over=k)
+        O[j, r, c] = sum_(A[j, 1, r, C + s1] * V_S[j, s1, c], over=s1)
+        read = sum_(A[j, p, o, C + v] * V_S[j, later + v, c], over=v)
+        O[j, later + o, c] = sum_(A[j, p, o, u] * V_S[j, before + u, c], over=u) + read
+        R[i, (j - 1) * h + c] = O[j, back[j, i], c]
+        y[i, b] = sum_(R[i, a] * W_out[a, b], over=a)
+    return mixer
+
+
+reformer = sorted_rows()

@@ -13,8 +13,8 @@ from functools import cache
 from typing import TYPE_CHECKING, Unpack
 
 from costmodel.errors import Unsupported
-from costmodel.language.equations import Mixer, System
-from costmodel.language.nodes import Array, Gather, Ref
+from costmodel.language.equations import Mixer, System, rank
+from costmodel.language.nodes import Array, Gather, Position, Ref, Select
 from costmodel.program.conventions import Convention
 from costmodel.program.dependence import Read, after_token, reads, up_to_token
 from costmodel.program.owners import owners
@@ -181,6 +181,8 @@ def _read(
             continue
         around = part.constraints | read.constraints
         variables, ref = variables_in(part.equation, read.over), read.ref
+        if phase != "inference" and _alone(among, ref):
+            ref = _by_rank(system, ref)
         if (gather := gathered(ref)) is not None:
             if phase == "inference" or not _apart(system, among, read, variables):
                 raise Unsupported(
@@ -199,14 +201,33 @@ def _apart(
     some equations reads: whichever it is, there are as many as points."""
     ref, known = read.ref, tokens(system.forward)
     plain = {position for position in ref.positions if not isinstance(position, Gather)}
-    others = {other.ref for part in among for other in reads(part.equation)}
-    alone = all(other == ref or other.array is not ref.array for other in others)
     given = all(
         sequence
         for definition in system.defining.get(ref.array, ())
         for _, sequence in known.dependent(definition)
     )
-    return alone and given and plain >= {Poly.atom(name) for name in variables}
+    return _alone(among, ref) and given and plain >= {Poly.atom(name) for name in variables}
+
+
+def _alone(among: Sequence[IterationDomain], ref: Ref) -> bool:
+    """Whether no other reference among some equations reads the same array."""
+    others = {other.ref for part in among for other in reads(part.equation)}
+    return all(other == ref or other.array is not ref.array for other in others)
+
+
+def _by_rank(system: System, ref: Ref) -> Ref:
+    """A reference at positions that a sort gave, at their ranks: as many entries, each once."""
+
+    def ranked(position: Position) -> Position:
+        if not isinstance(position, Gather) or position.extent != 1:
+            return position
+        for equation in system.defining.get(position.at.array, ()):
+            number, chosen = rank(equation), equation.value
+            if number and isinstance(chosen, Select) and chosen.kind == "sort":
+                return position.at.positions[equation.positions.index(number.as_poly())]
+        return position
+
+    return Ref(ref.array, tuple(map(ranked, ref.positions)))
 
 
 def _written(part: IterationDomain) -> Exact:

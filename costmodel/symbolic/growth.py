@@ -307,17 +307,18 @@ QUOTIENT, REST, NUMBER = "quotient", "rest", "number"
 
 def _parted(poly: Poly, quotients: Sequence[Fn], below: Poly) -> Poly | None:
     """The monomials of a polynomial, each once, after those that cancel beside quotients floor((l +
-    c)/B); None where they are of another kind, or l stands elsewhere but in products."""
+    c)/B); None where they are of another kind. Monomials with l inside a function stay."""
     lengths = {x for q in quotients for x in q.args[0].letters - below.letters}
     divisor, length = min(below.letters, default=""), min(lengths, default="")
     left = Poly.atom(length)
     beside = [q.args[0] - left for q in quotients]
-    inside = [a for a in poly.atoms - {*quotients} if isinstance(a, Fn)]
+    inside = {a for a in poly.atoms - {*quotients} if length in Poly.atom(a).letters - {a}}
+    kept = {m: 1 for m in poly.terms if any(atom in inside for atom, _ in m)}
+    poly = Poly({m: number for m, number in poly.terms.items() if m not in kept})
     if (
         len(lengths) != 1
         or (divisor and below != Poly.atom(divisor))
         or any(length in rest.letters for rest in beside)
-        or any(length in Poly.atom(atom).letters for atom in inside)
         or any(x == length and power < 0 for m in poly.terms for x, power in m)
     ):
         return None
@@ -332,7 +333,7 @@ def _parted(poly: Poly, quotients: Sequence[Fn], below: Poly) -> Poly | None:
         times = Poly.atom(quotients[0]) ** (quotient - rows) * left**rows
         times = times * Poly.atom(divisor) ** (rest - rows) if divisor else times
         found[Poly({tuple(powers.items()): 1}) * times] = None
-    return Poly({m: 1 for one in found for m in one.terms})
+    return Poly(kept | {m: 1 for one in found for m in one.terms})
 
 
 @lru_cache(maxsize=20_000)

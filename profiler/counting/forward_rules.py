@@ -215,6 +215,15 @@ def extreme(call: Call) -> Operations:
     return comparison(call) if two else reduction(call, each=COMPARE)
 
 
+def sorting(call: Call) -> Operations:
+    """A bitonic network of the next power of two for each row; torch names no algorithm."""
+    source = call.tensor("self")
+    entries = source.shape[call.arguments["dim"]] if source.dim() else 1
+    levels = max(entries - 1, 0).bit_length()
+    network = (1 << levels) * levels * (levels + 1) // 4
+    return COMPARE * (network * (source.numel() // max(entries, 1)))
+
+
 def mean(call: Call) -> Operations:
     """A sum and one division per result."""
     per_result = Operations(div=2 if call.output.is_complex() else 1)
@@ -377,6 +386,7 @@ PLAIN_RULES: Mapping[str, Rule] = {
     **dict.fromkeys(("max", "min"), extreme),
     **dict.fromkeys(("amax", "amin"), partial(reduction, each=COMPARE)),
     **dict.fromkeys(("argmax", "argmin"), partial(reduction, each=COMPARE)),
+    "sort": sorting,
     **dict.fromkeys(("add", "sub", "rsub"), addition),
     **dict.fromkeys(("_to_copy", "copy"), conversion),
     "mm": partial(contraction, left="self", right="mat2", axis=-1),
@@ -430,6 +440,8 @@ def nominal(name: str) -> str:
     operation = name.removeprefix("aten::")
     if operation.startswith("_fft_"):
         return "Fourier transforms"
+    if operation == "sort":
+        return "sorts"
     fused = RULES.get(operation.removesuffix("_backward")) is fused_attention
     return "fused attention" if fused else ""
 
@@ -462,12 +474,12 @@ def only_moves(name: str) -> bool:
 def operations_of(call: Call, rules: Mapping[str, Rule] = RULES) -> Operations | None:
     """The operations of one call, None where the operation has no rule; CountError where the rule
     does not cover the arguments. Arithmetic on integers and booleans alone is indexing, and
-    free; their matrix products and convolutions are not."""
+    free; their matrix products, convolutions and sorts are not."""
     rule = rule_for(call.name, rules)
     if rule is None:
         return None
     touched = [*call.inputs, *([call.result] if isinstance(call.result, Tensor) else [])]
-    indexing = call.name.removeprefix("aten::") not in CONTRACTIONS
+    indexing = call.name.removeprefix("aten::") not in (*CONTRACTIONS, "sort")
     if indexing and touched and not any(is_arithmetic(tensor.dtype) for tensor in touched):
         return NOTHING
     return rule(call)

@@ -1,16 +1,17 @@
-"""How does attention to blocks that are sorted first run in PyTorch?
+"""How does attention to rows that are sorted first run in PyTorch?
 
 Sinkhorn: all whole blocks are scored together, against themselves and against the sorted ones.
+Reformer: the first chunk, the whole ones after it, each with the one before, and the short one.
 """
 
 from __future__ import annotations
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from profiler.mixers.pairs import KERNELS, InBlocks
-from profiler.modules.attention import dense_attention
-from profiler.modules.base import require_sizes
+from profiler.modules.attention import EXPLICIT, dense_attention
+from profiler.modules.base import Headed, require_sizes
 from profiler.modules.registry import implementation
 
 
@@ -66,3 +67,73 @@ class Sinkhorn(InBlocks):
             found = found / found.sum(3, keepdim=True)
             found = found / found.sum(2, keepdim=True)
         return found
+
+
+@implementation(
+    "reformer",
+    "explicit",
+    rewrites=("safe-softmax",),
+    kernels=EXPLICIT.kernels
+    | dict.fromkeys(("Q", "V", "D", "O", "y"), "contraction")
+    | dict.fromkeys(("K_S", "g", "at", "back"), "reduction")
+    | dict.fromkeys(("Q_S", "V_S", "R"), "move")
+    | {"P": "elementwise"},
+)
+class Reformer(Headed):
+    """One round of hashing; W_Q, W_V and W_out are (d, d), and H is (h, m), drawn."""
+
+    H: Tensor
+
+    def __init__(
+        self,
+        *,
+        d: int,
+        l: int,
+        n: int,
+        C: int,
+        m: int,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        require_sizes(C=C, m=m)
+        self.C, self.m = C, m
+        super().__init__(d=d, l=l, n=n, device=device, dtype=dtype)
+
+    def declare(self) -> None:
+        """The directions, drawn before all weights, and three maps."""
+        self.untrained("H", self.h, self.m)
+        self.W_Q: nn.Parameter = self.weight(self.d, self.d)
+        self.W_V: nn.Parameter = self.weight(self.d, self.d)
+        self.W_out: nn.Parameter = self.weight(self.d, self.d)
+
+    def mix(self, x: Tensor) -> Tensor:
+        """Rows by bucket, attention in that order, then y (b, s, d)."""
+        q, v = self.heads(x @ self.W_Q), self.heads(x @ self.W_V)
+        products = q @ self.H
+        buckets = torch.cat([products, -products], dim=-1).argmax(-1)
+        at = torch.argsort(buckets, stable=True)
+        q, v = gathered(q, at), gathered(v, at)
+        k = q / torch.sqrt((q * q).sum(-1, keepdim=True))
+        rows = gathered(self.attend(q, k, v), torch.argsort(at, stable=True))
+        return rows.transpose(1, 2).flatten(2) @ self.W_out
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """The sorted rows (b, n, s, h), each over its chunk and the one before."""
+        (batch, n, length, h), C = q.shape, self.C
+        whole = length - length % C
+        found = []
+        for start, end in ((0, min(C, length)), (C, whole), (max(C, whole), length)):
+            if start < end:
+                size, behind = min(C, end - start), min(C, start)
+                own = q[:, :, start:end].reshape(batch, n, -1, size, h)
+                near = (
+                    each[:, :, start - behind : end].unfold(2, behind + size, C).transpose(3, 4)
+                    for each in (k, v)
+                )
+                found.append(dense_attention(own, *near, by=h, causal=False).flatten(2, 3))
+        return torch.cat(found, dim=2)
+
+
+def gathered(rows: Tensor, at: Tensor) -> Tensor:
+    """Rows (b, n, s, h) in the order that positions (b, n, s) name."""
+    return rows.gather(2, at.unsqueeze(3).expand_as(rows))

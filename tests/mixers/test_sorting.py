@@ -1,4 +1,4 @@
-"""Is attention to sorted blocks that of the papers: their values, and every operation counted?"""
+"""Is attention to sorted rows that of the papers: their values, and every operation counted?"""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.mixers.held import (
 )
 from tests.small import by_sizes
 
-SINKHORN = "sinkhorn"
+SINKHORN, REFORMER = "sinkhorn", "reformer"
 SIZES: list[Sizes] = [
     {"l": 7, "d": 6, "n": 2, "B": 3, "T": 2},
     {"l": 6, "d": 4, "n": 4, "B": 2, "T": 3},
@@ -33,6 +33,14 @@ ROUNDING = 1e-10
 """Some dozen sums, products and quotients in a row of numbers up to some thousand, in float64."""
 
 each_size = by_sizes(SIZES)
+
+HASHED: list[Sizes] = [
+    {"l": 7, "d": 6, "n": 2, "C": 3, "m": 2},
+    {"l": 8, "d": 4, "n": 4, "C": 2, "m": 3},
+    {"l": 5, "d": 6, "n": 3, "C": 7, "m": 5},
+    {"l": 1, "d": 1, "n": 1, "C": 1, "m": 1},
+]
+"""A short chunk behind the whole ones, none, and nothing else; one row."""
 
 
 def attended(query: Array, keys: Array, values: Array) -> Array:
@@ -153,3 +161,74 @@ def test_one_token_has_a_reason_and_no_cost() -> None:
 
 def test_nothing_is_left_unexplained() -> None:
     everything_is_explained(SINKHORN, {"b": 2, "l": 7, "d": 6, "n": 2, "B": 3, "T": 2})
+
+
+def hashed(x: Array, W: Arrays, sizes: Sizes) -> Array:
+    """h(x) = argmax([xR; -xR]); rows in the order of their buckets see their chunk and the last."""
+    (l, d), n, C = x.shape, sizes["n"], sizes["C"]
+    h, heads = d // n, np.zeros((l, d))
+    for j in range(n):
+        own = slice(j * h, (j + 1) * h)
+        Q, V = (x @ W[f"W_{name}"][:, own] for name in "QV")
+        products = [[*(q @ W["H"]), *-(q @ W["H"])] for q in Q]
+        order = sorted(range(l), key=lambda i: (products[i].index(max(products[i])), i))
+        for place, i in enumerate(order):
+            chunk = place // C
+            seen = order[max(0, chunk - 1) * C : (chunk + 1) * C]
+            heads[i, own] = attended(
+                Q[i], Q[seen] / np.linalg.norm(Q[seen], axis=1)[:, None], V[seen]
+            )
+    return heads @ W["W_out"]
+
+
+each_hashed = by_sizes(HASHED)
+
+
+@each_hashed
+def test_equations_and_module_equal_the_paper_of_hashing(sizes: Sizes) -> None:
+    equals_the_paper(REFORMER, sizes, hashed, ROUNDING)
+
+
+def test_what_gradients_of_hashing_are() -> None:
+    """No direction gets one; everything else does."""
+    assert gradients_pass(REFORMER, "explicit", {"l": 5, "d": 4, "n": 2, "C": 2, "m": 2})
+
+
+@each_hashed
+def test_operations_of_hashing(sizes: Sizes) -> None:
+    """Three maps, m directions, unit keys, two sorts, and chunk by chunk the pairs."""
+    l, d, n, C, m = (sizes[letter] for letter in "ldnCm")
+    h, found = d // n, Counter[str]()
+
+    def dot(terms: int, times: int) -> None:
+        found.update(mul=terms * times, add=(terms - 1) * times)
+
+    dot(d, 3 * l * d)
+    levels = math.ceil(math.log2(l))
+    for _ in range(n):
+        dot(h, l * m)
+        found.update(compare=l * (2 * m - 1) + 2 * sum(range(levels + 1)) * 2**levels // 2)
+        dot(h, l)
+        found.update(sqrt=l, div=l * h)
+        for first in range(0, l, C):
+            rows, keys = min(C, l - first), min(l, first + C) - max(0, first - C)
+            dot(h, rows * keys)
+            dot(keys, rows * h)
+            found.update(div=2 * rows * keys, exp=rows * keys, add=rows * (keys - 1))
+    assert operations(REFORMER, sizes) == nonzero(found)
+
+
+def test_comparisons_of_a_small_case() -> None:
+    """Four rows of one head, one direction: one comparison for the bucket of each, and 3 stages of
+    2 for either sort."""
+    found = operations(REFORMER, {"l": 4, "d": 1, "n": 1, "C": 2, "m": 1})
+    assert found["compare"] == 4 * 1 + 2 * (1 + 2) * 2
+
+
+def test_one_token_of_hashing_has_a_reason() -> None:
+    with pytest.raises(cm.Unanswered, match="chooses from the whole token axis at once"):
+        cm.count(cm.mixer(REFORMER), "inference")
+
+
+def test_nothing_of_hashing_is_left_unexplained() -> None:
+    everything_is_explained(REFORMER, {"b": 2, "l": 7, "d": 6, "n": 2, "C": 3, "m": 2})

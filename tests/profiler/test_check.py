@@ -65,6 +65,7 @@ def test_built_in_mixers_hold(name: str) -> None:
                 (
                     "not causal: an output depends on later tokens",
                     "form 'fft' transforms the whole token axis at once",
+                    "form 'direct' chooses from the whole token axis at once",
                 )
             )
     assert {p.name for p in proofs} >= {

@@ -89,7 +89,7 @@ class Sorted(nn.Module):
     """An operation without a counting rule."""
 
     def forward(self, x: Tensor) -> Tensor:
-        values: Tensor = x.sort(1)[0]
+        values: Tensor = x.topk(x.shape[1], 1)[0]
         return values * 2.0
 
 
