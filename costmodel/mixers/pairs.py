@@ -24,7 +24,7 @@ from typing import Any
 from costmodel.language.equations import Form, Mixer
 from costmodel.language.indices import Extremum, Index, max_, min_, union
 from costmodel.language.macros.softmax import scaled, softmax
-from costmodel.language.nodes import Node
+from costmodel.language.nodes import Array, Node
 from costmodel.language.options import Chosen, offering
 from costmodel.language.writing import sum_
 from costmodel.symbolic.polynomial import Poly, call
@@ -85,43 +85,55 @@ def attention_over(
         projections: how the names of each set of projections end. Of several, each has queries of
             its own rows alone, and keys and values of all.
     """
-    l, d, n, h = m.sizes("l d n h")
+    l, d, *_ = m.sizes("l d n h")
     x, y = m.input("x", l, d), m.output("y", l, d)
-    weights = [[m.parameter(f"W_{one}{by}", d, d) for one in "QKV"] for by in projections]
+    for by in projections:
+        for one in "QKV":
+            m.parameter(f"W_{one}{by}", d, d)
     W_out = m.parameter("W_out", d, d)
     for form, pairs in forms.items():
         with m.form(form) as f:
-            i, j, c = f.index("i", 1, l), f.index("j", 1, n), f.index("c", 1, h)
-            a, b = f.index("a", 1, d), f.index("b", 1, d)
-            extents, groups = pairs(f, i)
-            arrays = {by: [f.array(f"{one}{by}", n, l, h) for one in "QKV"] for by in projections}
-            Z, A = f.array("Z", n, *extents), f.array("A", n, *extents)
-            R = f.array("R", l, d)
-
-            for (by, own), W in zip(arrays.items(), weights, strict=True):
-                several = [rows.row for rows in groups if rows.by == by]
-                queries = i if len(projections) == 1 else several[0]
-                for row, array, matrix in zip((queries, i, i), own, W, strict=True):
-                    array[j, row, c] = sum_(x[row, a] * matrix[a, (j - 1) * h + c], over=a)
-            for rows in groups:
-                Q, K, _ = arrays[rows.by]
-                for seen in rows.keys:
-                    score = sum_(Q[j, rows.row, c] * K[j, seen.key, c], over=c)
-                    Z[j, *rows.place, seen.slot] = scaled(score, by=h)
-            for number, rows in enumerate(groups):
-                k = rows.keys[0].over[0]
-                if len(rows.keys) > 1:
-                    k = f.index(f"k{number or ''}", union(*(seen.slots for seen in rows.keys)))
-                A[j, *rows.place, k] = softmax(Z[j, *rows.place, k], over=k)
-            for rows in groups:
-                *_, V = arrays[rows.by]
-                sums: list[Node] = [
-                    sum_(A[j, *rows.place, seen.slot] * V[j, seen.key, c], over=seen.over)
-                    for seen in rows.keys
-                ]
-                R[rows.row, (j - 1) * h + c] = reduce(add, sums)
+            i, a, b = f.index("i", 1, l), f.index("a", 1, d), f.index("b", 1, d)
+            R = attended(f, x, pairs, projections)
             y[i, b] = sum_(R[i, a] * W_out[a, b], over=a)
     return m
+
+
+def attended(
+    f: Form, x: Array, pairs: Pairs, projections: Sequence[str] = ("",), after: str = ""
+) -> Array:
+    """R (l, d), what the heads read of a set of pairs of rows x; `after` is how names end."""
+    (l, d), (n, h) = x.shape, f.mixer.sizes("n h")
+    i, j, c = f.index("i", 1, l), f.index(f"j{after}", 1, n), f.index("c", 1, h)
+    a = f.index("a", 1, d)
+    extents, groups = pairs(f, i)
+    arrays = {by: [f.array(f"{one}{by}{after}", n, l, h) for one in "QKV"] for by in projections}
+    Z, A = (f.array(f"{name}{after}", n, *extents) for name in "ZA")
+    R = f.array(f"R{after}", l, d)
+    for by, own in arrays.items():
+        several = [rows.row for rows in groups if rows.by == by]
+        queries = i if len(projections) == 1 else several[0]
+        for row, array, one in zip((queries, i, i), own, "QKV", strict=True):
+            matrix = f.mixer.arrays[f"W_{one}{by}{after}"]
+            array[j, row, c] = sum_(x[row, a] * matrix[a, (j - 1) * h + c], over=a)
+    for rows in groups:
+        Q, K, _ = arrays[rows.by]
+        for seen in rows.keys:
+            score = sum_(Q[j, rows.row, c] * K[j, seen.key, c], over=c)
+            Z[j, *rows.place, seen.slot] = scaled(score, by=h)
+    for number, rows in enumerate(groups):
+        k = rows.keys[0].over[0]
+        if len(rows.keys) > 1:
+            k = f.index(f"k{number or ''}", union(*(seen.slots for seen in rows.keys)))
+        A[j, *rows.place, k] = softmax(Z[j, *rows.place, k], over=k)
+    for rows in groups:
+        *_, V = arrays[rows.by]
+        sums: list[Node] = [
+            sum_(A[j, *rows.place, seen.slot] * V[j, seen.key, c], over=seen.over)
+            for seen in rows.keys
+        ]
+        R[rows.row, (j - 1) * h + c] = reduce(add, sums)
+    return R
 
 
 @offering({"causal": "a token attends to itself and those before it in its block"})

@@ -1,5 +1,5 @@
-"""What are the equations of diagonal state space models, S4D, DSS, H3 and GSS, and of Mega's
-attention?
+"""What are the equations of diagonal state space models, S4D, DSS, H3 and GSS, of SPADE
+and of Mega?
 
 Each channel has N complex numbers, of which those of the next row are E times these plus B times
 the channel's entry; what is read is the real part of their sum, weighted by C. E = exp(step A) and
@@ -18,6 +18,12 @@ diagonal one of S4D, and queries multiply what is read. GSS, Mehta et al. 2022, 
 r channels with a step of 1 and the imaginary part of A an exponential, so that all channels have
 the same powers, over normalised rows, and a gate f wide.
 
+SPADE, Zuo et al. 2022, section 4: S4, here S4D with gelu and a gated linear unit, beside
+self-attention to the last w rows; both are normalised, and one map combines them. That is the
+bottom layer; all others have the window alone. The norm before and what is added after belong to
+the layer. The window of the authors' code (github.com/microsoft/EfficientLongSequenceModeling) lies
+in blocks; its biases are left out.
+
 Mega, Ma et al. 2022, section 3: the numbers are real and make a moving average, of which a row
 keeps 1 - alpha delta and takes in alpha beta x, alpha and delta being sigmoids of parameters. Of
 the averages X are made the queries and keys of one head, the gate gamma of what it reads (reset)
@@ -30,6 +36,7 @@ queries in place of scores, and writes x + phi (H - x) for phi H + (1 - phi) x.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from costmodel.language.complex_numbers import (
@@ -50,6 +57,7 @@ from costmodel.language.options import Chosen, offering
 from costmodel.language.writing import exp, function, sum_
 from costmodel.mixers.extractor import fft_vectors
 from costmodel.mixers.long_convolution import convolved, gated_linear_unit
+from costmodel.mixers.pairs import attended, by_position
 from costmodel.symbolic.polynomial import Poly
 
 FORMS = ("recurrent", "direct", "fft")
@@ -93,7 +101,7 @@ class Diagonal:
     def _discretised(self, f: Form) -> tuple[ComplexArray, ComplexArray, ComplexArray]:
         """E, B, and step A."""
         d, N = self.m.sizes(f"{self.channels} N")
-        b, n = f.index("b", 1, d), f.index("n", 1, N)
+        b, n = f.index("b", 1, d), f.index("o", 1, N)
         of: Any = (b, n) if self.own else n
         A, to = complex_(f.array("A", *self._extents(of), 2)), self.at(b, n)
         real, imaginary = (self.m.arrays[name][of] for name in self.parts)
@@ -147,7 +155,7 @@ class Diagonal:
     ) -> Node:
         (l, d), (N,) = u.shape, self.m.sizes("N")
         i, later = f.index("i", 1, l), f.index("i2", 2, l)
-        b, n = f.index("b", 1, d), f.index("n", 1, N)
+        b, n = f.index("b", 1, d), f.index("o", 1, N)
         S, to = complex_pair(f.array("S_re", l, d, N), f.array("S_im", l, d, N)), self.at(b, n)
         S[1, b, n] = B[to] * u[1, b]
         S[later, b, n] = E[to] * S[later - 1, b, n] + B[to] * u[later, b]
@@ -157,7 +165,7 @@ class Diagonal:
     def _kernel(self, f: Form, l: Poly, C: ComplexArray, B: ComplexArray, T: ComplexArray) -> Array:
         """The kernel, a row for each distance."""
         d, N = self.m.sizes(f"{self.channels} N")
-        s, b, n = f.index("s", 1, l), f.index("b", 1, d), f.index("n", 1, N)
+        s, b, n = f.index("s", 1, l), f.index("b", 1, d), f.index("o", 1, N)
         to = self.at(b, n)
         here: Any = (s, *to) if isinstance(to, tuple) else (s, to)
         P, X = complex_(f.array("P", d, N, 2)), complex_(f.array("X", l, *self._extents(to), 2))
@@ -283,6 +291,44 @@ def hungry() -> Mixer:
 
 
 h3 = hungry()
+
+
+def augmented() -> Mixer:
+    """SPADE's bottom layer."""
+    m = Mixer(
+        "spade",
+        title="SPADE",
+        idea="S4D and a window of w tokens, side by side, then one map",
+        source="Zuo et al. 2022, arXiv 2212.08136, section 4",
+        group="state-space",
+    )
+    l, d, *_ = m.sizes("l d n h w")
+    x, y = m.input("x", l, d), m.output("y", l, d)
+    model = Diagonal(m, own=True, conjugates=True)
+    model.declare()
+    W_1, W_2 = m.parameter("W_1", d, d), m.parameter("W_2", d, d)
+    for one in ("Q", "K", "V", "out"):
+        m.parameter(f"W_{one}_w", d, d)
+    norms = {name: (m.parameter(f"g_{name}", d), m.parameter(f"b_{name}", d)) for name in "GL"}
+    W = m.parameter("W", 2 * d, d)
+    for form in FORMS:
+        with m.form(form) as f:
+            i, a, b = f.index("i", 1, l), f.index("a", 1, d), f.index("b", 1, d)
+            H, G_, L_ = (f.array(name, l, d) for name in ("H", "Y_G", "Y_L"))
+            N_G, N_L = f.array("N_G", l, d), f.array("N_L", l, d)
+            H[i, b] = function("gelu", model.read(f, form, x))
+            G_[i, b] = gated_linear_unit(H, W_1, W_2, i, a, b)
+            R = attended(f, x, partial(by_position, ahead=Poly()), after="_w")
+            L_[i, b] = sum_(R[i, a] * m.arrays["W_out_w"][a, b], over=a)
+            for normed, rows, (gain, bias) in zip(
+                (N_G, N_L), (G_, L_), norms.values(), strict=True
+            ):
+                normed[i, b] = layer_norm(rows[i, b], over=b, gain=gain[b], bias=bias[b])
+            y[i, b] = sum_(N_G[i, a] * W[a, b], over=a) + sum_(N_L[i, a] * W[d + a, b], over=a)
+    return m
+
+
+spade = augmented()
 
 
 AVERAGE = ("alpha", "delta", "beta", "eta")

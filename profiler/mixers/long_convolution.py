@@ -52,6 +52,8 @@ class LongConvolved(Mixer):
     """Those that are other ones for one token."""
     SHORT: ClassVar[tuple[str, ...]] = ()
     """The rows that short convolutions of k taps read."""
+    REWRITES: ClassVar[tuple[str, ...]] = ()
+    """Those of what is beside the convolutions."""
     k: int
     algorithm: ClassVar[LagSumAlgorithm]
 
@@ -107,11 +109,12 @@ def convolved_by(algorithm: LagSumAlgorithm) -> Callable[[_Class], _Class]:
         if algorithm.product is not None:
             transformed = dict.fromkeys((f"{mixer.HELD}_f", "w_f"), "fft")
             kernels |= {**transformed, "e_f": algorithm.product}
+        dense = ("dense",) if "convolution" in kernels.values() else ()
         return implementation(
             mixer.MIXER,
             algorithm.name,
             form=algorithm.form,
-            rewrites=("dense",) if "convolution" in kernels.values() else (),
+            rewrites=mixer.REWRITES or dense,
             kernels=kernels,
             step_form="direct",
             step_kernels=mixer.KERNELS | mixer.STEP | {"S": "reduction"},

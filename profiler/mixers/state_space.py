@@ -1,4 +1,4 @@
-"""How do diagonal state space models, S4D, DSS, H3 and GSS, and Mega's attention run in PyTorch?
+"""How do diagonal state space models, S4D, DSS, H3 and GSS, SPADE and Mega run in PyTorch?
 
 Complex numbers are pairs of reals, the real and the imaginary part apart: E, B and C are (d, N)
 each. A class carries the numbers S of a channel, (b, d, N), from row to row, or convolves with the
@@ -25,7 +25,9 @@ from profiler.mixers.long_convolution import (
     short_latest,
 )
 from profiler.mixers.mlp import layer_norm
-from profiler.modules.base import Mixer, PreparedState, State, require_sizes
+from profiler.mixers.pairs import square
+from profiler.modules.attention import dense_attention
+from profiler.modules.base import Mixer, PreparedState, State, head_width, require_sizes
 from profiler.modules.registry import implementation
 from profiler.modules.running_sums import ChunkState
 
@@ -175,13 +177,13 @@ _Class = TypeVar("_Class", bound=type[Carried])
 
 def carried(mixer: _Class) -> _Class:
     """Register the decorated class, which carries numbers from row to row."""
-    rewrites = ("dense",) if "convolution" in mixer.KERNELS.values() else ()
+    dense = ("dense",) if "convolution" in mixer.KERNELS.values() else ()
     kernels = {k: v for k, v in mixer.KERNELS.items() if k not in KERNEL} | CARRIED
     return implementation(
         mixer.MIXER,
         "recurrent",
         form="recurrent",
-        rewrites=rewrites,
+        rewrites=mixer.REWRITES or dense,
         kernels=kernels,
         step_kernels=kernels | mixer.STEP,
     )(mixer)
@@ -413,6 +415,97 @@ class H3Toeplitz(H3):
 
 @convolved_by(VECTOR_FFT)
 class H3Fft(H3):
+    """Fourier transforms over the sequence."""
+
+
+class Spade(S4D):
+    """S4D beside n heads of width h = d/n that read the last w rows; each is normalised, by gains g
+    and biases b (d), and W (2d, d) maps both."""
+
+    MIXER = "spade"
+    REWRITES = ("dense", "safe-softmax")
+    KERNELS: ClassVar[dict[str, str]] = {
+        **DISCRETISED,
+        **KERNEL,
+        "H": "elementwise",
+        **dict.fromkeys(("Y_G", "Y_L", "y"), "contraction"),
+        **dict.fromkeys(("Q_w", "K_w", "V_w", "Z_w", "R_w"), "contraction"),
+        "A_w": "softmax",
+        **dict.fromkeys(("N_G", "N_L"), "elementwise"),
+    }
+
+    def __init__(
+        self,
+        *,
+        d: int,
+        l: int,
+        N: int,
+        n: int,
+        w: int,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__(d=d, l=l, N=N, device=device, dtype=dtype)
+        require_sizes(w=w)
+        self.n, self.h, self.w = n, head_width(d, n), w
+        self.W_Q_w: nn.Parameter = self.weight(d, d)
+        self.W_K_w: nn.Parameter = self.weight(d, d)
+        self.W_V_w: nn.Parameter = self.weight(d, d)
+        self.W_out_w: nn.Parameter = self.weight(d, d)
+        self.g_G: nn.Parameter = self.weight(d)
+        self.b_G: nn.Parameter = self.weight(d)
+        self.g_L: nn.Parameter = self.weight(d)
+        self.b_L: nn.Parameter = self.weight(d)
+        self.W: nn.Parameter = self.weight(2 * d, d)
+
+    def mix(self, x: Tensor) -> Tensor:
+        """y (b, s, d)."""
+        q, k, v = (rows.transpose(1, 2) for rows in self.heads(x))
+        local = square(q, k, v, self.w - 1, 0).transpose(1, 2).flatten(2)
+        return self.combined(self.convolved(x), local)
+
+    def advance(self, x_t: Tensor, state: State) -> Tensor:
+        """The token attends to the rows held and its own, and the numbers go on by a row."""
+        q, k, v = self.heads(x_t)
+        keys, values = (
+            torch.cat([state.held(name), row.unsqueeze(2)], dim=2)
+            for name, row in (("K_w", k), ("V_w", v))
+        )
+        local = dense_attention(q.unsqueeze(2), keys, values, by=self.h, causal=False).flatten(1)
+        return self.combined(self.newest(x_t, state, K_w=k, V_w=v), local)
+
+    def heads(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values (..., n, h)."""
+        q, k, v = (x @ W for W in (self.W_Q_w, self.W_K_w, self.W_V_w))
+        shape = (*x.shape[:-1], self.n, self.h)
+        return q.view(shape), k.view(shape), v.view(shape)
+
+    def combined(self, read: Tensor, local: Tensor) -> Tensor:
+        """Both normalised, side by side, mapped."""
+        both = (
+            layer_norm(self.mapped(read), self.g_G, self.b_G),
+            layer_norm(local @ self.W_out_w, self.g_L, self.b_L),
+        )
+        return torch.cat(both, dim=-1) @ self.W
+
+    def short_rows(self, batch: int) -> dict[str, Tensor]:
+        """Room for the keys and values of the last w-1 rows."""
+        shape = (batch, self.n, self.w - 1, self.h)
+        return {name: self.like.new_zeros(shape) for name in ("K_w", "V_w")}
+
+
+@carried
+class SpadeCarried(Carried, Spade):
+    """Row by row."""
+
+
+@convolved_by(VECTOR_TOEPLITZ)
+class SpadeToeplitz(Spade):
+    """One depthwise convolution of length l."""
+
+
+@convolved_by(VECTOR_FFT)
+class SpadeFft(Spade):
     """Fourier transforms over the sequence."""
 
 

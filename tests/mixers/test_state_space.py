@@ -1,7 +1,7 @@
-"""Are S4D, DSS, H3, GSS and Mega those of Gu et al. 2022 (arXiv 2206.11893, section 3), of Gupta et
-al. 2022 (arXiv 2203.14343, proposition 1), of Fu et al. 2022 (arXiv 2212.14052, algorithm 1), of
-Mehta et al. 2022 (arXiv 2206.13947, section 3.2) and of Ma et al. 2022 (arXiv 2209.10655, section
-3)?
+"""Are S4D, DSS, H3, GSS, Mega and SPADE those of Gu et al. 2022 (arXiv 2206.11893, section 3), of
+Gupta et al. 2022 (arXiv 2203.14343, proposition 1), of Fu et al. 2022 (arXiv 2212.14052, algorithm
+1), of Mehta et al. 2022 (arXiv 2206.13947, section 3.2), of Ma et al. 2022 (arXiv 2209.10655,
+section 3) and of Zuo et al. 2022 (arXiv 2212.08136, section 4)?
 
 Values are taken with Python's complex numbers, row by row; nothing is shared with the package.
 """
@@ -334,3 +334,69 @@ def test_operations_parameters_and_state_of_mega(name: str, sizes: Sizes) -> Non
 @each_mega
 def test_nothing_of_mega_is_left_unexplained(name: str) -> None:
     everything_is_explained(name, {"b": 2, "l": 5, "d": 3, "N": 2, "K": 3, "v": 2, "C": 2})
+
+
+SPADE_SIZES: list[Sizes] = [
+    {"l": 6, "d": 4, "N": 2, "n": 2, "w": 3},
+    {"l": 3, "d": 3, "N": 1, "n": 1, "w": 5},
+    {"l": 1, "d": 1, "N": 1, "n": 1, "w": 1},
+]
+
+
+def beside_a_window(x: Array, W: Arrays, sizes: Sizes) -> Array:
+    """W [LN(global), LN(local)]: S4D with its gated linear unit, and heads over the last w rows."""
+    width, n = x.shape[1] // sizes["n"], sizes["n"]
+    Q, K, V = (x @ W[f"W_{one}_w"] for one in "QKV")
+    local = np.zeros_like(x)
+    for i in range(len(x)):
+        seen = range(max(0, i - sizes["w"] + 1), i + 1)
+        for head in (slice(j * width, (j + 1) * width) for j in range(n)):
+            weights = np.exp([Q[i, head] @ K[k, head] / math.sqrt(width) for k in seen])
+            local[i, head] = weights @ V[seen, head] / weights.sum()
+
+    def normed(rows: Array, name: str) -> Array:
+        centred = rows - rows.mean(1, keepdims=True)
+        scale = np.sqrt((centred**2).mean(1, keepdims=True) + 1e-5)
+        return np.asarray(centred / scale * W[f"g_{name}"] + W[f"b_{name}"])
+
+    both = normed(paper(x, W, sizes), "G"), normed(local @ W["W_out_w"], "L")
+    return np.asarray(np.concatenate(both, axis=1) @ W["W"])
+
+
+@by_sizes(SPADE_SIZES)
+def test_spade_equals_the_paper(sizes: Sizes) -> None:
+    equals_the_paper("spade", sizes, beside_a_window, ROUNDING)
+
+
+def test_gradients_of_spade_pass_through() -> None:
+    for implementation in registry.implementations("spade"):
+        sizes = {"l": 4, "d": 4, "N": 2, "n": 2, "w": 3}
+        assert gradients_pass("spade", implementation, sizes)
+
+
+@by_sizes(SPADE_SIZES)
+def test_operations_parameters_and_state_of_spade(sizes: Sizes) -> None:
+    """Those of S4D and of the window by themselves, two norms, and the map of both."""
+    l, d, N, n, w = (sizes[letter] for letter in "ldNnw")
+    counted, parts = cm.count(cm.mixer("spade")).at(**sizes).by_class(), cm.count(cm.mixer("s4d"))
+    pairs = sum(min(i, w) for i in range(1, l + 1))
+    window = {
+        "mul": 4 * l * d * d + 2 * pairs * d,
+        "add": 4 * l * d * (d - 1) + pairs * (d - n) + (pairs - l) * (n + d),
+        "div": 2 * n * pairs,
+        "exp": n * pairs,
+    }
+    norm = {"mul": 2 * d, "add": 2 * (d - 1) + d + 1 + d, "div": 2 + d, "sqrt": 1}
+    both = {"mul": 2 * l * d * d, "add": l * d * (2 * d - 1)}
+    for name, number in counted.items():
+        s4d = parts.at(l=l, d=d, N=N).by_class().get(name, 0)
+        beside = window.get(name, 0) + 2 * l * norm.get(name, 0) + both.get(name, 0)
+        assert number == s4d + beside, name
+    weights = cm.parameters(cm.mixer("s4d")).at(l=l, d=d, N=N) + 4 * d * d + 4 * d + 2 * d * d
+    assert cm.parameters(cm.mixer("spade")).at(**sizes) == weights
+    for t in range(1, l + 1):
+        assert cm.state(cm.mixer("spade")).at(**sizes, t=t) == 2 * N * d + 2 * d * min(t, w - 1)
+
+
+def test_nothing_of_spade_is_left_unexplained() -> None:
+    everything_is_explained("spade", {"b": 2, "l": 5, "d": 4, "N": 2, "n": 2, "w": 3})
