@@ -106,17 +106,19 @@ class Traces:
 
     def parts(self, case: SizeCase, unsettled: Sequence[Fn]) -> list[SizeCase]:
         """The cases into which a case falls when a size under one of the floors `unsettled` is
-        written by its quotient; none where no size can be so written, or all of them are.
+        written by its quotient; none where no size can be so written, all of them are, or the case
+        is left as it is.
 
         Raises:
             TraceError: floors divide the size by several others, or leave too many remainders.
         """
         if len(case.divisions) == len(self.everywhere.variables.over):
             return []
-        return [
+        parts = [
             SizeCase(region, (*case.divisions, *([division] if division else [])))
             for region, division in division_cases(case.region, self.sizes(case), unsettled)
         ]
+        return [] if case in parts else parts
 
 
 NARROW = 2

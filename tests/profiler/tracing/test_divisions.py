@@ -16,8 +16,8 @@ from torch import Tensor, nn
 
 import costmodel as cm
 from costmodel.language.equations import Mixer
-from costmodel.symbolic.constraints import Constraints
-from costmodel.symbolic.polynomial import Poly, call
+from costmodel.symbolic.constraints import Constraints, floor_div
+from costmodel.symbolic.polynomial import Fn, Poly, call
 from costmodel.symbolic.printing import conditions_words
 from profiler.modules.registry import implementations
 from profiler.tracing.cases import SizeCase, Traces
@@ -159,6 +159,13 @@ def test_chunks_are_compared_by_quotient_and_remainder() -> None:
     counts, rest = found[SHORT].equations, L - C * OVER
     pairs = (OVER * C * (C + 1) + rest * (rest + 1)) * Fraction(1, 2)
     assert counts["mul"] == pairs and counts["add"] == pairs - L
+
+
+def test_a_case_that_a_division_leaves_as_it_is_is_not_split() -> None:
+    """Where l < C, l over C is 0 and l + 1 over C is 0 or 1, and l is no multiple of C."""
+    (over,) = (atom for atom in floor_div(L + 1, C).atoms if isinstance(atom, Fn))
+    shorter = SizeCase(frozenset({C - 1 - L}))
+    assert Traces(Untraced(Blocks, "l,C", {}).trace).parts(shorter, [over]) == []
 
 
 def test_a_divisor_that_was_not_given_is_told_in_a_sentence() -> None:
