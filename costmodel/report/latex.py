@@ -239,7 +239,7 @@ HIGHEST = 90
 """A formula with more characters stands below the table."""
 
 ROWS = 24
-"""A table with more rows in all its panels, formulas below it being two each, runs over pages."""
+"""A table with more lines in all its panels, formulas below it being two each, runs over pages."""
 
 SET = r"\footnotesize\setlength{\tabcolsep}{3pt}\setlength{\extrarowheight}{2.5pt}"
 """How tables are set: small, with rows that do not touch."""
@@ -270,6 +270,12 @@ class _Set:
     def _plain(self, cell: Text) -> str:
         """A cell in as few characters as it takes."""
         return terminal.text(cell, self.marks, factored=True)
+
+    @property
+    def lines(self) -> int:
+        """About how many lines the rows take, long words being broken at the page's width."""
+        long = [max((self._length(cell) for cell in row), default=0) for row in self.table.body]
+        return len(self.table.rows) + sum(length // ROOM for length in long)
 
     def breaks(self, k: int) -> bool:
         """Whether a column holds words or formulas that LaTeX breaks into lines."""
@@ -390,7 +396,8 @@ class _Set:
         lines += [text(sentence(line), self.page) for line in self.table.said]
         for cell, name in self.letters.items():
             assert isinstance(cell, Formula)
-            lines.append(f"({name}) {'; '.join(_cases(cell, self.page))}.")
+            found = "; ".join(_cases(cell, self.page)).replace(", ", r",\allowbreak ")
+            lines.append(f"({name}) {found}.")
         lead = r"\par\hangindent=1.5em\hangafter=1\noindent"
         return "\n".join(f"{lead} {line.strip()}" for line in lines)
 
@@ -428,7 +435,7 @@ def _table(table: Table, lead: Sequence[Line], page: Page, label: str) -> str:
     made = _Set(table, page)
     caption = _caption(table, lead, page)
     named = rf"\label{{{label}}}" if label else ""
-    if len(table.rows) * len(made.panels) + 2 * len(made.letters) <= ROWS:
+    if made.lines * len(made.panels) + 2 * len(made.letters) <= ROWS:
         return _float(made, caption, named)
     return _long(made, caption, named)
 

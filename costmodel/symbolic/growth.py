@@ -62,6 +62,7 @@ class Growth:
     def put(self, values: Mapping[str, Growth]) -> Growth:
         """The growth where some sizes grow as others do; those in logarithms stay.
 
+        >>> from fractions import Fraction
         >>> str(Growth.of(("l", 2), ("B", -1)).put({"B": Growth.of(("l", 1)) ** Fraction(1, 2)}))
         'l**(3/2)'
         """
