@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 from itertools import product
 from typing import Any
 
@@ -41,9 +42,18 @@ class Axis:
         """Whether the functions are polynomials of rising degree in the size, without atoms."""
         return all(f.atoms <= {self.letter} for f in self.functions)
 
+    @cached_property
+    def _known(self) -> dict[tuple[int, int], Fraction]:
+        """The values so far: with many letters, each is asked for at every product of orders."""
+        return {}
+
     def at(self, order: int, place: int) -> Fraction:
         """The value of function number `order` at one size."""
-        return Fraction(self.functions[order].rational({self.letter: place}))
+        known = self._known.get((order, place))
+        if known is None:
+            known = Fraction(self.functions[order].rational({self.letter: place}))
+            self._known[order, place] = known
+        return known
 
 
 def axis(letter: str, raw: Iterable[Poly], places: Sequence[int]) -> Axis:
