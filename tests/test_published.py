@@ -484,6 +484,7 @@ def test_a_mixer_that_is_lacking_no_longer_is_stale() -> None:
     assert verdict.note.startswith("Star-Transformer is not among the mixers")
     there = check(replace(claim, lacks="fastformer"))
     assert there.misprint == "stale" and there.note.endswith("among the mixers: fastformer")
+    assert check(replace(claim, lacks="Fastform")).misprint == ""
     assert unrecorded([there]) == [there]
 
 
@@ -496,6 +497,20 @@ def test_subquadratic_is_slower_than_a_square(form: str, formula: str, verdict: 
     found = check(replace(CLAIM["v1.s2.hyena"], form=form, formula=formula))
     assert found.verdict == verdict
     assert ("does not grow" in found.note) == (verdict != "agrees")
+
+
+@pytest.mark.parametrize(
+    ("formula", "as_", "verdict"),
+    [("log(l)", "l", "agrees-in-limit"), ("log(l)", "sqrt(l)", "agrees-in-limit"),
+     ("1", "l", "disagrees"), ("log(l)", "l*d", "not-checkable")],
+)  # fmt: skip
+def test_a_size_grows_inside_logarithms_too(formula: str, as_: str, verdict: str) -> None:
+    """A softmax over blocks of B rows waits for ceil_log2(B) additions."""
+    claim = Claim(
+        "x", "a paper", "a table", "order", f"O({formula})", mixer="local-attention",
+        phase="training", quantity="span", formula=formula, growing={"B": as_},
+    )  # fmt: skip
+    assert check(claim).verdict == verdict
 
 
 def test_an_order_has_no_other_relation() -> None:

@@ -13,6 +13,7 @@ The claims are data, one file a source, under `tables/published/`. Each gets one
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -307,10 +308,11 @@ def check(claim: Claim, known: Mapping[str, Claim] | None = None, *, run: bool =
 
 
 def _built_in(words: str) -> str:
-    """The built-in mixer whose name, alias or title has these words; "" where none has."""
+    """The built-in mixer whose name, alias or title has these whole words; "" where none has."""
+    whole = re.compile(rf"\b{re.escape(words)}\b", re.IGNORECASE)
     for name in names():
         mixer = builtin(name)
-        if any(words.casefold() in said.casefold() for said in (name, *mixer.aliases, mixer.title)):
+        if any(map(whole.search, (name, *mixer.aliases, mixer.title))):
             return name
     return ""
 

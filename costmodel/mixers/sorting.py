@@ -15,10 +15,10 @@ Reformer, Kitaev et al. 2020: attention by hashing, with one round of it. A row'
 over its length; its bucket is the largest of 2m numbers, the products of its query with m drawn
 directions and their negatives, which all heads share. Rows are sorted by their buckets, those of
 one bucket in their order, and lie in chunks of C; a row attends to its chunk and to the one before,
-and the results are put back in the sequence's order. Which rows stand in a chunk
-depends on the data, how many pairs there are does not: all are computed. As in the code of Tay et
-al. 2021 (models/reformer) none is masked, neither later rows, nor other buckets, nor the row
-itself; W_out, which that code leaves out, is the paper's. Sorts are counted as their networks.
+and the results are put back in the sequence's order. Which rows stand in a chunk depends on the
+data, how many pairs there are does not: all are computed. As in the code of Tay et al. 2021
+(models/reformer) none is masked, neither later rows, nor other buckets, nor the row itself; W_out,
+which that code leaves out, is the paper's. Sorts are counted as bitonic networks.
 """
 
 from __future__ import annotations

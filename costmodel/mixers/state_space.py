@@ -332,6 +332,7 @@ spade = augmented()
 
 
 AVERAGE = ("alpha", "delta", "beta", "eta")
+"""The parameters of a moving average."""
 
 
 def moving_average(f: Form, *, carried: bool) -> Array:

@@ -273,7 +273,7 @@ class _Set:
 
     @property
     def lines(self) -> int:
-        """About how many lines the rows take, long words being broken at the page's width."""
+        """About how many lines the rows take; a cell wider than the page takes several."""
         long = [max((self._length(cell) for cell in row), default=0) for row in self.table.body]
         return len(self.table.rows) + sum(length // ROOM for length in long)
 

@@ -60,7 +60,10 @@ class Growth:
         return self * other**-1
 
     def put(self, values: Mapping[str, Growth]) -> Growth:
-        """The growth where some sizes grow as others do; those in logarithms stay.
+        """The growth where some sizes grow as others do.
+
+        Raises:
+            NoGrowth: a logarithm becomes a sum of several.
 
         >>> from fractions import Fraction
         >>> str(Growth.of(("l", 2), ("B", -1)).put({"B": Growth.of(("l", 1)) ** Fraction(1, 2)}))
@@ -68,7 +71,12 @@ class Growth:
         """
         found = ONE
         for name, power in self.factors:
-            found *= values.get(name, Growth.of((name, 1))) ** power
+            one = values.get(name, Growth.of((name, 1)))
+            if isinstance(name, Log) and not name.of.letters.isdisjoint(values):
+                one, *more = logarithms([name.of.put(values)])
+                if more:
+                    raise NoGrowth(f"{name} becomes a sum of logarithms")
+            found *= one**power
         return found
 
     @property
