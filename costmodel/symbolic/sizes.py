@@ -32,7 +32,7 @@ LETTERS: Mapping[str, Letter] = {
         Letter("k", "kernel width", 4),
         Letter("w", "window", 16),
         Letter("s", "sinks or global tokens", 4),
-        Letter("r", "rank or landmarks", 16),
+        Letter("r", "rank, landmarks or fewer channels", 16),
         Letter("m", "random features", 16),
         Letter("v", "widening factor", 2),
         Letter("C", "chunk", 16),
