@@ -218,6 +218,7 @@ def _of_csv(text: str) -> Iterator[Cell]:
 def _of_latex(text: str) -> Iterator[Cell]:
     """The cells of every table of a LaTeX file; sizes are those that its caption gives numbers."""
     text = re.sub(r"(?<!\\)%.*", "", text)
+    text = re.sub(r"\\allowbreak(?![a-zA-Z])(?:\{\})?", "", text)
     text = _STACKED.sub(lambda m: re.sub(r"-?\\\\", _joint, m[1] or m[2]), text)
     sizes: dict[str, int] = {}
     end = 0
@@ -271,7 +272,7 @@ def _plain(cell: str) -> str:
     """The words of a cell, without the commands around them."""
     cell = re.sub(r"\\textsuperscript\{[^}]*\}", "", cell)
     cell = re.sub(r"\\(?:textbf|textit|texttt|textsc|emph|text)\{([^{}]*)\}", r"\1", cell)
-    return " ".join(cell.replace(r"\allowbreak{}", "").replace("\\_", "_").split())
+    return " ".join(cell.replace("\\_", "_").split())
 
 
 def _below(cell: str, below: str) -> str:
