@@ -1,35 +1,30 @@
-"""How do diagonal state space models, S4D, DSS, H3 and GSS, SPADE and Mega run in PyTorch?
+"""How do diagonal state space models, S4D, DSS, H3 and GSS, and SPADE run in PyTorch?
 
 Complex numbers are pairs of reals, the real and the imaginary part apart: E, B and C are (d, N)
 each. A class carries the numbers S of a channel, (b, d, N), from row to row, or convolves with the
-kernel K (l, d) of the same model. Mega's numbers are real; its kernel is w (l, d), and a token is
-always a step of what is carried.
+kernel K (l, d) of the same model.
 """
 
 from __future__ import annotations
 
-import math
-from abc import abstractmethod
-from collections.abc import Callable, Sequence
 from typing import ClassVar, TypeVar
 
 import torch
 import torch.nn.functional as F  # noqa: N812 - PyTorch's own name for it
 from torch import Tensor, nn
 
-from profiler.mixers.extractor import VECTOR_FFT, VECTOR_TOEPLITZ, vector_fft
+from profiler.mixers.extractor import VECTOR_FFT, VECTOR_TOEPLITZ
 from profiler.mixers.long_convolution import (
     LongConvolved,
     convolved_by,
     short_convolution,
     short_latest,
 )
-from profiler.mixers.mlp import layer_norm
+from profiler.mixers.maps import layer_norm
 from profiler.mixers.pairs import square
 from profiler.modules.attention import dense_attention
-from profiler.modules.base import Mixer, PreparedState, State, head_width, require_sizes
+from profiler.modules.base import PreparedState, State, head_width, require_sizes
 from profiler.modules.registry import implementation
-from profiler.modules.running_sums import ChunkState
 
 Pair = tuple[Tensor, Tensor]
 """The real and the imaginary part."""
@@ -507,184 +502,3 @@ class SpadeToeplitz(Spade):
 @convolved_by(VECTOR_FFT)
 class SpadeFft(Spade):
     """Fourier transforms over the sequence."""
-
-
-class Mega(Mixer):
-    """Averages of N numbers a channel, alpha, delta, beta and eta (d, N); queries and keys K wide,
-    values v d wide; a bias P for each distance up to l, or up to C in chunks."""
-
-    W_Z: nn.Parameter
-    b_Z: nn.Parameter
-    W_V: nn.Parameter
-    b_V: nn.Parameter
-    W_gamma: nn.Parameter
-    b_gamma: nn.Parameter
-    W_phi: nn.Parameter
-    b_phi: nn.Parameter
-    W_H: nn.Parameter
-    b_H: nn.Parameter
-
-    def __init__(
-        self,
-        *,
-        d: int,
-        l: int,
-        N: int,
-        K: int,
-        v: int,
-        C: int | None = None,
-        options: Sequence[str] = (),
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-    ) -> None:
-        super().__init__(d=d, l=l, device=device, dtype=dtype)
-        self.bounded = not options
-        self.C = C if options and C else l
-        require_sizes(N=N, K=K, v=v, C=self.C)
-        self.N, self.K, self.V = N, K, v * d
-        self.alpha: nn.Parameter = self.weight(d, N)
-        self.delta: nn.Parameter = self.weight(d, N)
-        self.beta: nn.Parameter = self.weight(d, N)
-        self.eta: nn.Parameter = self.weight(d, N)
-        widths = {"Z": K, "V": self.V, "gamma": self.V, "phi": d, "H": d}
-        for name, width in widths.items():
-            setattr(self, f"W_{name}", self.weight(d, width))
-            setattr(self, f"b_{name}", self.weight(width))
-        self.kappa_Q: nn.Parameter = self.weight(K)
-        self.kappa_K: nn.Parameter = self.weight(K)
-        self.mu_Q: nn.Parameter = self.weight(K)
-        self.mu_K: nn.Parameter = self.weight(K)
-        self.P: nn.Parameter = self.weight(self.C)
-        self.U_H: nn.Parameter = self.weight(self.V, d)
-
-    def rates(self) -> tuple[Tensor, Tensor]:
-        """What of a number is kept and what of a row is taken in, E and B (d, N)."""
-        alpha = torch.sigmoid(self.alpha)
-        return 1 - alpha * torch.sigmoid(self.delta), alpha * self.beta
-
-    @abstractmethod
-    def averages(self, x: Tensor) -> Tensor:
-        """X (b, s, d)."""
-
-    def heads(self, x: Tensor, X: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries and keys (..., K) of the averages, values (..., V) of the rows."""
-        Z = F.silu(X @ self.W_Z + self.b_Z)
-        V = F.silu(x @ self.W_V + self.b_V)
-        return self.kappa_Q * Z + self.mu_Q, self.kappa_K * Z + self.mu_K, V
-
-    def gated(self, x: Tensor, X: Tensor, O: Tensor) -> Tensor:
-        """y of what the head reads."""
-        gamma = F.silu(X @ self.W_gamma + self.b_gamma)
-        phi = torch.sigmoid(X @ self.W_phi + self.b_phi)
-        H = F.silu(X @ self.W_H + self.b_H + (gamma * O) @ self.U_H)
-        return phi * H + (1 - phi) * x
-
-    def mix(self, x: Tensor) -> Tensor:
-        """y (b, s, d)."""
-        X = self.averages(x)
-        q, k, v = self.heads(x, X)
-        (batch, length, _), read = x.shape, []
-        bias, whole = self.bias(min(self.C, length)), length - length % self.C
-        for start, end, size in ((0, whole, self.C), (whole, length, length - whole)):
-            if start < end:
-                rows = (each[:, start:end] for each in (q, k, v))
-                chunks = (each.reshape(batch, -1, size, each.shape[-1]) for each in rows)
-                read.append(self.attended(bias[:size, :size], *chunks).flatten(1, 2))
-        return self.gated(x, X, torch.cat(read, dim=1))
-
-    def bias(self, size: int) -> Tensor:
-        """What is added to the score of each row with each, (size, size), zeros for later ones."""
-        return F.pad(self.P[:size], (size - 1, 0)).unfold(0, size, 1).flip(1)
-
-    def attended(self, bias: Tensor, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """What the rows of chunks (b, chunks, s, ...) read: every pair is scored, then later rows
-        are masked."""
-        later = torch.ones_like(bias, dtype=torch.bool).triu(1)
-        scores = q @ k.transpose(-2, -1) / math.sqrt(self.K) + bias
-        return torch.softmax(scores.masked_fill(later, -math.inf), dim=-1) @ v
-
-    @torch.no_grad()
-    def initial_state(self, batch: int, length: int | None = None) -> State:
-        """Keys and values of all tokens, or of the running chunk, and h (batch, 1, d N), beside E
-        and B."""
-        room = length if self.bounded else self.C
-        rows = {"K": self._rows(batch, room, self.K), "V": self._rows(batch, room, self.V)}
-        rows["h"] = self._rows(batch, 1, self.d * self.N)
-        made = PreparedState if self.bounded else ChunkState
-        state = made(rows, sliding=not self.bounded)
-        state.prepared = torch.stack(self.rates())
-        return state
-
-    def advance(self, x_t: Tensor, state: State) -> Tensor:
-        """The averages go on by a row, and the token attends to the rows of its chunk."""
-        assert isinstance(state, PreparedState)
-        E, B = state.prepared
-        h = B * x_t.unsqueeze(-1)
-        if state.position:
-            h = h + E * state.held("h").view(h.shape)
-        X = (self.eta * h).sum(-1)
-        q, k, v = self.heads(x_t, X)
-        state.append(K=k, V=v, h=h.flatten(1))
-        seen = state.chunk if isinstance(state, ChunkState) else state.held
-        keys, values = seen("K"), seen("V")
-        scores = q.unsqueeze(1) @ keys.transpose(1, 2) / math.sqrt(self.K)
-        scores = scores + self.P[: keys.shape[1]].flip(0)
-        O = (torch.softmax(scores, dim=-1) @ values).squeeze(1)
-        if isinstance(state, ChunkState) and not state.in_chunk:
-            state.complete()
-        return self.gated(x_t, X, O)
-
-
-HEAD = {
-    **dict.fromkeys(("G", "E", "B", "Q", "K", "F", "y"), "elementwise"),
-    **dict.fromkeys(("Z", "V", "M", "O", "gamma", "phi", "H"), "contraction"),
-    "A": "softmax",
-}
-AVERAGED = {"h": "elementwise", "X": "reduction"}
-FILTERED = {
-    **dict.fromkeys(("T", "D", "R"), "elementwise"),
-    **dict.fromkeys(("x_f", "w_f", "X"), "fft"),
-    **{"w": "reduction", "e_f": "complex-elementwise"},
-}
-_Mega = TypeVar("_Mega", bound=type[Mega])
-
-
-def mega(form: str, kernels: dict[str, str]) -> Callable[[_Mega], _Mega]:
-    """Register the decorated class, which has these kernel classes beside those of the head."""
-    return implementation(
-        "mega",
-        form,
-        form=form,
-        rewrites=("dense", "safe-softmax"),
-        kernels=HEAD | kernels,
-        step_form="recurrent",
-        step_kernels=HEAD | AVERAGED,
-        options=("chunk",),
-    )
-
-
-@mega("recurrent", AVERAGED)
-class MegaCarried(Mega):
-    """Row by row."""
-
-    def averages(self, x: Tensor) -> Tensor:
-        """What a row adds, and what is kept of the numbers before."""
-        E, B = self.rates()
-        h = B * x[:, 0].unsqueeze(-1)
-        rows = [h]
-        for row in x.unbind(1)[1:]:
-            h = B * row.unsqueeze(-1) + E * h
-            rows.append(h)
-        return torch.stack([(self.eta * h).sum(-1) for h in rows], dim=1)
-
-
-@mega("fft", FILTERED)
-class MegaFft(Mega):
-    """Fourier transforms over the sequence."""
-
-    def averages(self, x: Tensor) -> Tensor:
-        """The kernel has powers of E, as exponentials of multiples of its logarithm."""
-        E, B = self.rates()
-        s = torch.arange(x.shape[1], device=x.device, dtype=x.dtype).view(-1, 1, 1)
-        w = (self.eta * B * torch.exp(torch.log(E) * s)).sum(-1)
-        return vector_fft(x, w)

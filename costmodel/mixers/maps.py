@@ -1,4 +1,5 @@
-"""What are the equations of multilayer perceptrons along the sequence: MLP-Mixer, gMLP and aMLP?
+"""What are the equations of one map along the sequence for all tokens: learned, MLP-Mixer, gMLP and
+aMLP, or Fourier's, FNet?
 
 MLP-Mixer, Tolstikhin et al. 2021, the first line of equation (1): the column of each channel passes
 W_1, gelu and W_2, shared by all channels. The hidden width, the paper's D_S, is f. Both layers have
@@ -11,18 +12,27 @@ code (appendix), every layer has a bias, the matrix one for each position. aMLP 
 single head of attention of width K on the block's input; its first layer has no bias, as in
 g-mlp-pytorch. `causal` keeps the lower triangle of the matrix and of the attention, as there.
 
+FNet, Lee-Thorp et al. 2021, equation (3): the discrete Fourier transform along the channels, then
+along the tokens, of which the real part is kept. `direct` multiplies by the cosines and the sines
+of both, as the authors' code does of up to 4096 tokens on a TPU; `fft` transforms, as its
+jnp.fft.fft2 of complex numbers. Every row reads all tokens, so one token has no output of its own.
+
 The norm before each, and the skip connection around, belong to the network.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
+
+from costmodel.language.complex_numbers import Complex, complex_
 from costmodel.language.equations import Form, Mixer
 from costmodel.language.indices import Index
 from costmodel.language.macros.norms import layer_norm
 from costmodel.language.macros.softmax import scaled, softmax
-from costmodel.language.nodes import Array
+from costmodel.language.nodes import Array, node
 from costmodel.language.options import Family, offering
-from costmodel.language.writing import function, sum_
+from costmodel.language.writing import fft, function, sum_
 from costmodel.symbolic.polynomial import Poly
 
 
@@ -99,8 +109,52 @@ def gating(name: str, title: str, idea: str, *, attends: bool) -> Family:
     )
 
 
+def fourier() -> Mixer:
+    """FNet, by matrices and by transforms."""
+    m = Mixer(
+        "fnet",
+        title="FNet",
+        idea="real part of a Fourier transform of tokens and channels",
+        source="Lee-Thorp et al. 2021, arXiv 2105.03824, equation (3)",
+        group="fourier",
+    )
+    l, d = m.sizes("l d")
+    x, y = m.input("x", l, d), m.output("y", l, d, cite="(3)")
+
+    def table(name: str, points: Poly) -> tuple[Array, Array]:
+        """Cosines and sines of a transform."""
+
+        def angle(k: int, q: int, sizes: Mapping[str, int]) -> float:
+            return 2 * math.pi * ((k - 1) * (q - 1) % points.at(sizes)) / points.at(sizes)
+
+        return (
+            m.buffer(f"C_{name}", points, points, value=lambda *at: math.cos(angle(*at))),
+            m.buffer(f"S_{name}", points, points, value=lambda *at: math.sin(angle(*at))),
+        )
+
+    (C_d, S_d), (C_l, S_l) = table("d", d), table("l", l)
+    with m.form("direct") as f:
+        i, k = f.index("i", 1, l), f.index("k", 1, l)
+        a, b = f.index("a", 1, d), f.index("b", 1, d)
+        U, V = f.array("U", l, d), f.array("V", l, d)
+        U[k, b] = sum_(x[k, a] * C_d[a, b], over=a)
+        V[k, b] = sum_(x[k, a] * S_d[a, b], over=a)
+        y[i, b] = sum_(C_l[i, k] * U[k, b], over=k) - sum_(S_l[i, k] * V[k, b], over=k)
+    with m.form("fft") as f:
+        i, k = f.index("i", 1, l), f.index("k", 1, l)
+        a, b = f.index("a", 1, d), f.index("b", 1, d)
+        p, q = f.index("p", 1, 2), f.index("q", 1, 2)
+        X, H, F = (f.array(name, l, d, 2) for name in "XHF")
+        complex_(X)[k, a] = Complex(x[k, a], node(0))
+        H[k, b, q] = fft(X[k, a, p], over=(a, p), length=d)
+        F[i, b, q] = fft(H[k, b, p], over=(k, p), length=l)
+        y[i, b] = complex_(F)[i, b].real
+    return m
+
+
 mlp_mixer = token_mixing()
 gmlp = gating(
     "gmlp", "gMLP", "half of the channels times the other, mixed along tokens", attends=False
 )
 amlp = gating("amlp", "aMLP", "gMLP with one small head of attention in its gate", attends=True)
+fnet = fourier()
