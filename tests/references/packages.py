@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from importlib import import_module
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import nn
@@ -251,3 +252,83 @@ def landmarks(of: Any, ours: Weights, each: Comparison) -> Any:
     for layer, name in ((theirs.query, "W_Q"), (theirs.key, "W_K"), (theirs.value, "W_V")):
         linear(layer, ours[name])
     return lambda x: theirs(x)[0] @ ours["W_out"]
+
+
+MEGA = "transformers.models.deprecated.mega.modeling_mega.MegaMovingAverageGatedAttention"
+
+
+@compared("mega", "transformers", MEGA, l=7, d=4, N=3, K=5, v=2)
+@compared("mega+chunk", "transformers", MEGA, l=6, d=4, N=3, K=5, v=2, C=3)
+def gated_averages(of: Any, ours: Weights, each: Comparison) -> Any:
+    """Without the normalisation in front; averages by their step, in float64 where their transform
+    is not, without omega and the silu that the paper does not print; their eta is over sqrt(N)."""
+    l, d, N, K, v = (each.sizes[letter] for letter in "ldNKv")
+    C = each.sizes.get("C", l)
+    theirs = of(
+        SimpleNamespace(
+            activation="silu", attention_activation="softmax", normalization_type="layernorm",
+            relative_positional_bias="simple", hidden_size=d, intermediate_size=v * d,
+            shared_representation_size=K, ema_projection_size=N, max_positions=C, chunk_size=C,
+            use_chunking=l > C, is_decoder=True, bidirectional=False, truncation=None,
+            normalize_before_mega=True, norm_affine=True, use_feature_dropout=False,
+            dropout_prob=0.0, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
+        )
+    ).double()  # fmt: skip
+    theirs.norm, average = nn.Identity(), theirs.ema_gate
+    linear(theirs.v_proj, ours["W_V"], ours["b_V"])
+    linear(theirs.h_proj, ours["U_H"])
+    of_averages = ("phi", "Z", "gamma", "H")
+    W, b = (torch.cat([ours[f"{kind}_{name}"] for name in of_averages], -1) for kind in "Wb")
+    linear(theirs.mx_proj, W, b)
+    fill(
+        (average.damping_factor, ours["alpha"].unsqueeze(-1)),
+        (average.decay_factor, ours["delta"].unsqueeze(-1)),
+        (average.ema_expansion_matrix, ours["beta"].unsqueeze(-1)),
+        (average.kernel_projection_matrix, ours["eta"] * N**0.5),
+        (theirs.qk_weight, torch.stack([ours["kappa_Q"], ours["kappa_K"]])),
+        (theirs.qk_bias, torch.stack([ours["mu_Q"], ours["mu_K"]])),
+        (theirs.rel_pos_bias.rel_pos_bias, torch.cat([ours["P"].flip(0), torch.zeros(C - 1)])),
+    )
+
+    def averages(rows: torch.Tensor, **_: Any) -> tuple[torch.Tensor, Any]:
+        found, state = [], None
+        for row in rows:
+            taken, state = average.one_ema_step(row.unsqueeze(-1), past_state=state)
+            found.append(taken)
+        return torch.cat(found), state
+
+    average.forward = averages
+    earlier = torch.ones(C, C, dtype=torch.float64).tril()
+    return lambda x: theirs(x.transpose(0, 1), causal_mask=earlier)[0].transpose(0, 1)
+
+
+@compared(
+    "longformer", "transformers",
+    "transformers.models.longformer.modeling_longformer.LongformerSelfAttention",
+    l=12, d=6, n=2, w=4, s=2,
+)  # fmt: skip
+def window_and_global(of: Any, ours: Weights, each: Comparison) -> Any:
+    """Their softmax is taken in float64 too; theirs has no W_out."""
+    l, d, n, w, s = (each.sizes[letter] for letter in "ldnws")
+    theirs = of(
+        SimpleNamespace(
+            hidden_size=d, num_attention_heads=n, attention_window=[w],
+            attention_probs_dropout_prob=0.0,
+        ),
+        0,
+    ).double()  # fmt: skip
+    for name, layer in (("Q", "query"), ("K", "key"), ("V", "value")):
+        linear(getattr(theirs, layer), ours[f"W_{name}"])
+        linear(getattr(theirs, f"{layer}_global"), ours[f"W_{name}_g"])
+    seen_by_all = torch.arange(l) < s
+
+    def read(x: torch.Tensor) -> Any:
+        places = seen_by_all.expand(len(x), l)
+        with patch.object(nn.functional, "softmax", lambda z, dim, dtype: torch.softmax(z, dim)):
+            found = theirs(
+                x, attention_mask=places * 1e4, is_index_masked=torch.zeros_like(places),
+                is_index_global_attn=places, is_global_attn=True,
+            )  # fmt: skip
+        return found[0] @ ours["W_out"]
+
+    return read
