@@ -25,6 +25,7 @@ OTHERS = {"g": 1, "v": 3, "w": 2, "k": 3, "C": 2, "e": 4, "K": 3, "V": 2}
 LEFT_OPEN: Mapping[tuple[str, str, str], str] = {
     ("sinkhorn", "direct", "path_length"): "index p leaves out entries by a stride",
     ("strided-attention", "direct", "path_length"): "index p leaves out entries by a stride",
+    ("fixed-attention", "direct", "path_length"): "index p leaves out entries by a stride",
     ("nystromformer", "direct", "path_length"): "index p leaves out entries by a stride",
     ("reformer", "direct", "path_length"): "which position is meant depends on the values of at",
 }
@@ -90,6 +91,7 @@ def _parts(form: Form) -> Iterator[object]:
         for node, over in walk(equation.value):
             yield type(node), getattr(node, "function" if isinstance(node, Call) else "kind", "")
             ranges |= {*over}
+            yield "together", any(index.beside for index in node.binders)
             if isinstance(node, Ref):
                 yield node.array.role
                 yield from map(_shape, node.positions)

@@ -120,6 +120,18 @@ def two_unions(m: Mixer, f: Form, x: Array, y: Array) -> None:
     y[i, b] = cm.sum_(x[j, b] * x[k, b], over=(j, k))
 
 
+def one_beside_another(m: Mixer, f: Form, x: Array, y: Array) -> None:
+    """Numbers for pairs of two unions, of which a range of one goes with a range of the other: row
+    1 of j with rows up to i, and every later one with the last w."""
+    (w,) = m.sizes("w")
+    l, i, b = _indices(f, x)
+    j = f.index("j", union((1, 1), (2, i)))
+    k = f.index("k", union((1, i), (cm.max_(1, i - w + 1), i)), beside=j)
+    pairs = f.array("P", l, l, l, x.shape[1])
+    pairs[i, j, k, b] = x[j, b] * x[k, b]
+    y[i, b] = cm.sum_(pairs[i, j, k, b] * x[k, b], over=(j, k))
+
+
 def free_union(m: Mixer, f: Form, x: Array, y: Array) -> None:
     """An array defined at a union of rows, and by an equation of its own at the rows between."""
     (s,) = m.sizes("s")
@@ -150,6 +162,7 @@ LAYOUTS: tuple[Write, ...] = (
     both_sides,
     three_ranges,
     two_unions,
+    one_beside_another,
     free_union,
     in_a_loop,
 )
@@ -307,6 +320,50 @@ def test_values_of_a_maximum() -> None:
     assert abs(cm.evaluate(m, arrays, sizes) - expected).max() == 0
 
 
+@pytest.mark.parametrize("w", [1, 2, 7])
+@pytest.mark.parametrize("l", [1, 2, 5])
+def test_values_of_ranges_that_go_together(l: int, w: int) -> None:
+    m, sizes = written(one_beside_another), {"l": l, "d": 2, "w": w}
+    arrays = random_arrays(m.forms["direct"], sizes)
+    x = arrays["x"]
+    expected = np.zeros((l, 2))
+    number = 0
+    for i in range(l):
+        for j in range(i + 1):
+            for k in range(0 if j == 0 else max(0, i - w + 1), i + 1):
+                expected[i] += x[j] * x[k] * x[k]
+                number += 2
+    # Sums of at most 25 products of size 1.
+    assert abs(cm.evaluate(m, arrays, sizes) - expected).max() < 1e-12
+    assert cm.count(m).at(**sizes).mul == 2 * number
+
+
+def test_ranges_that_go_together_do_so_under_dense() -> None:
+    """Each is widened by itself: row 1 with every row, and l - 1 others with every row."""
+    m, sizes = written(one_beside_another), {"l": 5, "d": 1, "w": 2}
+    assert differences(m, sizes, rewrites=("dense",)) == []
+    assert cm.count(m, convention="dense").at(**sizes).mul == 2 * 5 * 25
+
+
+def test_ranges_that_go_together_stand_together() -> None:
+    m = Mixer("apart")
+    (l,) = m.sizes("l")
+    x, y = m.input("x", l), m.output("y", l)
+    with m.form("direct") as f:
+        i = f.index("i", 1, l)
+        j = f.index("j", union((1, 1), (2, i)))
+        k = f.index("k", union((1, 1), (1, l)), beside=j)
+        alone = "y: the ranges of k go with those of j: put both on the left side, or reduce over"
+        with pytest.raises(EquationError, match=alone):
+            y[i] = cm.sum_(x[k], over=k)
+        with pytest.raises(EquationError, match=alone):
+            y[k] = x[k]
+        three = union((1, 1), (2, 2), (3, i))
+        with pytest.raises(EquationError, match="index o has 3 ranges beside the 2 of j: give it"):
+            f.index("o", three, beside=j)
+        y[i] = cm.sum_(x[j] * x[k], over=(j, k))
+
+
 def reduced(ranges: Any, kind: str = "sum", **other: Any) -> Mixer:
     """y[i] = the sum or the maximum of x over a union of ranges; `ranges` of i, l and w."""
     m = Mixer("reduced")
@@ -422,6 +479,10 @@ def test_it_is_printed_as_one_sum() -> None:
     assert equation(Z, latex=False).ranges[2] == plain
     (largest,) = written(three_ranges).forms["direct"].equations
     assert equation(largest).right.startswith(r"\max_{j \in \{1,\dots,1\} \cup \{")
+    pairs, _ = written(one_beside_another).forms["direct"].equations
+    said = r"k \in \{1,\dots,i\} \text{ or } \{\max(1, i - w + 1),\dots,i\} \text{ as } j"
+    assert said in equation(pairs).ranges
+    assert "k = 1..i or max(1, i - w + 1)..i as j" in equation(pairs, latex=False).ranges
 
 
 @pytest.mark.parametrize("phase", ["training", "inference"])

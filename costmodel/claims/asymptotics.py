@@ -45,7 +45,7 @@ DIGITS = 3
 def growth(claim: Claim, interpretation: Interpretation) -> Finding:
     """Check a printed O(...) against the leading terms of the derived count."""
     (answer,) = compared_answers(claim, interpretation)
-    guards, long = long_case(answer.exact)
+    guards, long = long_case(answer.exact, claim.growing)
     sizes = GROWING.where(guards)
     try:
         grown = {letter: _growth_of(letter, text, sizes) for letter, text in claim.growing.items()}
@@ -53,7 +53,7 @@ def growth(claim: Claim, interpretation: Interpretation) -> Finding:
         derived, claimed = (leading([one.put(grown) for one in g or (ONE,)], sizes) for g in both)
     except NoGrowth as reason:
         raise Unanswered(str(reason)) from None
-    shown = f"O({order(answer.exact)})"
+    shown = f"O({order(answer.exact, claim.growing)})"
     where = f"where {conditions_words(guards)}" if guards else ""
     growing = (f"{letter} growing as {text}" for letter, text in claim.growing.items())
     case = join_notes(where, *growing, *_multipliers(claim, answer))

@@ -214,17 +214,26 @@ class Form:
     arrays: dict[str, Array] = field(default_factory=dict)
     equations: list[Equation] = field(default_factory=list)
 
-    def index(self, name: str, lower: Any, upper: Any = None) -> Index:
-        """Declare an index that runs over lower..upper, both included, or over a `union`."""
+    def index(
+        self, name: str, lower: Any, upper: Any = None, *, beside: Index | None = None
+    ) -> Index:
+        """Declare an index that runs over lower..upper, both included, or over a `union`; over the
+        ranges of one `beside` the ranges of another index, the first where that is in its first."""
         _check_name(name, self.mixer)
         if isinstance(lower, Ranges) == (upper is not None):
             raise EquationError(
                 f"index {name} of form '{self.name}' takes a lower and an upper bound, or one union"
             )
         if isinstance(lower, Ranges):
-            index: Index = UnionIndex(name, (), (), tuple(_range(name, *r) for r in lower.of))
+            ranges = tuple(_range(name, *r) for r in lower.of)
+            index: Index = UnionIndex(name, (), (), ranges, beside.atom if beside else "")
         else:
             index = _range(name, lower, upper)
+        if beside and len(beside.pieces) != len(index.pieces):
+            raise EquationError(
+                f"index {name} has {len(index.pieces)} ranges beside the {len(beside.pieces)} of "
+                f"{beside.name}: give it one for each"
+            )
         if self.indices.setdefault(name, index) != index:
             raise EquationError(f"index {name} of form '{self.name}' already has another range")
         return index
@@ -609,7 +618,9 @@ def _check_bound(equation: Equation) -> None:
                 f"in no position of {equation.name}: write rows of chunks as (q - 1)*C + e, or as "
                 f"i, whose chunk is (i - 1)//C"
             )
+    _check_together(equation, equation.indices)
     for entry, over in walk(equation.value):
+        _check_together(equation, entry.binders)
         bound = free | {i.atom for i in over}
         _check_ranges(equation, over, bound)
         if not isinstance(entry, Composite) and any(i.atom in free for i in entry.binders):
@@ -632,6 +643,17 @@ def _check_bound(equation: Equation) -> None:
                         f"{equation.name}: index {atom_name(name)} of {entry.array.name} is "
                         f"unbound; put it on the left side or reduce over it"
                     )
+
+
+def _check_together(equation: Equation, indices: tuple[Index, ...]) -> None:
+    """Indices of which one's ranges go with those of another stand together."""
+    for index in indices:
+        if index.beside and all(other.atom != index.beside for other in indices):
+            other = atom_name(index.beside)
+            raise EquationError(
+                f"{equation.name}: the ranges of {index.name} go with those of {other}: put both "
+                f"on the left side, or reduce over both"
+            )
 
 
 def _with_rank(equation: Equation) -> Equation:

@@ -58,6 +58,7 @@ class Ranges:
 def union(*ranges: tuple[Any, Any]) -> Ranges:
     """Disjoint ranges in ascending order, such as the sinks of row i and its window:
     `union((1, min_(s, i)), (max_(s + 1, i - w + 1), i))`. A range may be empty at some points.
+    Those of an index beside another one need no order: they go with its ranges, one each.
 
     Raises:
         EquationError: not at least two (lower, upper) pairs.
@@ -104,6 +105,11 @@ class Index:
         """The ranges one by one: the index itself, unless it runs over a union."""
         return (self,)
 
+    @property
+    def beside(self) -> str:
+        """The variable of the union whose ranges those of this one go with; none of one range."""
+        return ""
+
     def substitute(self, values: Mapping[str, Poly]) -> Index:
         """The index with others replaced in its bounds, under the name of the index that takes its
         own place.
@@ -148,10 +154,11 @@ class UnionIndex(Index):
     """An index that runs over several ranges, which are disjoint and in ascending order.
 
     It has no bounds of its own: `composites.lower` and `Joined` take its ranges one by one, each an
-    index of the same name.
+    index of the same name. Those that stand beside another union's may overlap.
     """
 
     ranges: tuple[Index, ...] = ()
+    beside: str = ""
 
     @cached_property
     def constraints(self) -> Constraints:
@@ -171,9 +178,10 @@ class UnionIndex(Index):
     def substitute(self, values: Mapping[str, Poly]) -> Index:
         """The same with every range substituted."""
         ranges = tuple(index.substitute(values) for index in self.ranges)
-        if ranges == self.ranges:
+        beside = min(values[self.beside].variables) if self.beside in values else self.beside
+        if (ranges, beside) == (self.ranges, self.beside):
             return self
-        return UnionIndex(ranges[0].name, (), (), ranges)
+        return UnionIndex(ranges[0].name, (), (), ranges, beside)
 
     @property
     def hull(self) -> Index:
@@ -182,8 +190,15 @@ class UnionIndex(Index):
 
 
 def one_by_one(indices: Sequence[Index]) -> Iterator[tuple[Index, ...]]:
-    """The same indices over one range each: every choice of a range for each union."""
-    return product(*(index.pieces for index in indices))
+    """The same indices over one range each: every choice of a range for each union, and for those
+    that stand beside one the range that goes with it."""
+    if not any(index.beside for index in indices):
+        yield from product(*(index.pieces for index in indices))
+        return
+    for numbers in product(*(range(len(index.pieces)) for index in indices)):
+        chosen = {index.atom: number for index, number in zip(indices, numbers, strict=True)}
+        if all(chosen.get(i.beside, chosen[i.atom]) == chosen[i.atom] for i in indices):
+            yield tuple(i.pieces[chosen[i.atom]] for i in indices)
 
 
 def outer_first(indices: Sequence[Index]) -> list[Index]:

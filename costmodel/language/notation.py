@@ -41,7 +41,7 @@ from costmodel.language.nodes import (
     substitute,
 )
 from costmodel.language.rule_table import Rules
-from costmodel.symbolic.polynomial import Poly
+from costmodel.symbolic.polynomial import Poly, atom_name
 from costmodel.symbolic.printing import (
     Names,
     conditions_latex,
@@ -117,12 +117,14 @@ class Notation:
         return f"\\{kind}({', '.join(ends)})" if self.latex else f"{kind}({', '.join(ends)})"
 
     def range(self, index: Index) -> str:
-        """`i = 1..l`, and `j = 1..s and s + 2..i` for a union."""
+        """`i = 1..l`, and `j = 1..s and s + 2..i` for a union; beside i's, `or` and `as i`."""
         if self.latex and isinstance(index, UnionIndex):
             return self._element(index)
         if self.latex:
             return f"{symbol(index.name, {})}={self._dots(index)}"
         ranges = ("{}..{}".format(*self.bounds(piece)) for piece in index.pieces)
+        if index.beside:
+            return f"{index.name} = {' or '.join(ranges)} as {atom_name(index.beside)}"
         return f"{index.name} = {' and '.join(ranges)}"
 
     def _dots(self, index: Index) -> str:
@@ -130,8 +132,12 @@ class Notation:
         return rf"{low},\dots,{up}"
 
     def _element(self, index: UnionIndex) -> str:
-        ranges = r" \cup ".join(rf"\{{{self._dots(piece)}\}}" for piece in index.pieces)
-        return rf"{symbol(index.name, {})} \in {ranges}"
+        ranges = [rf"\{{{self._dots(piece)}\}}" for piece in index.pieces]
+        name, said = symbol(index.name, {}), r" \cup ".join(ranges)
+        if index.beside:
+            said = r" \text{ or } ".join(ranges)
+            said += rf" \text{{ as }} {symbol(atom_name(index.beside), {})}"
+        return rf"{name} \in {said}"
 
     def conditions(self, guards: frozenset[Poly]) -> str:
         """`t <= 1` for 1 - t >= 0."""

@@ -37,24 +37,35 @@ TAY = "Tay et al. 2021, arXiv 2011.04006, and its code, models/local"
 @dataclass(frozen=True)
 class Keys:
     """Rows that a row attends to: for every value of `over`, row `key`, whose score is number
-    `slot`."""
+    `slot`, or has several numbers."""
 
     over: tuple[Index, ...]
     slot: Any
     key: Any
 
     @property
-    def slots(self) -> tuple[Any, Any]:
-        """The first and the last number."""
-        return self._at(lambda index: index.lower, max_), self._at(lambda index: index.upper, min_)
+    def slots(self) -> tuple[Any, ...]:
+        """Its numbers."""
+        return self.slot if isinstance(self.slot, tuple) else (self.slot,)
+
+    @property
+    def ranges(self) -> list[tuple[Any, Any]]:
+        """The first and the last of each number."""
+        return [
+            (self._at(n, lambda index: index.lower, max_), self._at(n, lambda i: i.upper, min_))
+            for n in self.slots
+        ]
 
     def _at(
-        self, ends: Callable[[Index], tuple[Poly, ...]], joined: Callable[..., Extremum]
+        self,
+        slot: Any,
+        ends: Callable[[Index], tuple[Poly, ...]],
+        joined: Callable[..., Extremum],
     ) -> Extremum:
-        values = [Poly.of(self.slot)]
+        values = [Poly.of(slot)]
         for index in self.over:
             values = [v.substitute({index.atom: end}) for v in values for end in ends(index)]
-        return joined(*values)
+        return joined(*dict.fromkeys(values))
 
 
 @dataclass(frozen=True)
@@ -120,16 +131,18 @@ def attended(
         Q, K, _ = arrays[rows.by]
         for seen in rows.keys:
             score = sum_(Q[j, rows.row, c] * K[j, seen.key, c], over=c)
-            Z[j, *rows.place, seen.slot] = scaled(score, by=h)
+            Z[j, *rows.place, *seen.slots] = scaled(score, by=h)
     for number, rows in enumerate(groups):
-        k = rows.keys[0].over[0]
+        k = [rows.keys[0].over[0]]
         if len(rows.keys) > 1:
-            k = f.index(f"k{number or ''}", union(*(seen.slots for seen in rows.keys)))
-        A[j, *rows.place, k] = softmax(Z[j, *rows.place, k], over=k)
+            first, *others = (union(*e) for e in zip(*(s.ranges for s in rows.keys), strict=True))
+            k = [f.index(name := f"k{number or ''}", first)]
+            k += [f.index(f"{name}_{o}", w, beside=k[0]) for o, w in enumerate(others, 1)]
+        A[j, *rows.place, *k] = softmax(Z[j, *rows.place, *k], over=k)
     for rows in groups:
         *_, V = arrays[rows.by]
         sums: list[Node] = [
-            sum_(A[j, *rows.place, seen.slot] * V[j, seen.key, c], over=seen.over)
+            sum_(A[j, *rows.place, *seen.slots] * V[j, seen.key, c], over=seen.over)
             for seen in rows.keys
         ]
         R[rows.row, (j - 1) * h + c] = reduce(add, sums)

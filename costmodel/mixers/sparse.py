@@ -5,6 +5,8 @@ Each is self-attention in the words of `pairs`; block q holds the rows (q - 1)*B
 - Sparse Transformer, strided, section 4.3: row i attends to the last B rows, its own among them,
   and to every B-th row before these, in one softmax, as its merged heads do. Scores are kept by
   block: those of the block before the own one, of the own one, of rows in the same place.
+- Sparse Transformer, fixed, section 4.3: row i attends to its block, up to itself, and to the last
+  s rows of every block before, its summary; the paper's l and c are B and s here.
 - Longformer, section 3.1: row i attends to the w/2 rows on each side, rounded down, and itself; the
   first s rows are global, attend to all rows and are attended to by all. "Linear Projections for
   Global Attention": their attention has queries, keys and values of its own, W_Q_g, W_K_g, W_V_g;
@@ -49,6 +51,28 @@ def strided() -> Mixer:
     return attention_over(m, {"direct": pairs})
 
 
+def fixed() -> Mixer:
+    """The own block and the last rows of those before."""
+    m = Mixer(
+        "fixed-attention",
+        title="Sparse Transformer, fixed",
+        idea="self-attention to a block and the ends of earlier ones",
+        source=CHILD,
+        group="attention",
+    )
+    l, B, s = m.sizes("l B s")
+
+    def pairs(f: Form, i: Index) -> Layout:
+        q = f.index("q", 1, l // B + 1)
+        e = f.index("e", 1, min_(B, l - (q - 1) * B))
+        r, p, u = f.index("r", 1, e), f.index("p", 1, q - 1), f.index("u", max_(1, B - s + 1), B)
+        own = Keys((r,), (1, r), (q - 1) * B + r)
+        ends = Keys((p, u), (p + 1, u), (p - 1) * B + u)
+        return (l // B + 1, B, l // B + 1, B), (Rows((q - 1) * B + e, (q, e), (own, ends)),)
+
+    return attention_over(m, {"direct": pairs})
+
+
 def windowed() -> Mixer:
     """A window, and rows that see all and are seen by all."""
     m = Mixer(
@@ -74,4 +98,5 @@ def windowed() -> Mixer:
 
 
 strided_attention = strided()
+fixed_attention = fixed()
 longformer = windowed()

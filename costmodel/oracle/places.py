@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter
 
 from costmodel.errors import OracleError
-from costmodel.language.indices import Index
+from costmodel.language.indices import Index, one_by_one
 from costmodel.language.nodes import Array, Flat, Gather, Position
 from costmodel.symbolic.polynomial import Poly, atom_name, is_index
 
@@ -78,6 +78,9 @@ class Places:
 
     def points(self, indices: Sequence[Index]) -> Callable[[Point], list[Point]]:
         """Every point of nested ranges; an index waits for the ones that its bounds name."""
+        if any(index.beside for index in indices):
+            choices = [self.points(ranges) for ranges in one_by_one(indices)]
+            return lambda point: [found for points in choices for found in points(point)]
         nested = [(index.atom, self._range(index)) for index in self._outer_first(indices)]
         if not nested:
             return lambda point: [point]

@@ -130,7 +130,8 @@ class _Lying:
     def apart(self) -> bool:
         """Whether every place of a chunk is meant, whatever the other positions are."""
         return all(
-            not _in_block(positions[self.axis]) or _apart(equation, positions, self.axis)
+            not _in_block(positions[self.axis])
+            or _apart(equation, positions, self.axis, self.array.shape[self.axis])
             for positions, equation in self.entries
         )
 
@@ -189,7 +190,7 @@ def _alone(equation: Equation, place: Position) -> Index | None:
     return next((i for i in equation.indices if i.as_poly() == place), None)
 
 
-def _apart(equation: Equation, positions: Sequence[Position], axis: int) -> bool:
+def _apart(equation: Equation, positions: Sequence[Position], axis: int, extent: Poly) -> bool:
     """Whether a flattening runs over all places, and no other position depends on its indices."""
     flat = positions[axis]
     named = {*names_in([flat])}
@@ -202,7 +203,13 @@ def _apart(equation: Equation, positions: Sequence[Position], axis: int) -> bool
         return False
     around: Constraints = frozenset().union(*(i.constraints for i in ranges.values()))
     own = frozenset(c for name in named for c in ranges[name].constraints if c.variables <= named)
-    own |= {flat.inner - 1, flat.extent - flat.inner}
+    places = {flat.inner - 1, flat.extent - flat.inner}
+    if isinstance(flat, Flat):
+        inner = {c for c in own if not c.variables.isdisjoint(flat.inner.variables)}
+        within = (own - inner) | places | {extent - flat.value}
+        if not all(implied(frozenset(within), c) for c in inner):
+            return False
+    own |= places
     return all(implied(own, c) for c in projected(around, sorted({*ranges} - named, reverse=True)))
 
 

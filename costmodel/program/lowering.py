@@ -134,10 +134,11 @@ def _dense(system: System) -> System:
         if isinstance(position, Flat)
         for atom in position.inner.letters
     }
+    together = {atom for i in named if i.beside for atom in (i.atom, i.beside)}
     wide = {
         atom: index
         if atom in rows
-        else _joined(index, [_widened(piece, by_atom, rows) for piece in index.pieces])
+        else _joined(index, [_widened(one, by_atom, rows) for one in index.pieces], together)
         for atom, index in every.items()
     }
     return replace(
@@ -205,8 +206,11 @@ def _widened(index: Index, by_atom: Mapping[str, Index], rows: Set[str]) -> Inde
     return replace(index, lower=lower, upper=tuple(dict.fromkeys(upper)))
 
 
-def _joined(index: Index, pieces: Sequence[Index]) -> Index:
-    """An index over its widened ranges: one by one where they leave gaps, else all together."""
+def _joined(index: Index, pieces: Sequence[Index], together: Set[str]) -> Index:
+    """An index over its widened ranges: one by one where they leave gaps, or go together with those
+    of another index, else all together."""
+    if index.atom in together:
+        return UnionIndex(index.name, (), (), tuple(pieces), index.beside)
     spaces = [
         [(after - end - 1).constant() for end in one.upper for after in two.lower]
         for one, two in pairwise(pieces)

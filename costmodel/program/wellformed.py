@@ -109,7 +109,7 @@ def check_form(system: System) -> None:
         system: a form written out without rewrites (`dense` reads outside arrays on purpose).
     """
     for index in system.mixer.forms[system.form].indices.values():
-        if isinstance(index, UnionIndex):
+        if isinstance(index, UnionIndex) and not index.beside:
             _disjoint(system, index)
     strided: dict[Array, None] = {}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -53,16 +54,16 @@ GROWING = Assumptions(
 """What is known of the sizes while they grow: n <= d, t <= l, w <= l, C <= l and so on."""
 
 
-def order(answer: Exact) -> Order:
+def order(answer: Exact, growing: Collection[str] = ()) -> Order:
     """The dominant monomials of an answer under n <= d, w <= l and C <= l.
 
-    Where the answer is piecewise, the case of long sequences is taken.
+    Where the answer is piecewise, the case of long sequences is taken, while some sizes grow too.
 
     >>> import costmodel as cm
     >>> cm.order(cm.count(cm.mixer("self-attention")).exact_total).expr
     d**2*l + d*l**2
     """
-    guards, poly = long_case(answer)
+    guards, poly = long_case(answer, growing)
     sizes = GROWING.where(guards)
     found = monomials(poly)
     grown = [_grown(m, sizes) for m in found]
@@ -79,20 +80,24 @@ def order(answer: Exact) -> Order:
     return Order(tuple(kept), case)
 
 
-def long_case(answer: Exact) -> tuple[Constraints, Poly]:
+def long_case(answer: Exact, growing: Collection[str] = ()) -> tuple[Constraints, Poly]:
     """The guards and the value of an answer's case of long sequences.
 
     That is the case that no length leaves, the other sizes being what they are, and that bounds no
-    other size by a number.
+    other size by a number; of several, one that other sizes that grow do not leave, then the one
+    whose value depends on most sizes.
     """
-    return max(answer.chambers(), key=lambda case: _favours_long(case[0]))
+    cases = answer.chambers()
+    return max(cases, key=lambda case: (*_favours_long(case[0], growing), len(case[1].letters)))
 
 
-def _favours_long(guards: Constraints) -> tuple[int, int, int]:
-    """How few guards fail for long sequences, how few bound a size, how many ask for length."""
+def _favours_long(guards: Constraints, growing: Collection[str]) -> tuple[int, ...]:
+    """How few guards fail for long sequences, how few bound a size, how many ask for length, how
+    few fail for other sizes that grow."""
     signs = [_sign(guard, long) for guard in guards for long in LONG]
+    others = [_sign(guard, letter) for guard in guards for letter in growing]
     bounds = sum(all(c < 0 for m, c in guard.terms.items() if m) for guard in guards)
-    return -signs.count(-1), -bounds, signs.count(1)
+    return -signs.count(-1), -bounds, signs.count(1), -others.count(-1)
 
 
 def _sign(guard: Poly, letter: str) -> int:

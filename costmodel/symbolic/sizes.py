@@ -31,7 +31,7 @@ LETTERS: Mapping[str, Letter] = {
         Letter("h", "head width d/n"),
         Letter("k", "kernel width", 4),
         Letter("w", "window", 16),
-        Letter("s", "sinks or global tokens", 4),
+        Letter("s", "sinks, global or summary tokens", 4),
         Letter("r", "rank, landmarks or fewer channels", 16),
         Letter("m", "random features", 16),
         Letter("v", "widening factor", 2),

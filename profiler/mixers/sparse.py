@@ -6,6 +6,7 @@ Longformer scores every pair, the others whole blocks; pairs outside the pattern
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F  # noqa: N812 - PyTorch's own name for it
@@ -18,6 +19,11 @@ from profiler.modules.base import Mixer, State, require_sizes
 from profiler.modules.registry import implementation
 
 KERNELS = PROJECTIONS | EXPLICIT.kernels
+
+
+def in_blocks(rows: Tensor, first: int, last: int, size: int) -> Tensor:
+    """Some rows (b, n, s, h) as blocks (b, n, number, size, h)."""
+    return rows[:, :, first:last].reshape(*rows.shape[:2], -1, size, rows.shape[-1])
 
 
 @implementation(
@@ -47,16 +53,13 @@ class StridedAttention(InBlocks, Mixer):
         B, first, size = self.B, start // self.B, min(self.B, end - start)
         number, complete = (end - start) // size, int(q.shape[2]) // B
 
-        def blocks(rows: Tensor, first: int, last: int, size: int) -> Tensor:
-            return rows[:, :, first:last].reshape(*rows.shape[:2], -1, size, rows.shape[-1])
-
         def seen(rows: Tensor) -> tuple[Tensor, Tensor]:
-            before = blocks(rows, start - B, start + (number - 1) * B, B)
-            near = torch.cat([blocks(rows, start, end, size), before], dim=3)
-            return near, blocks(rows, 0, complete * B, B)[..., :size, :].transpose(2, 3)
+            before = in_blocks(rows, start - B, start + (number - 1) * B, B)
+            near = torch.cat([in_blocks(rows, start, end, size), before], dim=3)
+            return near, in_blocks(rows, 0, complete * B, B)[..., :size, :].transpose(2, 3)
 
         (near, far), (near_values, far_values) = seen(k), seen(v)
-        queries = blocks(q, start, end, size)
+        queries = in_blocks(q, start, end, size)
         strides = (queries.transpose(2, 3) @ far.transpose(-2, -1)).transpose(2, 3)
         scores = torch.cat([queries @ near.transpose(-2, -1), strides], dim=-1) / math.sqrt(self.K)
         every = torch.ones(size + number, B + complete, dtype=torch.bool, device=q.device)
@@ -80,6 +83,109 @@ class StridedAttention(InBlocks, Mixer):
         state.append(K=k_t, V=v_t)
         held = (state.held("K"), state.held("V"))
         k, v = (torch.cat([r[:, :, place : first : self.B], r[:, :, first:]], dim=2) for r in held)
+        row = dense_attention(q_t.unsqueeze(2), k, v, by=self.K, causal=False)
+        return row.flatten(1) @ self.W_out
+
+
+@dataclass
+class Summaries(State):
+    """The rows of the running block, of B, behind the last `kept` ones of every block before."""
+
+    B: int = 1
+    kept: int = 1
+    length: int = 1
+
+    @property
+    def capacity(self) -> int:
+        """Number of tokens for which there is room."""
+        return self.length
+
+    def rows(self, name: str) -> int:
+        """Number of rows held."""
+        return self.position // self.B * self.kept + self.position % self.B
+
+    def _write(self, array: Tensor, row: Tensor) -> None:
+        """Write a row; of a block that it completes the last rows move to its front."""
+        at = self.position // self.B * self.kept
+        array.select(-2, at + self.position % self.B).copy_(row)
+        if self.kept < self.B and (self.position + 1) % self.B == 0:
+            last = array.narrow(-2, at + self.B - self.kept, self.kept)
+            array.narrow(-2, at, self.kept).copy_(last.clone())
+
+
+@implementation(
+    "fixed-attention",
+    "explicit",
+    rewrites=EXPLICIT.rewrites,
+    kernels=KERNELS,
+    step_kernels=KERNELS,
+)
+class FixedAttention(InBlocks, Mixer):
+    """A token attends to its block and to the last s rows of those before."""
+
+    def __init__(
+        self,
+        *,
+        d: int,
+        l: int,
+        n: int,
+        B: int,
+        s: int,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__(d=d, l=l, n=n, B=B, device=device, dtype=dtype)
+        require_sizes(s=s)
+        self.kept = min(s, B)
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, *, causal: bool) -> Tensor:
+        """R (b, n, s, h) of whole sequences: of the complete blocks, of the short one."""
+        length = int(q.shape[2])
+        whole = length - length % self.B
+        if not whole:
+            return dense_attention(q, k, v, by=self.K, causal=causal)
+        far, values = (
+            in_blocks(rows, 0, whole, self.B)[..., -self.kept :, :].flatten(2, 3) for rows in (k, v)
+        )
+        found = [self.seen(q, k, v, far, values, 0, whole)]
+        if whole < length:
+            found.append(self.seen(q, k, v, far, values, whole, length))
+        return torch.cat(found, dim=2)
+
+    def seen(
+        self, q: Tensor, k: Tensor, v: Tensor, far: Tensor, values: Tensor, start: int, end: int
+    ) -> Tensor:
+        """R of blocks of one size, over themselves and the ends of all complete ones; what is not
+        seen of these is masked."""
+        size = min(self.B, end - start)
+        number, complete = (end - start) // size, far.shape[2] // self.kept
+        queries, keys, own = (in_blocks(rows, start, end, size) for rows in (q, k, v))
+        ends = in_blocks(q[:, :, start:end] @ far.transpose(-2, -1), 0, end - start, size)
+        scores = torch.cat([queries @ keys.transpose(-2, -1), ends], dim=-1) / math.sqrt(self.K)
+        every = torch.ones(size + number, size + complete, dtype=torch.bool, device=q.device)
+        later = every[:number, :complete].triu(start // self.B).repeat_interleave(self.kept, dim=1)
+        around = every[:size, :size].triu(1).expand(number, -1, -1)
+        outside = torch.cat([around, later.unsqueeze(1).expand(-1, size, -1)], dim=-1)
+        weights = torch.softmax(scores.masked_fill(outside, -math.inf), dim=-1)
+        others = weights[..., size:].flatten(2, 3) @ values
+        return (weights[..., :size] @ own).flatten(2, 3) + others
+
+    def initial_state(self, batch: int, length: int | None = None) -> State:
+        """Keys and values (b, n, rows, h) of a block, behind the last s of every one before."""
+        length = self.l if length is None else length
+        require_sizes(batch=batch, length=length)
+        rows = length // self.B * self.kept + min(self.B, length)
+        arrays = {name: self.like.new_zeros(batch, self.n, rows, self.K) for name in ("K", "V")}
+        return Summaries(arrays, B=self.B, kept=self.kept, length=length)
+
+    def advance(self, x_t: Tensor, state: State) -> Tensor:
+        """Attend from q_t to what is held and to the token's own row."""
+        q_t, k_t, v_t = self._project(x_t)
+        k, v = (
+            torch.cat([state.held(name), row.unsqueeze(2)], dim=2)
+            for name, row in (("K", k_t), ("V", v_t))
+        )
+        state.append(K=k_t, V=v_t)
         row = dense_attention(q_t.unsqueeze(2), k, v, by=self.K, causal=False)
         return row.flatten(1) @ self.W_out
 

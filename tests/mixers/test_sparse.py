@@ -16,12 +16,15 @@ from tests.mixers.held import Sizes, equals_the_paper, everything_is_explained, 
 from tests.mixers.test_pairs import attention, closed
 from tests.small import by_sizes
 
-STRIDED, LONGFORMER = "strided-attention", "longformer"
+STRIDED, FIXED, LONGFORMER = "strided-attention", "fixed-attention", "longformer"
 ROUNDING = 1e-12
 """Sums of at most some dozen products of normal numbers, in float64."""
 
 SEES: Mapping[str, Callable[[int, int, Sizes], bool]] = {
     LONGFORMER: lambda i, k, at: min(i, k) < at["s"] or abs(i - k) <= at["w"] // 2,
+    FIXED: lambda i, k, at: (
+        k <= i and (i // at["B"] == k // at["B"] or k % at["B"] >= at["B"] - at["s"])
+    ),
     STRIDED: lambda i, k, at: k <= i and (i - k < at["B"] or (i - k) % at["B"] == 0),
 }
 """Whether row i attends to row k, both counted from 0."""
@@ -39,7 +42,8 @@ SIZES: list[Sizes] = [
     {"l": 1, "d": 1, "n": 1, "B": 1, "w": 1, "s": 1},
 ]
 """A short last block, whole blocks, one short block, blocks of one row, one row; fewer global rows
-than rows, and more; windows longer than the length."""
+than rows, and more; summaries of a part of a block, and of all of it; windows longer than the
+length."""
 each_name = pytest.mark.parametrize("name", SEES)
 each_size = by_sizes(SIZES)
 
@@ -76,6 +80,26 @@ def test_a_token_of_strided_attention(sizes: Sizes) -> None:
         found = operations(STRIDED, at, phase="inference")
         assert found == closed([min(t, B) + (t - 1) // B], d, sizes["n"])
         assert cm.state(cm.mixer(STRIDED)).at(**at) == 2 * d * t
+
+
+@each_size
+def test_a_token_of_fixed_attention(sizes: Sizes) -> None:
+    """It sees its block and min(s, B) rows of each before; these, and a short block, are held."""
+    d, B, kept = sizes["d"], sizes["B"], min(sizes["s"], sizes["B"])
+    for t in range(1, sizes["l"] + 4):
+        at = {**sizes, "l": max(t, sizes["l"]), "t": t}
+        before, own = divmod(t - 1, B)
+        found = operations(FIXED, at, phase="inference")
+        assert found == closed([before * kept + own + 1], d, sizes["n"])
+        assert cm.state(cm.mixer(FIXED)).at(**at) == 2 * d * (t // B * kept + t % B)
+
+
+@pytest.mark.parametrize(("B", "s"), [(1, 1), (2, 1), (3, 2), (4, 4), (6, 9), (12, 5)])
+def test_the_closed_form_of_fixed_pairs(B: int, s: int) -> None:
+    """l (B + 1)/2 within blocks, s B of each two blocks."""
+    blocks = 12 // B
+    pairs = 12 * (B + 1) // 2 + min(s, B) * B * (blocks * (blocks - 1) // 2)
+    assert operations(FIXED, {"l": 12, "d": 2, "n": 2, "B": B, "s": s})["exp"] == 2 * pairs
 
 
 @pytest.mark.parametrize("B", [1, 2, 3, 4, 6, 12])

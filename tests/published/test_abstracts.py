@@ -23,6 +23,9 @@ EXPECTED = {
     "self-attention.time": ("agrees-in-limit", "O(d**2*l + d*l**2)"),
     "strided-attention.time": ("agrees-in-limit", "O(d**2*l + B*d*l + d*floor(l/B)*l)"),
     "strided-attention.space": ("agrees-in-limit", "O(B*l*n + floor((l - 1)/B)*l*n + d*l)"),
+    # Of s rows of each of l/B blocks, and of B rows.
+    "fixed-attention.time": ("agrees-in-limit", "O(d*floor(l/B)*l*s + d**2*l + B*d*l)"),
+    "fixed-attention.space": ("agrees-in-limit", "O(floor((l - 1)/B)*l*n*s + B*l*n + d*l)"),
     "longformer.time": ("agrees-in-limit", "O(d**2*l + d*l*s + d*l*w)"),
     "linformer.time": ("agrees-in-limit", "O(d**2*l + d*l*r)"),
     "linformer.space": ("agrees-in-limit", "O(l*n*r + d*l)"),

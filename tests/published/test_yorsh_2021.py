@@ -209,6 +209,8 @@ EXPECTED = {
     "T1.sinkhorn": "disagrees",
     # B + l / B scores a token, which B near the root of l makes 2 B.
     "T1.sparse": "agrees-in-limit",
+    # (B + 1)/2 + s l / (2 B) scores a token, which B near the root of l makes (1 + s) B / 2.
+    "T1.sparse.fixed": "agrees-in-limit",
     # Linear in l but for the two sorts of a network, l log(l)^2 comparisons.
     "T1.reformer": "disagrees",
     # B scores a token: l B d + l d^2.
