@@ -119,17 +119,55 @@ def variables_of(constraints: Iterable[Poly]) -> set[str]:
 @lru_cache(maxsize=200_000)
 def infeasible(constraints: Constraints) -> bool:
     """Whether the constraints are proven to have no solution (Fourier-Motzkin, then sizes)."""
+    return _contradict(part for part, _ in _parts(constraints))
+
+
+def _contradict(parts: Iterable[Constraints]) -> bool:
+    """Whether constraints in parts that share no variable have no solution."""
+    in_sizes: set[Poly] = set()
+    for part in parts:
+        shadow = _shadow(part)
+        if shadow is None:
+            return True
+        in_sizes |= shadow
+    return bool(in_sizes) and _sizes_contradict(frozenset(in_sizes))
+
+
+@lru_cache(maxsize=200_000)
+def _parts(constraints: Constraints) -> Sequence[tuple[Constraints, frozenset[str]]]:
+    """The constraints in parts that share no variable, each with its variables."""
+    parts: list[tuple[set[Poly], frozenset[str]]] = []
+    for constraint in constraints:
+        part, names = {constraint}, constraint.variables
+        apart = []
+        for one in parts:
+            if names.isdisjoint(one[1]):
+                apart.append(one)
+            else:
+                part |= one[0]
+                names |= one[1]
+        parts = [*apart, (part, names)]
+    return tuple([(frozenset(part), names) for part, names in parts])
+
+
+@lru_cache(maxsize=200_000)
+def _shadow(constraints: Constraints) -> Constraints | None:
+    """What constraints say of sizes that is not known of all sizes; None where sizes contradict
+    it."""
     waiting: set[Poly] = set()
     in_sizes: set[Poly] = set()
     for constraint in constraints:
         if constraint.variables:
             waiting.add(constraint)
         elif _is_violated(constraint):
-            return True
+            return None
         else:
             in_sizes.add(constraint)
     while waiting:
-        times = Counter(v for c in waiting for v in c.variables)
+        times: dict[str, int] = {}
+        for constraint in waiting:
+            for name in constraint.variables:
+                times[name] = times.get(name, 0) + 1
         variable = min(times, key=lambda v: (times[v], v))
         lower, upper, rest = bounds(waiting, variable)
         waiting = set(rest)
@@ -139,10 +177,10 @@ def infeasible(constraints: Constraints) -> bool:
                 if joined.variables:
                     waiting.add(joined)
                 elif _is_violated(joined):
-                    return True
+                    return None
                 else:
                     in_sizes.add(joined)
-    return _sizes_contradict(frozenset(c for c in in_sizes if not nonnegative(c)))
+    return frozenset([c for c in in_sizes if not nonnegative(c)])
 
 
 @lru_cache(maxsize=200_000)
@@ -281,7 +319,14 @@ def implied(constraints: Constraints, claim: Poly) -> bool:
         return True
     if not claim.variables and nonnegative(claim):
         return True
-    return infeasible(constraints | {-claim - 1})
+    denied = -claim - 1
+    touched, others = {denied}, []
+    for part, names in _parts(constraints):
+        if names.isdisjoint(denied.variables):
+            others.append(part)
+        else:
+            touched |= part
+    return _contradict([frozenset(touched), *others])
 
 
 def _without_common_sizes(claim: Poly) -> Poly:

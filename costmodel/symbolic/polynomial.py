@@ -264,7 +264,7 @@ class Poly:
             return self._negative
 
     def __sub__(self, other: Any) -> Poly:
-        return _sum(self, -(other if type(other) is Poly else Poly.of(other)))
+        return _difference(self, other if type(other) is Poly else Poly.of(other))
 
     def __rsub__(self, other: Any) -> Poly:
         return Poly.of(other) - self
@@ -321,7 +321,7 @@ class Poly:
         """The value when no atom occurs, else None."""
         if not self.terms:
             return 0
-        return self.terms[()] if set(self.terms) == {()} else None
+        return self.terms.get(()) if len(self.terms) == 1 else None
 
     def coefficient(self, atom: str) -> Poly:
         """The coefficient of the first power of `atom`.
@@ -341,24 +341,7 @@ class Poly:
         """Replace atoms, inside functions too."""
         if self.letters.isdisjoint(values) and self.atoms.isdisjoint(values):
             return self
-        kept: dict[Monomial, Number] = {}
-        changed = Poly()
-        for monomial, number in self.terms.items():
-            rest, factor = monomial, None
-            for pair in monomial:
-                atom, power = pair
-                base = values.get(atom) if type(atom) is str else _substituted_atom(atom, values)
-                if base is not None:
-                    rest = tuple([p for p in rest if p is not pair])
-                    raised = base if power == 1 else base**power
-                    factor = raised if factor is None else factor * raised
-            if factor is None:
-                kept[monomial] = number
-                continue
-            if rest or number != 1:
-                factor = factor * Poly._from_tidy_terms({rest: number})
-            changed = changed + factor
-        return changed + Poly._from_tidy_terms(kept) if kept else changed
+        return _substituted(self, tuple(values.items()))
 
     def at(self, sizes: Mapping[str, int]) -> int:
         """The integer value at integer sizes; raises ValueError if it is not an integer."""
@@ -379,6 +362,28 @@ class Poly:
 
 
 @lru_cache(maxsize=200_000)
+def _substituted(poly: Poly, items: tuple[tuple[str, Poly], ...]) -> Poly:
+    values = dict(items)
+    terms: dict[Monomial, Number] = {}
+    for monomial, number in poly.terms.items():
+        rest, factor = monomial, None
+        for pair in monomial:
+            atom, power = pair
+            base = values.get(atom) if type(atom) is str else _substituted_atom(atom, values)
+            if base is not None:
+                rest = tuple([p for p in rest if p is not pair])
+                raised = base if power == 1 else base**power
+                factor = raised if factor is None else factor * raised
+        if factor is None:
+            terms[monomial] = terms.get(monomial, 0) + number
+            continue
+        for other, times in factor.terms.items():
+            product = _monomial_product(other, rest) if rest else other
+            terms[product] = terms.get(product, 0) + times * number
+    return Poly(terms)
+
+
+@lru_cache(maxsize=200_000)
 def _sum(one: Poly, two: Poly) -> Poly:
     terms = one.terms.copy()
     for monomial, coefficient in two.terms.items():
@@ -389,6 +394,11 @@ def _sum(one: Poly, two: Poly) -> Poly:
         else:
             del terms[monomial]
     return Poly._from_tidy_terms(terms)
+
+
+@lru_cache(maxsize=200_000)
+def _difference(one: Poly, two: Poly) -> Poly:
+    return _sum(one, -two)
 
 
 @lru_cache(maxsize=100_000)
