@@ -15,7 +15,7 @@ import atexit
 import functools
 import gc
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -359,10 +359,14 @@ def list_(
 ) -> None:
     """Which mixers there are: idea, source, forms, modules, whose code they were held against."""
     from costmodel.report import listing
-    from profiler.modules.registry import implementations
+
+    def modules(name: str) -> Iterable[str]:
+        from profiler.modules.registry import implementations
+
+        return implementations(name)
 
     chosen(format_, "--format", formats("rows", "data"))
-    found = listing.entries({name: tuple(implementations(name)) for name in listing.matching(word)})
+    found = listing.entries(listing.matching(word), modules)
     show(listing.document(found, whole=bool(word)), format_, output, force, context)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from costmodel.errors import UnknownMixer
@@ -21,10 +21,16 @@ OWN = "our own reading only"
 
 @dataclass(frozen=True)
 class Entry:
-    """One mixer; `inference` has a reason for every form without one-token inference."""
+    """One mixer; `inference` has a reason for every form without one-token inference, `modules`
+    finds the names of the implementations of a mixer: they are loaded where they are shown."""
 
     mixer: Mixer
-    implementations: tuple[str, ...]
+    modules: Callable[[str], Iterable[str]]
+
+    @property
+    def implementations(self) -> tuple[str, ...]:
+        """The names of the mixer's implementations."""
+        return tuple(self.modules(self.mixer.name))
 
     @property
     def inference(self) -> dict[str, str | None]:
@@ -90,9 +96,9 @@ def _searched(mixer: Mixer) -> str:
     return "\n".join((*said, *mixer.offers, *mixer.references, *packages))
 
 
-def entries(implementations: Mapping[str, Sequence[str]]) -> list[Entry]:
-    """The built-in mixers that are named, with the names of their implementations."""
-    return [Entry(builtin(name), tuple(of)) for name, of in implementations.items()]
+def entries(of: Sequence[str], modules: Callable[[str], Iterable[str]]) -> list[Entry]:
+    """The built-in mixers of these names, and what finds their implementations."""
+    return [Entry(builtin(name), modules) for name in of]
 
 
 def document(found: Sequence[Entry], *, whole: bool = True) -> Document:
@@ -108,15 +114,20 @@ def document(found: Sequence[Entry], *, whole: bool = True) -> Document:
     )
 
 
-COLUMNS = (
-    ("name", "name"),
-    ("idea", "what it does"),
-    ("forms", "forms"),
-    ("paper", "paper"),
-    ("options", "options"),
-    ("implementations", "implementations"),
-    ("references", "equals, in float64"),
-)
+def _names(mixer: Mixer) -> str:
+    return mixer.name + "".join(f" ({alias})" for alias in mixer.aliases)
+
+
+COLUMNS: tuple[tuple[str, str, Callable[[Entry], str]], ...] = (
+    ("name", "name", lambda entry: _names(entry.mixer)),
+    ("idea", "what it does", lambda entry: entry.mixer.idea),
+    ("forms", "forms", lambda entry: entry.forms),
+    ("paper", "paper", lambda entry: entry.paper),
+    ("options", "options", lambda entry: ", ".join(entry.mixer.offers) or "none"),
+    ("implementations", "implementations",
+     lambda entry: ", ".join(entry.implementations) or "none"),
+    ("references", "equals, in float64", lambda entry: ", ".join(entry.references) or OWN),
+)  # fmt: skip
 BRIEFLY = 3
 """How many of them are shown where no word is searched for."""
 BRIEF = (
@@ -132,10 +143,10 @@ def _table(found: Sequence[Entry], whole: bool) -> Table:
         families.setdefault(entry.mixer.group, []).append(entry)
     rows: list[tuple[str, ...] | Section] = []
     for family, of in families.items():
-        rows += [Section((family,)), *(_row(entry)[: len(shown)] for entry in of)]
+        rows += [Section((family,)), *(tuple(cell(entry) for *_, cell in shown) for entry in of)]
     columns = (
         Column("name", "name", numeric=False, names=True),
-        *(Column(name, header, numeric=False, wide=True) for name, header in shown[1:]),
+        *(Column(name, header, numeric=False, wide=True) for name, header, _ in shown[1:]),
     )
     notes = (
         Note(("forms: the first is the default; * has no one-token inference",)),
@@ -147,25 +158,12 @@ def _table(found: Sequence[Entry], whole: bool) -> Table:
     return Table("Mixers, by family", columns, tuple(rows), notes)
 
 
-def _row(entry: Entry) -> tuple[str, ...]:
-    aliases = "".join(f" ({alias})" for alias in entry.mixer.aliases)
-    return (
-        entry.mixer.name + aliases,
-        entry.mixer.idea,
-        entry.forms,
-        entry.paper,
-        ", ".join(entry.mixer.offers) or "none",
-        ", ".join(entry.implementations) or "none",
-        ", ".join(entry.references) or OWN,
-    )
-
-
 def _rows(found: Sequence[Entry]) -> Rows:
     header = ("group", "name", "aliases", "title", "idea", "forms", "paper", "options",
               "implementations", "references", "source")  # fmt: skip
     rows = []
     for entry in found:
-        _, *more = _row(entry)
+        more = [cell(entry) for *_, cell in COLUMNS[1:]]
         mixer = entry.mixer
         lead = (mixer.group, mixer.name, ", ".join(mixer.aliases), mixer.title)
         rows.append((*lead, *more, mixer.source))
