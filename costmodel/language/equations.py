@@ -36,7 +36,6 @@ from costmodel.language.indices import (
     Index,
     Ranges,
     UnionIndex,
-    hashed_once,
     one_by_one,
     outer_first,
 )
@@ -59,6 +58,7 @@ from costmodel.language.nodes import (
     walk,
 )
 from costmodel.symbolic.constraints import Constraints, implied_all
+from costmodel.symbolic.hashed_once import hashed_once
 from costmodel.symbolic.polynomial import Fn, Poly, atom_name, axis_atom, is_index, size
 from costmodel.symbolic.sizes import LETTERS
 

@@ -6,28 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
-from typing import Any, TypeVar
+from typing import Any
 
 from costmodel.errors import EquationError, Unsupported
 from costmodel.symbolic.constraints import Constraints
+from costmodel.symbolic.hashed_once import hashed_once
 from costmodel.symbolic.polynomial import Poly, atom_name, index_atom
-
-T = TypeVar("T")
-
-
-def hashed_once(kind: type[T]) -> type[T]:
-    """A frozen dataclass whose hash is computed when it is first asked for: tables of rules and
-    answers look the same few expressions up many thousand times."""
-    whole = kind.__hash__
-
-    def remembered(self: T) -> int:
-        known: dict[str, int] = self.__dict__
-        if "hash" not in known:
-            known["hash"] = whole(self)
-        return known["hash"]
-
-    kind.__hash__ = remembered  # type: ignore[assignment,method-assign]
-    return kind
 
 
 @dataclass(frozen=True)

@@ -18,10 +18,10 @@ from costmodel.errors import EquationError, Unsupported
 from costmodel.language.indices import (
     Index,
     UnionIndex,
-    hashed_once,
     one_by_one,
     outer_first,
 )
+from costmodel.symbolic.hashed_once import hashed_once
 from costmodel.symbolic.polynomial import A_ROOT, Poly, axis_atom, call, is_index
 
 T = TypeVar("T")

@@ -12,7 +12,6 @@ from functools import cache, cached_property
 
 from costmodel.errors import Unanswered, Unsupported
 from costmodel.language.equations import JOINED, STEP, Equation, System
-from costmodel.language.indices import hashed_once
 from costmodel.language.nodes import Array, Fft, Flat, Gather, Select, walk
 from costmodel.program.chunks import token_by_token
 from costmodel.program.dependence import Read, at_token, hidden, reads
@@ -20,6 +19,7 @@ from costmodel.program.lowering import lower
 from costmodel.program.owners import owners
 from costmodel.program.tokens import tokens
 from costmodel.symbolic.constraints import Constraints, infeasible, projected, variables_of
+from costmodel.symbolic.hashed_once import hashed_once
 from costmodel.symbolic.polynomial import Poly
 
 T = Poly.atom("t")

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import product
 
 from costmodel.errors import NoGrowth
 from costmodel.symbolic.constraints import Constraints
+from costmodel.symbolic.hashed_once import hashed_once
 from costmodel.symbolic.polynomial import Fn, Number, Poly
 
 MOST_GROWTHS = 200
@@ -32,6 +33,7 @@ class Log(str):
         return self
 
 
+@hashed_once
 @dataclass(frozen=True)
 class Growth:
     """A product of powers; a factor is a size letter or a `Log`."""
@@ -85,12 +87,12 @@ class Growth:
         found = [x.of.letters if isinstance(x, Log) else {x} for x, _ in self.factors]
         return frozenset().union(*found)
 
-    @property
+    @cached_property
     def rates(self) -> dict[str, Number]:
         """The powers of the sizes; logarithms left out."""
         return {x: p for x, p in self.factors if not isinstance(x, Log)}
 
-    @property
+    @cached_property
     def logs(self) -> dict[Log, Number]:
         """The powers of the logarithms."""
         return {x: p for x, p in self.factors if isinstance(x, Log)}
@@ -124,6 +126,7 @@ ALWAYS = (Growth.of(("d", 1), ("n", -1)), Growth.of(("l", 1), ("t", -1)))
 """Quotients of sizes that are at least 1: heads divide the width, a position lies in the text."""
 
 
+@hashed_once
 @dataclass(frozen=True)
 class Assumptions:
     """What is assumed of the sizes while they grow.
@@ -133,6 +136,11 @@ class Assumptions:
 
     quotients: tuple[Growth, ...] = ALWAYS
     fixed: frozenset[str] = frozenset()
+
+    @cached_property
+    def _rows(self) -> list[RateInequality]:
+        """The quotients as inequalities of rates."""
+        return [RateInequality(q.rates, strict=False).without(self.fixed) for q in self.quotients]
 
     def where(self, guards: Constraints) -> Assumptions:
         """These assumptions, and that each guard is at least 0: `l - w` adds that l/w >= 1."""
@@ -156,9 +164,7 @@ class Assumptions:
         """
         wanted = [row.without(self.fixed) for row in rows]
         letters = {x for row in wanted for x in row.rates}
-        waiting = [
-            RateInequality(q.rates, strict=False).without(self.fixed) for q in self.quotients
-        ]
+        waiting = self._rows
         while joined := [row for row in waiting if row.below & letters]:
             waiting = [row for row in waiting if row not in joined]
             wanted += joined
@@ -181,7 +187,7 @@ class RateInequality:
     rates: Mapping[str, Number]
     strict: bool = True
 
-    @property
+    @cached_property
     def below(self) -> frozenset[str]:
         """The sizes with negative numbers."""
         return frozenset(x for x, p in self.rates.items() if p < 0)

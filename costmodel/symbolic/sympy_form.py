@@ -18,12 +18,14 @@ def to_sympy(poly: Poly) -> sympy.Expr:
     """A polynomial as a sympy expression over the size letters."""
     import sympy
 
-    total: sympy.Expr = sympy.Integer(0)
-    for monomial, number in poly.terms.items():
-        term: sympy.Expr = sympy.Rational(number.numerator, number.denominator)
-        for atom, power in monomial:
-            term = term * _atom_sympy(atom) ** power
-        total = total + term
+    terms = [
+        sympy.Mul(
+            sympy.Rational(number.numerator, number.denominator),
+            *(_atom_sympy(atom) if power == 1 else _atom_sympy(atom) ** power for atom, power in m),
+        )
+        for m, number in poly.terms.items()
+    ]
+    total: sympy.Expr = sympy.Add(*terms)
     return total
 
 
@@ -34,6 +36,7 @@ def symbol(letter: str) -> sympy.Symbol:
     return sympy.Symbol(letter)
 
 
+@cache
 def _atom_sympy(atom: str) -> sympy.Expr:
     import sympy
 
