@@ -12,6 +12,7 @@ import math
 import operator
 from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
@@ -210,8 +211,9 @@ class Run:
         """Run one instance, and what it needs before."""
         work, instance = self.work[number], Instance(number, point)
         entries = self._entries(work, point)
-        for entry, _ in entries:
-            self.waiting.pop(entry, None)
+        if self.waiting:
+            for entry, _ in entries:
+                self.waiting.pop(entry, None)
         results = work.results(point, [at for _, at in entries], instance)
         for (entry, at), scalar in zip(entries, results, strict=True):
             self._write(entry, at, scalar, instance)
@@ -219,10 +221,9 @@ class Run:
 
     def _write(self, entry: Entry, point: Point, result: Scalar, instance: Instance) -> None:
         array, where = entry
-        extents = self.shape(array)
-        if not all(1 <= p <= extent for p, extent in zip(where, extents, strict=True)):
-            said = self.places.said(point)
-            raise OracleError(f"{array.name}: defines {list(where)} outside {extents} {said}")
+        if not self.places.inside(array, where):
+            said = f"outside {self.shape(array)} {self.places.said(point)}"
+            raise OracleError(f"{array.name}: defines {list(where)} {said}")
         if entry in self.memory:
             raise self._twice(entry, point)
         value, depth, steps, token, given, empty = result
@@ -256,11 +257,11 @@ class Run:
 
         def step(point: Point, instance: Instance) -> Scalar:
             entry = array, place(point)
-            found = self.memory.get(entry)
-            if found is None:
+            memory = self.memory
+            if entry not in memory:
                 return self._read(entry, point, instance)
             instance.reads.add(entry)
-            return found
+            return memory[entry]
 
         return step
 
@@ -328,7 +329,7 @@ class Run:
         if self.dense:
             self.zeros[entry] = self.names[instance.equation]
             return Scalar(0.0, given=array in self.of_a_sequence)
-        inside = all(1 <= p <= e for p, e in zip(where, self.shape(array), strict=True))
+        inside = self.places.inside(array, where)
         reason = (
             "which is not defined yet" if inside else f"outside its extents {self.shape(array)}"
         )
@@ -358,19 +359,20 @@ def _reduce(run: Run, node: Reduce) -> Step:
 
     def step(point: Point, instance: Instance) -> Scalar:
         every = [body(inner, instance) for inner in points(point)]
-        added = sum(not term.empty for term in every)
-        terms = every if scatters else [term for term in every if not term.empty]
+        there = [term for term in every if not term.empty]
+        terms = every if scatters else there
         if not terms and kind == "sum":
             return after(every, 0.0)._replace(depth=0, steps=0, empty=True)
         if not terms:
             raise OracleError(f"a maximum over no term {run.places.said(point)}")
-        values, depths, steps, _, _, _ = zip(*terms, strict=True)
+        values, depths, steps, tokens, given, _ = zip(*terms, strict=True)
         if kind == "sum":
-            instance.operations["add"] += added - spared
+            instance.operations["add"] += len(there) - spared
         else:
             instance.operations["compare"] += len(terms) - 1
         value = math.fsum(values) if kind == "sum" else max(values)
-        _, _, _, tokens, given, _ = zip(*every, strict=True)
+        if len(terms) < len(every):
+            _, _, _, tokens, given, _ = zip(*every, strict=True)
         deepest = max(depths) + levels(len(terms))
         return Scalar(value, deepest, max(steps) + 1, max(tokens), any(given))
 
@@ -501,7 +503,8 @@ def _one(step: Step) -> Results:
     return lambda point, at, instance: [step(point, instance)]
 
 
-def of_a_sequence(system: System) -> set[Array]:
+@lru_cache(maxsize=64)
+def of_a_sequence(system: System) -> Collection[Array]:
     """The arrays that each sequence has its own of: zeros around them are its own, too."""
     found = {a for a in system.mixer.arrays.values() if a.role in ("input", "context")}
     for _ in system.equations:
@@ -511,7 +514,8 @@ def of_a_sequence(system: System) -> set[Array]:
     return found
 
 
-def in_loops(system: System) -> list[int]:
+@lru_cache(maxsize=64)
+def in_loops(system: System) -> Collection[int]:
     """The equations whose array needs itself, directly or through others."""
     needs = needed(system)
     return [k for k, e in enumerate(system.equations) if e.array in needs[e.array]]

@@ -39,9 +39,17 @@ class Places:
 
     def shape(self, array: Array) -> tuple[int, ...]:
         """The extents of an array."""
-        if array not in self._shapes:
-            self._shapes[array] = tuple(extent.at(self.sizes) for extent in array.shape)
-        return self._shapes[array]
+        found = self._shapes.get(array)
+        if found is None:
+            found = self._shapes[array] = tuple(extent.at(self.sizes) for extent in array.shape)
+        return found
+
+    def inside(self, array: Array, where: tuple[int, ...]) -> bool:
+        """Whether a place lies within the extents of an array."""
+        for place, extent in zip(where, self.shape(array), strict=True):
+            if not 1 <= place <= extent:
+                return False
+        return True
 
     def value(self, poly: Poly) -> At:
         """The value of a position or bound that is affine in the indices."""
@@ -84,6 +92,9 @@ class Places:
         nested = [(index.atom, self._range(index)) for index in self._outer_first(indices)]
         if not nested:
             return lambda point: [point]
+        if len(nested) == 1:
+            ((only, numbers),) = nested
+            return lambda point: [{**point, only: v} for v in numbers(point)]
 
         def every(point: Point) -> list[Point]:
             found = [point]
