@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from functools import reduce
+from functools import cache, reduce
 from itertools import combinations_with_replacement, pairwise, product
 
 import numpy as np
@@ -71,8 +71,9 @@ class AtomSearch:
         self.size = Poly.atom(letter)
         self.step = step
         self.start = start
-        self.numbers = numbers
-        self.steady = steady
+        self.numbers = cache(numbers)
+        self.steady = cache(steady)
+        self.mixed = cache(mixed_numbers)
         self.tried: set[frozenset[Poly]] = set()
 
     def fitted(self, atoms: Sequence[Poly], places: Sequence[int]) -> Axis | None:
@@ -87,10 +88,14 @@ class AtomSearch:
         some = [*far, *even, *places[:: max(1, len(places) // 12)]]
         checks = [p for p in dict.fromkeys(some) if p >= self.start and self.runs(p)]
         each = [p for p in dict.fromkeys((*checks, *places)) if self.runs(p)]
+        listed = ((self.numbers, tuple(checks)), (self.steady, tuple(each)))
+        known = cache(lambda places: self.values(atoms, places))
         for degree in DEGREES:
-            if not self.may_span(atoms, degree, [*map(self.numbers, checks)], checks):
-                continue
-            if not self.may_span(atoms, degree, [*map(self.steady, each)], each):
+            # tested modulo a prime first; what may span them is settled in exact numbers below
+            if not all(
+                in_span(monomial_values(known(where), degree), self.mixed(numbers, where))
+                for numbers, where in listed
+            ):
                 continue
             basis = axis(self.letter, monomials([self.size, *atoms], degree), [*places, *far])
             if len(basis.places) > len(places) or not all(map(self.runs, basis.places)):
@@ -99,20 +104,10 @@ class AtomSearch:
                 return replace(basis, others=tuple(self.turned(atoms, degree, basis)))
         return None
 
-    def may_span(
-        self, atoms: Sequence[Poly], degree: int, listed: Sequence[Numbers], places: Sequence[int]
-    ) -> bool:
-        """False where no combination of the functions gives these numbers at these places. Tested
-        modulo a prime; a True is settled in exact numbers later."""
-        names = dict.fromkeys(name for found in listed for name in found)
-        known = [[atom.at({self.letter: p}) for p in places] for atom in (self.size, *atoms)]
-        columns = monomial_values(np.array(known, dtype=np.int64), degree)
-        drawn = np.random.default_rng(0).integers(1, PRIME, len(names), dtype=np.int64)
-        total = np.zeros(len(places), dtype=np.int64)
-        for factor, name in zip(drawn, names, strict=True):
-            numbers = np.array([found.get(name, 0) % PRIME for found in listed], dtype=np.int64)
-            total = (total + factor * numbers) % PRIME
-        return in_span(columns, total)
+    def values(self, atoms: Sequence[Poly], places: Sequence[int]) -> NDArray[np.int64]:
+        """The size and the atoms at places, a row each."""
+        every = [[atom.at({self.letter: p}) for p in places] for atom in (self.size, *atoms)]
+        return np.array(every, dtype=np.int64)
 
     def turned(self, atoms: Sequence[Poly], degree: int, basis: Axis) -> Iterator[Axis]:
         """The same functions in other orders: of functions that depend on each other, the last is
@@ -210,6 +205,19 @@ class AtomSearch:
 
 PRIME = 2**31 - 1
 """A prime below 2**31: the product of two remainders fits into 64 bits."""
+
+
+def mixed_numbers(numbers: Callable[[int], Numbers], places: tuple[int, ...]) -> NDArray[np.int64]:
+    """All numbers at places, each times a number of its own drawn at random, as one row of sums
+    modulo `PRIME`: functions that do not give it do not give all numbers."""
+    listed = [*map(numbers, places)]
+    names = dict.fromkeys(name for found in listed for name in found)
+    drawn = np.random.default_rng(0).integers(1, PRIME, len(names), dtype=np.int64)
+    total = np.zeros(len(places), dtype=np.int64)
+    for factor, name in zip(drawn, names, strict=True):
+        row = np.array([found.get(name, 0) % PRIME for found in listed], dtype=np.int64)
+        total = (total + factor * row) % PRIME
+    return total
 
 
 def monomial_values(known: NDArray[np.int64], degree: int) -> NDArray[np.int64]:

@@ -14,7 +14,6 @@ from costmodel.symbolic.constraints import Constraints, nonnegative
 from costmodel.symbolic.polynomial import Poly, by_text
 from profiler.counting.forward_rules import nominal_words
 from profiler.tracing import step_functions
-from profiler.tracing.breakpoints import run_breakpoints
 from profiler.tracing.divisions import Divisions, formula_of_poly, sizes_divided
 from profiler.tracing.interpolation import (
     HIGHEST,
@@ -253,6 +252,8 @@ class FormulaSearch:
 
     def attempt(self) -> Trace:
         """One search: the functions along each letter, the polynomials, their proof."""
+        from profiler.tracing.breakpoints import run_breakpoints  # loads sympy
+
         points = self.points
         base = self.settled(self.base())
         self.breakpoints = [] if self.divided else run_breakpoints(points, base)

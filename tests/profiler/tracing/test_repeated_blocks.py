@@ -116,7 +116,7 @@ def whole(make: Any, over: str, let: str | list[str], monkeypatch: pytest.Monkey
             nn.TransformerEncoderLayer(d, n, 5, batch_first=True), 8, enable_nested_tensor=False
         ), "n", ["l=5", "d=3*n"]),
         (alike, "l,d", ""),
-        (two_stacks, "b,l,d", ""),
+        (two_stacks, "l,d", ""),
         (lambda d: Between(d, (8, 12)), "l,d", ""),
         (lambda d: Between(d, (9, 9)), "l,d", ""),
         (lambda d: nn.Sequential(*(nn.Linear(d, d) for _ in range(8))), "l,d", ""),

@@ -441,11 +441,11 @@ def test_weights_take_no_memory() -> None:
 
 def test_equal_layers_count_as_many_times() -> None:
     one = traced(modules.encoder_layer, "l,h,n", "d=n*h")
-    three = trace(modules.deep, over="l,h,n", let="d=n*h")
+    three = trace(modules.deep, over="l", let=["n=2", "d=6"])
     assert three.complete
     for name, single in one.forward.items():
         assert isinstance(single, Poly)
-        assert three.forward[name] == single * 3
+        assert three.forward[name] == single.substitute({"n": Poly.of(2), "h": Poly.of(3)}) * 3
 
 
 @pytest.mark.parametrize("make", [modules.linear, modules.Chunked, modules.Windowed])
