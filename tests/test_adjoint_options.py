@@ -26,6 +26,7 @@ from costmodel.oracle.execute import Execution, execute, random_arrays, run
 from costmodel.oracle.scalars import Instance
 from costmodel.program.chosen_sizes import given_sizes, one_combination
 from costmodel.program.conventions import WANTED, Convention, convention
+from costmodel.program.recurrences import blocks
 from costmodel.proofs.gradients import GradientComparison
 from costmodel.questions.counting.counts import with_once as classes
 from costmodel.questions.subject import Training, system_of
@@ -316,6 +317,18 @@ def test_a_part_of_a_recurrence_is_no_recurrence() -> None:
     assert longer("C", 17) - longer("C", 9) == 2 * 8
     forward = cm.span(m).at(l=17, d=2) - cm.span(m).at(l=9, d=2)
     assert longer("all", 17) - longer("all", 9) == forward
+
+
+@pytest.mark.parametrize("name", ["recurrent", "lstm", "gru"])
+def test_a_loop_of_gradients_comes_after_what_it_needs_again(name: str) -> None:
+    """Nothing is computed again between the equations of a loop."""
+    system = system_of(cm.mixer(name), None, ("recompute=all",), "backward")
+    place = {equation: k for k, equation in enumerate(system.equations)}
+    loops = [block.equations for block in blocks(system) if block.is_loop]
+    assert len(loops) == 3
+    for loop in loops:
+        places = [place[equation] for equation in loop]
+        assert max(places) - min(places) + 1 == len(loop)
 
 
 def test_work_on_weights_is_recomputed_once() -> None:

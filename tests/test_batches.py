@@ -144,6 +144,21 @@ def test_a_sum_over_no_row_is_not_added_up() -> None:
     assert counts.add == 3 * 2 + 3 * 2 * (2 - 1) + (3 - 1) * (2 * 2 + 2)
 
 
+def test_a_gradient_of_weights_that_another_one_reads_moves_once_a_batch() -> None:
+    """K = w w and y = x K: y.grad is read twice, x once and x.grad is written for each sequence; K,
+    w and K.grad are read once, K.grad and w.grad written once."""
+    m = Mixer("squared")
+    l, d = m.sizes("l d")
+    x, y, w = m.input("x", l, d), m.output("y", l, d), m.parameter("w", d)
+    with m.form("direct") as f:
+        i, a = f.index("i", 1, l), f.index("a", 1, d)
+        kernel = f.array("K", d)
+        kernel[a] = w[a] * w[a]
+        y[i, a] = x[i, a] * kernel[a]
+    moved = cm.traffic(m, "backward").at(l=5, d=3, b=3, dtype="fp32", weight_dtype="fp64")
+    assert moved["unfused"] == 4 * 3 * 4 * 5 * 3 + 8 * 5 * 3
+
+
 def test_claims_about_a_batch_add_the_gradients_of_weights_up() -> None:
     """W.grad of b l rows takes b l - 1 additions an entry, not b (l - 1)."""
     for name in ("self-attention", "she", "linear-attention"):
