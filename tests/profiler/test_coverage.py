@@ -167,7 +167,7 @@ def compared(machine: Machine, costs_ms: tuple[float, float], seed: int) -> Verd
     return found
 
 
-def held(machine: Machine, ratio: float, cost_ms: float = 2.0) -> int:
+def held(machine: Machine, ratio: float, cost_ms: float = 4.0) -> int:
     """How many of `RUNS` intervals hold the true ratio."""
     count = 0
     for seed in range(RUNS):
