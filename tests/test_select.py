@@ -33,6 +33,7 @@ from costmodel.questions.counting import executed
 from costmodel.questions.counting.executed import Executed, along
 from costmodel.questions.derivation import sums
 from costmodel.questions.subject import system_of
+from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.polynomial import Poly
 from costmodel.symbolic.sizes import ceil_log2
 from tests.small import by_sizes
@@ -211,24 +212,40 @@ def constant_rows(m: Mixer, f: Form, x: Array, y: Array) -> None:
     y[i, b] = x[i, b] * B[at[i], b]
 
 
+def best_row(m: Mixer, f: Form, x: Array, y: Array) -> None:
+    """Of rows that are worked on, the one with the largest sum is added to all."""
+    l, d = x.shape
+    i, _, a, b = rows(f, x)
+    o, k = f.index("o", 1, 1), f.index("k", 1, l)
+    S, K = f.array("S", l), f.array("K", l, d)
+    at, B = f.array("at", 1, below=l), f.array("B", 1, d)
+    S[i] = sum_(x[i, a], over=a)
+    K[i, b] = x[i, b] * 2
+    at[o] = argmax(S[k], over=k)
+    B[o, b] = K[at[o], b] * 3
+    y[i, b] = x[i, b] + B[1, b]
+
+
 WHOLE = ("counts", "span", "values")
 TOKEN = ("counts of one token", "span of one token")
 STATE = ("state of one token",)
+MOVED = ("compulsory traffic", "unfused traffic")
 ANSWERED: dict[Write, tuple[str, ...]] = {
     routing: WHOLE + TOKEN + STATE,
-    top_k_attention: WHOLE + TOKEN + STATE,
-    window: WHOLE + TOKEN + STATE,
-    one_score_a_row: WHOLE + TOKEN + STATE,
-    largest_so_far: WHOLE + TOKEN + STATE,
-    sorted_rows: WHOLE,
-    sorted_channels: WHOLE + TOKEN + STATE,
+    top_k_attention: WHOLE + TOKEN + STATE + MOVED,
+    window: WHOLE + TOKEN + STATE + MOVED,
+    one_score_a_row: WHOLE + TOKEN + STATE + MOVED,
+    largest_so_far: WHOLE + TOKEN + STATE + MOVED,
+    sorted_rows: WHOLE + MOVED,
+    sorted_channels: WHOLE + TOKEN + STATE + MOVED,
     sorted_so_far: ("span", "values", *TOKEN, *STATE),
     routed_recurrence: (*WHOLE, "counts of one token", *STATE),
     chosen_weights: WHOLE + TOKEN + STATE,
     memory: WHOLE + TOKEN + STATE,
     constant_rows: WHOLE + TOKEN + STATE,
+    best_row: WHOLE + MOVED,
 }
-"""Write -> the questions that are answered; the bytes that a gather moves depend on values."""
+"""Write -> the questions that are answered; how many rows of weights a batch names is not known."""
 
 SIZES = [
     dict(zip("ldecuw", values, strict=True))
@@ -457,7 +474,7 @@ REFUSED: list[tuple[Write, Callable[[Mixer], object], str]] = [
         cm.count,
         "P: how many comparisons a sort takes depends on index i, and these are not summed exactly",
     ),
-    (top_k_attention, cm.traffic, "which entries of K are read depends on the values of P"),
+    (routing, cm.traffic, "which entries of W are read depends on the values of at"),
     (top_k_attention, cm.path_length, "which position is meant depends on the values of P"),
 ]
 
@@ -787,6 +804,14 @@ def what_is_gathered_is_never_held(patch: Patch) -> None:
     patch.setattr(state, "reads", plain)
 
 
+def every_name_is_of_another_entry(patch: Patch) -> None:
+    patch.setattr(Exact, "least", lambda there, named: named)
+
+
+def whatever_may_be_named_moves(patch: Patch) -> None:
+    patch.setattr(Exact, "least", lambda there, named: there)
+
+
 MUTATIONS: list[tuple[Callable[[Patch], None], Write, str]] = [
     (one_comparison_more, routing, "counts"),
     (one_comparison_more, top_k_attention, "counts of one token"),
@@ -800,6 +825,8 @@ MUTATIONS: list[tuple[Callable[[Patch], None], Write, str]] = [
     (the_smallest_is_chosen, sorted_rows, "values"),
     (gathered_rows_are_of_no_token, routing, "counts"),
     (what_is_gathered_is_never_held, top_k_attention, "state of one token"),
+    (every_name_is_of_another_entry, top_k_attention, "unfused traffic"),
+    (whatever_may_be_named_moves, best_row, "unfused traffic"),
 ]
 
 

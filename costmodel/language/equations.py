@@ -394,7 +394,7 @@ class Mixer:
             below: the entries are integers in 1..below that gather entries of another array; a
                 function of an entry's positions where it depends on them: `below=lambda q, r:
                 q - 1` names rows before row q. What is gathered counts as read at all of 1..below,
-                whatever the values are.
+                whatever the values are; of bytes, as many entries move as are named, at most all.
             value: its entries: a function of an entry's positions, counted from 1, and of the
                 sizes, `lambda i, j, sizes: float(i == j)`, or a table of them. Without it, they
                 are given with the input, and proofs take any.

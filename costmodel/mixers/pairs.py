@@ -15,14 +15,14 @@ token attends to some of the others; they differ in the pairs alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
 from operator import add
 from typing import Any
 
 from costmodel.language.equations import Form, Mixer
-from costmodel.language.indices import Extremum, Index, max_, min_, union
+from costmodel.language.indices import Extremum, Index, max_, min_, one_by_one, union
 from costmodel.language.macros.softmax import scaled, softmax
 from costmodel.language.nodes import Array, Node
 from costmodel.language.options import Chosen, offering
@@ -49,21 +49,26 @@ class Keys:
         return self.slot if isinstance(self.slot, tuple) else (self.slot,)
 
     @property
-    def ranges(self) -> list[tuple[Any, Any]]:
-        """The first and the last of each number."""
-        return [
-            (self._at(n, lambda index: index.lower, max_), self._at(n, lambda i: i.upper, min_))
-            for n in self.slots
-        ]
+    def ranges(self) -> Iterator[list[tuple[Any, Any]]]:
+        """The first and the last of each number, for each range of a union."""
+        for over in one_by_one(self.over):
+            yield [
+                (
+                    self._at(n, over, lambda index: index.lower, max_),
+                    self._at(n, over, lambda index: index.upper, min_),
+                )
+                for n in self.slots
+            ]
 
     def _at(
         self,
         slot: Any,
+        over: Sequence[Index],
         ends: Callable[[Index], tuple[Poly, ...]],
         joined: Callable[..., Extremum],
     ) -> Extremum:
         values = [Poly.of(slot)]
-        for index in self.over:
+        for index in over:
             values = [v.substitute({index.atom: end}) for v in values for end in ends(index)]
         return joined(*dict.fromkeys(values))
 
@@ -135,7 +140,8 @@ def attended(
     for number, rows in enumerate(groups):
         k = [rows.keys[0].over[0]]
         if len(rows.keys) > 1:
-            first, *others = (union(*e) for e in zip(*(s.ranges for s in rows.keys), strict=True))
+            every = [numbers for seen in rows.keys for numbers in seen.ranges]
+            first, *others = (union(*ends) for ends in zip(*every, strict=True))
             k = [f.index(name := f"k{number or ''}", first)]
             k += [f.index(f"{name}_{o}", w, beside=k[0]) for o, w in enumerate(others, 1)]
         A[j, *rows.place, *k] = softmax(Z[j, *rows.place, *k], over=k)

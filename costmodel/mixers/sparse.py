@@ -11,9 +11,17 @@ Each is self-attention in the words of `pairs`; block q holds the rows (q - 1)*B
   first s rows are global, attend to all rows and are attended to by all. "Linear Projections for
   Global Attention": their attention has queries, keys and values of its own, W_Q_g, W_K_g, W_V_g;
   other rows attend to them by the sliding window's.
+- BigBird, section 2, of rows (its code draws whole blocks): the same with one projection, and c
+  further rows for each of the others, drawn once among those that it does not see so; where these
+  are too few, among all: one that is seen anyhow counts twice.
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cache
+from random import Random
 
 from costmodel.language.equations import Form, Mixer
 from costmodel.language.indices import Index, max_, min_, union
@@ -73,6 +81,16 @@ def fixed() -> Mixer:
     return attention_over(m, {"direct": pairs})
 
 
+def around_and_global(f: Form, by: str) -> tuple[Rows, Rows]:
+    """The first s rows over all, and the others over these and a window; how the names of the
+    global rows' projections end."""
+    l, w, s = f.mixer.sizes("l w s")
+    g, r, k = f.index("g", 1, min_(s, l)), f.index("r", s + 1, l), f.index("k", 1, l)
+    side = w // 2
+    u = f.index("u", union((1, s), (max_(s + 1, r - side), min_(l, r + side))))
+    return Rows(g, (g,), (Keys((k,), k, k),), by), Rows(r, (r,), (Keys((u,), u, u),))
+
+
 def windowed() -> Mixer:
     """A window, and rows that see all and are seen by all."""
     m = Mixer(
@@ -82,21 +100,55 @@ def windowed() -> Mixer:
         source="Beltagy et al. 2020, arXiv 2004.05150, section 3.1",
         group="attention",
     )
-    l, w, s = m.sizes("l w s")
+    l, *_ = m.sizes("l w s")
 
     def pairs(f: Form, i: Index) -> Layout:
-        g, r, k = f.index("g", 1, min_(s, l)), f.index("r", s + 1, l), f.index("k", 1, l)
-        side = w // 2
-        near = union((1, s), (max_(s + 1, r - side), min_(l, r + side)))
-        u = f.index("u", near)
-        return (l, l), (
-            Rows(g, (g,), (Keys((k,), k, k),), by="_g"),
-            Rows(r, (r,), (Keys((u,), u, u),)),
-        )
+        return (l, l), around_and_global(f, "_g")
 
     return attention_over(m, {"direct": pairs}, ("", "_g"))
+
+
+@cache
+def drawn(l: int, c: int, w: int, s: int) -> tuple[tuple[int, ...], ...]:
+    """For each of l rows, c rows drawn with a seed among those outside its window and behind the
+    first s; where these are fewer, the rest among all."""
+    chance, table = Random(0), []
+    for i in range(1, l + 1):
+        before, after = max(0, i - w // 2 - 1 - s), max(0, l - i - w // 2)
+        far = [
+            k + s + 1 if k < before else l + 1 + k - before - after
+            for k in chance.sample(range(before + after), min(c, before + after))
+        ]
+        table.append((*far, *chance.choices(range(1, l + 1), k=c - len(far))))
+    return tuple(table)
+
+
+def drawing() -> Mixer:
+    """A window, global rows, and others that a table names."""
+    m = Mixer(
+        "bigbird",
+        title="BigBird",
+        idea="self-attention to a window, s global and c drawn tokens",
+        source="Zaheer et al. 2020, arXiv 2007.14062, section 2",
+        group="attention",
+    )
+    l, c, *_ = m.sizes("l c w s")
+
+    def named(i: int, k: int, at: Mapping[str, int]) -> int:
+        return drawn(*(at[x] for x in "lcws"))[i - 1][k - 1]
+
+    P = m.buffer("P", l, c, below=l, value=named)
+
+    def pairs(f: Form, i: Index) -> Layout:
+        first, others = around_and_global(f, "")
+        o = f.index("o", 1, c)
+        far = Keys((o,), l + o, P[others.row, o])
+        return (l, l + c), (first, replace(others, keys=(*others.keys, far)))
+
+    return attention_over(m, {"direct": pairs})
 
 
 strided_attention = strided()
 fixed_attention = fixed()
 longformer = windowed()
+bigbird = drawing()

@@ -12,11 +12,13 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from costmodel.errors import OracleError
 from costmodel.language.buffers import buffer_values, last_positions
 from costmodel.language.equations import Equation, Form, System
+from costmodel.language.nodes import Array
 from costmodel.oracle.interpreter import Run, Values
 from costmodel.oracle.owners import Decoding, Kinds, Owners
 from costmodel.oracle.scalars import Entry, Instance
@@ -219,9 +221,6 @@ class Execution:
                 result[tuple(p - 1 for p in where)] = scalar.value
         return result
 
-    def _read(self) -> set[Entry]:
-        return {e for i in self.instances for e in i.reads}
-
     @cached_property
     def _read_by(self) -> Mapping[int, set[Entry]]:
         """Token -> the entries that its instances read, or might gather."""
@@ -263,7 +262,7 @@ class Execution:
 
     def compulsory(self) -> Compulsory:
         """A forward pass: inputs and weights read once, outputs written once."""
-        read = self._read()
+        read = read_by(self.instances)
         outputs = sum(e[0].role == "output" for e in self.trace.memory)
         inputs = _of_role(read, "input", "context")
         return Compulsory(inputs, _of_role(read, *_WEIGHTS), 0, outputs, 0)
@@ -305,13 +304,29 @@ class Execution:
         for same in numbers.values():
             equation = self.system.equations[same[0]]
             of_it = [i for number in same for i in of_equation.get(number, ())]
-            read = {e for i in of_it for e in i.reads}
+            read = read_by(of_it)
             moved = [self.trace.memory[e].given for e in read]
             moved += [i.given for i in of_it for _ in i.writes]
             state = 0 if t is None else sum(self._held(e, t - 1) for e in read)
             weights = moved.count(False)
             rows.append(Unfused(equation.name, len(moved) - weights - state, weights, state))
         return rows
+
+
+def read_by(instances: Iterable[Instance]) -> set[Entry]:
+    """The distinct entries that some instances read; of those that values name, as many as have a
+    name, at most all that there are, whichever they are."""
+    placed: set[Entry] = set()
+    may_be: set[Entry] = set()
+    names: set[tuple[Array, object]] = set()
+    for instance in instances:
+        placed |= instance.placed
+        may_be |= instance.may_read
+        names |= instance.names
+    for array, number in Counter(array for array, _ in names).items():
+        others = (entry for entry in may_be - placed if entry[0] is array)
+        placed.update(islice(others, number))
+    return placed
 
 
 def _operations(instances: Iterable[Instance]) -> dict[str, int]:

@@ -259,8 +259,8 @@ class Run:
             entry = array, place(point)
             memory = self.memory
             if entry not in memory:
-                return self._read(entry, point, instance)
-            instance.reads.add(entry)
+                return self._read(entry, point, instance, instance.placed)
+            instance.placed.add(entry)
             return memory[entry]
 
         return step
@@ -271,17 +271,32 @@ class Run:
             for p in ref.positions
         ]
         amongst = [self._among(position) for position in ref.positions]
+        name = self._name(ref)
 
         def step(point: Point, instance: Instance) -> Scalar:
             chosen = [step(point, instance) for step in steps]
             where = tuple([int(scalar.value) for scalar in chosen])
-            found = self._read((ref.array, where), point, instance)
+            found = self._read((ref.array, where), point, instance, instance.gathered)
             every = {(ref.array, at) for at in product(*(among(point) for among in amongst))}
             there = {entry: self.memory[entry] for entry in every if entry in self.memory}
             instance.may_read.update(there)
+            if there:
+                instance.names.add((ref.array, name(point)))
             return after([found, *chosen, *there.values()], found.value)
 
         return step
+
+    def _name(self, ref: Ref) -> Callable[[Point], object]:
+        """What says which entry is meant: its positions, with the entries that hold others."""
+
+        def said(position: Position) -> Callable[[Point], object]:
+            if not isinstance(position, Gather):
+                return self.places.position(position)
+            at, inner = self._name(position.at), self.places.value(position.inner)
+            return lambda point: (at(point), inner(point))
+
+        each = [said(position) for position in ref.positions]
+        return lambda point: (ref.array, *(part(point) for part in each))
 
     def _named(self, position: Gather) -> Step:
         """The position that an entry names, with what came before."""
@@ -316,14 +331,14 @@ class Run:
 
         return every
 
-    def _read(self, entry: Entry, point: Point, instance: Instance) -> Scalar:
+    def _read(self, entry: Entry, point: Point, instance: Instance, noted: set[Entry]) -> Scalar:
         """What an entry holds; an entry of a loop is computed when it is first needed."""
         found = self.memory.get(entry)
         if found is None and entry in self.waiting:
             self._execute(*self.waiting[entry])
             found = self.memory[entry]
         if found is not None:
-            instance.reads.add(entry)
+            noted.add(entry)
             return found
         array, where = entry
         if self.dense:

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from costmodel.oracle.execute import Execution, Unfused
+from costmodel.oracle.execute import Execution, Unfused, read_by
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ def _compulsory_of_a_token(run: Execution, t: int) -> dict[str, int]:
 def _compulsory_of_gradients(run: Execution, phase: str) -> int:
     """The entries that are read and not computed, and the results."""
     fresh = {entry for instance in run.instances for entry in instance.writes}
-    read = {entry for instance in run.instances for entry in instance.reads}
+    read = read_by(run.instances)
     results = run.system.results(phase)
     return len(read - fresh) + sum(entry[0] in results for entry in fresh)
 

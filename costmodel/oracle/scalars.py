@@ -42,9 +42,19 @@ class Instance:
     equation: int
     point: Point
     operations: dict[str, int] = field(default_factory=lambda: defaultdict(int))
-    reads: set[Entry] = field(default_factory=set)
+    placed: set[Entry] = field(default_factory=set)
+    """What it reads at positions that are known."""
+    gathered: set[Entry] = field(default_factory=set)
+    """What it reads at positions that values name."""
     may_read: set[Entry] = field(default_factory=set)
     """What it might read were the values of positions other ones."""
+    names: set[tuple[Array, object]] = field(default_factory=set)
+    """The arrays that it reads at positions that values name, with what names each entry."""
+
+    @property
+    def reads(self) -> set[Entry]:
+        """What it reads."""
+        return self.placed | self.gathered if self.gathered else self.placed
 
     @property
     def reached(self) -> set[Entry]:

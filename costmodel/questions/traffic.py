@@ -2,7 +2,8 @@
 
 *Compulsory*: inputs, touched weights and state are read once, outputs and new state written once.
 *Unfused*: every equation reads its distinct operand entries and writes its results; an input that
-later tokens read is written to the state besides.
+later tokens read is written to the state besides. Of what values name, as many entries are read as
+are named, at most all that may be.
 """
 
 from __future__ import annotations
@@ -13,10 +14,10 @@ from functools import cache
 from typing import TYPE_CHECKING, Unpack
 
 from costmodel.errors import Unsupported
-from costmodel.language.equations import Mixer, System, rank
-from costmodel.language.nodes import Array, Gather, Position, Ref, Select
+from costmodel.language.equations import Mixer, System
+from costmodel.language.nodes import Array, Gather, Position, Ref, derived
 from costmodel.program.conventions import Convention
-from costmodel.program.dependence import Read, after_token, reads, up_to_token
+from costmodel.program.dependence import after_token, anywhere, reads, up_to_token
 from costmodel.program.owners import owners
 from costmodel.program.phases import (
     TRAINING_STEP,
@@ -40,7 +41,7 @@ from costmodel.questions.question import (
 from costmodel.questions.state import entries, gathered, held, variables_in
 from costmodel.questions.subject import Training, about_mixer, asked, system_of
 from costmodel.symbolic.at_sizes import at_sizes
-from costmodel.symbolic.constraints import Constraints
+from costmodel.symbolic.constraints import Constraints, outside
 from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.polyhedral_sums import total, union_size
 from costmodel.symbolic.polynomial import Poly
@@ -123,6 +124,17 @@ class Traffic:
 Region = tuple[Array, Constraints]
 
 
+@dataclass(frozen=True)
+class Touched:
+    """Entries that a reference touches, or may touch, where values name them."""
+
+    kind: str
+    array: Array
+    region: Constraints
+    named: Region | None = None
+    """What names them, an entry for each."""
+
+
 @cache
 def _split(
     system: System,
@@ -167,81 +179,81 @@ def _read(
     system: System,
     phase: str,
     part: IterationDomain,
-    among: Sequence[IterationDomain],
     but: frozenset[Array] = frozenset(),
-) -> Iterable[tuple[str, Region]]:
-    """The entries that an equation reads, one `among` those of which the distinct entries are
-    counted, by kind; those of some arrays left out.
+) -> Iterator[Touched]:
+    """The entries that an equation reads; those of some arrays left out.
 
     Raises:
-        Unsupported: entries that are read by number, so that their number depends on the values.
+        Unsupported: entries are read by number by one token or among weights, which all sequences
+            of a batch read: how many they are depends on the values.
     """
     for read in reads(part.equation):
         if read.ref.array in but:
             continue
-        around = part.constraints | read.constraints
-        variables, ref = variables_in(part.equation, read.over), read.ref
-        if phase != "inference" and _alone(among, ref):
-            ref = _by_rank(system, ref)
-        if (gather := gathered(ref)) is not None:
-            if phase == "inference" or not _apart(system, among, read, variables):
-                raise Unsupported(
-                    f"which entries of {ref.array.name} are read depends on the values of "
-                    f"{gather.at.array.name}"
-                )
-            first = (ONE if isinstance(p, Gather) else p for p in ref.positions)
-            ref = Ref(ref.array, tuple(first))
-        yield from _split(system, phase, ref, around, variables)
+        every = anywhere(system, read)
+        around = part.constraints | every.constraints
+        variables = variables_in(part.equation, every.over)
+        touched = _split(system, phase, every.ref, around, variables)
+        if (gather := gathered(read.ref)) is None:
+            yield from (Touched(kind, *region) for kind, region in touched)
+            continue
+        if phase == "inference" or any(kind == "weights" for kind, _ in touched):
+            raise Unsupported(
+                f"which entries of {read.ref.array.name} are read depends on the values of "
+                f"{gather.at.array.name}"
+            )
+        name, variables = _naming(read.ref), variables_in(part.equation, read.over)
+        names = entries(name, part.constraints | read.constraints, variables, ends=True)
+        if names is not None:
+            yield from (Touched(kind, *region, (name.array, names)) for kind, region in touched)
 
 
-def _apart(
-    system: System, among: Sequence[IterationDomain], read: Read, variables: frozenset[str]
-) -> bool:
-    """Whether every point reads an entry of its own, all of a kind, that no other reference among
-    some equations reads: whichever it is, there are as many as points."""
-    ref, known = read.ref, tokens(system.forward)
-    plain = {position for position in ref.positions if not isinstance(position, Gather)}
-    given = all(
-        sequence
-        for definition in system.defining.get(ref.array, ())
-        for _, sequence in known.dependent(definition)
-    )
-    return _alone(among, ref) and given and plain >= {Poly.atom(name) for name in variables}
+def _naming(ref: Ref) -> Ref:
+    """What says which entry is meant, as an entry: the entries that hold its positions, and its
+    other positions."""
+    positions, extents = zip(*_places(ref), strict=True)
+    by = tuple(p.at.array for p in ref.positions if isinstance(p, Gather))
+    return Ref(_names(ref.array, by, extents), positions)
 
 
-def _alone(among: Sequence[IterationDomain], ref: Ref) -> bool:
-    """Whether no other reference among some equations reads the same array."""
-    others = {other.ref for part in among for other in reads(part.equation)}
-    return all(other == ref or other.array is not ref.array for other in others)
+def _places(ref: Ref) -> Iterator[tuple[Position, Poly]]:
+    for position, extent in zip(ref.positions, ref.array.shape, strict=True):
+        if isinstance(position, Gather):
+            yield from _places(position.at)
+            yield position.inner, position.extent
+        else:
+            yield position, extent
 
 
-def _by_rank(system: System, ref: Ref) -> Ref:
-    """A reference at positions that a sort gave, at their ranks: as many entries, each once."""
-
-    def ranked(position: Position) -> Position:
-        if not isinstance(position, Gather) or position.extent != 1:
-            return position
-        for equation in system.defining.get(position.at.array, ()):
-            number, chosen = rank(equation), equation.value
-            if number and isinstance(chosen, Select) and chosen.kind == "sort":
-                return position.at.positions[equation.positions.index(number.as_poly())]
-        return position
-
-    return Ref(ref.array, tuple(map(ranked, ref.positions)))
+@cache
+def _names(array: Array, by: tuple[Array, ...], shape: tuple[Poly, ...]) -> Array:
+    """One array for all references that name entries of an array in one way."""
+    return derived(array, "named", shape=shape)
 
 
 def _written(part: IterationDomain) -> Exact:
     return total(part.variables, part.constraints, ONE)
 
 
-def _distinct(touched: Iterable[tuple[str, Region]]) -> Elements:
-    """The sizes of unions, per kind and array."""
-    regions: dict[tuple[str, Array], list[Constraints]] = {}
-    for kind, (array, region) in touched:
-        regions.setdefault((kind, array), []).append(region)
+def _distinct(touched: Iterable[Touched]) -> Elements:
+    """The sizes of unions, per kind and array; of what is named, no more than there are names."""
+    found: dict[tuple[str, Array], list[Touched]] = {}
+    for one in touched:
+        found.setdefault((one.kind, one.array), []).append(one)
     result = Elements()
-    for (kind, array), found in regions.items():
-        result = result + Elements({kind: union_size(axes_of(array), found, ONE)})
+    for (kind, array), several in found.items():
+        axes, placed = axes_of(array), [one.region for one in several if one.named is None]
+        others: list[Constraints] = []
+        names: dict[Array, list[Constraints]] = {}
+        for one in several:
+            if one.named is not None:
+                others += outside(one.region, placed)
+                names.setdefault(one.named[0], []).append(one.named[1])
+        named = Exact()
+        for name, numbers in names.items():
+            named = named + union_size(axes_of(name), numbers, ONE)
+        number = union_size(axes, placed, ONE) + union_size(axes, others, ONE).least(named)
+        result = result + Elements({kind: number})
     return result
 
 
@@ -250,7 +262,7 @@ def _unfused(system: System, phase: str) -> Elements:
     result = Elements()
     for written in system.written:
         parts = [p for p in iteration_domains(system, phase) if p.equation in written]
-        result = result + _distinct(t for part in parts for t in _read(system, phase, part, parts))
+        result = result + _distinct(t for part in parts for t in _read(system, phase, part))
         for part in parts:
             kind = "weights" if part.once or part.joined else "activations"
             result = result + Elements({kind: _written(part)})
@@ -264,13 +276,13 @@ def _compulsory(system: System, phase: str) -> Elements:
     computed = {p.equation.array for p in parts}
     written = frozenset(computed if phase != "inference" else ())
     touched = [
-        (kind, region)
+        one
         for part in parts
-        for kind, region in _read(system, phase, part, parts, written)
-        if kind == "state"
-        or region[0].role == "input"
-        or region[0] not in computed
-        or (kind == "weights" and phase == "inference")
+        for one in _read(system, phase, part, written)
+        if one.kind == "state"
+        or one.array.role == "input"
+        or one.array not in computed
+        or (one.kind == "weights" and phase == "inference")
     ]
     result = _distinct(touched)
     for part in parts:

@@ -183,6 +183,12 @@ def notes(block: Block, request: Request) -> Iterator[Note]:
             "what is gathered is counted at its budget: whatever a position may name counts as read"
             + (scattered if block.phase in TRAINING_STEP else "")
         )
+    if block.phase != "inference" and any(_gathers(row) for row in block.rows):
+        yield _note(
+            "what values name moves at its budget: as many entries as are named, at most all that "
+            "may be",
+            *("traffic", "unfused", "intensity"),
+        )
     chosen = {kind for row in block.rows for kind in _selections(row)}
     for kind in SELECTIONS:
         if kind in chosen:

@@ -314,7 +314,7 @@ def floor_div(above: Poly, below: Poly) -> Poly:
 @lru_cache(maxsize=200_000)
 def implied(constraints: Constraints, claim: Poly) -> bool:
     """Whether the constraints prove `claim >= 0` over the integers; False is "not proven"."""
-    claim = _without_common_sizes(claim)
+    claim = without_common_sizes(claim)
     if claim in constraints:
         return True
     if not claim.variables and nonnegative(claim):
@@ -329,7 +329,7 @@ def implied(constraints: Constraints, claim: Poly) -> bool:
     return _contradict([frozenset(touched), *others])
 
 
-def _without_common_sizes(claim: Poly) -> Poly:
+def without_common_sizes(claim: Poly) -> Poly:
     """The claim divided by the sizes that occur in every term, which are positive: i - 1 for
     d*i - d. It stays as it is where a fraction would be left, as i/n - 1 of d*i/n - d: what is
     claimed is a whole number."""

@@ -17,6 +17,7 @@ from costmodel.symbolic.constraints import (
     narrowed,
     outside,
     simplified,
+    without_common_sizes,
 )
 from costmodel.symbolic.polynomial import Fn, Poly, by_text
 from costmodel.symbolic.sympy_form import to_sympy
@@ -49,6 +50,20 @@ class Exact:
 
     def __mul__(self, factor: Poly | int) -> Exact:
         return Exact(tuple((g, m) for g, p in self.pieces if (m := p * factor).terms))
+
+    def least(self, other: Exact) -> Exact:
+        """The smaller of two values, which are not negative."""
+        if self.is_zero:
+            return self
+        result = Exact()
+        for where, one in self.chambers():
+            for there, two in other.chambers(where):
+                apart = without_common_sizes(two - one)
+                for value, side in ((one, apart), (two, -apart - 1)):
+                    kept = narrowed(there, side)
+                    if kept is not None and value.terms:
+                        result = result + Exact(((kept, value),))
+        return result
 
     def at(self, sizes: Mapping[str, int]) -> int:
         """The integer value at integer sizes."""

@@ -38,7 +38,7 @@ LETTERS: Mapping[str, Letter] = {
         Letter("C", "chunk", 16),
         Letter("N", "SSM state per channel", 16),
         Letter("B", "block", 16),
-        Letter("c", "budget of top-k", 16),
+        Letter("c", "budget of top-k, or drawn tokens", 16),
         Letter("u", "vocabulary", 5000),
         Letter("f", "FFN width", 512),
         Letter("F", "width of a filter's network", 64),

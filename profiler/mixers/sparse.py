@@ -1,6 +1,7 @@
 """How does sparse attention run in PyTorch?
 
-Longformer scores every pair, the others whole blocks; pairs outside the pattern are masked.
+The Sparse Transformer scores whole blocks, the others every pair, and drawn ones apart; pairs
+outside the pattern are masked.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - PyTorch's own name for it
 from torch import Tensor
 
+from costmodel.mixers.sparse import drawn
 from profiler.mixers.pairs import InBlocks
 from profiler.mixers.self_attention import PROJECTIONS, Heads
 from profiler.modules.attention import EXPLICIT, dense_attention, products
@@ -190,13 +192,7 @@ class FixedAttention(InBlocks, Mixer):
         return row.flatten(1) @ self.W_out
 
 
-@implementation(
-    "longformer",
-    "explicit",
-    rewrites=EXPLICIT.rewrites,
-    kernels=KERNELS | dict.fromkeys(("Q_g", "K_g", "V_g"), "contraction"),
-)
-class Longformer(Heads):
+class Windowed(Heads):
     """A window of w rows, and s rows that see all and are seen by all."""
 
     def __init__(
@@ -213,6 +209,38 @@ class Longformer(Heads):
         super().__init__(d=d, l=l, n=n, device=device, dtype=dtype)
         require_sizes(w=w, s=s)
         self.w, self.s = w, s
+
+    def near(self, q: Tensor, k: Tensor) -> Tensor:
+        """Products of the rows behind the global ones with these and their windows, the others
+        masked."""
+        length, side = int(k.shape[2]), self.w // 2
+        apart = torch.ones(length, length, dtype=torch.bool, device=q.device)
+        outside = (apart.triu(side + 1) | apart.tril(-side - 1))[self.s :, self.s :]
+        outside = F.pad(outside, (min(self.s, length), 0))
+        return products(q, k).masked_fill(outside, -math.inf)
+
+
+@implementation(
+    "longformer",
+    "explicit",
+    rewrites=EXPLICIT.rewrites,
+    kernels=KERNELS | dict.fromkeys(("Q_g", "K_g", "V_g"), "contraction"),
+)
+class Longformer(Windowed):
+    """Global rows have projections of their own."""
+
+    def __init__(
+        self,
+        *,
+        d: int,
+        l: int,
+        n: int,
+        w: int,
+        s: int,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__(d=d, l=l, n=n, w=w, s=s, device=device, dtype=dtype)
         self.W_Q_g, self.W_K_g, self.W_V_g = (self.weight(d, d) for _ in range(3))
 
     def mix(self, x: Tensor) -> Tensor:
@@ -221,14 +249,50 @@ class Longformer(Heads):
         q, k, v = (self._split(rows).transpose(1, 2) for rows in first)
         found = [dense_attention(q, k, v, by=self.K, causal=False)]
         rest = (self._queries(x[:, self.s :]), *self._keys_and_values(x))
-        found.append(self.near(*(rows.transpose(1, 2) for rows in rest)))
+        q, k, v = (rows.transpose(1, 2) for rows in rest)
+        found.append(torch.softmax(self.near(q, k) / math.sqrt(self.K), dim=-1) @ v)
         return torch.cat(found, dim=2).transpose(1, 2).flatten(2) @ self.W_out
 
-    def near(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """The rows behind the global ones over these and their windows."""
-        length, side = int(k.shape[2]), self.w // 2
-        apart = torch.ones(length, length, dtype=torch.bool, device=q.device)
-        outside = (apart.triu(side + 1) | apart.tril(-side - 1))[self.s :, self.s :]
-        outside = F.pad(outside, (min(self.s, length), 0))
-        scores = products(q, k) / math.sqrt(self.K)
-        return torch.softmax(scores.masked_fill(outside, -math.inf), dim=-1) @ v
+
+@implementation("bigbird", "explicit", rewrites=EXPLICIT.rewrites, kernels=KERNELS)
+class BigBird(Windowed):
+    """Each row behind the global ones sees c further rows, which a table names."""
+
+    P: Tensor
+
+    def __init__(
+        self,
+        *,
+        d: int,
+        l: int,
+        n: int,
+        w: int,
+        s: int,
+        c: int,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__(d=d, l=l, n=n, w=w, s=s, device=device, dtype=dtype)
+        require_sizes(c=c)
+        self.c = c
+        self.register_buffer("P", self.table(l, device), persistent=False)
+
+    def table(self, length: int, device: torch.device | str | None) -> Tensor:
+        """Which c rows each of a number of rows sees besides, counted from 0."""
+        return torch.tensor(drawn(length, self.c, self.w, self.s), device=device) - 1
+
+    def mix(self, x: Tensor) -> Tensor:
+        """Q, K, V (b, n, s, h), then heads, then y (b, s, d)."""
+        return self._across(*self._project(x), causal=False)
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, *, causal: bool) -> Tensor:
+        """R (b, n, s, h) of whole sequences: the global rows, then the others."""
+        length = int(k.shape[2])
+        named = (self.P if length == self.l else self.table(length, q.device))[self.s :]
+        first, rest = q[:, :, : self.s], q[:, :, self.s :]
+        far = (rest.unsqueeze(-2) @ k[:, :, named].transpose(-2, -1)).squeeze(-2)
+        scores = torch.cat([self.near(rest, k), far], dim=-1) / math.sqrt(self.K)
+        weights = torch.softmax(scores, dim=-1)
+        drawn_rows = (weights[..., length:].unsqueeze(-2) @ v[:, :, named]).squeeze(-2)
+        found = dense_attention(first, k, v, by=self.K, causal=causal)
+        return torch.cat([found, weights[..., :length] @ v + drawn_rows], dim=2)

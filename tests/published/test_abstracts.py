@@ -27,6 +27,7 @@ EXPECTED = {
     "fixed-attention.time": ("agrees-in-limit", "O(d*floor(l/B)*l*s + d**2*l + B*d*l)"),
     "fixed-attention.space": ("agrees-in-limit", "O(floor((l - 1)/B)*l*n*s + B*l*n + d*l)"),
     "longformer.time": ("agrees-in-limit", "O(d**2*l + d*l*s + d*l*w)"),
+    "bigbird.time": ("agrees-in-limit", "O(d**2*l + c*d*l + d*l*s + d*l*w)"),
     "linformer.time": ("agrees-in-limit", "O(d**2*l + d*l*r)"),
     "linformer.space": ("agrees-in-limit", "O(l*n*r + d*l)"),
     "linear-attention.time": ("agrees-in-limit", "O(d**2*l)"),
