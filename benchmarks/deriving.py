@@ -1,6 +1,8 @@
 """How long does it take to derive every answer for every mixer, from cold caches?
 
 python -m benchmarks.deriving
+
+Memory is searched for cycles as rarely as in the command.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from contextlib import suppress
 from functools import partial
 
 from benchmarks.timing import environment, spread
+from cli import FEW_COLLECTIONS
 from costmodel import mixers
 from costmodel.errors import Unanswered
 from costmodel.language.equations import Mixer
@@ -81,6 +84,7 @@ def derive() -> dict[str, list[float]]:
 
 def main() -> None:
     """Print the time per question and in all."""
+    gc.set_threshold(FEW_COLLECTIONS)
     runs = []
     for _ in range(REPEATS + 1):
         caches = forget()

@@ -14,6 +14,7 @@ from functools import cache, lru_cache
 from math import gcd, lcm
 
 from costmodel.errors import Unsupported
+from costmodel.symbolic.examples import hold
 from costmodel.symbolic.polynomial import (
     Fn,
     Monomial,
@@ -200,6 +201,8 @@ def between_bounds(low_scale: Poly, low: Poly, up_scale: Poly, up: Poly) -> Poly
 def _sizes_contradict(constraints: Constraints) -> bool:
     """Whether constraints in sizes alone contradict each other: Fourier-Motzkin with each monomial
     as a variable, knowing that each size is at least 1."""
+    if hold(constraints):
+        return False
     floors = _floor_facts(constraints)
     if len(constraints) < 2 and not floors:
         return False
