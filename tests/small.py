@@ -24,13 +24,11 @@ OTHERS = {"g": 1, "v": 3, "w": 2, "k": 3, "C": 2, "e": 4, "K": 3, "V": 2}
 
 LEFT_OPEN: Mapping[tuple[str, str, str], str] = {
     ("sinkhorn", "direct", "path_length"): "index p leaves out entries by a stride",
-    ("bigbird", "direct", "path_length"): "which position is meant depends on the values of P",
     ("strided-attention", "direct", "path_length"): "index p leaves out entries by a stride",
     ("fixed-attention", "direct", "path_length"): "index p leaves out entries by a stride",
-    ("nystromformer", "direct", "path_length"): "index p leaves out entries by a stride",
-    ("reformer", "direct", "path_length"): "which position is meant depends on the values of at",
 }
-"""Mixer, form and question of the forward pass -> why no rule answers it, in letters."""
+"""Mixer, form and question of the forward pass -> why no rule answers it in letters; at given sizes
+a search does."""
 
 
 def by_sizes(sizes: Sequence[Mapping[str, int]]) -> pytest.MarkDecorator:

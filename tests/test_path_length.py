@@ -7,26 +7,34 @@ array has its rows is written here by hand.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from itertools import product
 
+import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
 import costmodel as cm
 from costmodel.errors import Unsupported
+from costmodel.language.buffers import last_positions
 from costmodel.language.equations import Form, Mixer
 from costmodel.language.indices import Index
 from costmodel.language.nodes import Array, Node
 from costmodel.mixers import builtin, names
-from costmodel.oracle.execute import execute
+from costmodel.oracle.execute import Execution, execute, random_arrays
 from costmodel.oracle.scalars import Entry
+from costmodel.paths import followed
+from costmodel.paths.followed import furthest_apart
 from costmodel.paths.hops import OUTER, Chunks, require_in_order
+from costmodel.program.conventions import convention
+from costmodel.questions.question import Answers, Case, Missing, Searched
+from costmodel.questions.registry import FIGURES
+from costmodel.questions.subject import system_of
 from costmodel.symbolic.formulas import parse
 from costmodel.symbolic.polynomial import Poly, size
 from costmodel.symbolic.printing import formula_text, formula_words
 from tests import chunk_systems, systems
-from tests.small import LEFT_OPEN
 
 Row = Callable[[tuple[int, ...], Mapping[str, int]], int]
 """The row of the entry at some positions, at some sizes."""
@@ -53,17 +61,42 @@ def row_of(entry: Entry, sizes: Mapping[str, int], own: Places) -> int | None:
 def furthest(mixer: Mixer, form: str, sizes: Mapping[str, int], own: Places) -> int:
     """The largest number of hops between two positions that are joined, by search.
 
-    A hop ends at a row; an array without rows passes on what it was made of, in no hop.
+    A hop ends at a row; an array without rows passes on what it was made of, in no hop. What is
+    gathered counts where it is read whatever the data and tables hold.
     """
-    run = execute(mixer.forms[form], sizes)
-    place = partial(place_of, sizes=run.sizes, own=own)
+    joined = [pairs_read(run, own) for run in runs(mixer.forms[form], sizes)]
     after: dict[object, set[object]] = {}
-    for instance in run.instances:
-        for read in filter(lambda entry: run.trace.memory[entry].token > 0, instance.reads):
-            for written in instance.writes:
-                after.setdefault(place(read), set()).add(place(written))
-    length = run.sizes["l"]
-    return max(max(hops(after, start).values()) for start in range(1, length + 1))
+    for read, written in set.intersection(*joined):
+        after.setdefault(read, set()).add(written)
+    return max(max(hops(after, start).values()) for start in range(1, sizes["l"] + 1))
+
+
+def pairs_read(run: Execution, own: Places) -> set[tuple[object, object]]:
+    """What is read, and what reads it: rows, or entries that have none."""
+    place = partial(place_of, sizes=run.sizes, own=own)
+    return {
+        (place(read), place(written))
+        for instance in run.instances
+        for read in instance.reads
+        if run.trace.memory[read].token > 0
+        for written in instance.writes
+    }
+
+
+def runs(form: Form, sizes: Mapping[str, int]) -> Iterator[Execution]:
+    """One execution, or where a form gathers several: every table holds the first positions that it
+    may hold, then the last ones, and the input differs."""
+    if not any(array.below for e in form.equations for array in e.value.arrays):
+        yield execute(form, sizes)
+        return
+    for seed in range(4):
+        values = random_arrays(form, sizes)
+        for name, array in form.mixer.arrays.items():
+            if array.below is not None:
+                values[name] = last_positions(array, sizes).clip(1, None if seed else 1)
+            elif array.role == "input":
+                values[name] = np.random.default_rng(seed).uniform(-1, 1, values[name].shape)
+        yield execute(form, sizes, arrays=values)
 
 
 def place_of(entry: Entry, sizes: Mapping[str, int], own: Places) -> object:
@@ -132,19 +165,35 @@ FORMS = [
     (name, form)
     for name in (*names(), "self-attention+bidirectional", "self-attention+cross")
     for form in cm.mixer(name).forms
-    if (name, form, "path_length") not in LEFT_OPEN
 ]
+
+
+CHOSEN = {("reformer", "direct")}
+"""Forms of which reads are not followed: values choose among entries that belong to no row."""
+
+
+def case(mixer: Mixer, form: str, sizes: Mapping[str, int]) -> Case:
+    about = Answers(mixer, form, "training", convention("strict"))
+    return Case(about, sizes, symbolic=False)
+
+
+def followed_at(case: Case) -> int:
+    """The hops that following the reads finds, whether there is a formula or not."""
+    return furthest_apart(system_of(case.mixer, case.form, (), "training"), case.sizes)
 
 
 @pytest.mark.parametrize(("name", "form"), FORMS)
 def test_every_mixer_is_as_far_across_as_the_search_finds(name: str, form: str) -> None:
-    mixer = cm.mixer(name)
-    derived, own = cm.path_length(mixer, form), OWN.get((name, form), {})
+    """By its formula, where it has one, and by following its reads at the sizes."""
+    mixer, own = cm.mixer(name), OWN.get((name, form), {})
     for length in (1, 2, 3, 5, 8):
-        for wide in (1, 2, 3, 4, 9) if {"k", "w", "C"} & {*mixer.letters} else (1,):
+        for wide in (1, 2, 3, 4, 9) if {*"kwCB"} & {*mixer.letters} else (1,):
             sizes = dict.fromkeys(mixer.letters, 1) | {"l": length}
-            sizes |= dict.fromkeys("kwC", wide)
-            assert derived.at(**sizes) == furthest(mixer, form, sizes, own), sizes
+            sizes |= dict.fromkeys("kwCB", wide)
+            asked, hops = case(mixer, form, sizes), furthest(mixer, form, sizes, own)
+            assert asked.figure(FIGURES["path_length"]) == hops, sizes
+            if (name, form) not in CHOSEN:
+                assert followed_at(asked) == hops, sizes
 
 
 CHUNKED = [key for key in OWN if key[1] == "chunked"]
@@ -409,8 +458,10 @@ def test_a_system_is_as_far_across_as_the_search_finds(write: Writer) -> None:
     for length in (1, 2, 3, 4, 7, 10):
         for w in (1, 2, 3, 12):
             for r in (1, 2, 5):
-                sizes = {"l": length, "w": w, "r": r, "k": 1}
-                assert derived.at(**sizes) == furthest(mixer, "direct", sizes, WRITERS[write])
+                sizes = {"l": length, "w": w, "r": r, "k": 1, "C": 1}
+                hops = furthest(mixer, "direct", sizes, WRITERS[write])
+                found = followed_at(case(mixer, "direct", sizes))
+                assert derived.at(**sizes) == hops == found, sizes
 
 
 def chunk(f: Form, C: Poly, l: Poly, name: str = "") -> tuple[Index, Index]:
@@ -558,7 +609,9 @@ def test_a_system_in_chunks_is_as_far_across_as_the_search_finds(write: Writer) 
     for length, chunk in lengths_and_chunks(12):
         for w in (1, 3) if write is carried_and_ahead else (1,):
             sizes = {"l": length, "w": w, "r": 1, "k": 1, "C": chunk}
-            assert derived.at(**sizes) == furthest(mixer, "direct", sizes, IN_CHUNKS[write]), sizes
+            hops = furthest(mixer, "direct", sizes, IN_CHUNKS[write])
+            found = followed_at(case(mixer, "direct", sizes))
+            assert derived.at(**sizes) == hops == found, sizes
 
 
 def test_chunks_by_hand() -> None:
@@ -604,13 +657,16 @@ def share_answered(mixers: st.SearchStrategy[Mixer]) -> float:
 @given(mixer=chunk_systems.mixers(), sizes=chunk_systems.sizes())
 @settings(max_examples=100)
 def test_random_systems_in_chunks(mixer: Mixer, sizes: dict[str, int]) -> None:
-    try:
-        derived = cm.path_length(mixer)
-    except Unsupported:
-        return
     for rows in (1, 2, sizes["C"], sizes["l"] + 1):
-        at = {**sizes, "C": rows}
-        assert derived.at(**at) == furthest(mixer, "direct", at, own_sums(mixer)), at
+        assert_found(mixer, {**sizes, "C": rows}, own_sums(mixer))
+
+
+def assert_found(mixer: Mixer, sizes: Mapping[str, int], own: Places) -> None:
+    """The formula, where there is one, and following the reads give what the search finds."""
+    asked, hops = case(mixer, "direct", sizes), furthest(mixer, "direct", sizes, own)
+    found = asked.figure(FIGURES["path_length"])
+    if not isinstance(found, Missing):
+        assert found == hops == followed_at(asked), sizes
 
 
 def test_many_random_systems_in_chunks_have_a_path_length() -> None:
@@ -621,12 +677,7 @@ def test_many_random_systems_in_chunks_have_a_path_length() -> None:
 @given(mixer=systems.mixers(), sizes=systems.sizes(), length=st.integers(1, 6))
 @settings(max_examples=120)
 def test_random_systems(mixer: Mixer, sizes: dict[str, int], length: int) -> None:
-    try:
-        derived = cm.path_length(mixer)
-    except Unsupported:
-        return
-    at = {**sizes, "l": length}
-    assert derived.at(**at) == furthest(mixer, "direct", at, {}), at
+    assert_found(mixer, {**sizes, "l": length}, {})
 
 
 def test_most_random_systems_have_a_path_length() -> None:
@@ -735,8 +786,21 @@ def window_and_chunks(m: Mixer, f: Form, i: Index) -> Node:
     ids=lambda value: value.__name__ if callable(value) else "",
 )
 def test_what_is_not_derived(write: Writer, said: str) -> None:
+    """In letters; at sizes the reads are followed, where an array has rows on one axis alone."""
+    mixer = written(write)
     with pytest.raises(Unsupported, match=said):
-        cm.path_length(written(write))
+        cm.path_length(mixer)
+    chunked = {"S": at_end} if write in (two_chunks_back, window_and_chunks) else {}
+    for length, wide in product((1, 2, 3, 5, 8), (1, 2, 3, 9)):
+        if write is two_chunks_back and length <= 2 * wide:
+            continue  # no row reads the sums: they belong to none
+        sizes = {"l": length, "w": wide, "r": 1, "k": 1, "C": wide}
+        try:
+            found = followed_at(case(mixer, "direct", sizes))
+        except Unsupported:
+            assert write in (chunk_sums, two_axes)
+        else:
+            assert found == furthest(mixer, "direct", sizes, chunked), sizes
 
 
 def test_an_earlier_row_may_not_reach_further() -> None:
@@ -746,6 +810,80 @@ def test_an_earlier_row_may_not_reach_further() -> None:
     require_in_order(chunks, [end, end + 1])
     with pytest.raises(Unsupported, match="an earlier row may be read by later rows than the rows"):
         require_in_order(chunks, [size("l"), end + 1])
+
+
+def on_no_row(entries: Mapping[int, tuple[int, int]]) -> dict[int, int]:
+    """A running sum hands on all that it is made of."""
+    return {}
+
+
+def on_its_last_row(entries: Mapping[int, tuple[int, int]]) -> dict[int, int]:
+    """Also where earlier rows read it."""
+    return {node: made.bit_length() - 1 for node, (made, _) in entries.items()}
+
+
+def first_of_two(m: Mixer, f: Form, i: Index) -> Node:
+    """The row before, and of two numbers the one that is made of row 1 alone."""
+    x, l = m.arrays["x"], m.sizes("l")[0]
+    table, j, k = f.array("M", 2), f.index("j", 1, l), f.index("k", cm.max_(1, i - 1), i)
+    table[1] = x[1] * 2
+    table[2] = cm.sum_(x[j], over=j)
+    return cm.sum_(x[k], over=k) - table[1]
+
+
+def as_one(graph: followed.Graph, array: Array, axis: int) -> bool:
+    """Entries that several equations define are told apart nowhere."""
+    return True
+
+
+@pytest.mark.parametrize(
+    ("write", "name", "mistake"),
+    [
+        (carried, "_nearest", on_no_row),
+        (carried_back, "_nearest", on_its_last_row),
+        (first_of_two, "Graph._alike", as_one),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_the_search_tells_a_read_that_is_followed_wrongly(
+    write: Writer, name: str, mistake: Callable[..., object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mixer, sizes = written(write), {"l": 8, "C": 3, "w": 1, "r": 1, "k": 1}
+    asked, hops = (
+        case(mixer, "direct", sizes),
+        furthest(mixer, "direct", sizes, IN_CHUNKS.get(write, {})),
+    )
+    assert followed_at(asked) == hops
+    monkeypatch.setattr(f"{followed.__name__}.{name}", mistake)
+    assert followed_at(asked) != hops
+
+
+def table_beside_a_window(m: Mixer, f: Form, i: Index) -> Node:
+    """The row before, and one that a table names."""
+    x, (l, w) = m.arrays["x"], m.sizes("l w")
+    named, j = m.buffer("P", l, below=l), f.index("j", cm.max_(1, i - w), i)
+    return cm.sum_(x[j], over=j) + x[named[i]]
+
+
+def test_a_row_that_a_table_names_may_be_another() -> None:
+    """From one row back to an earlier one it is no hop for certain: only the window joins rows."""
+    mixer = written(table_beside_a_window)
+    for length, w in product((1, 2, 5, 9), (1, 2, 3)):
+        sizes = {"l": length, "w": w, "r": 1, "k": 1, "C": 1}
+        asked, hops = case(mixer, "direct", sizes), furthest(mixer, "direct", sizes, {})
+        assert asked.figure(FIGURES["path_length"]) == hops == followed_at(asked)
+        assert hops == -(-(length - 1) // w)
+
+
+def test_rows_by_stride_by_hand() -> None:
+    """Strided attention to the last B rows and every B-th one: 1 -> 1 + B -> 2 + B is two hops, of
+    rows less than B apart or a multiple of it one. Sinkhorn attention reads all whole blocks."""
+    strided, blocks = cm.mixer("strided-attention"), cm.mixer("sinkhorn")
+    for length, B, hops in ((8, 3, 2), (5, 3, 2), (4, 3, 1), (3, 3, 1), (8, 1, 1), (1, 3, 0)):
+        sizes = {"l": length, "B": B, "d": 2, "n": 1, "T": 2}
+        found = case(strided, "direct", sizes).figure(FIGURES["path_length"])
+        assert isinstance(found, Searched) and found == hops
+        assert case(blocks, "direct", sizes).figure(FIGURES["path_length"]) == min(hops, 1)
 
 
 def test_it_belongs_to_a_form() -> None:

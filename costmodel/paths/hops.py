@@ -13,7 +13,6 @@ from itertools import product
 
 from costmodel.errors import Unsupported
 from costmodel.paths.reachability import ROW, Rows, joined_rows, length
-from costmodel.program.dependence import reads
 from costmodel.symbolic.constraints import (
     Constraints,
     bounds,
@@ -331,7 +330,7 @@ def chunks_of(known: Rows) -> Chunks | None:
         if known.places.get(equation.array) is None:
             continue
         at = [known.reading(equation)]
-        at += [known.read(r) for r in reads(equation) if r.ref.array in known.places]
+        at += map(known.read, known.certain(equation))
         for row in at:
             found |= {row.coefficient(name) for name in row.variables} if row is not None else set()
     found = {stride for stride in found if stride.constant() is None}

@@ -3,12 +3,14 @@
 A row is a position of the sequence. An entry of an array with a token axis belongs to the row at
 its place on that axis. An entry without a token axis belongs to every row that reads it; an entry
 made of a whole chunk of tokens belongs to that row of the chunk that is nearest to its readers.
+What stands in a row that data or a table choose may stand in any: a reference to it joins no rows.
 `questions.path_length` counts hops between rows from this.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 
@@ -48,27 +50,36 @@ class Rows:
         place = self.places[array]
         return None if place is None else _row_at(place, positions)
 
+    def certain(self, equation: Equation) -> Iterator[Read]:
+        """The references of an equation to arrays that depend on tokens, without those to a row
+        that data or a table choose."""
+        for read in reads(equation):
+            array = read.ref.array
+            if array in self.places and (self.places[array] is None or self.read(read) is not None):
+                yield read
 
-def _row_at(place: Poly, positions: Sequence[Position]) -> Poly:
-    """A row given in the axes of an array, at some positions."""
+
+def _row_at(place: Poly, positions: Sequence[Position]) -> Poly | None:
+    """A row given in the axes of an array, at some positions; None if data or a table choose it."""
     named = {axis_atom(axis): position for axis, position in enumerate(positions)}
-    return place.substitute({a: position_value(named[a]) for a in place.letters if a in named})
+    at = {a: named[a] for a in place.letters if a in named}
+    if any(isinstance(position, Gather) for position in at.values()):
+        return None
+    return place.substitute({a: position_value(position) for a, position in at.items()})
 
 
 @cache
-def rows_of(system: System) -> Rows:
-    """The rows of a system's arrays, derived from which array reads which.
+def rows_on_axes(system: System) -> Rows:
+    """The rows of the arrays with a token axis, derived from which array reads which.
 
     An axis may be the token axis if its extent is l and its index also indexes rows of an array
     that the equation reads. Of several such axes, the one is taken at which readers have their own
-    row. Without such an axis, tokens may lie in chunks: the entry has the rows it is made of.
+    row.
 
     Raises:
-        Unsupported: an array whose rows lie on no axis and in no chunks, or on one of several axes
-            that cannot be told apart, or whose entries stand for a chunk that rows on both sides of
-            the chunk read.
+        Unsupported: an array whose rows lie on one of several axes that cannot be told apart.
     """
-    possible, indexed = _possible_axes(system)
+    possible, _ = _possible_axes(system)
     chosen: dict[Array, Poly | None] = {system.mixer.role("output"): _axis_atom(0)}
     without = []
     for equation in reversed(system.equations):
@@ -83,8 +94,24 @@ def rows_of(system: System) -> Rows:
         else:
             without.append(array)
     chosen |= dict.fromkeys(system.mixer.inputs, _axis_atom(0))
+    return Rows(system, chosen | dict.fromkeys(without))
+
+
+@cache
+def rows_of(system: System) -> Rows:
+    """The rows of a system's arrays: tokens without an axis may lie in chunks, and an entry then
+    has the rows it is made of.
+
+    Raises:
+        Unsupported: an array whose rows lie on no axis and in no chunks, or on one of several axes
+            that cannot be told apart, or whose entries stand for a chunk that rows on both sides of
+            the chunk read.
+    """
+    known, (_, indexed) = rows_on_axes(system), _possible_axes(system)
+    without = [array for array, place in known.places.items() if place is None]
     if indexed.isdisjoint(without):
-        return Rows(system, chosen | dict.fromkeys(without))
+        return known
+    chosen = {array: known.places[array] for array in known.places if array not in without}
     made_of = _made_of(Rows(system, chosen), without)
     for array in without:
         if array in indexed and not made_of[array]:
@@ -97,6 +124,7 @@ def _axis_atom(number: int) -> Poly:
     return Poly.atom(axis_atom(number))
 
 
+@cache
 def _possible_axes(system: System) -> tuple[Mapping[Array, set[int]], set[Array]]:
     """The possible token axes of each array, and the arrays with an index that counts rows."""
     possible: dict[Array, set[int]] = {array: set() for array in tokens(system).dynamic}
@@ -153,8 +181,9 @@ def _counting(equation: Equation, possible: Mapping[Array, set[int]]) -> set[str
     found: set[str] = set()
     for read in reads(equation):
         for axis in possible.get(read.ref.array, ()):
-            place = position_value(read.ref.positions[axis])
-            found |= {letter for letter in place.letters if is_index(letter)}
+            position = read.ref.positions[axis]
+            letters = () if isinstance(position, Gather) else position_value(position).letters
+            found |= {letter for letter in letters if is_index(letter)}
         for index in reversed(read.over):
             if index.atom in found:
                 bounds = frozenset[str]().union(*(b.letters for b in index.lower + index.upper))
@@ -174,7 +203,9 @@ def _of_readers(
         for read in reads(equation):
             if read.ref.array is not array or len(axes) < 2:
                 continue
-            own = {a for a in axes if position_value(read.ref.positions[a]) == here}
+            at = read.ref.positions
+            own = {a for a in axes if not isinstance(at[a], Gather)}
+            own = {a for a in own if position_value(at[a]) == here}
             axes = own or axes
     return axes
 
@@ -342,7 +373,8 @@ def _in_chunk(known: Rows, array: Array, ranges: set[RowRange]) -> Poly | None:
 def _all_after(row: Poly, readers: Sequence[tuple[Read, Constraints, Poly]], sign: int) -> bool:
     """Whether every reader is proven to lie at a row or after it (sign 1), or not after it (-1)."""
     return all(
-        implied(around, (here - _row_at(row, read.ref.positions)) * sign)
+        (there := _row_at(row, read.ref.positions)) is not None
+        and implied(around, (here - there) * sign)
         for read, around, here in readers
     )
 
@@ -371,9 +403,7 @@ def joined_rows(known: Rows) -> Iterator[JoinedRows]:
         here = None if known.places.get(equation.array) is None else known.reading(equation)
         if here is None:
             continue
-        for read in reads(equation):
-            if read.ref.array not in known.places:
-                continue
+        for read in known.certain(equation):
             words = f"{equation.name} reads of {read.ref.array.name}"
             there = known.read(read)
             if there is None:
@@ -381,11 +411,11 @@ def joined_rows(known: Rows) -> Iterator[JoinedRows]:
                 yield JoinedRows(here, None, (), (), words)
                 continue
             names = {index.atom for index in (*equation.indices, *read.over)}
-            around = _regions_that_read(known.system, equation, read)
+            around = regions_that_read(known.system, equation, read)
             yield JoinedRows(here, there, around, sorted(names, reverse=True), words)
 
 
-def _regions_that_read(system: System, equation: Equation, read: Read) -> list[Constraints]:
+def regions_that_read(system: System, equation: Equation, read: Read) -> list[Constraints]:
     """The regions in which a reference reads an entry that depends on some token; an empty sum
     depends on none, and so belongs to no row."""
     around = equation.domain | read.constraints
@@ -395,6 +425,21 @@ def _regions_that_read(system: System, equation: Equation, read: Read) -> list[C
     if any(implied_all(around, term.over(Poly())) for term in terms):
         return [around]
     return after_token(around, terms, Poly())
+
+
+def at_once(known: Rows) -> bool:
+    """Whether it is proven that each row of some array reads all rows."""
+    row = Poly.atom(ROW)
+    every = frozenset({row - 1, length(known.system) - row})
+    for equation in known.system.equations:
+        here = None if known.places.get(equation.array) is None else known.reading(equation)
+        with suppress(Unsupported):
+            if here is None or not any(_made_of_all(known, equation, known.certain(equation))):
+                continue
+            names = sorted((index.atom for index in equation.indices), reverse=True)
+            if implied_all(every, projected(equation.domain | {row - here, here - row}, names)):
+                return True
+    return False
 
 
 def length(system: System) -> Poly:
@@ -409,7 +454,7 @@ def _require_whole(known: Rows, array: Array, asked: frozenset[Array] = frozense
     what else its equations read decides.
     """
     for equation in known.system.defining[array]:
-        made_of = [read for read in reads(equation) if read.ref.array in known.places]
+        made_of = [*known.certain(equation)]
         without = {r.ref.array for r in made_of if known.read(r) is None} - asked
         for other in without - {array}:
             _require_whole(known, other, asked | {array})
@@ -418,13 +463,24 @@ def _require_whole(known: Rows, array: Array, asked: frozenset[Array] = frozense
             raise Unsupported(f"{array.name} is made of some rows and belongs to none")
 
 
+def _made_of_all(known: Rows, equation: Equation, some: Iterable[Read]) -> Iterator[bool]:
+    """Whether each of some references of an equation is proven to read all rows."""
+    for read in some:
+        with suppress(Unsupported):
+            if known.read(read) is None:
+                _require_whole(known, read.ref.array)
+                yield True
+            else:
+                yield _reads_all(known, equation, read)
+
+
 def _reads_all(known: Rows, equation: Equation, read: Read) -> bool:
     """Whether it is proven that every instance of an equation reads all rows."""
     row, there = Poly.atom(ROW), known.read(read)
     assert there is not None
     given = equation.domain | {row - 1, length(known.system) - row}
     over = sorted((index.atom for index in read.over), reverse=True)
-    for around in _regions_that_read(known.system, equation, read):
+    for around in regions_that_read(known.system, equation, read):
         if implied_all(given, projected(around | {row - there, there - row}, over)):
             return True
     return False

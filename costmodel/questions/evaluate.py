@@ -37,8 +37,8 @@ from costmodel.language.nodes import (
 )
 from costmodel.language.rule_table import WRITTEN_OUT, Rules
 from costmodel.program.conventions import Convention, convention as named_convention
+from costmodel.program.grid import Grid, in_turn, places, points
 from costmodel.program.recurrences import blocks
-from costmodel.questions.grid import Grid, in_turn, places, points
 from costmodel.questions.subject import Training, asked, system_of
 from costmodel.symbolic.polynomial import Poly
 

@@ -8,8 +8,10 @@ tokens, a Fourier transform) belongs to every row that reads it, and so joins ea
 it was made of. An entry for a whole chunk of tokens, such as the sums up to the end of a chunk that
 later chunks read, is made of many rows, and belongs to the one that is nearest to its readers: the
 last of them where later rows read it, the first where earlier ones do. What depends on no token
-belongs to no row. Layers of the same kind may be stacked, so that a path goes on from any array of
-a row to any other of the same row.
+belongs to no row. What data or a table choose is a row, but no certain one, and reading it is no
+hop; the choice reads all that it chooses among. So the answer holds whatever is chosen: a sort of
+all rows joins them in one hop, and rows that a table draws shorten no path. Layers of the same kind
+may be stacked, so that a path goes on from any array of a row to any other of the same row.
 
 The distance of two positions is the least number of hops from the one to the other, in one layer or
 in as many as it takes; the answer is the largest distance of all ordered pairs that are joined: 1
@@ -32,7 +34,7 @@ from typing import TYPE_CHECKING
 
 from costmodel.errors import Unsupported
 from costmodel.language.equations import Mixer, System
-from costmodel.questions.question import Answers, Figure, Question
+from costmodel.questions.question import Answers, Case, Figure, Question
 from costmodel.questions.subject import about_mixer, system_of
 from costmodel.symbolic.at_sizes import at_sizes
 from costmodel.symbolic.constraints import implied, infeasible
@@ -79,9 +81,12 @@ def _longer(one: Exact, two: Exact) -> Exact:
 def _answer(system: System) -> PathLength:
     # loaded where it is asked for: most tables do not show it
     from costmodel.paths.hops import NOWHERE, Reach, by_chunks, by_hub, chunks_of, evenly, furthest
-    from costmodel.paths.reachability import length, rows_of
+    from costmodel.paths.reachability import at_once, length, rows_of, rows_on_axes
 
-    known, ends = rows_of(system), length(system)
+    ends = length(system)
+    if at_once(rows_on_axes(system)):
+        return PathLength(evenly(None, None, ends))
+    known = rows_of(system)
     chunks = chunks_of(known)
     reaches: dict[int, Reach] = {}
     for sign in (1, -1):
@@ -104,14 +109,16 @@ def _answer(system: System) -> PathLength:
 
 @about_mixer
 def path_length(mixer: Mixer, form: str | None = None) -> PathLength:
-    """The largest distance of two positions in hops, for layers of one kind.
+    """The largest distance of two positions in hops, for layers of one kind, whatever data and
+    tables choose.
 
     Where tokens lie in chunks, the hops from row to row are followed until they recur from chunk to
     chunk. Exact, for chunks of any length, the last one incomplete or not.
 
     Errors: Unsupported where the rows that a row reads depend on more than their distance and their
-    place in a chunk, or where it reads a row and none of those between, unless all rows read row 1
-    and are read by it.
+    place in a chunk, or where it reads a row and none of those between, unless it reads all, or all
+    rows read row 1 and are read by it. At given sizes tables and explanations then have what is
+    found by following every read.
 
     Source: Vaswani et al. 2017, arXiv 1706.03762, section 4 and Table 1.
 
@@ -130,6 +137,14 @@ def _hops(about: Answers) -> PathLength:
     return path_length(about.mixer, about.form)
 
 
+def _searched(case: Case) -> int:
+    # loaded where no formula is derived
+    from costmodel.paths.followed import furthest_apart
+
+    system = system_of(case.mixer, case.form, (), "training")
+    return furthest_apart(system, {name: size for name, size in case.sizes.items() if name != "b"})
+
+
 PATH_LENGTH = Question(
     "path_length",
     "Maximum path length",
@@ -142,6 +157,7 @@ PATH_LENGTH = Question(
             phases=("training",),
             varies=frozenset({"form"}),
             claim="path_length",
+            search=_searched,
         ),
     ),
     path_length,

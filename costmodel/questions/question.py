@@ -20,6 +20,7 @@ from costmodel.program.phases import Overrun, inference_reason, overruns
 from costmodel.questions.subject import system_of
 from costmodel.symbolic.cases import Quotient
 from costmodel.symbolic.piecewise import Exact, rational
+from costmodel.symbolic.piecewise_max import Level, guarded
 from costmodel.symbolic.polynomial import Poly
 
 BATCH = Poly.atom("b")
@@ -60,6 +61,10 @@ class Searched(int):
         found = super().__new__(cls, number)
         found.reason = reason
         return found
+
+
+CASES = 20
+"""Of how many values, each where the sizes fit it, a largest one is printed."""
 
 
 @dataclass(frozen=True)
@@ -291,13 +296,12 @@ class Case:
     def _largest(self, answer: Largest) -> Value:
         if not self.symbolic:
             return max(int(rational(term, self.sizes)) for term in answer.terms)
-        terms = []
-        for term in answer.terms:
-            pieces = term.substitute(self._letters).pieces or ((frozenset(), Poly()),)
-            if len(pieces) > 1 or pieces[0][0]:
-                raise Unanswered("the largest value depends on cases: give the sizes")
-            terms.append(pieces[0][1])
-        return tuple(dict.fromkeys(terms))
+        cases = [case for t in answer.terms for case in t.substitute(self._letters).chambers()]
+        if len(cases) > CASES:
+            raise Unanswered(
+                f"the largest value depends on more than {CASES} cases: give the sizes"
+            )
+        return tuple(dict.fromkeys(guarded(Level(value, where)) for where, value in cases))
 
     @property
     def _letters(self) -> dict[str, Poly]:

@@ -8,9 +8,8 @@ the graph of all entries, each entry once.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, reduce
-from math import prod
 from typing import Any
 
 from costmodel.errors import Unsupported
@@ -37,16 +36,11 @@ from costmodel.language.nodes import (
 )
 from costmodel.language.rule_table import WRITTEN_OUT, Rules
 from costmodel.program.dependence import Read, anywhere
+from costmodel.program.grid import Budget, Grid, in_turn, points
 from costmodel.program.phases import iteration_domains
 from costmodel.program.recurrences import blocks
-from costmodel.questions.grid import Grid, Points, in_turn, points
 from costmodel.questions.question import Case
 from costmodel.questions.subject import system_of
-
-AT_ONCE = 4_000_000
-"""How many points an expression may have at most."""
-IN_ALL = 20 * AT_ONCE
-"""How many points all expressions may have at most."""
 
 NOTHING = -1
 """In place of a depth: a sum over no term, which is added or multiplied by at no cost."""
@@ -62,25 +56,11 @@ class Depths:
     system: System
     sizes: Mapping[str, int]
     steps: bool
-    spent: int = 0
+    budget: Budget = field(default_factory=Budget)
 
     def of(self, grid: Grid, node: Node) -> Any:
         """The depth of an expression at the points of a grid."""
         return RULES[type(node)](self, grid, node)
-
-    def spend(self, at: Points) -> None:
-        """Count some points.
-
-        Raises:
-            Unsupported: these, or all so far, are more than are gone through.
-        """
-        number = prod(at.shape)
-        self.spent += number
-        if number > AT_ONCE or self.spent > IN_ALL:
-            raise Unsupported(
-                f"a search at these sizes would go through more than {AT_ONCE:,} entries at once, "
-                f"or {IN_ALL:,} in all: smaller sizes can be searched"
-            )
 
 
 def _ready(depths: Depths, grid: Grid, node: Node) -> Any:
@@ -154,7 +134,7 @@ def _terms(depths: Depths, grid: Grid, node: Reduce | Fft) -> tuple[Any, Any]:
 
     inner = grid.extended(node.over)
     at = inner.points
-    depths.spend(at)
+    depths.budget.spend(at)
     body = depths.of(inner, node.body)
     body = np.broadcast_to(body if at.full else np.where(at.mask, body, NOTHING), at.shape)
     axes = tuple(range(len(grid.points.indices), len(at.indices)))
@@ -230,7 +210,7 @@ def _deepest(system: System, phase: str, sizes: tuple[tuple[str, int], ...], ste
             continue
         for equation in in_turn(block, at):
             grid = Grid(points(equation.indices, sizes), known)
-            depths.spend(grid.points)
+            depths.budget.spend(grid.points)
             grid.put(equation, np.maximum(depths.of(grid, equation.value), 0))
     return max((int(known[array.name].max(initial=0)) for array in computed), default=0)
 

@@ -189,6 +189,12 @@ def notes(block: Block, request: Request) -> Iterator[Note]:
             "may be",
             *("traffic", "unfused", "intensity"),
         )
+    if "path_length" in block.columns and any(_gathers(row) for row in block.rows):
+        yield _note(
+            "maximum path length is the same whatever data and tables choose: a chosen row is no "
+            "certain one and no hop, and a choice reads all that it chooses among",
+            "path_length",
+        )
     chosen = {kind for row in block.rows for kind in _selections(row)}
     for kind in SELECTIONS:
         if kind in chosen:

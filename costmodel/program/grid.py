@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
+from math import prod
 from typing import TYPE_CHECKING, Any
 
-from costmodel.errors import EquationError
+from costmodel.errors import EquationError, Unsupported
 from costmodel.language.equations import Equation
 from costmodel.language.indices import Index
 from costmodel.language.nodes import Position, position_value
@@ -15,9 +16,16 @@ from costmodel.program.recurrences import Block
 from costmodel.symbolic.polynomial import Fn, Poly, is_index
 
 if TYPE_CHECKING:
-    from costmodel.questions.numeric import Values
+    from numpy.typing import NDArray
+
+    Values = NDArray[Any]
 
 Sizes = tuple[tuple[str, int], ...]
+
+AT_ONCE = 4_000_000
+"""How many points a search goes through for one expression at most."""
+IN_ALL = 20 * AT_ONCE
+"""How many points a search goes through at most."""
 
 SMALL = 100
 """Up to these sizes it is remembered which points there are: proofs ask for the same few often."""
@@ -218,6 +226,27 @@ def places(
             index = np.where(beyond, 1, index)
         where.append(index - 1)
     return tuple(where), outside if outside.any() else None
+
+
+@dataclass
+class Budget:
+    """How many points a search has gone through."""
+
+    spent: int = 0
+
+    def spend(self, at: Points) -> None:
+        """Count some points.
+
+        Raises:
+            Unsupported: these, or all so far, are more than are gone through.
+        """
+        number = prod(at.shape)
+        self.spent += number
+        if number > AT_ONCE or self.spent > IN_ALL:
+            raise Unsupported(
+                f"a search at these sizes would go through more than {AT_ONCE:,} entries at once, "
+                f"or {IN_ALL:,} in all: smaller sizes can be searched"
+            )
 
 
 @dataclass(frozen=True)
