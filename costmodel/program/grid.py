@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 Sizes = tuple[tuple[str, int], ...]
 
-AT_ONCE = 4_000_000
+AT_ONCE = 10_000_000
 """How many points a search goes through for one expression at most."""
 IN_ALL = 20 * AT_ONCE
 """How many points a search goes through at most."""

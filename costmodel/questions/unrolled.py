@@ -200,7 +200,7 @@ def _deepest(system: System, phase: str, sizes: tuple[tuple[str, int], ...], ste
     at = dict(sizes)
     arrays = {*system.mixer.arrays.values(), *(e.array for e in system.equations)}
     known = {
-        array.name: np.zeros([max(0, extent.at(at)) for extent in array.shape], np.int64)
+        array.name: np.zeros([max(0, extent.at(at)) for extent in array.shape], np.int32)
         for array in arrays
     }
     computed = {part.equation.array for part in iteration_domains(system, phase)}
