@@ -41,6 +41,7 @@ UNSEARCHED = (
     "which entries a maximum hands its gradient to",
     "which rows of a loop have an operand depends on the sizes",
     "A.max: the gradient of a maximum over several ranges",
+    "a depth that both grows and falls with index p",
     "S.grad: index p leaves out entries by a stride",
     "K.grad: index q is bounded with a stride",
     "V.grad: index q is bounded with a stride",
