@@ -10,7 +10,7 @@ from __future__ import annotations
 import zlib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property, lru_cache
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -123,9 +123,13 @@ def _of_random_arrays(
     dense: bool,
     ready: frozenset[int],
 ) -> Execution:
-    """One execution for all proofs of a form that ask for it."""
+    """One execution for all proofs of a form that ask for it. Where equations are ready before, the
+    others are executed again after one in which none are, which most proofs ask for too."""
+    if ready:
+        whole = _of_random_arrays(system, sizes, accounting, dense, frozenset())
+        return whole.resumed(ready)
     values = random_arrays(system.mixer.forms[system.form], dict(sizes))
-    return Execution(system, dict(sizes), accounting, dense, values, ready)
+    return Execution(system, dict(sizes), accounting, dense, values)
 
 
 @dataclass(frozen=True)
@@ -139,16 +143,24 @@ class Execution:
     arrays: Values
     ready: frozenset[int] = frozenset()
     """The numbers of the equations whose results are there before."""
+    whole: Execution | None = None
+    """The same with no equation ready, where it was executed."""
 
     @cached_property
     def trace(self) -> Run:
         """The record of the run."""
+        if self.whole is not None:
+            return self.whole.trace.without(self.ready)
         return Run(self.system, self.sizes, self.accounting, self.dense, self.arrays, self.ready)
 
     @cached_property
     def instances(self) -> list[Instance]:
         """Every instance, in the order of execution, without those that are ready before."""
         return [i for i in self.trace.instances if i.equation not in self.ready]
+
+    def resumed(self, ready: frozenset[int]) -> Execution:
+        """The same where the results of some equations, by number, are there before."""
+        return replace(self, ready=ready, whole=self)
 
     def token(self, entry: Entry) -> int:
         """The latest input row that an entry depends on."""

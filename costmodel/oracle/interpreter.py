@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Collection, Container, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
@@ -155,6 +156,15 @@ class Run:
             return self.instances, self.memory
         finally:
             self.memory, self.instances = whole
+
+    def without(self, ready: Container[int]) -> Run:
+        """The instances of all other equations executed again, where the entries of these are
+        there."""
+        found, later = copy(self), [i for i in self.instances if i.equation not in ready]
+        computed = {entry for instance in later for entry in instance.writes}
+        there = [entry for entry in self.memory if entry not in computed]
+        found.instances, found.memory = self.again(later, there)
+        return found
 
     def shape(self, array: Array) -> tuple[int, ...]:
         """The extents of an array at the sizes of this run."""

@@ -48,10 +48,14 @@ class GradientComparison(OracleComparison):
                 system, sizes, accounting=self.accounting, dense=dense, ready=ready, arrays=arrays
             )
 
-        backward, step = ran(forward), ran(())
-        maximum = _has_maximum(system)
-        for phase, ready, done in (("backward", forward, backward), ("training-step", (), step)):
-            level = ran(ready, _rows_alike(done.arrays, system)) if maximum else done
+        backward, step = level_backward, level_step = ran(forward), ran(())
+        if _has_maximum(system):
+            level_step = ran((), _rows_alike(step.arrays, system))
+            level_backward = level_step.resumed(backward.ready)
+        for phase, done, level in (
+            ("backward", backward, level_backward),
+            ("training-step", step, level_step),
+        ):
             about = self.about(phase)
             for tally, quantity in tallies():
                 if quantity.gradients is None or phase not in quantity.phases:
