@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from itertools import product
+from itertools import permutations, product
 from typing import Any
 
 from costmodel.symbolic.constraints import Constraints, nonnegative
@@ -35,6 +35,7 @@ from profiler.tracing.meta_run.target import (
     Variables,
     listed_sizes,
     load_target,
+    parameters_of,
     parse_variables,
 )
 from profiler.tracing.peak import peak_formula
@@ -332,7 +333,24 @@ class FormulaSearch:
             raise TraceError(
                 f"{self.points.target.name}: the case has too few small sizes to find formulas from"
             )
-        raise first
+        raise TraceError(f"{first}{self.dividing()}") from first
+
+    def dividing(self) -> str:
+        """What to give to --over and --let where the module runs at multiples of another size."""
+        points = self.points
+        for i, j in permutations(range(len(points.letters)), 2):
+            start = tuple(SMALLEST[k % len(SMALLEST)] for k in range(len(points.letters)))
+            with suppress(TraceError):
+                points.at(points.moved(start, i, start[i] * start[j]))
+                above, below = points.letters[i], points.letters[j]
+                taken = {*points.letters, *points.variables.let, *parameters_of(points.target)}
+                quotient = next(name for name in "qpzyx" if name not in taken)
+                over = ",".join(quotient if x == above else x for x in points.letters)
+                return (
+                    f"; it runs where {below} divides {above}: "
+                    f"--over {over} --let {above}={below}*{quotient}"
+                )
+        return ""
 
     def starts(self) -> Iterator[Point]:
         """Sizes at which the search may start: all letters scaled alike or, in a case, each letter

@@ -58,6 +58,21 @@ def test_an_operation_that_needs_values_may_fail_for_another_reason() -> None:
     assert "does not run at l=5, d=3" in said and "broadcast" in said
 
 
+def test_a_size_that_must_divide_another_one_is_named_and_how_to_trace_it() -> None:
+    def blocks(l: int, d: int, r: int) -> tuple[nn.Module, Tensor]:
+        if l % r:
+            raise ValueError("r does not divide l")
+        return nn.Linear(d, l // r), torch.empty(1, r, d)
+
+    with pytest.raises(TraceError) as raised:
+        trace(blocks, over="l,d,r")
+    assert str(raised.value) == (
+        "blocks cannot be built at l=5, d=3, r=2: r does not divide l; it runs where r divides l: "
+        "--over q,d,r --let l=r*q"
+    )
+    assert_classes(trace(blocks, over="q,d,r", let="l=r*q").forward, mul="d*q*r", add="d*q*r")
+
+
 def test_chance_is_found_out_at_the_first_size() -> None:
     said = refused(chance)
     assert "at l=5, d=3 it does something else each time it runs: forward" in said
