@@ -151,6 +151,19 @@ def one_row_late(m: Mixer, f: Form, x: Array, y: Array) -> None:
     y[i, b] = x[i, b] * s[i - 1, b]
 
 
+def in_parts(m: Mixer, f: Form, x: Array, y: Array) -> None:
+    """Running sums of exp(x), tanh(x) and sin(x), side by side, whose product is y."""
+    l, d = x.shape
+    k, i = f.index("k", 1, l), f.index("i", 2, l)
+    b, p = f.index("b", 1, d), f.index("p", 1, 3 * d)
+    P, S = f.array("P", l, 3 * d), f.array("S", l, 3 * d)
+    for number, name in enumerate(("exp", "tanh", "sin")):
+        P[k, number * d + b] = function(name, x[k, b])
+    S[1, p] = P[1, p]
+    S[i, p] = S[i - 1, p] + P[i, p]
+    y[k, b] = S[k, b] * S[k, d + b] * S[k, 2 * d + b]
+
+
 LOOPS: Mapping[Write, Mapping[str, int]] = {
     tanh_rows: {"y": 0},
     cells: {"z": 0, "c": 0, "y": 0},
@@ -161,6 +174,7 @@ LOOPS: Mapping[Write, Mapping[str, int]] = {
     learned_start: {"h": 0},
     deepening: {"y": 0},
     one_row_late: {"s": 0},
+    in_parts: {"S": 0},
 }
 """The arrays of the one loop of each, and the axis that its rows lie on."""
 EVERY = [*LOOPS, two_layers]
@@ -228,6 +242,10 @@ COUNTS: Mapping[Write, Callable[[int], tuple[Mapping[str, int], Mapping[str, int
     two_layers: lambda d: ({}, {"add": 2 * d, "tanh": d}),
     learned_start: lambda d: ({"mul": d, "add": d}, {"mul": d, "add": d}),
     one_row_late: lambda d: ({}, {"mul": d, "add": d}),
+    in_parts: lambda d: (
+        (own := {"exp": d, "tanh": d, "sin": d, "mul": 2 * d}),
+        {**own, "add": 3 * d},
+    ),
 }
 
 
@@ -267,6 +285,7 @@ def test_work_on_the_first_row_of_weights_is_done_once() -> None:
         (two_layers, "2*d"),
         (learned_start, "d"),
         (deepening, "d*t + d"),
+        (in_parts, "3*d"),
     ],
 )
 def test_the_state_is_the_last_row(write: Write, held: str) -> None:
@@ -293,6 +312,8 @@ SPANS: Mapping[Write, Callable[[int, int], int]] = {
     # rows catches up with: ceil_log2(i) grows by at most 1.
     deepening: lambda l, d: 2 * (l - 1),
     one_row_late: lambda l, d: l - 1,
+    # A function, whichever it is, an addition a row, two products.
+    in_parts: lambda l, d: l + 2,
 }
 
 
@@ -320,6 +341,23 @@ def test_spans_of_long_sequences(write: Write) -> None:
 )
 def test_spans_as_printed(write: Write, printed: str) -> None:
     assert str(cm.span(mixer(write)).expr) == printed
+
+
+def test_entries_of_a_row_that_are_not_equally_deep_are_refused() -> None:
+    """A half of each row is known one level later than the other."""
+
+    def halves(m: Mixer, f: Form, x: Array, y: Array) -> None:
+        l, d = x.shape
+        k, i, b = f.index("k", 1, l), f.index("i", 2, l), f.index("b", 1, d)
+        p, P, S = f.index("p", 1, 2 * d), f.array("P", l, 2 * d), f.array("S", l, 2 * d)
+        P[k, b] = function("tanh", x[k, b])
+        P[k, d + b] = function("tanh", x[k, b]) * x[k, b]
+        S[1, p] = P[1, p]
+        S[i, p] = S[i - 1, p] + P[i, p]
+        y[k, b] = S[k, b] * S[k, d + b]
+
+    with pytest.raises(Unsupported, match="S: a depth that differs inside a row of a loop"):
+        cm.span(mixer(halves))
 
 
 ROW = ["mul", "sum", "add", "tanh"]

@@ -40,24 +40,28 @@ Sums = Callable[[Form, Array, Array, Array, Array], None]
 """Defines R (l, d), the rows before W_out, from the features Q and K (n, l, m) and V (n, l, h)."""
 
 
-def running_product(f: Form, name: str, K: Array, V: Array) -> Array:
-    """The sum of k v^T up to each row, (n, l, m, h): each head carries one (m, h) matrix."""
+def running_product(f: Form, name: str, K: Array, V: Array, kept: Array | None = None) -> Array:
+    """The sum of k v^T up to each row, (n, l, m, h): each head carries one (m, h) matrix, of which
+    a row keeps the part `kept` (n, l), or all."""
     (n, l, m), h = K.shape, V.shape[2]
     j, later = f.index("j", 1, n), f.index("r", 2, l)
     p, c = f.index("p", 1, m), f.index("c", 1, h)
     S = f.array(name, n, l, m, h)
     S[j, 1, p, c] = K[j, 1, p] * V[j, 1, c]
-    S[j, later, p, c] = S[j, later - 1, p, c] + K[j, later, p] * V[j, later, c]
+    before: Node = S[j, later - 1, p, c]
+    before = before if kept is None else kept[j, later] * before
+    S[j, later, p, c] = before + K[j, later, p] * V[j, later, c]
     return S
 
 
-def running_sum(f: Form, name: str, K: Array) -> Array:
-    """The sum of the rows of K up to each row, (n, l, m)."""
+def running_sum(f: Form, name: str, K: Array, kept: Array | None = None) -> Array:
+    """The sum of the rows of K up to each row, (n, l, m), of which a row keeps a part, or all."""
     n, l, m = K.shape
     j, later, p = f.index("j", 1, n), f.index("r", 2, l), f.index("p", 1, m)
     Z = f.array(name, n, l, m)
     Z[j, 1, p] = K[j, 1, p]
-    Z[j, later, p] = Z[j, later - 1, p] + K[j, later, p]
+    before: Node = Z[j, later - 1, p]
+    Z[j, later, p] = (before if kept is None else kept[j, later] * before) + K[j, later, p]
     return Z
 
 
@@ -79,12 +83,12 @@ def define_quotient(f: Form, R: Array, reads: Node, weights: Node) -> None:
     R[i, (j - 1) * c.upper[0] + c] = reads / D[j, i]
 
 
-def recurrent(f: Form, Q: Array, K: Array, V: Array, R: Array) -> None:
+def recurrent(f: Form, Q: Array, K: Array, V: Array, R: Array, kept: Array | None = None) -> None:
     """Section 3.4: S and Z of each row are those of the row before plus one product."""
     (n, l, m), h = Q.shape, V.shape[2]
     j, i = f.index("j", 1, n), f.index("i", 1, l)
     p, c = f.index("p", 1, m), f.index("c", 1, h)
-    S, Z = running_product(f, "S", K, V), running_sum(f, "Z", K)
+    S, Z = running_product(f, "S", K, V, kept), running_sum(f, "Z", K, kept)
     reads = sum_(Q[j, i, p] * S[j, i, p, c], over=p)
     define_quotient(f, R, reads, sum_(Q[j, i, p] * Z[j, i, p], over=p))
 

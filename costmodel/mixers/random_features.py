@@ -13,11 +13,13 @@ Performer, Choromanski et al. 2020 (Lemma 1, FAVOR+): of u = x / h^(1/4),
 summed over all rows, or `causal` up to each row. All heads have the same w, as in the authors'
 code, which also subtracts something in the exponent and adds to the features, for stability.
 
-Random feature attention, Peng et al. 2021 (section 3.1): of u = x / |x|,
+Random feature attention, Peng et al. 2021 (sections 3.1 and 3.2): of u = x / |x|,
 
     phi(u) = [sin(w_1 . u), ..., sin(w_m . u), cos(w_1 . u), ..., cos(w_m . u)] / sqrt(m),
 
-summed over all rows. A head's w_p are its own draws times its trained sigma, entry by entry.
+summed over all rows, or `causal`. A head's w_p are its own draws times its trained sigma, entry by
+entry. With `gate`, a token keeps a part of the sums, g = sigmoid(w_g . x + b_g) for each head, and
+adds 1 - g of its own.
 
 How frequencies are drawn (rows orthogonal to each other, drawn anew now and then) is no work of a
 forward pass.
@@ -52,7 +54,12 @@ from costmodel.language.macros.norms import l2_norm, layer_norm
 from costmodel.language.nodes import Array, Constant, Node
 from costmodel.language.options import Chosen, offering
 from costmodel.language.writing import exp, function, maximum, sum_
-from costmodel.mixers.linear_attention import FORMS, attention_by_features, define_quotient
+from costmodel.mixers.linear_attention import (
+    FORMS,
+    attention_by_features,
+    define_quotient,
+    recurrent,
+)
 from costmodel.symbolic.polynomial import Poly
 
 
@@ -132,13 +139,20 @@ def performer(chosen: Chosen) -> Mixer:
     return attention_by_features(mixer, features, FORMS if chosen else {"direct": over_all})
 
 
-def random_feature_attention() -> Mixer:
+@offering(
+    {
+        "causal": "row i sums over rows up to i",
+        "gate": "so it does, and a token says how much of the earlier ones is kept",
+    },
+    {("causal", "gate"): "a gate acts on the sums up to each row"},
+)
+def random_feature_attention(chosen: Chosen) -> Mixer:
     """Random feature attention with Gaussian frequencies."""
     mixer = begun(
         "rfa",
         "Random feature attention",
         "sines and cosines whose products are the softmax's",
-        "Peng et al. 2021, arXiv 2103.02143, section 3.1",
+        "Peng et al. 2021, arXiv 2103.02143, sections 3.1 and 3.2",
     )
     d, n, m, h = mixer.sizes("d n m h")
     drawn, sigma = mixer.buffer("w", n, m, h), mixer.parameter("sigma", d, latex=r"\sigma")
@@ -155,10 +169,23 @@ def random_feature_attention() -> Mixer:
             found.append(fourier(f, name, U, *along(f, w, U)))
         return found[0], found[1]
 
-    return attention_by_features(mixer, features, {"direct": over_all})
+    if "gate" in chosen:
+        mixer.parameter("W_g", d, n)
+        mixer.parameter("b_g", n)
+        return attention_by_features(mixer, features, {"recurrent": gated})
+    return attention_by_features(mixer, features, FORMS if chosen else {"direct": over_all})
 
 
-rfa = random_feature_attention()
+def gated(f: Form, Q: Array, K: Array, V: Array, R: Array) -> None:
+    """S and Z are weighted sums, of what was before and of the row's own."""
+    x, w, b = (f.mixer.arrays[name] for name in ("x", "W_g", "b_g"))
+    n, l, m = K.shape
+    j, i, p, a = f.indices["j"], f.indices["i"], f.index("p", 1, m), f.indices["a"]
+    g, rest, own = f.array("g", n, l), f.array("u", n, l, latex="(1-g)"), f.array("G", n, l, m)
+    g[j, i] = function("sigmoid", sum_(x[i, a] * w[a, j], over=a) + b[j])
+    rest[j, i] = 1 - g[j, i]
+    own[j, i, p] = rest[j, i] * K[j, i, p]
+    recurrent(f, Q, own, V, R, g)
 
 
 Product = Callable[[Form, str, Array], tuple[Node, Index]]

@@ -31,6 +31,7 @@ from costmodel.program.recurrences import Block, ascending, blocks
 from costmodel.program.wellformed import axes_of, region, whole
 from costmodel.symbolic.constraints import (
     Constraints,
+    implied,
     infeasible,
     irredundant,
     projected,
@@ -176,6 +177,7 @@ class Depths:
             if several[array] > 1:
                 there = rows_written(block, part, row)
                 levels = tuple(x.under(x.where | there) for x in levels)
+            levels = _joined(array, levels, row)
             self.arrays[array] = found[array] = found.get(array, ()) + levels
             for level in levels:
                 if variables_of([level.depth, *level.where]) - {row}:
@@ -212,6 +214,39 @@ class Depths:
         """The depth of an expression."""
         rule = self.rules[type(node)]
         return pruned(constraints, rule(self, node, part, constraints))
+
+
+def _joined(array: Array, levels: Depth, row: str) -> Depth:
+    """The same levels, two of one depth as one where they differ in what entries of a row have
+    them, and one begins where the other ends."""
+    waiting, found = list(levels), []
+    while waiting:
+        level = waiting.pop(0)
+        for number, other in enumerate(waiting):
+            where = _either(level.where, other.where, whole(array), row)
+            if level.depth == other.depth and where is not None:
+                witness = level.witness and level.witness.joined(other.witness)
+                waiting[number] = Level(level.depth, where, witness)
+                break
+        else:
+            found.append(level)
+    return tuple(found)
+
+
+def _either(
+    one: Constraints, other: Constraints, around: Constraints, row: str
+) -> Constraints | None:
+    """The conditions under which some or others hold, of which the others begin beside the row
+    where some end; None where they do not."""
+    for end in one:
+        rest = (one - {end}) | (other - {-end - 1})
+        if (
+            -end - 1 in other
+            and variables_of([end]) - {row}
+            and all(implied(around | part, c) for part in (one, other) for c in rest)
+        ):
+            return rest
+    return None
 
 
 def on_axes(part: IterationDomain, level: Level, *, split: bool) -> Iterator[Level]:

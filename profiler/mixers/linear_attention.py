@@ -11,12 +11,13 @@ from abc import abstractmethod
 import torch
 from torch import Tensor, nn
 
-from profiler.modules.base import Headed, State, require_sizes
+from profiler.modules.base import Headed, PreparedState, State, require_sizes
 from profiler.modules.registry import implementation
 from profiler.modules.running_sums import (
     AllRows,
     ChunkedSums,
     ChunkState,
+    Read,
     RowByRow,
     RunningSums,
     ScoredPairs,
@@ -53,8 +54,12 @@ class ByFeatures(Headed):
     def mix(self, x: Tensor) -> Tensor:
         """Q and K (b, n, s, m), V (b, n, s, h), what the queries read, then y (b, s, d)."""
         q, k, v = (self.heads(rows) for rows in self.project(x))
-        reads, weights = self.sums.whole(q, k, v)
+        reads, weights = self.read(x, q, k, v)
         return (reads / weights.unsqueeze(-1)).transpose(1, 2).flatten(2) @ self.W_out
+
+    def read(self, x: Tensor, q: Tensor, k: Tensor, v: Tensor) -> Read:
+        """What the queries read of all rows, and the weights."""
+        return self.sums.whole(q, k, v)
 
     @abstractmethod
     def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -73,9 +78,17 @@ class CausalByFeatures(ByFeatures, Summing):
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
         """The token's query reads the held sums with the token's own key and value included."""
-        q, k, v = (self.split(row) for row in self.project(x_t))
-        reads, weights = self.sums.latest(q, k, v, state)
+        q, k, v = (self.split(row) for row in self.token(x_t, state))
+        reads, weights = self.latest(x_t, q, k, v, state)
         return (reads / weights.unsqueeze(-1)).flatten(1) @ self.W_out
+
+    def token(self, x_t: Tensor, state: State) -> tuple[Tensor, Tensor, Tensor]:
+        """The features of one token's query and key, and its value."""
+        return self.project(x_t)
+
+    def latest(self, x_t: Tensor, q: Tensor, k: Tensor, v: Tensor, state: State) -> Read:
+        """What one token's query reads, and the weights."""
+        return self.sums.latest(q, k, v, state)
 
 
 class InChunks(CausalByFeatures):
@@ -88,7 +101,7 @@ class InChunks(CausalByFeatures):
         require_sizes(C=C)
         self.sums = ChunkedSums(C)
 
-    def initial_state(self, batch: int, length: int | None = None) -> ChunkState:
+    def initial_state(self, batch: int, length: int | None = None) -> PreparedState:
         """The rows of one chunk and the sums of the chunks before; any length has room."""
         require_sizes(length=self.l if length is None else length)
         room = {"K": self.sums.C, "V": self.sums.C, "S": 1, "Z": 1}

@@ -15,14 +15,17 @@ import torch
 from torch import Tensor, nn
 
 from profiler.mixers.linear_attention import PROJECTIONS, ByFeatures, CausalByFeatures, InChunks
-from profiler.modules.base import require_sizes
+from profiler.modules.base import PreparedState, State, require_sizes
 from profiler.modules.registry import implementation
 from profiler.modules.running_sums import (
     AllRows,
     AllTokens,
     ChunkedSums,
+    Read,
     RowByRow,
+    RunningSums,
     ScoredPairs,
+    Sums,
     summing,
 )
 
@@ -117,15 +120,8 @@ class CausalPerformerParallel(CausalPerformer):
     """Performer over scored pairs."""
 
 
-@implementation(
-    "performer+causal",
-    "chunked",
-    form="chunked",
-    kernels={**POSITIVE, **ChunkedSums.computes},
-    step_kernels={**POSITIVE, **ChunkedSums.computes},
-)
-class CausalPerformerChunked(CausalPerformer, InChunks):
-    """Performer, one chunk of C tokens after another."""
+class FeaturesInChunks(RandomFeatures, InChunks):
+    """One chunk of C tokens after another."""
 
     def __init__(
         self,
@@ -142,10 +138,21 @@ class CausalPerformerChunked(CausalPerformer, InChunks):
         self.cut(C)
 
 
+@implementation(
+    "performer+causal",
+    "chunked",
+    form="chunked",
+    kernels={**POSITIVE, **ChunkedSums.computes},
+    step_kernels={**POSITIVE, **ChunkedSums.computes},
+)
+class CausalPerformerChunked(CausalPerformer, FeaturesInChunks):
+    """Performer, one chunk of C tokens after another."""
+
+
 class Trained(ByFeatures):
     """Features by frequencies that are trained, over all tokens."""
 
-    sums = AllTokens()
+    sums: Sums = AllTokens()
 
     @abstractmethod
     def frequencies(self) -> Tensor:
@@ -153,7 +160,10 @@ class Trained(ByFeatures):
 
     def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The features of queries and keys, (b, s, n M) each, and the values, (b, s, d)."""
-        omega = self.frequencies()
+        return self.projected(x, self.frequencies())
+
+    def projected(self, x: Tensor, omega: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The same, of these frequencies."""
         rows = (self.rows(x @ W) for W in (self.W_Q, self.W_K))
         queries, keys = (self.kernel(u, self.products(u, omega)).flatten(-2) for u in rows)
         return queries, keys, x @ self.W_V
@@ -204,6 +214,93 @@ class RFA(RandomFeatures, Fourier):
         """Each head's rows over their lengths."""
         u = self.split(projected)
         return u / torch.sqrt((u * u).sum(-1, keepdim=True))
+
+
+class CausalRFA(RFA, CausalByFeatures):
+    """Random feature attention, causal."""
+
+    MIXER = "rfa+causal"
+    sums: RunningSums
+
+    @property
+    def features(self) -> int:
+        """A sine and a cosine of each frequency."""
+        return 2 * self.m
+
+    @classmethod
+    def kernels(cls) -> dict[str, str]:
+        """Array -> kernel class, for the arrays around the sums."""
+        return FOURIER | UNIT_ROWS
+
+    @torch.no_grad()
+    def initial_state(self, batch: int, length: int | None = None) -> PreparedState:
+        """The state of the way to sum, beside it the frequencies."""
+        state = super().initial_state(batch, length)
+        state.prepared = self.frequencies()
+        return state
+
+    def token(self, x_t: Tensor, state: State) -> tuple[Tensor, Tensor, Tensor]:
+        """The features of one token's query and key, and its value."""
+        assert isinstance(state, PreparedState)
+        q, k, v = self.projected(x_t.unsqueeze(1), state.prepared)
+        return q.squeeze(1), k.squeeze(1), v.squeeze(1)
+
+
+@summing(RowByRow(weighted=True))
+class CausalRFARecurrent(CausalRFA):
+    """Random feature attention, one row after another."""
+
+
+@summing(AllRows(weighted=True))
+class CausalRFACumsum(CausalRFA):
+    """Random feature attention, the sums of all rows at once."""
+
+
+@summing(ScoredPairs(weighted=True))
+class CausalRFAParallel(CausalRFA):
+    """Random feature attention over scored pairs."""
+
+
+@implementation(
+    "rfa+causal",
+    "chunked",
+    form="chunked",
+    kernels={**FOURIER, **UNIT_ROWS, **ChunkedSums.computes},
+    step_kernels={**FOURIER, **UNIT_ROWS, **ChunkedSums.computes},
+)
+class CausalRFAChunked(CausalRFA, FeaturesInChunks):
+    """Random feature attention, one chunk of C tokens after another."""
+
+    sums: ChunkedSums
+
+
+@summing(RowByRow(weighted=True))
+class GatedRFA(CausalRFA):
+    """A token says which part of the sums is kept, and adds as much as is not; W_g is (d, n)."""
+
+    MIXER = "rfa+gate"
+    sums: RowByRow
+
+    def declare(self) -> None:
+        """The gate's map and bias besides."""
+        super().declare()
+        self.W_g: nn.Parameter = self.weight(self.d, self.n)
+        self.b_g: nn.Parameter = self.weight(self.n)
+
+    @classmethod
+    def kernels(cls) -> dict[str, str]:
+        """Those of the gate besides."""
+        return super().kernels() | {"g": "contraction", "u": "elementwise", "G": "elementwise"}
+
+    def read(self, x: Tensor, q: Tensor, k: Tensor, v: Tensor) -> Read:
+        """What the queries read of gated sums, and the weights."""
+        gate = torch.sigmoid(x @ self.W_g + self.b_g).transpose(1, 2)
+        return self.sums.whole(q, (1 - gate).unsqueeze(-1) * k, v, gate)
+
+    def latest(self, x_t: Tensor, q: Tensor, k: Tensor, v: Tensor, state: State) -> Read:
+        """What one token's query reads of gated sums, and the weights."""
+        gate = torch.sigmoid(x_t @ self.W_g + self.b_g)
+        return self.sums.latest(q, (1 - gate).unsqueeze(-1) * k, v, state, gate)
 
 
 RKS = {**FOURIER, **AllTokens.computes}

@@ -90,6 +90,11 @@ class RunningSums(Sums):
         """Array -> width of a held row of one head."""
 
 
+def part(sums: Tensor, kept: Tensor | None) -> Tensor:
+    """The part of the sums (b, n, ...) of a head that is kept, (b, n), or all of them."""
+    return sums if kept is None else kept.view(*kept.shape, *(1,) * (sums.ndim - 2)) * sums
+
+
 class RecurrentSums(RunningSums):
     """The sums S of k v^T, (m, h), and Z of k, (m), are carried from row to row."""
 
@@ -105,12 +110,15 @@ class RecurrentSums(RunningSums):
         """S row by row, and Z."""
         return {"S": m * h, "Z": m} if self.weighted else {"S": m * h}
 
-    def latest(self, q: Tensor, k: Tensor, v: Tensor, state: State) -> Read:
-        """Add the token's product to each sum; after the first token the sums are its product."""
+    def latest(
+        self, q: Tensor, k: Tensor, v: Tensor, state: State, kept: Tensor | None = None
+    ) -> Read:
+        """Add the token's product to the part of each sum that it keeps (b, n), or to all; after
+        the first token the sums are its product."""
         S, Z = k.unsqueeze(-1) * v.unsqueeze(-2), k
         if state.position:
-            S = state.held("S").view(S.shape) + S
-            Z = state.held("Z").squeeze(-2) + k if self.weighted else k
+            S = part(state.held("S").view(S.shape), kept) + S
+            Z = part(state.held("Z").squeeze(-2), kept) + k if self.weighted else k
         sums = {"S": S.flatten(-2), "Z": Z}
         state.append(**{name: sums[name] for name in state.arrays})
         return self._read(q, S, Z)
@@ -126,15 +134,18 @@ class RowByRow(RecurrentSums):
 
     name = "recurrent"
 
-    def whole(self, q: Tensor, k: Tensor, v: Tensor) -> Read:
-        """Each row adds its product to the sums."""
+    def whole(self, q: Tensor, k: Tensor, v: Tensor, kept: Tensor | None = None) -> Read:
+        """Each row adds its product to the part of the sums that it keeps (b, n, s), or to all."""
         S: Tensor | None = None
         Z: Tensor | None = None
         rows: list[Read] = []
-        for q_i, k_i, v_i in zip(q.unbind(2), k.unbind(2), v.unbind(2), strict=True):
+        for i, (q_i, k_i, v_i) in enumerate(
+            zip(q.unbind(2), k.unbind(2), v.unbind(2), strict=True)
+        ):
+            own = None if kept is None else kept[..., i]
             product = k_i.unsqueeze(-1) * v_i.unsqueeze(-2)
-            S = product if S is None else S + product
-            Z = k_i if Z is None or not self.weighted else Z + k_i
+            S = product if S is None else part(S, own) + product
+            Z = k_i if Z is None or not self.weighted else part(Z, own) + k_i
             rows.append(self._read(q_i, S, Z))
         reads, weights = zip(*rows, strict=True)
         return torch.stack(reads, dim=2), torch.stack(weights, dim=-1)
@@ -364,13 +375,13 @@ class Summing(Headed, Mixer):
     def kernels(cls) -> dict[str, str]:
         """Array -> kernel class, for the arrays around the sums."""
 
-    def initial_state(self, batch: int, length: int | None = None) -> State:
+    def initial_state(self, batch: int, length: int | None = None) -> PreparedState:
         """The state of the way to sum, (batch, n, rows, width); one row has room for any length."""
         require_sizes(length=self.l if length is None else length)
         rows = 1 if self.sums.sliding else length
         widths = self.sums.widths(self.features, self.h)
         arrays = {k: self._rows(batch, rows, self.n, w) for k, w in widths.items()}
-        return State(arrays, sliding=self.sums.sliding)
+        return PreparedState(arrays, sliding=self.sums.sliding)
 
 
 _Class = TypeVar("_Class", bound=type[Summing])

@@ -27,8 +27,9 @@ from tests.mixers.held import (
 from tests.small import by_sizes
 
 FULL = ("performer", "rfa")
-CAUSAL = "performer+causal"
-NAMES = (*FULL, CAUSAL)
+SUMMED, GATED = ("performer+causal", "rfa+causal"), "rfa+gate"
+CAUSAL = (*SUMMED, GATED)
+NAMES = (*FULL, *CAUSAL)
 SIZES: list[Sizes] = [
     {"l": 5, "d": 6, "n": 2, "m": 4, "C": 2},
     {"l": 3, "d": 4, "n": 4, "m": 3, "C": 5},
@@ -40,6 +41,7 @@ ROUNDING = 1e-9
 quotients and five products in a row, in float64."""
 
 each_name = pytest.mark.parametrize("name", NAMES)
+each_causal = pytest.mark.parametrize("name", CAUSAL)
 each_size = by_sizes(SIZES)
 
 
@@ -67,8 +69,14 @@ def features(name: str, W: Arrays, j: int, row: Array) -> Array:
     return fourier(W["sigma"].reshape(-1, len(row))[j] * W["w"][j], row)
 
 
+def left(name: str, gates: Array, k: int, i: int) -> float:
+    """How much of row k is in the sums of row i: what k added, times what each row since kept."""
+    return float((1 - gates[k]) * gates[k + 1 : i + 1].prod()) if name == GATED else 1
+
+
 def paper(name: str, x: Array, W: Arrays, sizes: Sizes) -> Array:
-    """A weight for every pair: phi(q) phi(k) over its sum, for all keys or the earlier ones."""
+    """A weight for every pair: phi(q) phi(k) over its sum, for all keys or the earlier ones, of
+    which gates leave a part."""
     (l, d), n = x.shape, sizes["n"]
     h, heads = d // n, np.zeros((l, d))
     for j in range(n):
@@ -76,9 +84,12 @@ def paper(name: str, x: Array, W: Arrays, sizes: Sizes) -> Array:
         queries, keys = (
             [features(name, W, j, row @ W[M][:, own]) for row in x] for M in ("W_Q", "W_K")
         )
+        gates = np.zeros(l)
+        if name == GATED:
+            gates = 1 / (1 + np.exp(-x @ W["W_g"][:, j] - W["b_g"][j]))
         for i in range(l):
-            seen = range(i + 1 if name == CAUSAL else l)
-            weights = np.array([queries[i] @ keys[k] for k in seen])
+            seen = range(i + 1 if name in CAUSAL else l)
+            weights = np.array([left(name, gates, k, i) * (queries[i] @ keys[k]) for k in seen])
             for k in seen:
                 heads[i, own] += weights[k] / weights.sum() * (x[k] @ W["W_V"][:, own])
     return heads @ W["W_out"]
@@ -92,7 +103,7 @@ def test_equations_and_modules_equal_the_paper(name: str, sizes: Sizes) -> None:
 
 @each_name
 def test_gradients_pass_through(name: str) -> None:
-    implementation = "recurrent" if name == CAUSAL else "explicit"
+    implementation = "recurrent" if name in CAUSAL else "explicit"
     sizes = at(name, {"l": 3, "d": 2, "n": 2, "m": 2, "C": 2})
     assert gradients_pass(name, implementation, sizes)
 
@@ -160,14 +171,15 @@ def test_operations_of_all_rows(name: str, sizes: Sizes) -> None:
     assert nonzero(found.once.by_class() if found.once else {}) == once
 
 
+@pytest.mark.parametrize("name", SUMMED)
 @each_size
-def test_operations_of_earlier_rows(sizes: Sizes) -> None:
+def test_operations_of_earlier_rows(name: str, sizes: Sizes) -> None:
     """A row adds its m h products and m keys, the first one nothing, and reads both; by pairs, m
     products a pair and head, their sum, and h values weighted by them."""
     l, d, n = (sizes[letter] for letter in "ldn")
     for form in ("recurrent", "parallel"):
         tally = Tally()
-        m = tally.rows(CAUSAL, l, sizes)
+        m = tally.rows(name, l, sizes)
         if form == "recurrent":
             tally["mul"] += l * m * d
             tally["add"] += (l - 1) * (m * d + m * n)
@@ -177,7 +189,23 @@ def test_operations_of_earlier_rows(sizes: Sizes) -> None:
                 tally.dot(m, i * n)
                 tally["add"] += n * (i - 1)
                 tally.dot(i, d)
-        assert operations(CAUSAL, at(CAUSAL, sizes), form=form) == tally.found(), form
+        found = cm.count(cm.mixer(name), form=form).at(**at(name, sizes))
+        assert nonzero(found.by_class()) == tally.found(), form
+
+
+@each_size
+def test_operations_of_gated_rows(sizes: Sizes) -> None:
+    """A gate a head, a sum of d products, a bias and a sigmoid, and 1 less it; 2m keys times that;
+    and what the sums of a later row keep."""
+    l, d, n = (sizes[letter] for letter in "ldn")
+    tally = Tally()
+    m = tally.rows(GATED, l, sizes)
+    tally.dot(d, l * n)
+    tally.update(add=3 * l * n, exp=l * n, div=l * n, mul=l * n * m)
+    tally["mul"] += l * m * d + (l - 1) * (m * d + m * n)
+    tally["add"] += (l - 1) * (m * d + m * n)
+    tally.dot(m, l * d + l * n)
+    assert nonzero(cm.count(cm.mixer(GATED)).at(**at(GATED, sizes)).by_class()) == tally.found()
 
 
 def test_operations_of_a_small_case() -> None:
@@ -188,28 +216,34 @@ def test_operations_of_a_small_case() -> None:
     assert found == {"mul": 8 + 16 + 6, "add": 4 + 2, "div": 4 + 2, "exp": 4}
 
 
-def test_one_token_adds_up_to_the_whole() -> None:
-    sizes = {"d": 6, "n": 2, "m": 3}
-    for form in ("recurrent", "parallel"):
-        tokens = Counter[str]()
+@each_causal
+def test_one_token_adds_up_to_the_whole(name: str) -> None:
+    """What is done once is in neither."""
+    sizes, mixer = {"d": 6, "n": 2, "m": 3}, cm.mixer(name)
+    for form in {*mixer.forms} & {"recurrent", "parallel"}:
+        whole, tokens = cm.count(mixer, form=form).at(**sizes, l=7), Counter[str]()
         for t in range(1, 8):
-            tokens.update(operations(CAUSAL, {**sizes, "t": t}, phase="inference", form=form))
-        assert tokens == operations(CAUSAL, {**sizes, "l": 7}, form=form)
+            tokens.update(operations(name, {**sizes, "t": t}, phase="inference", form=form))
+        assert nonzero(tokens) == nonzero(whole.by_class())
 
 
-def test_state() -> None:
-    """The sums of m h products and m keys a head; by pairs m and h numbers for every token."""
-    mixer, sizes = cm.mixer(CAUSAL), {"d": 12, "n": 3, "m": 5}
+@each_causal
+def test_state(name: str) -> None:
+    """The sums of m h products and m keys a head; by pairs m and h numbers for every token; 2m in
+    place of m with sines and cosines."""
+    mixer, sizes = cm.mixer(name), {"d": 12, "n": 3, "m": 5}
+    m = 10 if name.startswith("rfa") else 5
     for t in (1, 2, 90):
-        assert cm.state(mixer, "recurrent").at(**sizes, t=t) == 3 * (5 * 4 + 5)
-        assert cm.state(mixer, "parallel").at(**sizes, t=t) == t * (3 * 5 + 12)
+        assert cm.state(mixer, "recurrent").at(**sizes, t=t) == 3 * (m * 4 + m)
+        if name in SUMMED:
+            assert cm.state(mixer, "parallel").at(**sizes, t=t) == t * (3 * m + 12)
 
 
 @each_name
 def test_parameters(name: str) -> None:
-    """Four maps; of random feature attention a sigma for each channel. What is drawn is not
-    trained."""
-    more = 6 if name == "rfa" else 0
+    """Four maps; of random feature attention a sigma for each channel, and a gate's d + 1 numbers a
+    head. What is drawn is not trained."""
+    more = (6 if name.startswith("rfa") else 0) + (2 * 7 if name == GATED else 0)
     assert cm.parameters(cm.mixer(name)).at(d=6, n=2, m=5) == 4 * 36 + more
 
 

@@ -18,6 +18,8 @@ from costmodel.data import data_dir
 PATH = data_dir("published") / "abstracts.json"
 CLAIM = {claim.id.removeprefix("abstracts."): claim for claim in load(PATH)}
 
+RUNNING = ("causal", "gate")
+
 EXPECTED = {
     "dynamic-convolution.time": ("agrees-in-limit", "O(d*k*l*n + d**2*l)"),
     "self-attention.time": ("agrees-in-limit", "O(d**2*l + d*l**2)"),
@@ -36,6 +38,11 @@ EXPECTED = {
     "performer.space": ("agrees-in-limit", "O(l*m*n + d*l + d*m)"),
     "rfa.time": ("agrees-in-limit", "O(d**2*l + d*l*m)"),
     "rfa.space": ("agrees-in-limit", "O(l*m*n + d*l + d*m)"),
+    **{f"rfa-{kind}.time": ("agrees-in-limit", "O(d**2*l + d*l*m)") for kind in RUNNING},
+    # A recurrence has the sums of every row.
+    **{f"rfa-{kind}.space": ("agrees-in-limit", "O(d*l*m)") for kind in RUNNING},
+    **{f"rfa-{kind}.decoding": ("agrees-in-limit", "O(d**2 + d*m)") for kind in RUNNING},
+    **{f"rfa-{kind}.footprint": ("agrees-in-limit", "O(d*m)") for kind in RUNNING},
     "aft.space": ("agrees-in-limit", "O(l**2 + d*l)"),
     "fastformer.time": ("agrees-in-limit", "O(d**2*l)"),
     "mega-chunk.time": ("agrees-in-limit", "O(d**2*l*v + C*d*l*v + C*K*l + K*d*l + N*d*l)"),
