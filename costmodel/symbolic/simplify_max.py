@@ -26,7 +26,8 @@ def simplify_max(ends: Sequence[Level]) -> Depth:
     The condition `size >= n` of a level is dropped where another level is as deep at every smaller
     size anyway.
     """
-    kept = _without_reached(pruned(frozenset(), ends[::-1])[::-1])
+    # the last are most often the deepest
+    kept = _without_reached(pruned(frozenset(), [*dict.fromkeys(ends)][::-1])[::-1])
     for k, level in enumerate(kept):
         for guard in by_text(level.where):
             others = [x for j, x in enumerate(kept) if j != k and not x.where]
