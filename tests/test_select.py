@@ -475,7 +475,6 @@ REFUSED: list[tuple[Write, Callable[[Mixer], object], str]] = [
         "P: how many comparisons a sort takes depends on index i, and these are not summed exactly",
     ),
     (routing, cm.traffic, "which entries of W are read depends on the values of at"),
-    (top_k_attention, cm.path_length, "which position is meant depends on the values of P"),
 ]
 
 
@@ -488,6 +487,12 @@ def test_what_depends_on_values_is_refused(
     with pytest.raises(Unsupported) as caught:
         ask(mixer(write))
     assert str(caught.value) == reason
+
+
+def test_a_choice_reads_all_that_it_chooses_among() -> None:
+    """Row i scores all rows up to itself, whichever it gathers: one hop."""
+    hops = cm.path_length(mixer(top_k_attention))
+    assert [hops.at(l=l, d=3, c=2) for l in (1, 2, 9)] == [0, 1, 1]
 
 
 def test_what_is_held_whatever_is_chosen() -> None:

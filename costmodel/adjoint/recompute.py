@@ -45,7 +45,8 @@ def recomputed(system: System, names: Sequence[str]) -> System:
 def computed_again(system: System, defined: System, chosen: frozenset[Array]) -> System:
     """A training step whose backward pass computes some arrays again by the equations of another
     system: those of its forward pass, or others that give the same."""
-    copies = {array: _copy(system, array) for array in defined.defining if array in chosen}
+    needed = _closure(defined, chosen, read_by(system.backward))
+    copies = {array: _copy(system, array) for array in defined.defining if array in needed}
     backward = dict(_in_turn(system, defined, copies))
     return replace(system, equations=(*system.forward.equations, *backward), backward=backward)
 
