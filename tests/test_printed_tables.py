@@ -87,10 +87,22 @@ def test_own_tables_agree(
     mixers = ["self-attention", "she", "me", "linear-attention"]
     words = ["table", *mixers, "--phase", phase, *sizes, "--format", format_, "-o", str(path)]
     assert cli.run(words) == 0
-    found = checked(path, capsys, "--phase", phase, *back)
+    found = checked(path, capsys, *back)
     assert {claim["verdict"] for claim in found["claims"]} == {"agrees"}
     assert len(found["claims"]) >= 4 * 6
     assert {claim["mixer"] for claim in found["claims"]} == {*mixers}
+
+
+def test_rows_are_known_by_their_titles(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With a comma of their own, with options, with a form."""
+    path = tmp_path / "own.tex"
+    mixers = ["fixed-attention", "mega+chunk", "dss+softmax", "she"]
+    words = ["table", *mixers, "--symbolic", "--form", "all", "--phase", "inference"]
+    assert cli.run([*words, "--columns", "mixer,exp", "--format", "latex", "-o", str(path)]) == 0
+    found = checked(path, capsys)
+    assert {claim["mixer"] for claim in found["claims"]} == {*mixers}
+    assert {claim["verdict"] for claim in found["claims"]} == {"agrees"}
+    assert "left_out" not in found
 
 
 def test_what_is_changed_in_an_own_table_is_found(

@@ -19,6 +19,7 @@ from costmodel.claims.line import phase_of, stated
 from costmodel.claims.quantities import own_sizes, refuse_letters
 from costmodel.errors import PublishedError, TooMuch, UnknownMixer
 from costmodel.language.equations import Mixer
+from costmodel.language.options import joined
 from costmodel.mixers import builtin, names
 from costmodel.mixers.load import mixer as load_mixer, only_imported
 from costmodel.program.phases import PHASES
@@ -29,6 +30,14 @@ from costmodel.symbolic.sizes import LETTERS
 
 LABELS = ("convention", "form", "phase", "reasons")
 """Columns that say of what the others are."""
+
+CAPTIONS = {
+    "Forward pass": "training",
+    "One new token": "inference",
+    "Backward pass": "backward",
+    "Training step": "training-step",
+}
+"""How a caption begins -> the phase of its table."""
 
 _RULES = re.compile(
     r"\\(?:toprule|midrule|bottomrule|hline|addlinespace|endfirsthead|endhead|endfoot|endlastfoot)\b"
@@ -109,19 +118,31 @@ def claims(path: Path, asked: Asked) -> tuple[list[Claim], list[str]]:
 
 
 def _mixer(row: str, asked: Asked) -> tuple[str, str] | None:
-    """The mixer that a row names, by a user's word, its name or its title, and its form."""
-    name, _, form = row.partition(", ")
+    """The mixer that a row names, and its form: `SHE, fft`. A title may have a comma too."""
+    whole, comma, form = row.rpartition(", ")
+    for name, chosen in ((row, ""), *([(whole, form)] if comma else [])):
+        if (found := _named(name, asked)) is not None:
+            return found, chosen or asked.form
+    return None
+
+
+def _named(name: str, asked: Asked) -> str | None:
+    """The mixer of a user's word, of a name, or of a title, with its options: `Mega (chunk)`."""
     if name in asked.mixers:
-        return asked.mixers[name], form or asked.form
-    for known in names():
-        if name.lower() in (known, builtin(known).title.lower()):
-            return known, form or asked.form
+        return asked.mixers[name]
+    varied = re.fullmatch(r"(.+) \((.+)\)", name)
+    ways = [(name, []), *([(varied[1], varied[2].split(", "))] if varied else [])]
+    for title, options in ways:
+        for known in names():
+            found = builtin(known)
+            if title.lower() in (known, found.title.lower()) and {*options} <= {*found.offers}:
+                return joined(known, options)
     try:
         only_imported(name)
         load_mixer(name)
     except UnknownMixer:
         return None
-    return name, form or asked.form
+    return name
 
 
 def _not_claimed(heading: str) -> str:
@@ -216,17 +237,24 @@ def _of_csv(text: str) -> Iterator[Cell]:
 
 
 def _of_latex(text: str) -> Iterator[Cell]:
-    """The cells of every table of a LaTeX file; sizes are those that its caption gives numbers."""
+    """The cells of every table of a LaTeX file; the phase is the one that its caption begins with,
+    sizes are those that it gives numbers."""
     text = re.sub(r"(?<!\\)%.*", "", text)
     text = re.sub(r"\\allowbreak(?![a-zA-Z])(?:\{\})?", "", text)
     text = _STACKED.sub(lambda m: re.sub(r"-?\\\\", _joint, m[1] or m[2]), text)
     sizes: dict[str, int] = {}
+    labels: dict[str, str] = {}
     end = 0
     for found in _TABULAR.finditer(text):
         around = text[end : found.end()]
         end = found.end()
         if r"\caption{" in around:
-            sizes = _sizes(around.partition(r"\caption{")[2])
+            caption = around.partition(r"\caption{")[2]
+            sizes = _sizes(caption)
+            labels = {}
+            for said, phase in CAPTIONS.items():
+                if caption.startswith(said):
+                    labels = {"phase": phase}
         below = text[end:].partition(r"\caption{")[0]
         rows = [_cells(row) for row in re.split(r"\\\\(?:\[[^\]]*\])?", _body(found[2]))]
         head = next((row for row in rows if len(row) > 1), [])
@@ -235,7 +263,7 @@ def _of_latex(text: str) -> Iterator[Cell]:
                 for heading, cell in zip(head[1:], row[1:], strict=True):
                     shown = _below(cell, below)
                     if shown and not shown.startswith("--"):
-                        yield Cell(_plain(row[0]), _plain(heading), shown, {}, sizes)
+                        yield Cell(_plain(row[0]), _plain(heading), shown, labels, sizes)
 
 
 def _joint(line: re.Match[str]) -> str:

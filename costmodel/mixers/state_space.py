@@ -204,7 +204,7 @@ def dss(chosen: Chosen) -> Mixer:
     """DSS_exp or DSS_softmax."""
     return diagonal(
         "dss",
-        f"DSS ({'softmax' if chosen else 'exp'})",
+        "DSS" if chosen else "DSS (exp)",
         "S4D with one A for all channels",
         "Gupta et al. 2022, arXiv 2203.14343, proposition 1",
         own=False,
