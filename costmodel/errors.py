@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
     import numpy as np
@@ -15,7 +15,26 @@ class DataMissing(FileNotFoundError):
     """A folder of data that should have come with the project is not there."""
 
 
-class Unsupported(ValueError):
+class Refused(ValueError):
+    """A question about a mixer has no answer: the message is the reason, in words of the mixer.
+
+    Args:
+        advice: what the author of the equations may change. A traceback shows it below the reason;
+            a sentence has it where the equations stand in a user's own file.
+    """
+
+    def __init__(self, reason: object, advice: str = "") -> None:
+        super().__init__(str(reason))
+        self.advice = advice
+        if advice:
+            self.add_note(advice)
+
+    def told(self, home: str) -> Self:
+        """The error for a reader of a mixer whose home is this: its author, if there is one."""
+        return type(self)(f"{self}; {self.advice}") if home and self.advice else self
+
+
+class Unsupported(Refused):
     """The language allows it but exact summation does not cover it; the message says where."""
 
 
@@ -47,8 +66,8 @@ class ConventionError(ValueError):
     """A convention that does not exist or does not combine; the message lists the choices."""
 
 
-class Unanswered(ValueError):
-    """The question has no answer for this mixer or form; the message is the reason."""
+class Unanswered(Refused):
+    """The question has no answer for this mixer or form."""
 
 
 class TransformError(ValueError):

@@ -276,10 +276,8 @@ def test_rows_that_a_table_names_may_be_later_ones() -> None:
     for ask in (cm.count, cm.span, cm.traffic):
         with pytest.raises(cm.Unanswered) as caught:
             ask(mixer(permuted), "inference")
-        assert str(caught.value) == (
-            "not causal: y gathers from x at positions up to l of at; where they are no later than "
-            "row i, say so, as below=lambda i: i"
-        )
+        assert str(caught.value) == "not causal: y gathers from x at positions up to l of at"
+        assert caught.value.advice.endswith("say so, as below=lambda i: i")
 
 
 def deepening(m: Mixer, f: Form, x: Array, y: Array) -> None:

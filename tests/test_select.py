@@ -465,7 +465,8 @@ def test_sums_before_they_are_closed(write: Write, phase: str) -> None:
 def test_a_choice_along_all_tokens_has_no_inference() -> None:
     with pytest.raises(cm.Unanswered) as caught:
         cm.count(mixer(sorted_rows), "inference")
-    assert str(caught.value) == "form 'direct' chooses from the whole token axis at once (at)"
+    assert str(caught.value) == "form 'direct' chooses from the whole token axis at once"
+    assert caught.value.advice == "equation at chooses from it"
 
 
 REFUSED: list[tuple[Write, Callable[[Mixer], object], str]] = [

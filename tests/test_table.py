@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from fractions import Fraction
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from hypothesis import given, strategies as st
 import costmodel as cm
 from costmodel.errors import SizeError, TableError
 from costmodel.language.equations import Mixer
-from costmodel.mixers import DEFAULT, builtin, names
+from costmodel.mixers import DEFAULT, builtin, file_of, load, names
 from costmodel.program.chosen_sizes import combinations, fit, values
 from costmodel.program.conventions import convention
 from costmodel.program.phases import overruns
@@ -526,3 +527,50 @@ def test_csv_keeps_the_order_of_the_columns_asked_for() -> None:
     request = Request((builtin("me"),), columns=("mixer", "state", "mul"))
     header, _ = table_data.rows(table(request))
     assert header == ["convention", "phase", "mixer", "state", "mul", "reasons"]
+
+
+REFUSED = {
+    ("fixed-attention", "path_length"): (
+        "index p leaves out entries by a stride of B",
+        "take all of them, at (p - 1)*B + e with an index e in 1..B; an array [p, e] of them may "
+        "be read in part",
+    ),
+    ("bigbird", "state"): (
+        "not causal: Z gathers from K at positions up to l of P",
+        "where they are no later than row i, say so, as below=lambda i: i",
+    ),
+    ("reformer", "state"): (
+        "form 'direct' chooses from the whole token axis at once",
+        "equation at chooses from it",
+    ),
+}
+"""Mixer and column -> why there is no value, and what an author of the equations may change."""
+
+
+@pytest.mark.parametrize(("name", "column"), REFUSED)
+def test_advice_to_an_author_is_shown_where_the_equations_are_a_users_own(
+    name: str, column: str, tmp_path: Path
+) -> None:
+    reason, advice = REFUSED[name, column]
+    equations = Path(cm.__file__).parent / "mixers" / f"{file_of(name)}.py"
+    copied = equations.read_text(encoding="utf-8").replace(f'"{name}"', f'"my-{name}"')
+    (tmp_path / "my.py").write_text(copied, encoding="utf-8")
+    mine = load.mixer(f"{tmp_path / 'my.py'}:my-{name}")
+    for mixer, said in ((builtin(name), reason), (mine, f"{reason}; {advice}")):
+        for block in table(Request((mixer,), symbolic=True)).blocks:
+            for row in block.rows:
+                if block.phase == ("training" if column == "path_length" else "inference"):
+                    assert row.value(column) == Missing(said)
+
+
+def test_a_reason_of_several_rows_is_said_once() -> None:
+    request = Request(
+        tuple(map(builtin, ("fixed-attention", "strided-attention"))),
+        given={"l": (4, 5), "B": (2,)},
+        phases=("training",),
+        columns=("mixer", "path_length"),
+    )
+    found = shown_table(table(request).blocks[0], request)
+    text = write(Document(lambda: [found]), "rich", Page())
+    assert text.count("found at these sizes") == 1
+    assert "path_length of fixed-attention, strided-attention: found at these sizes" in text

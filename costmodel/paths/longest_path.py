@@ -90,7 +90,7 @@ class Depths:
         try:
             return self.depth(part.equation.value, part, part.constraints)
         except Unsupported as error:
-            raise Unsupported(f"{part.equation.part_of}: {error}") from error
+            raise Unsupported(f"{part.equation.part_of}: {error}", error.advice) from error
 
     def _equation(self, part: IterationDomain, *, split: bool = False) -> None:
         equation, levels = part.equation, self._levels(part)

@@ -200,7 +200,7 @@ class Owners:
                     yield region(array, read.ref.positions, part | where | inside, names), None
                 except Unsupported as error:
                     why = f"{array.name}: the token that it is computed for is not derived: {error}"
-                    yield None, Unsupported(why)
+                    yield None, Unsupported(why, error.advice)
 
     def _readers(self, array: Array) -> Iterator[tuple[Equation, Read]]:
         """The equations that read an array, at all positions that they may gather at."""

@@ -67,12 +67,12 @@ class IterationDomain:
         return tuple(index.atom for index in self.equation.indices)
 
 
-def underivable(system: System) -> str | None:
+def underivable(system: System) -> Unsupported | None:
     """Why the tokens of a system cannot be derived, or None."""
     try:
         return tokens(token_by_token(system)).underivable
     except Unsupported as reason:
-        return str(reason)
+        return reason
 
 
 def _has_inference(system: System) -> bool:
@@ -80,9 +80,15 @@ def _has_inference(system: System) -> bool:
 
 
 def inference_reason(system: System) -> str | None:
+    """Why one new token has no incremental cost in this form, or None; with advice to an author."""
+    refused = without_inference(system)
+    return None if refused is None else str(refused.told(system.mixer.home))
+
+
+def without_inference(system: System) -> Unanswered | None:
     """Why one new token has no incremental cost in this form, or None."""
-    if why := underivable(system):
-        return f"tokens could not be derived: {why}"
+    if unsupported := underivable(system):
+        return Unanswered(f"tokens could not be derived: {unsupported}", unsupported.advice)
     system = token_by_token(system)
     known = tokens(system)
     if known.causal:
@@ -98,15 +104,16 @@ def inference_reason(system: System) -> str | None:
         for part, _ in walk(equation.value):
             if isinstance(part, Fft | Select) and known.spanned(part, equation):
                 word = "transforms" if isinstance(part, Fft) else "chooses from"
-                return (
-                    f"form '{system.form}' {word} the whole token axis at once "
-                    f"({equation.name}){hint}"
+                return Unanswered(
+                    f"form '{system.form}' {word} the whole token axis at once{hint}",
+                    f"equation {equation.name} {word} it",
                 )
-    return f"not causal: {_unbounded(system) or 'an output depends on later tokens'}{hint}"
+    reason, advice = _unbounded(system) or ("an output depends on later tokens", "")
+    return Unanswered(f"not causal: {reason}{hint}", advice)
 
 
-def _unbounded(system: System) -> str:
-    """The table that gathers rows of all tokens, and how to say that it does not; "" if none."""
+def _unbounded(system: System) -> tuple[str, str] | None:
+    """The table that gathers rows of all tokens, and how to say that it does not; None if none."""
     for equation in system.equations:
         for read in reads(equation):
             for at in (p.at.array for p in read.ref.positions if isinstance(p, Gather)):
@@ -114,10 +121,10 @@ def _unbounded(system: System) -> str:
                 if given and hidden(read.ref, tokens(system).of(read.ref.array)):
                     return (
                         f"{equation.name} gathers from {read.ref.array.name} at positions up to "
-                        f"{at.below} of {at.name}; where they are no later than row i, say so, as "
-                        f"below=lambda i: i"
+                        f"{at.below} of {at.name}",
+                        "where they are no later than row i, say so, as below=lambda i: i",
                     )
-    return ""
+    return None
 
 
 @cache
@@ -140,8 +147,8 @@ def iteration_domains(system: System, phase: str) -> tuple[IterationDomain, ...]
         return (*forward, *backward)
     if phase != "inference":
         raise ValueError(f"unknown phase '{phase}': expected one of {', '.join(PHASES)}")
-    if reason := inference_reason(system):
-        raise Unanswered(reason)
+    if refused := without_inference(system):
+        raise refused
     known = owners(system)
     if known.ending:
         raise Unsupported(known.ending)

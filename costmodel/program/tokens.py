@@ -195,12 +195,12 @@ class Tokens:
         return in_parts(around, self.at(ref), tuple(read_term(ref, term) for term in context))
 
     @cached_property
-    def underivable(self) -> str | None:
+    def underivable(self) -> Unsupported | None:
         """Why the tokens cannot be derived, or None."""
         try:
             _ = self.causal, self._from_context, self._dependence
         except Unsupported as error:
-            return str(error)
+            return error.with_traceback(None)
         return None
 
     def _throughout(self, equation: Equation) -> bool:
@@ -210,8 +210,10 @@ class Tokens:
             Unsupported: it is not proven, and tokens are not there to tell.
         """
         if equation.array not in self._whole:
+            why = self.underivable
+            assert why is not None
             raise Unsupported(
-                f"which entries depend on the input is not derived: {self.underivable}"
+                f"which entries depend on the input is not derived: {why}", why.advice
             )
         return True
 

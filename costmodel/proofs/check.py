@@ -98,7 +98,7 @@ def _well_formed(mixer: Mixer) -> Proof:
             tokens(lower(form))
         apart = first_apart(mixer, stopped)
     except Unsupported as error:
-        return Proof(name, None, str(error))
+        return Proof(name, None, str(error.told(mixer.home)))
     except (EquationError, SizeError) as error:
         return Proof(name, False, str(error))
     if apart is not None:

@@ -43,7 +43,7 @@ from costmodel.program.phases import IterationDomain, phase_name
 from costmodel.program.trip_count import levels as levels_of, number_kept, numbers_of_terms
 from costmodel.questions.question import Answers, Case, Figure, Question, Tally, always
 from costmodel.questions.sequential import STEPS
-from costmodel.questions.subject import Training, asked, system_of
+from costmodel.questions.subject import Training, addressed, asked, system_of
 from costmodel.symbolic.constraints import Constraints, variables_of
 from costmodel.symbolic.piecewise_max import Level, guarded, maximised
 from costmodel.symbolic.polynomial import Poly, call
@@ -184,6 +184,7 @@ def _path(system: System, phase: str, sizes: Sizes | None) -> CriticalPath:
     return path
 
 
+@addressed
 def critical_path(
     mixer: Mixer,
     phase: str = "training",

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
-from costmodel.errors import Unanswered, Unsupported
+from costmodel.errors import Unsupported
 from costmodel.language.equations import Equation, Mixer, System
 from costmodel.language.nodes import Array, Gather, Ref
 from costmodel.program.dependence import Read, after_token, anywhere, reads, up_to_token
 from costmodel.program.owners import owners
-from costmodel.program.phases import T, inference_reason
+from costmodel.program.phases import T, without_inference
 from costmodel.program.tokens import tokens
 from costmodel.program.wellformed import axes_of, region, whole
 from costmodel.questions.question import (
@@ -150,8 +150,8 @@ def state(mixer: Mixer, form: str | None = None) -> State:
     2*d*t
     """
     system = system_of(mixer, form, (), "inference")
-    if reason := inference_reason(system):
-        raise Unanswered(reason)
+    if refused := without_inference(system):
+        raise refused
     if ending := owners(system).ending:
         raise Unsupported(ending)
     regions = held(system)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial, wraps
 from typing import Any, Literal, TypedDict, TypeVar, cast
 
-from costmodel.errors import ConventionError, EquationError, Unanswered
+from costmodel.errors import ConventionError, EquationError, Refused, Unanswered
 from costmodel.language.equations import TRAINED, Mixer, System
 from costmodel.program.chosen_sizes import divisors, fit
 from costmodel.program.chunks import token_by_token
@@ -25,7 +25,23 @@ from costmodel.program.phases import TRAINING_STEP, phase_name
 from costmodel.program.wellformed import check_form
 from costmodel.symbolic.at_sizes import held_to
 
+Q = TypeVar("Q", bound=Callable[..., Any])
 
+
+def addressed(question: Q) -> Q:
+    """A question about a mixer, whose refusals have advice where its author asks."""
+
+    @wraps(question)
+    def asked(mixer: Mixer, *args: Any, **named: Any) -> Any:
+        try:
+            return question(mixer, *args, **named)
+        except Refused as refused:
+            raise refused.told(mixer.home) from refused.__cause__
+
+    return cast(Q, asked)
+
+
+@addressed
 def system_of(mixer: Mixer, form: str | None, rewrites: tuple[str, ...], phase: str) -> System:
     """The equations that a question about a phase counts.
 
@@ -134,13 +150,11 @@ def _fits(mixer: Mixer, sizes: Mapping[str, int]) -> None:
         fit(mixer, sizes)
 
 
-Q = TypeVar("Q", bound=Callable[..., Any])
-
-
 def about_mixer(question: Q) -> Q:
     """A question about a mixer, whose answer refuses sizes at which the mixer does not exist."""
 
     @wraps(question)
+    @addressed
     def asked(mixer: Mixer, *args: Any, **named: Any) -> Any:
         return held_to(question(mixer, *args, **named), partial(_fits, mixer))
 

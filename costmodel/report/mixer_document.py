@@ -204,11 +204,14 @@ def notes(block: Block, request: Request) -> Iterator[Note]:
 def _searched(block: Block) -> Iterator[Note]:
     """Which numbers no formula gives."""
     for name in block.columns:
+        found: dict[str, dict[str, None]] = {}
         for row in block.rows:
             value = row.value(name)
             if isinstance(value, Searched):
-                what = f"{name} of {row.mixer.name}"
-                yield _note(f"{what}: {FOUND} (no formula: {value.reason})", name)
+                found.setdefault(value.reason, {})[row.mixer.name] = None
+        for reason, mixers in found.items():
+            what = f"{name} of {', '.join(mixers)}"
+            yield _note(f"{what}: {FOUND} (no formula: {reason})", name)
 
 
 def _apart(block: Block) -> Iterator[Note]:

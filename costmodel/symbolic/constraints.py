@@ -470,9 +470,9 @@ def _eliminated(constraints: Constraints, hidden: tuple[str, ...]) -> Constraint
                     if not name.isidentifier():
                         raise Unsupported("entries are left out by a stride")
                     raise Unsupported(
-                        f"index {name} leaves out entries by a stride: take all of them, at "
-                        f"({name} - 1)*{low_scale} + e with an index e in 1..{low_scale}; an array "
-                        f"[{name}, e] of them may be read in part"
+                        f"index {name} leaves out entries by a stride of {low_scale}",
+                        f"take all of them, at ({name} - 1)*{low_scale} + e with an index e in "
+                        f"1..{low_scale}; an array [{name}, e] of them may be read in part",
                     )
                 remaining.add(between_bounds(low_scale, low, up_scale, up))
         remaining = {c for c in remaining if c.variables or not nonnegative(c)}
