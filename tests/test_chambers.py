@@ -60,6 +60,14 @@ def test_sizes_that_are_pinned_by_what_bounds_them() -> None:
     assert agrees(cut, "lk") <= 4
 
 
+def test_what_is_one_value_piece_by_piece_is_one_case() -> None:
+    """The last B rows and every B-th one keep all rows; at t < B, at t = B and at t = 2B - 1 the
+    pieces have other polynomials for them."""
+    exact = cm.state(cm.mixer("strided-attention")).exact
+    assert exact.chambers() == ((frozenset(), 2 * d * size("t")),)
+    assert agrees(exact, "tBd") == 1
+
+
 @pytest.mark.parametrize(
     ("name", "letter"),
     [

@@ -332,3 +332,9 @@ def test_a_fraction_proves_nothing() -> None:
     q, d, n = Poly.atom("@q"), size("d"), size("n")
     assert not implied(frozenset([q - 1]), q * d / n - d)
     assert implied(frozenset([q - n]), q * d / n - d)
+
+
+def test_a_loop_through_chunks_takes_one_step_for_each_row() -> None:
+    """C*floor((l - 1)/C) + C, the end of the last chunk, is no less than l."""
+    repeated = {"times": "l - 1", "steps": ["mul", "add"]}
+    assert repeated in cm.critical_path(cm.mixer("mega+chunk")).steps

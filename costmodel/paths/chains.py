@@ -13,6 +13,7 @@ from typing import Any, Self
 
 from costmodel.errors import Unsupported
 from costmodel.language.nodes import Array
+from costmodel.symbolic.cases import simplified_where
 from costmodel.symbolic.constraints import Constraints
 from costmodel.symbolic.piecewise_max import Level, Witness, is_at_least, maximised
 from costmodel.symbolic.polynomial import Poly
@@ -229,8 +230,10 @@ def _resolved(steps: Steps, sizes: Mapping[str, int], few: int) -> Iterator[Step
             further = step.further.at(sizes)
             way = step.early[further] if further < len(step.early) else step.later
             yield from _resolved(way, sizes, few)
-        elif isinstance(step, Repeat) and (times := step.times.at(sizes)) <= few:
-            yield from step.steps * times
+        elif isinstance(step, Repeat):
+            times = step.times.at(sizes)
+            shorter = replace(step, times=simplified_where(step.times, frozenset()))
+            yield from step.steps * times if times <= few else (shorter,)
         else:
             yield step
 

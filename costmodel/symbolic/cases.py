@@ -56,7 +56,7 @@ def _split_at_switches(value: Formula, where: Constraints) -> list[tuple[Constra
         for there in sides
         if not infeasible(there)
         for part in _split_at_switches(
-            _max_where([_simplified_where(term, there) for term in terms], there), there
+            _max_where([simplified_where(term, there) for term in terms], there), there
         )
     ]
 
@@ -87,7 +87,7 @@ def _switch(atom: Fn) -> Poly | None:
     return guards[0] if len(guards) == 1 < len(inner.args) else None
 
 
-def _simplified_where(poly: Poly, where: Constraints) -> Poly:
+def simplified_where(poly: Poly, where: Constraints) -> Poly:
     """A polynomial equal to `poly` at the sizes of `where`, without the arguments of each Max and
     Min that are never the largest or smallest there."""
     result = Poly()
@@ -104,7 +104,7 @@ def _simplified_atom(atom: Fn, where: Constraints) -> Poly:
     if (guard := _switch(atom)) is not None:
         known = implied(where, guard - 1), implied(where, -guard)
         return Poly.of(int(known[0])) if any(known) else Poly.atom(atom)
-    parts = [_simplified_where(argument, where) for argument in atom.args]
+    parts = [simplified_where(argument, where) for argument in atom.args]
     if atom.function in ("Max", "Min"):
         parts = _possible_results(parts, where, 1 if atom.function == "Max" else -1)
     return call(atom.function, *parts)

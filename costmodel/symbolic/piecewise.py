@@ -127,11 +127,45 @@ class Exact:
             cases = [
                 (cs, value + poly if implied_all(cs, guards) else value) for cs, value in cases
             ]
-        return _join_cases(tuple((irredundant(kept), value) for kept, value in cases))
+        found = _join_cases(tuple((irredundant(kept), value) for kept, value in cases))
+        if len(found) == 1 or any(value.variables for _, value in found):
+            return found
+        simpler = _join_cases(_simplest(found))
+        return simpler if len(simpler) < len(found) else found
 
 
 Case = tuple[Constraints, Poly]
 """The constraints of a case, and the value where they hold."""
+
+
+def _simplest(cases: tuple[Case, ...]) -> tuple[Case, ...]:
+    """The cases, each with the shortest of all their values that equals its own there."""
+    values = sorted({value for _, value in cases}, key=lambda value: len(value.terms))
+    return tuple(
+        (there, next(v for v in values if v == value or _is_zero(v - value, there)))
+        for there, value in cases
+    )
+
+
+def _is_zero(poly: Poly, where: Constraints) -> bool:
+    """Whether a polynomial is proven to be 0 at all sizes of `where`; where a quotient rounded down
+    is 0 or 1 there, for the one and for the other."""
+    if _vanishes(poly, where) or (implied(where, poly) and implied(where, -poly)):
+        return True
+    for floor in _floors(poly):
+        above, below = floor.args
+        if implied(where, above) and implied(where, 2 * below - above - 1):
+            sides = (below - above - 1, above - below)
+            return all(
+                _is_zero(poly.substitute({floor: Poly.of(n)}), where | {side})
+                for n, side in enumerate(sides)
+            )
+    return False
+
+
+def _floors(poly: Poly) -> list[Fn]:
+    """The quotients rounded down that a polynomial names."""
+    return sorted(a for a in poly.atoms if isinstance(a, Fn) and a.function == "floor_div")
 
 
 def _join_cases(cases: tuple[Case, ...]) -> tuple[Case, ...]:
@@ -159,8 +193,7 @@ def _vanishes(poly: Poly, where: Constraints) -> bool:
     Equations that `where` implies, such as l = w, are solved for one size and put in.
     """
     pinned = [Poly.atom(letter) - n for letter in sorted(poly.letters) for n in (1, 2)]
-    floors = (a for a in poly.atoms if isinstance(a, Fn) and a.function == "floor_div")
-    pinned += [Poly.atom(floor) - n for floor in sorted(floors) for n in (0, 1)]
+    pinned += [Poly.atom(floor) - n for floor in _floors(poly) for n in (0, 1)]
     waiting = [*by_text(where), *pinned]
     while waiting and poly.terms:
         equation = waiting.pop()
