@@ -15,7 +15,7 @@ import atexit
 import functools
 import gc
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -360,10 +360,10 @@ def list_(
     """Which mixers there are: idea, source, forms, modules, whose code they were held against."""
     from costmodel.report import listing
 
-    def modules(name: str) -> Iterable[str]:
+    def modules(name: str) -> Mapping[str, str]:
         from profiler.modules.registry import implementations
 
-        return implementations(name)
+        return {name: one.place for name, one in implementations(name).items()}
 
     chosen(format_, "--format", formats("rows", "data"))
     found = listing.entries(listing.matching(word), modules)

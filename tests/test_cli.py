@@ -235,6 +235,15 @@ def test_the_list_is_searched(
         assert f"'{word}'" in said.err and "families are attention" in said.err
 
 
+def test_the_list_names_the_classes_of_a_few_mixers(capsys: pytest.CaptureFixture[str]) -> None:
+    """As `trace` takes them."""
+    assert cli.run(["list", "fnet"]) == 0
+    places = re.findall(r"class of fnet, \w+: (\S+)", capsys.readouterr().out)
+    assert places == [f"profiler.mixers.maps:FNet{name}" for name in ("Matrix", "Transform")]
+    assert cli.run(["list", "attention"]) == 0
+    assert "class of" not in capsys.readouterr().out
+
+
 UNBOUND = USER.replace("g[i - j + 1]", "g[k]").replace(
     "    j =", "    k = f.index('k', 1, l)\n    j ="
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from costmodel.errors import UnknownMixer
@@ -19,18 +19,22 @@ OWN = "our own reading only"
 """What stands where no reference implementation was found."""
 
 
+Modules = Callable[[str], Mapping[str, str]]
+"""A mixer's name -> the names of its implementations, each with its class, MODULE:CLASS."""
+
+
 @dataclass(frozen=True)
 class Entry:
     """One mixer; `inference` has a reason for every form without one-token inference, `modules`
-    finds the names of the implementations of a mixer: they are loaded where they are shown."""
+    finds the implementations of a mixer: they are loaded where they are shown."""
 
     mixer: Mixer
-    modules: Callable[[str], Iterable[str]]
+    modules: Modules
 
     @property
-    def implementations(self) -> tuple[str, ...]:
-        """The names of the mixer's implementations."""
-        return tuple(self.modules(self.mixer.name))
+    def implementations(self) -> Mapping[str, str]:
+        """The names of the mixer's implementations, each with its class as `trace` takes it."""
+        return self.modules(self.mixer.name)
 
     @property
     def inference(self) -> dict[str, str | None]:
@@ -69,6 +73,7 @@ class Entry:
             "forms": {f: {"inference": r is None, "reason": r} for f, r in self.inference.items()},
             "options": dict(self.mixer.offers),
             "implementations": list(self.implementations),
+            "classes": dict(self.implementations),
             "references": list(self.references),
         }
 
@@ -96,7 +101,7 @@ def _searched(mixer: Mixer) -> str:
     return "\n".join((*said, *mixer.offers, *mixer.references, *packages))
 
 
-def entries(of: Sequence[str], modules: Callable[[str], Iterable[str]]) -> list[Entry]:
+def entries(of: Sequence[str], modules: Modules) -> list[Entry]:
     """The built-in mixers of these names, and what finds their implementations."""
     return [Entry(builtin(name), modules) for name in of]
 
@@ -150,7 +155,7 @@ def _table(found: Sequence[Entry], whole: bool) -> Table:
     )
     notes = (
         Note(("forms: the first is the default; * has no one-token inference",)),
-        *(_options(found) if whole else [Note((BRIEF,))]),
+        *((*_options(found), *_classes(found)) if whole else [Note((BRIEF,))]),
         Note(("--group FAMILY shows a family in every table",)),
         Note(("a mixer of your own is given as FILE.py:NAME wherever a name is taken",)),
         Note(("`costmodel explain NAME` prints title, source and equations",)),
@@ -160,13 +165,13 @@ def _table(found: Sequence[Entry], whole: bool) -> Table:
 
 def _rows(found: Sequence[Entry]) -> Rows:
     header = ("group", "name", "aliases", "title", "idea", "forms", "paper", "options",
-              "implementations", "references", "source")  # fmt: skip
+              "implementations", "references", "source", "classes")  # fmt: skip
     rows = []
     for entry in found:
         more = [cell(entry) for *_, cell in COLUMNS[1:]]
         mixer = entry.mixer
         lead = (mixer.group, mixer.name, ", ".join(mixer.aliases), mixer.title)
-        rows.append((*lead, *more, mixer.source))
+        rows.append((*lead, *more, mixer.source, ", ".join(entry.implementations.values())))
     return header, rows
 
 
@@ -184,4 +189,22 @@ def _options(found: Sequence[Entry]) -> list[Note]:
     for offers, members in alike.items():
         taken = ", ".join(f"{option} ({means})" for option, means in offers)
         lines.append(f"options of {', '.join(members)}: {taken}")
+    return [Note((line,)) for line in lines]
+
+
+FEW = 5
+"""Of how many mixers the classes are shown."""
+
+
+def _classes(found: Sequence[Entry]) -> list[Note]:
+    """Where the implementations stand, as `costmodel trace` takes them."""
+    if len(found) > FEW:
+        return [Note(("`costmodel list NAME` adds the classes of modules that `trace` takes",))]
+    lines = [
+        f"class of {entry.mixer.name}, {name}: {place}"
+        for entry in found
+        for name, place in entry.implementations.items()
+    ]
+    if lines:
+        lines.append("`costmodel trace CLASS --over l,d` counts a class, in sizes that it takes")
     return [Note((line,)) for line in lines]

@@ -84,6 +84,11 @@ class Implementation:
         place = self.module.__module__
         return place if place.startswith(USER) else ""
 
+    @property
+    def place(self) -> str:
+        """Where the class stands, MODULE:CLASS."""
+        return f"{self.module.__module__}:{self.module.__qualname__}"
+
 
 _registry: dict[str, dict[tuple[str, str], Implementation]] = {}
 """Mixer -> (the user's file or "", name) -> implementation."""
