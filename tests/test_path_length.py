@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from itertools import product
+from typing import Any
 
 import numpy as np
 import pytest
@@ -27,6 +28,7 @@ from costmodel.oracle.scalars import Entry
 from costmodel.paths import followed
 from costmodel.paths.followed import furthest_apart
 from costmodel.paths.hops import OUTER, Chunks, require_in_order
+from costmodel.paths.reachability import rows_on_axes
 from costmodel.program.conventions import convention
 from costmodel.questions.question import Answers, Case, Missing, Searched
 from costmodel.questions.registry import FIGURES
@@ -812,14 +814,13 @@ def test_an_earlier_row_may_not_reach_further() -> None:
         require_in_order(chunks, [size("l"), end + 1])
 
 
-def on_no_row(entries: Mapping[int, tuple[int, int]]) -> dict[int, int]:
+def on_no_row(made: followed.Span, readers: followed.Span) -> None:
     """A running sum hands on all that it is made of."""
-    return {}
 
 
-def on_its_last_row(entries: Mapping[int, tuple[int, int]]) -> dict[int, int]:
+def on_its_last_row(made: followed.Span, readers: followed.Span) -> Any:
     """Also where earlier rows read it."""
-    return {node: made.bit_length() - 1 for node, (made, _) in entries.items()}
+    return made.last
 
 
 def first_of_two(m: Mixer, f: Form, i: Index) -> Node:
@@ -884,6 +885,27 @@ def test_rows_by_stride_by_hand() -> None:
         found = case(strided, "direct", sizes).figure(FIGURES["path_length"])
         assert isinstance(found, Searched) and found == hops
         assert case(blocks, "direct", sizes).figure(FIGURES["path_length"]) == min(hops, 1)
+
+
+def test_more_reads_than_are_followed_are_refused_beforehand(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """No read is followed, no set of rows made; the other figures stand."""
+    asked = case(cm.mixer("strided-attention"), "direct", {"l": 10**6, "B": 16, "d": 2, "n": 1})
+    missing = asked.figure(FIGURES["path_length"])
+    assert isinstance(missing, Missing)
+    what = "reads, entries and pairs of rows at these sizes"
+    said = f"{what}, more than the 30,000,000 that are followed"
+    assert missing.reason.endswith(said)
+    assert isinstance(asked.figure(FIGURES["sequential"]), int)
+    asked = case(cm.mixer("sinkhorn"), "direct", {"l": 8, "B": 2, "d": 2, "n": 1, "T": 1})
+    graph = followed.Graph(
+        rows_on_axes(system_of(asked.mixer, "direct", (), "training")), asked.sizes
+    )
+    _ = graph.homes
+    monkeypatch.setattr(followed, "MOST", 1)
+    with pytest.raises(Unsupported, match="words for the rows that entries are made of"):
+        _ = graph.reads
 
 
 def test_it_belongs_to_a_form() -> None:

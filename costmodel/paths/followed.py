@@ -7,23 +7,31 @@ belongs to the nearest of these, as `paths.reachability` has it; else it hands a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property, reduce
+from itertools import count
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from costmodel.errors import Unsupported
 from costmodel.language.equations import Equation, System
 from costmodel.language.indices import Index
 from costmodel.language.nodes import Array, Gather, Position, position_value
 from costmodel.paths.reachability import Rows, length, regions_that_read, rows_on_axes
 from costmodel.program.dependence import Read
-from costmodel.program.grid import Budget, points
+from costmodel.program.grid import Points, points
 from costmodel.symbolic.constraints import Constraints
 from costmodel.symbolic.polynomial import axis_atom
 
-Pairs = Sequence[tuple[int, int]]
-"""A node that reads, and one that it reads."""
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Integers = NDArray[Any]
+    Pairs = tuple[Integers, Integers]
+
+MOST = 30_000_000
+"""How many reads are followed at most, with entries and pairs of rows: what takes some seconds."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,16 +69,48 @@ class Joint:
 
 
 @dataclass(frozen=True, eq=False)
+class Span:
+    """The first and the last of some rows, for each of some nodes; the last is -1 where there are
+    none."""
+
+    first: Integers
+    last: Integers
+
+    @classmethod
+    def of_rows(cls, rows: int, nodes: int) -> Span:
+        """Itself for each of the rows, none for the other nodes."""
+        import numpy as np
+
+        first, last = np.full(nodes, rows), np.full(nodes, -1)
+        first[:rows] = last[:rows] = np.arange(rows)
+        return cls(first, last)
+
+    def at(self, nodes: Integers) -> Span:
+        """Those of some of the nodes."""
+        return Span(self.first[nodes], self.last[nodes])
+
+    def widen(self, nodes: Integers, others: Integers) -> bool:
+        """Add to the rows of each node those of another one; whether that changes some."""
+        import numpy as np
+
+        other = self.at(others)
+        if not ((other.first < self.first[nodes]) | (other.last > self.last[nodes])).any():
+            return False
+        np.minimum.at(self.first, nodes, other.first)
+        np.maximum.at(self.last, nodes, other.last)
+        return True
+
+
+@dataclass(frozen=True, eq=False)
 class Graph:
     """What reads what at some sizes.
 
     A node is a row, from 0 on, or after these the entries of an array without a token axis that are
-    made of the same rows. A set of rows is a number with a bit for each.
+    made of the same rows.
     """
 
     known: Rows
     sizes: Mapping[str, int]
-    budget: Budget = field(default_factory=Budget)
 
     @cached_property
     def length(self) -> int:
@@ -132,78 +172,112 @@ class Graph:
         return tuple(max(0, array.shape[k].at(self.sizes)) for k in sorted(self.axes[array]))
 
     @cached_property
+    def number(self) -> int:
+        """The number of nodes."""
+        return self.length + sum(map(len, self.apart.values()))
+
+    @cached_property
     def joined(self) -> Sequence[tuple[Array, Array, Pairs]]:
-        """Two arrays, and which nodes of the first read which of the second."""
-        return [(j.equation.array, j.read.ref.array, self._pairs(j)) for j in self.joints]
+        """Two arrays, and which nodes of the first read which of the second; Unsupported where
+        there are too many."""
+        number = self.length**2 + self.number
+        for joint in self.joints:
+            number += prod(at.shape) if (at := self._points(joint)) else 0
+        _refuse_many(number, "reads, entries and pairs of rows")
+        return [
+            (joint.equation.array, joint.read.ref.array, self._pairs(joint, at))
+            for joint in self.joints
+            if (at := self._points(joint))
+        ]
 
-    def _pairs(self, joint: Joint) -> Pairs:
-        import numpy as np
-
+    def _points(self, joint: Joint) -> Points | None:
+        """The points at which a reference joins nodes; None where an index has no value."""
         letters, known = joint.letters(self.axes), tuple(sorted(self.sizes.items()))
         kept = tuple(index for index in joint.indices if index.atom in letters)
-        if not all(points((i,), known).shape[0] for i in joint.indices if i not in kept):
-            return []
-        at = points(kept, known)
-        self.budget.spend(at)
+        others = (points((index,), known) for index in joint.indices if index not in kept)
+        return points(kept, known) if all(other.shape[0] for other in others) else None
+
+    def _pairs(self, joint: Joint, at: Points) -> Pairs:
+        import numpy as np
+
         inside: Any = np.asarray(False)
         for region in joint.regions:
             inside = inside | reduce(np.logical_and, [at.value(c) >= 0 for c in region], at.mask)
-        number = self.length + sum(map(len, self.apart.values()))
-        code: Any = 0
+        nodes = []
         for array, positions in joint.ends:
             shape = self._shape(array)
             where, outside = at.entries(
                 tuple(positions[k] for k in sorted(self.axes[array])), shape
             )
-            node: Any = 0
+            node: Any = np.asarray(0)
             for place, extent in zip(where, shape, strict=True):
                 node = node * extent + place
-            code = code * number + node + (self.apart[array].start if array in self.apart else 0)
+            nodes.append(node + (self.apart[array].start if array in self.apart else 0))
             inside = inside if outside is None else inside & ~outside
-        inside, code = np.broadcast_arrays(inside, code)
-        return [divmod(one, number) for one in np.unique(code[inside]).tolist()]
+        inside, here, there = np.broadcast_arrays(inside, *nodes)
+        return here[inside], there[inside]
 
-    def handed_on(self, homes: Mapping[int, int]) -> list[int]:
-        """The rows that each node hands on: a row, or an entry that belongs to one, this alone."""
-        rows = [1 << row for row in range(self.length)]
-        found = rows + [0] * sum(map(len, self.apart.values()))
-        for node, row in homes.items():
-            found[node] = rows[row]
-        changed = True
-        while changed:
-            changed = False
-            for reading, _, pairs in self.joined:
-                for here, there in pairs if reading in self.apart else ():
-                    if here not in homes and found[there] & ~found[here]:
-                        found[here] |= found[there]
-                        changed = True
+    @cached_property
+    def made(self) -> Span:
+        """The first and the last of the rows that each node is made of."""
+        joined, moved = self.joined, {*self.known.places}  # refused before there are spans
+        found = Span.of_rows(self.length, self.number)
+        while moved:
+            before, moved = moved, set[Array]()
+            for reading, other, (here, there) in joined:
+                if reading in self.apart and other in before | moved and found.widen(here, there):
+                    moved.add(reading)
         return found
 
     @cached_property
-    def homes(self) -> Mapping[int, int]:
-        """Entry -> the row that it belongs to, for arrays of which no entry is read on both sides
-        of the rows that it is made of."""
-        made, homes = self.handed_on({}), dict[int, int]()
-        readers = made[: self.length] + [0] * (len(made) - self.length)
+    def homes(self) -> Integers:
+        """The row that each node belongs to: a row itself, an entry of an array of which no entry
+        is read on both sides of the rows that it is made of; else -1."""
+        import numpy as np
+
+        made, readers = self.made, Span.of_rows(self.length, self.number)
+        homes = np.full(self.number, -1)
+        homes[: self.length] = np.arange(self.length)
         for array, nodes in self.apart.items():
-            for reading, other, pairs in self.joined:
-                for here, there in pairs if other is array is not reading else ():
-                    readers[there] |= readers[here]
-            own = [node for node in nodes if made[node] and readers[node]]
-            homes |= _nearest({node: (made[node], readers[node]) for node in own})
-            for node in homes.keys() & own:
-                readers[node] = 1 << homes[node]
+            for reading, other, (here, there) in self.joined:
+                if other is array is not reading:
+                    readers.widen(there, here)
+            own = np.arange(nodes.start, nodes.stop)
+            own = own[(made.last[own] >= 0) & (readers.last[own] >= 0)]
+            nearest = _nearest(made.at(own), readers.at(own))
+            if nearest is not None:
+                homes[own] = readers.first[own] = readers.last[own] = nearest
         return homes
 
-    def hops(self) -> int:
-        """The hops between the two rows furthest apart, of those that are joined."""
-        handed, before = self.handed_on(self.homes), [0] * self.length
-        for _, _, pairs in self.joined:
-            for here, there in pairs:
-                row = self.homes.get(here, here)
-                if row < self.length:
-                    before[row] |= handed[there]
-        return max(_distance(before, row) for row in range(self.length))
+    @cached_property
+    def reads(self) -> Sequence[int]:
+        """The rows that each row reads, themselves or in entries that belong to none; a set of rows
+        is a number with a bit for each."""
+        import numpy as np
+
+        rows, homeless = self.length, np.flatnonzero((self.homes < 0) & (self.made.last >= 0))
+        _refuse_many(homeless.size * -(-rows // 64), "words for the rows that entries are made of")
+        place = self.homes.copy()
+        place[homeless] = rows + np.arange(homeless.size)
+        at_once, others = np.zeros((rows, rows), dtype=bool), dict[tuple[int, int], None]()
+        for _, _, (here, there) in self.joined:
+            here, there = place[here], place[there]
+            plain = (here < rows) & (there < rows) & (here >= 0) & (there >= 0)
+            at_once[here[plain], there[plain]] = True
+            rest = ~plain & (here >= 0) & (there >= 0)
+            codes = np.unique(here[rest] * self.number + there[rest])
+            others.update(dict.fromkeys(divmod(code, self.number) for code in codes.tolist()))
+        packed = np.packbits(at_once, axis=1, bitorder="little")
+        found = [int.from_bytes(row.tobytes(), "little") for row in packed] + [0] * homeless.size
+        changed = True
+        while changed:
+            changed = False
+            for one, other in others:
+                handed = found[other] if other >= rows else 1 << other
+                if handed & ~found[one]:
+                    found[one] |= handed
+                    changed = True
+        return found[: self.length]
 
 
 def _letters(position: Position) -> frozenset[str]:
@@ -211,43 +285,46 @@ def _letters(position: Position) -> frozenset[str]:
     return frozenset() if isinstance(position, Gather) else position_value(position).letters
 
 
-def _rows(of: int) -> Iterator[int]:
-    """The rows of a set."""
-    while of:
-        yield _first(of)
-        of &= of - 1
-
-
-def _first(rows: int) -> int:
-    return (rows & -rows).bit_length() - 1
-
-
-def _last(rows: int) -> int:
-    return rows.bit_length() - 1
-
-
-def _nearest(entries: Mapping[int, tuple[int, int]]) -> dict[int, int]:
+def _nearest(made: Span, readers: Span) -> Integers | None:
     """Of the rows that each of some entries is made of the one that is nearest to the rows that
-    read it; nothing where these stand on both sides of some."""
-    if all(_last(made) <= _first(readers) for made, readers in entries.values()):
-        return {node: _last(made) for node, (made, _) in entries.items()}
-    if all(_last(readers) <= _first(made) for made, readers in entries.values()):
-        return {node: _first(made) for node, (made, _) in entries.items()}
-    return {}
+    read it; None where these stand on both sides of some."""
+    if (made.last <= readers.first).all():
+        return made.last
+    return made.first if (readers.last <= made.first).all() else None
 
 
-def _distance(before: Sequence[int], row: int) -> int:
-    """The hops to a row from the one that is furthest away, given the rows that each row reads."""
-    found = latest = 1 << row
-    hops = -1
-    while latest:
-        hops += 1
-        fresh = 0
-        for here in _rows(latest):
-            fresh |= before[here]
-        latest = fresh & ~found
-        found |= latest
-    return hops
+def _furthest(reads: Sequence[int]) -> int:
+    """The hops between the two rows furthest apart, given the rows that each row reads."""
+    around, moved = [1 << row for row in range(len(reads))], [True] * len(reads)
+    read = [_rows(rows & ~own, len(reads)) for rows, own in zip(reads, around, strict=True)]
+    for hops in count():
+        wider = []
+        for rows, others in zip(around, read, strict=True):
+            for other in others:
+                if moved[other]:
+                    rows |= around[other]
+            wider.append(rows)
+        moved = [one != other for one, other in zip(around, wider, strict=True)]
+        if not any(moved):
+            return hops
+        around = wider
+    raise AssertionError
+
+
+def _rows(of: int, number: int) -> Sequence[int]:
+    """The rows of a set, of so many."""
+    import numpy as np
+
+    octets = np.frombuffer(of.to_bytes(-(-number // 8), "little"), dtype=np.uint8)
+    found: Sequence[int] = np.flatnonzero(np.unpackbits(octets, bitorder="little")).tolist()
+    return found
+
+
+def _refuse_many(number: int, what: str) -> None:
+    if number > MOST:
+        raise Unsupported(
+            f"{number:,} {what} at these sizes, more than the {MOST:,} that are followed"
+        )
 
 
 def furthest_apart(system: System, sizes: Mapping[str, int]) -> int:
@@ -257,4 +334,4 @@ def furthest_apart(system: System, sizes: Mapping[str, int]) -> int:
         Unsupported: more reads than are followed, rows on one of several axes that cannot be told
             apart, or entries without a row among which values choose.
     """
-    return Graph(rows_on_axes(system), dict(sizes)).hops()
+    return _furthest(Graph(rows_on_axes(system), dict(sizes)).reads)
