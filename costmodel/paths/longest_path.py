@@ -26,7 +26,7 @@ from costmodel.paths.loop_rows import (
 )
 from costmodel.program.dependence import at_token
 from costmodel.program.owners import owners
-from costmodel.program.phases import IterationDomain, T
+from costmodel.program.phases import IterationDomain, T, by_equation
 from costmodel.program.recurrences import Block, ascending, blocks
 from costmodel.program.wellformed import axes_of, region, whole
 from costmodel.symbolic.constraints import (
@@ -65,10 +65,11 @@ class Depths:
         self.arrays: dict[Array, Depth] = {}
         self.before: dict[Equation, dict[Ref, Depth]] = {}
         """While the rows of a loop are solved: the depths of references to the row before."""
-        self.parts = Counter(p.equation.array for p in points_of(system, phase))
+        points = by_equation(points_of(system, phase))
+        self.parts = Counter(p.equation.array for several in points.values() for p in several)
         self.ends: dict[Array, list[Level]] = {}
         for block in blocks(system):
-            parts = [p for p in points_of(system, phase) if p.equation in block.equations]
+            parts = [p for e in dict.fromkeys(block.equations) for p in points.get(e, ())]
             if in_turn(block, parts, system, phase):
                 self._loop(block, parts)
             else:

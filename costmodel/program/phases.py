@@ -6,7 +6,7 @@ equations of the gradients.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 
@@ -65,6 +65,16 @@ class IterationDomain:
     def variables(self) -> tuple[str, ...]:
         """The free indices, outer ones first."""
         return tuple(index.atom for index in self.equation.indices)
+
+
+def by_equation(
+    parts: Iterable[IterationDomain],
+) -> Mapping[Equation, Sequence[IterationDomain]]:
+    """The points that a phase executes, for each equation that has any."""
+    found: dict[Equation, list[IterationDomain]] = {}
+    for part in parts:
+        found.setdefault(part.equation, []).append(part)
+    return found
 
 
 def underivable(system: System) -> Unsupported | None:

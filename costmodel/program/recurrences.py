@@ -123,11 +123,10 @@ def _components(system: System) -> list[list[Array]]:
         array: {r.array for e in equations for r in references(e) if r.array in system.defining}
         for array, equations in system.defining.items()
     }
-    while True:
-        wider = {a: found.union(*(needs[x] for x in found)) for a, found in needs.items()}
-        if wider == needs:
-            break
-        needs = wider
+    for between in needs:
+        for found in needs.values():
+            if between in found:
+                found |= needs[between]
     parts: list[list[Array]] = []
     for array in system.defining:
         for part in parts:

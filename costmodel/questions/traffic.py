@@ -23,6 +23,7 @@ from costmodel.program.phases import (
     TRAINING_STEP,
     IterationDomain,
     T,
+    by_equation,
     iteration_domains,
     phase_name,
 )
@@ -260,8 +261,9 @@ def _distinct(touched: Iterable[Touched]) -> Elements:
 @cache
 def _unfused(system: System, phase: str) -> Elements:
     result = Elements()
+    domains = by_equation(iteration_domains(system, phase))
     for written in system.written:
-        parts = [p for p in iteration_domains(system, phase) if p.equation in written]
+        parts = [p for e in dict.fromkeys(written) for p in domains.get(e, ())]
         result = result + _distinct(t for part in parts for t in _read(system, phase, part))
         for part in parts:
             kind = "weights" if part.once or part.joined else "activations"
