@@ -67,7 +67,8 @@ class Depths:
         """While the rows of a loop are solved: the depths of references to the row before."""
         points = by_equation(points_of(system, phase))
         self.parts = Counter(p.equation.array for several in points.values() for p in several)
-        self.ends: dict[Array, list[Level]] = {}
+        self.values: dict[Array, list[tuple[Level, tuple[str, ...], Constraints]]] = {}
+        """The depths of an array's values, each with the indices it is in, and their ranges."""
         for block in blocks(system):
             parts = [p for e in dict.fromkeys(block.equations) for p in points.get(e, ())]
             if in_turn(block, parts, system, phase):
@@ -79,11 +80,11 @@ class Depths:
     @cached_property
     def latest(self) -> tuple[Poly, ...]:
         """Polynomials of which the largest is the depth of the deepest entry of all arrays."""
-        return self.deepest(*self.ends)
+        return self.deepest(*self.values)
 
     def deepest(self, *arrays: Array) -> tuple[Poly, ...]:
         """Polynomials of which the largest is the depth of the deepest entry of some arrays."""
-        ends = [level for array in arrays for level in self.ends.get(array, ())]
+        ends = [level for array in arrays for level in self.ends(array)]
         return tuple(guarded(end) for end in simplify_max(ends)) or (Poly(),)
 
     def _levels(self, part: IterationDomain) -> Depth:
@@ -99,21 +100,19 @@ class Depths:
         found = tuple(x for level in levels for x in on_axes(part, level, split=split))
         known = self.arrays.get(equation.array, ())
         self.arrays[equation.array] = pruned(frozenset(), known + found)
-        for level in levels:
-            self._end(equation.array, level, part.variables, part.constraints)
+        values = self.values.setdefault(equation.array, [])
+        values += [(level, part.variables, part.constraints) for level in levels]
 
-    def _end(
-        self, array: Array, level: Level, variables: tuple[str, ...], constraints: Constraints
-    ) -> None:
-        """Note the largest value of a level over all its variables, where it exists, in `_ends`."""
-        known = constraints | level.where
-        variables = (*variables, *sorted(variables_of([level.depth, *known]) - {*variables}))
-        tops = maxima(level.under(frozenset()), variables, known)
-        exists = simplified(projected(known, reversed(variables)))
-        if exists is not None:
-            for top in tops:
-                where = irredundant(exists | top.where)
-                self.ends.setdefault(array, []).append(top.under(where))
+    def ends(self, array: Array) -> Iterator[Level]:
+        """The largest depths of an array's entries, each under the conditions in sizes under which
+        there is such an entry."""
+        for level, outer, constraints in self.values.get(array, ()):
+            known = constraints | level.where
+            variables = (*outer, *sorted(variables_of([level.depth, *known]).difference(outer)))
+            exists = _existing(known, variables[::-1])
+            for top in maxima(level.under(frozenset()), variables, known):
+                if exists is not None:
+                    yield top.under(irredundant(exists | top.where))
 
     def _loop(self, block: Block, parts: Sequence[IterationDomain]) -> None:
         """Find the depths of a loop's arrays, with the last row apart if another equation computes
@@ -151,8 +150,8 @@ class Depths:
                 there = [x.under(x.where | {number[array] - row}) for x in there]
             self.arrays[array] = pruned(frozenset(), there)
             for entries in self._computed(array, parts):
-                for level in self.arrays[array]:
-                    self._end(array, level, axes_of(array), entries)
+                values = self.values.setdefault(array, [])
+                values += [(level, axes_of(array), entries) for level in self.arrays[array]]
 
     def _computed(self, array: Array, parts: Sequence[IterationDomain]) -> Iterator[Constraints]:
         """The entries of a loop's array that this phase computes, in the axes of the array."""
@@ -217,6 +216,13 @@ class Depths:
         return pruned(constraints, rule(self, node, part, constraints))
 
 
+@lru_cache(maxsize=20_000)
+def _existing(constraints: Constraints, variables: tuple[str, ...]) -> Constraints | None:
+    """What sizes must be for the constraints to have a solution in some variables, None if they
+    never have one."""
+    return simplified(projected(constraints, variables))
+
+
 def _joined(array: Array, levels: Depth, row: str) -> Depth:
     """The same levels, two of one depth as one where they differ in what entries of a row have
     them, and one begins where the other ends."""
@@ -260,6 +266,10 @@ def on_axes(part: IterationDomain, level: Level, *, split: bool) -> Iterator[Lev
     """
     equation = part.equation
     values = _alone_on_an_axis(equation)
+    if not (split or level.where or level.depth.variables):
+        for found in maxima(level, (), part.constraints):
+            yield found.substitute(values)
+        return
     placed = _sharing_an_axis(equation, variables_of([level.depth, *level.where]) - values.keys())
     others = [v for v in part.variables if v not in values and v not in placed]
     entries: Constraints = frozenset()
