@@ -64,7 +64,7 @@ class Index:
     lower: tuple[Poly, ...]
     upper: tuple[Poly, ...]
 
-    @property
+    @cached_property
     def atom(self) -> str:
         """The variable that stands for the index in polynomials."""
         return index_atom(self.name)

@@ -8,7 +8,7 @@ plain bounds, wherever the array's other entries can be numbered so too.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from typing import TypeGuard, TypeVar
@@ -56,14 +56,13 @@ def token_by_token(system: System) -> System:
         arrays = [a for a in found.defining if a.role == "intermediate"]
         before = found
         found = _with_parted(found, [*reversed(arrays), *found.inputs], of_rows)
-    whole = all(
-        not _in_block(position) or extent != length
+    left = (
+        array.shape[axis]
         for equation in found.equations
-        for array, positions in _places(equation)
+        for array, axis in _in_blocks(equation)
         if array.role in ("input", "intermediate")
-        for position, extent in zip(positions, array.shape, strict=True)
     )
-    return found if whole else system
+    return system if length in left else found
 
 
 def row_number(system: System, array: Array) -> Poly:
@@ -81,19 +80,14 @@ def _with_parted(
     system: System, arrays: Sequence[Array], wanted: Callable[[_Lying], bool]
 ) -> System:
     """The same system, one axis of each of some arrays as two where that is possible and wanted."""
-    flat = {
-        (array, axis)
-        for equation in system.equations
-        for array, positions in _places(equation)
-        for axis, position in enumerate(positions)
-        if _in_block(position)
-    }
+    flat = frozenset[tuple[Array, int]]().union(*map(_in_blocks, system.equations))
     for array in arrays:
         for axis in range(len(array.shape)):
-            lying = _Lying(system, array, axis)
-            if (array, axis) in flat and lying.chunk is not None and wanted(lying):
-                system = lying.parted
-                break
+            if (array, axis) in flat:
+                lying = _Lying(system, array, axis)
+                if lying.chunk is not None and wanted(lying):
+                    system = lying.parted
+                    break
     return system
 
 
@@ -172,12 +166,22 @@ class _Lying:
         return self.system.with_equations({e: changed(e) for e in self.system.equations})
 
 
-def _places(equation: Equation) -> Iterator[tuple[Array, tuple[Position, ...]]]:
+@cache
+def _places(equation: Equation) -> Sequence[tuple[Array, tuple[Position, ...]]]:
     """The entries that an equation writes and reads."""
-    yield equation.array, equation.positions
-    for node, _ in walk(equation.value):
-        if isinstance(node, Ref):
-            yield node.array, node.positions
+    read = [node for node, _ in walk(equation.value) if isinstance(node, Ref)]
+    return [(equation.array, equation.positions), *((ref.array, ref.positions) for ref in read)]
+
+
+@cache
+def _in_blocks(equation: Equation) -> frozenset[tuple[Array, int]]:
+    """The axes on which an equation writes or reads a place in a chunk."""
+    return frozenset(
+        (array, axis)
+        for array, positions in _places(equation)
+        for axis, position in enumerate(positions)
+        if _in_block(position)
+    )
 
 
 def _in_block(position: Position) -> TypeGuard[Flat | Gather]:

@@ -123,8 +123,8 @@ def _entry(depths: Depths, node: Ref, around: Constraints) -> Depth:
         if here is None:
             continue
         for part in fresh:
-            where = frozenset(c for c in here.where | part if not proven(around, c))
-            if not infeasible(around | where):
+            where = frozenset([c for c in (here.where | part) - around if not proven(around, c)])
+            if not (where and infeasible(around | where)):
                 found.append(here.under(where))
     older = depths.phase == "inference" and outside(around, [around | x.where for x in found])
     return (*found, *READY) if older or not found else tuple(found)
