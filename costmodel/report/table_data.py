@@ -16,17 +16,19 @@ from costmodel.symbolic.sizes import LETTERS
 
 
 def rows(table: Table) -> Rows:
-    """All rows with every column of the table, `other` by name, fractions exact, reasons last."""
+    """All rows with every column of the table, `other` by name, fractions exact, reasons last.
+
+    What a row is of stands in every table: its mixer, form, phase and sizes, before the columns
+    asked for where they are not among these.
+    """
     found = [(row, block) for block in table.blocks for row in block.rows]
     columns = list(dict.fromkeys(name for block in table.blocks for name in block.columns))
-    if table.request.columns is not None:
-        columns = [name for name in table.request.columns if name in columns]
+    lead = [*LABELS, *(x for x in LETTERS if any(x in row.sizes for row, _ in found))]
     if table.request.columns is None:
-        letters = [x for x in LETTERS if any(x in row.sizes for row, _ in found)]
-        lead = [*LABELS, *letters]
-        columns = lead + [name for name in columns if name not in lead]
-    elif len(table.blocks) > 1 and "phase" not in columns:
-        columns = ["phase", *columns]
+        columns = [name for name in columns if name not in lead]
+    else:
+        columns = [name for name in table.request.columns if name in columns]
+    columns = [name for name in lead if name not in columns] + columns
     others = list(dict.fromkeys(n for row, _ in found for n in _names(row)))
     others = others if "other" in columns else []
     header = ["convention", *columns, *(f"other_{n}" for n in others), "reasons"]
