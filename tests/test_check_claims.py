@@ -13,6 +13,7 @@ import pytest
 
 import cli
 import costmodel as cm
+from costmodel.claims import identities
 from costmodel.claims.instrumented import instrumented
 from costmodel.claims.interpretations import Interpretation
 from costmodel.claims.line import claims_of
@@ -151,10 +152,31 @@ def test_memory_is_claimed_of_all_sequences(name: str) -> None:
         assert most == cm.peak(mixer, "training-step").at(**whole) >= kept
 
 
-def test_a_peak_by_cases_is_one_sentence() -> None:
-    """Windows are cut where the sequence ends."""
+@pytest.mark.parametrize("name", ["strided-attention", "mega+chunk"])
+def test_a_long_maximum_is_refuted_at_sizes(name: str) -> None:
+    """Span and largest live set: maxima of many terms, whose difference from 22 has many cases."""
+    for quantity in ("span", "peak"):
+        found = verdict(f"{quantity} = 22", name)
+        assert found.verdict == "disagrees" and set(found.counterexample.values()) == {1}
+
+
+def test_what_is_not_proven_is_not_said_to_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(identities, "EFFORT", 0)
+    monkeypatch.setattr(identities, "SEARCHED", 100)
+    derived = derive("strided-attention", "span", Interpretation(phase="training")).text
+    found = verdict(f"span = {derived}", "strided-attention")
+    assert (found.verdict, found.proven) == ("agrees", False)
+    assert found.note.endswith("equal at the 100 smallest sizes; no proof for all")
+
+
+def test_a_peak_by_cases_is_compared_at_sizes() -> None:
+    """Windows are cut where the sequence ends; BigBird has more cases than are printed."""
     found = verdict("peak = l*d", "restricted-attention")
-    assert found.verdict == "not-checkable" and "the largest value falls into cases" in found.note
+    assert found.verdict == "disagrees" and found.counterexample["l"] == 1
+    at = {"l": 7, "d": 4, "n": 2, "s": 1, "w": 3, "c": 2}
+    claimed = derive("bigbird", "peak", Interpretation(phase="training"))
+    assert claimed.at({**at, "b": 1}) == cm.peak(cm.mixer("bigbird")).at(**at)
+    assert claimed.text.startswith("the largest of 22 values")
 
 
 def test_a_claim_may_say_which_gradients_it_means(capsys: pytest.CaptureFixture[str]) -> None:

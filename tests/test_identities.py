@@ -6,10 +6,12 @@ import pytest
 from hypothesis import given, strategies as st
 
 from costmodel.claims import identities
-from costmodel.claims.identities import compare_formula, difference_in_words
+from costmodel.claims.identities import compare_formula, difference
 from costmodel.claims.quantities import Answer
+from costmodel.symbolic.effort import limited
 from costmodel.symbolic.formulas import parse
 from costmodel.symbolic.piecewise import Exact
+from costmodel.symbolic.polynomial import call
 from costmodel.symbolic.thresholds import points
 
 
@@ -52,7 +54,7 @@ def test_where_they_first_part(
     found = compare_formula(parse(claimed), answer(derived))
     assert not found.proven and found.disagreement is not None
     assert found.disagreement.sizes == sizes
-    assert difference_in_words(found.apart) == difference
+    assert found.difference == difference
 
 
 def test_a_piecewise_answer_is_compared_case_by_case() -> None:
@@ -60,7 +62,7 @@ def test_a_piecewise_answer_is_compared_case_by_case() -> None:
     windows = Answer(Exact(((frozenset({l - w}), w), (frozenset({w - l - 1}), l))))
     assert compare_formula(parse("Min(l, w)"), windows).proven
     found = compare_formula(parse("w"), windows)
-    assert difference_in_words(found.apart) == "l - w if l < w; 0 if l >= w"
+    assert found.difference == "l - w if l < w; 0 if l >= w"
     assert found.disagreement is not None and found.disagreement.sizes == {"l": 1, "w": 2}
 
 
@@ -75,8 +77,49 @@ def test_too_many_cases_prove_nothing_but_are_evaluated(monkeypatch: pytest.Monk
     monkeypatch.setattr(identities, "MOST_CASES", 2)
     formula = "Max(l, d) + Max(l, n) + Min(n, w)"
     found = compare_formula(parse(formula), answer(formula))
-    assert not found.proven and found.apart is None and found.disagreement is None
+    assert not found.proven and not found.difference and found.disagreement is None
     assert found.text.endswith("smallest sizes; no proof for all")
+
+
+def test_sizes_refute_before_a_proof_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(identities, "difference", lambda *_: pytest.fail("a proof is tried"))
+    found = compare_formula(parse("22"), answer("Max(l, w)"))
+    assert found.disagreement is not None and found.disagreement.sizes == {"l": 1, "w": 1}
+
+
+def test_a_proof_takes_bounded_effort(monkeypatch: pytest.MonkeyPatch) -> None:
+    one, two = parse("Max(l + 7, w + 5, 2*d)"), answer("Max(2*d, Max(l + 7, w + 5))")
+    monkeypatch.setattr(identities, "EFFORT", 0)
+    found = compare_formula(one, two)
+    assert (found.proven, found.difference) == (False, "")
+    assert found.text == "equal at the 5000 smallest sizes; no proof for all"
+    monkeypatch.undo()
+    assert compare_formula(one, two).proven
+
+
+def test_without_a_proof_as_many_sizes_are_tried_as_effort_allows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(identities, "MOST_CASES", 2)
+    monkeypatch.setattr(identities, "limited", lambda units=2000: limited(units))
+    formula = "Max(l, d) + Max(l, n) + Min(n, w)"
+    found = compare_formula(parse(formula), answer(formula))
+    assert found.disagreement is None and identities.POINTS < found.tried < identities.SEARCHED
+
+
+def test_cases_that_are_printed_are_proven() -> None:
+    """As LaTeX and as CSV print them; the first has no value elsewhere."""
+    l, w = parse("l").poly(), parse("w").poly()
+    cases = Answer(Exact(((frozenset({l - w - 1}), call("ceil_log2", l - w)),
+                          (frozenset({w - l}), w - l))))  # fmt: skip
+    assert compare_formula(parse("where(ceil_log2(l - w), l - w - 1) + where(w - l, w - l)"),
+                           cases).proven  # fmt: skip
+    text = (
+        "(ceil_log2(Max(1, l - w)) + 1)*Min(1, Max(0, l - w)) + (w - l)*Min(1, Max(0, w - l + 1))"
+    )
+    assert compare_formula(parse(text), cases).disagreement is not None
+    halves = difference(parse("w*Min(1, Max(0, l/2))"), answer("0"))
+    assert halves is not None and halves.at({"l": 1, "w": 2}) == -1
 
 
 def test_a_wrong_proof_would_be_caught_by_evaluation(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,8 +137,8 @@ sums = st.lists(terms, min_size=1, max_size=2).map(" + ".join)
 def test_a_proof_is_never_wrong_and_a_printed_difference_is_the_difference(
     one: str, two: str
 ) -> None:
-    found = compare_formula(parse(one), answer(two))
+    found, printed = compare_formula(parse(one), answer(two)), difference(parse(one), answer(two))
     for sizes in points(frozenset("ldw"), 4):
         apart = parse(two).at(sizes) - parse(one).at(sizes)
-        assert found.apart is not None and found.apart.at(sizes) == apart
+        assert printed is not None and printed.at(sizes) == apart
         assert not (found.proven and apart)

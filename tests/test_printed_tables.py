@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 import cli
+from costmodel.claims import identities
+from costmodel.mixers import names
 
 FOREIGN = r"""
 \begin{table}\caption{Complexity}
@@ -91,6 +93,38 @@ def test_own_tables_agree(
     assert {claim["verdict"] for claim in found["claims"]} == {"agrees"}
     assert len(found["claims"]) >= 4 * 6
     assert {claim["mixer"] for claim in found["claims"]} == {*mixers}
+
+
+READ_BACK = (
+    "mixer,form,mul,add,total,parameters,path,span,sequential,path_length,state,activations,peak"
+)
+
+
+@pytest.mark.parametrize("format_", ["csv", "latex"])
+@pytest.mark.parametrize("mixer", names())
+def test_what_is_printed_of_a_mixer_is_read_back(
+    mixer: str, format_: str, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """Maxima and cases too; `agrees-under` is what `once` has apart."""
+    monkeypatch.setattr(identities, "SEARCHED", 200)
+    path = tmp_path / ("own.csv" if format_ == "csv" else "own.tex")
+    words = ["table", mixer, "--symbolic", "--columns", READ_BACK, "--format", format_]
+    assert cli.run([*words, "-o", str(path)]) == 0
+    found = checked(path, capsys)
+    verdicts = {claim["place"]: claim["verdict"] for claim in found["claims"]}
+    assert {*verdicts.values()} <= {"agrees", "agrees-under"}, verdicts
+    assert len(found["claims"]) >= 7
+
+
+def test_a_selection_of_columns_is_read_back(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "own.csv"
+    words = ["table", "she", "longformer", "--columns", "mul,add", "--format", "csv"]
+    assert cli.run([*words, "-o", str(path)]) == 0
+    found = checked(path, capsys)
+    assert [claim["verdict"] for claim in found["claims"]] == ["agrees"] * 6
 
 
 def test_rows_are_known_by_their_titles(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -22,23 +22,22 @@ from costmodel.symbolic.thresholds import Condition, least, points, where_positi
 def formula(claim: Claim, interpretation: Interpretation) -> Finding:
     """Check that a formula, and the simplification printed behind it, equal the derived count."""
     (answer,) = compared_answers(claim, interpretation)
-    note = ""
+    found, fitting = None, fits(claim)
     for what, text in (("the expression", claim.formula), ("its simplification", claim.equals)):
         for sizes in sizes_of_claim(claim) if text else ():
             given = answer.substitute(sizes)
-            found = compare_formula(parse(text).given(sizes), given, lambda s: fits(claim, s))
-            note = found.text
+            found = compare_formula(parse(text).given(sizes), given, fitting)
             if disagreement := found.disagreement:
                 return Finding(
                     False,
                     answer.text,
                     {**sizes, **disagreement.sizes},
-                    f"{what} {note}",
-                    apart=found.apart,
+                    f"{what} {found.text}",
+                    compared=found,
                     there=disagreement.there,
-                    parted=f"{what} {note}",
+                    parted=f"{what} {found.text}",
                 )
-    return Finding(True, answer.text, {}, note)
+    return Finding(True, answer.text, {}, found.text if found else "", compared=found)
 
 
 def path_text(steps: Sequence[str]) -> str:
@@ -46,7 +45,10 @@ def path_text(steps: Sequence[str]) -> str:
     return " - ".join(steps)
 
 
-_STEP = re.compile(r"\(([^()]+)\)\s*\*\s*\(([^()]+)\)|([^\s()]+)")
+_IN_PARENTHESES = r"[^()]*"
+for _ in range(4):  # as deep as a number of steps nests its functions
+    _IN_PARENTHESES = rf"(?:[^()]|\({_IN_PARENTHESES}\))*"
+_STEP = re.compile(rf"\(({_IN_PARENTHESES})\)\s*\*\s*\(([^()]+)\)|([^\s()]+)")
 
 
 def path_steps(text: str) -> tuple[str, ...]:

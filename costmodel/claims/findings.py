@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import islice, product
 
 from costmodel.claims.claim import Claim
+from costmodel.claims.identities import IdentityCheck
 from costmodel.claims.interpretations import Interpretation
 from costmodel.claims.quantities import (
     Answer,
@@ -20,7 +21,6 @@ from costmodel.errors import SizeError
 from costmodel.language.equations import Mixer
 from costmodel.program.chosen_sizes import fit
 from costmodel.symbolic.formulas import parse
-from costmodel.symbolic.piecewise import Exact
 
 Sizes = Mapping[str, int]
 
@@ -30,8 +30,8 @@ class Finding:
     """The outcome of one check of a claim under one interpretation.
 
     `in_limit`: the claim holds from some size on, or as some sizes outgrow others, but not at all
-    sizes. `under`: the claim holds in this further way, such as "rounded down". `apart` is derived
-    - claimed. `there`: the values of both at the counterexample.
+    sizes. `under`: the claim holds in this further way, such as "rounded down". `compared`: of a
+    formula, how it was compared. `there`: the values of both at the counterexample.
     """
 
     holds: bool
@@ -40,7 +40,7 @@ class Finding:
     note: str = ""
     in_limit: bool = False
     under: str = ""
-    apart: Exact | None = None
+    compared: IdentityCheck | None = None
     there: Mapping[str, str] = field(default_factory=dict)
     parted: str = ""
     """The part of the note that says what `there` holds."""
@@ -100,11 +100,12 @@ def _check_letters(claim: Claim) -> None:
             refuse_letters(named, mixer.letters, claim.mixer)
 
 
-def fits(claim: Claim, sizes: Sizes) -> bool:
-    """Whether the claim's mixer can have these sizes; True for claims about networks."""
-    return (
-        not claim.mixer or bool(claim.model) or completed(mixer_of(claim.mixer), sizes) is not None
-    )
+def fits(claim: Claim) -> Callable[[Sizes], bool]:
+    """Whether the claim's mixer can have some sizes; always, for claims about networks."""
+    if not claim.mixer or claim.model:
+        return lambda sizes: True
+    mixer = mixer_of(claim.mixer)
+    return lambda sizes: completed(mixer, sizes) is not None
 
 
 MOST_TRIED = 400

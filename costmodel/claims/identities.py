@@ -1,20 +1,22 @@
 """Are a printed formula and a derived answer equal for all sizes, and where do they first differ?
 
-Both are sums of polynomials under conditions (a maximum is one of its arguments, where that is the
-largest). The proof that they are equal: every case of their difference is the polynomial 0. Both
-are also evaluated at the smallest sizes, which is all there is where no proof succeeds.
+Both are evaluated at the smallest sizes; where they differ at one, that is the answer. Else a proof
+is tried: both are sums of polynomials under conditions (a maximum is one of its arguments, where
+that is the largest), and every case of their difference is the polynomial 0. Where no proof
+succeeds, or one takes too long, more sizes are all there is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import islice
 
 from costmodel.claims.quantities import Answer
-from costmodel.errors import FormulaError, NotPolynomial, Unsupported
+from costmodel.errors import FormulaError, NotPolynomial, TooMuch, Unsupported
 from costmodel.symbolic.constraints import Constraints, simplified
+from costmodel.symbolic.effort import limited
 from costmodel.symbolic.formulas import Formula
 from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.polynomial import Fn, Poly, by_text, call
@@ -22,13 +24,16 @@ from costmodel.symbolic.printing import formula_words
 from costmodel.symbolic.thresholds import points
 
 POINTS = 60
-"""Sizes at which a proven identity is evaluated too, every sum run term by term."""
+"""Sizes that are tried before a proof is."""
 
 SEARCHED = 5000
 """Sizes tried, in increasing order, before a search for a counterexample gives up."""
 
 MOST_CASES = 64
 """A difference with more cases than this is neither printed nor used as a proof."""
+
+EFFORT = 200_000
+"""Units of `symbolic.effort` that one proof may take, and that a difference in words may."""
 
 
 @dataclass(frozen=True)
@@ -57,12 +62,12 @@ class Disagreement:
 
 @dataclass(frozen=True)
 class IdentityCheck:
-    """How a formula and an answer compare; `apart` is derived - claimed, None where that is no sum
-    of polynomials."""
+    """How a formula and an answer compare, and at how many sizes they were tried."""
 
+    formula: Formula
+    answer: Answer
     proven: bool
     tried: int
-    apart: Exact | None = None
     disagreement: Disagreement | None = None
 
     @property
@@ -74,6 +79,19 @@ class IdentityCheck:
             return "equal for all sizes (polynomial identity)"
         return f"equal at the {self.tried} smallest sizes; no proof for all"
 
+    @property
+    def difference(self) -> str:
+        """Derived minus claimed as a formula, or as cases with their conditions; "" where they
+        differ nowhere, where that is no sum of polynomials, and where it takes too long."""
+        if self.disagreement is None:
+            return ""
+        try:
+            with limited(EFFORT):
+                apart = difference(self.formula, self.answer)
+                return "" if apart is None else formula_words(apart)
+        except (Unsupported, TooMuch):
+            return ""
+
 
 def compare_formula(
     formula: Formula, answer: Answer, fits: Callable[[Mapping[str, int]], bool] = lambda _: True
@@ -83,16 +101,50 @@ def compare_formula(
     Args:
         fits: whether a mixer can have some sizes; sizes that do not fit are not tried.
     """
-    apart = difference(formula, answer)
-    proven = apart is not None and _is_zero(apart)
+    waiting = islice(points(formula.letters | answer.letters), SEARCHED)
+    tried, found = _tried(formula, answer, filter(fits, islice(waiting, POINTS)))
+    proven = found is None and _is_proven(formula, answer)
+    if found is None and not proven:
+        with limited():
+            more, found = _tried(formula, answer, filter(fits, waiting), as_many_as_may_be=True)
+        tried += more
+    return IdentityCheck(formula, answer, proven, tried, found)
+
+
+def _tried(
+    formula: Formula,
+    answer: Answer,
+    chosen: Iterable[Mapping[str, int]],
+    *,
+    as_many_as_may_be: bool = False,
+) -> tuple[int, Disagreement | None]:
+    """At how many sizes formula and answer were tried, up to the first at which they differ.
+
+    Raises:
+        TooMuch: it takes too long, unless `as_many_as_may_be`.
+    """
     tried = 0
-    most = POINTS if proven else SEARCHED
-    for sizes in islice(points(formula.letters | answer.letters), most):
-        if fits(sizes):
-            tried += 1
-            if disagreement := disagreement_at(formula, answer, sizes):
-                return IdentityCheck(proven, tried, apart, disagreement)
-    return IdentityCheck(proven, tried, apart)
+    for sizes in chosen:
+        try:
+            disagreement = disagreement_at(formula, answer, sizes)
+        except TooMuch:
+            if as_many_as_may_be:
+                break
+            raise
+        tried += 1
+        if disagreement is not None:
+            return tried, disagreement
+    return tried, None
+
+
+def _is_proven(formula: Formula, answer: Answer) -> bool:
+    """Whether formula and answer are proven equal, with no more than `EFFORT`."""
+    try:
+        with limited(EFFORT):
+            apart = difference(formula, answer)
+            return apart is not None and _is_zero(apart)
+    except TooMuch:
+        return False
 
 
 def disagreement_at(
@@ -110,7 +162,7 @@ def disagreement_at(
 def difference(formula: Formula, answer: Answer) -> Exact | None:
     """Derived minus claimed, split into cases; None where the formula is no polynomial."""
     try:
-        return _without_extrema(answer.exact) - _without_extrema(Exact.of(formula.poly()))
+        return _without_extrema(answer.exact) - _without_extrema(formula.exact())
     except (NotPolynomial, _TooManyCases):
         return None
 
@@ -135,16 +187,6 @@ def _at_equalities(guards: Constraints, value: Poly) -> Poly:
             letter, sign = pinned[0], guard.terms[((pinned[0], 1),)]
             value = value.substitute({letter: Poly.atom(letter) - guard * sign})
     return value
-
-
-def difference_in_words(apart: Exact | None) -> str:
-    """A difference as a formula, or as cases with their conditions; "" where it is not known."""
-    if apart is None:
-        return ""
-    try:
-        return formula_words(apart)
-    except Unsupported:
-        return ""
 
 
 def _without_extrema(value: Exact) -> Exact:

@@ -201,19 +201,19 @@ def _claim(cell: Cell, named: tuple[str, str], source: str, asked: Asked) -> Cla
 
 
 def _by_case(text: str, symbols: Symbols) -> str:
-    """`$A$ if $l > w$; $B$ if $l \\le w$` as one formula: each times 1 where it holds, and 0."""
+    """`$A$ if $l > w$; $B$ if $l \\le w$` as where(A, l - (w) - 1) + where(B, w - (l))."""
     terms = []
     for case in text.split("; "):
         value, _, when = case.partition(" if ")
-        terms.append(f"({grammar(value.strip('$ '), symbols)})")
+        guards = []
         for condition in when.strip("$ ").split(r"\text{ and }"):
             left, relation, right = re.split(r"(\\[lg]e\b|[<>=])", condition)
             one, two = grammar(left.strip(), symbols), grammar(right.strip(), symbols)
             strict = int(relation in "<>")
             larger = [(one, two)] * (relation != "<" and relation != r"\le")
             larger += [(two, one)] * (relation != ">" and relation != r"\ge")
-            for above, below in larger:
-                terms[-1] += f"*Min(1, Max(0, {above} - ({below}) + {1 - strict}))"
+            guards += [f"{above} - ({below}){' - 1' * strict}" for above, below in larger]
+        terms.append(f"where({', '.join([grammar(value.strip('$ '), symbols), *guards])})")
     return " + ".join(terms)
 
 

@@ -24,7 +24,6 @@ from costmodel.claims.asymptotics import growth
 from costmodel.claims.claim import Claim, load
 from costmodel.claims.comparisons import formula, ordering, path, path_steps, path_text, threshold
 from costmodel.claims.findings import Finding, compared_answers, join_notes, letters
-from costmodel.claims.identities import difference_in_words
 from costmodel.claims.interpretations import Interpretation, LeftOpen, alternatives, of_others
 from costmodel.claims.numeric_claims import arithmetic, intersection, interval, number
 from costmodel.claims.quantities import mixer_of, phases_of
@@ -212,6 +211,8 @@ class Verdict:
     alternatives: tuple[tuple[str, ...], ...] = ()
     parted: str = ""
     """The part of the note that says what `there` holds."""
+    proven: bool = True
+    """Whether more is known than that formula and answer are equal at the sizes tried."""
 
 
 def published_files() -> list[Path]:
@@ -296,10 +297,11 @@ def check(claim: Claim, known: Mapping[str, Claim] | None = None, *, run: bool =
         phase=claim.phase,
         own=claim.convention,
         citation=claim.citation,
-        difference=difference_in_words(finding.apart),
+        difference=finding.compared.difference if finding.compared else "",
         there={**finding.there, **(_instrumented_count(claim, finding) if run else {})},
         alternatives=tuple(interpretations),
         parted=finding.parted,
+        proven=finding.compared is None or finding.compared.proven,
     )
     if claim.lacks and (name := _built_in(claim.lacks)):
         note = f"stale: the claim lacks {claim.lacks}, which is among the mixers: {name}"

@@ -20,6 +20,7 @@ from costmodel.program.phases import phase_name
 from costmodel.questions.count import operations
 from costmodel.questions.question import (
     BATCH,
+    CASES,
     Adding,
     Answer as Derived,
     Case,
@@ -32,7 +33,7 @@ from costmodel.questions.registry import CLAIMED
 from costmodel.symbolic.constraints import Constraints
 from costmodel.symbolic.effort import limited
 from costmodel.symbolic.piecewise import Exact
-from costmodel.symbolic.polynomial import Poly, call
+from costmodel.symbolic.polynomial import Fn, Poly, call
 from costmodel.symbolic.printing import formula_words
 from costmodel.symbolic.sizes import LETTERS
 
@@ -65,8 +66,14 @@ class Answer:
 
     @property
     def text(self) -> str:
-        """The value as a formula, or as cases with their conditions."""
-        return formula_words(self.exact) if self.poly is None else str(self.poly)
+        """The value as a formula, or as cases with their conditions; of a maximum of more than
+        `CASES` values, how many these are."""
+        if self.poly is None:
+            return formula_words(self.exact)
+        several = max((len(a.args) for a in self.poly.atoms if isinstance(a, Fn)), default=0)
+        if several > CASES:
+            return f"the largest of {several} values, each at the sizes that it is for"
+        return str(self.poly)
 
     def at(self, sizes: Mapping[str, int]) -> Fraction:
         """The value at given sizes; ValueError where a value that is no quotient is not whole."""
@@ -189,11 +196,7 @@ def _exact(found: Derived) -> Answer:
     if isinstance(found, CriticalPath):
         return Answer(Exact.of(found.length), tuple(map(_step, found.steps)))
     if isinstance(found, Largest):
-        cases = [Answer(term).poly for term in found.terms]
-        whole = [poly for poly in cases if poly is not None]
-        if len(whole) < len(cases):
-            raise Unanswered("the largest value falls into cases of the sizes")
-        return Answer(Exact.of(call("Max", *whole)))
+        return Answer(Exact.of(call("Max", *found.values)))
     assert isinstance(found, Exact), found
     return Answer(found)
 

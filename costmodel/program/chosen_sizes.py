@@ -168,7 +168,8 @@ def fit(mixer: Mixer, sizes: Mapping[str, int], form: str | None = None) -> None
             raise SizeError(_not_whole(mixer, extent, value, sizes))
 
 
-def _extents(mixer: Mixer, form: str | None) -> list[Poly]:
+@cache
+def _extents(mixer: Mixer, form: str | None) -> tuple[Poly, ...]:
     """What is whole in a mixer, or in one form of it: the extents of its arrays and the bounds in
     sizes of its indices."""
     forms = mixer.forms.values() if form is None else [mixer.forms[form]]
@@ -178,7 +179,7 @@ def _extents(mixer: Mixer, form: str | None) -> list[Poly]:
         for index in one.indices.values():
             fixed = [b for b in index.ends if not any(is_index(a) for a in b.letters)]
             extents.update(dict.fromkeys(fixed))
-    return list(extents)
+    return tuple(extents)
 
 
 @cache

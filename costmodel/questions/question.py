@@ -73,6 +73,12 @@ class Largest:
 
     terms: tuple[Exact, ...]
 
+    @property
+    def values(self) -> tuple[Poly, ...]:
+        """Polynomials with the same maximum: the value of each case of a term, and 0 elsewhere."""
+        cases = [case for term in self.terms for case in term.chambers()]
+        return tuple(dict.fromkeys(guarded(Level(value, where)) for where, value in cases))
+
 
 Answer = Exact | Largest | CriticalPath | Quotient | Fraction | int | str
 """What a figure is for all sizes; a number where it was settled on the way."""
@@ -296,12 +302,12 @@ class Case:
     def _largest(self, answer: Largest) -> Value:
         if not self.symbolic:
             return max(int(rational(term, self.sizes)) for term in answer.terms)
-        cases = [case for t in answer.terms for case in t.substitute(self._letters).chambers()]
-        if len(cases) > CASES:
+        values = Largest(tuple(term.substitute(self._letters) for term in answer.terms)).values
+        if len(values) > CASES:
             raise Unanswered(
                 f"the largest value depends on more than {CASES} cases: give the sizes"
             )
-        return tuple(dict.fromkeys(guarded(Level(value, where)) for where, value in cases))
+        return values
 
     @property
     def _letters(self) -> dict[str, Poly]:

@@ -217,9 +217,12 @@ MEANINGS = {
     "agrees-under": "not as it says, but as counted or read otherwise",
     "agrees-in-limit": "not for all sizes, but in the limit that is named",
     "disagrees": "it does not follow, however it is counted",
-    "not-checkable": "the equations do not answer it",
+    "not-checkable": "it was not decided, and the note says why",
 }
 """What each verdict says."""
+
+TRIED = "it follows from the equations at every size tried"
+"""What `agrees` says of a claim that is not proven."""
 
 MOST_ALTERNATIVES = 6
 """Readings that are listed; JSON has them all."""
@@ -242,7 +245,8 @@ def _stated(verdict: Verdict) -> str:
 
 def _rows(verdict: Verdict) -> Iterator[tuple[str, str]]:
     """What was found, line by line."""
-    name = f"{verdict.verdict}: {MEANINGS[verdict.verdict]}"
+    tried = verdict.verdict == "agrees" and not verdict.proven
+    name = f"{verdict.verdict}: {TRIED if tried else MEANINGS[verdict.verdict]}"
     yield "verdict", name + (f" ({verdict.misprint} misprint)" if verdict.misprint else "")
     if verdict.derived:
         yield "derived", verdict.derived

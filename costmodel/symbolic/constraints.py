@@ -14,6 +14,7 @@ from functools import cache, lru_cache
 from math import gcd, lcm
 
 from costmodel.errors import Unsupported
+from costmodel.symbolic.effort import spend
 from costmodel.symbolic.examples import hold
 from costmodel.symbolic.polynomial import (
     Fn,
@@ -197,6 +198,10 @@ def between_bounds(low_scale: Poly, low: Poly, up_scale: Poly, up: Poly) -> Poly
     return up * low_scale - low * up_scale
 
 
+EACH_TERM = 5
+"""Units of effort that one term of a constraint takes, where two are merged."""
+
+
 @lru_cache(maxsize=50_000)
 def _sizes_contradict(constraints: Constraints) -> bool:
     """Whether constraints in sizes alone contradict each other: Fourier-Motzkin with each monomial
@@ -226,6 +231,7 @@ def _sizes_contradict(constraints: Constraints) -> bool:
         for up in held:
             for down in held:
                 if up[column] > 0 > down[column]:
+                    spend(EACH_TERM * (len(up) + len(down)))
                     scales = (-down[column], up[column])
                     merged = {
                         m: up.get(m, 0) * scales[0] + down.get(m, 0) * scales[1]

@@ -3,7 +3,8 @@
 The grammar is closed and is read by hand, never by `eval`: whole, decimal and scientific numbers,
 size letters, `+ - * /`, powers (`**` or `^`), parentheses, `sum(body, index, first, last)`,
 `ceil_log2(x)`, `floor(x)`, `ceil(x)`, `Max(...)` and `Min(...)`: the strings that `--symbolic`
-prints, and the sums that papers print. Inside O(...), `log(x)`, `log(x, base)` and `sqrt(x)` may
+prints, and the sums that papers print. `where(x, g, ...)` is x where every g is at least 0, and 0
+elsewhere, even if x has no value there. Inside O(...), `log(x)`, `log(x, base)` and `sqrt(x)` may
 stand besides.
 
 A formula is a tree of five kinds of nodes. Its value at integer sizes is exact, every sum run term
@@ -23,14 +24,19 @@ from costmodel import errors
 from costmodel.errors import FormulaError, NotPolynomial
 from costmodel.symbolic import constraints, polyhedral_sums, polynomial
 from costmodel.symbolic.effort import spend
-from costmodel.symbolic.polynomial import Poly, index_atom
+from costmodel.symbolic.piecewise import Exact
+from costmodel.symbolic.polynomial import Fn, Poly, index_atom
 from costmodel.symbolic.sizes import LETTERS, ceil_log2
 
 __all__ = ["Formula", "FormulaError", "NotPolynomial", "parse"]
 
 
-MOST_TOKENS, DEEPEST = 500, 40
-"""A formula with more tokens, or with deeper nesting, is refused."""
+MOST_TOKENS, DEEPEST = 5_000, 40
+"""A formula with more tokens, or with parentheses nested deeper, is refused."""
+
+MOST_DEPENDENT = 300
+"""A formula is refused in which more operations need each other's results, as the additions of a
+long sum do."""
 
 
 _TOKEN = re.compile(
@@ -56,7 +62,7 @@ class Formula:
         found = value(self.tree, dict(sizes), [MOST_TERMS], self.text)
         if _bits(found) > MOST_PRINTED:
             raise FormulaError(f"'{self.text}' is a number of more than {MOST_PRINTED:,} bits")
-        return found
+        return Fraction(found)
 
     def poly(self) -> Poly:
         """The formula as a polynomial with rational coefficients, sums closed by Faulhaber.
@@ -67,6 +73,14 @@ class Formula:
             NotPolynomial: a division by a sum, or an exponent that names sizes.
         """
         return poly(self.tree, {})
+
+    def exact(self) -> Exact:
+        """The formula as a sum of polynomials, those of `where` under their conditions.
+
+        Raises:
+            NotPolynomial: as `poly`, or a `where` that is no term of a sum.
+        """
+        return exact(self.tree)
 
     def given(self, sizes: Mapping[str, int]) -> Formula:
         """The formula with numbers for some sizes.
@@ -95,7 +109,27 @@ def parse(text: str, *, growing: bool = False) -> Formula:
     parser = _Parser(text, growing)
     tree = parser.sum_of_terms(frozenset())
     parser.expect("", "an operator or the end")
+    if _depth(tree) > MOST_DEPENDENT:
+        raise FormulaError(f"a formula has at most {MOST_DEPENDENT} operations in a row")
     return Formula(text, tree, frozenset(parser.letters))
+
+
+def _depth(tree: Tree) -> int:
+    """The largest number of nodes that contain each other."""
+    deepest, waiting = 0, [(tree, 1)]
+    while waiting:
+        node, depth = waiting.pop()
+        deepest = max(deepest, depth)
+        waiting += [(part, depth + 1) for part in _parts(node)]
+    return deepest
+
+
+def _parts(node: Tree) -> tuple[Tree, ...]:
+    if isinstance(node, BinaryOperation):
+        return node.left, node.right
+    if isinstance(node, IndexedSum):
+        return node.body, node.first, node.last
+    return node.arguments if isinstance(node, FunctionCall) else ()
 
 
 class _Parser:
@@ -103,7 +137,7 @@ class _Parser:
 
     def __init__(self, text: str, growing: bool) -> None:
         self.text = text
-        self.functions = (*FUNCTIONS, *GROWING) if growing else tuple(FUNCTIONS)
+        self.functions = (*FUNCTIONS, WHERE, *(GROWING if growing else ()))
         self.tokens = _tokenised(text)
         self.position = 0
         self.depth = 0
@@ -229,7 +263,9 @@ class _Parser:
         while self.token == ",":
             self.take()
             arguments.append(self.sum_of_terms(bound))
-        most = {"Max": MOST_TOKENS, "Min": MOST_TOKENS, "log": 2}.get(name, 1)
+        most = {"Max": MOST_TOKENS, "Min": MOST_TOKENS, WHERE: MOST_TOKENS, "log": 2}.get(name, 1)
+        if name == WHERE and len(arguments) < 2:
+            raise self.fail(f"{WHERE}(value, what is at least 0 there)")
         if len(arguments) > most:
             raise self.fail(
                 "one or two arguments of log" if most == 2 else f"one argument of {name}"
@@ -291,7 +327,7 @@ class BinaryOperation:
 
 @dataclass(frozen=True)
 class FunctionCall:
-    """A function from `FUNCTIONS` or, where an order of growth is read, from `GROWING`."""
+    """`WHERE`, a function from `FUNCTIONS` or, where an order of growth is read, from `GROWING`."""
 
     name: str
     arguments: tuple[Tree, ...]
@@ -309,50 +345,61 @@ class IndexedSum:
 
 Tree = Number | Name | BinaryOperation | FunctionCall | IndexedSum
 
+_ZERO, _ONE = Number(Fraction(0)), Number(Fraction(1))
 
-def _integer(value: Fraction, name: str, text: str) -> int:
+
+def _integer(value: polynomial.Number, name: str, text: str) -> int:
     if value.denominator != 1:
         raise FormulaError(f"'{text}': {name} needs a whole number, got {value}")
     return value.numerator
 
 
-def _ceil_log2(*values: Fraction) -> Fraction:
-    value = _integer(values[0], "ceil_log2", f"ceil_log2({values[0]})")
-    if value < 1:
+def _ceil_log2(value: polynomial.Number) -> polynomial.Number:
+    whole = _integer(value, "ceil_log2", f"ceil_log2({value})")
+    if whole < 1:
         raise FormulaError(f"ceil_log2 needs a positive number, got {value}")
-    return Fraction(ceil_log2(value))
+    return ceil_log2(whole)
 
 
-FUNCTIONS: Mapping[str, Callable[..., Fraction]] = {
+FUNCTIONS: Mapping[str, Callable[..., polynomial.Number]] = {
     "ceil_log2": _ceil_log2,
-    "floor": lambda value: Fraction(floor(value)),
-    "ceil": lambda value: Fraction(ceil(value)),
+    "floor": floor,
+    "ceil": ceil,
     "Max": lambda *values: max(values),
     "Min": lambda *values: min(values),
 }
 
+WHERE = "where"
+"""A function whose first argument has a value only where the others are at least 0."""
 
 GROWING = ("log", "sqrt")
 """Functions that may stand inside O(...) only: they have no exact value."""
 
 
-def value(node: Tree, sizes: dict[str, int], budget: list[int], text: str) -> Fraction:
-    """The exact value of a tree; `budget[0]` is the number of terms that may still be summed.
+def value(node: Tree, sizes: dict[str, int], budget: list[int], text: str) -> polynomial.Number:
+    """The exact value of a tree, an int where it is whole.
+
+    Args:
+        budget: one number, of the terms that may still be summed.
 
     Raises:
         FormulaError: a size without a value, a division by zero, or a value too large to hold.
     """
     if isinstance(node, Number):
-        return node.value
+        return _whole(node.value)
     if isinstance(node, Name):
         if node.name == "h" and "h" not in sizes and {"d", "n"} <= sizes.keys():
-            return Fraction(sizes["d"], sizes["n"])
+            return _whole(Fraction(sizes["d"], sizes["n"]))
         if node.name not in sizes:
             raise FormulaError(f"'{text}': no value was given for size {node.name}")
-        return Fraction(sizes[node.name])
+        return sizes[node.name]
     if isinstance(node, FunctionCall):
         if node.name in GROWING:
             raise FormulaError(f"'{text}': {node.name} has no exact value; it may stand in O(...)")
+        if node.name == WHERE:
+            inside, *guards = node.arguments
+            here = all(value(guard, sizes, budget, text) >= 0 for guard in guards)
+            return value(inside, sizes, budget, text) if here else 0
         return FUNCTIONS[node.name](*(value(a, sizes, budget, text) for a in node.arguments))
     if isinstance(node, BinaryOperation):
         left = value(node.left, sizes, budget, text)
@@ -362,32 +409,44 @@ def value(node: Tree, sizes: dict[str, int], budget: list[int], text: str) -> Fr
     budget[0] -= max(0, last - first + 1)
     if budget[0] < 0:
         raise FormulaError(f"'{text}' sums more than {MOST_TERMS} terms")
-    total = Fraction(0)
+    total: polynomial.Number = 0
     for at in range(first, last + 1):
         total += value(node.body, {**sizes, node.index: at}, budget, text)
         spend(1 + _bits(total) // 64)
     return total
 
 
-def _bits(number: Fraction) -> int:
+def _bits(number: polynomial.Number) -> int:
     return max(number.numerator.bit_length(), number.denominator.bit_length())
 
 
-def _binary_value(op: str, left: Fraction, right: Fraction, text: str) -> Fraction:
+def _whole(number: polynomial.Number) -> polynomial.Number:
+    """The number, as an int where it is whole."""
+    return number.numerator if number.denominator == 1 else number
+
+
+def _binary_value(
+    op: str, left: polynomial.Number, right: polynomial.Number, text: str
+) -> polynomial.Number:
     spend(1 + (_bits(left) + _bits(right)) // 64)
-    if op == "**":
-        power = _integer(right, "an exponent", text)
-        bits = _bits(left) * abs(power)
-        spend(bits // 64)
-        if bits > MOST_BITS:
-            raise FormulaError(f"'{text}': a power with more than {MOST_BITS} bits")
-        if left == 0 and power < 0:
+    if op == "+":
+        return left + right
+    if op == "-":
+        return left - right
+    if op == "*":
+        return left * right
+    if op == "/":
+        if right == 0:
             raise FormulaError(f"'{text}' divides by zero")
-        return Fraction(left**power)
-    if op == "/" and right == 0:
+        return _whole(Fraction(left) / right)
+    power = _integer(right, "an exponent", text)
+    bits = _bits(left) * abs(power)
+    spend(bits // 64)
+    if bits > MOST_BITS:
+        raise FormulaError(f"'{text}': a power with more than {MOST_BITS} bits")
+    if left == 0 and power < 0:
         raise FormulaError(f"'{text}' divides by zero")
-    results = {"+": lambda: left + right, "-": lambda: left - right, "*": lambda: left * right}
-    return results[op]() if op in results else left / right
+    return _whole(Fraction(left) ** power)
 
 
 def given(node: Tree, sizes: Mapping[str, int]) -> Tree:
@@ -433,6 +492,53 @@ def poly(node: Tree, bound: Mapping[str, Poly]) -> Poly:
     return {"+": Poly.__add__, "-": Poly.__sub__, "*": Poly.__mul__}[node.op](left, right)
 
 
+def exact(node: Tree) -> Exact:
+    """The tree as a sum of polynomials, those of `where` under their conditions.
+
+    Raises:
+        NotPolynomial: a part that is no polynomial, or a `where` that is no term of a sum.
+    """
+    if isinstance(node, BinaryOperation) and node.op in ("+", "-"):
+        left, right = exact(node.left), exact(node.right)
+        return left + right if node.op == "+" else left - right
+    if isinstance(node, BinaryOperation) and (switch := _switch(node)) is not None:
+        return _under(exact(node.left), frozenset({switch - 1}))
+    if isinstance(node, FunctionCall) and node.name == WHERE:
+        inside, *conditions = node.arguments
+        guards = frozenset(_guard(poly(c, {})) for c in conditions)
+        return _under(Exact.of(poly(inside, {})), guards)
+    return Exact.of(poly(node, {}))
+
+
+def _under(value: Exact, guards: constraints.Constraints) -> Exact:
+    """The value where further guards are at least 0, and 0 elsewhere."""
+    kept = ((constraints.simplified(before | guards), p) for before, p in value.pieces)
+    return Exact(tuple((found, p) for found, p in kept if found is not None))
+
+
+def _switch(product: BinaryOperation) -> Poly | None:
+    """g of a product `x*Min(1, Max(0, g))`, if g is a whole number at all sizes."""
+    outer = product.right
+    if product.op != "*" or not isinstance(outer, FunctionCall) or len(outer.arguments) != 2:
+        return None
+    one, inner = outer.arguments
+    if not isinstance(inner, FunctionCall) or len(inner.arguments) != 2:
+        return None
+    zero, guard = inner.arguments
+    if (outer.name, one, inner.name, zero) != ("Min", _ONE, "Max", _ZERO):
+        return None
+    found = poly(guard, {})
+    whole = all(isinstance(n, int) and all(p > 0 for _, p in m) for m, n in found.terms.items())
+    return found if whole else None
+
+
+def _guard(condition: Poly) -> Poly:
+    """A polynomial with whole values that is at least 0 where the condition is."""
+    if any(isinstance(atom, Fn) and p < 0 for m in condition.terms for atom, p in m):
+        raise NotPolynomial(f"a condition with a division by a function, {condition}")
+    return _whole_quotient(condition)[0]
+
+
 def _power_poly(base: Poly, exponent: Poly) -> Poly:
     power = exponent.constant()
     if power is None and base.constant() == 2:
@@ -446,15 +552,16 @@ def _power_poly(base: Poly, exponent: Poly) -> Poly:
 
 
 def _call_poly(node: FunctionCall, bound: Mapping[str, Poly]) -> Poly:
-    if node.name in GROWING:
+    if node.name in (WHERE, *GROWING):
         raise NotPolynomial(f"a function {node.name}")
     arguments = [_argument_poly(a, bound) for a in node.arguments]
     if node.name in ("floor", "ceil"):
         above, below = _whole_quotient(arguments[0])
         return polynomial.call("floor_div", above + (below - 1) * int(node.name == "ceil"), below)
-    if any(not isinstance(c, int) for a in arguments for c in a.terms.values()):
+    scale = lcm(*(Fraction(c).denominator for a in arguments for c in a.terms.values()))
+    if scale != 1 and node.name not in ("Max", "Min"):
         raise NotPolynomial(f"a fraction inside {node.name}")
-    return polynomial.call(node.name, *arguments)
+    return polynomial.call(node.name, *(a * scale for a in arguments)) / scale
 
 
 def _argument_poly(node: Tree, bound: Mapping[str, Poly]) -> Poly:
