@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from fractions import Fraction
 from functools import cache
 from pathlib import Path
@@ -19,11 +20,12 @@ from costmodel.program.chosen_sizes import combinations, fit, values
 from costmodel.program.conventions import convention
 from costmodel.program.phases import overruns
 from costmodel.questions.question import Dtypes, Missing, Searched, answers
+from costmodel.questions.registry import FIGURES
 from costmodel.questions.subject import system_of
 from costmodel.report import document, table_data, terminal
 from costmodel.report.document import Column, Document, Formula, Page
 from costmodel.report.formats import write
-from costmodel.report.mixer_document import shown as shown_table
+from costmodel.report.mixer_document import document as table_document, shown as shown_table
 from costmodel.report.mixer_table import COLUMNS, Request, Row, selection, table
 from costmodel.symbolic.polynomial import size
 from tests.small import LEFT_OPEN, complete, distinct, has_inference, variants, without_inference
@@ -199,6 +201,24 @@ def test_a_token_past_the_weights_has_a_reason_and_self_attention_goes_on() -> N
             assert isinstance(value, Missing) and "t = 9" in value.reason
             assert "covers l = 8" in value.reason
             assert isinstance(row.value("parameters"), int)
+
+
+def test_a_token_beyond_the_length_costs_the_same_whatever_the_length_and_is_said_to() -> None:
+    """Answers are derived for t <= l; where they do not name l, they hold beyond."""
+    asked = [name for name, figure in FIGURES.items() if "inference" in figure.phases]
+    for name in names():
+        given = {**sizes(l=16, t=24, d=8, n=2, B=4, C=4, r=8)}
+        request = Request((builtin(name),), given=given, phases=("inference",), form="all")
+        far, near = table(request), table(replace(request, given={**given, "l": (24,)}))
+        reached = 0
+        for row, other in zip(far.blocks[0].rows, near.blocks[0].rows, strict=True):
+            if not row.blocked:
+                reached += 1
+                for column in {*asked} - {"parameters", "ratio"}:
+                    assert row.value(column) == other.value(column), (name, column)
+        for found, many in ((far, reached), (near, 0)):
+            text = write(table_document(found), "rich", Page())
+            assert ("t beyond l: a new token" in text) == (many > 0)
 
 
 @given(st.integers(1, 6), st.integers(1, 9), st.integers(1, 4))

@@ -159,6 +159,11 @@ def notes(block: Block, request: Request) -> Iterator[Note]:
         yield _note(text, "ratio")
     yield from _searched(block)
     yield from _apart(block)
+    if any(_after_the_last(row) for row in block.rows):
+        yield _note(
+            "t beyond l: a new token that l tokens do not reach; where no weights end at position "
+            "l, it costs the same whatever l is"
+        )
     if request.per_token:
         yield from _divided(block)
     if request.per_token and any(_long(row, name) for row in block.rows for name in shown):
@@ -258,6 +263,12 @@ _IN_BYTES = tuple(one.name for one in FIGURES.values() if one.unit in ("bytes", 
 
 def _note(text: str, *of: str) -> Note:
     return Note((text,), of)
+
+
+def _after_the_last(row: Row) -> bool:
+    """Whether a new token that has a cost lies beyond the length."""
+    sizes = row.sizes
+    return not row.blocked and "l" in sizes and "t" in sizes and sizes["t"] > sizes["l"]
 
 
 def _long(row: Row, name: str) -> bool:
