@@ -20,7 +20,7 @@ from costmodel.symbolic.effort import limited
 from costmodel.symbolic.formulas import Formula
 from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.polynomial import Fn, Poly, by_text, call
-from costmodel.symbolic.printing import formula_words
+from costmodel.symbolic.printing import conditions_words, formula_words
 from costmodel.symbolic.thresholds import points
 
 POINTS = 60
@@ -83,14 +83,27 @@ class IdentityCheck:
     def difference(self) -> str:
         """Derived minus claimed as a formula, or as cases with their conditions; "" where they
         differ nowhere, where that is no sum of polynomials, and where it takes too long."""
-        if self.disagreement is None:
-            return ""
+        return self._words(formula_words)
+
+    @property
+    def equal_where(self) -> str:
+        """The conditions of the cases in which a formula that differs somewhere is equal, such as
+        `l >= w`; "" where no such case is known."""
+        return self._words(_where_zero)
+
+    def _words(self, words: Callable[[Exact], str]) -> str:
+        """What is said of the difference; "" where there is none, or it takes too long."""
         try:
             with limited(EFFORT):
-                apart = difference(self.formula, self.answer)
-                return "" if apart is None else formula_words(apart)
+                apart = difference(self.formula, self.answer) if self.disagreement else None
+                return "" if apart is None else words(apart)
         except (Unsupported, TooMuch):
             return ""
+
+
+def _where_zero(apart: Exact) -> str:
+    equal = (guards for guards, value in apart.chambers() if guards and not value.terms)
+    return " or ".join(map(conditions_words, equal))
 
 
 def compare_formula(

@@ -211,6 +211,8 @@ class Verdict:
     alternatives: tuple[tuple[str, ...], ...] = ()
     parted: str = ""
     """The part of the note that says what `there` holds."""
+    equal_where: str = ""
+    """Conditions on the sizes under which a formula that disagrees equals what is derived."""
     proven: bool = True
     """Whether more is known than that formula and answer are equal at the sizes tried."""
 
@@ -301,6 +303,7 @@ def check(claim: Claim, known: Mapping[str, Claim] | None = None, *, run: bool =
         there={**finding.there, **(_instrumented_count(claim, finding) if run else {})},
         alternatives=tuple(interpretations),
         parted=finding.parted,
+        equal_where=finding.compared.equal_where if finding.compared else "",
         proven=finding.compared is None or finding.compared.proven,
     )
     if claim.lacks and (name := _built_in(claim.lacks)):

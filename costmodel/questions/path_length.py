@@ -151,7 +151,7 @@ PATH_LENGTH = Question(
     (
         Figure(
             "path_length",
-            "hops between the two positions furthest apart",
+            "hops between the two positions furthest apart that are joined",
             lambda case: case.about.of(_hops).exact,
             header="maximum\npath length",
             phases=("training",),

@@ -198,6 +198,7 @@ def data(verdicts: Sequence[Verdict]) -> dict[str, Any]:
                 "claimed": v.claimed,
                 "derived": v.derived,
                 "difference": v.difference,
+                "equal_where": v.equal_where,
                 "verdict": v.verdict,
                 "conventions": list(v.conventions),
                 "alternatives": [list(names) for names in v.alternatives],
@@ -252,6 +253,8 @@ def _rows(verdict: Verdict) -> Iterator[tuple[str, str]]:
         yield "derived", verdict.derived
     if verdict.difference:
         yield "derived - claimed", verdict.difference
+    if verdict.equal_where:
+        yield "equal where", verdict.equal_where
     if verdict.counterexample or verdict.there:
         yield "first parts at", _parting(verdict)
     if verdict.alternatives:
