@@ -15,6 +15,7 @@ from costmodel.language.equations import Mixer
 from costmodel.proofs.gradients import GradientComparison
 from costmodel.questions.subject import system_of
 from costmodel.symbolic.polynomial import Poly, axis_atom, by_text, index_atom
+from costmodel.symbolic.printing import formula_text
 
 SEEDS = ("0", "3")
 
@@ -73,11 +74,16 @@ def chunked() -> Mixer:
 
 
 def said() -> str:
-    """The equations of gradients, and what is counted of some."""
+    """The equations of gradients, what is counted of some, and values that are joined by case."""
     attention = cm.mixer("restricted-attention")
     systems = [system_of(mixer, None, (), "backward") for mixer in (chunked(), attention)]
     counts = [str(cm.count(attention, phase)) for phase in ("training", "backward")]
-    return "\n".join([repr(e) for system in systems for e in system.equations] + counts)
+    paths = [
+        formula_text(cm.path_length(cm.mixer(name)).exact)
+        for name in ("restricted-attention", "convolution-same")
+    ]
+    equations = [repr(e) for system in systems for e in system.equations]
+    return "\n".join(equations + counts + paths)
 
 
 def test_every_seed_of_hashes_gives_the_same_equations_and_counts() -> None:

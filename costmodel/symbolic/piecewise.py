@@ -140,7 +140,7 @@ Case = tuple[Constraints, Poly]
 
 def _simplest(cases: tuple[Case, ...]) -> tuple[Case, ...]:
     """The cases, each with the shortest of all their values that equals its own there."""
-    values = sorted({value for _, value in cases}, key=lambda value: len(value.terms))
+    values = sorted(by_text({value for _, value in cases}), key=lambda value: len(value.terms))
     return tuple(
         (there, next(v for v in values if v == value or _is_zero(v - value, there)))
         for there, value in cases
