@@ -142,8 +142,27 @@ def _simplest(cases: tuple[Case, ...]) -> tuple[Case, ...]:
     """The cases, each with the shortest of all their values that equals its own there."""
     values = sorted(by_text({value for _, value in cases}), key=lambda value: len(value.terms))
     return tuple(
-        (there, next(v for v in values if v == value or _is_zero(v - value, there)))
+        (there, next(v for v in values if v == value or _is_value(v, value, there)))
         for there, value in cases
+    )
+
+
+def _is_value(poly: Poly, value: Poly, where: Constraints) -> bool:
+    """Whether a polynomial is proven to equal a value, and to have one, at all sizes of `where`."""
+    return _has_value(poly, where) and _is_zero(poly - value, where)
+
+
+def _has_value(poly: Poly, where: Constraints) -> bool:
+    """Whether every quotient of a polynomial is by 1 or more, and every logarithm of 1 or more."""
+    of_one_or_more = {"floor_div": 1, "ceil_log2": 0}
+    return all(
+        all(_has_value(argument, where) for argument in atom.args)
+        and (
+            atom.function not in of_one_or_more
+            or implied(where, atom.args[of_one_or_more[atom.function]] - 1)
+        )
+        for atom in poly.atoms
+        if isinstance(atom, Fn)
     )
 
 
