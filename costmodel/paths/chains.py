@@ -15,6 +15,7 @@ from costmodel.errors import Unsupported
 from costmodel.language.nodes import Array
 from costmodel.symbolic.cases import simplified_where
 from costmodel.symbolic.constraints import Constraints
+from costmodel.symbolic.hashed_once import hashed_once
 from costmodel.symbolic.piecewise_max import Level, Witness, is_at_least, maximised
 from costmodel.symbolic.polynomial import Poly
 
@@ -34,6 +35,7 @@ STEP_WORDS: Mapping[str, str] = {
 """Step -> its name in papers; a function's step has the function's name."""
 
 
+@hashed_once
 @dataclass(frozen=True)
 class Step:
     """One step, the name of the equation in which the step stands, and what finds its levels of
@@ -106,6 +108,7 @@ def _largest_at(lengths: tuple[Poly, ...], sizes: Sizes | None) -> int:
 NO_SIZES = Ties(None)
 
 
+@hashed_once
 @dataclass(frozen=True)
 class Chain(Witness):
     """A path of steps.
@@ -124,7 +127,8 @@ class Chain(Witness):
     def then(self, equation: str, names: tuple[str, ...], levels: Callable[[], Poly]) -> Chain:
         """The chain with further steps at its end, which take some levels together."""
         more = [Step(name, equation, Poly) for name in names[:-1]]
-        return replace(self, steps=(*self.steps, *more, Step(names[-1], equation, levels)))
+        steps = (*self.steps, *more, Step(names[-1], equation, levels))
+        return Chain(steps, self.ties, self.origin, self.via, self.lost)
 
     @cached_property
     def span(self) -> Poly | None:

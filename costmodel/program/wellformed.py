@@ -252,6 +252,8 @@ def _ends(index: Index, values: Mapping[str, int]) -> tuple[int, int]:
 def every_choice(system: System, ref: Ref) -> tuple[Ref, tuple[Index, ...]]:
     """A reference at all positions that it may gather at, whatever the values are, and the indices
     that run over them."""
+    if not any(isinstance(position, Gather) for position in ref.positions):
+        return ref, ()
     positions, over = list(ref.positions), []
     for axis, position in enumerate(positions):
         if isinstance(position, Gather):

@@ -145,7 +145,7 @@ class ChainDepths(Depths):
         work = WORK[type(node)](node, part, around)
         chain = level.witness if isinstance(level.witness, Chain) else Chain(ties=self.ties)
         longer = chain.then(part.equation.part_of, work.names, work.levels)
-        return super().after(level, node, part, around, levels)._replace(witness=longer)
+        return Level(level.depth + levels, level.where, longer)
 
 
 FORWARD = ("training", "inference")

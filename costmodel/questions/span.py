@@ -37,11 +37,10 @@ from costmodel.language.nodes import (
 from costmodel.language.rule_table import WRITTEN_OUT, Rules
 from costmodel.paths.longest_path import Depths, at_places
 from costmodel.program.conventions import Convention
-from costmodel.program.dependence import Read, anywhere
 from costmodel.program.nonempty import EVERYWHERE, Places, both, may_be_empty, present, with_terms
 from costmodel.program.phases import IterationDomain, phase_name
 from costmodel.program.trip_count import levels as levels_of, number_kept, numbers_of_terms
-from costmodel.program.wellformed import whole
+from costmodel.program.wellformed import every_choice, whole
 from costmodel.questions.question import Answers, Case, Figure, Largest, Question, Tally, always
 from costmodel.questions.subject import Training, about_mixer, asked, system_of
 from costmodel.symbolic.at_sizes import at_sizes
@@ -99,11 +98,11 @@ def _ref(depths: Depths, node: Ref, part: IterationDomain, around: Constraints) 
     if before is not None:
         return before
     gathers = [level for child in node.children for level in depths.depth(child, part, around)]
-    read = anywhere(depths.system, Read(node, ()))
-    inner, hidden = around | read.constraints, [index.atom for index in read.over]
+    ref, over = every_choice(depths.system, node)
+    inner, hidden = around.union(*(i.constraints for i in over)), [index.atom for index in over]
     found = [
         deepest
-        for level in _entry(depths, read.ref, inner)
+        for level in _entry(depths, ref, inner)
         for deepest in (maxima(level, hidden, inner) if hidden else [level])
     ]
     return pruned(around, (*gathers, *found))

@@ -68,7 +68,7 @@ class Level(NamedTuple):
     witness: Witness | None = None
 
     def __add__(self, levels: Poly | int) -> Level:  # type: ignore[override]  # it is no sequence
-        return self._replace(depth=self.depth + levels)
+        return Level(self.depth + levels, self.where, self.witness)
 
     def under(self, where: Constraints) -> Level:
         """The same depth under other conditions."""
