@@ -127,6 +127,21 @@ def test_a_selection_of_columns_is_read_back(
     assert [claim["verdict"] for claim in found["claims"]] == ["agrees"] * 6
 
 
+@pytest.mark.parametrize(
+    "words", [["--symbolic"], ["--l", "8,16"], ["--l", "8", "--symbols", "l=N"]]
+)
+def test_columns_say_the_form_and_the_sizes_of_a_row(
+    words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In LaTeX, where sizes of all rows stand in the caption alone."""
+    path = tmp_path / "own.tex"
+    asked = ["linear-attention", "--form", "all", "--columns", "mixer,form,mul,span"]
+    assert cli.run(["table", *asked, *words, "--format", "latex", "-o", str(path)]) == 0
+    found = checked(path, capsys, *(["--symbols", "N=l"] if "--symbols" in words else []))
+    assert {claim["verdict"] for claim in found["claims"]} == {"agrees"}
+    assert len(found["claims"]) == 12 * (2 if "8,16" in words else 1) and "left_out" not in found
+
+
 def test_rows_are_known_by_their_titles(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """With a comma of their own, with options, with a form."""
     path = tmp_path / "own.tex"

@@ -49,17 +49,17 @@ def symbols(text: str) -> dict[str, str]:
     found: dict[str, str] = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
         name, _, letter = (side.strip() for side in part.partition("="))
-        if letter not in LETTERS or not re.fullmatch(r"\w+", _name(name), re.ASCII):
+        if letter not in LETTERS or not re.fullmatch(r"\w+", symbol_name(name), re.ASCII):
             raise SizeError(
                 f"--symbols takes the paper's symbol=our letter, such as N=l,d_model=d, got "
                 f"'{part}': the letters are {', '.join(LETTERS)}"
             )
-        if found.setdefault(_name(name), letter) != letter:
+        if found.setdefault(symbol_name(name), letter) != letter:
             raise SizeError(f"--symbols gives {name} two letters")
     return found
 
 
-def _name(text: str) -> str:
+def symbol_name(text: str) -> str:
     """A symbol in letters alone: `d_{\\mathrm{model}}` is d_model, `\\tau` is tau."""
     return re.sub(r"[\\{}\s$]", "", re.sub(_SET_AS, "", text))
 
@@ -173,7 +173,7 @@ class _Reader:
 
     def product(self, token: str) -> str:
         """A size, or several that are written as one word."""
-        name = _name(token)
+        name = symbol_name(token)
         if name in self.names:
             return self.names[name]
         if token[0] == "\\" or not token[0].isalpha():

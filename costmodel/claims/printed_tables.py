@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from costmodel.claims.as_printed import Symbols, grammar, words
+from costmodel.claims.as_printed import Symbols, grammar, symbol_name, words
 from costmodel.claims.claim import Claim, validate
 from costmodel.claims.comparisons import path_steps
 from costmodel.claims.line import phase_of, stated
@@ -49,7 +49,7 @@ _STACKED = re.compile(
     re.DOTALL,
 )
 _TABULAR = re.compile(r"\\begin\{(tabular[*x]?|longtable)\}(.*?)\\end\{\1\}", re.DOTALL)
-_SIZE = re.compile(r"\$(\w) = (\w+)\$")
+_SIZE = re.compile(r"\$([^$=]+) = ([^$=]+)\$")
 _WHOLE = re.compile(r"\d{1,3}(?:,\d{3})+|\d+")
 
 
@@ -99,7 +99,7 @@ def claims(path: Path, asked: Asked) -> tuple[list[Claim], list[str]]:
     """
     try:
         text = path.read_text(encoding="utf-8")
-        found = list(_of_csv(text) if path.suffix == ".csv" else _of_latex(text))
+        found = list(_of_csv(text) if path.suffix == ".csv" else _of_latex(text, asked.symbols))
     except (UnicodeDecodeError, csv.Error) as error:
         raise PublishedError(f"{path} is not a readable table: {error}") from None
     if not found:
@@ -236,9 +236,9 @@ def _of_csv(text: str) -> Iterator[Cell]:
                 yield Cell(row[lead].strip(), name, row[name].strip(), labels, sizes)
 
 
-def _of_latex(text: str) -> Iterator[Cell]:
+def _of_latex(text: str, symbols: Symbols) -> Iterator[Cell]:
     """The cells of every table of a LaTeX file; the phase is the one that its caption begins with,
-    sizes are those that it gives numbers."""
+    sizes are those that the caption or columns of the row give numbers."""
     text = re.sub(r"(?<!\\)%.*", "", text)
     text = re.sub(r"\\allowbreak(?![a-zA-Z])(?:\{\})?", "", text)
     text = _STACKED.sub(lambda m: re.sub(r"-?\\\\", _joint, m[1] or m[2]), text)
@@ -250,35 +250,43 @@ def _of_latex(text: str) -> Iterator[Cell]:
         end = found.end()
         if r"\caption{" in around:
             caption = around.partition(r"\caption{")[2]
-            sizes = _sizes(caption)
+            sizes = _sizes(caption, symbols)
             labels = {}
-            for said, phase in CAPTIONS.items():
-                if caption.startswith(said):
+            for begin, phase in CAPTIONS.items():
+                if caption.startswith(begin):
                     labels = {"phase": phase}
         below = text[end:].partition(r"\caption{")[0]
         rows = [_cells(row) for row in re.split(r"\\\\(?:\[[^\]]*\])?", _body(found[2]))]
         head = next((row for row in rows if len(row) > 1), [])
+        headed = {k: _letter(heading, symbols) for k, heading in enumerate(head) if "$" in heading}
+        letters = {k: letter for k, letter in headed.items() if letter in LETTERS}
+        said = {k: name for k, cell in enumerate(head) if (name := _plain(cell).lower()) in LABELS}
         for row in rows:
             if len(row) == len(head) > 1 and row != head:
-                for heading, cell in zip(head[1:], row[1:], strict=True):
-                    shown = _below(cell, below)
-                    if shown and not shown.startswith("--"):
-                        yield Cell(_plain(row[0]), _plain(heading), shown, labels, sizes)
+                own = {x: int(row[k]) for k, x in letters.items() if row[k].isdigit()}
+                of = {name: _plain(row[k]) for k, name in said.items()}
+                for k in range(1, len(row)):
+                    shown = _below(row[k], below)
+                    if k not in letters and k not in said and not shown.startswith("--") and shown:
+                        name, heading = _plain(row[0]), _plain(head[k])
+                        yield Cell(name, heading, shown, labels | of, sizes | own)
 
 
 def _joint(line: re.Match[str]) -> str:
     return "" if line[0].startswith("-") else " "
 
 
-def _sizes(caption: str) -> dict[str, int]:
+def _letter(symbol: str, symbols: Symbols) -> str:
+    """Our letter for a size as a table prints it, if it is one."""
+    name = symbol_name(symbol)
+    return symbols.get(name, name)
+
+
+def _sizes(caption: str, symbols: Symbols) -> dict[str, int]:
     """`$l = 128$`, and `$t = l$` for the same."""
-    found: dict[str, int] = {}
-    said = {x: value for x, value in _SIZE.findall(caption) if x in LETTERS}
-    for letter, value in said.items():
-        number = said.get(value, value)
-        if number.isdigit():
-            found[letter] = int(number)
-    return found
+    said = {_letter(x, symbols): _letter(value, symbols) for x, value in _SIZE.findall(caption)}
+    values = {x: said.get(value, value) for x, value in said.items() if x in LETTERS}
+    return {x: int(value) for x, value in values.items() if value.isdigit()}
 
 
 def _body(inside: str) -> str:
