@@ -68,6 +68,12 @@ def test_what_is_one_value_piece_by_piece_is_one_case() -> None:
     assert agrees(exact, "tBd") == 1
 
 
+def test_a_quotient_by_nothing_is_no_value() -> None:
+    """At w = 2 the window has no token ahead: how far one way reaches says nothing there."""
+    for name, letter in (("restricted-attention", "w"), ("convolution-same", "k")):
+        assert agrees(cm.path_length(cm.mixer(name)).exact, f"l{letter}", 9) == 3
+
+
 @pytest.mark.parametrize(
     ("name", "letter"),
     [
