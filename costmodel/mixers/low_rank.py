@@ -1,5 +1,5 @@
-"""What are the equations of attention through fewer rows than tokens: Linformer, efficient
-attention and Nystromformer?
+"""What are the equations of attention through fewer rows than tokens: the Set Transformer,
+Linformer, efficient attention and Nystromformer?
 
 Linformer, Wang et al. 2020, equation (7): keys and values of a head are projected along the
 sequence by E and F, (r, l) each, before the scores; the paper's k is r. The linear cost holds for a
@@ -18,8 +18,15 @@ four come near to the inverse; they begin with the transposed matrix of a head o
 of a column and of a row, of which the latter is 1 and no operation. The convolution of the values,
 which the paper adds in training, is left out.
 
-Projections, heads and, but for efficient attention, scale are those of attention, without biases.
-None is causal: a row that queries read holds all tokens.
+The Set Transformer, Lee et al. 2019, equations (9) and (10), an induced set attention block: r
+inducing points I, (r, d), which are parameters, read the tokens by attention, with matrices U, and
+the tokens read the result, H, with matrices W; the paper's m is r, its h is n. Scores are divided
+by sqrt(d), as in paper and authors' code, not by sqrt(h). Of both MABs the attention stands here:
+the queries that equation (7) adds, the layer norms and the row-wise feed-forward of (6), which may
+be any, are left out, as those around attention are. The linear cost holds for a fixed r.
+
+Projections, heads and, but for efficient attention and the Set Transformer, scale are those of
+attention, without biases. None is causal: a row that queries read holds all tokens.
 """
 
 from __future__ import annotations
@@ -171,3 +178,46 @@ def multiple_of_unit(number: int, row: int, column: int, sizes: Mapping[str, int
 
 
 nystromformer = landmarks()
+
+
+def inducing_points() -> Mixer:
+    """The Set Transformer's induced set attention, with its one form."""
+    m = Mixer(
+        "set-transformer",
+        title="Set Transformer",
+        idea="r learned rows attend to the tokens, and the tokens to them",
+        source="Lee et al. 2019, arXiv 1810.00825, equations (9)-(10), of either MAB its attention",
+        group="linear",
+    )
+    l, d, n, h, r = m.sizes("l d n h r")
+    x, y = m.input("x", l, d), m.output("y", l, d)
+    W_Q, W_K, W_V, W_out = (m.parameter(f"W_{name}", d, d) for name in ("Q", "K", "V", "out"))
+    U_Q, U_K, U_V, U_out = (m.parameter(f"U_{name}", d, d) for name in ("Q", "K", "V", "out"))
+    I = m.parameter("I", r, d)  # the paper's letter
+    with m.form("direct") as f:
+        i, j, p = f.index("i", 1, l), f.index("j", 1, n), f.index("p", 1, r)
+        a, b, c = f.index("a", 1, d), f.index("b", 1, d), f.index("c", 1, h)
+        P_Q, P_K, P_V = f.array("P_Q", n, r, h), f.array("P_K", n, l, h), f.array("P_V", n, l, h)
+        Z_H, A_H = f.array("Z_H", n, r, l), f.array("A_H", n, r, l)
+        G, H = f.array("G", r, d), f.array("H", r, d)
+        Q, K, V = f.array("Q", n, l, h), f.array("K", n, r, h), f.array("V", n, r, h)
+        Z, A, R = f.array("Z", n, l, r), f.array("A", n, l, r), f.array("R", l, d)
+
+        P_Q[j, p, c] = sum_(I[p, a] * U_Q[a, (j - 1) * h + c], over=a)
+        P_K[j, i, c] = sum_(x[i, a] * U_K[a, (j - 1) * h + c], over=a)
+        P_V[j, i, c] = sum_(x[i, a] * U_V[a, (j - 1) * h + c], over=a)
+        Z_H[j, p, i] = scaled(sum_(P_Q[j, p, c] * P_K[j, i, c], over=c), by=d)
+        A_H[j, p, i] = softmax(Z_H[j, p, i], over=i)
+        G[p, (j - 1) * h + c] = sum_(A_H[j, p, i] * P_V[j, i, c], over=i)
+        H[p, b] = sum_(G[p, a] * U_out[a, b], over=a)
+        Q[j, i, c] = sum_(x[i, a] * W_Q[a, (j - 1) * h + c], over=a)
+        K[j, p, c] = sum_(H[p, a] * W_K[a, (j - 1) * h + c], over=a)
+        V[j, p, c] = sum_(H[p, a] * W_V[a, (j - 1) * h + c], over=a)
+        Z[j, i, p] = scaled(sum_(Q[j, i, c] * K[j, p, c], over=c), by=d)
+        A[j, i, p] = softmax(Z[j, i, p], over=p)
+        R[i, (j - 1) * h + c] = sum_(A[j, i, p] * V[j, p, c], over=p)
+        y[i, b] = sum_(R[i, a] * W_out[a, b], over=a)
+    return m
+
+
+set_transformer = inducing_points()

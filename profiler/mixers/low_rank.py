@@ -1,7 +1,7 @@
-"""How do Linformer, efficient attention and Nystromformer run in PyTorch?
+"""How do Linformer, efficient attention, Nystromformer and the Set Transformer run in PyTorch?
 
-Wang et al. 2020, Shen et al. 2018 and Xiong et al. 2021, with the choices that the equations' file
-states.
+Wang et al. 2020, Shen et al. 2018, Xiong et al. 2021 and Lee et al. 2019, with the choices that the
+equations' file states.
 """
 
 from __future__ import annotations
@@ -163,3 +163,51 @@ class Nystromformer(Mapped):
             X = A @ Z
             Z = Z @ (thirteen - X @ (fifteen - X @ (seven - X))) / 4
         return Z
+
+
+@implementation(
+    "set-transformer",
+    "explicit",
+    rewrites=("safe-softmax",),
+    kernels=MAPS
+    | dict.fromkeys(("P_Q", "P_K", "P_V", "Z_H", "G", "H", "Z"), "contraction")
+    | {"A_H": "softmax", "A": "softmax"},
+)
+class SetTransformer(Mapped):
+    """One operation per equation; r inducing points serve all sequences."""
+
+    def __init__(
+        self,
+        *,
+        d: int,
+        l: int,
+        n: int,
+        r: int,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        require_sizes(r=r)
+        self.r = r
+        super().__init__(d=d, l=l, n=n, device=device, dtype=dtype)
+
+    def declare(self) -> None:
+        """Four matrices and r rows besides: the inducing points attend first."""
+        super().declare()
+        d = self.d
+        self.U_Q: nn.Parameter = self.weight(d, d)
+        self.U_K: nn.Parameter = self.weight(d, d)
+        self.U_V: nn.Parameter = self.weight(d, d)
+        self.U_out: nn.Parameter = self.weight(d, d)
+        self.I: nn.Parameter = self.weight(self.r, d)
+
+    def mix(self, x: Tensor) -> Tensor:
+        """What the inducing points read of the tokens, what the tokens read of it: y (b, s, d)."""
+        q = (self.I @ self.U_Q).expand(len(x), -1, -1)
+        H = self.attend(q, x @ self.U_K, x @ self.U_V) @ self.U_out
+        return self.attend(x @ self.W_Q, H @ self.W_K, H @ self.W_V) @ self.W_out
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """Rows of queries (b, s, d) read rows (b, t, d): (b, s, d), heads side by side."""
+        scores = self.heads(q) @ self.heads(k).transpose(-2, -1) / math.sqrt(self.d)
+        read = torch.softmax(scores, dim=-1) @ self.heads(v)
+        return read.transpose(1, 2).flatten(2)

@@ -21,6 +21,8 @@ CLAIM = {claim.id.removeprefix("abstracts."): claim for claim in load(PATH)}
 RUNNING = ("causal", "gate")
 
 EXPECTED = {
+    # r rows read l tokens, and l tokens read r rows.
+    "set-transformer.time": ("agrees-in-limit", "O(d**2*l + d*l*r)"),
     "dynamic-convolution.time": ("agrees-in-limit", "O(d*k*l*n + d**2*l)"),
     "self-attention.time": ("agrees-in-limit", "O(d**2*l + d*l**2)"),
     "strided-attention.time": ("agrees-in-limit", "O(d**2*l + B*d*l + d*floor(l/B)*l)"),
