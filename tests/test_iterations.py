@@ -101,6 +101,32 @@ def layers(m: Mixer, f: Form, x: Array, y: Array) -> None:
 
 
 @form
+def rings(m: Mixer, f: Form, x: Array, y: Array) -> None:
+    """k rounds in which a row is computed from the one before it on a ring."""
+    (l, d), (k,) = x.shape, m.sizes("k")
+    W = m.parameter("W", d, d)
+    i, q, o = f.index("i", 1, l), f.index("q", 2, l), f.index("o", 2, k + 1)
+    a, b = f.index("a", 1, d), f.index("b", 1, d)
+    H, L = (f.array(name, k + 1, l, d) for name in "HL")
+    H[1, i, a] = x[i, a]
+    L[o, 1, a] = H[o - 1, l, a]
+    L[o, q, a] = H[o - 1, q - 1, a]
+    H[o, i, b] = cm.function("tanh", cm.sum_(L[o, i, a] * W[a, b], over=a))
+    y[i, a] = H[k + 1, i, a]
+
+
+def test_rows_on_a_ring_have_formulas() -> None:
+    """A product, the sum of d terms and a tanh a round; x, the rows of all rounds and
+    the copies of one live."""
+    made = mixer(rings)
+    for sizes in ({"l": 1, "d": 4, "k": 3}, {"l": 5, "d": 4, "k": 3}):
+        assert cm.span(made).at(**sizes) == 3 * (1 + 2 + 1)
+        assert cm.sequential(made).at(**sizes) == 3 * (1 + 1 + 1)
+        assert cm.sequential(made, "backward").at(**sizes) == 11
+        assert cm.peak(made).at(**sizes) == sizes["l"] * 4 * (1 + 4 + 1)
+
+
+@form
 def butterflies(m: Mixer, f: Form, x: Array, y: Array) -> None:
     """A Hadamard transform of 2**k entries in k stages: each interleaves sums and differences of
     entries that are half of them apart (Pease 1968)."""

@@ -21,6 +21,7 @@ from costmodel.symbolic.constraints import (
     implied,
     infeasible,
     nonnegative,
+    outside,
     projected,
     simplified,
     variables_of,
@@ -197,7 +198,7 @@ def depths_of_rows(
             before.
         number: the number of rows of each array.
     """
-    steps = _steps_between_rows(later)
+    steps = _steps_between_rows(later, number)
     entering = [
         entry
         for array, levels in later.items()
@@ -257,15 +258,16 @@ def _runs_through_loop(starts: Starts) -> Iterator[tuple[Poly, Constraints, list
         yield ONE, frozenset(), [joint.get(k, {}) for k in range(1, max(joint) + 1)]
 
 
-def _steps_between_rows(later: Mapping[Array, Depth]) -> Steps:
+def _steps_between_rows(later: Mapping[Array, Depth], number: Mapping[Array, Poly]) -> Steps:
     found: dict[Array, list[tuple[Array, Level]]] = {}
     named = {stand_in(array.name): array for array in later}
     for array, levels in later.items():
         for level in levels:
             for mark in sorted(level.depth.atoms & named.keys()):
                 rate = level._replace(depth=level.depth - Poly.atom(mark))
-                known = frozenset({Poly.atom(ROW) - 2})
-                if ROW in rate.depth.letters or not all(proven(known, c) for c in level.where):
+                known = frozenset({Poly.atom(ROW) - 2, number[array] - Poly.atom(ROW)})
+                alike = [other.where for other in levels if other.depth == level.depth]
+                if ROW in rate.depth.letters or outside(known, alike):
                     raise Unsupported("a loop whose rows do not all go on in the same way")
                 found.setdefault(array, []).append((named[mark], rate.under(frozenset())))
     return found

@@ -189,14 +189,19 @@ def _row(system: System, array: Array) -> Exact:
     """
     axis = next(block.axes[array] for block in blocks(system) if array in block.axes)
     every, here = whole(array), axis_atom(axis)
+    across = tuple(x for x in axes_of(array) if x != here)
     regions = [where for e in system.defining[array] if (where := defined(e)) is not None]
-    if any(c.letters - {here} & {*axes_of(array)} for where in regions for c in where - every):
+    if not any(c.letters & {*across} for where in regions for c in where - every):
+        number = Poly.of(1)
+        for k, extent in enumerate(array.shape):
+            if k != axis:
+                number = number * extent
+        return Exact.of(number)
+    rows = {frozenset(c for c in where if here in c.letters) for where in regions}
+    if len(rows) > 1 or any(c.letters & {*across} for where in rows for c in where):
         raise Unsupported(f"{array.name}: rows of a loop that have different numbers of entries")
-    number = Poly.of(1)
-    for k, extent in enumerate(array.shape):
-        if k != axis:
-            number = number * extent
-    return Exact.of(number)
+    (row,) = rows
+    return union_size(across, [where - row for where in regions], ONE)
 
 
 def _largest(found: Sequence[Live]) -> Iterator[Live]:
