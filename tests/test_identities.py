@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import islice
+
 import pytest
 from hypothesis import given, strategies as st
 
@@ -55,6 +57,26 @@ def test_where_they_first_part(
     assert not found.proven and found.disagreement is not None
     assert found.disagreement.sizes == sizes
     assert found.difference == difference
+
+
+MAXIMA = [
+    ("l**2*n + 2*d*l + 2*l*n", "Max(2*l**2*n + 4*d*l + 4*l*n, l**2*n + 8*d*l + l*n)/2"),
+    ("Max(2*l**2*n, 8*d*l)", "Max(2*l**2*n + 4*d*l + 4*l*n, l**2*n + 8*d*l + l*n)/2"),
+    ("2*d*l*n + 2*d*l", "Max(2*d*l*n + 2*d*l, 2*d*l*n + 6*l*n + d*l, 2*l*n + 3*d*l + d*n + l*n)"),
+    ("Max(l*(l + 1)/2, d*l)", "Max(l**2, d*(d + 1)/2)"),
+]
+
+
+@pytest.mark.parametrize(("claimed", "derived"), MAXIMA)
+def test_a_difference_of_maxima_has_its_value_in_every_case(claimed: str, derived: str) -> None:
+    """Conditions may have a size in every term, and sizes by halves."""
+    formula, found = parse(claimed), answer(derived)
+    apart = difference(formula, found)
+    assert apart is not None
+    cases = apart.chambers()
+    for sizes in islice(points(frozenset("dln")), 300):
+        here = [value for where, value in cases if all(c.rational(sizes) >= 0 for c in where)]
+        assert [value.rational(sizes) for value in here] == [found.at(sizes) - formula.at(sizes)]
 
 
 def test_a_piecewise_answer_is_compared_case_by_case() -> None:

@@ -127,6 +127,28 @@ def test_a_selection_of_columns_is_read_back(
     assert [claim["verdict"] for claim in found["claims"]] == ["agrees"] * 6
 
 
+@pytest.mark.parametrize("format_", ["csv", "latex"])
+def test_a_critical_path_is_read_back_at_its_sizes(
+    format_: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """At l <= B all rows are one block, and another path is as long as the one for long texts."""
+    path = tmp_path / ("own.csv" if format_ == "csv" else "own.tex")
+    words = ["table", "strided-attention", "fixed-attention", "--l", "8,40", "--columns"]
+    assert cli.run([*words, "mixer,l,path", "--format", format_, "-o", str(path)]) == 0
+    found = checked(path, capsys)
+    assert [claim["verdict"] for claim in found["claims"]] == ["agrees"] * len(found["claims"])
+    assert len(found["claims"]) >= 4
+
+
+def test_sizes_that_do_not_fit_a_row_s_own_are_not_tried(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "own.csv"
+    path.write_text("mixer,n,span\nself-attention,2,19\n")
+    assert cli.run(["check", str(path)]) == 0
+    assert "first parts at: n = 2, d = 2, l = 1" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     "words", [["--symbolic"], ["--l", "8,16"], ["--l", "8", "--symbols", "l=N"]]
 )

@@ -22,11 +22,11 @@ from costmodel.symbolic.thresholds import Condition, least, points, where_positi
 def formula(claim: Claim, interpretation: Interpretation) -> Finding:
     """Check that a formula, and the simplification printed behind it, equal the derived count."""
     (answer,) = compared_answers(claim, interpretation)
-    found, fitting = None, fits(claim)
+    found = None
     for what, text in (("the expression", claim.formula), ("its simplification", claim.equals)):
         for sizes in sizes_of_claim(claim) if text else ():
             given = answer.substitute(sizes)
-            found = compare_formula(parse(text).given(sizes), given, fitting)
+            found = compare_formula(parse(text).given(sizes), given, fits(claim, sizes))
             if disagreement := found.disagreement:
                 return Finding(
                     False,
@@ -80,11 +80,14 @@ def _words(text: str) -> list[str]:
 
 
 def path(claim: Claim, interpretation: Interpretation) -> Finding:
-    """Check that a critical path has exactly the printed steps."""
-    derived = derive(claim.mixer, "critical_path", interpretation).steps
+    """Check that a critical path has exactly the printed steps, at the claim's sizes if it has
+    some: one of several that are equally long there, or the one for long sequences."""
     printed = path_steps(claim.steps)
-    if derived == printed:
-        return Finding(True, path_text(derived))
+    at_sizes = [tuple(sorted(sizes.items())) for sizes in sizes_of_claim(claim) if sizes]
+    for sizes in ((), *at_sizes):
+        derived = derive(claim.mixer, "critical_path", interpretation, sizes).steps
+        if derived == printed:
+            return Finding(True, path_text(derived))
     pairs = enumerate(zip(derived, printed, strict=False), 1)
     step = next((k for k, (a, b) in pairs if a != b), min(len(derived), len(printed)) + 1)
     note = f"printed {len(printed)} steps, derived {len(derived)}; they part at step {step}"

@@ -100,12 +100,13 @@ def _check_letters(claim: Claim) -> None:
             refuse_letters(named, mixer.letters, claim.mixer)
 
 
-def fits(claim: Claim) -> Callable[[Sizes], bool]:
-    """Whether the claim's mixer can have some sizes; always, for claims about networks."""
+def fits(claim: Claim, given: Sizes) -> Callable[[Sizes], bool]:
+    """Whether the claim's mixer can have some sizes beside those given; always, for claims about
+    networks."""
     if not claim.mixer or claim.model:
         return lambda sizes: True
     mixer = mixer_of(claim.mixer)
-    return lambda sizes: completed(mixer, sizes) is not None
+    return lambda sizes: completed(mixer, {**given, **sizes}) is not None
 
 
 MOST_TRIED = 400

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import islice
+from math import lcm
 
 from costmodel.claims.quantities import Answer
 from costmodel.errors import FormulaError, NotPolynomial, TooMuch, Unsupported
@@ -221,13 +222,19 @@ def _without_extrema(value: Exact) -> Exact:
             sign = 1 if atom.function == "Max" else -1
             others = [x for j, x in enumerate(atom.args) if j != k]
             ties = [int(j < k) for j in range(len(atom.args)) if j != k]
-            best = {(chosen - x) * sign - tie for x, tie in zip(others, ties, strict=True)}
+            more = [_whole((chosen - x) * sign) for x in others]
+            best = {apart - tie for apart, tie in zip(more, ties, strict=True)}
             kept = simplified(frozenset(best | {_with_chosen(g, atom, chosen) for g in guards}))
             if kept is not None:
                 waiting.append((kept, _with_chosen(poly, atom, chosen)))
         if tried + len(waiting) > MOST_CASES:
             break
     raise _TooManyCases
+
+
+def _whole(poly: Poly) -> Poly:
+    """The polynomial times the least number that leaves no fraction in it."""
+    return poly * lcm(*(Fraction(number).denominator for number in poly.terms.values()))
 
 
 def _with_chosen(poly: Poly, atom: Fn, chosen: Poly) -> Poly:

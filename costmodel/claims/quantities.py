@@ -154,8 +154,16 @@ def mixer_of(name: str, option: str = "") -> Mixer:
 
 @cache
 @limited(None)
-def derive(mixer: str, quantity_name: str, interpretation: Interpretation) -> Answer:
+def derive(
+    mixer: str,
+    quantity_name: str,
+    interpretation: Interpretation,
+    sizes: tuple[tuple[str, int], ...] = (),
+) -> Answer:
     """A figure of a mixer for b sequences, under one interpretation of a claim.
+
+    Args:
+        sizes: numbers that say which of several equally long critical paths is meant.
 
     Raises:
         ValueError: an unknown mixer, phase, form, convention or quantity.
@@ -171,6 +179,8 @@ def derive(mixer: str, quantity_name: str, interpretation: Interpretation) -> An
     phase = _phase(asked, interpretation.phase) or "training"
     case = Case(
         answers(found, form, phase, interpretation.parsed_convention),
+        dict(sizes),
+        symbolic=not sizes,
         adding=_adding(interpretation),
     )
     answer = _read(asked, _exact(case.answer(asked)), interpretation)

@@ -115,17 +115,19 @@ class Exact:
     def chambers(self, where: Constraints = frozenset()) -> tuple[Case, ...]:
         """Disjoint cases that cover all sizes (or those that satisfy `where`), each with its value;
         a single case without guards where the value is one polynomial."""
-        cases: list[tuple[Constraints, Poly]] = [(where, Poly())]
+        cases: list[Case] = [(where, Poly())]
         for guards, poly in self.pieces:
+            parts = [(constraints, value, True) for constraints, value in cases]
             for guard in by_text(guards):
-                cases = [
-                    (kept, value)
-                    for constraints, value in cases
+                parts = [
+                    (kept, value, holds and side is guard)
+                    for constraints, value, holds in parts
                     for side in (guard, -guard - 1)
                     if (kept := narrowed(constraints, side)) is not None
                 ]
             cases = [
-                (cs, value + poly if implied_all(cs, guards) else value) for cs, value in cases
+                (cs, value + poly if holds or implied_all(cs, guards) else value)
+                for cs, value, holds in parts
             ]
         found = _join_cases(tuple((irredundant(kept), value) for kept, value in cases))
         if len(found) == 1 or any(value.variables for _, value in found):
