@@ -140,6 +140,18 @@ def test_a_critical_path_is_read_back_at_its_sizes(
     assert len(found["claims"]) >= 4
 
 
+def test_a_table_per_token_is_one_of_all_sequences(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "own.csv"
+    words = ["table", "self-attention", "rfa+causal", "--per-token", "--b", "4", "--l", "16"]
+    shown = ["--phase", "training", "--columns", "mixer,mul,add,total", "--format", "csv"]
+    assert cli.run([*words, *shown, "-o", str(path)]) == 0
+    found = checked(path, capsys)["claims"]
+    assert [claim["verdict"] for claim in found] == ["agrees-under"] * 6
+    assert all("per token" in claim["conventions"] for claim in found)
+
+
 def test_sizes_that_do_not_fit_a_row_s_own_are_not_tried(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

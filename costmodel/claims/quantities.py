@@ -195,10 +195,10 @@ def _adding(interpretation: Interpretation) -> Adding:
 
 
 def _read(asked: Figure, answer: Answer, interpretation: Interpretation) -> Answer:
-    """The answer, divided by l where the interpretation counts operations per token."""
+    """The answer, divided by the b*l tokens where operations are counted per token."""
     if not (asked.unit == "operations" and interpretation.per_token):
         return answer
-    return Answer(answer.exact * (Poly.of(1) / L), divided=True)
+    return Answer(answer.exact * (Poly.of(1) / (BATCH * L)), divided=True)
 
 
 def _exact(found: Derived) -> Answer:
