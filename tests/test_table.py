@@ -595,3 +595,22 @@ def test_a_reason_of_several_rows_is_said_once() -> None:
     text = write(Document(lambda: [found]), "rich", Page())
     assert text.count("found at these sizes") == 1
     assert "path_length of fixed-attention, strided-attention: found at these sizes" in text
+
+
+def test_one_token_that_is_not_derived_leaves_the_rest_of_a_table() -> None:
+    """The chunk of the new token is summed to where the sequence ends."""
+    mixer = cm.Mixer("chunk-sums", source="x")
+    l, d, C = mixer.sizes("l d C")
+    x, y = mixer.input("x", l, d), mixer.output("y", l, d)
+    with mixer.form("direct") as f:
+        M = f.array("M", l // C + 1, d)
+        p, a = f.index("p", 1, l // C + 1), f.index("a", 1, d)
+        u = f.index("u", 1, cm.min_(C, l - (p - 1) * C))
+        M[p, a] = cm.sum_(x[(p - 1) * C + u, a], over=u)
+        q, e = f.index("q", 1, p - 1), f.index("e", 1, cm.min_(C, l - (p - 1) * C))
+        s = f.index("s", 1, e)
+        y[(p - 1) * C + e, a] = cm.sum_(M[q, a], over=q) + cm.sum_(x[(p - 1) * C + s, a], over=s)
+    found = table(Request((mixer,), given={"d": (8,), "l": (8,), "C": (4,)}))
+    forward, token = (block.rows[0].value("total") for block in found.blocks)
+    assert forward == 176
+    assert isinstance(token, Missing) and "depends on where the sequence ends" in token.reason
