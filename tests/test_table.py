@@ -614,3 +614,18 @@ def test_one_token_that_is_not_derived_leaves_the_rest_of_a_table() -> None:
     forward, token = (block.rows[0].value("total") for block in found.blocks)
     assert forward == 176
     assert isinstance(token, Missing) and "depends on where the sequence ends" in token.reason
+
+
+def test_weights_counted_from_the_end_have_none_for_tokens_beyond_it() -> None:
+    mixer = cm.Mixer("from-the-end", source="x")
+    l, d = mixer.sizes("l d")
+    x, y, W = mixer.input("x", l, d), mixer.output("y", l, d), mixer.parameter("W", l)
+    with mixer.form("direct") as f:
+        i, a = f.index("i", 1, l), f.index("a", 1, d)
+        j = f.index("j", 1, i)
+        y[i, a] = cm.sum_(x[j, a] * W[l - i + j], over=j)
+    sizes = {"d": (8,), "l": (8,), "t": (8, 9)}
+    (block,) = table(Request((mixer,), given=sizes, phases=("inference",))).blocks
+    last, beyond = (row.value("mul") for row in block.rows)
+    assert last == 64
+    assert isinstance(beyond, Missing) and "before the start of W" in beyond.reason

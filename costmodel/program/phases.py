@@ -185,10 +185,13 @@ NOW = Poly.atom("now")
 
 @dataclass(frozen=True)
 class Overrun:
-    """An axis of weights that token t reads past its end where all `conditions` are >= 0."""
+    """An axis of weights that token t reads past its end, or before its start, where all
+    `conditions` are >= 0."""
 
     array: Array
     axis: int
+    where: str
+    """`past the end` or `before the start`."""
     conditions: Constraints
 
     def at(self, sizes: Mapping[str, int]) -> bool:
@@ -200,14 +203,14 @@ class Overrun:
         """Why there is no answer at these sizes."""
         extent = self.array.shape[self.axis]
         return (
-            f"position t = {sizes['t']} would read past the end of {self.array.name}, which covers "
+            f"position t = {sizes['t']} would read {self.where} of {self.array.name}, which covers "
             f"{extent} = {extent.at(sizes)} positions"
         )
 
 
 @cache
 def overruns(system: System) -> tuple[Overrun, ...]:
-    """Where one new token reads weights, or work on weights, past their end if t is too large.
+    """Where one new token reads weights, or work on weights, outside of them if t is too large.
 
     Raises:
         Unanswered: a form that has no one-token inference.
@@ -216,17 +219,19 @@ def overruns(system: System) -> tuple[Overrun, ...]:
     for part in iteration_domains(system, "inference"):
         for read in reads(part.equation):
             if read.ref.array not in tokens(system).dynamic:
-                found.update(dict.fromkeys(_past_the_end(part, read)))
+                found.update(dict.fromkeys(_outside(part, read)))
     return tuple(found)
 
 
-def _past_the_end(part: IterationDomain, read: Read) -> Iterator[Overrun]:
+def _outside(part: IterationDomain, read: Read) -> Iterator[Overrun]:
     hidden = sorted({*part.variables, *(index.atom for index in read.over)}, reverse=True)
     now = {"t": NOW}
     around = frozenset(c.substitute(now) for c in part.constraints | read.constraints)
     for axis, position in enumerate(read.ref.positions):
         if isinstance(position, (Flat, Gather)):
             continue
-        past = around | {position.substitute(now) - read.ref.array.shape[axis] - 1}
-        if not infeasible(past):
-            yield Overrun(read.ref.array, axis, projected(past, hidden))
+        place, extent = position.substitute(now), read.ref.array.shape[axis]
+        for where, beyond in (("past the end", place - extent - 1), ("before the start", -place)):
+            there = around | {beyond}
+            if not infeasible(there):
+                yield Overrun(read.ref.array, axis, where, projected(there, hidden))
