@@ -477,11 +477,11 @@ def test_a_misprint_with_another_derived_value_is_stale() -> None:
 
 
 def test_a_mixer_that_is_lacking_no_longer_is_stale() -> None:
-    """`Fastformer` is in a title, and no title has `Image Transformer`."""
-    claim = Claim("x", "a paper", "section 1", "order", "O(l)", lacks="Image Transformer")
+    """`Fastformer` is in a title, and no title has `Star-Transformer`."""
+    claim = Claim("x", "a paper", "section 1", "order", "O(l)", lacks="Star-Transformer")
     verdict = check(claim)
     assert (verdict.verdict, verdict.misprint) == ("not-checkable", "")
-    assert verdict.note.startswith("Image Transformer is not among the mixers")
+    assert verdict.note.startswith("Star-Transformer is not among the mixers")
     there = check(replace(claim, lacks="fastformer"))
     assert there.misprint == "stale" and there.note.endswith("among the mixers: fastformer")
     assert check(replace(claim, lacks="Fastform")).misprint == ""

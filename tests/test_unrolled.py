@@ -40,7 +40,6 @@ def case(mixer: Mixer, phase: str, sizes: Mapping[str, int], form: str, names: s
 UNSEARCHED = (
     "which entries a maximum hands its gradient to",
     "which rows of a loop have an operand depends on the sizes",
-    "the deepest chain through the rows of a loop changes from row to row",
     "A.max: the gradient of a maximum over several ranges",
     "a depth that both grows and falls with index p",
     "S.grad: index p leaves out entries by a stride",

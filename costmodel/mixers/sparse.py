@@ -1,7 +1,6 @@
 """What are the equations of sparse attention, whose pairs follow a pattern over blocks?
 
 Each is self-attention in the words of `pairs`; block q holds the rows (q - 1)*B + e, e in 1..B.
-The Star-Transformer alone is several rounds.
 
 - Sparse Transformer, strided, section 4.3: row i attends to the last B rows, its own among them,
   and to every B-th row before these, in one softmax, as its merged heads do. Scores are kept by
@@ -15,29 +14,17 @@ The Star-Transformer alone is several rounds.
 - BigBird, section 2, of rows (its code draws whole blocks): the same with one projection, and c
   further rows for each of the others, drawn once among those that it does not see so; where these
   are too few, among all: one that is seen anyhow counts twice.
-- Star-Transformer, section 3, Algorithm 1: T rounds, with the same parameters. In each, row i
-  attends to both its neighbours on a ring, to itself, to row i of the input and to a relay node,
-  which then attends to itself and all rows; it starts as the mean of the input, and has a
-  projection of its own, as in the authors' code. Each row is mapped once, whoever attends to it.
-  The rows of the last round are the output: the relay's last update, which a classifier alone
-  reads, is left out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import cache, reduce
-from operator import add
+from functools import cache
 from random import Random
-from typing import Any
 
 from costmodel.language.equations import Form, Mixer
 from costmodel.language.indices import Index, max_, min_, union
-from costmodel.language.macros.norms import layer_norm
-from costmodel.language.macros.softmax import scaled, softmax
-from costmodel.language.nodes import Array, Node
-from costmodel.language.writing import function, sum_
 from costmodel.mixers.pairs import Keys, Layout, Rows, attention_over
 
 CHILD = "Child et al. 2019, arXiv 1904.10509, section 4"
@@ -161,92 +148,7 @@ def drawing() -> Mixer:
     return attention_over(m, {"direct": pairs})
 
 
-def satellites(f: Form, last: Array, relay: Array, row: Any, at: tuple[Index, ...]) -> Node:
-    """The rows of a round from those of round `row` and the relay, normalised; the arrays of the
-    last round, which is no `at`, end in _T."""
-    m = f.mixer
-    l, d, n, h, T = m.sizes("l d n h T")
-    i, j, c = f.index("i", 1, l), f.index("j", 1, n), f.index("c", 1, h)
-    a, b, k = f.index("a", 1, d), f.index("b", 1, d), f.index("k", 1, 5)
-    q, r, channel = f.index("q", 2, l), f.index("r", 1, l - 1), (j - 1) * h + c
-
-    def array(name: str, *extents: Any) -> Array:
-        return f.array(name if at else f"{name}_T", *((T,) if at else ()), *extents)
-
-    def context(one: str) -> tuple[Node, ...]:
-        W, own = m.arrays[f"W_{one}"], f.arrays[f"{one}_E"]
-        rows, before, after = (array(f"{one}{where}", n, l, h) for where in ("", "_L", "_R"))
-        shared = array(f"{one}_S", n, h)
-        rows[*at, j, i, c] = sum_(last[row, i, a] * W[a, channel], over=a)
-        before[*at, j, 1, c] = rows[*at, j, l, c]
-        before[*at, j, q, c] = rows[*at, j, q - 1, c]
-        after[*at, j, r, c] = rows[*at, j, r + 1, c]
-        after[*at, j, l, c] = rows[*at, j, 1, c]
-        shared[*at, j, c] = sum_(relay[row, a] * W[a, channel], over=a)
-        ring = (each[*at, j, i, c] for each in (before, rows, after))
-        return (*ring, own[j, i, c], shared[*at, j, c])
-
-    Q, R, U = array("Q", n, l, h), array("R", l, d), array("U", l, d)
-    Z, A = (array(name, n, l, 5) for name in "ZA")
-    Q[*at, j, i, c] = sum_(last[row, i, a] * m.arrays["W_Q"][a, channel], over=a)
-    keys, values = context("K"), context("V")
-    for slot, key in enumerate(keys, 1):
-        Z[*at, j, i, slot] = scaled(sum_(Q[*at, j, i, c] * key, over=c), by=h)
-    A[*at, j, i, k] = softmax(Z[*at, j, i, k], over=k)
-    R[*at, i, channel] = reduce(add, (A[*at, j, i, s] * v for s, v in enumerate(values, 1)))
-    U[*at, i, b] = function("relu", sum_(R[*at, i, a] * m.arrays["W_out"][a, b], over=a))
-    gain, bias = m.arrays["gain"], m.arrays["bias"]
-    return layer_norm(U[*at, i, b], over=b, gain=gain[b], bias=bias[b])
-
-
-def star() -> Mixer:
-    """Both neighbours on a ring, and a node that all rows share."""
-    m = Mixer(
-        "star-transformer",
-        title="Star-Transformer",
-        idea="self-attention to neighbours and a shared node, T rounds",
-        source="Guo et al. 2019, arXiv 1902.09113, section 3, Algorithm 1",
-        group="attention",
-    )
-    l, d, n, h, T = m.sizes("l d n h T")
-    x, y = m.input("x", l, d), m.output("y", l, d)
-    for by in ("", "_s"):
-        for one in ("Q", "K", "V", "out"):
-            m.parameter(f"W_{one}{by}", d, d)
-        m.parameter(f"gain{by}", d)
-        m.parameter(f"bias{by}", d)
-    W = m.arrays
-    with m.form("direct") as f:
-        i, j, c = f.index("i", 1, l), f.index("j", 1, n), f.index("c", 1, h)
-        a, b, o = f.index("a", 1, d), f.index("b", 1, d), f.index("o", 2, T)
-        p, channel = f.index("p", 1, l + 1), (j - 1) * h + c
-        H, S = f.array("H", T, l, d), f.array("S", T, d)
-        H[1, i, b] = x[i, b]
-        S[1, b] = sum_(x[i, b], over=i) / l
-        for one in "KV":
-            own = f.array(f"{one}_E", n, l, h)
-            own[j, i, c] = sum_(x[i, a] * W[f"W_{one}"][a, channel], over=a)
-        H[o, i, b] = satellites(f, H, S, o - 1, (o,))
-
-        Q, R, U = f.array("Q_s", T, n, h), f.array("R_s", T, d), f.array("U_s", T, d)
-        K, V = (f.array(f"{name}_s", T, n, l + 1, h) for name in "KV")
-        Z, A = (f.array(f"{name}_s", T, n, l + 1) for name in "ZA")
-        Q[o, j, c] = sum_(S[o - 1, a] * W["W_Q_s"][a, channel], over=a)
-        for one, rows in (("K", K), ("V", V)):
-            matrix = W[f"W_{one}_s"]
-            rows[o, j, 1, c] = sum_(S[o - 1, a] * matrix[a, channel], over=a)
-            rows[o, j, i + 1, c] = sum_(H[o, i, a] * matrix[a, channel], over=a)
-        Z[o, j, p] = scaled(sum_(Q[o, j, c] * K[o, j, p, c], over=c), by=h)
-        A[o, j, p] = softmax(Z[o, j, p], over=p)
-        R[o, channel] = sum_(A[o, j, p] * V[o, j, p, c], over=p)
-        U[o, b] = function("relu", sum_(R[o, a] * W["W_out_s"][a, b], over=a))
-        S[o, b] = layer_norm(U[o, b], over=b, gain=W["gain_s"][b], bias=W["bias_s"][b])
-        y[i, b] = satellites(f, H, S, T, ())
-    return m
-
-
 strided_attention = strided()
 fixed_attention = fixed()
 longformer = windowed()
 bigbird = drawing()
-star_transformer = star()

@@ -1,7 +1,7 @@
 """How does sparse attention run in PyTorch?
 
-The Sparse Transformer scores whole blocks, others every pair, and drawn ones apart; pairs outside
-the pattern are masked. The Star-Transformer stacks the five rows that each row attends to.
+The Sparse Transformer scores whole blocks, the others every pair, and drawn ones apart; pairs
+outside the pattern are masked.
 """
 
 from __future__ import annotations
@@ -14,12 +14,10 @@ import torch.nn.functional as F  # noqa: N812 - PyTorch's own name for it
 from torch import Tensor
 
 from costmodel.mixers.sparse import drawn
-from profiler.mixers.maps import layer_norm
 from profiler.mixers.pairs import InBlocks
 from profiler.mixers.self_attention import PROJECTIONS, Heads
-from profiler.mixers.synthesizer import relu
 from profiler.modules.attention import EXPLICIT, dense_attention, products
-from profiler.modules.base import Headed, Mixer, State, require_sizes
+from profiler.modules.base import Mixer, State, require_sizes
 from profiler.modules.registry import implementation
 
 KERNELS = PROJECTIONS | EXPLICIT.kernels
@@ -298,86 +296,3 @@ class BigBird(Windowed):
         drawn_rows = (weights[..., length:].unsqueeze(-2) @ v[:, :, named]).squeeze(-2)
         found = dense_attention(first, k, v, by=self.K, causal=causal)
         return torch.cat([found, weights[..., :length] @ v + drawn_rows], dim=2)
-
-
-ROUND = {
-    **dict.fromkeys(("Q", "K", "V", "K_S", "V_S", "Z", "U"), "contraction"),
-    **dict.fromkeys(("K_L", "K_R", "V_L", "V_R"), "move"),
-    "A": "softmax",
-    "R": "elementwise",
-}
-"""The rows' arrays; those of the last round end in _T."""
-
-
-@implementation(
-    "star-transformer",
-    "explicit",
-    rewrites=("safe-softmax",),
-    kernels={
-        **ROUND,
-        **{f"{name}_T": kernel for name, kernel in ROUND.items()},
-        **dict.fromkeys(("K_E", "V_E", "Q_s", "K_s", "V_s", "Z_s", "R_s", "U_s"), "contraction"),
-        "A_s": "softmax",
-        **dict.fromkeys("HSy", "elementwise"),
-    },
-)
-class StarTransformer(Headed):
-    """T rounds; what ends in _s is the relay node's. Maps are (d, d), gains and biases (d,)."""
-
-    def __init__(
-        self,
-        *,
-        d: int,
-        l: int,
-        n: int,
-        T: int,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-    ) -> None:
-        require_sizes(T=T)
-        self.T = T
-        super().__init__(d=d, l=l, n=n, device=device, dtype=dtype)
-
-    def declare(self) -> None:
-        """Four maps and a norm for the rows, as many for the relay node."""
-        d = self.d
-        self.W_Q, self.W_K, self.W_V, self.W_out = (self.weight(d, d) for _ in range(4))
-        self.gain, self.bias = self.weight(d), self.weight(d)
-        self.W_Q_s, self.W_K_s, self.W_V_s, self.W_out_s = (self.weight(d, d) for _ in range(4))
-        self.gain_s, self.bias_s = self.weight(d), self.weight(d)
-
-    def mix(self, x: Tensor) -> Tensor:
-        """The rows of the last round (b, s, d); each round but the first begins with the relay."""
-        own = self.heads(x @ self.W_K), self.heads(x @ self.W_V)
-        rows, relay = x, x.sum(1, keepdim=True) / x.shape[1]
-        for number in range(self.T):
-            if number:
-                relay = self.shared(relay, rows)
-            rows = self.satellites(rows, relay, own)
-        return rows
-
-    def shared(self, relay: Tensor, rows: Tensor) -> Tensor:
-        """The relay (b, 1, d), which attends to itself and all rows (b, s, d)."""
-        seen = torch.cat([relay, rows], dim=1)
-        given = (relay @ self.W_Q_s, seen @ self.W_K_s, seen @ self.W_V_s)
-        read = dense_attention(*map(self.heads, given), by=self.h, causal=False)
-        mapped = read.transpose(1, 2).flatten(2) @ self.W_out_s
-        return layer_norm(relu(mapped), self.gain_s, self.bias_s)
-
-    def satellites(self, rows: Tensor, relay: Tensor, own: tuple[Tensor, Tensor]) -> Tensor:
-        """Rows (b, s, d) that attend to five each; `own` holds the input's keys and values."""
-        q = self.heads(rows @ self.W_Q).unsqueeze(3)
-        k, v = (
-            self.context(self.heads(rows @ W), each, self.heads(relay @ W))
-            for W, each in zip((self.W_K, self.W_V), own, strict=True)
-        )
-        weights = torch.softmax(q @ k.transpose(-2, -1) / math.sqrt(self.h), dim=-1)
-        read = (weights.transpose(-2, -1) * v).sum(3)
-        mapped = read.transpose(1, 2).flatten(2) @ self.W_out
-        return layer_norm(relu(mapped), self.gain, self.bias)
-
-    def context(self, rows: Tensor, own: Tensor, relay: Tensor) -> Tensor:
-        """What each row attends to, (b, n, s, 5, h): both neighbours on a ring around itself, its
-        row of the input, the relay."""
-        near = (rows.roll(1, 2), rows, rows.roll(-1, 2))
-        return torch.stack([*near, own, relay.expand_as(rows)], dim=3)

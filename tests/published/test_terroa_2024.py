@@ -196,8 +196,7 @@ EXPECTED: dict[str, tuple[str, str]] = {
     # c drawn pairs of each besides
     "s3.1.1.bigbird": ("agrees-in-limit", "O(d**2*l + c*d*l + d*l*s + d*l*w)"),
     # no such mixers here
-    # five rows for each of l, and the relay's l + 1, T rounds of both
-    "s3.1.1.star-transformer": ("agrees-in-limit", "O(T*d**2*l)"),
+    "s3.1.1.star-transformer": ("not-checkable", ""),
     "s3.1.1.image-transformer": ("not-checkable", ""),
     # linear, but for sorts of l log(l)^2 comparisons
     "s3.1.1.reformer": (
