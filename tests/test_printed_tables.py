@@ -140,6 +140,18 @@ def test_a_critical_path_is_read_back_at_its_sizes(
     assert len(found["claims"]) >= 4
 
 
+def test_a_wrong_path_at_sizes_is_a_verdict(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Not all sizes are given; at l = 8 the chain of long texts is longer than any there is."""
+    long = "mul sum mul sum div exp sum add add mul sum mul sum"
+    path = tmp_path / "own.csv"
+    rows = ["me,inference,8,mul mul", "linear-attention,training,8,mul"]
+    rows.append(f"strided-attention,training,8,{long}")
+    path.write_text("\n".join(["mixer,phase,l,critical_path", *rows]))
+    assert [c["verdict"] for c in checked(path, capsys)["claims"]] == ["disagrees"] * 3
+
+
 def test_a_table_per_token_is_one_of_all_sequences(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -10,7 +10,7 @@ from costmodel.claims.claim import RELATIONS, Claim, sizes_of_claim
 from costmodel.claims.findings import Finding, Sizes, compared_answers, fits
 from costmodel.claims.identities import SEARCHED, compare_formula
 from costmodel.claims.interpretations import Interpretation
-from costmodel.claims.quantities import Answer, derive
+from costmodel.claims.quantities import Answer, derive, path_at
 from costmodel.errors import Unanswered
 from costmodel.symbolic.constraints import Constraints
 from costmodel.symbolic.formulas import parse
@@ -80,14 +80,19 @@ def _words(text: str) -> list[str]:
 
 
 def path(claim: Claim, interpretation: Interpretation) -> Finding:
-    """Check that a critical path has exactly the printed steps, at the claim's sizes if it has
-    some: one of several that are equally long there, or the one for long sequences."""
+    """Check that a critical path has exactly the printed steps. At sizes it may be the one that is
+    shown there, or the one for long sequences where that has as many steps."""
     printed = path_steps(claim.steps)
-    at_sizes = [tuple(sorted(sizes.items())) for sizes in sizes_of_claim(claim) if sizes]
-    for sizes in ((), *at_sizes):
-        derived = derive(claim.mixer, "critical_path", interpretation, sizes).steps
-        if derived == printed:
-            return Finding(True, path_text(derived))
+    general = derive(claim.mixer, "critical_path", interpretation)
+    derived = general.steps
+    for sizes in sizes_of_claim(claim):
+        there = path_at(claim.mixer, interpretation, sizes)
+        as_long = general.substitute(sizes).exact == there.substitute(sizes).exact
+        if printed != there.steps and not (as_long and printed == general.steps):
+            derived = there.steps
+            break
+    else:
+        return Finding(True, path_text(printed))
     pairs = enumerate(zip(derived, printed, strict=False), 1)
     step = next((k for k, (a, b) in pairs if a != b), min(len(derived), len(printed)) + 1)
     note = f"printed {len(printed)} steps, derived {len(derived)}; they part at step {step}"

@@ -18,6 +18,7 @@ from costmodel.mixers.load import mixer as load_mixer
 from costmodel.paths.chains import CriticalPath
 from costmodel.program.phases import phase_name
 from costmodel.questions.count import operations
+from costmodel.questions.critical_path import critical_path
 from costmodel.questions.question import (
     BATCH,
     CASES,
@@ -154,16 +155,8 @@ def mixer_of(name: str, option: str = "") -> Mixer:
 
 @cache
 @limited(None)
-def derive(
-    mixer: str,
-    quantity_name: str,
-    interpretation: Interpretation,
-    sizes: tuple[tuple[str, int], ...] = (),
-) -> Answer:
+def derive(mixer: str, quantity_name: str, interpretation: Interpretation) -> Answer:
     """A figure of a mixer for b sequences, under one interpretation of a claim.
-
-    Args:
-        sizes: numbers that say which of several equally long critical paths is meant.
 
     Raises:
         ValueError: an unknown mixer, phase, form, convention or quantity.
@@ -179,8 +172,6 @@ def derive(
     phase = _phase(asked, interpretation.phase) or "training"
     case = Case(
         answers(found, form, phase, interpretation.parsed_convention),
-        dict(sizes),
-        symbolic=not sizes,
         adding=_adding(interpretation),
     )
     answer = _read(asked, _exact(case.answer(asked)), interpretation)
@@ -188,6 +179,15 @@ def derive(
         after = {"t = l": L, "t = l + 1": L + 1}[interpretation.position]
         answer = answer.substitute({"t": after})
     return answer
+
+
+def path_at(mixer: str, interpretation: Interpretation, sizes: Mapping[str, int]) -> Answer:
+    """The critical path that is shown at some sizes, of which `derive` finds the general one."""
+    found = mixer_of(mixer, interpretation.option)
+    phase, form = interpretation.phase or "training", interpretation.form or None
+    own = {letter: size for letter, size in sizes.items() if letter != "b"}
+    convention = interpretation.parsed_convention
+    return _exact(critical_path(found, phase, form, convention, own))
 
 
 def _adding(interpretation: Interpretation) -> Adding:
