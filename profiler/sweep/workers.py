@@ -5,6 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -36,6 +37,11 @@ class Outcome:
 
 
 Outcomes = Generator[Outcome, None, None]
+
+
+LONGEST_WAIT_S = 0.1
+"""An interrupt that comes just before a thread begins to wait does not end that wait: what waits
+for other threads looks up this often."""
 
 
 class WorkerGone(Exception):
@@ -190,13 +196,12 @@ class Team:
             self._end()
             for thread in threads:
                 while thread.is_alive():
-                    self._release()
-                    thread.join(0.05)
+                    thread.join(LONGEST_WAIT_S)
 
     def _handled(self, threads: int, deal: Deal) -> Outcomes:
         lost = []
         while threads:
-            event = self.events.get()
+            event = self._next_event()
             try:
                 if event.error is not None:
                     raise event.error
@@ -212,10 +217,10 @@ class Team:
         if deal.waiting and lost:
             raise MeasureError(lost[-1])
 
-    def _release(self) -> None:
-        """Let every thread go on that waits for its outcome to be handled."""
-        while not self.events.empty():
-            self.events.get().handled.set()
+    def _next_event(self) -> Event:
+        while True:
+            with suppress(queue.Empty):
+                return self.events.get(timeout=LONGEST_WAIT_S)
 
     def _end(self) -> None:
         with self._lock:
@@ -255,7 +260,8 @@ class Team:
                 self._dismiss(name)
             event = Event(Outcome(point, found, name, worker.environment))
             self.events.put(event)
-            event.handled.wait()
+            while not (event.handled.wait(LONGEST_WAIT_S) or self.stopping.is_set()):
+                pass
 
     def _at_work(self, name: str) -> Worker:
         """The worker of this name, begun where it is not there (any more)."""

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import _thread
+import signal
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from typing import Any
@@ -131,6 +134,31 @@ def test_an_environment_that_is_not_accepted_ends_everything() -> None:
     with pytest.raises(StoreError, match="mixed"):
         all_of(team({"a": lambda: made, "b": Thread}, accept=accept), grid())
     assert made.stopped
+
+
+def test_an_interrupt_that_no_wait_hears_of_ends_it_all_the_same() -> None:
+    """A signal that comes just before the main thread begins to wait is marked, and ends no wait;
+    so is one that `interrupt_main` only marks."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    stopped = threading.Event()
+    heard: list[bool] = []
+
+    class Stoppable(Thread):
+        def stop(self) -> None:
+            stopped.set()
+
+    def measured(asked: Any, **_: Any) -> Measurement:
+        time.sleep(0.3)  # until the main thread waits
+        _thread.interrupt_main()
+        heard.append(stopped.wait(20))
+        return sweeping.record_of(asked)
+
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            all_of(team({"a": lambda: Stoppable(measured)}), grid((2,)))
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert heard == [True]
 
 
 def test_closing_early_stops_every_worker() -> None:
