@@ -466,6 +466,11 @@ def check(
         checked_claims(context, [], said, strict, format_, left_out)
     elif mixers:
         raise UsageError("--mixers is for a table of claims (.tex, .csv): leave it out")
+    elif not target.endswith(".py") and Path(target).is_file():
+        files = ", ".join((*CLAIM_FILES, *TABLE_FILES))
+        raise UsageError(
+            f"{target}: only {files} files have claims, and a mixer of your own is FILE.py:NAME"
+        )
     elif claim:
         (name,) = phases(chosen(phase, "--phase", list(NAMES)))
         load_mixer(target)

@@ -32,6 +32,7 @@ READ = [
     (r"\lceil\log_2 (l + 1)\rceil d", "ceil_log2(l + 1)*d", ""),
     (r"\lfloor\frac{l}{w}\rfloor \lceil\frac{l}{w}\rceil", "floor(l/w)*ceil(l/w)", ""),
     (r"\max(l, d) \min(l, 2d)", "Max(l, d)*Min(l, 2*d)", ""),
+    ("where(2l, l - 1)", "where(2*l, l-1)", ""),
     ("sum(2t, t, 1, l)", "sum(2*t, t, 1, l)", ""),
     ("2^{l}d", "2^l*d", ""),
     ("-l + 2d", "-l + 2*d", ""),

@@ -423,6 +423,8 @@ BAD = {
     "check she --convention denss --claim 'mul = 4'": "did you mean 'dense'",
     "check she --claim 'mul = 4' --format csv": "rich, markdown, latex, json",
     "check she --phase training": "without --claim the mixer itself is checked: leave out --phase",
+    "check README.md": "README.md: only .toml, .json, .tex, .csv files have claims",
+    "check she --claim 'mul = where(l)'": "'where(l)': expected where(value, what is at least 0",
     "check she --strict": "leave out --strict",
     "check paper.toml": "paper.toml is not a readable file of claims",
     "check paper.json --claim 'mul = 4'": "paper.json says all of a claim: leave out --claim",

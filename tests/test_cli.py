@@ -270,6 +270,8 @@ BAD = {
     "table --phase backwards": "training",
     "table --format xml": "rich, markdown, latex, csv, json",
     "table --columns totl": "'totl'; did you mean 'total'? The columns are mixer, form",
+    "table --columns state --phase training": "state (held after t tokens) stands in the rows of "
+    "inference, which --phase leaves out",
     "table --columns nosuch": "unknown column 'nosuch': the columns are mixer, form",
     "table --columns ,": "no column",
     "table --sort totl": "did you mean 'total'",

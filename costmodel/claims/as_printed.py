@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 from costmodel.errors import FormulaError, SizeError
 from costmodel.questions.registry import CLAIMED
-from costmodel.symbolic.formulas import DEEPEST, FUNCTIONS, GROWING, MOST_TOKENS, parse
+from costmodel.symbolic.formulas import DEEPEST, FUNCTIONS, GROWING, MOST_TOKENS, WHERE, parse
 from costmodel.symbolic.sizes import LETTERS
 
 Symbols = Mapping[str, str]
@@ -32,7 +32,7 @@ _SIGNS = {
     r"\max": "Max", r"\min": "Min", "max": "Max", "min": "Min",
 }  # fmt: skip
 _POWERS = str.maketrans({"²": "^2", "³": "^3"})
-_CALLED = {*FUNCTIONS, *GROWING, "sum"}
+_CALLED = {*FUNCTIONS, *GROWING, WHERE, "sum"}
 _OPERATORS = ("+", "-", "*", "/", "^", "**", ",")
 _BRACKETS = {r"\lceil": (r"\rceil", "ceil"), r"\lfloor": (r"\rfloor", "floor")}
 _CLOSING = (")", *(closing for closing, _ in _BRACKETS.values()))

@@ -181,6 +181,7 @@ def table(request: Request) -> Table:
             "an optimiser's state is shown in the column 'optimiser', which is not among the "
             "columns"
         )
+    _shown_in_some_phase(request)
     left_out: dict[str, None] = {}
     forms = [(mixer, name) for mixer in request.mixers for name in _forms(mixer, request, left_out)]
     if not forms:
@@ -191,6 +192,14 @@ def table(request: Request) -> Table:
         rows = _sorted(rows, request) if request.sort else rows
         blocks.append(Block(phase, tuple(rows), _columns(rows, phase, request)))
     return Table(request, tuple(blocks), tuple(left_out))
+
+
+def _shown_in_some_phase(request: Request) -> None:
+    """Raise TableError for a column that is asked for and that no phase asked for has."""
+    for name in request.columns or ():
+        has = () if name in LETTERS else COLUMNS[name].phases
+        if has and not {*has} & {*request.phases}:
+            raise TableError(f"{COLUMNS[name].elsewhere}, which --phase leaves out")
 
 
 def forms_of(mixer: Mixer, request: Request) -> tuple[str, ...]:
