@@ -405,6 +405,19 @@ def test_a_mixer_of_ones_own(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert json_of(f"check {named}", capsys)["claims"][0]["verdict"] == "disagrees"
 
 
+def test_a_figure_that_only_a_search_finds_is_compared_at_sizes(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Reads by a stride: path lengths have no formula; what needs one is not decided."""
+    mixer = "check sinkhorn --claim"
+    (true,) = json_of(f"{mixer} 'path_length = Min(l - 1, 1)'", capsys)["claims"]
+    assert true["verdict"] == "agrees" and "smallest sizes; no proof for all" in true["note"]
+    (false,) = json_of(f"{mixer} 'path_length = 2'", capsys)["claims"]
+    assert false["verdict"] == "disagrees" and false["counterexample"]["l"] == 1
+    (order,) = json_of(f"{mixer} 'path_length = O(1)'", capsys)["claims"]
+    assert order["verdict"] == "not-checkable" and "by a stride" in order["note"]
+
+
 BAD = {
     "check self-attention --claim mul": "expected QUANTITY = FORMULA",
     "check self-attention --claim 'mul = 4l2'": "expected an operator or the end",

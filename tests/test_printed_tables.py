@@ -138,6 +138,21 @@ def test_a_critical_path_is_read_back_at_its_sizes(
     assert len(found["claims"]) >= 4
 
 
+def test_what_a_search_finds_is_read_back_at_its_sizes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "own.csv"
+    words = ["table", "strided-attention", "fixed-attention", "--l", "8,40", "--columns"]
+    shown = ["mixer,path_length", "--phase", "training", "--format", "csv", "-o", str(path)]
+    assert cli.run([*words, *shown]) == 0
+    verdicts = [claim["verdict"] for claim in checked(path, capsys)["claims"]]
+    assert verdicts == ["agrees"] * 4
+    text = path.read_text(encoding="utf-8")
+    path.write_text(text.replace("attention,2,", "attention,3,"), encoding="utf-8")
+    verdicts = [claim["verdict"] for claim in checked(path, capsys)["claims"]]
+    assert sorted(verdicts) == ["agrees", "agrees", "disagrees", "disagrees"]
+
+
 def test_a_wrong_path_at_sizes_is_a_verdict(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -15,7 +15,7 @@ from itertools import islice
 from math import lcm
 
 from costmodel.claims.quantities import Answer
-from costmodel.errors import FormulaError, NotPolynomial, TooMuch, Unsupported
+from costmodel.errors import FormulaError, NotPolynomial, TooMuch, Unanswered, Unsupported
 from costmodel.symbolic.constraints import Constraints, simplified
 from costmodel.symbolic.effort import limited
 from costmodel.symbolic.formulas import Formula
@@ -174,10 +174,10 @@ def disagreement_at(
 
 
 def difference(formula: Formula, answer: Answer) -> Exact | None:
-    """Derived minus claimed, split into cases; None where the formula is no polynomial."""
+    """Derived minus claimed, split into cases; None where one of them is no polynomial."""
     try:
         return _without_extrema(answer.exact) - _without_extrema(formula.exact())
-    except (NotPolynomial, _TooManyCases):
+    except (NotPolynomial, Unanswered, _TooManyCases):
         return None
 
 

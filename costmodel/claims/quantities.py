@@ -12,7 +12,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from costmodel.claims.interpretations import Interpretation
-from costmodel.errors import Unanswered
+from costmodel.errors import Unanswered, Unsupported
 from costmodel.language.equations import Mixer
 from costmodel.mixers.load import mixer as load_mixer
 from costmodel.paths.chains import CriticalPath
@@ -32,7 +32,7 @@ from costmodel.questions.question import (
 )
 from costmodel.questions.registry import CLAIMED
 from costmodel.symbolic.constraints import Constraints
-from costmodel.symbolic.effort import limited
+from costmodel.symbolic.effort import limited, spend
 from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.polynomial import Fn, Poly, call
 from costmodel.symbolic.printing import formula_words
@@ -87,6 +87,50 @@ class Answer:
         """The answer with some sizes replaced."""
         replaced = self.exact.substitute({letter: Poly.of(v) for letter, v in values.items()})
         return replace(self, exact=replaced)
+
+
+SEARCH = 2_000
+"""What a search costs, in units of `symbolic.effort`."""
+
+
+class AtSizes(Answer):
+    """A figure for which no formula is derived: its value at all of a mixer's sizes is searched.
+
+    What needs a formula is refused with the reason for which there is none.
+    """
+
+    def __init__(self, case: Case, figure: Figure, reason: str) -> None:
+        self.case, self.figure, self.reason = case, figure, reason
+
+    @property
+    def exact(self) -> Exact:
+        raise Unanswered(self.reason)
+
+    @property
+    def letters(self) -> frozenset[str]:
+        return frozenset({"l", *self.case.mixer.letters} - self.case.sizes.keys())
+
+    @property
+    def text(self) -> str:
+        """The value, where all sizes are given."""
+        return "found by search, size by size" if self.letters else str(self.at({}))
+
+    def at(self, sizes: Mapping[str, int]) -> Fraction:
+        """What the search finds; Unanswered where that takes too long."""
+        spend(SEARCH)
+        sizes = {**sizes, **self.case.sizes}
+        value = replace(self.case, sizes=sizes, symbolic=False).figure(self.figure)
+        if isinstance(value, Missing):
+            raise Unanswered(value.reason)
+        assert isinstance(value, int)
+        return Fraction(value)
+
+    def substitute(self, values: Mapping[str, Poly | int]) -> Answer:
+        given = {letter: value for letter, value in values.items() if isinstance(value, int)}
+        if given.keys() < values.keys():
+            raise Unanswered(self.reason)
+        case = replace(self.case, sizes={**self.case.sizes, **given})
+        return AtSizes(case, self.figure, self.reason)
 
 
 def _hold(guards: Constraints, sizes: Mapping[str, int]) -> bool:
@@ -174,7 +218,12 @@ def derive(mixer: str, quantity_name: str, interpretation: Interpretation) -> An
         answers(found, form, phase, interpretation.parsed_convention),
         adding=_adding(interpretation),
     )
-    answer = _read(asked, _exact(case.answer(asked)), interpretation)
+    try:
+        answer = _read(asked, _exact(case.answer(asked)), interpretation)
+    except Unsupported as reason:
+        if asked.search is None:
+            raise
+        answer = AtSizes(case, asked, str(reason))
     if interpretation.position:
         after = {"t = l": L, "t = l + 1": L + 1}[interpretation.position]
         answer = answer.substitute({"t": after})
