@@ -163,7 +163,7 @@ def test_a_long_maximum_is_refuted_at_sizes(name: str) -> None:
 def test_a_claim_says_where_it_is_equal(capsys: pytest.CaptureFixture[str]) -> None:
     """Of long sequences, not of those that the window and the global tokens reach at once."""
     assert cli.run(["check", "bigbird", "--claim", "path_length = 2"]) == 0
-    assert "- equal where: l >= floor(w/2) + s + 2\n" in capsys.readouterr().out
+    assert "- equal at least where: l >= floor(w/2) + s + 2\n" in capsys.readouterr().out
     assert verdict("path_length = 3", "bigbird").equal_where == ""
     assert verdict("mul = Min(l, d)", "me").equal_where == ""
 

@@ -254,7 +254,7 @@ def _rows(verdict: Verdict) -> Iterator[tuple[str, str]]:
     if verdict.difference:
         yield "derived - claimed", verdict.difference
     if verdict.equal_where:
-        yield "equal where", verdict.equal_where
+        yield "equal at least where", verdict.equal_where
     if verdict.counterexample or verdict.there:
         yield "first parts at", _parting(verdict)
     if verdict.alternatives:
