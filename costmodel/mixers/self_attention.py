@@ -23,6 +23,7 @@ OPTIONS = {
     "bidirectional": "a token attends to all l tokens",
     "wide": "keys of width K and values of width V in each head, in place of d/n",
     "cross": "keys and values of a second sequence z of e tokens",
+    "grouped": "keys and values in g heads, each for n/g heads of queries: GQA, or MQA with g = 1",
 }
 SOURCES = {
     "bias": f"biases as {TORCH} has them",
@@ -30,6 +31,8 @@ SOURCES = {
     "bidirectional": f"{VASWANI}, section 3.2.3: the encoder's self-attention",
     "wide": f"{VASWANI}, section 3.2.2: d_k and d_v are K and V",
     "cross": f"{VASWANI}, section 3.2.3: encoder-decoder attention",
+    "grouped": "Ainslie et al. 2023, arXiv 2305.13245, section 2.2; with g = 1, but for the scale, "
+    "Shazeer 2019, arXiv 1911.02150, section 3",
 }
 APART = {
     ("bias", "output-bias"): "'bias' has b_out among its biases",
@@ -51,7 +54,7 @@ def self_attention(chosen: Chosen) -> Mixer:
         idea="each token weighs earlier tokens by a softmax of q k",
         source="; ".join([CHEN, *(SOURCES[option] for option in OPTIONS if option in chosen)]),
         group="attention",
-        references=() if "wide" in chosen else (TORCH,),
+        references=() if chosen & {"wide", "grouped"} else (TORCH,),
     )
     cited = not chosen
     l, d, n = m.sizes("l d n")
@@ -59,11 +62,17 @@ def self_attention(chosen: Chosen) -> Mixer:
     x = m.input("x", l, d)
     z = m.context("z", *m.sizes("e"), d) if "cross" in chosen else x
     y = m.output("y", l, d, cite="(17)" if cited else "")
-    maps = {"Q": (d, n * key), "K": (d, n * key), "V": (d, n * value), "out": (n * value, d)}
+    grouped = "grouped" in chosen
+    (g,) = m.sizes("g") if grouped else (n,)
+    # The columns of all heads of queries; with groups, of each group's own n/g.
+    queries, rows = ((g, n / g * x) if grouped else (n * x,) for x in (key, value))
+    maps = {"Q": (d, *queries), "K": (d, g * key), "V": (d, g * value), "out": (*rows, d)}
     biased = maps if "bias" in chosen else {"out"} if "output-bias" in chosen else {}
     W_Q, W_K, W_V, W_out = (m.parameter(f"W_{name}", *shape) for name, shape in maps.items())
     b_Q, b_K, b_V, b_out = (
-        m.parameter(f"b_{name}", shape[1]) if name in biased else None
+        m.parameter(f"b_{name}", *(shape[1:] if name != "out" else (d,)))
+        if name in biased
+        else None
         for name, shape in maps.items()
     )
 
@@ -71,26 +80,30 @@ def self_attention(chosen: Chosen) -> Mixer:
         i = f.index("i", 1, l)
         k = f.index("k", 1, z.shape[0] if chosen & {"bidirectional", "cross"} else i)
         s = k if "cross" in chosen else i
-        j, c = f.index("j", 1, n), f.index("c", 1, key)
+        j, c = f.index("j", 1, g), f.index("c", 1, key)
+        o = f.index("o", 1, n / g) if grouped else j
         a, b = f.index("a", 1, d), f.index("b", 1, d)
-        v, r = (f.index("v", 1, value), f.index("r", 1, n * value)) if value != key else (c, a)
+        same = value == key and not grouped
+        v, r = (c, a) if same else (f.index("v", 1, value), f.index("r", 1, rows[-1]))
+        heads, head = ((g, n / g), (j, o)) if grouped else ((n,), (j,))
+        group = (j,) if grouped else ()
 
         def array(name: str, *shape: object, cite: str) -> Array:
             return f.array(name, *shape, cite=cite if cited else "")
 
-        Q = array("Q", n, l, key, cite="(10)")
-        K = array("K", n, z.shape[0], key, cite="(11)")
-        V = array("V", n, z.shape[0], value, cite="(12)")
-        Z = array("Z", n, l, z.shape[0], cite="(13)")
-        A = array("A", n, l, z.shape[0], cite="(14)")
-        R = array("R", l, n * value, cite="(15)-(16)")
+        Q = array("Q", *heads, l, key, cite="(10)")
+        K = array("K", g, z.shape[0], key, cite="(11)")
+        V = array("V", g, z.shape[0], value, cite="(12)")
+        Z = array("Z", *heads, l, z.shape[0], cite="(13)")
+        A = array("A", *heads, l, z.shape[0], cite="(14)")
+        R = array("R", l, *rows, cite="(15)-(16)")
 
-        q, p = (j - 1) * key + c, (j - 1) * value + v
-        Q[j, i, c] = with_bias(sum_(x[i, a] * W_Q[a, q], over=a), b_Q, q)
-        K[j, s, c] = with_bias(sum_(z[s, a] * W_K[a, q], over=a), b_K, q)
-        V[j, s, v] = with_bias(sum_(z[s, a] * W_V[a, p], over=a), b_V, p)
-        Z[j, i, k] = scaled(sum_(Q[j, i, c] * K[j, k, c], over=c), by=key)
-        A[j, i, k] = softmax(Z[j, i, k], over=k)
-        R[i, p] = sum_(A[j, i, k] * V[j, k, v], over=k)
-        y[i, b] = with_bias(sum_(R[i, r] * W_out[r, b], over=r), b_out, b)
+        q, p, w = (*group, (o - 1) * key + c), (j - 1) * key + c, (j - 1) * value + v
+        Q[*head, i, c] = with_bias(sum_(x[i, a] * W_Q[a, *q], over=a), b_Q, q)
+        K[j, s, c] = with_bias(sum_(z[s, a] * W_K[a, p], over=a), b_K, p)
+        V[j, s, v] = with_bias(sum_(z[s, a] * W_V[a, w], over=a), b_V, w)
+        Z[*head, i, k] = scaled(sum_(Q[*head, i, c] * K[j, k, c], over=c), by=key)
+        A[*head, i, k] = softmax(Z[*head, i, k], over=k)
+        R[i, *group, (o - 1) * value + v] = sum_(A[*head, i, k] * V[j, k, v], over=k)
+        y[i, b] = with_bias(sum_(R[i, *group, r] * W_out[*group, r, b], over=(*group, r)), b_out, b)
     return m

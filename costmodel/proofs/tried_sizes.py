@@ -36,8 +36,10 @@ def small_sizes(mixer: Mixer) -> list[dict[str, int]]:
         if "n" in sizes and "d" in sizes:
             sizes["n"] = min(sizes["n"], 3)
             sizes["d"] = sizes["n"] * (1 if shift < 0 else 2)
-        for size, by in divisors(mixer).items():
-            sizes[by] = min(sizes[by], 3)
+        divided = divisors(mixer)
+        for size, by in divided.items():
+            if by not in divided:
+                sizes[by] = min(sizes[by], 3)
             sizes[size] = sizes[by] * (1 if shift < 0 else 2)
         for scale in (1, 2, 4):
             whole = {**sizes, **({"d": sizes["d"] * scale} if scale > 1 else {})}

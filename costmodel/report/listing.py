@@ -98,7 +98,8 @@ def matching(word: str) -> tuple[str, ...]:
 def _searched(mixer: Mixer) -> str:
     said = (mixer.name, *mixer.aliases, mixer.title, mixer.idea, mixer.group, mixer.source)
     packages = (one.of for one in of_mixer(mixer.name))
-    return "\n".join((*said, *mixer.offers, *mixer.references, *packages))
+    options = (*mixer.offers, *mixer.offers.values())
+    return "\n".join((*said, *options, *mixer.references, *packages))
 
 
 def entries(of: Sequence[str], modules: Modules) -> list[Entry]:

@@ -203,7 +203,7 @@ def attention_backward(
 
 def fused_attention_backward(call: Call) -> Operations:
     """The gradients of queries, keys and values by torch's flash kernels; see
-    `attention_backward`."""
+    `attention_backward`. Heads of queries that share keys and values add to one gradient."""
     if call.arguments["dropout_p"]:
         raise CountError(f"{call.name}: no rule for dropout inside attention")
     query, key, value = (call.tensor(name) for name in ("query", "key", "value"))
@@ -215,8 +215,9 @@ def fused_attention_backward(call: Call) -> Operations:
     pairs, seen = visible_pairs(rows, keys, causal), min(rows, keys) if causal else keys
     if not pairs or not width:
         return NOTHING
-    every = (True, True, True)
-    return attention_backward(pairs, rows, seen, width, value.shape[-1], every) * prod(outer)
+    heads, groups, every = prod(outer), prod(key.shape[:-2]), (True, True, True)
+    values = value.shape[-1]
+    return attention_backward(pairs * heads, rows * heads, seen * groups, width, values, every)
 
 
 # interpolation

@@ -27,10 +27,12 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 
 
 class Heads(SequenceMixer):
-    """What all variants share: n heads with keys K wide and values V wide, both d/n unless `wide`.
+    """What all variants share: n heads of queries, and g heads of keys K wide and of values V wide;
+    g is n unless `grouped`, and both widths are d/n unless `wide`.
 
-    W_Q and W_K are (d, n*K), W_V is (d, n*V) and W_out is (n*V, d); a bias is as long as the result
-    of its map is wide. `l` only sets the room in a state, unless a length is given.
+    W_Q is (d, n*K), W_K (d, g*K), W_V (d, g*V) and W_out (n*V, d); with groups W_Q is (d, g, n/g*K)
+    and W_out (g, n/g*V, d). A bias has the shape of a result of its map. `l` only sets the room in
+    a state, unless a length is given.
     """
 
     way: Attention
@@ -45,6 +47,7 @@ class Heads(SequenceMixer):
         d: int,
         l: int,
         n: int,
+        g: int | None = None,
         K: int | None = None,
         V: int | None = None,
         options: Sequence[str] = (),
@@ -54,16 +57,32 @@ class Heads(SequenceMixer):
         super().__init__(d=d, l=l, device=device, dtype=dtype)
         require_sizes(n=n)
         self.n = n
+        self.g = self._groups(g, "grouped" in options)
         self.K, self.V = self._widths(K, V, "wide" in options)
         self.W_Q: nn.Parameter = self.weight(d, n * self.K)
-        self.W_K: nn.Parameter = self.weight(d, n * self.K)
-        self.W_V: nn.Parameter = self.weight(d, n * self.V)
+        self.W_K: nn.Parameter = self.weight(d, self.g * self.K)
+        self.W_V: nn.Parameter = self.weight(d, self.g * self.V)
         self.W_out: nn.Parameter = self.weight(n * self.V, d)
+        if "grouped" in options:
+            self.W_Q = nn.Parameter(self.W_Q.detach().view(d, self.g, -1))
+            self.W_out = nn.Parameter(self.W_out.detach().view(self.g, -1, d))
         biased = {name for option in options for name in BIASES.get(option, ())}
         for name in BIASES["bias"]:
-            extent = getattr(self, f"W_{name}").shape[1]
-            bias = nn.Parameter(self.like.new_zeros(extent)) if name in biased else None
+            weight: nn.Parameter = getattr(self, f"W_{name}")
+            extents = weight.shape[1:] if name != "out" else (d,)
+            bias = nn.Parameter(self.like.new_zeros(extents)) if name in biased else None
             self.register_parameter(f"b_{name}", bias)
+
+    def _groups(self, g: int | None, grouped: bool) -> int:
+        """The number of heads of keys and values."""
+        if not grouped:
+            return self.n
+        if g is None:
+            raise ValueError("the option 'grouped' needs the size g, the heads of keys and values")
+        require_sizes(g=g)
+        if self.n % g:
+            raise ValueError(f"n = {self.n} heads are not divisible into g = {g} groups")
+        return g
 
     def _widths(self, K: int | None, V: int | None, wide: bool) -> tuple[int, int]:
         """The widths of a head's keys and values."""
@@ -76,33 +95,37 @@ class Heads(SequenceMixer):
         return K, V
 
     def _project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Q, K (..., n, K) and V (..., n, V) of x (..., d)."""
+        """Q (..., n, K), K (..., g, K) and V (..., g, V) of x (..., d)."""
         return self._queries(x), *self._keys_and_values(x)
 
     def _queries(self, x: Tensor) -> Tensor:
-        return self._split(linear(x, self.W_Q, self.b_Q))
+        bias = None if self.b_Q is None else self.b_Q.flatten()
+        return self._split(linear(x, self.W_Q.flatten(1), bias), self.n)
 
     def _keys_and_values(self, x: Tensor) -> tuple[Tensor, Tensor]:
         keys, values = linear(x, self.W_K, self.b_K), linear(x, self.W_V, self.b_V)
-        return self._split(keys), self._split(values)
+        return self._split(keys, self.g), self._split(values, self.g)
 
-    def _split(self, rows: Tensor) -> Tensor:
+    def _split(self, rows: Tensor, heads: int) -> Tensor:
         """Rows (..., n*w) by head: (..., n, w)."""
-        return rows.view(*rows.shape[:-1], self.n, rows.shape[-1] // self.n)
+        return rows.view(*rows.shape[:-1], heads, rows.shape[-1] // heads)
+
+    def _out(self, rows: Tensor) -> Tensor:
+        """y (..., d) of the heads' rows (..., n*V)."""
+        return linear(rows, self.W_out.flatten(0, -2), self.b_out)
 
     def _across(self, q: Tensor, k: Tensor, v: Tensor, *, causal: bool) -> Tensor:
-        """y (b, s, d) of whole sequences by head, (b, s, n, K) and (b, s, n, V)."""
+        """y (b, s, d) of whole sequences by head, (b, s, n, K), (b, s, g, K) and (b, s, g, V)."""
         q, k, v = (heads.transpose(1, 2) for heads in (q, k, v))
         rows = self.attend(q, k, v, causal=causal).transpose(1, 2).flatten(2)
-        return linear(rows, self.W_out, self.b_out)
+        return self._out(rows)
 
     def _row(self, q_t: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """y_t (b, d) of one query (b, n, K) over held keys and values (b, n, t, K or V)."""
-        row = self.attend(q_t.unsqueeze(2), k, v, causal=False)
-        return linear(row.flatten(1), self.W_out, self.b_out)
+        """y_t (b, d) of one query (b, n, K) over held keys and values (b, g, t, K or V)."""
+        return self._out(self.attend(q_t.unsqueeze(2), k, v, causal=False).flatten(1))
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, *, causal: bool) -> Tensor:
-        """R (b, n, s, V) of queries q (b, n, s, K) over keys and values (b, n, t, K or V)."""
+        """R (b, n, s, V) of queries q (b, n, s, K) over keys and values (b, g, t, K or V)."""
         return self.way.compute(q, k, v, by=self.K, causal=causal)
 
 
@@ -110,9 +133,9 @@ class SelfAttention(Heads, Mixer):
     """A token attends to itself and those before it."""
 
     def initial_state(self, batch: int, length: int | None = None) -> State:
-        """The KV cache: K (batch, n, length, K) and V (batch, n, length, V)."""
+        """The KV cache: K (batch, g, length, K) and V (batch, g, length, V)."""
         widths = {"K": self.K, "V": self.V}
-        return State({name: self._rows(batch, length, self.n, w) for name, w in widths.items()})
+        return State({name: self._rows(batch, length, self.g, w) for name, w in widths.items()})
 
     def mix(self, x: Tensor) -> Tensor:
         """Q, K, V (b, n, s, h), then heads, then y (b, s, d)."""
@@ -164,7 +187,7 @@ class CrossAttention(Heads, Mixer):
     def initial_state(
         self, batch: int, length: int | None = None, z: Tensor | None = None
     ) -> SourceState:
-        """K (batch, n, e, K) and V (batch, n, e, V) of z (batch, e, d); any length has room."""
+        """K (batch, g, e, K) and V (batch, g, e, V) of z (batch, e, d); any length has room."""
         require_sizes(batch=batch, length=self.l if length is None else length)
         if z is None:
             raise ValueError("the state of cross-attention is made of z (batch, e, d): give it")
@@ -192,7 +215,7 @@ class CrossAttention(Heads, Mixer):
 @implementation(
     "self-attention",
     "explicit",
-    options=("bias", "output-bias", "wide"),
+    options=("bias", "output-bias", "wide", "grouped"),
     rewrites=EXPLICIT.rewrites,
     kernels=PROJECTIONS | EXPLICIT.kernels,
     step_kernels=PROJECTIONS | EXPLICIT.kernels,
@@ -206,7 +229,7 @@ class ExplicitSelfAttention(SelfAttention):
 @implementation(
     "self-attention",
     "sdpa",
-    options=("bias", "output-bias"),
+    options=("bias", "output-bias", "grouped"),
     rewrites=SDPA.rewrites,
     kernels=PROJECTIONS | SDPA.kernels,
     step_kernels=PROJECTIONS | SDPA.kernels,
@@ -220,7 +243,7 @@ class FusedSelfAttention(SelfAttention):
 @implementation(
     "self-attention+bidirectional",
     "explicit",
-    options=("bias", "output-bias", "wide"),
+    options=("bias", "output-bias", "wide", "grouped"),
     rewrites=EXPLICIT.rewrites,
     kernels=PROJECTIONS | EXPLICIT.kernels,
 )
@@ -233,7 +256,7 @@ class ExplicitBidirectional(BidirectionalSelfAttention):
 @implementation(
     "self-attention+bidirectional",
     "sdpa",
-    options=("bias", "output-bias"),
+    options=("bias", "output-bias", "grouped"),
     rewrites=SDPA.rewrites,
     kernels=PROJECTIONS | SDPA.kernels,
 )
@@ -246,7 +269,7 @@ class FusedBidirectional(BidirectionalSelfAttention):
 @implementation(
     "self-attention+cross",
     "explicit",
-    options=("bias", "output-bias", "wide"),
+    options=("bias", "output-bias", "wide", "grouped"),
     rewrites=EXPLICIT.rewrites,
     kernels=PROJECTIONS | EXPLICIT.kernels,
     step_kernels=PROJECTIONS | EXPLICIT.kernels,
@@ -260,7 +283,7 @@ class ExplicitCrossAttention(CrossAttention):
 @implementation(
     "self-attention+cross",
     "sdpa",
-    options=("bias", "output-bias"),
+    options=("bias", "output-bias", "grouped"),
     rewrites=SDPA.rewrites,
     kernels=PROJECTIONS | SDPA.kernels,
     step_kernels=PROJECTIONS | SDPA.kernels,

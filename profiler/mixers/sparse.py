@@ -246,7 +246,7 @@ class Longformer(Windowed):
     def mix(self, x: Tensor) -> Tensor:
         """The global rows by their own projections, then the others; y (b, s, d)."""
         first = (x[:, : self.s] @ self.W_Q_g, x @ self.W_K_g, x @ self.W_V_g)
-        q, k, v = (self._split(rows).transpose(1, 2) for rows in first)
+        q, k, v = (self._split(rows, self.n).transpose(1, 2) for rows in first)
         found = [dense_attention(q, k, v, by=self.K, causal=False)]
         rest = (self._queries(x[:, self.s :]), *self._keys_and_values(x))
         q, k, v = (rows.transpose(1, 2) for rows in rest)

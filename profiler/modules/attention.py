@@ -1,13 +1,15 @@
 """How do queries attend to keys and values in PyTorch: step by step, or in one fused call?
 
-Shared by the mixers that attend with softmax. Queries are (b, n, s, w), keys (b, n, t, w), values
-(b, n, t, u), and the result is (b, n, s, u).
+Shared by the mixers that attend with softmax. Queries are (b, n, s, w), keys (b, g, t, w), values
+(b, g, t, u), and the result is (b, n, s, u); each of g heads of keys and values serves the next n/g
+heads of queries, uncopied.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Protocol
 
 import torch
@@ -37,24 +39,27 @@ class Attention:
 
 
 def dense_attention(q: Tensor, k: Tensor, v: Tensor, *, by: int, causal: bool) -> Tensor:
-    """Every score is computed and divided, then those of later tokens are masked.
-
-    Keys (b, 1, t, w) serve all heads.
-    """
+    """Every score is computed and divided, then those of later tokens are masked."""
     scores = products(q, k) / math.sqrt(by)
     if causal:
         length = scores.shape[-1]
         later = torch.ones(length, length, dtype=torch.bool, device=q.device).triu(1)
         scores = scores.masked_fill(later, -math.inf)
-    return torch.softmax(scores, dim=-1) @ v
+    return by_groups(torch.softmax(scores, dim=-1), v)
 
 
 def products(q: Tensor, k: Tensor) -> Tensor:
-    """Every query times every key, (b, n, s, t); keys (b, 1, t, w) serve all heads uncopied."""
-    if k.shape[1] == q.shape[1]:
-        return q @ k.transpose(-2, -1)
-    rows = q.flatten(1, 2) @ k.squeeze(1).transpose(-2, -1)
-    return rows.view(*q.shape[:-1], -1)
+    """Every query times every key, (b, n, s, t)."""
+    return by_groups(q, k.transpose(-2, -1))
+
+
+def by_groups(rows: Tensor, shared: Tensor) -> Tensor:
+    """Rows (b, n, s, x) times what their group of heads shares, (b, g, x, y): (b, n, s, y)."""
+    if shared.shape[1] == rows.shape[1]:
+        return rows @ shared
+    batch, groups = shared.shape[:2]
+    found = rows.reshape(batch, groups, -1, rows.shape[-1]) @ shared
+    return found.view(*rows.shape[:-1], -1)
 
 
 def sdpa_attention(q: Tensor, k: Tensor, v: Tensor, *, by: int, causal: bool) -> Tensor:
@@ -70,7 +75,10 @@ def sdpa_attention(q: Tensor, k: Tensor, v: Tensor, *, by: int, causal: bool) ->
             f"no fused attention kernel on {q.device.type} for {q.dtype} with heads of width "
             f"{q.shape[-1]}{values}: take the implementation 'explicit' or another dtype"
         )
-    return F.scaled_dot_product_attention(q, k, v, is_causal=causal, scale=by**-0.5)
+    attend = F.scaled_dot_product_attention
+    if k.shape[1] != q.shape[1]:
+        attend = partial(attend, enable_gqa=True)  # fvcore reads calls without this word alone
+    return attend(q, k, v, is_causal=causal, scale=by**-0.5)
 
 
 def _has_fused_kernel(q: Tensor, k: Tensor, v: Tensor, causal: bool) -> bool:
@@ -81,7 +89,7 @@ def _has_fused_kernel(q: Tensor, k: Tensor, v: Tensor, causal: bool) -> bool:
     if q.device.type != "cuda":
         return v.shape[-1] == q.shape[-1]
     cuda = torch.backends.cuda
-    operands = cuda.SDPAParams(q, k, v, None, 0.0, causal, False)
+    operands = cuda.SDPAParams(q, k, v, None, 0.0, causal, k.shape[1] != q.shape[1])
     return (
         cuda.can_use_flash_attention(operands)
         or cuda.can_use_efficient_attention(operands)

@@ -27,9 +27,9 @@ MADE = [
     for options in self_attention.choices()
     for described in implementations(self_attention.of(options)).values()
 ]
-SIZES = {"l": 5, "d": 6, "n": 3, "K": 5, "V": 4, "e": 7}
+SIZES = {"l": 5, "d": 8, "n": 4, "g": 2, "K": 5, "V": 4, "e": 7}
 ROUNDING = 1e-12
-"""Sums of at most 7 * 6 products of size about one, in float64."""
+"""Sums of at most 7 * 8 products of size about one, in float64."""
 
 each = pytest.mark.parametrize("described", MADE, ids=lambda i: f"{i.mixer}-{i.name}")
 
@@ -92,15 +92,23 @@ def test_every_option_of_every_mixer_has_modules(name: str) -> None:
 
 
 def peer(module: Any, options: tuple[str, ...]) -> nn.MultiheadAttention:
-    """torch's own module with our weights; its biases are zeros where we have none."""
+    """torch's own module with our weights, those of a group for each of its heads; its biases are
+    zeros where we have none."""
+
+    def for_all(weight: Tensor) -> Tensor:
+        heads = weight.view(*weight.shape[:-1], module.g, -1)
+        return heads.repeat_interleave(module.n // module.g, -2).flatten(-2)
+
     theirs = nn.MultiheadAttention(SIZES["d"], SIZES["n"], batch_first=True, dtype=torch.float64)
     with torch.no_grad():
-        theirs.in_proj_weight.copy_(torch.cat([module.W_Q, module.W_K, module.W_V], 1).t())
-        theirs.out_proj.weight.copy_(module.W_out.t())
+        maps = [module.W_Q.flatten(1), for_all(module.W_K), for_all(module.W_V)]
+        theirs.in_proj_weight.copy_(torch.cat(maps, 1).t())
+        theirs.out_proj.weight.copy_(module.W_out.flatten(0, -2).t())
         theirs.in_proj_bias.zero_()
         theirs.out_proj.bias.zero_()
         if "bias" in options:
-            theirs.in_proj_bias.copy_(torch.cat([module.b_Q, module.b_K, module.b_V]))
+            biases = [module.b_Q.flatten(), for_all(module.b_K), for_all(module.b_V)]
+            theirs.in_proj_bias.copy_(torch.cat(biases))
         if {"bias", "output-bias"} & {*options}:
             theirs.out_proj.bias.copy_(module.b_out)
     return theirs
@@ -173,23 +181,23 @@ CROSS = implementations("self-attention+cross")["explicit"]
 
 
 def test_a_second_sequence_may_have_any_length() -> None:
-    module, x = made(CROSS), inputs(2, 3, 6)
+    module, x = made(CROSS), inputs(2, 3, 8)
     for length in (1, 4, 11):
-        z = inputs(2, length, 6)
+        z = inputs(2, length, 8)
         state = module.initial_state(2, 1, z)
-        assert state.elements == 2 * length * 6
+        assert state.elements == 2 * length * 8
         rows = [module.step(x[:, i], state) for i in range(3)]  # more than it was asked to hold
         torch.testing.assert_close(torch.stack(rows, 1), module(x, z), atol=ROUNDING, rtol=0)
-        assert state.position == 3 and state.elements == 2 * length * 6
+        assert state.position == 3 and state.elements == 2 * length * 8
 
 
 def test_a_missing_or_misshapen_second_sequence_is_refused() -> None:
-    module, x = made(CROSS), inputs(2, 3, 6)
-    for shape in [(3, 4, 6), (2, 4, 5), (2, 0, 6), (2, 6)]:
-        with pytest.raises(ValueError, match=r"z must be \(2, source length, 6\) and is \("):
+    module, x = made(CROSS), inputs(2, 3, 8)
+    for shape in [(3, 4, 8), (2, 4, 5), (2, 0, 8), (2, 8)]:
+        with pytest.raises(ValueError, match=r"z must be \(2, source length, 8\) and is \("):
             module(x, torch.zeros(shape, dtype=torch.float64))
     with pytest.raises(ValueError, match=r"z is torch\.float32 and the parameters are"):
-        module(x, torch.zeros(2, 4, 6))
+        module(x, torch.zeros(2, 4, 8))
     with pytest.raises(ValueError, match=r"is made of z \(batch, e, d\): give it"):
         module.initial_state(2)
     with pytest.raises(ValueError, match=r"a second sequence z: call forward\(x, z\)"):
@@ -208,6 +216,14 @@ def test_widths_must_be_given_where_they_are_needed() -> None:
     assert made(described, {"l": 5, "d": 5, "n": 3, "K": 5, "V": 4}).W_out.shape == (12, 5)
     with pytest.raises(ValueError, match="d must be divisible by n: d = 5 and n = 3"):
         made(implementations("self-attention+bias")["sdpa"], {"l": 5, "d": 5, "n": 3})
+
+
+def test_groups_must_be_given_and_divide_the_heads() -> None:
+    described = implementations("self-attention+grouped")["sdpa"]
+    with pytest.raises(ValueError, match="the option 'grouped' needs the size g"):
+        made(described, {"l": 5, "d": 8, "n": 4})
+    with pytest.raises(ValueError, match="n = 4 heads are not divisible into g = 3 groups"):
+        made(described, {"l": 5, "d": 8, "n": 4, "g": 3})
 
 
 def test_names_are_read_as_everywhere() -> None:
