@@ -32,9 +32,9 @@ Array = npt.NDArray[np.float64]
 
 CHOICES = list(self_attention.choices())
 SIZES = [
-    {"l": 5, "d": 6, "n": 3, "K": 5, "V": 7, "e": 2},
-    {"l": 3, "d": 2, "n": 2, "K": 1, "V": 3, "e": 7},
-    {"l": 1, "d": 1, "n": 1, "K": 1, "V": 1, "e": 1},
+    {"l": 5, "d": 8, "n": 4, "g": 2, "K": 5, "V": 7, "e": 2},
+    {"l": 3, "d": 2, "n": 2, "g": 1, "K": 1, "V": 3, "e": 7},
+    {"l": 1, "d": 1, "n": 1, "g": 1, "K": 1, "V": 1, "e": 1},
 ]
 
 every_choice = pytest.mark.parametrize("options", CHOICES, ids=lambda o: "+".join(o) or "plain")
@@ -79,32 +79,36 @@ def attend(query: Array, keys: list[Array], values: list[Array], done: Counter[s
 
 
 def reference(
-    options: tuple[str, ...], arrays: dict[str, Array], n: int
+    options: tuple[str, ...], arrays: dict[str, Array], sizes: dict[str, int]
 ) -> tuple[Array, list[Counter[str]], Counter[str]]:
     """y, the operations that each token adds, and those that read the second sequence alone."""
+    n, groups = sizes["n"], sizes["g"] if "grouped" in options else sizes["n"]
     x, source = arrays["x"], arrays.get("z")
-    bias = {name: arrays.get(f"b_{name}") for name in ("Q", "K", "V", "out")}
+    given = {name: arrays.get(f"b_{name}") for name in ("Q", "K", "V", "out")}
+    bias = {name: None if own is None else own.ravel() for name, own in given.items()}
+    weight = {name: arrays[f"W_{name}"].reshape(x.shape[1], -1) for name in "QKV"}
     added, apart = [Counter[str]() for _ in x], Counter[str]()
     heads = {"Q": [], "K": [], "V": []}  # type: dict[str, list[list[Array]]]
     for name in heads:
         rows = source if source is not None and name != "Q" else x
         for i, row in enumerate(rows):
             done = added[i] if rows is x else apart
-            whole = linear(row, arrays[f"W_{name}"], bias[name], done)
-            heads[name].append(np.split(whole, n))
+            whole = linear(row, weight[name], bias[name], done)
+            heads[name].append(np.split(whole, n if name == "Q" else groups))
     y = []
     for i in range(len(x)):
         seen = len(heads["K"]) if {"cross", "bidirectional"} & {*options} else i + 1
         read = [
             attend(
                 heads["Q"][i][j],
-                [heads["K"][k][j] for k in range(seen)],
-                [heads["V"][k][j] for k in range(seen)],
+                [heads["K"][k][j * groups // n] for k in range(seen)],
+                [heads["V"][k][j * groups // n] for k in range(seen)],
                 added[i],
             )
             for j in range(n)
         ]
-        y.append(linear(np.concatenate(read), arrays["W_out"], bias["out"], added[i]))
+        W_out = arrays["W_out"].reshape(-1, x.shape[1])
+        y.append(linear(np.concatenate(read), W_out, bias["out"], added[i]))
     return np.array(y), added, apart
 
 
@@ -117,9 +121,9 @@ def arrays_of(mixer: Mixer, sizes: dict[str, int]) -> dict[str, Array]:
 def test_values_are_those_of_the_loops(options: tuple[str, ...], sizes: dict[str, int]) -> None:
     mixer = self_attention.of(options)
     arrays = arrays_of(mixer, sizes)
-    expected, _, _ = reference(options, arrays, sizes["n"])
+    expected, _, _ = reference(options, arrays, sizes)
     found = cm.evaluate(mixer, arrays, own(mixer, sizes))
-    # sums of at most 7 * 6 products of size about one, in float64
+    # sums of at most 7 * 8 products of size about one, in float64
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
 
 
@@ -128,7 +132,7 @@ def test_values_are_those_of_the_loops(options: tuple[str, ...], sizes: dict[str
 def test_counts_are_those_of_the_loops(options: tuple[str, ...], sizes: dict[str, int]) -> None:
     mixer = self_attention.of(options)
     given = own(mixer, sizes)
-    _, added, apart = reference(options, arrays_of(mixer, sizes), sizes["n"])
+    _, added, apart = reference(options, arrays_of(mixer, sizes), sizes)
     counts = cm.count(mixer).at(**given)
     assert +Counter(counts.by_class()) == +sum(added, apart)
     assert counts.once is None or not counts.once.total
@@ -149,12 +153,15 @@ def test_rules_equal_the_oracle(options: tuple[str, ...]) -> None:
     assert differences(mixer, own(mixer, SIZES[0]), rewrites=("dense", "safe-softmax")) == []
 
 
-# What each option changes, by hand, at l = 5, d = 6, n = 3.
+# What each option changes, by hand.
+
+
+BY_HAND = {"l": 5, "d": 6, "n": 3, "g": 1, "K": 5, "V": 7, "e": 2}
 
 
 def totals(name: str) -> tuple[int, int, int, int, int]:
     mixer = cm.mixer(name)
-    sizes = own(mixer, SIZES[0])
+    sizes = own(mixer, BY_HAND)
     counts = cm.count(mixer).at(**sizes)
     return counts.mul, counts.add, counts.div, counts.exp, cm.parameters(mixer).at(**sizes)
 
@@ -177,6 +184,12 @@ def test_bidirectional() -> None:
     pairs = 3 * (5 * 5 - 5 * 6 // 2)
     mul, add = pairs * (2 + 2), pairs * (1 + 1 + 2)
     assert changed("self-attention+bidirectional") == (mul, add, 2 * pairs, pairs, 0)
+
+
+def test_grouped() -> None:
+    """Keys and values for 1 head in place of 3: each has 5 rows of 2 in place of 6 columns."""
+    fewer = 2 * 5 * (6 - 2)
+    assert changed("self-attention+grouped") == (-6 * fewer, -5 * fewer, 0, 0, -2 * 6 * (6 - 2))
 
 
 def test_wide() -> None:
@@ -219,8 +232,8 @@ def test_options_come_in_any_order_and_are_printed_in_one() -> None:
 
 def test_every_combination_is_a_mixer_of_its_own() -> None:
     assert len({self_attention.of(options).name for options in CHOICES}) == len(CHOICES)
-    # bias, output-bias or neither; bidirectional, cross or neither; wide or not
-    assert len(CHOICES) == 3 * 3 * 2
+    # bias, output-bias or neither; bidirectional, cross or neither; wide or not; grouped or not
+    assert len(CHOICES) == 3 * 3 * 2 * 2
     assert all(builtin(self_attention.of(options).name).options == options for options in CHOICES)
 
 
