@@ -118,10 +118,14 @@ def revision(reasons: dict[str, str]) -> dict[str, str]:
     return {} if found is None else {"revision": found}
 
 
+CHECKOUT = Path(__file__).resolve().parents[2]
+"""Where this code stands, if it was not installed from a wheel."""
+
+
 @cache
 def _own_revision() -> tuple[str | None, str]:
     reasons: dict[str, str] = {}
-    found = git_revision(Path(__file__).resolve().parent.parent, reasons)
+    found = git_revision(CHECKOUT, reasons)
     return found, reasons.get("revision", "")
 
 

@@ -163,9 +163,24 @@ def implementations(mixer: Equations | str) -> dict[str, Implementation]:
     }
     if not found:
         raise ValueError(_missing(name, home))
+    if home and not isinstance(mixer, str):
+        for described in found.values():
+            _require_arrays(mixer, described)
     if not options:
         return found
     return {own: replace(it, mixer=name, options=options) for own, it in found.items()}
+
+
+def _require_arrays(mixer: Equations, described: Implementation) -> None:
+    """Refuse a kernel class for what no form of a mixer of a user's own computes."""
+    known = {array: None for form in mixer.forms.values() for array in form.arrays}
+    known |= {array.name: None for array in mixer.arrays.values() if array.role == "output"}
+    for given in (described.kernels or {}, described.step_kernels or {}):
+        if unknown := [name for name in given if name.partition(".")[0] not in known]:
+            raise ValueError(
+                f"{mixer.name} {described.name}: a kernel class is given for {', '.join(unknown)}, "
+                f"which no equation computes: they compute {', '.join(known)}"
+            )
 
 
 def _registered_names(base: str, options: Sequence[str]) -> Iterator[tuple[str, set[str]]]:

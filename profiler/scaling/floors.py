@@ -53,6 +53,10 @@ RATES: Mapping[str, str] = {
 """Derived quantity -> the unit of its rate in time."""
 
 NO_CEILING = "no {} of the device was measured beside the records: measure them with --ceilings"
+LESS_HELD = (
+    "at {} less is held than the equations' live set, which is no floor then: the implementation "
+    "does not hold all that the equations name"
+)
 NO_JOULES = "how few joules an operation takes at best is not known"
 
 
@@ -235,7 +239,10 @@ def floors_of(
     exponentials was measured.
     """
     if quantity.unit == "B":
-        return [in_bytes(values, each) for each in derived]
+        held = [in_bytes(values, each) for each in derived]
+        less = [v.size for v in values if any(v.high < floor.at[v.size] for floor in held)]
+        sizes = ", ".join(map(str, less))
+        return LESS_HELD.format(sizes) if less else held
     if quantity.unit == "J":
         return NO_JOULES
     both = all(measured_ceiling(series, name) is not None for name in (EXPONENTIALS, OPERATIONS))

@@ -12,7 +12,15 @@ from typing import Any
 
 from profiler.host.environment import environment_differences
 from profiler.records.measurement import REASON, Measurement
-from profiler.records.store import StoreError, exclusive, line_of, lines_of, read_from, write_line
+from profiler.records.store import (
+    BEGINNING,
+    StoreError,
+    exclusive,
+    line_of,
+    lines_of,
+    read_from,
+    write_line,
+)
 from profiler.sweep.failures import REPEATS
 from profiler.sweep.points import Block, Point, in_turns, key_of
 
@@ -140,9 +148,13 @@ class Results:
 
 
 def writable(path: Path) -> None:
-    """StoreError where nothing can be appended to a file; one that is not there stays so."""
+    """StoreError where nothing can be appended to a file, or where it holds something else than
+    measurements; one that is not there stays so."""
     existed = path.exists()
-    with exclusive(path):
-        pass
+    with exclusive(path) as handle:
+        size = os.fstat(handle).st_size
+        data = b"\n" + read_from(handle, 0, size)
     if not existed:
         path.unlink(missing_ok=True)
+    if data.strip() and b"\n" + BEGINNING[: size or None] not in data:
+        raise StoreError(f"{path} exists and holds no measurement: give another name after -o")

@@ -19,7 +19,13 @@ import torch
 from profiler.host import environment as described
 from profiler.host.board import IDENTITY, STATE, board_answers, cuda_facts, events, other_users
 from profiler.host.device import on_device
-from profiler.host.environment import environment, environment_differences, flat, git_revision
+from profiler.host.environment import (
+    CHECKOUT,
+    environment,
+    environment_differences,
+    flat,
+    git_revision,
+)
 
 FACTS = {"python", "torch", "numpy", "package", "platform", "cpu", "cores", "threads"}
 
@@ -84,6 +90,10 @@ def git(where: Path, *arguments: str) -> None:
     identity = ["-c", "user.name=a", "-c", "user.email=a@b.c", "-c", "commit.gpgsign=false"]
     hooks = ["-c", "core.hooksPath=/dev/null"]
     subprocess.run(["git", *identity, *hooks, *arguments], cwd=where, check=True, timeout=60)
+
+
+def test_the_revision_is_that_of_the_checkout_with_this_code() -> None:
+    assert Path(__file__).parents[2] == CHECKOUT
 
 
 def test_revision(tmp_path: Path) -> None:

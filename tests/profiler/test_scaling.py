@@ -602,6 +602,14 @@ def test_exactly_repeated_bytes_have_an_exponent() -> None:
     assert found.agrees_with == [LIVE]
 
 
+def test_what_lies_below_the_live_set_is_not_explained_by_it() -> None:
+    """me holds its l d = 64 l results, 256 l bytes; a quarter of them is less than any floor."""
+    records = along_l("me", "toeplitz", LENGTHS, lambda l: 1e-6 * l, memory=lambda l: 64.0 * l)
+    (found,) = scaled_up(records, "peak_memory")
+    assert isinstance(found.departure, str)
+    assert found.departure.startswith("at 64, 128, 256, 512, 1024, 2048 less is held than the equa")
+
+
 def test_energy_that_is_missing_is_a_reason_and_that_is_there_an_exponent() -> None:
     without = along_l("me", "toeplitz", LENGTHS, lambda l: 1e-6 * l)
     (found,) = scaled_up(without, "energy")

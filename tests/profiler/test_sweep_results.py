@@ -47,6 +47,18 @@ def test_a_file_cut_at_any_byte_lacks_that_line_alone(tmp_path: Path) -> None:
         assert read(path)[1] == []
 
 
+def test_what_holds_no_measurement_is_not_appended_to(tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    for text in ("import costmodel\n", "{}\n", "x"):
+        path.write_text(text)
+        with pytest.raises(StoreError, match=r"mine\.py exists and holds no measurement"):
+            Results(path)
+        assert path.read_text() == text
+    for cut in ("", "\n", '{"schema', '{"schema": 1, "i'):
+        path.write_text(cut)
+        Results(path)
+
+
 def test_a_point_is_written_once_whoever_measured_it(tmp_path: Path) -> None:
     path = tmp_path / "runs.jsonl"
     mine, other = Results(path), Results(path)
