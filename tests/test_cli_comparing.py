@@ -81,7 +81,8 @@ def test_compare_refuses_in_a_sentence(capsys: Capture, words: tuple[str, ...], 
 
 def test_compare_tells_cut_off_lines_and_fails(tmp_path: Path, capsys: Capture) -> None:
     other = tmp_path / "other.jsonl"
-    other.write_text(Path(RECORDED).read_text() + '{"schema"')
+    later = Path(RECORDED).read_text().replace('"id": "', '"id": "later-')
+    other.write_text(later + '{"schema"')
     assert cli.run(["compare", RECORDED, str(other)]) == FAILED
     out, err = capsys.readouterr()
     assert "is cut off" in err and "no difference shown" in out

@@ -86,7 +86,7 @@ def compare_files(
 
     Raises:
         StoreError: a file cannot be read or holds no record.
-        MeasureError: one file without rounds, or files without a point in common.
+        MeasureError: one file without rounds, files without a point in common, or copies.
     """
     read = [recorded([path], tell) for path in paths]
     problems = [text for _, told in read for text in told]
@@ -105,6 +105,11 @@ def compare_files(
     rows: list[Row] = []
     notes.append(NOT_IN_TURNS)
     for (a, first), (b, second) in combinations(zip(names, records, strict=True), 2):
+        if same := {record.id for record in first} & {record.id for record in second}:
+            raise MeasureError(
+                f"{a} and {b} have {len(same):,} records in common: what was measured once is not "
+                f"compared with itself"
+            )
         rows += pointwise(a, b, first, second, level)
         if gains_in(first, second) and GAINS not in notes:
             notes.append(GAINS)

@@ -43,6 +43,14 @@ def written(path: Path, *records: Measurement) -> Path:
     return path
 
 
+def test_a_copy_is_not_compared_with_what_it_copies(tmp_path: Path) -> None:
+    a, b = written(tmp_path / "a.jsonl", timed(8), timed(16)), tmp_path / "b.jsonl"
+    b.write_bytes(a.read_bytes())
+    append(b, timed(32))
+    with pytest.raises(MeasureError, match=r"a\.jsonl and b\.jsonl have 2 records in common"):
+        compare_files([a, b])
+
+
 def test_a_point_is_compared_with_its_partner(tmp_path: Path) -> None:
     a = written(tmp_path / "a.jsonl", timed(8), timed(16))
     b = written(tmp_path / "b.jsonl", timed(16, 2.0), timed(8, 1.001))
