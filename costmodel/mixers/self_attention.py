@@ -1,8 +1,8 @@
 """What are the equations of multi-head self-attention, and of its variants?
 
 The plain mixer is causal, has no biases, and its heads are d/n wide, as in Chen 2023. Options add
-biases, attention to all tokens, other widths of keys and values, or a second sequence from which
-keys and values come.
+biases, attention to all tokens, other widths of keys and values, fewer heads of them than of
+queries, or a second sequence from which they come.
 """
 
 from __future__ import annotations

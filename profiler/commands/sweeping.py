@@ -91,7 +91,15 @@ def sweep(
     told(results.problems)
     with interruptible(), fleet(asked, manner) as (kind, starts):
         blocks = blocks_of(replace(asked, device=kind), manner)
-        found = swept(blocks, results, starts, retry, regenerating(context))
+        command = regenerating(context)
+        found = swept(blocks, results, starts, retry, command)
+    others = results.by_others(blocks, command)
+    told(
+        [
+            f"{number:,} points were measured before, by another command, and not again: {other}"
+            for other, number in others.items()
+        ]
+    )
     conclude(blocks, results, found, retry)
 
 

@@ -48,6 +48,8 @@ class Results:
         """Point -> measured, or the kind of its last failure."""
         self.workers: dict[str, str] = {}
         """Point -> which process measured it."""
+        self.commands: dict[str, str] = {}
+        """Point -> what was typed to measure it."""
         self.sentences: dict[str, str] = {}
         """Point -> why it failed."""
         self.problems: list[str] = []
@@ -91,6 +93,7 @@ class Results:
             return
         self.state[key] = str(record.failure.get("kind", "")) if record.failure else MEASURED
         self.workers[key] = str(record.sweep.get("worker", ""))
+        self.commands[key] = str(record.environment.get("command", ""))
         self.sentences[key] = record.reasons.get(REASON, "")
 
     def settled(self, point: Point, *, retry: bool = False) -> bool:
@@ -145,6 +148,13 @@ class Results:
         """How many points of a plan are measured, and how many failed of which kind."""
         keys = (point.key for block in blocks for point in block.points)
         return Counter(self.state[key] for key in keys if key in self.state)
+
+    def by_others(self, blocks: Iterable[Block], command: str) -> Counter[str]:
+        """How many points of a plan were measured by which other commands, --retry left out."""
+        keys = (point.key for block in blocks for point in block.points)
+        by = (self.commands[key] for key in keys if self.state.get(key) == MEASURED)
+        own = command.replace(" --retry", "")
+        return Counter(other for other in by if other.replace(" --retry", "") not in ("", own))
 
 
 def writable(path: Path) -> None:

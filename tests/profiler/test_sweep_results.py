@@ -59,6 +59,15 @@ def test_what_holds_no_measurement_is_not_appended_to(tmp_path: Path) -> None:
         Results(path)
 
 
+def test_points_of_another_command_are_told_apart(tmp_path: Path) -> None:
+    results, blocks = Results(tmp_path / "runs.jsonl"), grid((2,), rounds=1)
+    typed = ("sweep --seconds 0.1", "sweep --retry", "sweep")
+    for point, command in zip(points_of(blocks), typed, strict=True):
+        environment = ENVIRONMENT | {"command": command}
+        results.add(record_of(point.request, sweep=point.place, environment=environment))
+    assert results.by_others(blocks, "sweep") == {"sweep --seconds 0.1": 1}
+
+
 def test_a_point_is_written_once_whoever_measured_it(tmp_path: Path) -> None:
     path = tmp_path / "runs.jsonl"
     mine, other = Results(path), Results(path)
