@@ -96,7 +96,7 @@ def sweep(
     others = results.by_others(blocks, command)
     told(
         [
-            f"{number:,} points were measured before, by another command, and not again: {other}"
+            f"of these points {number:,} stay as another command measured them: {other}"
             for other, number in others.items()
         ]
     )
