@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -41,7 +42,7 @@ def test_a_resumed_file_is_taken_with_one_warning(
     for record in others:
         append(path, record)
     for record in (first, *others):
-        append(twin, record)
+        append(twin, replace(record, id=f"twin-{record.id}"))
     places = {"FILE": path, "FILE2": twin}
     typed = [str(places.get(w, tmp_path / w if w.startswith("OUT") else w)) for w in words]
     assert cli.run(typed) == 0
