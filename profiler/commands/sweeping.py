@@ -96,7 +96,8 @@ def sweep(
     others = results.by_others(blocks, command)
     told(
         [
-            f"of these points {number:,} stay as another command measured them: {other}"
+            f"{results.path}: {number:,} of the plan's points were measured by another command and "
+            f"stay as they are: {other}"
             for other, number in others.items()
         ]
     )

@@ -163,8 +163,9 @@ def writable(path: Path) -> None:
     existed = path.exists()
     with exclusive(path) as handle:
         size = os.fstat(handle).st_size
-        data = b"\n" + read_from(handle, 0, size)
+        data = read_from(handle, 0, size)
     if not existed:
         path.unlink(missing_ok=True)
-    if data.strip() and b"\n" + BEGINNING[: size or None] not in data:
+    begun = data.startswith(BEGINNING[: len(data)])  # a first record may have been cut off
+    if data.strip() and not begun and not any(line.record for line in lines_of(data)):
         raise StoreError(f"{path} exists and holds no measurement: give another name after -o")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -57,6 +58,9 @@ def test_what_holds_no_measurement_is_not_appended_to(tmp_path: Path) -> None:
     for cut in ("", "\n", '{"schema', '{"schema": 1, "i'):
         path.write_text(cut)
         Results(path)
+    record = json.loads(line_of(record_of(request())))
+    path.write_text("a title\n" + json.dumps(record, separators=(",", ":")) + "\n")
+    Results(path)
 
 
 def test_points_of_another_command_are_told_apart(tmp_path: Path) -> None:
