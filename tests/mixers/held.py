@@ -61,8 +61,9 @@ def stepped(module: Any, x: Array) -> Array:
 
 
 def same(found: Array, expected: Array, rounding: float) -> None:
-    """Fail unless the numbers agree, to an absolute rounding."""
-    np.testing.assert_allclose(found, expected, rtol=0, atol=rounding)
+    """Fail unless the numbers agree to a rounding, in parts of themselves where they are above 1:
+    libraries add up in another order on another processor."""
+    np.testing.assert_allclose(found, expected, rtol=rounding, atol=rounding)
 
 
 def equal_at_every_length(
