@@ -41,6 +41,10 @@ FEW_COLLECTIONS = 100_000
 """New objects between two searches for cycles: derivations make many small ones, and no cycles."""
 
 
+MANY_NEW = 20_000
+"""New objects after which a test begins with a search for cycles."""
+
+
 SLOW = Path(__file__).with_name("slow.txt")
 """Names the test functions whose first case costs more than a tenth of a second."""
 
@@ -82,18 +86,27 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Leave what is there for good (torch, the tests) out of every search for cycles: whatever
-    measures memory starts one. torch keeps to one thread."""
+    """Leave what is there for good (torch, the tests, what tests leave in caches) out of every
+    further search for cycles: whatever measures memory starts one. torch keeps to one thread."""
     gc.set_threshold(FEW_COLLECTIONS)
-    _keep()
+    gc.callbacks.append(_keep_what_is_left)
+    gc.collect()
     if torch := sys.modules.get("torch"):  # a process a core is busy with its own tests already
         torch.set_num_threads(1)
 
 
-def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
-    """After a file, do the same with what it leaves in caches."""
-    if nextitem is not None and nextitem.path != item.path:
-        _keep()
+def pytest_runtest_setup() -> None:
+    """Search what earlier tests made, once that is much, so that no test searches it several
+    times."""
+    new, *_ = gc.get_count()
+    if new > MANY_NEW:
+        gc.collect()
+
+
+def _keep_what_is_left(phase: str, search: dict[str, int]) -> None:
+    """Leave what a whole search for cycles found alive out of the next ones."""
+    if phase == "stop" and search["generation"] == 2:
+        gc.freeze()
 
 
 def _first_cases(items: Iterable[pytest.Item], without: set[str]) -> list[pytest.Item]:
@@ -107,11 +120,6 @@ def _first_cases(items: Iterable[pytest.Item], without: set[str]) -> list[pytest
 def _function(nodeid: str) -> str:
     """A test without its case."""
     return nodeid.partition("[")[0]
-
-
-def _keep() -> None:
-    gc.collect()
-    gc.freeze()
 
 
 def _why_no_gpu() -> str | None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -28,14 +27,6 @@ from profiler.run.prepare import PreparedCall, prepare
 from profiler.run.request import Request
 from tests.implementations import every, label
 from tests.small import complete
-
-
-@pytest.fixture(autouse=True)
-def quickly() -> Iterator[None]:
-    """Meters collect garbage before they measure: not among all that was there before."""
-    gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 def rows(found: LiveTensors) -> list[tuple[Any, ...]]:

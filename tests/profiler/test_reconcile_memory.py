@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -29,14 +28,6 @@ from tests.small import complete
 
 SIZES = {"b": 3, "l": 7, "d": 10, "n": 2}
 """h = 5: extents from which the arrays of attention can be told."""
-
-
-@pytest.fixture(autouse=True)
-def quickly() -> Iterator[None]:
-    """Meters collect garbage before they measure: not among all that was there before."""
-    gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 def test_what_is_held_once_is_held_once_for_a_whole_batch() -> None:
