@@ -519,6 +519,10 @@ FEW_COLLECTIONS = 1_000_000
 """New objects between two searches for cycles: a table makes many small ones, and no cycles."""
 
 
+DERIVING = frozenset(c.name or c.callback.__name__ for c in app.registered_commands if c.callback)
+"""The commands that load no torch."""
+
+
 def complete() -> typer.Typer:
     """The app with the commands that measure, which take longer to load."""
     from profiler.commands import MEASURING
@@ -530,10 +534,12 @@ def complete() -> typer.Typer:
     return app
 
 
-def wanted(typed: Sequence[str]) -> typer.Typer:
-    """The app as far as a command line needs it."""
-    derive = {c.name or c.callback.__name__ for c in app.registered_commands if c.callback}
-    return app if typed and typed[0] in derive else complete()
+@functools.cache
+def command_line(measuring: bool) -> typer.core.TyperGroup:
+    """The commands as they are parsed, those that measure only where they are asked for."""
+    found = typer.main.get_command(complete() if measuring else app)
+    assert isinstance(found, typer.core.TyperGroup)
+    return found
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -551,7 +557,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def run(typed: Sequence[str]) -> int:
     """The exit code of a command line; errors become one sentence on standard error."""
-    command = typer.main.get_command(wanted(typed))
+    command = command_line(measuring=not (typed and typed[0] in DERIVING))
     try:
         no_empty_word(typed)
         with command.make_context("costmodel", list(typed)) as context:

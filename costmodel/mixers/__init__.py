@@ -70,6 +70,7 @@ def builtin(name: str) -> Mixer:
     )
 
 
+@cache
 def file_of(base: str) -> str | None:
     """The file that defines the mixer of this name or alias; None of an unknown one."""
     for file, text in _texts().items():
