@@ -333,8 +333,9 @@ def read_by(instances: Iterable[Instance]) -> set[Entry]:
     names: set[tuple[Array, object]] = set()
     for instance in instances:
         placed |= instance.placed
-        may_be |= instance.may_read
-        names |= instance.names
+        if gathered := instance.gathered:
+            may_be |= gathered.may_read
+            names |= gathered.names
     for array, number in Counter(array for array, _ in names).items():
         others = (entry for entry in may_be - placed if entry[0] is array)
         placed.update(islice(others, number))

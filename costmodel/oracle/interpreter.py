@@ -56,6 +56,7 @@ from costmodel.oracle.scalars import (
     arithmetic,
     called,
     larger,
+    new,
     placed,
     times,
 )
@@ -267,11 +268,11 @@ class Run:
 
         def step(point: Point, instance: Instance) -> Scalar:
             entry = array, place(point)
-            memory = self.memory
-            if entry not in memory:
+            found = self.memory.get(entry)
+            if found is None:
                 return self._read(entry, point, instance, instance.placed)
             instance.placed.add(entry)
-            return memory[entry]
+            return found
 
         return step
 
@@ -286,12 +287,13 @@ class Run:
         def step(point: Point, instance: Instance) -> Scalar:
             chosen = [step(point, instance) for step in steps]
             where = tuple([int(scalar.value) for scalar in chosen])
-            found = self._read((ref.array, where), point, instance, instance.gathered)
+            noted = instance.gathering()
+            found = self._read((ref.array, where), point, instance, noted.read)
             every = {(ref.array, at) for at in product(*(among(point) for among in amongst))}
             there = {entry: self.memory[entry] for entry in every if entry in self.memory}
-            instance.may_read.update(there)
+            noted.may_read.update(there)
             if there:
-                instance.names.add((ref.array, name(point)))
+                noted.names.add((ref.array, name(point)))
             return after([found, *chosen, *there.values()], found.value)
 
         return step
@@ -376,7 +378,7 @@ def _binary(made: Callable[[Step, Step], Step]) -> Callable[[Run, Binary], Step]
 
 
 def _reduce(run: Run, node: Reduce) -> Step:
-    body, points = run.step(node.body), run.places.points(node.over)
+    body, points = run.step(node.body), run.places.visited(node.over)
     kind, scatters = node.kind, node.scatters
     spared = run.accounting == "strict" and not scatters
     if kind not in ("sum", "max"):
@@ -399,7 +401,7 @@ def _reduce(run: Run, node: Reduce) -> Step:
         if len(terms) < len(every):
             _, _, _, tokens, given, _ = zip(*every, strict=True)
         deepest = max(depths) + levels(len(terms))
-        return Scalar(value, deepest, max(steps) + 1, max(tokens), any(given))
+        return new(Scalar, (value, deepest, max(steps) + 1, max(tokens), any(given), False))
 
     return step
 

@@ -5,7 +5,7 @@ Positions, bounds and ranges become functions of a point: an integer for every i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from operator import itemgetter
 
 from costmodel.errors import OracleError
@@ -82,6 +82,9 @@ class Places:
         if len(places) == 2:
             one, two = places
             return lambda point: (one(point), two(point))
+        if len(places) == 3:
+            one, two, three = places
+            return lambda point: (one(point), two(point), three(point))
         return lambda point: tuple([place(point) for place in places])
 
     def points(self, indices: Sequence[Index]) -> Callable[[Point], list[Point]]:
@@ -101,6 +104,21 @@ class Places:
             for atom, values in nested:
                 found = [{**around, atom: v} for around in found for v in values(around)]
             return found
+
+        return every
+
+    def visited(self, indices: Sequence[Index]) -> Callable[[Point], Iterator[Point]]:
+        """The same points one after another, each in the place of the one before: none of them is
+        to be kept."""
+        if len(indices) != 1 or indices[0].beside:
+            points = self.points(indices)
+            return lambda point: iter(points(point))
+        atom, values = indices[0].atom, self._range(indices[0])
+
+        def every(point: Point) -> Iterator[Point]:
+            inner = point.copy()
+            for inner[atom] in values(point):
+                yield inner
 
         return every
 
@@ -188,6 +206,9 @@ def _whole(constant: int, slopes: Sequence[tuple[str, int]]) -> At:
     if not slopes:
         return lambda point: constant
     (first, steps), *others = slopes
+    if len(others) == 1:
+        ((second, further),) = others
+        return lambda point: constant + steps * point[first] + further * point[second]
     if others:
         return lambda point: constant + sum([slope * point[atom] for atom, slope in slopes])
     if (constant, steps) == (0, 1):
