@@ -68,6 +68,15 @@ def test_what_is_one_value_piece_by_piece_is_one_case() -> None:
     assert agrees(exact, "tBd") == 1
 
 
+def test_cases_at_no_size_do_not_double() -> None:
+    """No whole numbers have 2l - 2w = 1, from which 3l - 3w >= 2 and its opposite follow, and so
+    of 5l - 5w >= 3 and of every further guard."""
+    nowhere = frozenset({2 * l - 2 * w - 1, 2 * w - 2 * l + 1})
+    guards = [(2 * n + 1) * (l - w) - (n + 1) for n in range(40)]
+    many = Exact(((nowhere, d), *((frozenset({guard}), d) for guard in guards)))
+    assert agrees(many, "lwd", 5) <= 3
+
+
 def test_a_quotient_by_nothing_is_no_value() -> None:
     """At w = 2 the window has no token ahead: how far one way reaches says nothing there."""
     for name, letter in (("restricted-attention", "w"), ("convolution-same", "k")):

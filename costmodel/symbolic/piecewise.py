@@ -120,10 +120,9 @@ class Exact:
             parts = [(constraints, value, True) for constraints, value in cases]
             for guard in by_text(guards):
                 parts = [
-                    (kept, value, holds and side is guard)
+                    (kept, value, holds and inside)
                     for constraints, value, holds in parts
-                    for side in (guard, -guard - 1)
-                    if (kept := narrowed(constraints, side)) is not None
+                    for kept, inside in _sides(constraints, guard)
                 ]
             cases = [
                 (cs, value + poly if holds or implied_all(cs, guards) else value)
@@ -138,6 +137,16 @@ class Exact:
 
 Case = tuple[Constraints, Poly]
 """The constraints of a case, and the value where they hold."""
+
+
+def _sides(where: Constraints, guard: Poly) -> list[tuple[Constraints, bool]]:
+    """The sizes of `where` at which a guard holds, and those at which it does not, as far as there
+    are any. Where no size is, which may not have been found, both are proven; one is enough."""
+    inside = narrowed(where, guard)
+    if inside is where:
+        return [(where, True)]
+    elsewhere = narrowed(where, -guard - 1)
+    return [(kept, kept is inside) for kept in (inside, elsewhere) if kept is not None]
 
 
 def _simplest(cases: tuple[Case, ...]) -> tuple[Case, ...]:
