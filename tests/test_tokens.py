@@ -254,7 +254,7 @@ def _adds_up(mixer: Mixer, form: str, sizes: Mapping[str, int]) -> dict[str, Cou
 def _each_held_entry_is_needed(run: Execution, last: int) -> None:
     """Without any one entry that is held, some later token cannot be computed."""
     for t in range(1, last + 1):
-        for entry in run.held(t):
+        for entry in run.held.after(t):
             if run.owners.of_entry(entry):
                 readers = [run.owners.of(i) for i in run.owners.readers[entry]]
                 later = min(owner for owner in readers if owner > t)

@@ -20,7 +20,7 @@ from costmodel.language.buffers import buffer_values, last_positions
 from costmodel.language.equations import Equation, Form, System
 from costmodel.language.nodes import Array
 from costmodel.oracle.interpreter import Run, Values
-from costmodel.oracle.owners import Decoding, Kinds, Owners
+from costmodel.oracle.owners import Decoding, Held, Kinds, Owners
 from costmodel.oracle.scalars import Entry, Instance
 from costmodel.program.lowering import lower
 
@@ -233,35 +233,16 @@ class Execution:
                 result[tuple(p - 1 for p in where)] = scalar.value
         return result
 
-    @cached_property
-    def _read_by(self) -> Mapping[int, set[Entry]]:
-        """Token -> the entries that its instances read, or might gather."""
-        found: dict[int, set[Entry]] = {}
-        for instance in self.instances:
-            found.setdefault(self.owners.of(instance), set()).update(instance.reached)
-        return found
-
-    def _read_after(self, t: int) -> set[Entry]:
-        return set().union(*(read for token, read in self._read_by.items() if token > t))
-
     def state(self, t: int) -> int:
         """Entries of tokens 1..t that any later instance reads; run with a length well past t."""
         if not self.causal or self.sizes["l"] <= t:
             raise OracleError(f"state({t}) needs a causal form that runs past token {t}")
-        return len(self.held(t))
+        return len(self.held.after(t))
 
     @cached_property
-    def held(self) -> Callable[[int], set[Entry]]:
-        """Token t -> the entries of tokens up to t, or of the context alone, that any later
-        instance reads."""
-        return cache(self._held_after)
-
-    def _held_after(self, t: int) -> set[Entry]:
-        return {e for e in self._read_after(t) if self._held(e, t)}
-
-    def _held(self, entry: Entry, t: int) -> bool:
-        """Whether an entry belongs to a token up to t, or to the context alone."""
-        return self.trace.memory[entry].given and self.owners.of_entry(entry) <= t
+    def held(self) -> Held:
+        """What is held after each token."""
+        return Held(self.trace, self.owners, self.instances)
 
     def kept(self) -> set[Entry]:
         """The entries of inputs, contexts and ready equations that are read, or might be gathered,
@@ -281,12 +262,12 @@ class Execution:
 
     def compulsory_inference(self, t: int) -> Compulsory:
         """Token t alone, with the state of the tokens before it; run with a length past t."""
-        read = self._read_by.get(t, set())
-        later = self._read_after(t)
+        read = self.held.read_by.get(t, set())
+        later = self.held.read_after(t)
         return Compulsory(
             inputs=sum(e[0].role == "input" and self.owners.of_entry(e) == t for e in read),
             weights=sum(not self.trace.memory[e].given for e in read),
-            state=sum(self._held(e, t - 1) for e in read),
+            state=sum(self.held.holds(e, t - 1) for e in read),
             outputs=sum(
                 e[0].role == "output" and self.owners.of_entry(e) == t for e in self.trace.memory
             ),
@@ -299,7 +280,7 @@ class Execution:
 
     def unfused_inference(self, t: int) -> list[Unfused]:
         """Token t alone, every equation by itself; the inputs kept for later come last."""
-        later = self._read_after(t)
+        later = self.held.read_after(t)
         kept = sum(e[0].role == "input" and self.owners.of_entry(e) == t for e in later)
         work = [i for i in self.instances if self.owners.of(i) == t]
         return [*self._unfused(work, t), Unfused("state", 0, 0, kept)]
@@ -319,7 +300,7 @@ class Execution:
             read = read_by(of_it)
             moved = [self.trace.memory[e].given for e in read]
             moved += [i.given for i in of_it for _ in i.writes]
-            state = 0 if t is None else sum(self._held(e, t - 1) for e in read)
+            state = 0 if t is None else sum(self.held.holds(e, t - 1) for e in read)
             weights = moved.count(False)
             rows.append(Unfused(equation.name, len(moved) - weights - state, weights, state))
         return rows

@@ -97,8 +97,8 @@ def levels(terms: int) -> int:
     return steps
 
 
-class Run:
-    """One execution: the memory of defined entries and the instances that defined them.
+class Machine:
+    """What executes equations: each as functions of a point, which read and write a memory.
 
     `ready`: the numbers of the equations whose entries count as ready, at depth 0.
     """
@@ -136,36 +136,8 @@ class Run:
         for number, work in enumerate(self.work):
             for point in work.points({}):
                 if number not in looped or self._waits(work, point):
-                    self._execute(number, point)
+                    self.execute(number, point)
         self._finish(system.mixer.role("output"))
-
-    def again(
-        self, instances: Sequence[Instance], there: Collection[Entry]
-    ) -> tuple[list[Instance], dict[Entry, Scalar]]:
-        """Some instances executed again, in the same order, where some entries are there and no
-        others: what they did, and what is there then.
-
-        Raises:
-            OracleError: an entry is read that is not there.
-        """
-        whole = self.memory, self.instances
-        self.memory = {entry: self.memory[entry]._replace(depth=0, steps=0) for entry in there}
-        self.instances = []
-        try:
-            for instance in instances:
-                self._execute(instance.equation, instance.point)
-            return self.instances, self.memory
-        finally:
-            self.memory, self.instances = whole
-
-    def without(self, ready: Container[int]) -> Run:
-        """The instances of all other equations executed again, where the entries of these are
-        there."""
-        found, later = copy(self), [i for i in self.instances if i.equation not in ready]
-        computed = {entry for instance in later for entry in instance.writes}
-        there = [entry for entry in self.memory if entry not in computed]
-        found.instances, found.memory = self.again(later, there)
-        return found
 
     def shape(self, array: Array) -> tuple[int, ...]:
         """The extents of an array at the sizes of this run."""
@@ -205,6 +177,12 @@ class Run:
         """The entries that one instance defines, each with its point."""
         return [((work.array, work.place(at)), at) for at in work.added(point)]
 
+    def given_away(self) -> tuple[dict[Entry, Scalar], list[Instance]]:
+        """The memory and what was executed, which the machine has no longer."""
+        found = self.memory, self.instances
+        self.memory, self.instances = {}, []
+        return found
+
     def _wait(self, number: int) -> None:
         """Note which instance of a loop defines which entry: it runs when it is first needed."""
         work = self.work[number]
@@ -218,7 +196,7 @@ class Run:
         """Whether an instance of a loop was not needed before."""
         return any(entry in self.waiting for entry, _ in self._entries(work, point))
 
-    def _execute(self, number: int, point: Point) -> None:
+    def execute(self, number: int, point: Point) -> None:
         """Run one instance, and what it needs before."""
         work, instance = self.work[number], Instance(number, point)
         entries = self._entries(work, point)
@@ -347,7 +325,7 @@ class Run:
         """What an entry holds; an entry of a loop is computed when it is first needed."""
         found = self.memory.get(entry)
         if found is None and entry in self.waiting:
-            self._execute(*self.waiting[entry])
+            self.execute(*self.waiting[entry])
             found = self.memory[entry]
         if found is not None:
             noted.add(entry)
@@ -366,21 +344,21 @@ class Run:
         )
 
 
-def _constant(run: Run, node: Constant) -> Step:
+def _constant(machine: Machine, node: Constant) -> Step:
     if node.base.variables:
-        return placed(run.places.value(node.base))
-    constant = Scalar(run.constant(node))
+        return placed(machine.places.value(node.base))
+    constant = Scalar(machine.constant(node))
     return lambda point, instance: constant
 
 
-def _binary(made: Callable[[Step, Step], Step]) -> Callable[[Run, Binary], Step]:
-    return lambda run, node: made(run.step(node.left), run.step(node.right))
+def _binary(made: Callable[[Step, Step], Step]) -> Callable[[Machine, Binary], Step]:
+    return lambda machine, node: made(machine.step(node.left), machine.step(node.right))
 
 
-def _reduce(run: Run, node: Reduce) -> Step:
-    body, points = run.step(node.body), run.places.visited(node.over)
+def _reduce(machine: Machine, node: Reduce) -> Step:
+    body, points = machine.step(node.body), machine.places.visited(node.over)
     kind, scatters = node.kind, node.scatters
-    spared = run.accounting == "strict" and not scatters
+    spared = machine.accounting == "strict" and not scatters
     if kind not in ("sum", "max"):
         raise OracleError(f"unknown reduction '{kind}'")
 
@@ -391,7 +369,7 @@ def _reduce(run: Run, node: Reduce) -> Step:
         if not terms and kind == "sum":
             return after(every, 0.0)._replace(depth=0, steps=0, empty=True)
         if not terms:
-            raise OracleError(f"a maximum over no term {run.places.said(point)}")
+            raise OracleError(f"a maximum over no term {machine.places.said(point)}")
         values, depths, steps, tokens, given, _ = zip(*terms, strict=True)
         if kind == "sum":
             instance.operations["add"] += len(there) - spared
@@ -406,12 +384,12 @@ def _reduce(run: Run, node: Reduce) -> Step:
     return step
 
 
-def _bracket(run: Run, node: Bracket) -> Step:
+def _bracket(machine: Machine, node: Bracket) -> Step:
     """Which points of the ranges of `first` come before is found by trying them in their order."""
-    body, left, right = (run.step(part) for part in (node.body, node.left, node.right))
-    otherwise = None if node.otherwise is None else run.step(node.otherwise)
+    body, left, right = (machine.step(part) for part in (node.body, node.left, node.right))
+    otherwise = None if node.otherwise is None else machine.step(node.otherwise)
     related = {">": operator.gt, "=": operator.eq}[node.relation]
-    atoms, points = [index.atom for index in node.first], run.places.points(node.first)
+    atoms, points = [index.atom for index in node.first], machine.places.points(node.first)
 
     def holds(point: Point) -> bool:
         noted = Instance(0, point)
@@ -439,15 +417,17 @@ STEPS: Rules[Callable[..., Step]] = Rules(
     "the oracle",
     {
         Constant: _constant,
-        Ref: Run.reading,
+        Ref: Machine.reading,
         Add: _binary(arithmetic("add", operator.add, of_sums=True)),
         Sub: _binary(arithmetic("add", operator.sub, of_sums=True)),
         Mul: _binary(arithmetic("mul", operator.mul)),
         Div: _binary(arithmetic("div", operator.truediv)),
         Maximum: _binary(larger),
-        Neg: lambda run, node: times(-1.0, run.step(node.body)),
-        FreeScale: lambda run, node: times(run.constant(node.factor), run.step(node.body)),
-        Call: lambda run, node: called(node.function, run.step(node.body)),
+        Neg: lambda machine, node: times(-1.0, machine.step(node.body)),
+        FreeScale: lambda machine, node: times(
+            machine.constant(node.factor), machine.step(node.body)
+        ),
+        Call: lambda machine, node: called(node.function, machine.step(node.body)),
         Reduce: _reduce,
         Bracket: _bracket,
         Fft: refused("a transform stands alone on the right side of its equation"),
@@ -462,7 +442,7 @@ Alone = tuple[Sequence[Index], Sequence[Index], Results]
 """The indices that all results of one instance share, those that tell them apart, the results."""
 
 
-def _fft(run: Run, equation: Equation, transform: Fft) -> Alone:
+def _fft(machine: Machine, equation: Equation, transform: Fft) -> Alone:
     if transform.kind not in ALGORITHMS:
         raise OracleError(f"unknown transform '{transform.kind}'")
     over = [index.atom for index in transform.over]
@@ -473,8 +453,8 @@ def _fft(run: Run, equation: Equation, transform: Fft) -> Alone:
     summed_number, added_number, algorithm = ALGORITHMS[transform.kind]
     if len(over) != summed_number or len(added) != added_number:
         raise OracleError(f"{equation.name}: a {transform.kind} with other indices than its own")
-    length = transform.length.at(run.sizes)
-    read, points = run.reading(transform.body), run.places.points(transform.over)
+    length = transform.length.at(machine.sizes)
+    read, points = machine.reading(transform.body), machine.places.points(transform.over)
 
     def results(point: Point, at: Sequence[Point], instance: Instance) -> list[Scalar]:
         operands = {tuple(p[a] for a in over): read(p, instance) for p in points(point)}
@@ -488,16 +468,16 @@ def _fft(run: Run, equation: Equation, transform: Fft) -> Alone:
     return shared, added, results
 
 
-def _select(run: Run, equation: Equation, select: Select) -> Alone:
+def _select(machine: Machine, equation: Equation, select: Select) -> Alone:
     shared = [index for index in equation.indices if index.atom != select.rank]
     added = [index for index in equation.indices if index.atom == select.rank]
     (over,) = select.over
-    read, points = run.reading(select.body), run.places.points(select.over)
-    place = run.places.entry(equation.positions)
+    read, points = machine.reading(select.body), machine.places.points(select.over)
+    place = machine.places.entry(equation.positions)
 
     def results(point: Point, at: Sequence[Point], instance: Instance) -> list[Scalar]:
         found = {p[over.atom]: read(p, instance) for p in points(point)}
-        said = run.places.said(point)
+        said = machine.places.said(point)
         if not found:
             raise OracleError(f"{equation.name}: {select.kind} among no entries {said}")
         made = Comparisons()
@@ -509,7 +489,7 @@ def _select(run: Run, equation: Equation, select: Select) -> Alone:
                 f"defined {said}"
             )
         instance.operations["compare"] += made.number
-        run.among.update({(equation.array, place(p)): found.keys() for p in at})
+        machine.among.update({(equation.array, place(p)): found.keys() for p in at})
         _, depth, steps, token, given, _ = after(found.values(), 0.0)
         deep = depth + made.deepest, steps + 1
         return [Scalar(position, *deep, token, given) for position in chosen]
@@ -528,6 +508,56 @@ ALONE: Rules[Callable[..., Alone]] = Rules(
 def _one(step: Step) -> Results:
     """The one result of an expression."""
     return lambda point, at, instance: [step(point, instance)]
+
+
+class Run:
+    """One execution: the memory of defined entries and the instances that defined them.
+
+    What executed them does not keep them: they go as soon as nobody has the run.
+    """
+
+    def __init__(
+        self,
+        system: System,
+        sizes: Mapping[str, int],
+        accounting: str,
+        dense: bool,
+        values: Values,
+        ready: Container[int] = (),
+    ) -> None:
+        self._machine = Machine(system, sizes, accounting, dense, values, ready)
+        self.memory, self.instances = self._machine.given_away()
+
+    def shape(self, array: Array) -> tuple[int, ...]:
+        """The extents of an array at the sizes of this run."""
+        return self._machine.shape(array)
+
+    def again(
+        self, instances: Sequence[Instance], there: Collection[Entry]
+    ) -> tuple[list[Instance], dict[Entry, Scalar]]:
+        """Some instances executed again, in the same order, where some entries are there and no
+        others: what they did, and what is there then.
+
+        Raises:
+            OracleError: an entry is read that is not there.
+        """
+        machine = self._machine
+        machine.memory = {entry: self.memory[entry]._replace(depth=0, steps=0) for entry in there}
+        try:
+            for instance in instances:
+                machine.execute(instance.equation, instance.point)
+        finally:
+            done = machine.given_away()
+        return done[1], done[0]
+
+    def without(self, ready: Container[int]) -> Run:
+        """The instances of all other equations executed again, where the entries of these are
+        there."""
+        found, later = copy(self), [i for i in self.instances if i.equation not in ready]
+        computed = {entry for instance in later for entry in instance.writes}
+        there = [entry for entry in self.memory if entry not in computed]
+        found.instances, found.memory = self.again(later, there)
+        return found
 
 
 @lru_cache(maxsize=64)

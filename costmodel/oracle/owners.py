@@ -7,7 +7,7 @@ give. It raises where something is neither held nor the token's own work.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import product
 
@@ -170,14 +170,36 @@ def _groups(system: System) -> list[tuple[set[Array], bool]]:
     return kept
 
 
+class Held:
+    """Which entries are there after each token because a later one reads them."""
+
+    def __init__(self, run: Run, owners: Owners, instances: Iterable[Instance]) -> None:
+        self._memory, self._owners = run.memory, owners
+        self.read_by: dict[int, set[Entry]] = {}
+        """Token -> the entries that its instances read, or might gather."""
+        for instance in instances:
+            self.read_by.setdefault(owners.of(instance), set()).update(instance.reached)
+        self._after: dict[int, set[Entry]] = {}
+
+    def read_after(self, t: int) -> set[Entry]:
+        """The entries that a token after t reads, or might gather."""
+        return set().union(*(read for token, read in self.read_by.items() if token > t))
+
+    def after(self, t: int) -> set[Entry]:
+        """The entries of tokens up to t, or of the context alone, that any later instance reads."""
+        if t not in self._after:
+            self._after[t] = {entry for entry in self.read_after(t) if self.holds(entry, t)}
+        return self._after[t]
+
+    def holds(self, entry: Entry, t: int) -> bool:
+        """Whether an entry belongs to a token up to t, or to the context alone."""
+        return self._memory[entry].given and self._owners.of_entry(entry) <= t
+
+
 class Decoding:
-    """A sequence run token by token: of earlier tokens, the state is there and nothing else.
+    """A sequence run token by token: of earlier tokens, the state is there and nothing else."""
 
-    Args:
-        held: token t -> the entries that are held after it.
-    """
-
-    def __init__(self, run: Run, owners: Owners, held: Callable[[int], set[Entry]]) -> None:
+    def __init__(self, run: Run, owners: Owners, held: Held) -> None:
         self.run, self.owners, self.held = run, owners, held
         self.given: dict[int, list[Entry]] = {}
         """Token -> the entries that it must give, besides those that it leaves held: the row of the
@@ -191,7 +213,7 @@ class Decoding:
     def work(self, t: int) -> list[Instance]:
         """The instances that token t needs, found from what it must give back to what is there."""
         there = self._there(t)
-        wanted = [*self.given.get(t, ()), *(self.held(t) - self.held(t - 1))]
+        wanted = [*self.given.get(t, ()), *(self.held.after(t) - self.held.after(t - 1))]
         found: dict[int, Instance] = {}
         while wanted:
             entry = wanted.pop()
@@ -211,7 +233,7 @@ class Decoding:
             OracleError: the work reads what is not there, or gives other values than a whole run.
         """
         done, memory = self.run.again(self.work(t), self._there(t) - {*without})
-        for entry in (*self.given.get(t, ()), *self.held(t)):
+        for entry in (*self.given.get(t, ()), *self.held.after(t)):
             if memory[entry].value != self.run.memory[entry].value:
                 raise OracleError(f"token {t} gives another {entry[0].name}{list(entry[1])}")
         return done
@@ -219,4 +241,4 @@ class Decoding:
     def _there(self, t: int) -> set[Entry]:
         """What is there when token t comes: its row of the input, the state, weights."""
         row = {e for e in self.run.memory if e[0].role == "input" and e[1][0] == t}
-        return row | self.held(t - 1) | self.always
+        return row | self.held.after(t - 1) | self.always
