@@ -78,6 +78,13 @@ def test_sizes_that_cannot_be_are_refused(name: str, sizes: dict[str, Any], said
         ASKED[name]().at(**{"l": 4, **SIZES, **sizes})
 
 
+def test_of_sizes_that_divide_in_a_row_the_first_that_does_not_is_named() -> None:
+    """g divides n and n divides d: 3 divides neither 8 nor 128, and no other d would help."""
+    count: Any = cm.count(cm.mixer("self-attention+grouped"))
+    with pytest.raises(SizeError, match=r"needs n/g to be whole, got 8/3 .* n divisible by g"):
+        count.at(d=128, l=4, n=8, g=3)
+
+
 def test_a_size_that_lacks_is_named() -> None:
     with pytest.raises(SizeError, match="no value for size n"):
         cm.count(cm.mixer("self-attention")).at(l=4, d=8)

@@ -160,12 +160,13 @@ def fit(mixer: Mixer, sizes: Mapping[str, int], form: str | None = None) -> None
     Raises:
         SizeError: names the extent and the sizes, for instance d/n with d = 100 and n = 8.
     """
-    for extent in _extents(mixer, form):
-        if not extent.letters <= sizes.keys():
-            continue
-        value = extent.rational(sizes)
-        if not isinstance(value, int):
-            raise SizeError(_not_whole(mixer, extent, value, sizes))
+    asked = (extent for extent in _extents(mixer, form) if extent.letters <= sizes.keys())
+    values = {extent: extent.rational(sizes) for extent in asked}
+    broken = [extent for extent, value in values.items() if not isinstance(value, int)]
+    if broken:  # where g divides n and n divides d, n/g is said before d/g
+        rank = {size: k for k, size in enumerate(divisors(mixer, form))}
+        first = min(broken, key=lambda extent: max(rank.get(x, -1) for x in extent.letters))
+        raise SizeError(_not_whole(mixer, first, values[first], sizes))
 
 
 @cache
