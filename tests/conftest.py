@@ -41,10 +41,6 @@ FEW_COLLECTIONS = 100_000
 """New objects between two searches for cycles: derivations make many small ones, and no cycles."""
 
 
-MANY_NEW = 20_000
-"""New objects after which a test begins with a search for cycles."""
-
-
 SLOW = Path(__file__).with_name("slow.txt")
 """Names the test functions whose first case costs more than a tenth of a second."""
 
@@ -93,14 +89,6 @@ def pytest_collection_finish() -> None:
     gc.collect()
     if torch := sys.modules.get("torch"):  # a process a core is busy with its own tests already
         torch.set_num_threads(1)
-
-
-def pytest_runtest_setup() -> None:
-    """Search what earlier tests made, once that is much, so that no test searches it several
-    times."""
-    new, *_ = gc.get_count()
-    if new > MANY_NEW:
-        gc.collect()
 
 
 def _keep_what_is_left(phase: str, search: dict[str, int]) -> None:
