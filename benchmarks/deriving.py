@@ -1,23 +1,28 @@
-"""How long does it take to derive every answer for every mixer, from cold caches?
+"""How long does it take to derive every answer for every mixer, in a process that derived nothing
+before?
 
 python -m benchmarks.deriving
 
-Memory is searched for cycles as rarely as in the command.
+Each run is a process of its own; its imports do not count. Memory is searched for cycles as rarely
+as in the command.
 """
 
 from __future__ import annotations
 
-import functools
 import gc
-import importlib
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from functools import partial
+from multiprocessing import get_context
 
-from benchmarks.timing import environment, spread
+import sympy  # noqa: F401 - is loaded before the clock starts
+
+from benchmarks.timing import environment, ratio, spread
 from cli import FEW_COLLECTIONS
-from costmodel import mixers
 from costmodel.errors import Unanswered
 from costmodel.language.equations import Mixer
 from costmodel.mixers import builtin, names
@@ -30,22 +35,7 @@ from costmodel.questions.state import state
 from costmodel.questions.traffic import traffic
 
 REPEATS = 11
-
-
-def forget() -> int:
-    """Clear every cache of the core and write the mixers down anew; how many caches there are."""
-    for file in {mixers.file_of(name) for name in names()}:
-        importlib.reload(importlib.import_module(f"costmodel.mixers.{file}"))
-    caches = [
-        found
-        for found in gc.get_objects()
-        if isinstance(found, functools._lru_cache_wrapper)
-        and str(getattr(found, "__module__", "")).startswith("costmodel")
-    ]
-    for cache in caches:
-        cache.cache_clear()
-    gc.collect()
-    return len(caches)
+IMPORTS = "import sympy, typer, rich"
 
 
 def orders(mixer: Mixer, phase: str, form: str) -> list[object]:
@@ -73,6 +63,7 @@ def questions() -> Iterator[tuple[str, Callable[[], object]]]:
 
 def derive() -> dict[str, list[float]]:
     """Ask everything once; seconds of every answer per question."""
+    gc.set_threshold(FEW_COLLECTIONS)
     spent: dict[str, list[float]] = {}
     for name, question in questions():
         start = time.perf_counter()
@@ -83,19 +74,24 @@ def derive() -> dict[str, list[float]]:
 
 
 def main() -> None:
-    """Print the time per question and in all."""
-    gc.set_threshold(FEW_COLLECTIONS)
-    runs = []
-    for _ in range(REPEATS + 1):
-        caches = forget()
-        runs.append(derive())
-    del runs[0]  # imports sympy
+    """Print the time per question and in all, and how many times the imports that is."""
+    runs, imports = [], []
+    spawned = get_context("spawn")
+    with ProcessPoolExecutor(1, mp_context=spawned, max_tasks_per_child=1) as fresh:
+        for _ in range(REPEATS):
+            start = time.perf_counter()
+            subprocess.run([sys.executable, "-c", IMPORTS], check=True)
+            imports.append(time.perf_counter() - start)
+            runs.append(fresh.submit(derive).result())
     asked = sum(map(len, runs[0].values()))
-    print(environment("sympy"))
-    print(f"{asked} questions, {len(names())} mixers, {REPEATS} times; {caches} caches cleared\n")
+    in_all = [sum(map(sum, spent.values())) for spent in runs]
+    print(environment("sympy", "typer", "rich"))
+    print(f"{asked} questions, {len(names())} mixers, in {REPEATS} fresh processes\n")
     for question in runs[0]:
         print(f"{question:<16}{spread([sum(spent[question]) for spent in runs])}")
-    print(f"{'in all':<16}{spread([sum(map(sum, spent.values())) for spent in runs])}")
+    print(f"{'in all':<16}{spread(in_all)}")
+    print(f"{IMPORTS:<16}{spread(imports)}")
+    print(f"\nin all / {IMPORTS}: {ratio(in_all, imports):.1f}")
 
 
 if __name__ == "__main__":
