@@ -19,7 +19,7 @@ from costmodel.errors import OracleError
 from costmodel.language.buffers import buffer_values, last_positions
 from costmodel.language.equations import Equation, Form, System
 from costmodel.language.nodes import Array
-from costmodel.oracle.interpreter import Run, Values
+from costmodel.oracle.interpreter import Interpreter, Run, Values
 from costmodel.oracle.owners import Decoding, Held, Kinds, Owners
 from costmodel.oracle.scalars import Entry, Instance
 from costmodel.program.lowering import lower
@@ -151,7 +151,8 @@ class Execution:
         """The record of the run."""
         if self.whole is not None:
             return self.whole.trace.without(self.ready)
-        return Run(self.system, self.sizes, self.accounting, self.dense, self.arrays, self.ready)
+        asked = self.system, self.sizes, self.accounting, self.dense, self.arrays, self.ready
+        return Run(Interpreter(*asked))
 
     @cached_property
     def instances(self) -> list[Instance]:
@@ -363,5 +364,5 @@ def _enlarged(run: Execution) -> tuple[tuple[str, int], ...]:
 def _kinds(system: System, sizes: tuple[tuple[str, int], ...]) -> Kinds:
     """The kinds of arrays, found at large enough sizes."""
     values = random_arrays(system.mixer.forms[system.form], dict(sizes))
-    run = Run(system, dict(sizes), "strict", system.beyond, values)
+    run = Run(Interpreter(system, dict(sizes), "strict", system.beyond, values))
     return Owners(run, system).kinds

@@ -97,7 +97,7 @@ def levels(terms: int) -> int:
     return steps
 
 
-class Machine:
+class Interpreter:
     """What executes equations: each as functions of a point, which read and write a memory.
 
     `ready`: the numbers of the equations whose entries count as ready, at depth 0.
@@ -178,7 +178,7 @@ class Machine:
         return [((work.array, work.place(at)), at) for at in work.added(point)]
 
     def given_away(self) -> tuple[dict[Entry, Scalar], list[Instance]]:
-        """The memory and what was executed, which the machine has no longer."""
+        """The memory and what was executed, which the interpreter has no longer."""
         found = self.memory, self.instances
         self.memory, self.instances = {}, []
         return found
@@ -344,21 +344,21 @@ class Machine:
         )
 
 
-def _constant(machine: Machine, node: Constant) -> Step:
+def _constant(interpreter: Interpreter, node: Constant) -> Step:
     if node.base.variables:
-        return placed(machine.places.value(node.base))
-    constant = Scalar(machine.constant(node))
+        return placed(interpreter.places.value(node.base))
+    constant = Scalar(interpreter.constant(node))
     return lambda point, instance: constant
 
 
-def _binary(made: Callable[[Step, Step], Step]) -> Callable[[Machine, Binary], Step]:
-    return lambda machine, node: made(machine.step(node.left), machine.step(node.right))
+def _binary(made: Callable[[Step, Step], Step]) -> Callable[[Interpreter, Binary], Step]:
+    return lambda interpreter, node: made(interpreter.step(node.left), interpreter.step(node.right))
 
 
-def _reduce(machine: Machine, node: Reduce) -> Step:
-    body, points = machine.step(node.body), machine.places.visited(node.over)
+def _reduce(interpreter: Interpreter, node: Reduce) -> Step:
+    body, points = interpreter.step(node.body), interpreter.places.visited(node.over)
     kind, scatters = node.kind, node.scatters
-    spared = machine.accounting == "strict" and not scatters
+    spared = interpreter.accounting == "strict" and not scatters
     if kind not in ("sum", "max"):
         raise OracleError(f"unknown reduction '{kind}'")
 
@@ -369,7 +369,7 @@ def _reduce(machine: Machine, node: Reduce) -> Step:
         if not terms and kind == "sum":
             return after(every, 0.0)._replace(depth=0, steps=0, empty=True)
         if not terms:
-            raise OracleError(f"a maximum over no term {machine.places.said(point)}")
+            raise OracleError(f"a maximum over no term {interpreter.places.said(point)}")
         values, depths, steps, tokens, given, _ = zip(*terms, strict=True)
         if kind == "sum":
             instance.operations["add"] += len(there) - spared
@@ -384,12 +384,12 @@ def _reduce(machine: Machine, node: Reduce) -> Step:
     return step
 
 
-def _bracket(machine: Machine, node: Bracket) -> Step:
+def _bracket(interpreter: Interpreter, node: Bracket) -> Step:
     """Which points of the ranges of `first` come before is found by trying them in their order."""
-    body, left, right = (machine.step(part) for part in (node.body, node.left, node.right))
-    otherwise = None if node.otherwise is None else machine.step(node.otherwise)
+    body, left, right = (interpreter.step(part) for part in (node.body, node.left, node.right))
+    otherwise = None if node.otherwise is None else interpreter.step(node.otherwise)
     related = {">": operator.gt, "=": operator.eq}[node.relation]
-    atoms, points = [index.atom for index in node.first], machine.places.points(node.first)
+    atoms, points = [index.atom for index in node.first], interpreter.places.points(node.first)
 
     def holds(point: Point) -> bool:
         noted = Instance(0, point)
@@ -417,17 +417,17 @@ STEPS: Rules[Callable[..., Step]] = Rules(
     "the oracle",
     {
         Constant: _constant,
-        Ref: Machine.reading,
+        Ref: Interpreter.reading,
         Add: _binary(arithmetic("add", operator.add, of_sums=True)),
         Sub: _binary(arithmetic("add", operator.sub, of_sums=True)),
         Mul: _binary(arithmetic("mul", operator.mul)),
         Div: _binary(arithmetic("div", operator.truediv)),
         Maximum: _binary(larger),
-        Neg: lambda machine, node: times(-1.0, machine.step(node.body)),
-        FreeScale: lambda machine, node: times(
-            machine.constant(node.factor), machine.step(node.body)
+        Neg: lambda interpreter, node: times(-1.0, interpreter.step(node.body)),
+        FreeScale: lambda interpreter, node: times(
+            interpreter.constant(node.factor), interpreter.step(node.body)
         ),
-        Call: lambda machine, node: called(node.function, machine.step(node.body)),
+        Call: lambda interpreter, node: called(node.function, interpreter.step(node.body)),
         Reduce: _reduce,
         Bracket: _bracket,
         Fft: refused("a transform stands alone on the right side of its equation"),
@@ -442,7 +442,7 @@ Alone = tuple[Sequence[Index], Sequence[Index], Results]
 """The indices that all results of one instance share, those that tell them apart, the results."""
 
 
-def _fft(machine: Machine, equation: Equation, transform: Fft) -> Alone:
+def _fft(interpreter: Interpreter, equation: Equation, transform: Fft) -> Alone:
     if transform.kind not in ALGORITHMS:
         raise OracleError(f"unknown transform '{transform.kind}'")
     over = [index.atom for index in transform.over]
@@ -453,8 +453,8 @@ def _fft(machine: Machine, equation: Equation, transform: Fft) -> Alone:
     summed_number, added_number, algorithm = ALGORITHMS[transform.kind]
     if len(over) != summed_number or len(added) != added_number:
         raise OracleError(f"{equation.name}: a {transform.kind} with other indices than its own")
-    length = transform.length.at(machine.sizes)
-    read, points = machine.reading(transform.body), machine.places.points(transform.over)
+    length = transform.length.at(interpreter.sizes)
+    read, points = interpreter.reading(transform.body), interpreter.places.points(transform.over)
 
     def results(point: Point, at: Sequence[Point], instance: Instance) -> list[Scalar]:
         operands = {tuple(p[a] for a in over): read(p, instance) for p in points(point)}
@@ -468,16 +468,16 @@ def _fft(machine: Machine, equation: Equation, transform: Fft) -> Alone:
     return shared, added, results
 
 
-def _select(machine: Machine, equation: Equation, select: Select) -> Alone:
+def _select(interpreter: Interpreter, equation: Equation, select: Select) -> Alone:
     shared = [index for index in equation.indices if index.atom != select.rank]
     added = [index for index in equation.indices if index.atom == select.rank]
     (over,) = select.over
-    read, points = machine.reading(select.body), machine.places.points(select.over)
-    place = machine.places.entry(equation.positions)
+    read, points = interpreter.reading(select.body), interpreter.places.points(select.over)
+    place = interpreter.places.entry(equation.positions)
 
     def results(point: Point, at: Sequence[Point], instance: Instance) -> list[Scalar]:
         found = {p[over.atom]: read(p, instance) for p in points(point)}
-        said = machine.places.said(point)
+        said = interpreter.places.said(point)
         if not found:
             raise OracleError(f"{equation.name}: {select.kind} among no entries {said}")
         made = Comparisons()
@@ -489,7 +489,7 @@ def _select(machine: Machine, equation: Equation, select: Select) -> Alone:
                 f"defined {said}"
             )
         instance.operations["compare"] += made.number
-        machine.among.update({(equation.array, place(p)): found.keys() for p in at})
+        interpreter.among.update({(equation.array, place(p)): found.keys() for p in at})
         _, depth, steps, token, given, _ = after(found.values(), 0.0)
         deep = depth + made.deepest, steps + 1
         return [Scalar(position, *deep, token, given) for position in chosen]
@@ -513,24 +513,16 @@ def _one(step: Step) -> Results:
 class Run:
     """One execution: the memory of defined entries and the instances that defined them.
 
-    What executed them does not keep them: they go as soon as nobody has the run.
+    The interpreter that executed them does not keep them: they go as soon as nobody has the run.
     """
 
-    def __init__(
-        self,
-        system: System,
-        sizes: Mapping[str, int],
-        accounting: str,
-        dense: bool,
-        values: Values,
-        ready: Container[int] = (),
-    ) -> None:
-        self._machine = Machine(system, sizes, accounting, dense, values, ready)
-        self.memory, self.instances = self._machine.given_away()
+    def __init__(self, interpreter: Interpreter) -> None:
+        self._interpreter = interpreter
+        self.memory, self.instances = interpreter.given_away()
 
     def shape(self, array: Array) -> tuple[int, ...]:
         """The extents of an array at the sizes of this run."""
-        return self._machine.shape(array)
+        return self._interpreter.shape(array)
 
     def again(
         self, instances: Sequence[Instance], there: Collection[Entry]
@@ -541,13 +533,15 @@ class Run:
         Raises:
             OracleError: an entry is read that is not there.
         """
-        machine = self._machine
-        machine.memory = {entry: self.memory[entry]._replace(depth=0, steps=0) for entry in there}
+        interpreter = self._interpreter
+        interpreter.memory = {
+            entry: self.memory[entry]._replace(depth=0, steps=0) for entry in there
+        }
         try:
             for instance in instances:
-                machine.execute(instance.equation, instance.point)
+                interpreter.execute(instance.equation, instance.point)
         finally:
-            done = machine.given_away()
+            done = interpreter.given_away()
         return done[1], done[0]
 
     def without(self, ready: Container[int]) -> Run:
