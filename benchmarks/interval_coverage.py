@@ -24,7 +24,7 @@ from scipy import stats
 
 import costmodel as cm
 from benchmarks.timing import environment
-from profiler.compare.in_turns import Asked, Run, candidates
+from profiler.compare.in_turns import Run, candidates
 from profiler.compare.rows import rows_of
 from profiler.compare.run import in_fresh_process
 from profiler.compare.verdict import LEVEL, Verdict
@@ -33,6 +33,7 @@ from profiler.meters.intervals import CONFIDENCE, over_processes
 from profiler.records.measurement import Measurement
 from profiler.records.reading import Reading
 from profiler.records.words import scaled
+from profiler.run.plan import Plan
 from profiler.sweep.devices import devices
 from profiler.sweep.points import Point
 from profiler.sweep.processes import processes
@@ -50,7 +51,7 @@ def main() -> None:
     device = default_device()
     print(environment("torch", "numpy"))
     mixer = cm.mixer("self-attention")
-    twice = Asked([(mixer, "sdpa"), (mixer, "sdpa")], given=SIZES, device=device)
+    twice = Plan([(mixer, "sdpa"), (mixer, "sdpa")], given=SIZES, device=device)
     run = Run(candidates(twice), energy=False)
     sizes = ", ".join(f"{letter} = {values[0]}" for letter, values in SIZES.items())
     print(f"{next(iter(run.asked))}, {sizes}, on {device}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -33,27 +33,11 @@ from profiler.commands.measuring import (
 )
 from profiler.meters.energy.protocol import TRIALS_IN_TURNS, EnergyLimits
 
-if TYPE_CHECKING:
-    from profiler.run.subject import Measurable
-
 LEAST_LEVEL = 1e-9
 """No level below this is asked for: nobody takes as many rounds as it needs."""
 
 FILE = ".jsonl"
 """How the name of a file of measurements ends."""
-
-
-def parts(word: str) -> tuple[str, str | None]:
-    """The mixer and the implementation that a word names.
-
-    >>> parts("she:conv"), parts("she"), parts("my.py:mine:fast"), parts("she:my.py:Fast")
-    (('she', 'conv'), ('she', None), ('my.py:mine', 'fast'), ('she', 'my.py:Fast'))
-    """
-    head, _, rest = word.partition(":")
-    if head.endswith(".py"):
-        name, _, rest = rest.partition(":")
-        head = f"{head}:{name}"
-    return head, rest or None
 
 
 @sized
@@ -117,10 +101,12 @@ def compare(
     """Which is faster, by rounds in turn, in fresh processes; or what two files say of it."""
     from costmodel.program.chosen_sizes import given_sizes
     from profiler.compare import records
-    from profiler.compare.in_turns import Asked, Run, candidates
+    from profiler.compare.in_turns import Run, candidates
     from profiler.compare.report import document
     from profiler.compare.run import run as measured
     from profiler.compare.verdict import rounds_needed
+    from profiler.run.plan import Plan
+    from profiler.run.subject import named
 
     chosen(format_, "--format", formats("rows", "data"))
     if not LEAST_LEVEL <= level < 1:
@@ -133,11 +119,11 @@ def compare(
         made, problems = records.compare_files([Path(word) for word in files], level, complain)
         told(problems)
     else:
-        (name,) = one_phase(phase)
-        asked = Asked(named(words), given_sizes(sizes), name, impl, dtype, device, seed)
+        mixers = [named(word) for word in words]
+        plan = Plan(mixers, given_sizes(sizes), one_phase(phase), impl, dtype, device, seed)
         problems = []
         with bar() as progress:
-            listed = candidates(asked)
+            listed = candidates(plan)
             pairs = len(listed) * (len(listed) - 1) // 2
             run = Run(
                 listed,
@@ -177,10 +163,3 @@ def one_phase(text: str) -> tuple[str, ...]:
     if len(found) != 1:
         raise UsageError(f"--phase {text}: compare takes one phase, such as training")
     return found
-
-
-def named(words: Sequence[str]) -> list[tuple[Measurable, str | None]]:
-    """Each mixer, or module without equations, with the implementation that was named with it."""
-    from profiler.run.subject import measurable
-
-    return [(measurable(head), implementation) for head, implementation in map(parts, words)]

@@ -115,7 +115,8 @@ def _measuring(
         list[str] | None,
         typer.Argument(
             metavar="[MIXER]...",
-            help="Names, or FILE.py:NAME: a mixer, or a module without equations.",
+            help="MIXER, MIXER:IMPLEMENTATION, or FILE.py:NAME: a mixer, or a module without "
+            "equations.",
         ),
     ] = None,
     phase: Annotated[
@@ -126,7 +127,12 @@ def _measuring(
         ),
     ] = "training",
     impl: Annotated[
-        str, typer.Option("--impl", metavar="A,B", help="all, names, or FILE.py:Class of your own.")
+        str,
+        typer.Option(
+            "--impl",
+            metavar="A,B",
+            help="Of mixers named without one: all, names, or FILE.py:Class of your own.",
+        ),
     ] = "all",
     dtype: Annotated[
         str, typer.Option("--dtype", help="fp32, fp64, bf16, fp16; or a list.")
@@ -191,10 +197,10 @@ def planned(asked: Asked) -> Plan:
     from costmodel.mixers import DEFAULT
     from costmodel.program.chosen_sizes import given_sizes
     from profiler.run.plan import Plan
-    from profiler.run.subject import measurable
+    from profiler.run.subject import named
 
     return Plan(
-        tuple(dict.fromkeys(map(measurable, asked.mixers or DEFAULT))),
+        tuple(dict.fromkeys(map(named, asked.mixers or DEFAULT))),
         given_sizes(asked.sizes),
         phases(asked.phase),
         asked.impl,
@@ -224,9 +230,10 @@ def measured(asked: Asked, command: str) -> Session:
     from profiler.run.duration import estimate, longest_s
     from profiler.run.plan import requests
     from profiler.sweep import session
+    from profiler.sweep.points import Point
 
     limits = LatencyLimits.within(asked.seconds)
-    wanted = requests(planned(asked))
+    wanted = list({Point(request).key: request for request in requests(planned(asked))}.values())
     if asked.processes * sum(longest_s(request, limits) for request in wanted) > LONG_S:
         told([estimate(wanted * asked.processes, limits)])
     starts = None if asked.processes == 1 else one_worker(asked)
@@ -269,9 +276,9 @@ def one_worker(asked: Asked) -> Starts:
 def held_against_equations(names: Sequence[str]) -> None:
     """UsageError where a name is that of a module without equations."""
     from profiler.run.plain import PlainModule, without_equations
-    from profiler.run.subject import measurable
+    from profiler.run.subject import measurable, parts
 
-    for name in names:
+    for name, _ in map(parts, names):
         if isinstance(measurable(name), PlainModule):
             raise UsageError(without_equations(name))
 

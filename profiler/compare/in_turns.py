@@ -12,7 +12,6 @@ from typing import Any
 
 import torch
 
-from costmodel.program.chosen_sizes import Given
 from profiler.compare.rows import PROCESSES, Row, energy_rows
 from profiler.compare.verdict import LEVEL, Rounds, rounds_needed
 from profiler.host.device import on_device
@@ -46,7 +45,7 @@ from profiler.run.measure import (
 from profiler.run.plan import Plan, requests
 from profiler.run.prepare import PreparedCall, prepare
 from profiler.run.request import Request, form_of
-from profiler.run.subject import Measurable, subject
+from profiler.run.subject import subject
 from profiler.sweep.session import by_command
 
 ROUNDS = 10
@@ -60,42 +59,19 @@ METHOD = (
 Progress = Callable[[int, int, str], None]
 
 
-@dataclass(frozen=True)
-class Asked:
-    """What to compare: each mixer with the implementations that were named with it."""
-
-    named: Sequence[tuple[Measurable, str | None]]
-    given: Given = field(default_factory=dict)
-    phase: str = "training"
-    implementation: str = "all"
-    dtype: str = "fp32"
-    device: str | None = None
-    seed: int = 0
-
-
-def candidates(asked: Asked) -> dict[str, Request]:
+def candidates(plan: Plan) -> dict[str, Request]:
     """The candidates by name: mixer and implementation, with the dtype where there are several.
 
     Raises:
         MeasureError: fewer than two of them, or several values of a size.
     """
-    several = [letter for letter, values in asked.given.items() if len(values) > 1]
+    several = [letter for letter, values in plan.given.items() if len(values) > 1]
     if several:
         raise MeasureError(
             f"compare takes one value of each size, and --{several[0]} has several: costmodel "
             f"sweep measures grids, and compare A.jsonl B.jsonl compares them point by point"
         )
-    plain = [mixer for mixer, implementation in asked.named if implementation is None]
-    found: list[Request] = []
-    taken = False
-    for mixer, implementation in asked.named:
-        if implementation is None and taken:
-            continue
-        taken = taken or implementation is None
-        mixers = plain if implementation is None else [mixer]
-        wanted = asked.implementation if implementation is None else implementation
-        plan = (mixers, asked.given, (asked.phase,), wanted, asked.dtype, asked.device, asked.seed)
-        found += requests(Plan(*plan))
+    found = requests(plan)
     if len(found) < 2:
         listed = "".join(f": {r.mixer.name} {r.implementation.name}" for r in found)
         raise MeasureError(f"two candidates or more are compared, and this is {len(found)}{listed}")

@@ -16,6 +16,7 @@ from costmodel.language.equations import Mixer
 from costmodel.mixers.load import imported, known, user_module
 from costmodel.program.chosen_sizes import Given
 from costmodel.program.phases import phase_name
+from costmodel.symbolic.sizes import shortened
 from profiler.host.device import device_name, dtype_name
 from profiler.meters.energy.protocol import EnergyLimits
 from profiler.modules.registry import Implementation, implementations
@@ -23,18 +24,18 @@ from profiler.proofs.equality import module_equals, step_equals
 from profiler.records.reading import MeasureError
 from profiler.run.plain import PlainModule, without_equations
 from profiler.run.request import OF_ENERGY, Request
-from profiler.run.subject import Measurable, measurable, subject
+from profiler.run.subject import Measurable, Named, measurable, subject
 
 
 @dataclass(frozen=True)
 class Plan:
     """What to measure: every combination of the fields."""
 
-    mixers: Sequence[Measurable]
+    mixers: Sequence[Named]
     given: Given = field(default_factory=dict)
     phases: Sequence[str] = ("training",)
     implementation: str = "all"
-    """`all`, names separated by commas, or `path.py:Class`."""
+    """Of mixers named without one: `all`, names separated by commas, or `path.py:Class`."""
     dtype: str = "fp32"
     device: str | None = None
     seed: int = 0
@@ -63,21 +64,21 @@ def requests(plan: Plan, *, refused: bool = False) -> list[Request]:
         refused: keep those at sizes that their mixer refuses, as long as there are others.
 
     Raises:
-        MeasureError: an implementation, device or dtype that does not exist, or a user's module
-            that computes something else than its equations.
+        MeasureError: an implementation, device or dtype that does not exist, a mixer of which
+            nothing is left to measure, or a user's module that computes something else than its
+            equations.
         SizeError: sizes that a mixer refuses.
     """
     device = device_name(plan.device)
     dtypes = [dtype_name(part.strip()) for part in plan.dtype.split(",")]
     found = []
-    for mixer in plan.mixers:
+    for mixer, chosen in chosen_of_each(plan):
         combined = [
             (phase, sizes)
             for phase in map(phase_name, plan.phases)
             for sizes in subject(mixer).combinations(phase, plan.given)
         ]
         _fit(mixer, [sizes for _, sizes in combined], refused)
-        chosen = chosen_implementations(mixer, plan.implementation, plan.mixers)
         for implementation in chosen:
             own = implementation.home and not is_class(implementation.name)
             if isinstance(mixer, Mixer) and own:
@@ -103,13 +104,52 @@ def _fit(mixer: Measurable, combined: Sequence[Mapping[str, int]], refused: bool
         raise complaints[0]
 
 
+def chosen_of_each(plan: Plan) -> list[tuple[Measurable, list[Implementation]]]:
+    """Each mixer with the implementations that are measured of it: the one that was named with it,
+    or those that the plan names for all.
+
+    Raises:
+        MeasureError: none is left of a mixer, or of the plan's own names none is asked for.
+    """
+    named = [each if isinstance(each, tuple) else (each, None) for each in plan.mixers]
+    plain = [mixer for mixer, own in named if own is None]
+    if not plain and plan.implementation != "all":
+        raise MeasureError(
+            f"--impl {shortened(plan.implementation)} is for mixers that are named without an "
+            f"implementation, and each has its own: leave out --impl"
+        )
+    found = []
+    for mixer, own in named:
+        chosen = chosen_implementations(mixer, own or plan.implementation, [] if own else plain)
+        if not chosen:
+            known = ", ".join(subject(mixer).implementations())
+            raise MeasureError(
+                f"--impl {shortened(plan.implementation)} leaves nothing to measure of "
+                f"{mixer.origin}, which has {known}: name an implementation with its mixer, such "
+                f"as {with_implementation(plan.implementation, plain)}"
+            )
+        found.append((mixer, chosen))
+    return found
+
+
+def with_implementation(wanted: str, mixers: Sequence[Measurable]) -> str:
+    """A mixer that has one of the wanted implementations, and this one, as a user names them."""
+    return next(
+        f"{mixer.origin}:{name}"
+        for mixer in mixers
+        for name in map(str.strip, wanted.split(","))
+        if name in subject(mixer).implementations()
+    )
+
+
 def chosen_implementations(
     mixer: Measurable, wanted: str, mixers: Sequence[Measurable]
 ) -> list[Implementation]:
     """The implementations of a mixer that a user names; none where only another mixer has them.
 
     Raises:
-        MeasureError: a name that no mixer of the command has; the message lists the known ones.
+        MeasureError: a name that neither the mixer nor one of `mixers` has; the message lists the
+            known ones.
     """
     found: dict[str, Implementation] = {}
     for name in (part.strip() for part in wanted.split(",")):

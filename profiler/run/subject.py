@@ -31,6 +31,9 @@ from profiler.tracing.meta_run.target import load_target
 Measurable = Mixer | PlainModule
 """What a request may name."""
 
+Named = Measurable | tuple[Measurable, str]
+"""What a word of a command line names: alone, or with one implementation."""
+
 
 class Subject(Protocol):
     """What measuring asks of a mixer, or of a module without equations."""
@@ -86,6 +89,30 @@ def measurable(name: str) -> Measurable:
         if defined(module) and not callable(getattr(module, attribute, None)):
             raise
     return PlainModule(load_target(name))
+
+
+def named(word: str) -> Named:
+    """What a word names: MIXER, MIXER:IMPLEMENTATION, FILE.py:NAME or FILE.py:NAME:IMPLEMENTATION.
+
+    Raises:
+        UnknownMixer, TraceError: as `measurable`.
+    """
+    mixer, implementation = parts(word)
+    found = measurable(mixer)
+    return found if implementation is None else (found, implementation)
+
+
+def parts(word: str) -> tuple[str, str | None]:
+    """The mixer and the implementation that a word names.
+
+    >>> parts("she:conv"), parts("she"), parts("my.py:mine:fast"), parts("she:my.py:Fast")
+    (('she', 'conv'), ('she', None), ('my.py:mine', 'fast'), ('she', 'my.py:Fast'))
+    """
+    head, _, rest = word.partition(":")
+    if head.endswith(".py"):
+        name, _, rest = rest.partition(":")
+        head = f"{head}:{name}"
+    return head, rest or None
 
 
 @dataclass(frozen=True)

@@ -150,11 +150,23 @@ class Results:
         return Counter(self.state[key] for key in keys if key in self.state)
 
     def by_others(self, blocks: Iterable[Block], command: str) -> Counter[str]:
-        """How many points of a plan were measured by which other commands, --retry left out."""
+        """How many points of a plan were measured in another manner, by command."""
         keys = (point.key for block in blocks for point in block.points)
-        by = (self.commands[key] for key in keys if self.state.get(key) == MEASURED)
-        own = command.replace(" --retry", "")
-        return Counter(other for other in by if other.replace(" --retry", "") not in ("", own))
+        by = Counter(self.commands[key] for key in keys if self.state.get(key) == MEASURED)
+        own = manner(command)
+        return Counter({other: by[other] for other in by if other and manner(other) != own})
+
+
+def manner(command: str) -> tuple[list[str], bool]:
+    """What of a command its points do not name, and their readings depend on: the seconds that
+    sampling may take, and whether ceilings are measured.
+
+    >>> manner("costmodel sweep me --seconds=0.1 --format csv"), manner("costmodel sweep me")
+    ((['0.1'], False), ([], False))
+    """
+    words = command.replace("=", " ").split()
+    seconds = words[words.index("--seconds") + 1 :][:1] if "--seconds" in words else []
+    return seconds, "--ceilings" in words
 
 
 def writable(path: Path) -> None:

@@ -17,10 +17,8 @@ from typing import Any
 import pytest
 import torch
 
-import costmodel as cm
 from profiler.compare import in_turns as comparing, run as running
 from profiler.compare.in_turns import (
-    Asked,
     InProcess,
     Run,
     candidates,
@@ -39,7 +37,9 @@ from profiler.meters.sampler import Instruments
 from profiler.meters.timers import Call, ClockTimer, CudaTimer, do_nothing
 from profiler.records.reading import MeasureError, Reading, Unavailable
 from profiler.records.store import read
+from profiler.run.plan import Plan
 from profiler.run.prepare import PreparedCall, prepare as prepare_work
+from profiler.run.subject import named
 from tests.fake_devices import UNWATCHED, US, Gpu, ScriptedWatch
 from tests.printing import printed
 from tests.profiler.test_latency_disturbance import Board
@@ -47,11 +47,9 @@ from tests.profiler.test_latency_disturbance import Board
 GIVEN = {"d": (4,), "l": (3,), "n": (2,)}
 
 
-def asked(*words: str, **fields: Any) -> Asked:
+def asked(*words: str, **fields: Any) -> Plan:
     """`mixer` or `mixer:implementation`, on a CPU."""
-    named = [word.partition(":") for word in words]
-    listed = [(cm.mixer(mixer), implementation or None) for mixer, _, implementation in named]
-    return Asked(listed, **{"given": GIVEN, "device": "cpu"} | fields)
+    return Plan([named(word) for word in words], **{"given": GIVEN, "device": "cpu"} | fields)
 
 
 # Which candidates
@@ -77,7 +75,7 @@ def test_one_twice_is_compared_with_itself() -> None:
         (asked("me:ftf", "me"), "did you mean 'fft'"),
     ],
 )
-def test_what_cannot_be_compared_is_said(wanted: Asked, said: str) -> None:
+def test_what_cannot_be_compared_is_said(wanted: Plan, said: str) -> None:
     with pytest.raises(MeasureError, match=said):
         candidates(wanted)
 
@@ -706,7 +704,7 @@ def test_a_narrow_terminal_keeps_names_ratio_and_verdict(compared: Comparison) -
 
 
 def test_real_calls_fit_together(tmp_path: Path) -> None:
-    wanted = candidates(asked("me:fft", "me:toeplitz", phase="inference"))
+    wanted = candidates(asked("me:fft", "me:toeplitz", phases=("inference",)))
     made = Run(wanted, rounds_needed(1))
     told: list[str] = []
     made.progress = lambda done, of, what: told.append(what)

@@ -254,7 +254,17 @@ def test_profile_of_mixers_has_no_such_column(capsys: Capture) -> None:
     assert "traced" not in out
 
 
+def test_profile_beside_a_mixer_with_its_implementation(file: Path, capsys: Capture) -> None:
+    words = "profile own.py:Plain me:fft me:fft --seconds 0.01 --format json"
+    found = json.loads(printed(capsys, *words.split(), *TYPED))["measurements"]
+    assert [(each["mixer"], each["implementation"]) for each in found] == [
+        ("own.py:Plain", "module"), ("me", "fft"),
+    ]  # fmt: skip
+
+
 REFUSED = {
+    "Plain me --impl fft": "--impl fft leaves nothing to measure of own.py:Plain, which has module"
+    ": name an implementation with its mixer, such as me:fft",
     "Two": "own.py:Two cannot be called with x (b, l, d) alone: missing a required argument: 'oth",
     "Unbuilt": "own.py:Unbuilt cannot be built at b=1, l=3, d=4: never",
     "Other": "own.py:Other makes a Other: expected a torch.nn.Module, or a pair of it and its inp",

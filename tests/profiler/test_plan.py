@@ -18,6 +18,7 @@ from profiler.proofs.equality import module_equals
 from profiler.records.reading import MeasureError
 from profiler.run.plan import Plan, chosen_implementations, is_class, requests, users_class
 from profiler.run.request import Request
+from profiler.run.subject import named as named_by
 from tests.user_mixers import written
 
 NO_GPU = pytest.mark.skipif(torch.cuda.is_available(), reason="says what happens without a GPU")
@@ -116,6 +117,28 @@ def test_names_choose_and_order() -> None:
 def test_a_name_that_only_one_mixer_has_chooses_of_that_one() -> None:
     found = planned("self-attention", "she", "he", implementation="sdpa,fft")
     assert named(found) == [("self-attention", "sdpa"), ("she", "fft"), ("he", "fft")]
+
+
+def test_an_implementation_is_named_with_its_mixer() -> None:
+    listed = [named_by("self-attention:sdpa"), named_by("she")]
+    wanted = Plan(listed, implementation="conv,fft", device="cpu")
+    assert named(requests(wanted)) == [
+        ("self-attention", "sdpa"), ("she", "conv"), ("she", "fft"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("words", "chosen", "sentence"),
+    [
+        ("she self-attention", "sdpa", "--impl sdpa leaves nothing to measure of she, which has "
+         "direct, conv, fft: name an implementation with its mixer, such as self-attention:sdpa"),
+        ("she:conv self-attention:sdpa", "fft", "--impl fft is for mixers that are named without"),
+        ("she:sdpa self-attention", "all", "no implementation 'sdpa': she has direct, conv, fft"),
+    ],
+)  # fmt: skip
+def test_nothing_that_was_named_is_dropped(words: str, chosen: str, sentence: str) -> None:
+    with pytest.raises(MeasureError, match=sentence):
+        requests(Plan([*map(named_by, words.split())], implementation=chosen, device="cpu"))
 
 
 @pytest.mark.parametrize(

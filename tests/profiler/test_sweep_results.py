@@ -65,7 +65,7 @@ def test_what_holds_no_measurement_is_not_appended_to(tmp_path: Path) -> None:
 
 def test_points_of_another_command_are_told_apart(tmp_path: Path) -> None:
     results, blocks = Results(tmp_path / "runs.jsonl"), grid((2,), rounds=1)
-    typed = ("sweep --seconds 0.1", "sweep --retry", "sweep")
+    typed = ("sweep --seconds 0.1", "sweep --retry --format csv", "sweep me --l 2:8 --rounds 4")
     for point, command in zip(points_of(blocks), typed, strict=True):
         environment = ENVIRONMENT | {"command": command}
         results.add(record_of(point.request, sweep=point.place, environment=environment))
