@@ -41,7 +41,6 @@ from profiler.compare.verdict import (
     too_few,
 )
 from profiler.host.environment import environment_differences
-from profiler.meters.disturbances import disturbed_by
 from profiler.meters.energy.protocol import SYSTEMATIC
 from profiler.meters.intervals import (
     block_medians,
@@ -49,6 +48,7 @@ from profiler.meters.intervals import (
     no_interval,
     processes_in,
 )
+from profiler.records.grades import disturbed_by
 from profiler.records.measurement import Measurement
 from profiler.records.reading import MeasureError, Reading
 from profiler.records.words import options_words, sizes_words

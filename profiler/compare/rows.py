@@ -14,8 +14,8 @@ from itertools import combinations
 from typing import Any
 
 from profiler.compare.verdict import LEVEL, Verdict, reasons, verdicts
-from profiler.meters.disturbances import disturbed_by
 from profiler.meters.energy.estimate import PairedEnergy
+from profiler.records.grades import disturbed_by
 from profiler.records.measurement import Measurement
 from profiler.records.reading import Measured, Reading, Unavailable
 from profiler.sweep.joined import process_of

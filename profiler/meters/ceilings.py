@@ -30,10 +30,10 @@ from typing import Any
 import torch
 
 from profiler.meters.caches import CacheError, cache_bytes
-from profiler.meters.disturbances import DISTURBED_LABELS
 from profiler.meters.failure import why_failed
 from profiler.meters.latency import LAUNCH_BOUND, latency, latency_graph
 from profiler.meters.sampler import LatencyLimits
+from profiler.records.grades import DISTURBED_LABELS
 from profiler.records.measurement import divide
 from profiler.records.reading import Measured, Reading, Unavailable
 from profiler.records.words import scaled

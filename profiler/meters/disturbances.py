@@ -20,7 +20,6 @@ import torch
 
 from profiler.meters.energy.protocol import SensorError
 from profiler.meters.nvml import (
-    SHARED,
     SLOWDOWNS,
     ask_nvml,
     field_of,
@@ -28,6 +27,7 @@ from profiler.meters.nvml import (
     load_nvml,
     others_on,
 )
+from profiler.records.grades import INTERRUPTED, SHARED
 from profiler.records.reading import reason_of
 
 POWER_CAP_REASON = 0x4
@@ -46,15 +46,10 @@ SLICE_S = 4e-3
 """What others get with a switch: a time slice of a scheduler, some milliseconds."""
 NOTICED = 0.05
 """Waits that are together a smaller part of a block do not bend its median."""
-INTERRUPTED, CAPPED = "preempted", "power-capped"
-"""Most regions were interrupted, which disturbs a block; a power limit held the clock down, a
-label of a reading."""
-THROTTLED = "throttled"
-"""The label of readings that kept disturbed blocks, as they were once taken."""
+CAPPED = "power-capped"
+"""The label of a reading for which a power limit held the clock down."""
 UNDISTURBED = "blocks were undisturbed"
 """In the reason of a latency that is missing because too few of them were."""
-DISTURBED_LABELS = (THROTTLED, INTERRUPTED, SHARED)
-"""Labels of a reading whose value is not that of the call alone."""
 MEANT: Mapping[str, str] = {
     INTERRUPTED: "most timed regions hold a wait while others had the processor, which bends a "
     "ratio by more than its interval tells",
@@ -343,13 +338,6 @@ def label_meanings(labels: Iterable[str]) -> list[str]:
     """A sentence for each of these labels that needs one."""
     there = set(labels)
     return [f"{label}: {words}" for label, words in MEANT.items() if label in there]
-
-
-def disturbed_by(labels: Iterable[str]) -> str:
-    """Which of these labels say that a value is not that of the call alone: in words, "" where none
-    does."""
-    there = set(labels)
-    return ", ".join(label for label in DISTURBED_LABELS if label in there)
 
 
 class DisturbanceLog:

@@ -175,6 +175,31 @@ def quantile(samples: Sequence[float], part: float) -> float:
     return ordered[low] + (ordered[high] - ordered[low]) * (place - low)
 
 
+LOW = 0.1
+"""The quantile of all regions that stands for a call on a busy device."""
+
+
+def busy_estimate(
+    regions: Sequence[float], processor_s: float | None = None
+) -> tuple[float, float, float]:
+    """The time of a call on a device that others use too: value, lower end and upper end of an
+    estimate. Waiting only adds to a region, and a region that is shorter than a time slice mostly
+    holds none: the value is a low quantile, the lower end what the call needs at least, the upper
+    end the median of all regions.
+
+    Args:
+        regions: seconds a call, of all timed regions.
+        processor_s: the least seconds a call that the busiest thread was on a processor; None where
+            the system does not tell.
+
+    >>> busy_estimate([3.0, 1.0, 2.0, 9.0, 9.0, 9.0], 0.5)
+    (1.5, 0.5, 6.0)
+    """
+    least = min(regions)
+    low = least if processor_s is None else min(least, processor_s)
+    return quantile(regions, LOW), low, statistics.median(regions)
+
+
 def block_medians(reading: Reading) -> list[float]:
     """The values that the interval of a reading's median is made of: a median for each block of
     samples; the samples themselves where each is of a round, a trial or a process."""

@@ -34,6 +34,7 @@ from profiler.meters.timers import (
     do_nothing,
     timer_for,
 )
+from profiler.records.grades import BUSY, QUIET, disturbed_by
 from profiler.records.reading import DeviceLost, Measured, Reading, Unavailable
 
 __all__ = ["LatencyLimits", "latency", "latency_cold", "latency_graph", "latency_readings"]
@@ -286,8 +287,9 @@ def with_launches_labelled(found: Mapping[str, Measured]) -> dict[str, Measured]
 
 
 def median_reading(name: str, found: Sampled, details: Mapping[str, Any]) -> Reading:
-    """A reading of the median, in seconds."""
-    return Reading(name, found.median, "s", tuple(found.samples), dict(details))
+    """A reading of the median, in seconds, with its grade."""
+    grade = BUSY if disturbed_by(details["labels"]) else QUIET
+    return Reading(name, found.median, "s", tuple(found.samples), {**details, "grade": grade})
 
 
 def calls_in_turn(*calls: Call) -> Call:

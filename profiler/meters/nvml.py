@@ -13,6 +13,7 @@ import torch
 from profiler.meters.energy.estimate import PairedEnergy, estimate_energy, paired_energy
 from profiler.meters.energy.protocol import EnergyLimits, SensorError
 from profiler.meters.failure import why_failed
+from profiler.records.grades import SHARED
 from profiler.records.reading import Reading, Unavailable, reason_of
 
 INSTALL = "pip install nvidia-ml-py"
@@ -71,10 +72,6 @@ MODULES = ("GH200", "GB200", "GB300")
 ALLOWANCE_BYTES = 2 * 2**30
 """Memory that contexts, libraries and the driver take besides torch's: more belongs to another
 process."""
-
-
-SHARED = "shared device"
-"""The label of what was measured while others computed on the board too."""
 
 
 NOT_LISTED = "NVML does not list this process by its number here (as in a container)"

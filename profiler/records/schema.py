@@ -84,6 +84,7 @@ class Details(TypedDict, total=False):
     comparison: Name
     confidence: Amount
     disturbances: list[Text]
+    grade: Literal["quiet", "busy"]
     idle_W: Amount
     labels: list[Text]
     launch_bound: bool

@@ -18,7 +18,7 @@ PREFIXES = ((1.0, ""), (1e-3, "m"), (1e-6, "µ"), (1e-9, "n"), (1e-12, "p"))
 LARGE = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
 
 
-def scaled(value: float, unit: str) -> str:
+def scaled(value: float, unit: str, digits: int = DIGITS) -> str:
     """A measured value with so many significant digits and a prefix.
 
     >>> scaled(0.000354121, "s"), scaled(1.2e12, "op/s"), scaled(0.0, "J")
@@ -28,7 +28,7 @@ def scaled(value: float, unit: str) -> str:
         return f"0 {unit}"
     steps = LARGE if abs(value) >= 1 else PREFIXES
     factor, prefix = next(((f, p) for f, p in steps if abs(value) >= f), steps[-1])
-    return f"{value / factor:.{DIGITS}g} {prefix}{unit}"
+    return f"{value / factor:.{digits}g} {prefix}{unit}"
 
 
 def sizes_words(sizes: Mapping[str, int]) -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from profiler.meters.disturbances import disturbed_by
 from profiler.meters.intervals import confidence_of
+from profiler.records.grades import disturbed_by
 from profiler.records.measurement import Measurement
 from profiler.records.reading import Reading
 from profiler.records.words import scaled

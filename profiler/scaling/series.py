@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from profiler.meters.disturbances import disturbed_by
+from profiler.records.grades import disturbed_by
 from profiler.records.measurement import Measurement
 from profiler.records.reading import Reading
 from profiler.records.words import PHASES, options_words, sizes_words
