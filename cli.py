@@ -58,7 +58,8 @@ from costmodel.commands.streams import (
     printed,
     safe_streams,
 )
-from costmodel.mixers.load import mixer as load_mixer
+from costmodel.errors import words_of
+from costmodel.mixers.load import mixer as load_mixer, raised_in_users_file
 from costmodel.program.conventions import convention as read_convention
 from costmodel.report.formats import formats
 
@@ -579,9 +580,15 @@ def run(typed: Sequence[str]) -> int:
     except Exception as error:
         from costmodel.commands.mistyped import is_of_the_line, sentence
 
-        if not is_of_the_line(error):
+        if is_of_the_line(error):
+            return complain(sentence(error, typed))
+        if not (said := raised_in_users_file(error)):
             raise
-        return complain(sentence(error, typed))
+        told([said])
+        return FAILED
+    except BaseException as error:  # SystemExit of somebody else's code would end in silence
+        told([raised_in_users_file(error) or words_of(error)])
+        return FAILED
     return 0
 
 

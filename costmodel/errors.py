@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
@@ -92,3 +94,64 @@ class PublishedError(ValueError):
 
 class TableError(ValueError):
     """A table that cannot be made as asked; the message lists the choices."""
+
+
+# What somebody else's text and code say
+
+
+def shortened(text: str, most: int = 80) -> str:
+    """A user's text as it may stand in a sentence: whole up to `most` signs, else its beginning.
+
+    >>> shortened("9" * 99)
+    '99999999999999999999... (99 signs)'
+    """
+    return text if len(text) <= most else f"{text[: most // 4]}... ({len(text):,} signs)"
+
+
+LONGEST = 400
+"""Of what an exception of somebody else's code says, so many signs are shown."""
+
+
+def text_of(error: BaseException) -> str:
+    """The text of an exception that somebody else's code raised, at most `LONGEST` signs of it;
+    empty where there is none or where making the text raises, too."""
+    try:
+        text = error.msg if isinstance(error, SyntaxError) else str(error)
+        start = str.__getitem__(text, slice(0, LONGEST + 1)).strip()
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # an exception's own code may raise anything
+        return ""
+    return start if len(start) <= LONGEST else f"{start[:LONGEST]}..."
+
+
+def words_of(error: BaseException) -> str:
+    r"""An exception that somebody else's code raised as `Kind: text`, on one line.
+
+    >>> words_of(ZeroDivisionError("division\nby zero")), words_of(SystemExit())
+    ('ZeroDivisionError: division by zero', 'SystemExit')
+    """
+    kind, said = shortened(type(error).__name__), " ".join(text_of(error).split())
+    return f"{kind}: {said}" if said else kind
+
+
+class Raised(RuntimeError):
+    """Somebody else's code raised what is no `Exception`, such as SystemExit; the cause is that."""
+
+
+@contextmanager
+def as_exception() -> Iterator[None]:
+    """Around somebody else's code: what is raised is an `Exception`, or an interrupt.
+
+    `except Exception` then meets SystemExit, which would end this process in silence, and classes
+    of BaseException.
+
+    Raises:
+        Raised: in place of what is no Exception; its text is `words_of` that.
+    """
+    try:
+        yield
+    except (Exception, KeyboardInterrupt):
+        raise
+    except BaseException as error:
+        raise Raised(words_of(error)) from error

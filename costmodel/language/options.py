@@ -95,7 +95,12 @@ class Family:
                     yield options
 
     def _written(self, options: tuple[str, ...]) -> Mixer:
-        mixer = self.make(frozenset(options))
+        mixer: object = self.make(frozenset(options))
+        if not isinstance(mixer, Mixer):
+            raise EquationError(
+                f"a function below @offering returns the mixer that it writes, a cm.Mixer; "
+                f"'{getattr(self.make, '__name__', 'it')}' returns none"
+            )
         mixer.base, mixer.options, mixer.offers = mixer.name, options, self.offers
         mixer.name = mixer.origin = joined(mixer.base, options)
         mixer.aliases = tuple(joined(alias, options) for alias in mixer.aliases)

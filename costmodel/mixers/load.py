@@ -5,12 +5,13 @@ from __future__ import annotations
 import difflib
 import sys
 import traceback
-from contextlib import redirect_stdout
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 
-from costmodel.errors import UnknownMixer
+from costmodel.errors import UnknownMixer, words_of
 from costmodel.language.equations import Mixer
 from costmodel.language.options import defined, joined, split, variant
 from costmodel.mixers import builtin, names as builtin_names
@@ -88,7 +89,7 @@ def only_imported(name: str) -> None:
 
 def _message_without_name(path: Path) -> str:
     """The message for a file given without the name of a mixer: what to type instead."""
-    names = sorted({value.name for value in defined(user_module(path)).values()})
+    names = sorted({value.name for value in _mixers(path, user_module(path)).values()})
     if not names:
         return f"{path} defines no mixer: write `x = cm.Mixer(...)` in it, and give {path}:x"
     return f"{path} is a file: give {path}:NAME, it defines {', '.join(names)}"
@@ -96,7 +97,7 @@ def _message_without_name(path: Path) -> str:
 
 def _in_file(path: Path, attribute: str) -> Mixer:
     module = user_module(path)
-    found = defined(module)
+    found = _mixers(path, module)
     base, options = split(attribute)
     for key, plain in found.items():
         if base in (key, plain.name):
@@ -105,7 +106,8 @@ def _in_file(path: Path, attribute: str) -> Mixer:
                     f"{path} calls its mixer '{plain.name}', which is the name of a built-in one: "
                     f"choose another"
                 )
-            value = variant(module, plain, options)
+            with _told(path, f"does not write '{attribute}'"):
+                value = variant(module, plain, options)
             value.origin = joined(f"{path}:{base}", value.options)
             value.home = module.__name__
             return value
@@ -123,6 +125,12 @@ def _in_file(path: Path, attribute: str) -> Mixer:
     raise UnknownMixer(f"{path} has no mixer '{attribute}'{hint} defines {', '.join(names)}")
 
 
+def _mixers(path: Path, module: ModuleType) -> dict[str, Mixer]:
+    """What a user's file calls its mixers -> the mixers."""
+    with _told(path, "does not write its mixers"):
+        return defined(module)
+
+
 def user_module(path: Path) -> ModuleType:
     """Import a user's file, once per process.
 
@@ -131,7 +139,8 @@ def user_module(path: Path) -> ModuleType:
             line of the file.
     """
     if not path.is_file():
-        raise UnknownMixer(f"no file '{path}': a mixer of your own is given as FILE.py:NAME")
+        what = f"'{path}' is a folder" if path.is_dir() else f"no file '{path}'"
+        raise UnknownMixer(f"{what}: a mixer of your own is given as FILE.py:NAME")
     name = _module_name(path)
     if name in sys.modules:
         return sys.modules[name]
@@ -140,16 +149,43 @@ def user_module(path: Path) -> ModuleType:
     module = module_from_spec(spec)
     sys.modules[name] = module
     try:
-        with redirect_stdout(sys.stderr):  # what it prints is no part of an answer
+        with _told(path, "does not import"):
             spec.loader.exec_module(module)
-    except (Exception, SystemExit) as error:
+    except BaseException:
         del sys.modules[name]
-        where = f" (line {line})" if (line := _line_of_error(error, path)) else ""
-        said = error.msg if isinstance(error, SyntaxError) else error
-        raise UnknownMixer(
-            f"{path} does not import: {type(error).__name__}: {said}{where}"
-        ) from error
+        raise
     return module
+
+
+@contextmanager
+def _told(path: Path, what: str) -> Iterator[None]:
+    """Around code of a user's file, which may print and raise anything.
+
+    Raises:
+        UnknownMixer: in place of all but an interrupt; the file, what it does not do, and its line.
+    """
+    try:
+        with redirect_stdout(sys.stderr):  # what it prints is no part of an answer
+            yield
+    except (KeyboardInterrupt, UnknownMixer):
+        raise
+    except BaseException as error:
+        where = f" (line {line})" if (line := _line_of_error(error, path)) else ""
+        raise UnknownMixer(f"{path} {what}: {words_of(error)}{where}") from error
+
+
+def raised_in_users_file(error: BaseException) -> str:
+    """What code of a user's file raised while it was called, with file and line; empty where no
+    such code was running."""
+    files = {
+        getattr(module, "__file__", None)
+        for name, module in list(sys.modules.items())
+        if name.startswith(USER)
+    }
+    for entry in reversed(traceback.extract_tb(error.__traceback__)):
+        if entry.filename in files:
+            return f"{entry.filename} raises {words_of(error)} (line {entry.lineno})"
+    return ""
 
 
 def _module_name(path: Path) -> str:

@@ -10,12 +10,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from itertools import product
 
-from costmodel.errors import SizeError
+from costmodel.errors import SizeError, shortened
 from costmodel.language.equations import Form, Mixer
 from costmodel.language.nodes import polys_of, walk
 from costmodel.symbolic.constraints import quotients
 from costmodel.symbolic.polynomial import Number, Poly, is_index
-from costmodel.symbolic.sizes import LETTERS, checked, shortened
+from costmodel.symbolic.sizes import LETTERS, checked
 
 MOST = 100_000
 """More values or rows than this are refused as a typing error."""

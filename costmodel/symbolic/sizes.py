@@ -79,15 +79,6 @@ def checked(sizes: Mapping[str, int]) -> dict[str, int]:
     return dict(sizes)
 
 
-def shortened(text: str) -> str:
-    """A text that may stand in a sentence.
-
-    >>> shortened("9" * 99)
-    '99999999999999999999... (99 signs)'
-    """
-    return text if len(text) <= 80 else f"{text[:20]}... ({len(text):,} signs)"
-
-
 def ceil_log2(x: int) -> int:
     """Return ceil(log2 x) of a positive integer, exactly (no floating point).
 

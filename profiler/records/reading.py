@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from costmodel.errors import shortened, text_of
 from profiler.records.schema import (
     SIGNED,
     TIMED,
@@ -90,8 +91,8 @@ def reason_of(error: BaseException) -> str:
     >>> reason_of(RuntimeError("out of memory\\nat frame 3"))
     'out of memory'
     """
-    lines = str(error).strip().splitlines()
-    return lines[0].strip() if lines else type(error).__name__
+    lines = text_of(error).splitlines()
+    return lines[0].strip() if lines else shortened(type(error).__name__)
 
 
 class MeasureError(ValueError):

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from costmodel.errors import as_exception
 from costmodel.program.phases import phase_name
 from profiler.host.device import DTYPES
 from profiler.modules.base import State
@@ -67,6 +68,7 @@ class PreparedCall:
         if self.reset is not None:
             self.reset()
 
+    @as_exception()
     def once(self) -> Any:
         """The call on a restored state."""
         self.restore()
@@ -97,6 +99,7 @@ class PreparedCall:
         return replace(measured, details={**facts, **measured.details})
 
 
+@as_exception()
 def prepare(request: Request) -> PreparedCall:
     """Build the module with random parameters, and the call that a phase times.
 

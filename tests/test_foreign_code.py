@@ -1,0 +1,109 @@
+"""Is whatever a user's own file raises one short sentence, and never silence?"""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import pytest
+
+import cli
+from costmodel.errors import LONGEST, Raised, as_exception, text_of, words_of
+from tests.user_mixers import written
+
+SILENT = "    def __str__(self):\n        raise SystemExit(0)\n"
+RAISED = {
+    "raise SystemExit(0)": "does not import: SystemExit: 0 (line 1)",
+    "class Own(BaseException): pass\nraise Own('x')": "does not import: Own: x (line 2)",
+    f"class Own(BaseException):\n{SILENT}raise Own": "does not import: Own (line 4)",
+    f"class Own(Exception):\n{SILENT}raise Own": "does not import: Own (line 4)",
+    "class A(Exception):\n    __str__ = lambda self: 3\nraise A": "does not import: A (line 3)",
+    "raise ValueError('x' * 10**7)": "does not import: ValueError: xxx",
+    "raise type('E' * 10**5, (Exception,), {})": "... (100,000 signs) (line 1)",
+    "def f(): f()\nf()": "does not import: RecursionError: maximum recursion depth exceeded",
+    "raise GeneratorExit": "does not import: GeneratorExit (line 1)",
+    "x = 1\0": "does not import: SyntaxError: source code string cannot contain null bytes",
+    "from costmodel.language.options import offering\n@offering({'a': 'b'})\ndef m(chosen):\n"
+    "    raise SystemExit(0)": "does not write its mixers: SystemExit: 0 (line 4)",
+    "from costmodel.language.options import offering\n@offering({'a': 'b'})\ndef m(chosen):\n"
+    "    return 3": "'m' returns none",
+}
+
+
+def refused(capsys: pytest.CaptureFixture[str], *typed: str) -> str:
+    """The one sentence of a command that fails."""
+    assert cli.run(typed) in (1, 2)
+    printed = capsys.readouterr()
+    assert printed.out == "" and "Traceback" not in printed.err
+    assert printed.err.startswith("costmodel: ") and printed.err.count("\n") == 1
+    return printed.err
+
+
+@pytest.mark.parametrize("text", RAISED, ids=map(str, range(len(RAISED))))
+@pytest.mark.parametrize("command", ["table", "check"])
+def test_whatever_a_file_raises_is_one_sentence(
+    command: str, text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(text, encoding="utf-8")
+    said = refused(capsys, command, f"{path}:m")
+    assert RAISED[text] in said
+    assert len(said) < LONGEST + len(str(path)) + 100
+
+
+def test_a_file_in_another_encoding_and_a_folder(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "latin.py").write_bytes(b"x = '\xff'")
+    (tmp_path / "folder.py").mkdir()
+    assert "does not import: SyntaxError" in refused(capsys, "table", f"{tmp_path}/latin.py:m")
+    assert "folder.py' is a folder" in refused(capsys, "table", f"{tmp_path}/folder.py:m")
+
+
+CALLED = """import costmodel as cm
+m = cm.Mixer("NAME")
+l, d = m.sizes("l d")
+x, y = m.input("x", l, d), m.output("y", l, d)
+def entry(i, sizes):
+    raise SystemExit(0)
+w = m.buffer("w", l, value=entry)
+with m.form("direct") as f:
+    i, a = f.index("i", 1, l), f.index("a", 1, d)
+    y[i, a] = x[i, a] * w[i]
+"""
+
+
+def test_code_of_a_file_that_is_called_later_does_not_end_the_command_in_silence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "later.py"
+    path.write_text(CALLED.replace("NAME", "ends-in-silence"), encoding="utf-8")
+    said = refused(capsys, "check", f"{path}:m")
+    assert said == f"costmodel: {path} raises SystemExit: 0 (line 6)\n"
+
+
+def test_a_module_that_leaves_in_its_call_fails_its_proof(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    change = ("        s = x * self.w_win[0]", "        raise SystemExit(0)")
+    name = written(tmp_path, "leaves-in-its-call", change)
+    assert cli.run(["check", name]) == 1
+    assert "FAILS    at l = 1, d = 1, w = 1: it does not run: SystemExit: 0" in (
+        capsys.readouterr().out
+    )
+    assert cli.run(shlex.split(f"profile {name} --l 2 --d 2 --w 1")) != 0
+    assert "SystemExit: 0" in "".join(capsys.readouterr())
+
+
+def test_an_interrupt_stays_one() -> None:
+    with pytest.raises(KeyboardInterrupt), as_exception():
+        raise KeyboardInterrupt
+    with pytest.raises(Raised, match=r"^SystemExit: 3$"), as_exception():
+        raise SystemExit(3)
+    with pytest.raises(ZeroDivisionError), as_exception():
+        1 / 0  # noqa: B018 - it is raised
+
+
+def test_what_is_said_of_an_exception_is_bounded() -> None:
+    assert len(text_of(ValueError("x" * 10**6))) == LONGEST + len("...")
+    assert words_of(ValueError("  a\n b ")) == "ValueError: a b"
