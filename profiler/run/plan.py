@@ -11,12 +11,11 @@ from typing import Any
 
 from torch import nn
 
-from costmodel.errors import SizeError
+from costmodel.errors import SizeError, shortened
 from costmodel.language.equations import Mixer
 from costmodel.mixers.load import imported, known, user_module
 from costmodel.program.chosen_sizes import Given
 from costmodel.program.phases import phase_name
-from costmodel.symbolic.sizes import shortened
 from profiler.host.device import device_name, dtype_name
 from profiler.meters.energy.protocol import EnergyLimits
 from profiler.modules.registry import Implementation, implementations
