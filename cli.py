@@ -58,7 +58,7 @@ from costmodel.commands.streams import (
     printed,
     safe_streams,
 )
-from costmodel.errors import words_of
+from costmodel.errors import TOO_LITTLE, words_of
 from costmodel.mixers.load import mixer as load_mixer, raised_in_users_file
 from costmodel.program.conventions import convention as read_convention
 from costmodel.report.formats import formats
@@ -574,6 +574,9 @@ def run(typed: Sequence[str]) -> int:
         return INTERRUPTED
     except BrokenPipeError:
         return 0
+    except MemoryError:
+        complain(TOO_LITTLE)
+        return FAILED
     except known_errors() as error:
         complain(_sentence(error))
         return MISUSED if not isinstance(error, OSError) or error.filename is not None else FAILED

@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     Integers = NDArray[np.int64]
 
 
+TOO_LITTLE = "there is too little memory here for it: smaller sizes need less"
+"""What is said where memory ends."""
+
+
 class DataMissing(FileNotFoundError):
     """A folder of data that should have come with the project is not there."""
 

@@ -6,6 +6,8 @@ The search answers where no formula is derived; where one is, both must agree.
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Mapping
 from itertools import cycle, product
 from pathlib import Path
@@ -16,7 +18,7 @@ from typer.testing import CliRunner
 
 import cli
 import costmodel as cm
-from costmodel.errors import Unsupported
+from costmodel.errors import TOO_LITTLE, Unsupported
 from costmodel.language.equations import Mixer
 from costmodel.oracle.execute import run
 from costmodel.program.conventions import convention
@@ -203,3 +205,47 @@ def test_a_search_that_takes_too_long_is_refused(hill: Path) -> None:
     long = ("--l", "3000", "--d", "64", "--w", "1", "--format", "json")
     row = json.loads(shown(hill, *long))["rows"][0]
     assert row["span"] is None and "smaller sizes can be searched" in row["reasons"]["span"]
+
+
+@pytest.mark.parametrize(
+    ("mixer", "phase", "length", "column", "reason"),
+    [
+        ("fixed-attention", "training", 2**40, "path_length", "more than the 30,000,000"),
+        ("strided-attention", "backward", 131_072, "span", "smaller sizes can be searched"),
+    ],
+)
+def test_what_one_mixer_cannot_answer_is_its_own_dash(
+    mixer: str, phase: str, length: int, column: str, reason: str
+) -> None:
+    """Of sizes at which an array of all entries would take petabytes, or 32 GiB."""
+    sizes = ("--l", str(length), "--d", "64")
+    shown = ("--phase", phase, "--columns", f"mixer,total,{column}", "--format", "json")
+    result = CliRunner().invoke(cli.app, ["table", mixer, "self-attention", *sizes, *shown])
+    assert result.exit_code == 0, result.output
+    refused, other = json.loads(result.output)["rows"]
+    assert refused["total"] and refused[column] is None and reason in refused["reasons"][column]
+    assert other["total"] and other[column]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is limited as Linux does it")
+@pytest.mark.parametrize("columns", ["mul,span", "mul"])
+def test_too_little_memory_is_a_sentence(hill: Path, columns: str) -> None:
+    """Of a search that may hold 200 million entries, where 400 MB are free; of a cell in its
+    footnote, and of a whole command on standard error."""
+    program = f"""
+import resource, cli, numpy, costmodel.report.mixer_document
+if {columns!r} == "mul":
+    costmodel.report.mixer_document.document = lambda *_: numpy.zeros(10**9)
+held = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (held + 400_000_000,) * 2)
+cli.main("table {hill}:hill self-attention --phase training --columns {columns}"
+         " --l 90000 --d 720 --format json".split())
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    if columns == "mul":
+        assert (done.returncode, done.stdout) == (1, "")
+        assert done.stderr == f"costmodel: {TOO_LITTLE}\n"
+    else:
+        assert (done.returncode, done.stderr) == (0, "")
+        of_hill, of_attention = json.loads(done.stdout)["rows"]
+        assert TOO_LITTLE in of_hill["reasons"]["span"] and of_attention["span"]

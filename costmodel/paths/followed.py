@@ -174,7 +174,7 @@ class Graph:
     @cached_property
     def number(self) -> int:
         """The number of nodes."""
-        return self.length + sum(map(len, self.apart.values()))
+        return max((nodes.stop for nodes in self.apart.values()), default=self.length)
 
     @cached_property
     def joined(self) -> Sequence[tuple[Array, Array, Pairs]]:

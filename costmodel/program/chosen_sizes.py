@@ -15,7 +15,7 @@ from costmodel.language.equations import Form, Mixer
 from costmodel.language.nodes import polys_of, walk
 from costmodel.symbolic.constraints import quotients
 from costmodel.symbolic.polynomial import Number, Poly, is_index
-from costmodel.symbolic.sizes import LETTERS, checked
+from costmodel.symbolic.sizes import LARGEST, LETTERS, checked, out_of_bounds
 
 MOST = 100_000
 """More values or rows than this are refused as a typing error."""
@@ -23,7 +23,7 @@ MOST = 100_000
 Given = Mapping[str, tuple[int, ...]]
 """Size letter -> the values that a user gave for it."""
 
-_WHOLE = re.compile(r"[+-]?[0-9]{1,30}")
+_WHOLE = re.compile(r"[+-]?0*([0-9]+)")
 
 
 def values(letter: str, text: str) -> tuple[int, ...]:
@@ -69,11 +69,14 @@ def _range(letter: str, part: str) -> Iterator[int]:
 
 
 def _whole(letter: str, text: str) -> int:
-    if not _WHOLE.fullmatch(text):
+    found = _WHOLE.fullmatch(text)
+    if not found:
         raise SizeError(
             f"size {letter} must be a positive integer, a list 1,8,32 or a range 128:16384:x2, "
             f"got '{shortened(text)}'"
         )
+    if len(found[1]) > len(str(LARGEST)):
+        raise SizeError(out_of_bounds(letter, shortened(text)))
     return int(text)
 
 

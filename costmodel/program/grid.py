@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from math import prod
@@ -26,30 +26,32 @@ AT_ONCE = 10_000_000
 """How many points a search goes through for one expression at most."""
 IN_ALL = 20 * AT_ONCE
 """How many points a search goes through at most."""
+EACH_ROW = 5_000
+"""As how many points an equation of a loop counts for each row: so many take as long."""
 
 SMALL = 100
 """Up to these sizes it is remembered which points there are: proofs ask for the same few often."""
 
 
-def in_turn(block: Block, sizes: Mapping[str, int]) -> tuple[Equation, ...]:
+def in_turn(block: Block, sizes: Mapping[str, int]) -> Iterable[Equation]:
     """The equations of a block; those of a loop row by row."""
     if not block.is_loop:
         return block.equations
     known = tuple(sizes.items())
-    return _by_rows(block, known) if _small(known) else _by_rows.__wrapped__(block, known)
+    return _few_rows(block, known) if _small(known) else _by_rows(block, known)
+
+
+def _by_rows(block: Block, sizes: Sizes) -> Iterator[Equation]:
+    at = dict(sizes)
+    rows = range(1, block.rows(at) + 1)
+    for row in rows if block.step > 0 else reversed(rows):
+        for equation in block.equations:
+            yield from _at_row(equation, block.row(equation), row, at)
 
 
 @lru_cache(maxsize=1000)
-def _by_rows(block: Block, sizes: Sizes) -> tuple[Equation, ...]:
-    at = dict(sizes)
-    last = max(array.shape[axis].at(at) for array, axis in block.axes.items())
-    rows = range(1, last + 1)
-    return tuple(
-        here
-        for row in (rows if block.step > 0 else reversed(rows))
-        for equation in block.equations
-        for here in _at_row(equation, block.row(equation), row, at)
-    )
+def _few_rows(block: Block, sizes: Sizes) -> tuple[Equation, ...]:
+    return tuple(_by_rows(block, sizes))
 
 
 def _at_row(
@@ -235,14 +237,17 @@ class Budget:
     spent: int = 0
 
     def spend(self, at: Points) -> None:
-        """Count some points.
+        """Count the points of one expression; see `count`."""
+        self.count(prod(at.shape), AT_ONCE)
+
+    def count(self, number: int, most: int = IN_ALL) -> None:
+        """Count some entries, before there is an array of them.
 
         Raises:
             Unsupported: these, or all so far, are more than are gone through.
         """
-        number = prod(at.shape)
         self.spent += number
-        if number > AT_ONCE or self.spent > IN_ALL:
+        if number > most or self.spent > IN_ALL:
             raise Unsupported(
                 f"a search at these sizes would go through more than {AT_ONCE:,} entries at once, "
                 f"or {IN_ALL:,} in all: smaller sizes can be searched"

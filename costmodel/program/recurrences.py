@@ -58,6 +58,10 @@ class Block:
         """Whether rows are computed one after another."""
         return bool(self.axes)
 
+    def rows(self, sizes: Mapping[str, int]) -> int:
+        """How many rows the loop goes through at some sizes."""
+        return max((array.shape[axis].at(sizes) for array, axis in self.axes.items()), default=0)
+
     def row(self, equation: Equation) -> Poly:
         """The row that an equation of the loop defines, in its free indices."""
         return _row(self.axes, equation)

@@ -12,7 +12,7 @@ from fractions import Fraction
 from functools import cache, cached_property
 from typing import Any, Literal, Self, TypeVar
 
-from costmodel.errors import Unanswered, Unsupported
+from costmodel.errors import TOO_LITTLE, Unanswered, Unsupported
 from costmodel.language.equations import Mixer
 from costmodel.paths.chains import CriticalPath
 from costmodel.program.conventions import Convention
@@ -260,6 +260,8 @@ class Case:
             return self.settled(found)
         except Unanswered as reason:
             return Missing(str(reason))
+        except MemoryError:
+            return Missing(TOO_LITTLE)
         except Unsupported as reason:
             return self._searched(figure, str(reason))
 
@@ -271,6 +273,8 @@ class Case:
             return Searched(figure.search(self), reason)
         except Unsupported as further:
             return Missing(f"{reason}; {further}")
+        except MemoryError:
+            return Missing(f"{reason}; of a search, {TOO_LITTLE}")
 
     def parts(self, figure: Figure) -> dict[str, Value] | Missing:
         """The parts of a figure by name, at the case's sizes."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache, reduce
+from math import prod
 from typing import Any
 
 from costmodel.errors import Unsupported
@@ -36,7 +37,7 @@ from costmodel.language.nodes import (
 )
 from costmodel.language.rule_table import WRITTEN_OUT, Rules
 from costmodel.program.dependence import Read, anywhere
-from costmodel.program.grid import Budget, Grid, in_turn, points
+from costmodel.program.grid import EACH_ROW, Budget, Grid, in_turn, points
 from costmodel.program.phases import iteration_domains
 from costmodel.program.recurrences import blocks
 from costmodel.questions.question import Case
@@ -198,16 +199,16 @@ def _deepest(system: System, phase: str, sizes: tuple[tuple[str, int], ...], ste
     import numpy as np
 
     at = dict(sizes)
-    arrays = {*system.mixer.arrays.values(), *(e.array for e in system.equations)}
-    known = {
-        array.name: np.zeros([max(0, extent.at(at)) for extent in array.shape], np.int32)
-        for array in arrays
-    }
-    computed = {part.equation.array for part in iteration_domains(system, phase)}
     depths = Depths(system, at, steps)
+    arrays = {*system.mixer.arrays.values(), *(e.array for e in system.equations)}
+    shapes = {a.name: [max(0, extent.at(at)) for extent in a.shape] for a in arrays}
+    depths.budget.count(sum(map(prod, shapes.values())))
+    known = {name: np.zeros(shape, np.int32) for name, shape in shapes.items()}
+    computed = {part.equation.array for part in iteration_domains(system, phase)}
     for block in blocks(system):
         if computed.isdisjoint(equation.array for equation in block.equations):
             continue
+        depths.budget.count(EACH_ROW * block.rows(at) * len(block.equations))
         for equation in in_turn(block, at):
             grid = Grid(points(equation.indices, sizes), known)
             depths.budget.spend(grid.points)

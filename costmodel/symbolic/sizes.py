@@ -75,8 +75,13 @@ def checked(sizes: Mapping[str, int]) -> dict[str, int]:
         if isinstance(value, bool) or not isinstance(value, int):
             raise SizeError(f"size {letter} must be a positive integer, got {value!r}")
         if not 1 <= value <= LARGEST:
-            raise SizeError(f"size {letter} must lie in 1..2**40, got {value}")
+            raise SizeError(out_of_bounds(letter, str(value)))
     return dict(sizes)
+
+
+def out_of_bounds(letter: str, got: str) -> str:
+    """What is said of a size that is too large, or not positive."""
+    return f"size {letter} must lie in 1..2**40, got {got}"
 
 
 def ceil_log2(x: int) -> int:
