@@ -100,8 +100,21 @@ def costmodel(
         bool,
         typer.Option("--version", help="Print the version.", callback=show_version, is_eager=True),
     ] = False,
+    cache: Annotated[
+        bool,
+        typer.Option(
+            "--cache/--no-cache",
+            envvar="COSTMODEL_CACHE",
+            help="Keep answers about built-in mixers on disk, below $XDG_CACHE_HOME or ~/.cache.",
+        ),
+    ] = True,
 ) -> None:
     """What sequence mixers cost: derived from their equations, measured, and reconciled."""
+    if cache:
+        from costmodel.questions import kept
+
+        kept.keep_in(kept.place())
+        atexit.register(kept.write)
 
 
 @app.command()
@@ -558,7 +571,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def run(typed: Sequence[str]) -> int:
     """The exit code of a command line; errors become one sentence on standard error."""
-    command = command_line(measuring=not (typed and typed[0] in DERIVING))
+    named = next((word for word in typed if not word.startswith("-")), "")
+    command = command_line(measuring=named not in DERIVING)
     try:
         no_empty_word(typed)
         with command.make_context("costmodel", list(typed)) as context:

@@ -1,17 +1,22 @@
-"""How long do the plain table and that of every mixer take as whole processes, next to the bare
-imports and next to fvcore?
+"""How long do the plain table, the list and the table of every mixer take as whole processes, next
+to the bare imports and next to fvcore?
 
 python -m benchmarks.whole_process
 
-The project's files are compiled first, as they are once it is installed.
+The project's files are compiled first, as an installation compiles them. A warm command finds its
+answers on disk, a cold one begins with an empty folder of answers and fills it.
 """
 
 from __future__ import annotations
 
 import compileall
+import os
+import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
+from pathlib import Path
 
 import cli
 import costmodel
@@ -39,11 +44,18 @@ for mixer in MIXERS:
 """What fvcore needs: the same mixers as modules, their weights, and a run of each."""
 
 
-def process(*arguments: str) -> Callable[[], None]:
-    """A task that runs this Python to the end."""
+def process(*arguments: str, answers: Path | None = None, cold: bool = False) -> Callable[[], None]:
+    """A task that runs this Python to the end; its derived answers are kept in a folder, which a
+    cold task empties first."""
+    kept = {"XDG_CACHE_HOME": str(answers)} if answers else {"COSTMODEL_CACHE": "0"}
+    environment = os.environ | kept
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
 
     def run() -> None:
-        subprocess.run([sys.executable, *arguments], check=True, capture_output=True)
+        if answers and cold:
+            shutil.rmtree(answers, ignore_errors=True)
+        command = [sys.executable, *arguments]
+        subprocess.run(command, check=True, capture_output=True, env=environment)
 
     return run
 
@@ -61,20 +73,26 @@ def main() -> None:
 
     compiled()
     fvcore = FVCORE.replace("MIXERS", repr(DEFAULT))
-    tasks = {
-        "costmodel table --d 128 --l 128": process(*TABLE),
-        "costmodel table --all --d 128 --l 128": process(*TABLE, "--all"),
-        'python -c "import sympy, typer, rich"': process(*IMPORTS),
-        "fvcore on the same mixers": process("-c", fvcore),
-    }
-    found = interleaved(tasks, REPEATS)
+    with tempfile.TemporaryDirectory() as folder:
+        warm, cold = Path(folder, "warm"), Path(folder, "cold")
+        tasks = {
+            "costmodel table --d 128 --l 128, warm": process(*TABLE, answers=warm),
+            "costmodel table --all --d 128 --l 128, warm": process(*TABLE, "--all", answers=warm),
+            "costmodel table --all --d 128 --l 128, cold": process(
+                *TABLE, "--all", answers=cold, cold=True
+            ),
+            "costmodel list, warm": process("-m", "cli", "list", answers=warm),
+            'python -c "import sympy, typer, rich"': process(*IMPORTS),
+            "fvcore on the same mixers": process("-c", fvcore),
+        }
+        found = interleaved(tasks, REPEATS)
     print(environment("sympy", "typer", "rich", "torch", "fvcore"))
     print(f"Whole processes, in turn, {REPEATS} times; mixers: {', '.join(DEFAULT)}\n")
-    tables, others = list(found.items())[:2], list(found.items())[2:]
+    own_commands, others = list(found.items())[:4], list(found.items())[4:]
     for name, samples in found.items():
-        print(f"{name:<40}{spread(samples)}")
+        print(f"{name:<45}{spread(samples)}")
     print()
-    for table, own in tables:
+    for table, own in own_commands:
         for name, samples in others:
             print(f"{table} / {name}: {ratio(own, samples):.2f}")
 

@@ -52,6 +52,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Declare the markers. What is compiled is kept, whatever the environment says: processes that
     tests start read it, and so does the next run."""
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    os.environ["COSTMODEL_CACHE"] = "0"  # tests derive
     sys.dont_write_bytecode = False
     config.addinivalue_line("markers", "gpu: needs a CUDA device; skipped with a reason without")
     config.addinivalue_line("markers", "fast: the first case of a function that slow.txt lacks")

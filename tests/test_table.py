@@ -235,7 +235,7 @@ def test_overruns_are_exactly_reads_past_the_end(l: int, t: int, w: int) -> None
         j, b = f.index("j", cm.max_(1, i - letters[2] + 1), i), f.index("b", 1, letters[1])
         y[i, b] = cm.sum_(x[j, b] * near[i - j + 1], over=j) * table_[i]
     found = overruns(system_of(mixer, None, (), "inference"))
-    past = {o.array.name for o in found if o.at({"l": l, "t": t, "w": w, "d": 1})}
+    past = {o.array for o in found if o.at({"l": l, "t": t, "w": w, "d": 1})}
     assert past == ({"table"} if t > l else set())
 
 

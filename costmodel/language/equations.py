@@ -299,6 +299,8 @@ class Mixer:
         """How a user names it: the name, or FILE.py:NAME for a mixer in a user's own file."""
         self.checked = False
         """Whether its forms are known to be well formed, as the tests show of built-in mixers."""
+        self.builtin = False
+        """Whether the mixer comes with the project: its name says what its equations are."""
         self.home = ""
         """The Python module of a user's own file; empty for a built-in mixer."""
         self.base = name

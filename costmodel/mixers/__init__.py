@@ -60,7 +60,9 @@ def builtin(name: str) -> Mixer:
     file = file_of(base)
     if file is not None:
         found = next(m for m in _load(file).values() if base in (m.name, *m.aliases))
-        return variant(_module(file), found, options)
+        chosen = variant(_module(file), found, options)
+        chosen.builtin = True
+        return chosen
     aliases = [alias for file in _texts() for m in _load(file).values() for alias in m.aliases]
     near = difflib.get_close_matches(base, [*names(), *aliases], 1)
     hint = f"; did you mean '{_nearest(near[0], options)}'? " if near else ": "
@@ -101,5 +103,5 @@ def _module(file: str) -> ModuleType:
 def _load(file: str) -> dict[str, Mixer]:
     found = {mixer.name: mixer for mixer in defined(_module(file)).values()}
     for mixer in found.values():
-        mixer.checked = True
+        mixer.checked = mixer.builtin = True
     return found

@@ -236,10 +236,16 @@ def _resolved(steps: Steps, sizes: Mapping[str, int], few: int) -> Iterator[Step
             yield from _resolved(way, sizes, few)
         elif isinstance(step, Repeat):
             times = step.times.at(sizes)
-            shorter = replace(step, times=simplified_where(step.times, frozenset()))
-            yield from step.steps * times if times <= few else (shorter,)
+            taken = tuple(map(_taken, step.steps))
+            shorter = Repeat(simplified_where(step.times, frozenset()), taken)
+            yield from taken * times if times <= few else (shorter,)
         else:
-            yield step
+            yield _taken(step)
+
+
+def _taken(step: Step) -> Step:
+    """A step of a path that was chosen, whose levels decide nothing any more."""
+    return Step(step.name, step.equation, Poly)
 
 
 LARGE = 2**20

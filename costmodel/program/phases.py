@@ -12,7 +12,7 @@ from functools import cache, cached_property
 
 from costmodel.errors import Unanswered, Unsupported
 from costmodel.language.equations import JOINED, STEP, Equation, System
-from costmodel.language.nodes import Array, Fft, Flat, Gather, Select, walk
+from costmodel.language.nodes import Fft, Flat, Gather, Select, walk
 from costmodel.program.chunks import token_by_token
 from costmodel.program.dependence import Read, at_token, hidden, reads
 from costmodel.program.lowering import lower
@@ -188,8 +188,8 @@ class Overrun:
     """An axis of weights that token t reads past its end, or before its start, where all
     `conditions` are >= 0."""
 
-    array: Array
-    axis: int
+    array: str
+    extent: Poly
     where: str
     """`past the end` or `before the start`."""
     conditions: Constraints
@@ -201,10 +201,9 @@ class Overrun:
 
     def reason(self, sizes: Mapping[str, int]) -> str:
         """Why there is no answer at these sizes."""
-        extent = self.array.shape[self.axis]
         return (
-            f"position t = {sizes['t']} would read {self.where} of {self.array.name}, which covers "
-            f"{extent} = {extent.at(sizes)} positions"
+            f"position t = {sizes['t']} would read {self.where} of {self.array}, which covers "
+            f"{self.extent} = {self.extent.at(sizes)} positions"
         )
 
 
@@ -234,4 +233,4 @@ def _outside(part: IterationDomain, read: Read) -> Iterator[Overrun]:
         for where, beyond in (("past the end", place - extent - 1), ("before the start", -place)):
             there = around | {beyond}
             if not infeasible(there):
-                yield Overrun(read.ref.array, axis, where, projected(there, hidden))
+                yield Overrun(read.ref.array.name, extent, where, projected(there, hidden))

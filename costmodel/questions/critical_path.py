@@ -215,9 +215,11 @@ def critical_path(
 def _path_of(case: Case) -> CriticalPath:
     """The path at the case's sizes, which break ties; in a symbolic case at none."""
     sizes = {letter: size for letter, size in case.sizes.items() if letter != "b"}
+    at = None if case.symbolic else sizes
     about = case.about
-    return critical_path(
-        about.mixer, about.phase, about.form, about.convention, None if case.symbolic else sizes
+    return about.derived(
+        f"critical path at {at}",
+        lambda: critical_path(about.mixer, about.phase, about.form, about.convention, at),
     )
 
 

@@ -17,6 +17,7 @@ from costmodel.language.equations import Mixer
 from costmodel.paths.chains import CriticalPath
 from costmodel.program.conventions import Convention
 from costmodel.program.phases import Overrun, inference_reason, overruns
+from costmodel.questions.kept import kept
 from costmodel.questions.subject import system_of
 from costmodel.symbolic.cases import Quotient
 from costmodel.symbolic.piecewise import Exact, rational
@@ -131,20 +132,34 @@ class Answers:
     form: str
     phase: str
     convention: Convention
-    _known: dict[Callable[..., Any], Any] = field(default_factory=dict, repr=False)
+    _known: dict[str, Any] = field(default_factory=dict, repr=False)
 
     def of(self, question: Callable[[Answers], T]) -> T:
-        """The answer to a question, derived when it is first asked for.
+        """The answer to a question, a function with a name of its own.
 
         Raises:
             Unanswered, Unsupported: there is none; the message is the reason.
         """
-        if question not in self._known:
-            try:
-                self._known[question] = question(self)
-            except (Unanswered, Unsupported) as reason:
-                self._known[question] = reason
-        found: Any = self._known[question]
+        name = f"{question.__module__}.{question.__qualname__}"
+        return self.derived(name, lambda: question(self))
+
+    def derived(self, name: str, derive: Callable[[], T]) -> T:
+        """The answer of this name, derived when no process and no disk has it.
+
+        Raises:
+            Unanswered, Unsupported: there is none; the message is the reason.
+        """
+        if name not in self._known:
+
+            def attempt() -> T | Unanswered | Unsupported:
+                try:
+                    return derive()
+                except (Unanswered, Unsupported) as reason:
+                    return reason
+
+            key = f"{self.form} {self.phase} {','.join(self.convention.names)} {name}"
+            self._known[name] = kept(self.mixer, key, attempt)
+        found: Any = self._known[name]
         if isinstance(found, (Unanswered, Unsupported)):
             raise found.with_traceback(None)
         return found  # type: ignore[no-any-return]  # the dictionary holds answers of many types
@@ -163,22 +178,24 @@ class Answers:
     @cached_property
     def unanswered(self) -> str | None:
         """Why this form has no such phase, or None."""
-        if self.phase != "inference":
-            return None
-        return inference_reason(system_of(self.mixer, self.form, (), self.phase))
-
-    @cached_property
-    def _overruns(self) -> tuple[Overrun, ...]:
-        if self.phase != "inference" or self.unanswered:
-            return ()
-        try:
-            return overruns(system_of(self.mixer, self.form, self.convention.rewrites, self.phase))
-        except Unsupported:  # what asks for the points of the phase says why
-            return ()
+        return None if self.phase != "inference" else self.of(_unanswered)
 
     def beyond(self, sizes: Mapping[str, int]) -> str | None:
         """Why position t lies beyond what the weights cover at these sizes, or None."""
-        return next((o.reason(sizes) for o in self._overruns if o.at(sizes)), None)
+        if self.phase != "inference" or self.unanswered:
+            return None
+        return next((o.reason(sizes) for o in self.of(_overruns) if o.at(sizes)), None)
+
+
+def _unanswered(about: Answers) -> str | None:
+    return inference_reason(system_of(about.mixer, about.form, (), about.phase))
+
+
+def _overruns(about: Answers) -> tuple[Overrun, ...]:
+    try:
+        return overruns(system_of(about.mixer, about.form, about.convention.rewrites, about.phase))
+    except Unsupported:  # the question about the points of the phase says why
+        return ()
 
 
 @cache

@@ -10,8 +10,8 @@ from costmodel.errors import UnknownMixer
 from costmodel.language.equations import Mixer
 from costmodel.language.options import joined
 from costmodel.mixers import builtin, groups, names
-from costmodel.program.phases import inference_reason
-from costmodel.questions.subject import system_of
+from costmodel.program.conventions import Convention
+from costmodel.questions.question import answers
 from costmodel.report.document import Column, Document, Note, Rows, Section, Table
 from costmodel.report.references import of_mixer
 
@@ -40,7 +40,7 @@ class Entry:
     def inference(self) -> dict[str, str | None]:
         """Form -> why it has no one-token inference, None where it has."""
         return {
-            form: inference_reason(system_of(self.mixer, form, (), "inference"))
+            form: answers(self.mixer, form, "inference", Convention()).unanswered
             for form in self.mixer.forms
         }
 

@@ -14,12 +14,12 @@ from costmodel.language.nodes import SELECTIONS, Fft, Select, walk
 from costmodel.mixers import BASELINE
 from costmodel.paths.chains import CriticalPath
 from costmodel.program.chosen_sizes import default, letters_of
-from costmodel.program.phases import TRAINING_STEP, inference_reason
+from costmodel.program.conventions import Convention
+from costmodel.program.phases import TRAINING_STEP
 from costmodel.questions.count import OTHER
 from costmodel.questions.peak import OPTIMISERS
-from costmodel.questions.question import FOUND, Figure, Missing, Searched, Value
+from costmodel.questions.question import FOUND, Figure, Missing, Searched, Value, answers
 from costmodel.questions.registry import FIGURES
-from costmodel.questions.subject import system_of
 from costmodel.report import document as doc, table_data
 from costmodel.report.document import (
     DIGITS,
@@ -131,7 +131,7 @@ def _mixer(row: Row, *, form: bool) -> Text:
 @cache
 def not_causal(mixer: Mixer) -> str:
     """Why no form of a mixer is causal, "" where one is."""
-    reasons = [inference_reason(system_of(mixer, form, (), "inference")) for form in mixer.forms]
+    reasons = [answers(mixer, form, "inference", Convention()).unanswered for form in mixer.forms]
     return (reasons[0] or "") if all(reasons) else ""
 
 

@@ -75,6 +75,9 @@ class Fn(str):
         self.args = args
         return self
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Fn, (self.function, self.args)
+
 
 def _print_order(term: tuple[Monomial, Number]) -> tuple[int, list[tuple[int, str]]]:
     """Higher degree first, then by name: how papers print a sum."""
@@ -233,7 +236,8 @@ class Poly:
         if known is not None:
             return known
         self = object.__new__(Poly)
-        self.terms = dict(sorted(terms.items(), key=_print_order))
+        several = sorted(terms.items(), key=_print_order) if len(terms) > 1 else terms
+        self.terms = dict(several)
         self.atoms = self.letters = frozenset([atom for monomial in terms for atom, _ in monomial])
         if functions := [atom for atom in self.atoms if type(atom) is Fn]:
             inside = [argument.letters for atom in functions for argument in atom.args]

@@ -1,0 +1,180 @@
+"""Which derived answers does a command find on disk, because an earlier command derived them?
+
+An answer about a built-in mixer follows from the sources of the layers up to the mixers, the name
+of the mixer, the form, the phase and the convention. One sqlite file holds such answers under these
+keys. The file is a cache: a broken file is made anew, a file that cannot be written is passed over,
+and processes may share it. Commands open it (`keep_in`); a Python program that imports costmodel
+derives everything itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import os
+import pickle
+import sqlite3
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+from costmodel.language.equations import Form, Mixer, System
+from costmodel.language.nodes import Array
+
+T = TypeVar("T")
+
+SOURCES = ("symbolic", "language", "program", "paths", "adjoint", "questions", "mixers")
+"""The folders of costmodel whose files decide an answer."""
+
+MOST_BYTES = 64 * 2**20
+"""A larger file is emptied before it is written to."""
+
+WAITING_S = 1.0
+"""A process waits so long for another one that writes the file."""
+
+
+def place() -> Path:
+    """The file: below $XDG_CACHE_HOME, or below ~/.cache."""
+    caches = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return Path(caches) / "costmodel" / "answers.sqlite"
+
+
+def fingerprint() -> str:
+    """A digest of the Python version and of all sources that decide an answer."""
+    root = Path(__file__).parents[1]
+    digest = hashlib.sha256(sys.version.encode())
+    for file in sorted(file for folder in SOURCES for file in (root / folder).rglob("*.py")):
+        digest.update(f"{file.relative_to(root)}\0".encode())
+        digest.update(file.read_bytes())
+    return digest.hexdigest()
+
+
+class Store:
+    """The answers of one file, for the sources of this process."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+        self.sources = fingerprint()
+        self.new: dict[str, bytes] = {}
+        """Answers that this process derived and that `write` adds to the file."""
+        self.known = self._read()
+
+    def _read(self) -> dict[str, bytes]:
+        if not self.file.exists():
+            return {}
+        try:
+            with self._open() as opened:
+                found = opened.execute(
+                    "SELECT key, answer FROM answers WHERE sources = ?", (self.sources,)
+                )
+                return dict(found.fetchall())
+        except sqlite3.OperationalError:  # locked for too long, or not to be read
+            return {}
+        except sqlite3.DatabaseError:  # not sqlite's, or broken
+            self._remove()
+            return {}
+
+    def write(self) -> None:
+        """Add the new answers to the file; a file that cannot be written stays as it is."""
+        if not self.new:
+            return
+        try:
+            self.file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with self._open() as opened, opened:
+                opened.execute(
+                    "CREATE TABLE IF NOT EXISTS answers"
+                    " (sources TEXT, key TEXT, answer BLOB, PRIMARY KEY (sources, key))"
+                )
+                if self.file.stat().st_size > MOST_BYTES:
+                    opened.execute("DELETE FROM answers")
+                rows = [(self.sources, key, answer) for key, answer in self.new.items()]
+                opened.executemany("INSERT OR REPLACE INTO answers VALUES (?, ?, ?)", rows)
+        except sqlite3.OperationalError:
+            return
+        except sqlite3.DatabaseError:
+            self._remove()
+        except OSError:
+            return
+
+    @contextlib.contextmanager
+    def _open(self) -> Iterator[sqlite3.Connection]:
+        opened = sqlite3.connect(self.file, timeout=WAITING_S)
+        try:
+            yield opened
+        finally:
+            opened.close()
+
+    def _remove(self) -> None:
+        with contextlib.suppress(OSError):
+            self.file.unlink()
+
+
+_store: Store | None = None
+
+
+def keep_in(file: Path | None) -> None:
+    """Look answers up in this file; None: derive all answers."""
+    global _store
+    _store = None if file is None else Store(file)
+
+
+def write() -> None:
+    """Add the answers that this process derived to the file."""
+    if _store is not None:
+        _store.write()
+
+
+def kept(mixer: Mixer, key: str, derive: Callable[[], T]) -> T:
+    """The answer under a key of a built-in mixer, from disk or derived."""
+    if _store is None or not mixer.builtin:
+        return derive()
+    key = f"{mixer.name} {key}"
+    written = _store.known.get(key)
+    if written is not None:
+        with contextlib.suppress(Exception):  # a damaged answer is derived
+            found: T = _Reader(written, mixer).load()
+            return found
+    answer = derive()
+    with contextlib.suppress(_HoldsEquations):
+        _store.new[key] = _written(answer, mixer)
+    return answer
+
+
+class _HoldsEquations(Exception):
+    """The answer names parts of a mixer, and is derived by each process."""
+
+
+class _Writer(pickle.Pickler):
+    """Writes an answer, in which the mixer itself is a mark."""
+
+    def __init__(self, into: io.BytesIO, mixer: Mixer) -> None:
+        super().__init__(into, pickle.HIGHEST_PROTOCOL)
+        self.mixer = mixer
+
+    def persistent_id(self, value: Any) -> str | None:
+        """The mark of the mixer; _HoldsEquations for other parts of a mixer."""
+        if value is self.mixer:
+            return "mixer"
+        if isinstance(value, (Mixer, Form, System, Array)):
+            raise _HoldsEquations
+        return None
+
+
+class _Reader(pickle.Unpickler):
+    """Reads what `_Writer` wrote."""
+
+    def __init__(self, written: bytes, mixer: Mixer) -> None:
+        super().__init__(io.BytesIO(written))
+        self.mixer = mixer
+
+    def persistent_load(self, mark: str) -> Mixer:
+        """The mixer."""
+        return self.mixer
+
+
+def _written(answer: object, mixer: Mixer) -> bytes:
+    into = io.BytesIO()
+    _Writer(into, mixer).dump(answer)
+    return into.getvalue()
