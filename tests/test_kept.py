@@ -1,0 +1,185 @@
+"""Does a command find the answers of earlier commands on disk, and only the right ones?"""
+
+from __future__ import annotations
+
+import ast
+import os
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+import costmodel as cm
+from costmodel.errors import SizeError, Unanswered
+from costmodel.language.equations import Mixer
+from costmodel.program.conventions import Convention
+from costmodel.questions import kept
+from costmodel.questions.count import counted
+from costmodel.questions.question import EVERY, Answers
+from costmodel.questions.state import state_of
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Iterator[Path]:
+    yield tmp_path / "costmodel" / "answers.sqlite"
+    kept.keep_in(None)
+
+
+def ask(mixer: Mixer, phase: str = "inference") -> Answers:
+    return Answers(mixer, mixer.default_form, phase, Convention())
+
+
+def filled(file: Path) -> None:
+    """A file with the operations and the state of SHE."""
+    kept.keep_in(file)
+    ask(cm.mixer("she")).of(counted)
+    ask(cm.mixer("she")).of(state_of)
+    kept.write()
+    kept.keep_in(file)
+
+
+def refuse(about: Answers) -> object:
+    raise AssertionError("derived again")
+
+
+def named(question: object) -> str:
+    return f"{question.__module__}.{question.__qualname__}"  # type: ignore[attr-defined]  # a function
+
+
+def test_an_answer_on_disk_is_not_derived_again(file: Path) -> None:
+    filled(file)
+    about = ask(cm.mixer("she"))
+    found = about.derived(named(counted), lambda: refuse(about))
+    assert found == ask(cm.mixer("she")).of(counted) == cm.count(cm.mixer("she"), "inference")
+    with pytest.raises(SizeError, match="got 0"):  # as of an answer that is derived
+        found.at(d=0, l=1, t=1)
+
+
+def test_a_reason_on_disk_is_raised(file: Path) -> None:
+    mixer = cm.mixer("she")
+    for _ in range(2):
+        kept.keep_in(file)
+        with pytest.raises(Unanswered, match="form 'direct' has it"):
+            Answers(mixer, "fft", "inference", Convention()).of(counted)
+        kept.write()
+
+
+def test_other_sources_have_other_answers(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    filled(file)
+    monkeypatch.setattr(kept, "fingerprint", lambda: "other sources")
+    kept.keep_in(file)
+    with pytest.raises(AssertionError, match="derived again"):
+        ask(cm.mixer("she")).derived(named(counted), lambda: refuse(ask(cm.mixer("she"))))
+
+
+def test_a_mixer_of_a_user_s_own_is_derived(file: Path) -> None:
+    mixer = Mixer("she")  # by its name alone it could be taken for the built-in mixer
+    l, d = mixer.sizes("l d")
+    x, y = mixer.input("x", l, d), mixer.output("y", l, d)
+    with mixer.form("direct") as f:
+        i, a = f.index("i", 1, l), f.index("a", 1, d)
+        y[i, a] = x[i, a] * 3
+    filled(file)
+    assert ask(mixer, "training").of(counted).at(l=5, d=2).total == 10
+    assert ask(mixer).of(counted).at(l=5, d=2, t=5).total == 2
+
+
+@pytest.mark.parametrize("damage", ["text", "cut", "table", "row"])
+def test_a_broken_file_is_made_anew(file: Path, damage: str) -> None:
+    filled(file)
+    if damage == "text":
+        file.write_text("no database\n" * 1000)
+    elif damage == "cut":
+        file.write_bytes(file.read_bytes()[:5000])
+    else:
+        with sqlite3.connect(file) as opened:
+            opened.execute(
+                "DROP TABLE answers" if damage == "table" else "UPDATE answers SET answer = x'80'"
+            )
+        opened.close()
+    kept.keep_in(file)
+    assert ask(cm.mixer("she")).of(counted) == cm.count(cm.mixer("she"), "inference")
+    filled(file)
+    about = ask(cm.mixer("she"))
+    about.derived(named(counted), lambda: refuse(about))
+
+
+def test_a_place_that_cannot_be_written_is_passed_over(tmp_path: Path) -> None:
+    (tmp_path / "taken").write_text("a file where a folder should be")
+    filled(tmp_path / "taken" / "costmodel" / "answers.sqlite")
+    kept.keep_in(None)
+
+
+def test_a_large_file_is_emptied(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    filled(file)
+    monkeypatch.setattr(kept, "MOST_BYTES", 100)
+    kept.keep_in(file)
+    ask(cm.mixer("me")).of(counted)
+    kept.write()
+    kept.keep_in(file)
+    assert kept._store is not None
+    assert {key.split()[0] for key in kept._store.known} == {"me"}
+
+
+def test_commands_share_the_file_and_print_what_they_derive(tmp_path: Path) -> None:
+    run = [sys.executable, "-m", "cli"]
+    table = [
+        "table",
+        "she",
+        "convolution",
+        "self-attention+bias",
+        "--phase",
+        "all",
+        "--form",
+        "all",
+    ]
+    here = os.environ | {"XDG_CACHE_HOME": str(tmp_path), "COSTMODEL_CACHE": "1"}
+
+    def printed(*words: str) -> bytes:
+        return subprocess.run([*run, *words], cwd=ROOT, env=here, capture_output=True).stdout
+
+    derived = printed("--no-cache", *table)
+    assert not (tmp_path / "costmodel").exists()
+    with ThreadPoolExecutor(2) as pool:
+        assert {*pool.map(lambda _: printed(*table), range(2)), printed(*table)} == {derived}
+    assert (tmp_path / "costmodel" / "answers.sqlite").exists()
+
+
+@pytest.mark.parametrize("phase", EVERY)
+def test_every_figure_of_a_table_is_kept(file: Path, phase: str) -> None:
+    from costmodel.questions.registry import FIGURES
+    from costmodel.report.mixer_table import Request, table
+
+    def values() -> list[object]:
+        request = Request((cm.mixer("linear-attention"),), phases=(phase,), given={"l": (7,)})
+        row = table(request).blocks[0].rows[0]
+        about = Answers(row.mixer, row.form, row.phase, row.about.convention)
+        object.__setattr__(row, "about", about)
+        return [row.figure(figure) for figure in FIGURES.values()]
+
+    kept.keep_in(file)
+    first = values()
+    kept.write()
+    kept.keep_in(file)
+    assert values() == first
+    assert kept._store is not None and not kept._store.new
+
+
+def test_the_package_has_the_names_that_type_checkers_see() -> None:
+    text = Path(cm.__file__).read_text(encoding="utf-8")
+    seen = {
+        (node.module, alias.asname)
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("costmodel.")
+        for alias in node.names
+        if alias.asname
+    }
+    places: dict[str, str] = vars(cm)["PLACES"]
+    assert seen == {(place, name) for place, names in places.items() for name in names.split()}
+    assert all(getattr(cm, name) is not None for _, name in seen)
