@@ -6,7 +6,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -27,6 +27,17 @@ settings.load_profile("repeatable")
 def undisturbed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Real calls are timed as if nobody else used the processor, however busy it is."""
     nobody_else(monkeypatch)
+
+
+@pytest.fixture
+def mutated(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
+    """A patch of rules: what is derived under the patch is forgotten with it."""
+    from tests.caches import clear_all
+
+    clear_all()
+    yield monkeypatch
+    monkeypatch.undo()
+    clear_all()
 
 
 def nobody_else(patch: pytest.MonkeyPatch) -> None:

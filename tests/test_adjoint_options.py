@@ -438,7 +438,7 @@ def test_an_unknown_choice_lists_the_known_ones() -> None:
         cm.count(cm.mixer("she"), "backward", only="weights")  # type: ignore[arg-type]
 
 
-def test_a_forgotten_equation_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_forgotten_equation_is_found(mutated: pytest.MonkeyPatch) -> None:
     """Where values are read that were to be computed again, more is kept than should be; where an
     equation is written twice, or never, the execution stops."""
     from costmodel.adjoint import reverse
@@ -460,17 +460,13 @@ def test_a_forgotten_equation_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
         equations = (*system.forward.equations, *backward)
         return replace(made, equations=equations, backward=backward)
 
-    reverse.adjoint.cache_clear()
-    monkeypatch.setattr(reverse, "recomputed", forgets)
-    try:
-        plain = classes(cm.count(mixer, "backward").at(**sizes))
-        again = classes(cm.count(mixer, "backward", recompute="all").at(**sizes))
-        whole = forward_operations(mixer, "direct", {"ext", "adj", "adj.1"}, sizes)
-        assert Counter(again) != Counter(plain) + Counter(whole)
-        kept = cm.activations(mixer, recompute="all")
-        assert {*kept.arrays} - {"x"}
-    finally:
-        reverse.adjoint.cache_clear()
+    mutated.setattr(reverse, "recomputed", forgets)
+    plain = classes(cm.count(mixer, "backward").at(**sizes))
+    again = classes(cm.count(mixer, "backward", recompute="all").at(**sizes))
+    whole = forward_operations(mixer, "direct", {"ext", "adj", "adj.1"}, sizes)
+    assert Counter(again) != Counter(plain) + Counter(whole)
+    kept = cm.activations(mixer, recompute="all")
+    assert {*kept.arrays} - {"x"}
 
 
 def test_the_tally_of_a_forward_pass_is_that_of_the_file() -> None:

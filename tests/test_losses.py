@@ -307,7 +307,7 @@ def test_networks_have_the_same_cross_entropy() -> None:
 
 
 @pytest.mark.parametrize("flaw", ["no mean", "a sum less", "a target that is no target"])
-def test_a_flaw_is_found(flaw: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_flaw_is_found(flaw: str, mutated: pytest.MonkeyPatch) -> None:
     """A loss written wrongly has other values, or other counts, than those that are held to it."""
 
     def wrong(shape: losses.Shape) -> Mixer:
@@ -326,13 +326,9 @@ def test_a_flaw_is_found(flaw: str, monkeypatch: pytest.MonkeyPatch) -> None:
         return m
 
     flawed = {**losses.BY_NAME, "squared-error": losses.Loss(wrong)}
-    monkeypatch.setattr(losses, "BY_NAME", flawed)
-    losses.with_loss.cache_clear()
-    try:
-        with pytest.raises(AssertionError):
-            test_gradients_begin_where_those_of_torch_do("me", "direct", "squared-error")
-    finally:
-        losses.with_loss.cache_clear()
+    mutated.setattr(losses, "BY_NAME", flawed)
+    with pytest.raises(AssertionError):
+        test_gradients_begin_where_those_of_torch_do("me", "direct", "squared-error")
 
 
 # What is read by number.

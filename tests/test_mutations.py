@@ -25,51 +25,27 @@ from costmodel.program import (
     nonempty,
     owners,
     phases,
-    recurrences,
     tokens,
     trip_count,
 )
 from costmodel.proofs.against_oracle import OracleComparison
-from costmodel.questions import count, evaluate, span, state, subject, traffic
+from costmodel.questions import evaluate, span, subject, traffic
 from costmodel.questions.counting import executed
 from costmodel.questions.counting.executed import Executed
 from costmodel.symbolic import constraints, piecewise, polyhedral_sums
 from costmodel.symbolic.polynomial import Poly
+from tests.caches import clear_all
 from tests.small import complete
 
 Patch = pytest.MonkeyPatch
 SIZES = {"l": 5, "d": 6, "n": 2}
-MODULES = (
-    constraints,
-    constraints,
-    polyhedral_sums,
-    dependence,
-    recurrences,
-    nonempty,
-    tokens,
-    owners,
-    phases,
-    count,
-    evaluate,
-    span,
-    state,
-    traffic,
-)
-
-
-def _forget() -> None:
-    """Empty every cache of the rules, so that a mutation is seen and then gone."""
-    for module in MODULES:
-        for value in vars(module).values():
-            if hasattr(value, "cache_clear"):
-                value.cache_clear()
 
 
 @pytest.fixture(autouse=True)
 def _fresh() -> Iterator[None]:
-    _forget()
+    clear_all()
     yield
-    _forget()
+    clear_all()
 
 
 def _questions(name: str, form: str = "direct", rewrites: tuple[str, ...] = ()) -> set[str]:

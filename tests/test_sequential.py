@@ -208,21 +208,18 @@ def test_what_is_not_causal_has_none_for_a_token() -> None:
         cm.sequential(cm.mixer("convolution-same"), "inference")
 
 
-def test_a_node_without_a_rule_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(rule.STEPS, Add)
-    rule.steps_of.cache_clear()
+def test_a_node_without_a_rule_is_an_error(mutated: pytest.MonkeyPatch) -> None:
+    mutated.delitem(rule.STEPS, Add)
     with pytest.raises(Unsupported, match="Add has no rule in sequential"):
         cm.sequential(cm.mixer("recurrent"))
 
 
-def test_a_sum_in_levels_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sum_in_levels_would_be_noticed(mutated: pytest.MonkeyPatch) -> None:
     """A test of the tests: with the span's own rule for sums nothing above agrees."""
-    monkeypatch.setitem(rule.STEPS, Reduce, span.RULES[Reduce])
-    rule.steps_of.cache_clear()
+    mutated.setitem(rule.STEPS, Reduce, span.RULES[Reduce])
     sizes = {"l": 5, "d": 6, "n": 2}
     mixer = cm.mixer("self-attention")
     assert cm.sequential(mixer).at(**sizes) != executed(mixer, "direct", sizes)
-    rule.steps_of.cache_clear()
 
 
 def test_steps_are_derived_once_for_all_sizes() -> None:
