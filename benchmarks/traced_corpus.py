@@ -183,7 +183,7 @@ def traced(entry: Entry) -> tuple[bool, str]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            found = trace(entry.make, over=entry.over, let=entry.let)
+            found = trace(entry.make, over=entry.over, let=entry.let, grad="both")
     except TraceError as error:
         return False, f"refused: {error}"
     return verdict(found)

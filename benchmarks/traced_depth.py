@@ -38,7 +38,7 @@ def traced(layers: int) -> str:
     """One line on the trace of so many layers."""
     before = peak_mb()
     started = time.process_time()
-    found = trace(encoder(layers), over="l,h,n", let="d=n*h")
+    found = trace(encoder(layers), over="l,h,n", let="d=n*h", grad="both")
     seconds = time.process_time() - started
     whole = "whole" if found.complete else "in part"
     return (

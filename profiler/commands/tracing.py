@@ -29,6 +29,23 @@ def trace(
     backend: Annotated[
         str, typer.Option("--backend", help="math (torch's decompositions) or fused.")
     ] = "math",
+    grad: Annotated[
+        str | None,
+        typer.Option(
+            "--grad",
+            metavar="parameters|inputs|both",
+            help="Gradients of the backward pass; without it what requires_grad says (inputs: no), "
+            "and both with --against.",
+        ),
+    ] = None,
+    mode: Annotated[
+        str | None,
+        typer.Option("--mode", metavar="train|eval", help="Without it the mode it is made in."),
+    ] = None,
+    at: Annotated[
+        str | None,
+        typer.Option("--at", metavar="d=128,l=256", help="Numbers at these sizes, too."),
+    ] = None,
     against: Annotated[
         str | None, typer.Option("--against", metavar="MIXER", help="Subtract its equations.")
     ] = None,
@@ -43,9 +60,11 @@ def trace(
 
     chosen(format_, "--format", formats("data"))
     lets = [part for text in let or () for part in text.split(",")]
-    found = tracing.trace(target, over=over, let=lets, backend=backend)
+    taken = "both" if grad is None and against is not None else grad
+    found = tracing.trace(target, over=over, let=lets, backend=backend, grad=taken, mode=mode)
+    sizes = None if at is None else found.sizes(at)
     apart_ = comparing.compare_passes(found, against) if against is not None else []
-    show(document(found, apart_), format_, output, force, context)
+    show(document(found, apart_, sizes), format_, output, force, context)
 
 
 def training(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import torch
@@ -243,12 +243,6 @@ def formulas(
     target: Target, over: tuple[str, ...], fixed: tuple[tuple[str, int], ...], train: bool
 ) -> Trace:
     """The trace of a module in train mode or in eval mode, the one in which a phase runs it."""
-
-    @functools.wraps(target.make, updated=())
-    def made(**sizes: int) -> Any:
-        found = target.make(**sizes)
-        (found[0] if isinstance(found, tuple) else found).train(train)
-        return found
-
     sizes = parse_variables(over, {x: str(value) for x, value in fixed})
-    return trace_case(Target(target.name, made), sizes, BACKEND, frozenset())
+    asked = replace(target, grad="both", mode="train" if train else "eval")
+    return trace_case(asked, sizes, BACKEND, frozenset())

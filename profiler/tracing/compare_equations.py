@@ -26,6 +26,7 @@ from costmodel.language.equations import Mixer
 from costmodel.mixers.load import mixer as load_mixer
 from costmodel.program.conventions import OF_GRADIENTS, PADDINGS, REWRITES
 from costmodel.questions.count import count
+from costmodel.questions.subject import Training
 from costmodel.symbolic.constraints import (
     Constraints,
     implied,
@@ -402,8 +403,13 @@ def equation_counts(
 def in_trace(
     mixer: Mixer, form: str, rewrites: tuple[str, ...], found: Trace, phase: str
 ) -> Classes:
-    """What the equations count in a phase, in the letters of the trace."""
-    counts = count(mixer, phase, form, ("strict", *rewrites))
+    """What the equations count in a phase, in the letters of the trace; of the gradients those that
+    the trace has, both or those of parameters or inputs alone.
+
+    Raises:
+        TraceError: the trace has no gradients.
+    """
+    counts = count(mixer, phase, form, ("strict", *rewrites), **gradients_of(found, phase))
     batch = found.variables.poly("b") or Poly.of(1)
     once = counts.once.classes if counts.once else {}
     result: Classes = {}
@@ -414,6 +420,15 @@ def in_trace(
     joined = in_letters(mixer, counts.joined, found) * (batch - 1)
     result["add"] = result.get("add", Poly()) + joined
     return {name: poly for name, poly in result.items() if poly.terms}
+
+
+def gradients_of(found: Trace, phase: str) -> Training:
+    """Which gradients the equations of a phase are asked for."""
+    if phase == PHASES["forward"] or found.differentiated == {"parameters", "inputs"}:
+        return {}
+    if not found.differentiated:
+        raise TraceError("no parameter or input requires a gradient: trace with grad='both'")
+    return {"only": "parameters" if "parameters" in found.differentiated else "inputs"}
 
 
 def in_letters(mixer: Mixer, exact: Exact, found: Trace) -> Poly:

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from costmodel.questions.question import Missing
-from costmodel.report.document import Cell, Column, Document, Formula, Note, Row, Table
+from costmodel.report.document import Column, Document, Formula, Note, Row, Table
 from costmodel.symbolic.polynomial import Poly
 from profiler.counting.dispatch import UNSEEN
 from profiler.tracing.cases import SETTLED
@@ -23,9 +23,14 @@ PATHS: Mapping[str, str] = {
 """What each backend assumes."""
 
 
-def document(found: Trace, apart_: Sequence[Difference] = ()) -> Document:
-    """Everything that was traced, as tables with sentences below them."""
-    return Document(lambda: [*tables(found), *map(apart, apart_)], data=lambda: data(found, apart_))
+def document(
+    found: Trace, apart_: Sequence[Difference] = (), at: Mapping[str, int] | None = None
+) -> Document:
+    """Everything that was traced, as tables with sentences below them; with `at`, every formula's
+    number at these sizes."""
+    return Document(
+        lambda: [*tables(found, at), *map(apart, apart_)], data=lambda: data(found, apart_, at)
+    )
 
 
 BELOW = ", and what is listed below"
@@ -38,25 +43,45 @@ COLUMNS = (
 )
 
 
-def tables(found: Trace) -> Iterator[Table]:
+def answers(found: Trace) -> Iterator[tuple[str, str, Poly | Break]]:
+    """Everything that has a formula, by part and kind, in the order of the table."""
+    for phase in ("forward", "backward"):
+        for name, value in found.classes(phase).items():
+            yield phase, name, value
+    if found.frozen == Poly():
+        yield "parameters", "", found.parameters
+    elif isinstance(found.parameters, Poly) and isinstance(found.frozen, Poly):
+        yield "parameters", "trainable", found.parameters - found.frozen
+        yield "parameters", "frozen", found.frozen
+    else:
+        yield "parameters", "all", found.parameters
+        yield "parameters", "frozen", found.frozen
+    yield "bytes", "saved for backward", found.activation_bytes
+    yield "bytes", "peak", found.peak_bytes
+
+
+def value_at(value: Poly | Break, part: str, found: Trace, at: Mapping[str, int]) -> int | Missing:
+    """The number that a formula gives at some sizes."""
+    if isinstance(value, Break):
+        return Missing("it has no formula")
+    if part == "bytes" and any(at[letter] < least for letter, least in found.base.items()):
+        return Missing(f"formulas of bytes hold from {listed_sizes(found.base)} on")
+    number = value.rational(at)
+    return int(number) if number.denominator == 1 else Missing(f"its formula gives {number}")
+
+
+def tables(found: Trace, at: Mapping[str, int] | None = None) -> Iterator[Table]:
     """The formulas, and what has none."""
     listed = {u.phase for u in found.uncounted}
-    rows: list[Row] = [
-        (
-            phase,
-            name,
-            (formula(value), BELOW)
-            if phase in listed and isinstance(value, Poly)
-            else formula(value),
-        )
-        for phase in ("forward", "backward")
-        for name, value in found.classes(phase).items()
-    ]
-    rows.append(("parameters", "", formula(found.parameters)))
-    rows.append(("bytes", "saved for backward", formula(found.activation_bytes)))
-    rows.append(("bytes", "peak", formula(found.peak_bytes)))
+    rows: list[Row] = []
+    for part, name, value in answers(found):
+        values = [formula(value), *([] if at is None else [value_at(value, part, found, at)])]
+        partial = part in listed and isinstance(value, Poly)
+        rows.append((part, name, *((v, BELOW) if partial else v for v in values)))
+    numbers = () if at is None else (Column("value", f"at {listed_sizes(at)}"),)
     title = f"{found.target}, backend {found.backend}: {PATHS[found.backend]}"
-    yield Table(title, COLUMNS, tuple(rows), tuple(Note((note,)) for note in said(found)))
+    notes = tuple(Note((note,)) for note in said(found))
+    yield Table(title, (*COLUMNS, *numbers), tuple(rows), notes)
     if found.uncounted:
         columns = (
             Column("operation", "operation", numeric=False),
@@ -107,7 +132,7 @@ def at_peak(found: Trace) -> Table:
     return Table(f"Alive at the peak, at {listed_sizes(found.base)}", columns, tuple(rows))
 
 
-def formula(value: Poly | Break) -> Cell:
+def formula(value: Poly | Break) -> Formula | str:
     """A formula, or where there is none."""
     return Formula(value) if isinstance(value, Poly) else str(value)
 
@@ -117,6 +142,8 @@ def said(found: Trace) -> Iterator[str]:
     least = ", ".join(f"{letter} >= {size}" for letter, size in found.since.items())
     yield f"interpolated at {len(found.fitted)} points, {least}, all numbers rational"
     yield f"operations: as dispatched; {UNSEEN}"
+    yield gradients_words(found.differentiated)
+    yield f"mode: {' and '.join(sorted(found.modes, reverse=True))}{MODES_BESIDE[found.modes]}"
     yield from of_bytes(found)
     what = "what has a formula is proven" if found.broken else "proven"
     yield (
@@ -133,6 +160,30 @@ def said(found: Trace) -> Iterator[str]:
     if found.flops is not None:
         yield f"at {listed_sizes(found.flops.sizes)} {found.flops}"
     yield from found.notes
+
+
+MODES_BESIDE: Mapping[frozenset[str], str] = {
+    frozenset(
+        {"train"}
+    ): ", in which dropout draws and batch norm takes its batch; also --mode eval",
+    frozenset({"eval"}): ", in which dropout does nothing; also --mode train",
+    frozenset({"train", "eval"}): ", layer by layer as made; also --mode train or eval",
+}
+"""Modes of a module's layers -> what that means, and which other mode may be asked for."""
+
+
+def gradients_words(differentiated: frozenset[str]) -> str:
+    """Whose gradients a backward pass computes, and how to ask for others."""
+    if not differentiated:
+        return (
+            "backward: nothing, no parameter or input requires a gradient; --grad inputs takes "
+            "those of the inputs"
+        )
+    if differentiated == {"parameters", "inputs"}:
+        return "backward: the gradients of parameters and inputs"
+    (one,) = differentiated
+    (other,) = {"parameters", "inputs"} - differentiated
+    return f"backward: the gradients of the {one}, none of the {other}; also --grad both"
 
 
 def of_bytes(found: Trace) -> Iterator[str]:
@@ -171,7 +222,9 @@ def apart(difference: Difference) -> Table:
     return Table(title, COLUMNS, tuple(rows), tuple(Note((note,)) for note in notes))
 
 
-def data(found: Trace, apart_: Sequence[Difference] = ()) -> dict[str, Any]:
+def data(
+    found: Trace, apart_: Sequence[Difference] = (), at: Mapping[str, int] | None = None
+) -> dict[str, Any]:
     """The trace for a program; formulas are strings, what has none is null with its reason."""
     reasons: dict[str, str] = {}
 
@@ -190,7 +243,10 @@ def data(found: Trace, apart_: Sequence[Difference] = ()) -> dict[str, Any]:
             phase: {name: text(v, phase, name) for name, v in found.classes(phase).items()}
             for phase in ("forward", "backward")
         },
+        "grad": sorted(found.differentiated),
+        "mode": sorted(found.modes),
         "parameters": text(found.parameters, "parameters"),
+        "frozen_parameters": text(found.frozen, "frozen_parameters"),
         "activation_bytes": text(found.activation_bytes, "activation_bytes"),
         "peak_bytes": text(found.peak_bytes, "peak_bytes"),
         "at_peak": {
@@ -218,6 +274,17 @@ def data(found: Trace, apart_: Sequence[Difference] = ()) -> dict[str, Any]:
         "flop_counter": None if found.flops is None else _flops(found.flops),
         "reasons": reasons,
     }
+    if at is not None:
+        values = {
+            (part, name): value_at(value, part, found, at) for part, name, value in answers(found)
+        }
+        made["at"] = {
+            "sizes": dict(at),
+            "values": [
+                {"part": part, "kind": name, "value": None if isinstance(n, Missing) else n}
+                for (part, name), n in values.items()
+            ],
+        }
     if apart_:
         made["against"] = [_difference(difference) for difference in apart_]
     return made

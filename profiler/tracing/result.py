@@ -94,6 +94,12 @@ class Trace:
     """The tensors that are alive at the peak, at the sizes `base`."""
     flops: FlopCounter | None = None
     """What torch's FlopCounterMode prints at the first sizes, and what it leaves out."""
+    differentiated: frozenset[str] = frozenset()
+    """Whose gradients the backward pass computes: `parameters`, `inputs`, both or none."""
+    modes: frozenset[str] = frozenset()
+    """The modes of the layers: `train`, `eval` or both."""
+    steps: Mapping[str, int] = field(default_factory=dict)
+    """The number at whose multiples the module was run, of each letter in `over`."""
     region: Constraints = frozenset()
     """The conditions of the case that was traced: each polynomial is at least 0. Empty for all
     sizes."""
@@ -129,8 +135,13 @@ class Trace:
 
     @property
     def parameters(self) -> Poly | Break:
-        """Numbers in the parameters."""
+        """Numbers in the parameters, frozen ones among them."""
         return self.quantities.get(("parameters", ""), Poly())
+
+    @property
+    def frozen(self) -> Poly | Break:
+        """Numbers in the parameters that require no gradient as the module is made."""
+        return self.quantities.get(("parameters", "frozen"), Poly())
 
     @property
     def activation_bytes(self) -> Poly | Break:
@@ -168,6 +179,31 @@ class Trace:
     def complete(self) -> bool:
         """Whether every operation has a rule and everything has a formula."""
         return not self.uncounted and not self.broken
+
+    def sizes(self, text: str) -> dict[str, int]:
+        """The sizes that `d=128,l=256` gives, one for each letter in `over`.
+
+        Raises:
+            TraceError: a letter too few or too many, or a size at which formulas do not hold.
+        """
+        found: dict[str, int] = {}
+        for entry in text.split(","):
+            letter, _, number = (part.strip() for part in entry.partition("="))
+            if letter not in self.variables.over or letter in found or not number.isdecimal():
+                raise TraceError(
+                    f"--at {entry}: expected each of {', '.join(self.variables.over)} once, as in "
+                    f"--at {listed_sizes(self.base).replace(' ', '')}"
+                )
+            found[letter] = int(number)
+            step, least = self.steps.get(letter, 1), self.since.get(letter, 1)
+            if found[letter] % step or found[letter] < least:
+                times = f"multiples of {step} " if step > 1 else ""
+                raise TraceError(
+                    f"--at {entry}: the formulas hold for {times}from {letter}={least} on"
+                )
+        if missing := [letter for letter in self.variables.over if letter not in found]:
+            raise TraceError(f"--at {text}: give {', '.join(missing)}, too")
+        return found
 
     def at(self, phase: str = "forward", **sizes: int) -> Operations:
         """Operations at given sizes of the letters in `over`.

@@ -29,6 +29,8 @@ from profiler.tracing.meta_run.flop_counter import FlopCounter, flop_counter
 from profiler.tracing.meta_run.fused import BACKENDS
 from profiler.tracing.meta_run.observe import MADE, PEAK, Observation, Quantity
 from profiler.tracing.meta_run.target import (
+    GRADS,
+    MODES,
     Sizes,
     Target,
     TraceError,
@@ -82,6 +84,8 @@ def trace(
     over: str | Sequence[str],
     let: str | Sequence[str] | Mapping[str, str] = (),
     backend: str = "math",
+    grad: str | None = None,
+    mode: str | None = None,
 ) -> Trace:
     """Count a module symbolically: formulas, in the sizes `over`, of everything that the module
     does.
@@ -95,13 +99,23 @@ def trace(
         let: sizes that follow from them, `d=n*h`.
         backend: `math`, torch's own decompositions; `fused`, attention, recurrent cells and norms
             as one operation each.
+        grad: whose gradients the backward pass computes: `parameters`, `inputs` or `both`; None for
+            what `requires_grad` says, which is no input that the factory does not mark. Frozen
+            parameters have no gradient in any of these.
+        mode: `train` or `eval`; None for the mode in which the module is made.
 
     Raises:
         TraceError: the module cannot be found, built or run on the meta device; one sentence.
     """
-    if backend not in BACKENDS:
-        raise TraceError(f"--backend '{backend}': expected one of {', '.join(BACKENDS)}")
-    return trace_case(load_target(target), parse_variables(over, let), backend, frozenset())
+    for option, chosen, known in (
+        ("backend", backend, BACKENDS),
+        ("grad", grad or "both", GRADS),
+        ("mode", mode or "train", MODES),
+    ):
+        if chosen not in known:
+            raise TraceError(f"--{option} '{chosen}': expected one of {', '.join(known)}")
+    asked = replace(load_target(target), grad=grad, mode=mode)
+    return trace_case(asked, parse_variables(over, let), backend, frozenset())
 
 
 def trace_case(
@@ -316,6 +330,9 @@ class FormulaSearch:
             sample=first.by_op,
             at_peak=first.at_peak,
             flops=flops,
+            differentiated=first.differentiated,
+            modes=first.modes,
+            steps=dict(zip(points.letters, points.multiples, strict=True)),
             within=partial(trace_case, points.target, points.variables, self.backend),
         )
 

@@ -116,7 +116,7 @@ def _trace(mixer: Mixer, described: Implementation) -> Trace:
     over = [*letters, *(["h"] if "n" in mixer.letters else [])]
     lets = ["d=n*h"] if "n" in mixer.letters else []
     backend = "math" if FUSED.isdisjoint((described.kernels or {}).values()) else "fused"
-    return trace(described.module, over=",".join(over), let=lets, backend=backend)
+    return trace(described.module, over=",".join(over), let=lets, backend=backend, grad="both")
 
 
 def _unexplained_words(difference: Difference) -> Text:

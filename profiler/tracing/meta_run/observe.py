@@ -69,13 +69,17 @@ class Observation:
     by_op: Mapping[tuple[str, str], CountedOperation] = field(default_factory=dict)
     at_peak: Sequence[TracedTensor] = ()
     """The tensors that are alive while most bytes are."""
+    differentiated: frozenset[str] = frozenset()
+    """Whose gradients the backward pass computes: `parameters`, `inputs`, both or none."""
+    modes: frozenset[str] = frozenset()
+    """The modes of the layers: `train`, `eval` or both."""
 
 
 def owned_tensors(built: Built) -> Iterator[Tensor]:
     """Parameters, buffers and inputs."""
     yield from built.module.parameters()
     yield from built.module.buffers()
-    yield from nested_tensors((built.args, built.kwargs))
+    yield from built.inputs()
 
 
 COMPILER = "torch._dynamo"
@@ -93,8 +97,8 @@ def observe(
 ) -> Observation:
     """Build the module at these sizes on the meta device, and run it forward and backward.
 
-    Every result that requires a gradient receives one; the gradients of all parameters and inputs
-    are computed. No memory is allocated and no arithmetic done. `met` holds the calls of earlier
+    Every result that requires a gradient receives one; the gradients that the target asks for are
+    computed. No memory is allocated and no arithmetic done. `met` holds the calls of earlier
     runs, and gets those of this one.
 
     Raises:
@@ -128,6 +132,7 @@ def _observed(
         numbers_of(
             by_op,
             sum(p.numel() for p in built.module.parameters()),
+            built.frozen,
             activations,
             recorder.bytes_made,
             recorder.alive,
@@ -140,12 +145,15 @@ def _observed(
         frozenset(built.misread),
         by_op,
         tuple(recorder.at_peak()),
+        built.differentiated,
+        built.modes,
     )
 
 
 def numbers_of(
     by_op: Mapping[tuple[str, str], CountedOperation],
     parameters: int,
+    frozen: int,
     activations: int,
     made: int,
     alive: Sequence[int],
@@ -154,6 +162,8 @@ def numbers_of(
     moment."""
     found = totals(by_op)
     found["parameters", ""] = parameters
+    if frozen:
+        found["parameters", "frozen"] = frozen
     found["bytes", "activations"] = activations
     found[MADE], found[PEAK] = made, max(alive, default=made)
     return found

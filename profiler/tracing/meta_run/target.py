@@ -161,12 +161,25 @@ def _let_entry(text: str) -> tuple[str, str]:
     return name, formula
 
 
+GRADS = ("parameters", "inputs", "both")
+"""Whose gradients a backward pass may be asked for; frozen parameters have none in any."""
+
+MODES = ("train", "eval")
+"""The modes in which a module may be asked to run."""
+
+
 @dataclass(frozen=True)
 class Target:
-    """A class or function that makes the module, and the name by which the user asked for it."""
+    """A class or function that makes the module, and the name by which the user asked for it.
+
+    `grad` is one of `GRADS`, or None for what `requires_grad` says of parameters and inputs; `mode`
+    is one of `MODES`, or None for the mode in which the module is made.
+    """
 
     name: str
     make: Callable[..., Any]
+    grad: str | None = None
+    mode: str | None = None
 
 
 def load_target(target: str | Callable[..., Any]) -> Target:
@@ -238,6 +251,23 @@ class Built:
     misread: set[str] = field(default_factory=set)
     own_inputs: bool = False
     """Whether the factory made the inputs, too."""
+    frozen: int = 0
+    """Numbers in the parameters that the factory made without `requires_grad`."""
+
+    @property
+    def differentiated(self) -> frozenset[str]:
+        """Whose gradients its backward pass computes: `parameters`, `inputs`, both or none."""
+        tensors = {"parameters": self.module.parameters(), "inputs": self.inputs()}
+        return frozenset(n for n, found in tensors.items() if any(t.requires_grad for t in found))
+
+    def inputs(self) -> Iterator[Tensor]:
+        """Every tensor that the module is called with."""
+        return nested_tensors((self.args, self.kwargs))
+
+    @property
+    def modes(self) -> frozenset[str]:
+        """The modes of its layers: `train`, `eval` or both."""
+        return frozenset(MODES[not layer.training] for layer in self.module.modules())
 
 
 def build_target(target: Target, sizes: Sizes) -> Built:
@@ -250,8 +280,15 @@ def build_target(target: Target, sizes: Sizes) -> Built:
     """
     with on_meta(), BuildingMode():
         made = make(target, sizes)
-    args, kwargs = meta_inputs((made.args, made.kwargs))
-    built = Built(made.module.to("meta"), args, kwargs, own_inputs=made.own_inputs)
+    module = made.module.to("meta")
+    if target.mode is not None:
+        module.train(target.mode == "train")
+    frozen = sum(p.numel() for p in module.parameters() if not p.requires_grad)
+    if target.grad == "inputs":
+        module.requires_grad_(False)
+    asked = None if target.grad is None else target.grad != "parameters"
+    args, kwargs = meta_inputs((made.args, made.kwargs), asked)
+    built = Built(module, args, kwargs, own_inputs=made.own_inputs, frozen=frozen)
     if not made.own_inputs:
         _watch(built, args[0].shape)
     return built
@@ -519,19 +556,22 @@ def can_have_gradient(tensor: Tensor) -> bool:
     return tensor.is_floating_point() or tensor.is_complex()
 
 
-def meta_inputs(value: Any) -> Any:
-    """The same inputs on the meta device, one tensor given twice still one; tensors whose dtype can
-    have a gradient require it."""
+def meta_inputs(value: Any, asked: bool | None) -> Any:
+    """The same inputs on the meta device, one tensor given twice still one. `asked`: whether those
+    whose dtype can have a gradient require it; None leaves `requires_grad` as it is."""
     made: dict[int, Tensor] = {}
+
+    def wanted(tensor: Tensor) -> bool:
+        return tensor.requires_grad if asked is None else asked and can_have_gradient(tensor)
 
     def leaf(item: Any) -> Any:
         if not isinstance(item, Tensor):
             for tensor in nested_tensors(item):  # the tensors of an object are changed in place
-                tensor.requires_grad_(tensor.requires_grad or can_have_gradient(tensor))
+                if tensor.is_leaf:
+                    tensor.requires_grad_(wanted(tensor))
             return item
         if id(item) not in made:
-            moved = item.detach().to("meta")
-            made[id(item)] = moved.requires_grad_(can_have_gradient(moved))
+            made[id(item)] = item.detach().to("meta").requires_grad_(wanted(item))
         return made[id(item)]
 
     return tree_map(leaf, value)

@@ -16,7 +16,7 @@ from profiler.tracing.result import Trace
 @cache
 def traced(make: Any, over: str, let: str = "", backend: str = "math") -> Trace:
     """The trace of a module, one for all tests that ask for the same."""
-    return trace(make, over=over, let=let or (), backend=backend)
+    return trace(make, over=over, let=let or (), backend=backend, grad="both")
 
 
 def linear(d: int) -> nn.Module:

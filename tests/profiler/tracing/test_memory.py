@@ -148,7 +148,7 @@ def test_the_peak_is_that_of_the_step_itself(name: str, rows: int) -> None:
     if not profiler_sees_allocations():
         pytest.skip("torch's profiler sees no allocation")
     make = cases()[name]
-    target = Target(name, lambda: (make(), torch.empty(1, rows, 7)))
+    target = Target(name, lambda: (make(), torch.empty(1, rows, 7)), grad="both")
     found = observe(target, {}, math_backend).quantities[PEAK]
     assert found == measured(make(), torch.randn(1, rows, 7, requires_grad=True))
 
@@ -196,7 +196,7 @@ def test_the_sizes_that_bytes_hold_from_are_those_of_the_search() -> None:
 
 
 def bytes_at(make: Callable[[], nn.Module], l: int, d: int) -> int:
-    target = Target("module", lambda: (make(), torch.empty(1, l, d)))
+    target = Target("module", lambda: (make(), torch.empty(1, l, d)), grad="both")
     return observe(target, {}, math_backend).quantities[PEAK]
 
 
@@ -249,7 +249,7 @@ def test_a_moment_that_is_the_worst_where_nothing_was_tried_is_in_the_formula(
     taps: Trace, sizes: tuple[int, int, int, int]
 ) -> None:
     l, d, f, w = sizes
-    target = Target("module", lambda: (Taps(d=d, f=f, w=w), torch.empty(1, l, d)))
+    target = Target("module", lambda: (Taps(d=d, f=f, w=w), torch.empty(1, l, d)), grad="both")
     held = observe(target, {}, math_backend).quantities[PEAK]
     assert isinstance(taps.peak_bytes, Poly)
     assert taps.peak_bytes.at({"l": l, "d": d, "f": f, "w": w}) == held
@@ -257,7 +257,7 @@ def test_a_moment_that_is_the_worst_where_nothing_was_tried_is_in_the_formula(
 
 @pytest.fixture(scope="module")
 def taps() -> Trace:
-    return trace(Taps, over="l,d,f,w")
+    return trace(Taps, over="l,d,f,w", grad="both")
 
 
 def test_what_others_exceed_is_left_out_of_a_maximum() -> None:
@@ -280,7 +280,7 @@ def test_what_torch_imports_on_the_way_is_not_counted(monkeypatch: pytest.Monkey
             torch.ones(3).neg()
         return x * 2.0
 
-    target = Target("first", lambda: (Function(first), torch.empty(1, 5, 7)))
+    target = Target("first", lambda: (Function(first), torch.empty(1, 5, 7)), grad="both")
     found = observe(target, {}, math_backend)
     assert found.names.count("forward aten::mul") == 1
     assert "forward aten::neg" not in found.names

@@ -83,7 +83,7 @@ def test_layers_that_write_into_what_they_make(layers: int) -> None:
             x = x.clone().mul_(2.0).add_(1.0)
         return x
 
-    target = Target("module", lambda: (Function(made), torch.empty(1, 5, 7)))
+    target = Target("module", lambda: (Function(made), torch.empty(1, 5, 7)), grad="both")
     found = observe(target, {}, math_backend)
     assert found.quantities["forward", "mul"] == found.quantities["forward", "add"] == layers * 35
     assert found.names.count("forward aten::mul_") == layers
@@ -102,7 +102,9 @@ def test_what_is_compiled_is_counted_as_it_stands() -> None:
         return x.sin() * 2.0 + x.cos()
 
     def observed(fn: Callable[[Tensor], Tensor]) -> Any:
-        target = Target("module", lambda: (nn.Sequential(Function(fn)), torch.empty(1, 5, 7)))
+        target = Target(
+            "module", lambda: (nn.Sequential(Function(fn)), torch.empty(1, 5, 7)), grad="both"
+        )
         return observe(target, {}, math_backend)
 
     expected, found = observed(plain), observed(torch.compile(plain, backend=compiled))
@@ -112,7 +114,7 @@ def test_what_is_compiled_is_counted_as_it_stands() -> None:
 
 def test_runs_may_share_the_calls_that_they_have_met() -> None:
     """The same is seen as without, at other sizes too; a second run meets nothing new."""
-    target, met = Target("linear", modules.linear), dict[CallKey, KnownCall]()
+    target, met = Target("linear", modules.linear, grad="both"), dict[CallKey, KnownCall]()
     for d in (3, 5, 3):
         known = len(met)
         sizes = {"b": 1, "l": 4, "d": d}

@@ -20,7 +20,7 @@ from tests.profiler.tracing.test_trace import assert_classes, formula
 
 def refused(fn: Callable[[Tensor], Any]) -> str:
     with pytest.raises(TraceError) as raised:
-        trace(lambda: Function(fn), over="l,d")
+        trace(lambda: Function(fn), over="l,d", grad="both")
     assert "\n" not in str(raised.value)
     return str(raised.value)
 
@@ -178,7 +178,7 @@ def test_a_gradient_inside_forward_is_counted_without_the_peer() -> None:
         (gradient,) = torch.autograd.grad((x * x).sum(), x, create_graph=True)
         return gradient
 
-    found = trace(lambda: Function(inside), over="l,d")
+    found = trace(lambda: Function(inside), over="l,d", grad="both")
     assert found.complete and found.flops is None
     # x x, then g x for either factor, and their sum
     assert_classes(found.forward, mul="3*d*l", add="d*l - 1 + d*l")

@@ -31,7 +31,9 @@ class Function(nn.Module):
 
 def counted(fn: Callable[..., Any], *shapes: tuple[int, ...]) -> tuple[Operations, Operations]:
     """The operations of a function of tensors of these shapes, forward and backward."""
-    target = Target("function", lambda: (Function(fn), tuple(torch.empty(s) for s in shapes)))
+    target = Target(
+        "function", lambda: (Function(fn), tuple(torch.empty(s) for s in shapes)), grad="both"
+    )
     found = observe(target, {}, math_backend)
     totals = {"forward": NOTHING, "backward": NOTHING}
     for (phase, name), counted in found.by_op.items():
@@ -111,7 +113,7 @@ def test_embedding() -> None:
     def make() -> tuple[nn.Module, Tensor]:
         return nn.Embedding(11, 3), torch.zeros(2, 5, dtype=torch.long)
 
-    found = observe(Target("embedding", make), {}, math_backend)
+    found = observe(Target("embedding", make, grad="both"), {}, math_backend)
     assert found.quantities.get(("forward", "add"), 0) == 0
     assert found.quantities["backward", "add"] == 30
 
@@ -123,7 +125,7 @@ def test_embedding_scaled_by_frequency() -> None:
         layer = nn.Embedding(11, 3, scale_grad_by_freq=True)
         return layer, torch.zeros(2, 5, dtype=torch.long)
 
-    found = observe(Target("embedding", make), {}, math_backend).quantities
+    found = observe(Target("embedding", make, grad="both"), {}, math_backend).quantities
     assert found["backward", "add"] == found["backward", "div"] == 30
 
 
@@ -159,7 +161,7 @@ def test_a_mean_at_places_has_no_rule() -> None:
     def averaged(x: Tensor) -> Tensor:
         return x.detach().scatter_reduce(1, torch.zeros_like(x).long(), x.detach(), "mean")
 
-    target = Target("mean", lambda: (Function(averaged), torch.empty(2, 3)))
+    target = Target("mean", lambda: (Function(averaged), torch.empty(2, 3)), grad="both")
     listed = observe(target, {}, math_backend).by_op
     assert [c.known for (_, n), c in listed.items() if "scatter_reduce" in n] == [False]
 
@@ -183,7 +185,7 @@ def test_convolutions_term_by_term(transposed: bool, stride: int, dilation: int)
         module = kind(2, 3, 2, stride=stride, dilation=dilation, bias=False)
         return module, torch.empty(1, 2, 9)
 
-    found = observe(Target("convolution", make), {}, math_backend).quantities
+    found = observe(Target("convolution", make, grad="both"), {}, math_backend).quantities
     windows = 9 if transposed else (9 - dilation - 1) // stride + 1
     terms = [
         (place, window, tap)

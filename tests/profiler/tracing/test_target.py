@@ -80,7 +80,7 @@ class Hidden:
     ],
 )
 def test_gradients_flow_back_from_what_objects_hold(give: Callable[[Tensor], Any]) -> None:
-    found = trace(lambda: Function(lambda x: give(x.exp())), over="l,d")
+    found = trace(lambda: Function(lambda x: give(x.exp())), over="l,d", grad="both")
     assert found.backward["mul"] == formula("l*d")
 
 
@@ -92,7 +92,7 @@ def test_inputs_that_an_object_holds_have_gradients() -> None:
     def make(l: int, d: int) -> tuple[nn.Module, tuple[Output]]:
         return Reading(), (Output(torch.empty(l, d), torch.zeros(l, dtype=torch.long)),)
 
-    found = trace(make, over="l,d")
+    found = trace(make, over="l,d", grad="both")
     assert found.backward["mul"] == formula("l*d")
 
 

@@ -63,7 +63,7 @@ def test_multi_head_attention() -> None:
     # multiplies q and k by the root of the scale: 2ld. Scores: n l^2 sums of h; weights times
     # values: ld sums of l. Softmax: l^2 n - l n comparisons and adds, l^2 n differences, exps and
     # divisions; the safe one compares every weight with -inf once more.
-    found = trace(modules.attention, over="l,h,n", let="d=n*h")
+    found = trace(modules.attention, over="l,h,n", let="d=n*h", grad="both")
     assert_sound(found)
     assert_classes(
         found.forward,
@@ -186,7 +186,7 @@ def convolution(axes: int, transposed: bool = False, groups: int = 1, **options:
 def test_convolutions(make: Any, products: str, forward: str, backward: str) -> None:
     # R products into one sum are R - 1 adds, so adds are products less sums; the backward has the
     # products twice, for the input's gradient and for the weight's.
-    found = trace(make, over="l,d")
+    found = trace(make, over="l,d", grad="both")
     assert_sound(found)
     assert_classes(found.forward, mul=products, add=f"{products} - ({forward})")
     assert_classes(found.backward, mul=f"2*{products}", add=f"2*{products} - ({backward})")
@@ -196,7 +196,7 @@ def test_fused_causal_attention() -> None:
     # l(l+1)/2 pairs a head: scores and scale h + 1 products and h - 1 adds, values h products a
     # pair and h adds less l h; softmax: per pair a difference, an exp, a division, and per pair
     # less one a row a comparison and an add. Kept a row: its maximum plus the logarithm of its sum.
-    found = trace(modules.causal, over="l,h,n", backend="fused")
+    found = trace(modules.causal, over="l,h,n", backend="fused", grad="both")
     assert_sound(found)
     pairs = "n*l*(l + 1)/2"
     assert_classes(
@@ -287,7 +287,7 @@ class Looped(nn.Module):
 
 def test_a_loop_over_chunks() -> None:
     """A slice of everything is none, so that up to one chunk is a case of its own."""
-    found = trace(Looped, over="l", let="d=3")
+    found = trace(Looped, over="l", let="d=3", grad="both")
     for l in (8, 14, 15, 20, 71, 500):
         pairs = sum(min(7, l - start) ** 2 for start in range(0, l, 7))
         assert found.forward["mul"].at({"l": l}) == 2 * 3 * pairs  # type: ignore[union-attr]  # a formula
@@ -353,7 +353,7 @@ def test_injected_operations_surface_exactly(
     def doctored(d: int) -> nn.Module:
         return modules.Doctored(d, doctor)
 
-    plain, found = traced(modules.Doctored, "l,d"), trace(doctored, over="l,d")
+    plain, found = traced(modules.Doctored, "l,d"), trace(doctored, over="l,d", grad="both")
     for phase, expected in (("forward", forward), ("backward", backward)):
         clean, now = plain.classes(phase), found.classes(phase)
         more = {}
@@ -453,7 +453,7 @@ def test_slow_modules_are_run_at_fewer_sizes(make: Any, monkeypatch: pytest.Monk
     """The same is found of them, where few sizes show no period and no window too."""
     plain = traced(make, "l,d")
     monkeypatch.setattr(import_module("profiler.tracing.size_samples"), "SHORT", -1)
-    found = trace(make, over="l,d")
+    found = trace(make, over="l,d", grad="both")
     assert_sound(found)
     assert found.quantities == plain.quantities
     assert found.since == plain.since

@@ -1,0 +1,149 @@
+"""Does a trace count the gradients that are asked for, in the mode asked for, and say so?"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from profiler.counting.dispatch import count_dispatch
+from profiler.tracing import trace
+from profiler.tracing.compare_equations import compare_pass
+from profiler.tracing.meta_run.target import TraceError
+from profiler.tracing.report import said
+from profiler.tracing.result import Trace
+from tests.profiler.tracing.modules import Doctored
+from tests.profiler.tracing.test_trace import assert_classes, formula
+from tests.typed import Capture, printed
+
+
+class Adapted(nn.Module):
+    """A frozen map with an adapter of rank r beside it, twice."""
+
+    def __init__(self, d: int, r: int) -> None:
+        super().__init__()
+        self.base = nn.ModuleList(nn.Linear(d, d, bias=False).requires_grad_(False) for _ in "12")
+        self.down = nn.ModuleList(nn.Linear(d, r, bias=False) for _ in "12")
+        self.up = nn.ModuleList(nn.Linear(r, d, bias=False) for _ in "12")
+
+    def forward(self, x: Tensor) -> Tensor:
+        for base, down, up in zip(self.base, self.down, self.up, strict=True):
+            x = base(x) + up(down(x))
+        return x
+
+
+def adapted(l: int, d: int, r: int) -> tuple[nn.Module, Tensor]:
+    return Adapted(d, r), torch.empty(1, l, d)
+
+
+def words(found: Trace) -> str:
+    return "\n".join(said(found))
+
+
+# Products by hand. A layer has W' g for up, its gradient, and for down its gradient: 3dlr. Where x
+# needs a gradient, base gives d²l and down dlr besides. The first layer's x is the input.
+EXPECTED = {
+    None: "d*d*l + 7*d*l*r",
+    "parameters": "d*d*l + 7*d*l*r",
+    "both": "2*d*d*l + 8*d*l*r",
+    "inputs": "2*d*d*l + 4*d*l*r",  # no gradient of up (dlr) and of down (dlr), twice
+}
+
+
+@pytest.mark.parametrize("grad", EXPECTED, ids=str)
+def test_only_the_gradients_that_are_asked_for_are_counted(grad: str | None) -> None:
+    found = trace(adapted, over="l,d,r", grad=grad)
+    assert found.backward["mul"] == formula(EXPECTED[grad])
+    assert found.frozen == formula("2*d*d")
+    assert found.parameters == formula("2*d*d + 4*d*r")
+    inputs = {"inputs": "the inputs, none of the parameters", "both": "parameters and inputs"}
+    expected = inputs.get(grad or "", "the parameters, none of the inputs")
+    assert f"backward: the gradients of {expected}" in words(found)
+
+
+def test_a_training_script_dispatches_what_is_traced_by_default() -> None:
+    module, _ = adapted(5, 3, 2)
+    x = torch.randn(1, 5, 3)
+    whole = count_dispatch(lambda: torch.autograd.backward(module(x), torch.ones(1, 5, 3)))
+    found = trace(adapted, over="l,d,r")
+    passes = [found.at(phase, l=5, d=3, r=2) for phase in ("forward", "backward")]
+    assert whole.complete
+    assert whole.operations == passes[0] + passes[1]
+
+
+def test_an_input_that_the_factory_marks_has_its_gradient() -> None:
+    def marked(l: int, d: int) -> tuple[nn.Module, Tensor]:
+        return nn.Linear(d, d, bias=False), torch.empty(l, d, requires_grad=True)
+
+    assert trace(marked, over="l,d").backward["mul"] == formula("2*d*d*l")
+
+
+def test_without_any_gradient_the_answer_says_so() -> None:
+    found = trace(nn.Tanh, over="l,d")
+    assert_classes(found.backward)
+    assert "backward: nothing, no parameter or input requires a gradient; --grad inputs" in (
+        words(found)
+    )
+    with pytest.raises(TraceError, match="trace with grad='both'"):
+        compare_pass(found, "self-attention", "backward")
+
+
+@pytest.mark.parametrize(("grad", "times"), [("both", 2), (None, 1)], ids=str)
+def test_a_transposed_convolution_is_once_or_twice_its_forward_pass(
+    grad: str | None, times: int
+) -> None:
+    def made(b: int, d: int) -> tuple[nn.Module, Tensor]:
+        return nn.ConvTranspose2d(d, 2 * d, (2, 2), stride=2), torch.empty(b, d, 6, 5)
+
+    found = trace(made, over="b,d", grad=grad)
+    assert found.forward["mul"] == formula("6*5*d*2*d*4*b")
+    assert found.backward["mul"] == formula(f"{times}*6*5*d*2*d*4*b")
+
+
+@pytest.mark.parametrize("grad", ["parameters", "inputs", "both"])
+def test_the_equations_are_asked_for_the_same_gradients(grad: str) -> None:
+    name = "profiler.mixers.self_attention:ExplicitSelfAttention"
+    found = trace(name, over="l,h,n", let="d=n*h", grad=grad)
+    assert compare_pass(found, "self-attention", "backward").explained
+
+
+def test_the_mode_is_chosen_and_said() -> None:
+    def made(d: int) -> nn.Module:
+        return nn.Sequential(nn.Linear(d, d), nn.Dropout(0.5))
+
+    as_made, quiet = trace(made, over="l,d"), trace(made, over="l,d", mode="eval")
+    assert as_made.forward["random"] == formula("d*l")
+    assert "random" not in quiet.forward
+    assert "mode: train" in words(as_made)
+    assert "mode: eval" in words(quiet)
+    part = trace(lambda d: nn.Sequential(nn.Linear(d, d), nn.Dropout().eval()), over="l,d")
+    assert "mode: train and eval, layer by layer as made" in words(part)
+
+
+def test_numbers_at_sizes(capsys: Capture) -> None:
+    words_ = ("trace", "torch.nn:Linear", "--over", "l,d", "--let", "in_features=d",
+              "--let", "out_features=2*d")  # fmt: skip
+    out = printed(capsys, *words_, "--at", "l=1000,d=64")
+    rows = {tuple(line.split()[:2]): line.split()[-1] for line in out.splitlines() if line.strip()}
+    assert rows["forward", "mul"] == f"{1000 * 64 * 128:,}"
+    assert rows["backward", "mul"] == f"{1000 * 64 * 128:,}"  # the weight's alone
+    made: dict[str, Any] = json.loads(
+        printed(capsys, *words_, "--at", "d=64,l=1000", "--format", "json")
+    )
+    values = {(row["part"], row["kind"]): row["value"] for row in made["at"]["values"]}
+    assert values["parameters", ""] == 64 * 128 + 128
+    assert values["bytes", "saved for backward"] == 4 * 1000 * 64
+
+
+@pytest.mark.parametrize(
+    ("at", "said"),
+    [("l=5", "give d, too"), ("l=5,d=4,l=5", "expected each of l, d once"),
+     ("l=5,d=x", "as in --at l="), ("l=5,n=3", "expected each of l, d once"),
+     ("l=5,d=3", "the formulas hold for multiples of 2 from d=")],
+)  # fmt: skip
+def test_sizes_without_a_number_are_refused(at: str, said: str) -> None:
+    with pytest.raises(TraceError, match=said):
+        trace(Doctored, over="l,d:2").sizes(at)
