@@ -65,6 +65,7 @@ from costmodel.report.formats import formats
 
 if TYPE_CHECKING:
     from costmodel.claims.claim import Claim
+    from costmodel.claims.printed_tables import TableClaims
 
 app = typer.Typer(
     help="What sequence mixers cost: derived from their equations, measured, and reconciled.",
@@ -452,7 +453,10 @@ def check(
     ] = "",
     strict: Annotated[
         bool,
-        typer.Option("--strict", help="Exit code 1 where a claim disagrees, however it is read."),
+        typer.Option(
+            "--strict",
+            help="Exit code 1 for what disagrees or was not checked, not 0 (a table's 1).",
+        ),
     ] = False,
     own: Own = None,
     format_: Annotated[str, formatted("data")] = "rich",
@@ -476,8 +480,8 @@ def check(
         names = trained(read_convention(convention), (name,), recompute, only, loss, None).names
         rows = printed_tables.named_rows(mixers)
         asked = printed_tables.Asked(name, form or "", names, as_printed.symbols(symbols), rows)
-        said, left_out = printed_tables.claims(Path(target), asked)
-        checked_claims(context, [], said, strict, format_, left_out)
+        read = printed_tables.claims(Path(target), asked)
+        checked_claims(context, [], read.claims, strict, format_, read)
     elif mixers:
         raise UsageError("--mixers is for a table of claims (.tex, .csv): leave it out")
     elif not target.endswith(".py") and Path(target).is_file():
@@ -493,8 +497,9 @@ def check(
         said = claims_of(claim, target, name, form or "", names, called)
         checked_claims(context, [], said, strict, format_)
     else:
-        apart(context, "without --claim the mixer itself is checked", "target", "format_")
-        proven(target, format_, context)
+        checked = "without --claim the mixer itself is checked"
+        apart(context, checked, "target", "strict", "format_")
+        proven(target, strict, format_, context)
 
 
 def checked_claims(
@@ -503,21 +508,26 @@ def checked_claims(
     said: Sequence[Claim],
     strict: bool,
     format_: str,
-    left_out: Sequence[str] = (),
+    table: TableClaims | None = None,
 ) -> None:
-    """Print what becomes of claims, and fail where one is wrong and that was asked for."""
+    """Print what becomes of claims; fail where one of a table is wrong. Strictly: where any is
+    wrong or was not checked, or where a table has rows or columns that are no claims."""
     from costmodel.claims import published
     from costmodel.report import claims_document
 
     found = published.verify(files, run=True) if files else []
     found += [published.check(claim, run=True) for claim in said]
-    show(claims_document.checked(found, left_out), format_, None, False, context)
-    if strict and published.unrecorded(found):
+    left_out, readings = (table.left_out, table.readings) if table else ((), ())
+    show(claims_document.checked(found, left_out, readings), format_, None, False, context)
+    wrong = published.unrecorded(found)
+    unchecked = left_out or any(verdict.verdict == "not-checkable" for verdict in found)
+    if (wrong and table) or (strict and (wrong or unchecked)):
         raise Failed
 
 
-def proven(name: str, format_: str, context: typer.Context) -> None:
-    """Print the proofs of a mixer and of its modules."""
+def proven(name: str, strict: bool, format_: str, context: typer.Context) -> None:
+    """Print the proofs of a mixer and of its modules, and fail where one fails; where strictness is
+    asked for, also where one was not checked."""
     from costmodel.proofs.tried_sizes import sizes_tried
     from profiler.proofs import equality as proofs
     from profiler.proofs.report import document
@@ -525,7 +535,7 @@ def proven(name: str, format_: str, context: typer.Context) -> None:
     mixer = load_mixer(name)
     found = proofs.prove_mixer(mixer)
     show(document(name, found, sizes_tried(mixer)), format_, None, False, context)
-    if any(proof.passed is False for proof in found):
+    if any(proof.passed is False or (strict and proof.passed is None) for proof in found):
         raise Failed
 
 

@@ -371,6 +371,12 @@ def test_strict_fails_for_what_is_wrong_alone(
     run(f"{words} --strict", capsys, strict)
 
 
+def test_strict_fails_for_what_is_not_decided(capsys: pytest.CaptureFixture[str]) -> None:
+    words = "check sinkhorn --claim 'path_length = O(1)'"
+    assert "1 not-checkable" in run(words, capsys, 0)
+    assert "1 not-checkable" in run(f"{words} --strict", capsys, 1)
+
+
 def test_a_convention_and_a_form_may_be_chosen(capsys: pytest.CaptureFixture[str]) -> None:
     words = "check self-attention --claim 'mul = 4*l*d^2 + 2*l^2*d' --convention mac,dense"
     (claim,) = json_of(words, capsys)["claims"]
@@ -438,7 +444,6 @@ BAD = {
     "check she --phase training": "without --claim the mixer itself is checked: leave out --phase",
     "check README.md": "README.md: only .toml, .json, .tex, .csv files have claims",
     "check she --claim 'mul = where(l)'": "'where(l)': expected where(value, what is at least 0",
-    "check she --strict": "leave out --strict",
     "check paper.toml": "paper.toml is not a readable file of claims",
     "check paper.json --claim 'mul = 4'": "paper.json says all of a claim: leave out --claim",
 }

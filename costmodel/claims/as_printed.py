@@ -200,6 +200,16 @@ def _same(one: str, two: str) -> bool:
     )
 
 
+def same_words(some: Sequence[str], others: Sequence[str]) -> bool:
+    """Whether two texts have the same words, whatever their order and endings.
+
+    >>> same_words(["attention", "restricted"], ["restricted", "attention"])
+    True
+    """
+    pairs = zip(sorted(some), sorted(others), strict=True)
+    return len(some) == len(others) and all(_same(one, two) for one, two in pairs)
+
+
 def words(text: str) -> str:
     """What claims call a quantity that is named as tables head it, or in the plural; else as it is.
 

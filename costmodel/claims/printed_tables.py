@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from costmodel.claims.as_printed import Symbols, grammar, symbol_name, words
-from costmodel.claims.claim import Claim, validate
+from costmodel.claims.as_printed import Symbols, grammar, same_words, symbol_name, words
+from costmodel.claims.claim import PRINTED, Claim, validate
 from costmodel.claims.comparisons import path_steps
 from costmodel.claims.line import phase_of, stated
 from costmodel.claims.quantities import own_sizes, refuse_letters
@@ -23,6 +23,7 @@ from costmodel.language.options import joined
 from costmodel.mixers import builtin, names
 from costmodel.mixers.load import mixer as load_mixer, only_imported
 from costmodel.program.phases import PHASES
+from costmodel.questions.count import OTHER
 from costmodel.questions.registry import CLAIMED
 from costmodel.symbolic.effort import limited
 from costmodel.symbolic.formulas import parse
@@ -30,6 +31,41 @@ from costmodel.symbolic.sizes import LETTERS
 
 LABELS = ("convention", "form", "phase", "reasons")
 """Columns that say of what the others are."""
+
+ORDER = "order"
+"""In place of a quantity: the order of the total."""
+
+HEADINGS: Mapping[str, str] = {
+    "complexity": ORDER, "time": ORDER, "cost": ORDER, "time complexity": ORDER,
+    "computational complexity": ORDER, "computation complexity": ORDER, "computational cost": ORDER,
+    "flops": "total", "macs": "total", "multiply adds": "total", "operations": "total",
+    "params": "parameters", "parameter": "parameters", "parameter count": "parameters",
+    "sequential": "sequential", "sequential ops": "sequential", "sequential steps": "sequential",
+    "minimum sequential operations": "sequential",
+    "memory": "activations", "space": "activations", "memory complexity": "activations",
+    "space complexity": "activations", "state size": "state", "inference memory": "state",
+}  # fmt: skip
+"""How papers head a column beside its own name, in small letters -> the quantity."""
+
+ROWS: Mapping[str, str] = {
+    "attention": "self-attention", "full attention": "self-attention",
+    "softmax attention": "self-attention", "vanilla attention": "self-attention",
+    "multi-head attention": "self-attention", "transformer": "self-attention",
+    "conv": "convolution", "cnn": "convolution",
+}  # fmt: skip
+"""How papers call a mixer beside its own names, in small letters -> the mixer."""
+
+UNITS: Mapping[str, str] = {
+    "k": "1e3", "thousand": "1e3", "m": "1e6", "million": "1e6", "b": "1e9", "g": "1e9",
+    "billion": "1e9", "t": "1e12",
+}  # fmt: skip
+"""What stands behind a rounded number, or in parentheses behind a heading -> the multiple."""
+
+EMPTY = ("-", "\u2013", "\u2014", "n/a", "?")
+"""What stands in a cell that says nothing."""
+
+LENGTHS = ("n", "N", "T", "L")
+"""What a table that has no l may call the length of the sequence."""
 
 CAPTIONS = {
     "Forward pass": "training",
@@ -51,6 +87,9 @@ _STACKED = re.compile(
 _TABULAR = re.compile(r"\\begin\{(tabular[*x]?|longtable)\}(.*?)\\end\{\1\}", re.DOTALL)
 _SIZE = re.compile(r"\$([^$=]+) = ([^$=]+)\$")
 _WHOLE = re.compile(r"\d{1,3}(?:,\d{3})+|\d+")
+_ROUNDED = re.compile(rf"(\d[\d.]*)\s*({'|'.join(UNITS)})", re.IGNORECASE)
+_MEASURED = re.compile(r"[\d.,]*\d\s*(?:m?s|[x×]|%)?")
+_CITED = re.compile(r"\s*(?:~?\\cite[a-z]*\{[^}]*\}|\[[\d,; ]+\]|\([^()]*\b(?:19|20)\d\d[a-z]?\))")
 
 
 @dataclass(frozen=True)
@@ -91,8 +130,18 @@ def named_rows(text: str) -> dict[str, str]:
     return found
 
 
-def claims(path: Path, asked: Asked) -> tuple[list[Claim], list[str]]:
-    """The claims of a table, and a sentence for each row and column that is left out.
+@dataclass(frozen=True)
+class TableClaims:
+    """What a table says: its claims, a sentence for each row and column that is left out, and one
+    for each word that is read as another one."""
+
+    claims: list[Claim]
+    left_out: list[str]
+    readings: list[str]
+
+
+def claims(path: Path, asked: Asked) -> TableClaims:
+    """The claims of a table.
 
     Raises:
         PublishedError: a file that is no such table.
@@ -102,8 +151,21 @@ def claims(path: Path, asked: Asked) -> tuple[list[Claim], list[str]]:
         found = list(_of_csv(text) if path.suffix == ".csv" else _of_latex(text, asked.symbols))
     except (UnicodeDecodeError, csv.Error) as error:
         raise PublishedError(f"{path} is not a readable table: {error}") from None
+    found = [cell for cell in found if cell.text.lower() not in EMPTY]
     if not found:
         raise PublishedError(f"{path}: found no table whose first line heads columns of quantities")
+    readings = []
+    if length := _length(found, asked.symbols):
+        asked = replace(asked, symbols={**asked.symbols, length: "l"})
+        readings = [
+            f"{length} is read as the sequence length l, which no cell names "
+            f"(--symbols {length}={length} keeps it)"
+        ]
+    for heading in dict.fromkeys(cell.heading for cell in found):
+        name = HEADINGS.get(_plain_heading(heading), "")
+        said = f"{name}: {CLAIMED[name].meaning}" if name in CLAIMED else "the order of the total"
+        if name:
+            readings.append(f"column '{heading}' is read as {said}")
     mixers = {row: _mixer(row, asked) for row in dict.fromkeys(cell.row for cell in found)}
     made, skipped = [], dict[str, int]()
     for cell in found:
@@ -113,12 +175,30 @@ def claims(path: Path, asked: Asked) -> tuple[list[Claim], list[str]]:
         if named is None or reason:
             skipped[reason] = skipped.get(reason, 0) + 1
         else:
-            made.append(_claim(cell, named, path.name, asked))
-    return made, [f"{reason}: {number} left out" for reason, number in skipped.items()]
+            made += [_claim(part, quantity, named, path.name, asked)
+                     for part, quantity in _parts(cell)]  # fmt: skip
+    left_out = [f"{reason}: {number} left out" for reason, number in skipped.items()]
+    return TableClaims(made, left_out, readings)
+
+
+def _length(cells: Sequence[Cell], symbols: Symbols) -> str:
+    """The one letter that can only be the length of the sequence, where no cell names l; or "".
+    A table that says its phase or convention has our letters."""
+    if "l" in symbols.values() or any("l" in cell.sizes or cell.labels for cell in cells):
+        return ""
+    of_length = [
+        c for c in cells if _quantity(c.heading) not in ("", "critical_path", "parameters")
+    ]
+    texts = (re.sub(r"\\[A-Za-z]+|_\{?\w+", " ", cell.text) for cell in of_length)
+    products = (word for text in texts for word in re.findall(r"[A-Za-z]+", text))
+    named = {letter for word in products if {*word} <= {*LETTERS} for letter in word}
+    found = [letter for letter in LENGTHS if letter in named and letter not in symbols]
+    return found[0] if len(found) == 1 and "l" not in named else ""
 
 
 def _mixer(row: str, asked: Asked) -> tuple[str, str] | None:
     """The mixer that a row names, and its form: `SHE, fft`. A title may have a comma too."""
+    row = _CITED.sub("", row)
     whole, comma, form = row.rpartition(", ")
     for name, chosen in ((row, ""), *([(whole, form)] if comma else [])):
         if (found := _named(name, asked)) is not None:
@@ -127,7 +207,8 @@ def _mixer(row: str, asked: Asked) -> tuple[str, str] | None:
 
 
 def _named(name: str, asked: Asked) -> str | None:
-    """The mixer of a user's word, of a name, or of a title, with its options: `Mega (chunk)`."""
+    """The mixer of a user's word, of a name, or of a title, with its options: `Mega (chunk)`; of
+    words that differ from these in order or endings: `Self-Attention (restricted)`."""
     if name in asked.mixers:
         return asked.mixers[name]
     varied = re.fullmatch(r"(.+) \((.+)\)", name)
@@ -135,8 +216,16 @@ def _named(name: str, asked: Asked) -> str | None:
     for title, options in ways:
         for known in names():
             found = builtin(known)
-            if title.lower() in (known, found.title.lower()) and {*options} <= {*found.offers}:
+            called = (known, found.title.lower(), *found.aliases)
+            if title.lower() in called and {*options} <= {*found.offers}:
                 return joined(known, options)
+    said = [word for word in re.findall(r"\w+", name.lower()) if word.rstrip("s") != "layer"]
+    for known in names():
+        for title in (known, builtin(known).title):
+            if same_words(said, re.findall(r"\w+", title.lower())):
+                return known
+    if (plain := ROWS.get(name.lower())) is not None:
+        return plain
     try:
         only_imported(name)
         load_mixer(name)
@@ -145,27 +234,59 @@ def _named(name: str, asked: Asked) -> str | None:
     return name
 
 
+def _quantity(heading: str) -> str:
+    """The quantity that a column is about, `ORDER`, or "" where no claim is about it."""
+    said, plain = _unit(heading)[0], _plain_heading(heading)
+    for name in (words(said), words(plain), HEADINGS.get(plain, ""), plain.removeprefix("other ")):
+        if name in CLAIMED or name == ORDER:
+            return name
+    return ""
+
+
+def _plain_heading(heading: str) -> str:
+    """A heading in small letters, without signs: `# Params` is params."""
+    signs = r"[#._-]|\b(?:number|no) of\b|\bper layer\b"
+    plain = " ".join(re.sub(signs, " ", _unit(heading)[0].lower()).split())
+    return re.sub(r"^max\b", "maximum", plain)
+
+
+def _unit(heading: str) -> tuple[str, str]:
+    """A heading without what stands in parentheses, and the multiple that this says."""
+    said, _, inside = heading.partition("(")
+    return said.strip(), UNITS.get(inside.strip(" )").lower().removesuffix("s"), "")
+
+
 def _not_claimed(heading: str) -> str:
     """Why no claim is about a column, or ""."""
-    name = words(heading.partition("(")[0])
+    name = _quantity(heading)
     if "byte" in heading or "(B)" in heading or (name in CLAIMED and _in_bytes(name)):
         return f"column '{heading}' is in bytes, which no claim is about"
-    if name in CLAIMED or name == "order":
-        return ""
-    return f"column '{heading}' is no quantity of a claim"
+    return "" if name else f"column '{heading}' is no quantity of a claim"
 
 
 def _in_bytes(name: str) -> bool:
     return CLAIMED[name].unit == "bytes"
 
 
-def _claim(cell: Cell, named: tuple[str, str], source: str, asked: Asked) -> Claim:
-    """The claim of a cell; one that cannot be read is not checked, and says why."""
+def _parts(cell: Cell) -> Iterator[tuple[Cell, str]]:
+    """The claims of a cell: itself with the quantity of its column, or one for each quantity that
+    the cell names: `512 compare, 16 sqrt`."""
+    name = _quantity(cell.heading)
+    parts = [re.fullmatch(r"(.+?)\s+([a-z]+)", part) for part in cell.text.split(", ")]
+    if name == "other" and all(part and part[2] in OTHER for part in parts):
+        for part in filter(None, parts):
+            yield replace(cell, heading=part[2], text=part[1].strip("$ ")), part[2]
+    else:
+        yield cell, name
+
+
+def _claim(cell: Cell, name: str, named: tuple[str, str], source: str, asked: Asked) -> Claim:
+    """The claim of a cell about a quantity, or `ORDER`; one that cannot be read is not checked, and
+    says why."""
     mixer, form = named
-    name = words(cell.heading.partition("(")[0])
-    figure = CLAIMED["total" if name == "order" else name]
+    figure = CLAIMED["total" if name == ORDER else name]
     names_of = cell.labels.get("convention") or ",".join(asked.convention)
-    text = cell.text if name != "order" or "O" in cell.text else f"O({cell.text})"
+    text = cell.text if name != ORDER or "O" in cell.text else f"O({cell.text})"
     place = f"{cell.row}, {cell.heading}"
     said: dict[str, Any] = {
         "id": place, "source": source, "place": place, "claimed": cell.text, "mixer": mixer,
@@ -173,10 +294,19 @@ def _claim(cell: Cell, named: tuple[str, str], source: str, asked: Asked) -> Cla
         "form": cell.labels.get("form") or form, "quantity": figure.claim,
         "convention": tuple(names_of.split(",")),
     }  # fmt: skip
-    sizes = _own(cell.sizes, load_mixer(mixer))
+    known = load_mixer(mixer)
+    sizes = _own(cell.sizes, known)
+    rounded = _ROUNDED.fullmatch(cell.text)
+    unit = UNITS[rounded[2].lower()] if rounded else _unit(cell.heading)[1]
     try:
         with limited():
-            if len(sizes) > 1 and _WHOLE.fullmatch(cell.text):
+            if unit and (rounded or re.fullmatch(r"[\d.]+", cell.text)):
+                value = rounded[1] if rounded else cell.text
+                said |= {"value": value, "unit": unit, "rounding": PRINTED}
+                claim = Claim(**said, kind="number", sizes=sizes)
+            elif name == ORDER and cell.text != "1" and _MEASURED.fullmatch(cell.text):
+                raise ValueError("a measured number: no formula in the sizes says what it is")
+            elif len(sizes) > 1 and _WHOLE.fullmatch(cell.text):
                 value = cell.text.replace(",", "")
                 claim = Claim(**said, kind="number", value=value, sizes=sizes)
             else:
@@ -190,14 +320,23 @@ def _claim(cell: Cell, named: tuple[str, str], source: str, asked: Asked) -> Cla
             validate(claim)
             if claim.steps:
                 path_steps(claim.steps)
-            known = load_mixer(mixer)
             if said["form"] and said["form"] not in known.forms:
                 raise ValueError(f"{mixer} has no form '{said['form']}'")
             for formula in filter(None, (claim.formula, claim.equals)):
-                refuse_letters(parse(formula, growing=True).letters, known.letters, mixer)
+                _refuse_letters(formula, known, mixer)
     except (ValueError, TooMuch) as reason:
         return Claim(**said, kind="formula", unchecked=str(reason))
     return claim
+
+
+def _refuse_letters(formula: str, known: Mixer, name: str) -> None:
+    """Refuse a formula with letters that are no sizes of a mixer, and say how to name them."""
+    named = parse(formula, growing=True).letters
+    foreign = next((x for x in LETTERS if x in {*named} - own_sizes(known.letters)), "")
+    try:
+        refuse_letters(named, known.letters, name)
+    except ValueError as reason:
+        raise ValueError(f"{reason} (--symbols {foreign}=SIZE says which of them it is)") from None
 
 
 def _by_case(text: str, symbols: Symbols) -> str:

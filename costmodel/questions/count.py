@@ -127,7 +127,8 @@ def counted(about: Answers) -> Counts:
 
 
 def operations(counts: Counts, name: str, adding: Adding = PLAIN) -> Exact:
-    """The operations of one class, or of all of them (`total`), of b sequences.
+    """The operations of one class, of all of them (`total`) or of those without a class of their
+    own (`other`), of b sequences.
 
     Raises:
         Unanswered: a peer that does not count them.
@@ -141,6 +142,8 @@ def operations(counts: Counts, name: str, adding: Adding = PLAIN) -> Exact:
 
 
 def _weighed(counts: Counts, name: str, adding: Adding) -> Exact:
+    if name == "other":
+        return sum(_others(counts).values(), Exact())
     if name != "total":
         return counts.exact(name)
     result = Exact()
@@ -149,11 +152,15 @@ def _weighed(counts: Counts, name: str, adding: Adding) -> Exact:
     return result
 
 
+def _others(counts: Counts) -> dict[str, Exact]:
+    """The operations of `OTHER` classes, by name, of one sequence."""
+    answered("other", counts.peer)
+    return {name: value for name, value in counts.classes.items() if name not in CLASSES}
+
+
 def other(case: Case) -> dict[str, Exact]:
     """The operations of `OTHER` classes, by name, of b sequences."""
-    counts = case.about.of(counted)
-    answered("other", counts.peer)
-    return {name: value * BATCH for name, value in counts.classes.items() if name not in CLASSES}
+    return {name: value * BATCH for name, value in _others(case.about.of(counted)).items()}
 
 
 def once(case: Case) -> dict[str, Exact]:
@@ -238,6 +245,7 @@ COUNT = Question(
             kind="names",
             per_token=True,
             usual=_where_any(other),
+            claim="other",
         ),
         Figure(
             "once",

@@ -143,16 +143,39 @@ def _told(verdict: Verdict) -> str:
     return " ".join((f"{what} -> {found}" if found else what).split())
 
 
-def checked(verdicts: Sequence[Verdict], left_out: Sequence[str] = ()) -> Document:
-    """Somebody's claims one by one, what is none, then how many got which verdict."""
+def checked(
+    verdicts: Sequence[Verdict], left_out: Sequence[str] = (), readings: Sequence[str] = ()
+) -> Document:
+    """Somebody's claims one by one, as which words are read that a table says otherwise, what is no
+    claim; then which claims disagree or were not checked, and how many got which verdict."""
+    beside = {"readings": list(readings), "left_out": list(left_out)}
     return Document(
         lambda: [
             *_checked(verdicts),
-            *(Paragraph((reason,), item=True) for reason in left_out),
+            *(Heading("How the table was read") for _ in [*readings, *left_out][:1]),
+            *(Paragraph((said,), item=True) for said in (*readings, *left_out)),
+            *_listed(verdicts),
             Paragraph((_counted(verdicts, left_out),)),
         ],
-        data=lambda: data(verdicts) | ({"left_out": list(left_out)} if left_out else {}),
+        data=lambda: data(verdicts) | {key: value for key, value in beside.items() if value},
     )
+
+
+LISTED = {"disagrees": "What disagrees", "not-checkable": "What was not checked"}
+"""Verdict -> the heading of the list of claims with that verdict, below several claims."""
+
+
+def _listed(verdicts: Sequence[Verdict]) -> Iterator[Part]:
+    """The claims that disagree, and those that were not checked, a line for each: in a table row by
+    row, column by column."""
+    for name, title in LISTED.items():
+        found = [verdict for verdict in verdicts if verdict.verdict == name]
+        if len(verdicts) > 1 and found:
+            yield Heading(title)
+        for verdict in found if len(verdicts) > 1 else ():
+            said = f"{verdict.place}: {verdict.claimed}"
+            why = f"derived {verdict.derived}" if name == "disagrees" else verdict.note
+            yield Paragraph((f"{said}; {why}",), item=True)
 
 
 def _checked(verdicts: Sequence[Verdict]) -> Iterator[Part]:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
+import cli
 import costmodel as cm
 from costmodel.errors import UnknownMixer
 from costmodel.mixers import names
@@ -334,6 +335,18 @@ def test_a_mixer_without_a_module_says_how_to_give_it_one(tmp_path: Path) -> Non
     said = proofs["module equals equations"].detail
     assert '@implementation("no-module")' in said
     assert said.endswith("; its file describes modules of 'other-than-no-module'")
+
+
+@pytest.mark.parametrize(("change", "plain", "strict"), [
+    ((), 0, 0), (('@implementation("NAME")', '@implementation("other-than-NAME")'), 0, 1),
+])  # fmt: skip
+def test_strictly_every_proof_is_checked(
+    change: Change | tuple[()], plain: int, strict: int, tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    name = written(tmp_path, "window", *([change] if change else []))
+    assert (cli.run(["check", name]), cli.run(["check", name, "--strict"])) == (plain, strict)
+    assert ("not checked" in capsys.readouterr().out) == (plain != strict)
 
 
 def test_a_second_form_that_computes_something_else(tmp_path: Path) -> None:
