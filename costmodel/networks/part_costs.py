@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from costmodel.errors import ConventionError, SizeError, Unanswered
 from costmodel.networks.assembly import OwnSizes, Use
 from costmodel.program.conventions import Backward, Convention, convention as named_convention
+from costmodel.questions.amount import Amount
 from costmodel.questions.count import counted
 from costmodel.questions.counting.counts import Counts, CountsAt
 from costmodel.questions.parameters import parameters
@@ -18,10 +19,9 @@ from costmodel.symbolic.at_sizes import at_sizes
 from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.polynomial import Poly, sum_of
 from costmodel.symbolic.sizes import LETTERS
-from costmodel.symbolic.sympy_form import Symbolic, to_sympy
 
 if TYPE_CHECKING:
-    import sympy
+    pass
 
 
 DROPOUTS: Mapping[str, str] = {
@@ -97,7 +97,7 @@ class PartCost:
 
 
 @dataclass(frozen=True)
-class NetworkParameters(Symbolic):
+class NetworkParameters(Amount):
     """The exact number of parameters of each part, by name; `tables` names the embeddings."""
 
     parts: Mapping[str, Poly]
@@ -110,7 +110,7 @@ class NetworkParameters(Symbolic):
         return sum_of(self.parts.values())
 
     @property
-    def exact(self) -> Exact:
+    def alone(self) -> Exact:
         """The total as an exact sum."""
         return Exact.of(self.poly)
 
@@ -120,15 +120,10 @@ class NetworkParameters(Symbolic):
         kept = {name: poly for name, poly in self.parts.items() if name not in self.tables}
         return replace(self, parts=kept)
 
-    @property
-    def expr(self) -> sympy.Expr:
-        """The total as a sympy expression."""
-        return to_sympy(self.poly)
-
     @at_sizes
     def at(self, **sizes: int) -> int:
         """The total at integer sizes."""
-        return self.poly.at(self.own.with_given(sizes))
+        return super().at(**self.own.with_given(sizes))
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Unpack
+from typing import Unpack
 
 from costmodel.language.equations import Mixer, System
 from costmodel.language.nodes import Array
@@ -18,6 +18,7 @@ from costmodel.program.conventions import Convention
 from costmodel.program.dependence import anywhere, reads
 from costmodel.program.phases import TRAINING_STEP, iteration_domains
 from costmodel.program.tokens import tokens
+from costmodel.questions.amount import Amount
 from costmodel.questions.question import (
     BATCH,
     Answers,
@@ -31,20 +32,15 @@ from costmodel.questions.question import (
 )
 from costmodel.questions.state import entries, numbers, variables_in
 from costmodel.questions.subject import Training, about_mixer, asked, system_of
-from costmodel.symbolic.at_sizes import at_sizes
 from costmodel.symbolic.constraints import Constraints
 from costmodel.symbolic.piecewise import Exact
-from costmodel.symbolic.sympy_form import Symbolic
-
-if TYPE_CHECKING:
-    import sympy
 
 Regions = dict[Array, list[Constraints]]
 """Array -> regions of its entries, which may overlap."""
 
 
 @dataclass(frozen=True)
-class Activations(Symbolic):
+class Activations(Amount):
     """Elements kept for the backward pass, per array, for one sequence; exact."""
 
     arrays: Mapping[str, Exact]
@@ -54,34 +50,12 @@ class Activations(Symbolic):
     @property
     def each(self) -> Exact:
         """Elements for each sequence."""
-        return _sum(self.arrays)
+        return sum(self.arrays.values(), Exact())
 
     @property
     def alone(self) -> Exact:
         """Elements that depend on weights alone."""
-        return _sum(self.once)
-
-    @property
-    def exact(self) -> Exact:
-        """The total number of elements."""
-        return self.each + self.alone
-
-    @property
-    def expr(self) -> sympy.Expr:
-        """The total as a sympy expression."""
-        return self.exact.expr
-
-    @at_sizes
-    def at(self, *, b: int = 1, **sizes: int) -> int:
-        """Elements at integer sizes, for `b` sequences."""
-        return b * self.each.at(sizes) + self.alone.at(sizes)
-
-
-def _sum(numbers: Mapping[str, Exact]) -> Exact:
-    result = Exact()
-    for number in numbers.values():
-        result = result + number
-    return result
+        return sum(self.once.values(), Exact())
 
 
 @cache

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from costmodel.language.equations import Mixer
+from costmodel.questions.amount import Amount
 from costmodel.questions.question import (
     Answers,
     Case,
@@ -18,17 +18,12 @@ from costmodel.questions.question import (
     listed,
 )
 from costmodel.questions.subject import about_mixer
-from costmodel.symbolic.at_sizes import at_sizes
 from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.polynomial import Poly, sum_of
-from costmodel.symbolic.sympy_form import Symbolic, to_sympy
-
-if TYPE_CHECKING:
-    import sympy
 
 
 @dataclass(frozen=True)
-class Parameters(Symbolic):
+class Parameters(Amount):
     """The extents of the parameter arrays, in elements; exact."""
 
     arrays: Mapping[str, Poly]
@@ -39,14 +34,9 @@ class Parameters(Symbolic):
         return sum_of(self.arrays.values())
 
     @property
-    def expr(self) -> sympy.Expr:
-        """The total as a sympy expression."""
-        return to_sympy(self.poly)
-
-    @at_sizes
-    def at(self, **sizes: int) -> int:
-        """The total at integer sizes."""
-        return self.poly.at(sizes)
+    def alone(self) -> Exact:
+        """The total as an exact sum."""
+        return Exact.of(self.poly)
 
 
 @about_mixer

@@ -30,37 +30,27 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 from itertools import product
-from typing import TYPE_CHECKING
 
 from costmodel.errors import Unsupported
 from costmodel.language.equations import Mixer, System
+from costmodel.questions.amount import Amount
 from costmodel.questions.question import Answers, Case, Figure, Question
 from costmodel.questions.subject import about_mixer, system_of
-from costmodel.symbolic.at_sizes import at_sizes
 from costmodel.symbolic.constraints import implied, infeasible
 from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.polynomial import call
-from costmodel.symbolic.sympy_form import Symbolic
-
-if TYPE_CHECKING:
-    import sympy
 
 
 @dataclass(frozen=True)
-class PathLength(Symbolic):
+class PathLength(Amount):
     """Hops between the two positions that are furthest apart; exact."""
 
-    exact: Exact
+    hops: Exact
 
     @property
-    def expr(self) -> sympy.Expr:
-        """The hops as a sympy expression."""
-        return self.exact.expr
-
-    @at_sizes
-    def at(self, **sizes: int) -> int:
-        """The hops at integer sizes."""
-        return self.exact.at(sizes)
+    def alone(self) -> Exact:
+        """The hops."""
+        return self.hops
 
 
 def _longer(one: Exact, two: Exact) -> Exact:

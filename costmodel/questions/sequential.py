@@ -9,53 +9,21 @@ a row waits for the row before.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Unpack
+from typing import Unpack
 
 from costmodel.language.equations import Mixer, System
 from costmodel.language.nodes import Fft, Reduce, Select
 from costmodel.language.rule_table import Rules
 from costmodel.paths.longest_path import Depths
 from costmodel.program.conventions import Convention
-from costmodel.program.phases import IterationDomain, phase_name
+from costmodel.program.phases import IterationDomain
 from costmodel.questions.question import Answers, Case, Figure, Question, Tally
-from costmodel.questions.span import RULES, reduced
-from costmodel.questions.subject import Training, about_mixer, asked, system_of
-from costmodel.symbolic.at_sizes import at_sizes
+from costmodel.questions.span import RULES, Longest, longest, reduced
+from costmodel.questions.subject import Training, about_mixer
 from costmodel.symbolic.constraints import Constraints
-from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.piecewise_max import Depth
-from costmodel.symbolic.polynomial import Poly, call
-from costmodel.symbolic.sympy_form import Symbolic
-
-if TYPE_CHECKING:
-    import sympy
-
-
-@dataclass(frozen=True)
-class Sequential(Symbolic):
-    """Steps that follow one another: the largest of `terms`; exact.
-
-    A term that exists for some sizes only is multiplied by `Min(1, Max(0, ...))`, 1 or 0.
-    """
-
-    terms: tuple[Poly, ...]
-
-    @property
-    def exact(self) -> Exact:
-        """The steps as one polynomial."""
-        return Exact.of(call("Max", *self.terms))
-
-    @property
-    def expr(self) -> sympy.Expr:
-        """The steps as a sympy expression."""
-        return self.exact.expr
-
-    @at_sizes
-    def at(self, **sizes: int) -> int:
-        """The steps at integer sizes."""
-        return max(term.at(sizes) for term in self.terms)
+from costmodel.symbolic.polynomial import Poly
 
 
 def _one_step(
@@ -86,7 +54,7 @@ def sequential(
     form: str | None = None,
     convention: str | tuple[str, ...] | Convention = "strict",
     **training: Unpack[Training],
-) -> Sequential:
+) -> Longest:
     """The number of steps on the critical path, as an expression in the sizes; exact.
 
     Raises:
@@ -98,12 +66,10 @@ def sequential(
     >>> cm.sequential(cm.mixer("she")).at(l=128)
     5
     """
-    phase = phase_name(phase)
-    system = system_of(mixer, form, asked(convention, phase, training).rewrites, phase)
-    return Sequential(steps_of(system, phase).latest)
+    return longest(steps_of, mixer, phase, form, convention, training)
 
 
-def _steps(about: Answers) -> Sequential:
+def _steps(about: Answers) -> Longest:
     return sequential(about.mixer, about.phase, about.form, about.convention)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Unpack
+from typing import Unpack
 
 from costmodel.language.equations import Mixer, System
 from costmodel.language.functions import TABLE
@@ -41,9 +41,9 @@ from costmodel.program.nonempty import EVERYWHERE, Places, both, may_be_empty, p
 from costmodel.program.phases import IterationDomain, phase_name
 from costmodel.program.trip_count import levels as levels_of, number_kept, numbers_of_terms
 from costmodel.program.wellformed import every_choice, whole
+from costmodel.questions.amount import Amount
 from costmodel.questions.question import Answers, Case, Figure, Largest, Question, Tally, always
 from costmodel.questions.subject import Training, about_mixer, asked, system_of
-from costmodel.symbolic.at_sizes import at_sizes
 from costmodel.symbolic.constraints import (
     Constraints,
     infeasible,
@@ -59,15 +59,11 @@ from costmodel.symbolic.piecewise_max import (
     pruned,
 )
 from costmodel.symbolic.polynomial import Poly, axis_atom, call
-from costmodel.symbolic.sympy_form import Symbolic, to_sympy
-
-if TYPE_CHECKING:
-    import sympy
 
 
 @dataclass(frozen=True)
-class Span(Symbolic):
-    """Levels of scalar operations: the largest of `terms`; exact.
+class Longest(Amount):
+    """The length of the longest chain: the largest of `terms`; exact.
 
     A term that exists for some sizes only is multiplied by `Min(1, Max(0, ...))`, 1 or 0.
     """
@@ -75,18 +71,9 @@ class Span(Symbolic):
     terms: tuple[Poly, ...]
 
     @property
-    def expr(self) -> sympy.Expr:
-        """The span as a sympy expression."""
-        import sympy
-
-        # terms that are never the largest are left out before
-        result: sympy.Expr = sympy.Max(*map(to_sympy, self.terms), evaluate=False)
-        return result
-
-    @at_sizes
-    def at(self, **sizes: int) -> int:
-        """The span at integer sizes."""
-        return max(term.at(sizes) for term in self.terms)
+    def alone(self) -> Exact:
+        """The length as one polynomial."""
+        return Exact.of(call("Max", *self.terms))
 
 
 def _ready(depths: Depths, node: Node, part: IterationDomain, around: Constraints) -> Depth:
@@ -281,7 +268,7 @@ def span(
     form: str | None = None,
     convention: str | tuple[str, ...] | Convention = "strict",
     **training: Unpack[Training],
-) -> Span:
+) -> Longest:
     """The span of a phase: levels of scalar operations with unlimited processors; exact.
 
     Raises:
@@ -291,12 +278,24 @@ def span(
     >>> cm.span(cm.mixer("she")).at(d=128, l=128)
     24
     """
+    return longest(depths_of, mixer, phase, form, convention, training)
+
+
+def longest(
+    depths: Callable[[System, str], Depths],
+    mixer: Mixer,
+    phase: str,
+    form: str | None,
+    convention: str | tuple[str, ...] | Convention,
+    training: Training,
+) -> Longest:
+    """The length of the longest chain of a phase, in the unit of `depths`."""
     phase = phase_name(phase)
     system = system_of(mixer, form, asked(convention, phase, training).rewrites, phase)
-    return Span(depths_of(system, phase).latest)
+    return Longest(depths(system, phase).latest)
 
 
-def levels_of_span(about: Answers) -> Span:
+def levels_of_span(about: Answers) -> Longest:
     """The span of one form in one phase."""
     return span(about.mixer, about.phase, about.form, about.convention)
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING
 
 from costmodel.errors import Unsupported
 from costmodel.language.equations import Equation, Mixer, System
@@ -19,6 +18,7 @@ from costmodel.program.owners import owners
 from costmodel.program.phases import T, without_inference
 from costmodel.program.tokens import tokens
 from costmodel.program.wellformed import axes_of, region, whole
+from costmodel.questions.amount import Amount
 from costmodel.questions.question import (
     BATCH,
     Answers,
@@ -33,19 +33,14 @@ from costmodel.questions.question import (
     in_bytes,
 )
 from costmodel.questions.subject import about_mixer, system_of
-from costmodel.symbolic.at_sizes import at_sizes
 from costmodel.symbolic.constraints import Constraints
 from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.polyhedral_sums import union_size
 from costmodel.symbolic.polynomial import Poly, axis_atom
-from costmodel.symbolic.sympy_form import Symbolic
-
-if TYPE_CHECKING:
-    import sympy
 
 
 @dataclass(frozen=True)
-class State(Symbolic):
+class State(Amount):
     """Elements held after t tokens, per array, for one sequence; exact."""
 
     arrays: Mapping[str, Exact]
@@ -53,22 +48,9 @@ class State(Symbolic):
     """Array -> the equations in which later tokens read it."""
 
     @property
-    def exact(self) -> Exact:
-        """The total number of elements."""
-        result = Exact()
-        for value in self.arrays.values():
-            result = result + value
-        return result
-
-    @property
-    def expr(self) -> sympy.Expr:
-        """The total as a sympy expression in t and the sizes."""
-        return self.exact.expr
-
-    @at_sizes
-    def at(self, *, b: int = 1, **sizes: int) -> int:
-        """Elements at integer sizes, for `b` sequences."""
-        return b * self.exact.at(sizes)
+    def each(self) -> Exact:
+        """The total number of elements, which every sequence holds."""
+        return sum(self.arrays.values(), Exact())
 
 
 def entries(
