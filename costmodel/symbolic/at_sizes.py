@@ -1,8 +1,7 @@
-"""What is an answer at sizes, where these are whole numbers, or arrays of them?
+"""Evaluation of an answer at given sizes: integers, or arrays of integers, by letter.
 
-Sizes are refused that are no positive integers, have a letter that there is not, or do not fit what
-is asked about: a mixer whose heads are parts of the model width. Arrays of sizes are taken element
-by element.
+Each size must be a positive integer under a known letter, and the sizes must fit each other and the
+subject: n divides d, for example. Arrays of sizes are broadcast and evaluated element by element.
 """
 
 from __future__ import annotations
@@ -19,12 +18,13 @@ A = TypeVar("A")
 M = TypeVar("M", bound=Callable[..., Any])
 
 LARGEST_INTEGER = 2**63 - 1
-"""An array with a larger number holds Python's integers."""
+"""The largest int64; an array with a larger number holds Python integers."""
 
 
 def at_sizes(method: M) -> M:
-    """A method that takes sizes by letter: it is given checked integers, and where a size is a list
-    or an array, its answers at the elements become arrays of the same shape.
+    """Decorate a method that takes sizes by letter: sizes are checked, and may be arrays. The
+    method itself receives integers; results at the elements of arrays form arrays of the broadcast
+    shape.
 
     Raises:
         SizeError: one sentence that names the size.
@@ -45,24 +45,24 @@ def at_sizes(method: M) -> M:
 
 
 FITS = "_fits"
-"""The attribute of an answer that refuses sizes at which what is asked about does not exist."""
+"""The attribute of an answer that holds the function `fits` of `held_to`."""
 
 
 def held_to(answer: A, fits: Callable[[Mapping[str, int]], None]) -> A:
-    """The answer, whose sizes `fits` refuses with a SizeError where they do not go together."""
+    """The answer, with a function that raises SizeError at sizes that contradict the subject."""
     object.__setattr__(answer, FITS, fits)
     return answer
 
 
 def nonzero(number: Any) -> bool:
-    """Whether a number, or any of an array, is not 0."""
+    """Whether a number differs from 0, or any element of an array does."""
     return bool(number.any() if hasattr(number, "any") else number)
 
 
 def _together(
     sizes: Mapping[str, int], fits: Callable[[Mapping[str, int]], None] | None
 ) -> dict[str, int]:
-    """The sizes, refused where they cannot all be so."""
+    """The checked sizes; raises SizeError where they contradict each other or the subject."""
     found = checked(sizes)
     if fits is not None:
         fits(found)
@@ -72,7 +72,7 @@ def _together(
 
 
 def _each(one: Callable[[Mapping[str, int]], Any], sizes: Mapping[str, Any]) -> Any:
-    """The answers at every element of arrays of sizes that are broadcast to one shape."""
+    """The results of `one` at every element of the sizes, broadcast to one shape."""
     import numpy as np
 
     arrays = [np.asarray(size) for size in sizes.values()]
@@ -89,7 +89,7 @@ def _each(one: Callable[[Mapping[str, int]], Any], sizes: Mapping[str, Any]) -> 
 
 
 def _stacked(found: Sequence[Any], shape: tuple[int, ...]) -> Any:
-    """Answers at several sizes as one whose numbers are arrays."""
+    """Stack results of one type to arrays, entry by entry for mappings (missing: 0) and records."""
     import numpy as np
 
     first = found[0]

@@ -1,4 +1,4 @@
-"""In which cases of the sizes does an answer have which value?"""
+"""Disjoint cases of a formula: conditions on sizes, and the formula that holds under them."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from costmodel.symbolic.sizes import LETTERS
 
 @dataclass(frozen=True)
 class Quotient:
-    """One answer over another one, both exact."""
+    """A quotient of two exact piecewise polynomials."""
 
     above: Exact
     below: Exact
 
 
 Formula = Poly | Exact | Quotient | tuple[Poly, ...]
-"""What is printed; a tuple of polynomials is their maximum."""
+"""A formula to print; a tuple of polynomials stands for their maximum."""
 
 
 @lru_cache(maxsize=10_000)
@@ -45,7 +45,8 @@ def cases(value: Formula) -> list[tuple[Constraints, Formula]]:
 
 
 def _split_at_switches(value: Formula, where: Constraints) -> list[tuple[Constraints, Formula]]:
-    """The cases of a depth in which each switch Min(1, Max(0, g)) is 1 or 0, and left out."""
+    """Split a depth into cases in which each switch Min(1, Max(0, g)) has the value 1 (g >= 1) or 0
+    (g <= 0); no case contains a switch any more."""
     terms = () if isinstance(value, (Exact, Quotient)) else _terms_of_max(value)
     switch = next((guard for term in terms for guard in _switches(term)), None)
     if switch is None:
@@ -66,7 +67,7 @@ def _terms_of_max(value: Poly | tuple[Poly, ...]) -> tuple[Poly, ...]:
 
 
 def _switches(poly: Poly) -> Iterator[Poly]:
-    """g of every Min(1, Max(0, g)), inside functions too."""
+    """The g of every switch Min(1, Max(0, g)) in a polynomial, inside functions too."""
     for atom in sorted(poly.atoms):
         if isinstance(atom, Fn):
             guard = _switch(atom)
@@ -76,7 +77,7 @@ def _switches(poly: Poly) -> Iterator[Poly]:
 
 
 def _switch(atom: Fn) -> Poly | None:
-    """g of Min(1, Max(0, g)); None of any other atom."""
+    """The g of an atom Min(1, Max(0, g)); None for any other atom."""
     rest = [a for a in atom.args if a != 1]
     if atom.function != "Min" or len(rest) != 1 or len(atom.args) != 2:
         return None
@@ -88,8 +89,8 @@ def _switch(atom: Fn) -> Poly | None:
 
 
 def simplified_where(poly: Poly, where: Constraints) -> Poly:
-    """A polynomial equal to `poly` at the sizes of `where`, without the arguments of each Max and
-    Min that are never the largest or smallest there."""
+    """A polynomial equal to `poly` at the sizes of `where`, without the arguments of Max and Min
+    that never attain the maximum or minimum there."""
     result = Poly()
     for monomial, number in poly.terms.items():
         term = Poly.of(number)
@@ -111,10 +112,8 @@ def _simplified_atom(atom: Fn, where: Constraints) -> Poly:
 
 
 def _possible_results(parts: Sequence[Poly], where: Constraints, sign: int) -> list[Poly]:
-    """The arguments of a maximum (sign 1) or minimum (-1) that may be the result at some sizes.
-
-    Of two that are equal at all these sizes, a number is kept rather than a formula.
-    """
+    """The arguments of a maximum (sign 1) or minimum (-1) that attain the result at some sizes of
+    `where`. Of two arguments that are equal at all these sizes, a number is preferred."""
     kept = list(dict.fromkeys(parts))
     for part in sorted(kept, key=lambda part: part.constant() is not None):
         others = [other for other in kept if other is not part]
@@ -137,8 +136,8 @@ def _without_implied(guards: Constraints) -> Constraints:
 
 
 def condition(guard: Poly) -> tuple[Poly, str, Poly]:
-    """A guard `g >= 0` as (left side, relation, right side), both sides with positive terms; the
-    size that comes first in the list of letters stands left.
+    """A guard `g >= 0` as (left side, relation, right side), both sides with positive terms. The
+    side with the size that comes first in `LETTERS` stands on the left.
 
     >>> from costmodel.symbolic.polynomial import size
     >>> " ".join(map(str, condition(size("w") - size("l"))))
@@ -163,20 +162,20 @@ def condition(guard: Poly) -> tuple[Poly, str, Poly]:
 
 
 def _letter_order(side: Poly) -> int:
-    """The place in the list of letters of the first size that one side names; the end for none."""
+    """The smallest position in `LETTERS` of a size in one side; len(LETTERS) without sizes."""
     order = list(LETTERS)
     return min((order.index(x) for x in side.letters if x in LETTERS), default=len(order))
 
 
 def compared(guards: Constraints) -> list[tuple[Poly, str, Poly]]:
-    """The guards as conditions; two guards g >= 0 and -g >= 0 are one equation."""
+    """The guards as (left side, relation, right side); g >= 0 and -g >= 0 become one equation."""
     found = []
     for guard in by_text(guards):
         left, relation, right = condition(guard)
         if -guard not in guards:
             found.append((left, relation, right))
         elif str(guard) < str(-guard):
-            if "=" not in relation:  # l > w says that l - w is at least 1
+            if "=" not in relation:  # l > w stands for l - w >= 1
                 left, _, right = condition(-guard)
             found.append((left, "=", right))
     return found

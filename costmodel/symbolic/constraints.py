@@ -1,7 +1,7 @@
-"""What follows from affine constraints: is a claim proven, is there a point, what is its shadow?
+"""Affine integer constraints: implication, infeasibility, projection, difference of regions.
 
 A constraint is a polynomial p, read as `p >= 0`, affine in the variables (indices `@i` and axes
-`#0`) with sizes as parameters. Proofs are by Fourier-Motzkin elimination; False means "not proven".
+`#0`) with sizes as parameters. Proofs use Fourier-Motzkin elimination; False means "not proven".
 `projected` eliminates variables, `outside` subtracts regions from a region; both are exact.
 """
 
@@ -30,7 +30,7 @@ from costmodel.symbolic.polynomial import (
 )
 
 Constraints = frozenset[Poly]
-"""Each polynomial is at least 0."""
+"""A conjunction: each polynomial is at least 0."""
 
 
 def irredundant(constraints: Constraints) -> Constraints:
@@ -52,8 +52,8 @@ def narrowed(constraints: Constraints, extra: Poly) -> Constraints | None:
 
 @lru_cache(maxsize=200_000)
 def nonnegative(poly: Poly) -> bool:
-    """Whether sizes >= 1, n | d and t <= l prove `poly >= 0`, and that a quotient of two sizes, as
-    l/C, is whole; False means only "not proven"."""
+    """Whether `poly >= 0` is proven from: sizes >= 1, n divides d, t <= l, and quotients of two
+    sizes such as l/C are integers. False means "not proven"."""
     if poly.constant() is not None:
         return poly.rational({}) >= 0
     divided = poly
@@ -63,8 +63,8 @@ def nonnegative(poly: Poly) -> bool:
 
 
 def quotients(poly: Poly) -> Iterator[tuple[str, str]]:
-    """The pairs of sizes of which a term is a multiple of the quotient, in a bound or an extent:
-    the second divides the first."""
+    """The pairs (a, b) of sizes such that the quotient a/b occurs in a term by itself, up to a
+    factor; such a quotient in a bound or an extent implies that b divides a."""
     for monomial in poly.terms:
         atoms = {power: atom for atom, power in monomial}
         sizes = not any(is_variable(a) or isinstance(a, Fn) for a in atoms.values())
@@ -91,7 +91,7 @@ def _nonnegative(poly: Poly) -> bool:
 
 
 def _shift(poly: Poly, values: Mapping[str, Poly]) -> Poly:
-    """Substitute atoms, but not inside functions: a function is a variable of its own here."""
+    """Substitute atoms of monomials; a function of sizes is one atom, its arguments stay."""
     result = Poly()
     for monomial, number in poly.terms.items():
         term = Poly.of(number)
@@ -102,7 +102,7 @@ def _shift(poly: Poly, values: Mapping[str, Poly]) -> Poly:
 
 
 def _without_denominators(poly: Poly) -> Poly:
-    """Multiply by the atoms that occur with negative powers; sizes are positive."""
+    """Multiply by the atoms with negative powers; the sign stays, as sizes are positive."""
     factor = Poly.of(1)
     lowest: dict[str, int] = {}
     for monomial in poly.terms:
@@ -125,7 +125,7 @@ def infeasible(constraints: Constraints) -> bool:
 
 
 def _contradict(parts: Iterable[Constraints]) -> bool:
-    """Whether constraints in parts that share no variable have no solution."""
+    """Whether the conjunction of several parts, which share no variable, has no solution."""
     in_sizes: set[Poly] = set()
     for part in parts:
         shadow = _shadow(part)
@@ -137,7 +137,7 @@ def _contradict(parts: Iterable[Constraints]) -> bool:
 
 @lru_cache(maxsize=200_000)
 def _parts(constraints: Constraints) -> Sequence[tuple[Constraints, frozenset[str]]]:
-    """The constraints in parts that share no variable, each with its variables."""
+    """Partition the constraints into parts that share no variable, each with its variables."""
     parts: list[tuple[set[Poly], frozenset[str]]] = []
     for constraint in constraints:
         part, names = {constraint}, constraint.variables
@@ -154,8 +154,8 @@ def _parts(constraints: Constraints) -> Sequence[tuple[Constraints, frozenset[st
 
 @lru_cache(maxsize=200_000)
 def _shadow(constraints: Constraints) -> Constraints | None:
-    """What constraints say of sizes that is not known of all sizes; None where sizes contradict
-    it."""
+    """The rational projection of constraints onto the sizes, without constraints that all sizes
+    satisfy; None where the projection is empty."""
     waiting: set[Poly] = set()
     in_sizes: set[Poly] = set()
     for constraint in constraints:
@@ -187,25 +187,25 @@ def _shadow(constraints: Constraints) -> Constraints | None:
 
 @lru_cache(maxsize=200_000)
 def _is_violated(constraint: Poly) -> bool:
-    """Whether sizes alone prove that a constraint without variables is violated."""
+    """Whether a constraint without variables is proven to fail at all sizes."""
     return nonnegative(-constraint - 1)
 
 
 def between_bounds(low_scale: Poly, low: Poly, up_scale: Poly, up: Poly) -> Poly:
-    """The constraint that low/low_scale <= up/up_scale, without the variable between the two."""
+    """low/low_scale <= up/up_scale as a constraint: a variable between the bounds is eliminated."""
     if low_scale is ONE and up_scale is ONE:
         return up - low
     return up * low_scale - low * up_scale
 
 
 EACH_TERM = 5
-"""Units of effort that one term of a constraint takes, where two are merged."""
+"""Units of effort for each term of two constraints that are combined."""
 
 
 @lru_cache(maxsize=50_000)
 def _sizes_contradict(constraints: Constraints) -> bool:
-    """Whether constraints in sizes alone contradict each other: Fourier-Motzkin with each monomial
-    as a variable, knowing that each size is at least 1."""
+    """Whether constraints in sizes alone contradict each other. Fourier-Motzkin elimination treats
+    each monomial as a variable, and uses that sizes are at least 1."""
     if hold(constraints):
         return False
     floors = _floor_facts(constraints)
@@ -243,7 +243,7 @@ def _sizes_contradict(constraints: Constraints) -> bool:
 
 
 def _integer_terms(terms: Mapping[Monomial, Number]) -> Mapping[Monomial, int]:
-    """The terms of a constraint times a positive number, as integers with no common factor."""
+    """The terms of a constraint, scaled by a positive number to coprime integers."""
     least = lcm(*(x.denominator for x in terms.values()))
     whole = {m: int(x * least) for m, x in terms.items() if x}
     shared = gcd(*whole.values())
@@ -251,7 +251,7 @@ def _integer_terms(terms: Mapping[Monomial, Number]) -> Mapping[Monomial, int]:
 
 
 def _least_value(atom: str) -> int | None:
-    """The least value that a size or a function of sizes has; None if that is not known."""
+    """A lower bound on the values of a size or of a function of sizes; None if unknown."""
     if not isinstance(atom, Fn):
         return 0 if is_stand_in(atom) else 1
     if atom.function == "floor_div":
@@ -263,10 +263,8 @@ def _least_value(atom: str) -> int | None:
 
 
 def _floor_facts(constraints: Constraints) -> Constraints:
-    """Further constraints on each floor(a/s) in some constraints: s*floor(a/s) lies in a-s+1..a.
-
-    A constraint that names floor(a/s) is also repeated times s, which is positive.
-    """
+    """Constraints that define each floor(a/s) in `constraints`: a - s + 1 <= s*floor(a/s) <= a.
+    Each constraint that names floor(a/s) is added once more, multiplied by s, which is positive."""
     found: set[Poly] = set()
     for constraint in constraints:
         for atom in constraint.atoms:
@@ -284,10 +282,8 @@ Bound = tuple[Poly, Poly]
 def bounds(
     constraints: Iterable[Poly], variable: str
 ) -> tuple[list[Bound], list[Bound], list[Poly]]:
-    """Split into `scale*v >= low`, `scale*v <= up` and constraints without the variable.
-
-    A bound in sizes alone is rounded, so that its scale is 1.
-    """
+    """Split into lower bounds `scale*v >= low`, upper bounds `scale*v <= up`, and constraints
+    without v. A bound in sizes alone is divided by its scale and rounded."""
     lower: list[Bound] = []
     upper: list[Bound] = []
     rest = []
@@ -339,9 +335,9 @@ def implied(constraints: Constraints, claim: Poly) -> bool:
 
 
 def without_common_sizes(claim: Poly) -> Poly:
-    """The claim divided by the sizes that occur in every term, which are positive: i - 1 for
-    d*i - d. It stays as it is where a fraction would be left, as i/n - 1 of d*i/n - d: what is
-    claimed is a whole number."""
+    """The claim divided by the sizes that are factors of every term: d*i - d becomes i - 1. Sizes
+    are positive, so the sign stays. The claim stays as it is if a fraction would result: d*i/n - d
+    keeps d, as i/n - 1 need not be an integer."""
     shared: dict[str, int] | None = None
     for monomial in claim.terms:
         powers = {a: p for a, p in monomial if not is_variable(a) and not isinstance(a, Fn)}
@@ -363,7 +359,7 @@ def implied_all(constraints: Constraints, claims: Iterable[Poly]) -> bool:
 
 
 def simplified(constraints: Constraints) -> Constraints | None:
-    """Drop constraints in sizes that always hold; None when constraints contradict each other."""
+    """Drop constraints that all sizes satisfy; None where the constraints contradict each other."""
     kept = frozenset(c for c in constraints if c.variables or not nonnegative(c))
     return None if kept and infeasible(kept) else kept
 
@@ -375,8 +371,8 @@ def is_plain(constraints: Iterable[Poly], variable: str) -> bool:
 
 
 def fixed(constraints: Constraints, variables: Sequence[str]) -> tuple[str, Poly] | None:
-    """The innermost variable that an equation `c >= 0 and -c >= 0` fixes, and its value; None if
-    there is none."""
+    """The innermost variable that an equation (`c >= 0` and `-c >= 0`) determines, and its value;
+    None where no equation determines a variable."""
     for constraint in by_text([c for c in constraints if -c in constraints]):
         for variable in reversed(variables):
             if variable in constraint.letters:
@@ -388,7 +384,8 @@ def fixed(constraints: Constraints, variables: Sequence[str]) -> tuple[str, Poly
 
 @cache
 def stride(constraint: Poly, variable: str) -> tuple[Poly, int]:
-    """The coefficient of a variable in a constraint, as its positive size and its sign (1, -1)."""
+    """The coefficient of a variable in a constraint: its positive magnitude and its sign (1 or -1).
+    Raises Unsupported if the constraint is not affine in the variable or the sign is not known."""
     try:
         scale = constraint.coefficient(variable)
     except ValueError as error:
@@ -405,13 +402,13 @@ def stride(constraint: Poly, variable: str) -> tuple[Poly, int]:
 
 
 def _is_product(poly: Poly) -> bool:
-    """Whether a polynomial is a product of sizes, such as h = d/n: a positive integer."""
+    """Whether a polynomial is a positive multiple of a product of sizes, such as h = d/n."""
     return len(poly.terms) == 1 and all(number > 0 for number in poly.terms.values())
 
 
 def projected(constraints: Constraints, hidden: Iterable[str]) -> Constraints:
-    """Eliminate variables: constraints on the others that hold exactly where integer values of the
-    eliminated ones exist.
+    """Eliminate the variables `hidden`: the result holds exactly where the eliminated variables
+    have integer values that satisfy the constraints.
 
     Raises:
         Unsupported: between a lower and an upper bound with a stride there may be no integer.
@@ -422,8 +419,8 @@ def projected(constraints: Constraints, hidden: Iterable[str]) -> Constraints:
 
 @lru_cache(maxsize=100_000)
 def _projected_or_irredundant(constraints: Constraints, hidden: tuple[str, ...]) -> Constraints:
-    """`projected`, tried again without redundant bounds where a bound with a stride stops it, and
-    with what the sizes alone say of variables put in."""
+    """`projected`; where a bound with a stride prevents elimination, tried again without redundant
+    constraints, then with the hidden variables substituted that sizes determine."""
     try:
         return _eliminated(constraints, hidden)
     except Unsupported:
@@ -435,8 +432,8 @@ def _projected_or_irredundant(constraints: Constraints, hidden: tuple[str, ...])
 
 
 def _with_known(constraints: Constraints, hidden: tuple[str, ...]) -> Constraints:
-    """The constraints with each hidden variable replaced that the others and the sizes determine:
-    of row t, the chunk is floor((t - 1)/C) + 1."""
+    """Substitute each hidden variable that sizes determine: the chunk of row t is floor((t - 1)/C)
+    + 1."""
     while True:
         among = frozenset(c for c in constraints if c.variables <= {*hidden})
         found = fixed(among, hidden) or next(
@@ -499,7 +496,7 @@ def _outside(region: Constraints, removed: tuple[Constraints, ...]) -> Sequence[
 
 
 def _difference(region: Constraints, removed: Constraints) -> list[Constraints]:
-    """The points of `region` outside `removed`, as disjoint regions."""
+    """`region` without `removed`, as disjoint regions."""
     pieces: list[Constraints] = []
     kept = region
     for constraint in by_text(removed):

@@ -1,6 +1,6 @@
-"""How much work may what somebody typed cause, before it is refused in a sentence?
+"""A limit on the arithmetic that a typed formula or claim may cause.
 
-The unit is one product of two terms, or one operation on numbers of 64 bits: some microseconds.
+One unit is one product of two terms, or one operation on 64-bit numbers: some microseconds.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from contextvars import ContextVar
 from costmodel.errors import TooMuch
 
 MOST = 1_000_000
-"""Units for everything that one claim asks for: its formulas, and all sizes that it is tried at."""
+"""Units that one claim may spend, its formulas and all sizes of its evaluation together."""
 
 _left: ContextVar[list[int] | None] = ContextVar("_left", default=None)
 
 
 @contextmanager
 def limited(units: int | None = MOST) -> Iterator[None]:
-    """Within, more work than this raises TooMuch; None: what is done does not count."""
+    """A context in which more than `units` of work raise TooMuch; None lifts the limit inside."""
     before = _left.set(None if units is None else [units])
     try:
         yield
@@ -28,10 +28,10 @@ def limited(units: int | None = MOST) -> Iterator[None]:
 
 
 def spend(units: int) -> None:
-    """Count some work.
+    """Subtract `units` from the budget of the enclosing `limited`, if there is one.
 
     Raises:
-        TooMuch: there was more than allowed.
+        TooMuch: the budget is exhausted.
     """
     left = _left.get()
     if left is not None:

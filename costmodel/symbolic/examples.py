@@ -1,4 +1,4 @@
-"""At which of some sizes do constraints hold? Where they do, nothing needs to be proven of them."""
+"""Example sizes: constraints that hold at one of them need no search for a contradiction."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from costmodel.symbolic.sizes import LETTERS
 
 
 class _Sizes(dict[str, int]):
-    """Sizes, of which those that are not given are 1."""
+    """Letter -> size; a letter without an entry has size 1."""
 
     def __missing__(self, letter: str) -> int:
         return 1
 
 
 def _mixed(number: int) -> _Sizes:
-    """Small and large sizes, in another order for each number."""
+    """A deterministic pseudo-random mix of small and large sizes, different for each number."""
     values = (1, 2, 3, 4, 5, 8, 17, 60)
     return _Sizes(
         (letter, values[(pow(number + 2, 3 * k + 1, 10_007) + k) % len(values)])
@@ -35,7 +35,7 @@ EXAMPLES = (
 
 @lru_cache(maxsize=200_000)
 def _holds(constraint: Poly, example: int) -> bool | None:
-    """Whether a polynomial is at least 0 at an example; None where it has no value there."""
+    """Whether a polynomial is at least 0 at an example, by number; None where it has no value."""
     try:
         value = constraint.rational(EXAMPLES[example])
     except (TypeError, ValueError):
@@ -44,6 +44,6 @@ def _holds(constraint: Poly, example: int) -> bool | None:
 
 
 def hold(constraints: Iterable[Poly]) -> bool:
-    """Whether all constraints hold at one of the examples."""
+    """Whether at least one example satisfies all constraints."""
     every = tuple(constraints)
     return any(all(_holds(c, k) for c in every) for k in range(len(EXAMPLES)))

@@ -1,14 +1,14 @@
-"""What does a formula in text say, as an exact value at given sizes and as a polynomial?
+"""Formulas in text: parsed by hand, evaluated exactly at sizes, converted to polynomials.
 
-The grammar is closed and is read by hand, never by `eval`: whole, decimal and scientific numbers,
-size letters, `+ - * /`, powers (`**` or `^`), parentheses, `sum(body, index, first, last)`,
-`ceil_log2(x)`, `floor(x)`, `ceil(x)`, `Max(...)` and `Min(...)`: the strings that `--symbolic`
-prints, and the sums that papers print. `where(x, g, ...)` is x where every g is at least 0, and 0
-elsewhere, even if x has no value there. Inside O(...), `log(x)`, `log(x, base)` and `sqrt(x)` may
-stand besides.
+The grammar is closed and `eval` is never used: whole, decimal and scientific numbers, size letters,
+`+ - * /`, powers (`**` or `^`), parentheses, `sum(body, index, first, last)`, `ceil_log2(x)`,
+`floor(x)`, `ceil(x)`, `Max(...)` and `Min(...)`. It covers the strings that `--symbolic` prints,
+and the sums that papers print. `where(x, g, ...)` is x where every g is at least 0, and 0
+elsewhere, even if x has no value there. Inside O(...), `log(x)`, `log(x, base)` and `sqrt(x)` are
+allowed too.
 
-A formula is a tree of five kinds of nodes. Its value at integer sizes is exact, every sum run term
-by term; as a polynomial, its sums are closed by Faulhaber's formulas.
+A formula is a tree of five kinds of nodes. `value` adds up every sum term by term; `poly` closes
+sums by Faulhaber's formulas.
 """
 
 from __future__ import annotations
@@ -35,8 +35,7 @@ MOST_TOKENS, DEEPEST = 5_000, 40
 """A formula with more tokens, or with parentheses nested deeper, is refused."""
 
 MOST_DEPENDENT = 300
-"""A formula is refused in which more operations need each other's results, as the additions of a
-long sum do."""
+"""The largest depth of the syntax tree: the additions of a long sum nest in each other."""
 
 
 _TOKEN = re.compile(
@@ -54,7 +53,7 @@ class Formula:
     letters: frozenset[str]
 
     def at(self, sizes: Mapping[str, int]) -> Fraction:
-        """The exact value at integer sizes, every sum run term by term.
+        """The exact value at integer sizes, with every sum added up term by term.
 
         Raises:
             FormulaError: a size without a value, a division by zero, or a value too large to hold.
@@ -75,15 +74,15 @@ class Formula:
         return poly(self.tree, {})
 
     def exact(self) -> Exact:
-        """The formula as a sum of polynomials, those of `where` under their conditions.
+        """The formula as a sum of polynomials, each `where` as a guarded polynomial.
 
         Raises:
-            NotPolynomial: as `poly`, or a `where` that is no term of a sum.
+            NotPolynomial: as `poly`, or a `where` that is not a term of the outermost sum.
         """
         return exact(self.tree)
 
     def given(self, sizes: Mapping[str, int]) -> Formula:
-        """The formula with numbers for some sizes.
+        """The formula with numbers substituted for some sizes.
 
         >>> parse("h*l").given({"n": 4}).poly()
         Poly(d*l/4)
@@ -115,7 +114,7 @@ def parse(text: str, *, growing: bool = False) -> Formula:
 
 
 def _depth(tree: Tree) -> int:
-    """The largest number of nodes that contain each other."""
+    """The depth of the tree: the largest number of nodes nested in each other."""
     deepest, waiting = 0, [(tree, 1)]
     while waiting:
         node, depth = waiting.pop()
@@ -228,7 +227,8 @@ class _Parser:
         raise self.fail("a number, a size, a function or '('")
 
     def sum_call(self, bound: frozenset[str]) -> Tree:
-        """`sum(body, index, first, last)`; the index is read ahead, as the body may name it."""
+        """Parse `sum(body, index, first, last)`; the index is read ahead, because the body may name
+        it."""
         self.take()
         self.expect("(", "'(' after sum")
         start = self.position
@@ -245,7 +245,7 @@ class _Parser:
         return IndexedSum(body, index, first, last)
 
     def index_of_sum(self) -> str:
-        """The name after the first comma that stands outside of all inner parentheses."""
+        """The name after the first comma outside of inner parentheses."""
         level = 0
         while self.token and level >= 0:
             token = self.take()
@@ -292,11 +292,11 @@ def _tokenised(text: str) -> list[tuple[str, int]]:
 
 
 MOST_TERMS, MOST_BITS, MOST_PRINTED = 1_000_000, 100_000, 14_000
-"""A formula that sums more terms, has a power of more bits, or a value of more bits, which nobody
-could print, is refused."""
+"""Limits on the terms of sums, the bits of a power and the bits of a value; more is refused."""
 
 MOST_MONOMIALS = 5_000
-"""A formula that comes to more terms is compared at points."""
+"""A product or power with more monomials is not expanded; the formula is compared at sizes
+instead."""
 
 MOST_DIGITS = 1_000
 """A formula with a number of more digits is refused."""
@@ -327,7 +327,8 @@ class BinaryOperation:
 
 @dataclass(frozen=True)
 class FunctionCall:
-    """`WHERE`, a function from `FUNCTIONS` or, where an order of growth is read, from `GROWING`."""
+    """A call of `where`, of a function in `FUNCTIONS` or, inside O(...), of a function in
+    `GROWING`."""
 
     name: str
     arguments: tuple[Tree, ...]
@@ -370,17 +371,17 @@ FUNCTIONS: Mapping[str, Callable[..., polynomial.Number]] = {
 }
 
 WHERE = "where"
-"""A function whose first argument has a value only where the others are at least 0."""
+"""The name of the conditional: its first argument where the others are at least 0, else 0."""
 
 GROWING = ("log", "sqrt")
-"""Functions that may stand inside O(...) only: they have no exact value."""
+"""Functions that only O(...) may contain, because they have no exact value."""
 
 
 def value(node: Tree, sizes: dict[str, int], budget: list[int], text: str) -> polynomial.Number:
-    """The exact value of a tree, an int where it is whole.
+    """The exact value of a tree, an int where the value is whole.
 
     Args:
-        budget: one number, of the terms that may still be summed.
+        budget: a list with one number: the terms of sums that may still be added.
 
     Raises:
         FormulaError: a size without a value, a division by zero, or a value too large to hold.
@@ -450,7 +451,7 @@ def _binary_value(
 
 
 def given(node: Tree, sizes: Mapping[str, int]) -> Tree:
-    """The tree with numbers for some sizes; the index of a sum is no size and stays."""
+    """The tree with numbers for some sizes; the index of a sum is not a size, and stays."""
     if isinstance(node, Number):
         return node
     if isinstance(node, Name):
@@ -493,10 +494,10 @@ def poly(node: Tree, bound: Mapping[str, Poly]) -> Poly:
 
 
 def exact(node: Tree) -> Exact:
-    """The tree as a sum of polynomials, those of `where` under their conditions.
+    """The tree as a sum of polynomials, each `where` as a guarded polynomial.
 
     Raises:
-        NotPolynomial: a part that is no polynomial, or a `where` that is no term of a sum.
+        NotPolynomial: a part that is not a polynomial, or a `where` that is not a term of the sum.
     """
     if isinstance(node, BinaryOperation) and node.op in ("+", "-"):
         left, right = exact(node.left), exact(node.right)
@@ -533,7 +534,7 @@ def _switch(product: BinaryOperation) -> Poly | None:
 
 
 def _guard(condition: Poly) -> Poly:
-    """A polynomial with whole values that is at least 0 where the condition is."""
+    """An integer-valued polynomial that is at least 0 exactly where the condition is."""
     if any(isinstance(atom, Fn) and p < 0 for m in condition.terms for atom, p in m):
         raise NotPolynomial(f"a condition with a division by a function, {condition}")
     return _whole_quotient(condition)[0]
@@ -565,8 +566,8 @@ def _call_poly(node: FunctionCall, bound: Mapping[str, Poly]) -> Poly:
 
 
 def _argument_poly(node: Tree, bound: Mapping[str, Poly]) -> Poly:
-    """The argument of a function as a polynomial; it may name no index of a sum, as a function of
-    an index has no closed sum."""
+    """The argument of a function as a polynomial. An index of a sum is refused: a function of an
+    index has no closed sum."""
     found = poly(node, bound)
     if found.letters & {atom for p in bound.values() for atom in p.letters}:
         raise NotPolynomial("a function of a sum's index")
@@ -583,8 +584,7 @@ def _whole_quotient(argument: Poly) -> tuple[Poly, Poly]:
 
 
 def _sum_poly(node: IndexedSum, bound: Mapping[str, Poly]) -> Poly:
-    """A sum in Faulhaber's closed form, refused unless last >= first - 1, where the form holds, is
-    proven."""
+    """A sum in Faulhaber's closed form, which requires that last >= first - 1 is proven."""
     name = index_atom(f"{node.index}{len(bound)}")
     body = poly(node.body, {**bound, node.index: Poly.atom(name)})
     first, last = poly(node.first, bound), poly(node.last, bound)

@@ -62,10 +62,10 @@ class Growth:
         return self * other**-1
 
     def put(self, values: Mapping[str, Growth]) -> Growth:
-        """The growth where some sizes grow as others do.
+        """Substitute growths for sizes.
 
         Raises:
-            NoGrowth: a logarithm becomes a sum of several.
+            NoGrowth: a logarithm becomes a sum of several logarithms.
 
         >>> from fractions import Fraction
         >>> str(Growth.of(("l", 2), ("B", -1)).put({"B": Growth.of(("l", 1)) ** Fraction(1, 2)}))
@@ -89,7 +89,7 @@ class Growth:
 
     @cached_property
     def rates(self) -> dict[str, Number]:
-        """The powers of the sizes; logarithms left out."""
+        """The powers of the sizes, without the logarithms."""
         return {x: p for x, p in self.factors if not isinstance(x, Log)}
 
     @cached_property
@@ -104,7 +104,7 @@ class Growth:
 
     @property
     def below(self) -> Growth:
-        """The growth that divides."""
+        """The reciprocal of the factors with negative powers: the denominator."""
         return Growth(tuple((x, -p) for x, p in self.factors if p < 0))
 
     def __str__(self) -> str:
@@ -143,7 +143,7 @@ class Assumptions:
         return [RateInequality(q.rates, strict=False).without(self.fixed) for q in self.quotients]
 
     def where(self, guards: Constraints) -> Assumptions:
-        """These assumptions, and that each guard is at least 0: `l - w` adds that l/w >= 1."""
+        """The assumptions, extended by what each guard g >= 0 implies: `l - w` adds l/w >= 1."""
         found = []
         for guard in guards:
             positive = [m for m, c in guard.terms.items() if c > 0 and m]
@@ -153,15 +153,13 @@ class Assumptions:
         return Assumptions((*self.quotients, *found), self.fixed)
 
     def with_fixed(self, fixed: Iterable[str]) -> Assumptions:
-        """These assumptions, and that these sizes do not grow."""
+        """The assumptions with further sizes that do not grow."""
         return Assumptions(self.quotients, self.fixed | frozenset(fixed))
 
     def allow(self, rows: Sequence[RateInequality]) -> bool:
-        """Whether there are rates of growth, as assumed, at which every inequality holds.
-
-        A quotient that is assumed says nothing where no size that divides in it is asked about:
-        such sizes need not grow.
-        """
+        """Whether some rates of growth satisfy the assumptions and every inequality of `rows`. An
+        assumed quotient joins only if one of the sizes in its denominator occurs in the
+        inequalities: otherwise that size need not grow, and the quotient constrains nothing."""
         wanted = [row.without(self.fixed) for row in rows]
         letters = {x for row in wanted for x in row.rates}
         waiting = self._rows
@@ -175,7 +173,7 @@ class Assumptions:
 def _quotient_of_sizes(
     larger: Iterable[tuple[str, int]], smaller: Iterable[tuple[str, int]]
 ) -> list[Growth]:
-    """larger / smaller in a list, or [] where a function of sizes occurs."""
+    """The growth larger/smaller as a list of one; [] where a function of sizes occurs."""
     factors = [*larger, *((x, -p) for x, p in smaller)]
     return [] if any(isinstance(x, Fn) for x, _ in factors) else [Growth.of(*factors)]
 
@@ -199,7 +197,7 @@ class RateInequality:
         )
 
     def plus(self, other: RateInequality, times: Number, others: Number) -> RateInequality:
-        """`times` this inequality plus `others` times the other one, both factors positive."""
+        """`times` times this inequality plus `others` times `other`; both factors are positive."""
         found = {
             x: self.rates.get(x, 0) * times + other.rates.get(x, 0) * others
             for x in (*self.rates, *other.rates)
@@ -275,7 +273,8 @@ def undominated(
 
 
 def vanishing(quotient: Growth) -> RateInequality | None:
-    """The inequality in rates under which a quotient tends to 0; None where one is not enough."""
+    """The inequality in rates under which a quotient tends to 0; None where a single inequality
+    does not express the condition."""
     if rates := quotient.rates:
         return RateInequality({x: -p for x, p in rates.items()})
     logs = quotient.logs
@@ -287,8 +286,8 @@ def vanishing(quotient: Growth) -> RateInequality | None:
 def limit(
     vanish: Sequence[Growth], kept: Sequence[Growth], sizes: Assumptions
 ) -> list[tuple[Growth, Growth]] | None:
-    """One limit in which every growth of `vanish` becomes small beside one of `kept`, as the pairs
-    (growth that vanishes, growth beside which it does); None if there is no such limit.
+    """A limit in which every growth of `vanish` becomes small beside some growth of `kept`, as
+    pairs (vanishing growth, growth of `kept`); None if no such limit exists.
 
     >>> l, d = Growth.of(("l", 1)), Growth.of(("d", 1))
     >>> [(str(a), str(b)) for a, b in limit([l * d * d], [l * l * d], Assumptions())]
@@ -302,12 +301,12 @@ def limit(
 
 
 def monomials(poly: Poly) -> list[Poly]:
-    """The monomials of a polynomial, without coefficients, in printing order; those that cancel
-    beside rounded quotients are gone.
+    """The monomials of a polynomial without coefficients, in printing order, after cancellation
+    between rounded quotients.
 
-    With q = floor(l/B), what is left of l is l - B*q, below B, and B*q is at most l: l**2 -
-    2*B*l*q + B**2*q**2 is the square of what is left. So l is written B*q + r, r as large as B,
-    and a quotient of nearly l, such as floor((l - 1)/B), is q but for a number.
+    With q = floor(l/B), the remainder l - B*q is less than B, so l**2 - 2*B*l*q + B**2*q**2 grows
+    like B**2, not like l**2. Hence l is replaced by B*q + r with a remainder r that grows like B.
+    Another quotient of l by B, such as floor((l - 1)/B), is replaced by q plus a bounded number.
     """
     rounded = [atom for atom in poly.atoms if isinstance(atom, Fn) and atom.function == "floor_div"]
     by_divisor = {atom.args[1] for atom in rounded}
@@ -317,12 +316,12 @@ def monomials(poly: Poly) -> list[Poly]:
 
 
 QUOTIENT, REST, NUMBER = "quotient", "rest", "number"
-"""The variables q and r, and of what differs from q, while terms cancel."""
+"""The variables for q, for the remainder r, and for another quotient's difference from q."""
 
 
 def _parted(poly: Poly, quotients: Sequence[Fn], below: Poly) -> Poly | None:
-    """The monomials of a polynomial, each once, after those that cancel beside quotients floor((l +
-    c)/B); None where they are of another kind. Monomials with l inside a function stay."""
+    """`monomials` after the substitution l = B*q + r in quotients floor((l + c)/B); None for
+    polynomials of another shape. Monomials with l inside another function stay."""
     lengths = {x for q in quotients for x in q.args[0].letters - below.letters}
     divisor, length = min(below.letters, default=""), min(lengths, default="")
     left = Poly.atom(length)
@@ -370,7 +369,7 @@ def growths(poly: Poly, sizes: Assumptions) -> tuple[Growth, ...]:
 
 
 def _growths_of_power(atom: str, power: int, sizes: Assumptions) -> tuple[Growth, ...]:
-    """The growths whose sum grows like a power of an atom."""
+    """The growths whose sum is of the same order as a power of an atom."""
     if not isinstance(atom, Fn):
         return (Growth.of((atom, power)),)
     inside = _FUNCTIONS[atom.function](atom, sizes)
@@ -384,7 +383,7 @@ def _growths_of_logarithm(atom: Fn, sizes: Assumptions) -> tuple[Growth, ...]:
 
 
 def logarithms(inside: Iterable[Growth]) -> tuple[Growth, ...]:
-    """The growths of the logarithm of a sum of growths: log(l**2*d) grows like log(l) + log(d)."""
+    """The growths of the logarithm of a sum of growths: log(l**2*d) has log(l) and log(d)."""
     found: dict[Growth, None] = {}
     for growth in inside:
         if growth.logs:
@@ -396,7 +395,7 @@ def logarithms(inside: Iterable[Growth]) -> tuple[Growth, ...]:
 
 
 def _growths_of_pow2(atom: Fn, sizes: Assumptions) -> tuple[Growth, ...]:
-    """The growths of a power of two: 2**(ceil_log2(p) + 3) grows like p."""
+    """The growths of a power of two: 2**(ceil_log2(p) + 3) has the growths of p."""
     results: tuple[Growth, ...] = (ONE,)
     for monomial, number in atom.args[0].terms.items():
         if not monomial:

@@ -1,4 +1,4 @@
-"""How is the hash of a record that is looked up many thousand times worked out once?"""
+"""A decorator for frozen dataclasses that caches the hash of each instance."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ T = TypeVar("T")
 
 
 def hashed_once(kind: type[T]) -> type[T]:
-    """A frozen dataclass whose hash is computed when it is first asked for: tables of rules and
-    answers look the same few expressions up many thousand times."""
+    """Make a frozen dataclass compute its hash once per instance, at the first use. Tables of rules
+    and memoised functions look up the same few expressions many thousand times."""
     whole = kind.__hash__
 
     def remembered(self: T) -> int:

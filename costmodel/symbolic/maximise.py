@@ -1,8 +1,8 @@
-"""What is the largest value of a depth while one index runs over its range, exactly?
+"""Exact maxima of a depth while one index runs over its range.
 
 Three shapes of depths are solved:
 
-1. A depth that only grows, or only falls, with the index is largest at an end of the range.
+1. A monotone depth is largest at an end of the range.
 2. A minimum of affine terms, such as the number of terms of a two-sided window Min(l, i+r, l-i+r+1,
    2*r+1), grows first and falls later. It reaches a value s where some index i makes every term at
    least s. Each term gives one bound on i; bounds with steps of one have a common integer exactly
@@ -10,14 +10,14 @@ Three shapes of depths are solved:
 3. ceil_log2(a) + ceil_log2(b), where a grows by as much as b falls, so that a + b is a constant
    total (`best_pairs`). ceil_log2(a) reaches s where a reaches t(s), with t(0) = 1 and t(s) =
    2**(s-1) + 1 otherwise. So both logarithms reach s and r exactly where t(s) + t(r) <= total. With
-   p the largest s, so that total - 1 lies in 2**(p-1) + 1 .. 2**p, the best pair (s, r) is one of
+   p the largest s such that total - 1 lies in 2**(p-1) + 1 .. 2**p, the best pair (s, r) is one of
 
-   - s = p, and for b what is left of the total;
+   - s = p, and b = total - t(p);
    - s = r = p - 1, as 2 t(p-1) = 2**(p-1) + 2 is at most the total;
-   - r = p, and for a what is left of the total.
+   - r = p, and a = total - t(p).
 
-   Every depth that grows with both logarithms, and with nothing else, is therefore largest at one
-   of three pairs of numbers; further bounds on a or b cut each pair separately.
+   So a depth in these logarithms alone that grows with both is largest at one of three pairs of
+   numbers; further bounds on a or b cut each pair separately.
 """
 
 from __future__ import annotations
@@ -55,13 +55,13 @@ LOG = "ceil_log2"
 
 
 Terms = tuple[Poly, ...]
-"""Polynomials that are affine in the index; what they stand for is their minimum."""
+"""Polynomials that are affine in the index; a tuple stands for their minimum."""
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """floor(above / parts) with parts 1 or 2. The minimum of several candidates is a maximum that
-    is looked for."""
+    """floor(above / parts), parts 1 or 2: an upper bound; the maximum is the minimum of all
+    candidates."""
 
     above: Poly
     parts: int = 1
@@ -83,12 +83,11 @@ class Candidate:
 
 
 def direction(poly: Poly, variable: str) -> int:
-    """1 if the polynomial grows with a variable, -1 if it falls, 0 if it does not depend on it.
-
-    Sizes, indices and the functions in the polynomial are taken to be positive.
+    """1 if the polynomial grows with a variable, -1 if it falls, 0 if it does not depend on the
+    variable. Sizes, indices and the functions in the polynomial are assumed to be positive.
 
     Raises:
-        Unsupported: some of its terms grow with the variable while others fall.
+        Unsupported: some terms grow with the variable while others fall.
     """
     signs = {
         sign * direction(argument, variable)
@@ -105,14 +104,14 @@ def _grows_and_falls(variable: str) -> Unsupported:
 
 
 def _signed_atoms(poly: Poly) -> Iterable[tuple[str, int]]:
-    """Every atom, with 1 where its product grows with the atom and -1 where it falls."""
+    """Every atom, with 1 if its monomial grows with the atom, else -1."""
     for monomial, number in poly.terms.items():
         for atom, power in monomial:
             yield atom, 1 if (number > 0) == (power > 0) else -1
 
 
 def _increasing_arguments(atom: str, variable: str) -> Terms:
-    """Polynomials with each of which a function atom grows; () if it does not name the variable."""
+    """The polynomials with which a function atom grows; () if it does not name the variable."""
     if not isinstance(atom, Fn) or variable not in Poly.atom(atom).letters:
         return ()
     return (atom.args[0], -atom.args[1]) if atom.function == "floor_div" else atom.args
@@ -122,8 +121,7 @@ def highest(depth: Poly, variable: str, constraints: Constraints) -> Poly:
     """The largest value of a depth over the integers that satisfy the constraints.
 
     Raises:
-        Unsupported: the depth is none of the three shapes, or has several parts that are neither
-            proven to be largest at the same index nor of the third shape.
+        Unsupported: the depth has none of the three shapes, or parts without a common best index.
     """
     if variable not in depth.letters:
         return depth
@@ -143,7 +141,8 @@ def _only_value(variable: str, constraints: Constraints) -> Poly | None:
 
 
 def _largest_by_parts(depth: Poly, variable: str, constraints: Constraints) -> Poly:
-    """The largest value of a depth, from the largest values of the parts that vary."""
+    """The largest value of a depth, composed of the maxima of the parts that depend on the
+    variable."""
     parts: dict[Terms, str] = {}
     shape = _with_atoms_for_parts(depth, variable, parts)
     tops = {terms: _max_of_min(terms, variable, constraints) for terms in parts}
@@ -160,9 +159,9 @@ def _largest_by_parts(depth: Poly, variable: str, constraints: Constraints) -> P
 def _faster_end(
     shape: Poly, parts: Mapping[Terms, str], variable: str, constraints: Constraints
 ) -> Poly | None:
-    """The end of the range at which steps*index + logarithms is largest, where the linear part
-    wins: a step of the index changes each logarithm by 1 at most, as its argument changes by 1, and
-    the linear part by at least as much as all logarithms together. None if that is not proven."""
+    """The end of the range at which slope*index + logarithms is largest, if the linear part
+    dominates: in one step of the index, the logarithms together change no more than the linear
+    part. Else None."""
     pace: Number = 0
     logs: Number = 0
     rest = shape
@@ -185,11 +184,12 @@ def _faster_end(
 def _crossing(
     shape: Poly, parts: Mapping[Terms, str], variable: str
 ) -> Iterator[Mapping[str, Terms]]:
-    """The pairs of the third shape (module docstring), as further bounds on each part.
+    """The three pairs of `best_pairs`, as further bounds on each part of a depth of the third
+    shape.
 
     Raises:
-        Unsupported: the depth depends on more than the logarithms of two numbers of which one grows
-            by as much as the other falls.
+        Unsupported: the depth depends on more than the logarithms of two numbers with a constant
+            sum.
     """
     logs = {atom: Poly() for part in parts.values() for atom in call(LOG, Poly.atom(part)).atoms}
     sides: dict[frozenset[Poly], list[str]] = {}
@@ -215,8 +215,8 @@ def _crossing(
 
 
 def _with_atoms_for_parts(poly: Poly, variable: str, parts: dict[Terms, str]) -> Poly:
-    """The polynomial with a fresh atom, written to `parts`, for each part that depends on the
-    variable; the result grows with each of these atoms."""
+    """The polynomial with a fresh atom for each part that depends on the variable, noted in
+    `parts`; the result is increasing in each of these atoms."""
     if variable not in poly.letters:
         return poly
     moving = Poly.atom(variable)
@@ -237,7 +237,8 @@ def _atom_of_part(terms: Terms, parts: dict[Terms, str]) -> Poly:
 
 
 def _with_atoms_inside_functions(poly: Poly, variable: str, parts: dict[Terms, str]) -> Poly:
-    """`_with_atoms_for_parts` of a sum of products of functions, part by part inside of each."""
+    """`_with_atoms_for_parts` for a sum of products of functions: the parts inside each
+    function."""
     moving = {f for f in _signed_atoms(poly) if variable in Poly.atom(f[0]).letters}
     found: dict[str, Poly] = {}
     for atom, sign in sorted(moving):
@@ -261,8 +262,8 @@ def _with_atoms_inside_functions(poly: Poly, variable: str, parts: dict[Terms, s
 
 
 def _as_min_of_affine(poly: Poly, variable: str) -> Terms:
-    """A sum of affine terms, of `Min` and of negated `Max`, as the minimum of affine terms; () for
-    any other sum. l - Max(i, w) is the minimum of l - i and l - w."""
+    """A sum of affine terms, `Min` and negated `Max` as a minimum of affine terms; () for any other
+    sum. l - Max(i, w) is the minimum of l - i and l - w."""
     found = [Poly()]
     for monomial, number in poly.terms.items():
         term, options = Poly({monomial: number}), []
@@ -278,7 +279,7 @@ def _as_min_of_affine(poly: Poly, variable: str) -> Terms:
 
 
 def _product_is_affine(monomial: Monomial, variable: str) -> bool:
-    """Whether a product holds a variable at most once, and not inside a function."""
+    """Whether a monomial contains a variable at most to the power 1, and not inside a function."""
     return all(
         variable not in Poly.atom(atom).letters or (atom, power) == (variable, 1)
         for atom, power in monomial
@@ -286,8 +287,7 @@ def _product_is_affine(monomial: Monomial, variable: str) -> bool:
 
 
 def _arguments_of_extremum(monomial: Monomial, positive: bool) -> Terms:
-    """The arguments of a product that is one `Min` (or, `positive` being False, one `Max`) to the
-    power 1; else ()."""
+    """The arguments of a monomial that is one `Min` (`Max` if `positive` is False); else ()."""
     ((atom, power), *others) = monomial
     if others or power != 1 or not isinstance(atom, Fn):
         return ()
@@ -295,7 +295,7 @@ def _arguments_of_extremum(monomial: Monomial, positive: bool) -> Terms:
 
 
 def _ends_of_range(variable: str, constraints: Constraints) -> tuple[list[Poly], list[Poly]]:
-    """The lower and the upper ends of a variable's range."""
+    """The lower and the upper bounds of a variable, which must have no stride."""
     lower, upper, _ = bounds(by_text(constraints), variable)
     if any(scale != ONE for scale, _ in lower + upper):
         raise Unsupported(f"index {atom_name(variable)} is bounded with a stride")
@@ -303,8 +303,8 @@ def _ends_of_range(variable: str, constraints: Constraints) -> tuple[list[Poly],
 
 
 def _slope_and_sign(term: Poly, variable: str) -> tuple[Poly, int]:
-    """The coefficient of a variable in an affine term, and its sign: 0 where it is not named, else
-    1 or -1, though a coefficient such as floor(l/C) is 0 at some sizes."""
+    """The coefficient of a variable in an affine term, and its sign: 0 if the variable does not
+    occur, else 1 or -1, even where a coefficient such as floor(l/C) is 0."""
     if variable not in term.letters:
         return Poly(), 0
     if _sum_is_affine(term, variable):
@@ -321,7 +321,7 @@ def _sum_is_affine(poly: Poly, variable: str) -> bool:
 
 
 def _max_of_min(terms: Terms, variable: str, constraints: Constraints) -> tuple[Candidate, ...]:
-    """Candidates whose minimum is the maximum, over the variable, of the minimum of terms."""
+    """Candidates whose minimum is the maximum over the variable of Min(terms)."""
     lower, upper = _ends_of_range(variable, constraints)
     moves = {term: _slope_and_sign(term, variable) for term in terms}
     slopes = {term: slope for term, (slope, _) in moves.items()}
@@ -342,7 +342,7 @@ def _max_of_min(terms: Terms, variable: str, constraints: Constraints) -> tuple[
 def _needed_candidates(
     candidates: Sequence[Candidate], known: Constraints
 ) -> tuple[Candidate, ...]:
-    """Drop each candidate that is proven never to be less than all of the others."""
+    """Drop each candidate that is proven to be never below all others."""
     kept = list(dict.fromkeys(candidates))
     for candidate in tuple(kept):
         others = [other for other in kept if other != candidate]
@@ -354,7 +354,7 @@ def _needed_candidates(
 def _largest_together(
     tops: Mapping[Terms, tuple[Candidate, ...]], variable: str, constraints: Constraints
 ) -> bool:
-    """Whether it is proven that one and the same index makes every part as large as it can be."""
+    """Whether one common index is proven to make every part as large as possible."""
     known = projected(constraints, [variable])
     if any(candidate.parts != 1 for top in tops.values() for candidate in top):
         return False
@@ -377,10 +377,9 @@ def _largest_together(
 
 
 def best_pairs(total: Poly) -> Iterator[tuple[Poly, Poly]]:
-    """Three divisions of a total, at least 2, into two positive numbers: whatever depth grows with
-    both of their logarithms is largest at one of the three (see the module docstring).
-
-    A number stands for all numbers with the same ceil_log2.
+    """Three divisions (a, b) of a total >= 2: each depth that grows with ceil_log2(a) and
+    ceil_log2(b) is largest at one of the three. A number stands for all numbers with the same
+    ceil_log2.
 
     >>> from costmodel.symbolic.polynomial import by_text, size
     >>> [(a.at({"l": 10}), b.at({"l": 10})) for a, b in best_pairs(size("l") + 1)]

@@ -1,4 +1,4 @@
-"""How is an exact answer held that has different formulas for different sizes?"""
+"""Exact piecewise polynomials in sizes."""
 
 from __future__ import annotations
 
@@ -28,13 +28,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Exact:
-    """A sum of polynomials, each counted only at the sizes at which all of its guards are >= 0."""
+    """A sum of guarded polynomials; a term counts only at sizes at which all its guards are >=
+    0."""
 
     pieces: tuple[tuple[Constraints, Poly], ...] = ()
 
     @staticmethod
     def of(poly: Poly) -> Exact:
-        """The unguarded polynomial."""
+        """A polynomial without guards."""
         return Exact(((frozenset(), poly),)) if poly.terms else Exact()
 
     def __add__(self, other: Exact) -> Exact:
@@ -52,7 +53,7 @@ class Exact:
         return Exact(tuple((g, m) for g, p in self.pieces if (m := p * factor).terms))
 
     def least(self, other: Exact) -> Exact:
-        """The smaller of two values, which are not negative."""
+        """The pointwise minimum of two nonnegative values."""
         if self.is_zero:
             return self
         result = Exact()
@@ -66,7 +67,7 @@ class Exact:
         return result
 
     def at(self, sizes: Mapping[str, int]) -> int:
-        """The integer value at integer sizes."""
+        """The integer value at integer sizes; raises ValueError for a fraction."""
         total: int | Fraction = 0
         for guards, poly in self.pieces:
             if all(guard.rational(sizes) >= 0 for guard in guards):
@@ -85,7 +86,7 @@ class Exact:
 
     @property
     def is_zero(self) -> bool:
-        """True when no piece is left."""
+        """Whether there is no piece."""
         return not self.pieces
 
     def substitute(self, values: Mapping[str, Poly]) -> Exact:
@@ -99,7 +100,7 @@ class Exact:
 
     @property
     def expr(self) -> sympy.Expr:
-        """The value as a sympy expression, piecewise with its breakpoints where it must be."""
+        """The value as a sympy expression; a `Piecewise` where there are several cases."""
         import sympy
 
         plain = self.chambers()
@@ -111,10 +112,10 @@ class Exact:
         ]
         return sympy.Piecewise(*cases)
 
-    @lru_cache(maxsize=20_000)  # noqa: B019  # asked by many questions; an answer is a value
+    @lru_cache(maxsize=20_000)  # noqa: B019  # many questions call this; `Exact` is immutable
     def chambers(self, where: Constraints = frozenset()) -> tuple[Case, ...]:
-        """Disjoint cases that cover all sizes (or those that satisfy `where`), each with its value;
-        a single case without guards where the value is one polynomial."""
+        """Disjoint cases that cover all sizes (or the sizes of `where`), each with the polynomial
+        that holds there; one case without guards where a single polynomial holds everywhere."""
         cases: list[Case] = [(where, Poly())]
         for guards, poly in self.pieces:
             parts = [(constraints, value, True) for constraints, value in cases]
@@ -140,8 +141,8 @@ Case = tuple[Constraints, Poly]
 
 
 def _sides(where: Constraints, guard: Poly) -> list[tuple[Constraints, bool]]:
-    """The sizes of `where` at which a guard holds, and those at which it does not, as far as there
-    are any. Where no size is, which may not have been found, both are proven; one is enough."""
+    """Split the sizes of `where` by a guard, as pairs (constraints, whether the guard holds),
+    without a side that is proven to be empty."""
     inside = narrowed(where, guard)
     if inside is where:
         return [(where, True)]
@@ -150,7 +151,7 @@ def _sides(where: Constraints, guard: Poly) -> list[tuple[Constraints, bool]]:
 
 
 def _simplest(cases: tuple[Case, ...]) -> tuple[Case, ...]:
-    """The cases, each with the shortest of all their values that equals its own there."""
+    """The cases, each with the shortest of all cases' values that equals its own value there."""
     values = sorted(by_text({value for _, value in cases}), key=lambda value: len(value.terms))
     return tuple(
         (there, next(v for v in values if v == value or _is_value(v, value, there)))
@@ -159,12 +160,12 @@ def _simplest(cases: tuple[Case, ...]) -> tuple[Case, ...]:
 
 
 def _is_value(poly: Poly, value: Poly, where: Constraints) -> bool:
-    """Whether a polynomial is proven to equal a value, and to have one, at all sizes of `where`."""
+    """Whether a polynomial is proven to be defined and to equal a value at all sizes of `where`."""
     return _has_value(poly, where) and _is_zero(poly - value, where)
 
 
 def _has_value(poly: Poly, where: Constraints) -> bool:
-    """Whether every quotient of a polynomial is by 1 or more, and every logarithm of 1 or more."""
+    """Whether every divisor and every argument of a logarithm is proven to be at least 1."""
     of_one_or_more = {"floor_div": 1, "ceil_log2": 0}
     return all(
         all(_has_value(argument, where) for argument in atom.args)
@@ -178,8 +179,8 @@ def _has_value(poly: Poly, where: Constraints) -> bool:
 
 
 def _is_zero(poly: Poly, where: Constraints) -> bool:
-    """Whether a polynomial is proven to be 0 at all sizes of `where`; where a quotient rounded down
-    is 0 or 1 there, for the one and for the other."""
+    """Whether a polynomial is proven to be 0 at all sizes of `where`; where a quotient floor(a/b)
+    is 0 or 1, each value is substituted in its own case."""
     if _vanishes(poly, where) or (implied(where, poly) and implied(where, -poly)):
         return True
     for floor in _floors(poly):
@@ -194,12 +195,12 @@ def _is_zero(poly: Poly, where: Constraints) -> bool:
 
 
 def _floors(poly: Poly) -> list[Fn]:
-    """The quotients rounded down that a polynomial names."""
+    """The atoms floor(a/b) of a polynomial."""
     return sorted(a for a in poly.atoms if isinstance(a, Fn) and a.function == "floor_div")
 
 
 def _join_cases(cases: tuple[Case, ...]) -> tuple[Case, ...]:
-    """Join two cases into one where one formula holds in both and their union is convex."""
+    """Merge pairs of cases while one formula holds in both and the union is convex."""
     for one, two in permutations(cases, 2):
         if (joined := _joint_case(one, two)) is not None:
             rest = (case for case in cases if case is not two)
@@ -209,7 +210,8 @@ def _join_cases(cases: tuple[Case, ...]) -> tuple[Case, ...]:
 
 @lru_cache(maxsize=20_000)
 def _joint_case(one: Case, two: Case) -> Case | None:
-    """One case for both, with the value of the first; None where there is none."""
+    """The union of two cases with the value of the first; None for different values or no convex
+    union."""
     (here, value), (there, other) = one, two
     if not _vanishes(value - other, there):
         return None
@@ -218,10 +220,8 @@ def _joint_case(one: Case, two: Case) -> Case | None:
 
 
 def _vanishes(poly: Poly, where: Constraints) -> bool:
-    """Whether a polynomial is proven to be 0 at all sizes of `where`.
-
-    Equations that `where` implies, such as l = w, are solved for one size and put in.
-    """
+    """Whether a polynomial is proven to be 0 at all sizes of `where`. Equations that `where`
+    implies, such as l = w, are solved for one atom and substituted."""
     pinned = [Poly.atom(letter) - n for letter in sorted(poly.letters) for n in (1, 2)]
     pinned += [Poly.atom(floor) - n for floor in _floors(poly) for n in (0, 1)]
     waiting = [*by_text(where), *pinned]
@@ -232,7 +232,7 @@ def _vanishes(poly: Poly, where: Constraints) -> bool:
             try:
                 poly, where = poly.substitute(values), _substitute_all(where, values)
                 waiting = [c.substitute(values) for c in waiting]
-            except ValueError:  # no value there: a quotient by 0, the logarithm of 0
+            except ValueError:  # undefined there: a division by 0 or log2(0)
                 return False
     return not poly.terms
 
@@ -242,8 +242,8 @@ def _substitute_all(constraints: Constraints, values: Mapping[str, Poly]) -> Con
 
 
 def _solution(equation: Poly) -> Mapping[str, Poly]:
-    """One atom with the value that `equation = 0` gives it, a size before a function; empty where
-    the equation can be solved for none: l - w = 0 gives {l: w}."""
+    """A substitution that solves `equation = 0` for one atom, sizes before functions; empty if
+    there is none. l - w = 0 gives {l: w}."""
     for atom in sorted(equation.atoms, key=lambda atom: (isinstance(atom, Fn), atom)):
         slope = equation.terms.get(((atom, 1),))
         if slope in (1, -1):
@@ -254,7 +254,7 @@ def _solution(equation: Poly) -> Mapping[str, Poly]:
 
 
 def rational(answer: Exact, sizes: Mapping[str, int]) -> int | Fraction:
-    """The exact value of an answer at integer sizes, an int where it is whole."""
+    """The exact value at integer sizes, an int where it is whole."""
     total: int | Fraction = 0
     for guards, poly in answer.pieces:
         if all(guard.rational(sizes) >= 0 for guard in guards):

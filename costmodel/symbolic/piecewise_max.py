@@ -1,12 +1,12 @@
-"""What is the maximum of several depths, each of which exists only where its conditions hold?
+"""Maxima of several depths, each of which exists only where its conditions hold.
 
 A `Level` is one depth with its conditions, a `Depth` the maximum of several levels, such as
 
     ceil_log2(#0) where #0 >= 2, and 3 everywhere.
 
-`pruned` drops a level where another one is proven to be at least as deep. `maximised` and `maxima`
-take the maximum over indices and so eliminate them: what is left depends on sizes alone. What is
-not proven is kept, or refused as `Unsupported`.
+`pruned` drops a level if another level is proven to be at least as deep. `maximised` and `maxima`
+eliminate indices by taking the maximum over them: the result depends on sizes alone. An unproven
+level is kept; an unproven maximum raises `Unsupported`.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from costmodel.symbolic.polynomial import (
 
 
 class Witness(ABC):
-    """What leads to a depth, carried along with it."""
+    """The path that attains a depth, carried along with the depth."""
 
     @abstractmethod
     def substitute(self, values: Mapping[str, Poly]) -> Self:
@@ -52,16 +52,17 @@ class Witness(ABC):
 
     @abstractmethod
     def at_most(self, where: Constraints, variables: Sequence[str], known: Constraints) -> Self:
-        """What leads to the maximum over variables, where conditions hold beside those known."""
+        """The witness of the maximum over `variables`, under `where` besides the `known`
+        constraints."""
 
     @abstractmethod
     def joined(self, other: Any) -> Self:
-        """One of two that lead to equal depths."""
+        """One of two witnesses of equal depths."""
 
 
 class Level(NamedTuple):
-    """A depth, a polynomial in indices, axes and sizes, where every condition of `where` holds; and
-    what leads to it, where that is asked for."""
+    """A depth, a polynomial in indices, axes and sizes, that exists where every condition of
+    `where` holds; `witness` is the path that attains the depth, if paths are asked for."""
 
     depth: Poly
     where: Constraints = frozenset()
@@ -75,22 +76,20 @@ class Level(NamedTuple):
         return Level(self.depth, where, self.witness)
 
     def substitute(self, values: Mapping[str, Poly]) -> Level:
-        """Replace indices or axes, in the depth, in its conditions and in what leads to it."""
+        """Replace indices or axes in the depth, the conditions and the witness."""
         where = frozenset([c.substitute(values) for c in self.where]) if self.where else self.where
         witness = self.witness.substitute(values) if self.witness else None
         return Level(self.depth.substitute(values), where, witness)
 
 
 Depth = tuple[Level, ...]
-"""The maximum of these levels, each where it exists."""
+"""The maximum of the levels that exist at a point."""
 
 
 def is_at_least(constraints: Constraints, larger: Poly, smaller: Poly) -> bool:
-    """Whether `larger >= smaller` is proven.
-
-    Each logarithm subtracted is set against one added, of an argument proven to be at least as
-    large: in (ceil_log2(a) + 3) - (ceil_log2(b) + 1), a >= b suffices.
-    """
+    """Whether `larger >= smaller` is proven. Each subtracted logarithm is cancelled against an
+    added logarithm whose argument is proven to be at least as large: (ceil_log2(a) + 3) -
+    (ceil_log2(b) + 1) is positive if a >= b."""
     difference = larger - smaller
     if isinstance(number := difference.constant(), int):
         return number >= 0
@@ -122,10 +121,8 @@ def _never_negative(constraints: Constraints, difference: Poly) -> bool:
 
 
 def with_positive_extrema(poly: Poly, known: Constraints) -> Poly:
-    """The polynomial with each `Min` or `Max` replaced by a fresh variable that is at least 0.
-
-    A minimum or maximum is replaced only where all of its arguments are proven to be at least 0.
-    """
+    """The polynomial with a fresh nonnegative variable for each `Min` or `Max` of nonnegative
+    arguments. A `Min` or `Max` with an argument that is not proven to be at least 0 stays."""
     extrema = [
         atom
         for atom in sorted(poly.atoms)
@@ -137,7 +134,7 @@ def with_positive_extrema(poly: Poly, known: Constraints) -> Poly:
 
 
 def proven(constraints: Constraints, claim: Poly) -> bool:
-    """Whether the constraints prove `claim >= 0`; False is only "not proven"."""
+    """Whether the constraints prove `claim >= 0`; False also where the proof is not supported."""
     if claim in constraints:
         return True
     try:
@@ -147,7 +144,8 @@ def proven(constraints: Constraints, claim: Poly) -> bool:
 
 
 def pruned(constraints: Constraints, levels: Iterable[Level]) -> Depth:
-    """Drop each level that another level is proven to exist beside, and to be at least as deep."""
+    """Drop each level if another is proven to exist wherever it exists, and to be at least as
+    deep."""
     several = tuple(dict.fromkeys(levels))
     if len(several) < 2:
         return several
@@ -163,14 +161,14 @@ def pruned(constraints: Constraints, levels: Iterable[Level]) -> Depth:
 
 
 def _joined(one: Level, other: Level) -> Witness | None:
-    """What leads to two equal levels."""
+    """The witness of two levels with equal depth and conditions."""
     if one.witness is None or other.witness is None:
         return one.witness or other.witness
     return one.witness.joined(other.witness)
 
 
 class _Placed:
-    """A level, and what is known where it exists."""
+    """A level, with the constraints known where the level exists."""
 
     def __init__(self, constraints: Constraints, level: Level) -> None:
         self.level = level
@@ -180,14 +178,15 @@ class _Placed:
         self.least = _from_least_sizes(level.where)
 
     def reached(self, rival: _Placed) -> bool:
-        """Whether another level is proven to exist wherever this one does, no less deep."""
+        """Whether `rival` is proven to exist wherever this level exists, and to be at least as
+        deep."""
         if not rival.names <= self.known_names:
             return False
         if not all(proven(self.known, c) for c in rival.level.where):
             return False
         other, depth, known = rival.level.depth, self.level.depth, self.known
         if self.least:
-            # A size that divides others is left as it is.
+            # ValueError: a size that divides other sizes cannot be shifted.
             with suppress(ValueError):
                 other, depth, known = (
                     other.substitute(self.least),
@@ -204,13 +203,14 @@ def _variable_names(constraints: Constraints) -> frozenset[str]:
 
 @lru_cache(maxsize=20_000)
 def _known_there(known: Constraints, where: Constraints) -> Constraints:
-    """What is known, in sizes for which some guards hold at every positive integer."""
+    """The constraints `known` after the substitution of `_from_least_sizes(where)`."""
     return frozenset(c.substitute(_from_least_sizes(where)) for c in known)
 
 
 @lru_cache(maxsize=20_000)
 def _from_least_sizes(where: Constraints) -> Mapping[str, Poly]:
-    """A substitution under which guards such as `l >= 3` hold at every positive integer: l + 2."""
+    """A substitution that makes guards such as `l >= 3` hold at every positive integer: l -> l +
+    2."""
     found: dict[str, Poly] = {}
     for guard in by_text(where):
         for letter in guard.letters:
@@ -221,14 +221,14 @@ def _from_least_sizes(where: Constraints) -> Mapping[str, Poly]:
 
 
 def maximised(level: Level, variables: Iterable[str], constraints: Constraints) -> Level:
-    """The maximum of a level over variables, by the first of three ways that is proven.
+    """The maximum of a level over variables, by the first of three methods that succeeds.
 
     1. Eliminate one variable after another, the innermost first.
-    2. Eliminate the variables first that the depth does not depend on.
+    2. Eliminate first the variables on which the depth does not depend.
     3. Put every variable at the end of its range at which the depth is largest.
 
     Raises:
-        Unsupported: none of these ways is proven; the reason is that of the first.
+        Unsupported: no method succeeds; the reason is that of the first method.
     """
     inner = tuple(reversed(tuple(variables)))
     if not level.where and level.depth.letters.isdisjoint(inner):
@@ -245,16 +245,14 @@ def maximised(level: Level, variables: Iterable[str], constraints: Constraints) 
 
 
 def _at_most(level: Level, variables: Sequence[str], known: Constraints) -> Witness | None:
-    """What leads to the maximum of a level over variables."""
+    """The witness of the maximum of a level over variables; None for a level without a witness."""
     return level.witness.at_most(level.where, variables, known) if level.witness else None
 
 
 def maxima(level: Level, variables: Iterable[str], constraints: Constraints) -> Depth:
-    """The maximum of a level over variables, as the maximum of several levels.
-
-    Where `maximised` fails because a `Min` or `Max` grows on one side and falls on the other, the
-    sides are maximised separately: Min(i, l - i) as i where i <= l - i, and as l - i elsewhere.
-    """
+    """The maximum of a level over variables, as several levels. Where `maximised` fails because a
+    `Min` or `Max` is not monotone, its arguments are maximised case by case: Min(i, l - i) as i
+    where i <= l - i, and as l - i elsewhere."""
     names = tuple(variables)
     try:
         return _arguments_of_max(maximised(level, names, constraints))
@@ -269,7 +267,8 @@ def maxima(level: Level, variables: Iterable[str], constraints: Constraints) -> 
 
 
 def _arguments_of_max(level: Level) -> Depth:
-    """A level whose depth is one `Max`, as a level for each argument; else the level itself."""
+    """A level whose depth is a single `Max` as one level for each argument; else the level
+    itself."""
     if len(level.depth.terms) == 1:
         (lone,) = level.depth.terms
         for atom, _ in lone:
@@ -283,7 +282,8 @@ def _arguments_of_max(level: Level) -> Depth:
 def _case_by_case(
     level: Level, waiting: Sequence[str], constraints: Constraints
 ) -> Iterator[Level]:
-    """Eliminate the variables one by one; at a `Min` or `Max` that stops this, case by case."""
+    """Eliminate the variables one by one; a `Min` or `Max` that prevents elimination splits into
+    cases."""
     full = constraints | level.where
     if infeasible(full):
         return
@@ -306,8 +306,9 @@ def _case_by_case(
 
 
 def _cases_of_extremum(level: Level, variable: str) -> Depth:
-    """The cases of the first `Min` or `Max` of affine terms that depends on a variable: each of its
-    terms, where that term is the minimum or maximum; () where there is no such function."""
+    """One level for each argument of the first `Min` or `Max` of affine terms that depends on a
+    variable, where that argument attains the minimum or maximum; () if there is no such
+    function."""
     for atom in _affine_extrema(level.depth):
         if variable not in Poly.atom(atom).letters:
             continue
@@ -323,7 +324,7 @@ def _cases_of_extremum(level: Level, variable: str) -> Depth:
 
 
 def exchanged(depth: Poly, values: Mapping[str, Poly]) -> Poly:
-    """A depth with other values for some functions, inside other functions too."""
+    """Substitute values for functions, inside other functions too."""
     found: dict[str, Poly] = {
         atom: values[atom]
         if atom in values
@@ -335,7 +336,7 @@ def exchanged(depth: Poly, values: Mapping[str, Poly]) -> Poly:
 
 
 def _affine_extrema(depth: Poly) -> Iterator[Fn]:
-    """The minima and maxima of affine terms inside a depth, in the order of their text."""
+    """The `Min` and `Max` atoms with affine arguments inside a depth, sorted by their text."""
     for atom in sorted(depth.atoms):
         if isinstance(atom, Fn):
             if atom.function in ("Min", "Max") and all(map(_functions_are_fixed, atom.args)):
@@ -345,8 +346,7 @@ def _affine_extrema(depth: Poly) -> Iterator[Fn]:
 
 
 def _independent_first(level: Level, waiting: Sequence[str], constraints: Constraints) -> Level:
-    """Eliminate the variables first that the depth does not depend on; a row (q - 1)*C + e that the
-    depth names as a whole counts as one variable."""
+    """Method 2 of `maximised`; a row (q - 1)*C + e named as a whole counts as one variable."""
     by_row, names = _with_row_variable(level, waiting)
     still = [v for v in names if v not in by_row.depth.letters]
     both_sides = (irredundant(c) for c in (constraints | by_row.where, constraints))
@@ -356,8 +356,9 @@ def _independent_first(level: Level, waiting: Sequence[str], constraints: Constr
 
 
 def _at_ends(level: Level, waiting: Sequence[str], constraints: Constraints) -> Level:
-    """Put each variable with which the depth grows at its upper end, and each with which it falls
-    at its lower end; it must be proven that all of them can be there at once."""
+    """Method 3 of `maximised`: each variable goes to the upper end of its range if the depth grows
+    with it, to the lower end if the depth falls. All ends must be proven to be attainable at
+    once."""
     full, plain = (irredundant(c) for c in (constraints | level.where, constraints))
     exists, known = projected(full, waiting), projected(plain, waiting)
     corner: dict[str, Poly] = {}
@@ -380,8 +381,8 @@ def _at_ends(level: Level, waiting: Sequence[str], constraints: Constraints) -> 
 
 
 def _with_row_variable(level: Level, variables: Sequence[str]) -> tuple[Level, Sequence[str]]:
-    """The level with a new variable for the one sum of indices that its depth names, such as the
-    row (q - 1)*C + e; unchanged where the depth names these indices in another way too."""
+    """The level with a fresh variable for the one sum of indices in its depth, such as the row (q -
+    1)*C + e; unchanged where the depth names these indices in another way too."""
     sums = {moving for part in _affine_parts(level.depth) if (moving := _moving_terms(part)).terms}
     names = variables_of(sums)
     if len(sums) != 1 or len(names) < 2 or not names <= {*variables}:
@@ -432,20 +433,18 @@ def _next_variable(full: Constraints, waiting: Sequence[str]) -> str:
 
 
 def _under_new_conditions(depth: Poly, full: Constraints, known: Constraints) -> Level:
-    """A depth under those conditions in `full` that `known` does not prove."""
+    """A depth under those conditions of `full` that `known` does not prove."""
     return Level(depth, frozenset(c for c in full if c not in known and not proven(known, c)))
 
 
 def largest_value(depth: Poly, variables: Iterable[str], constraints: Constraints) -> Poly:
-    """The largest value of a depth that exists at every point of the constraints."""
+    """The maximum of a depth over all points of the constraints."""
     return maximised(Level(depth), variables, constraints).depth
 
 
 def guarded(level: Level) -> Poly:
-    """One polynomial for a level whose conditions are in sizes: its depth there, 0 elsewhere.
-
-    A condition g >= 0 becomes the factor Min(1, Max(0, g + 1)).
-    """
+    """One polynomial for a level with conditions in sizes: its depth where they hold, 0 elsewhere.
+    A condition g >= 0 becomes the factor Min(1, Max(0, g + 1))."""
     term = level.depth
     if not level.where:
         return term
@@ -456,8 +455,8 @@ def guarded(level: Level) -> Poly:
 
 
 def _with_logarithms_everywhere(poly: Poly) -> Poly:
-    """The polynomial with each logarithm, inside functions too, taken of 1 where its argument is
-    less, so that it has a value at all sizes."""
+    """The polynomial with ceil_log2(Max(1, x)) for ceil_log2(x), inside functions too, so that the
+    polynomial has a value at all sizes."""
     found: dict[str, Poly] = {}
     for atom in poly.atoms:
         if isinstance(atom, Fn):
@@ -469,13 +468,14 @@ def _with_logarithms_everywhere(poly: Poly) -> Poly:
 
 
 def tightest(ends: Sequence[Poly], where: Constraints, sign: int) -> Poly | None:
-    """The one of `ends` that is proven to be the largest (sign 1) or the smallest (-1), or None."""
+    """The element of `ends` that is proven to be the largest (sign 1) or smallest (-1); else
+    None."""
     found = (x for x in ends if all(proven(where, (x - other) * sign) for other in ends))
     return next(found, None)
 
 
 def the_tightest(ends: Sequence[Poly], where: Constraints, sign: int) -> Poly:
-    """`tightest`, or Unsupported where no bound is proven to be the largest or smallest."""
+    """`tightest`, with Unsupported in place of None."""
     found = tightest(ends, where, sign)
     if found is None:
         raise Unsupported("which rows of a loop have an operand depends on the sizes")
@@ -483,4 +483,4 @@ def the_tightest(ends: Sequence[Poly], where: Constraints, sign: int) -> Poly:
 
 
 READY: Depth = (Level(Poly()),)
-"""The depth of what is known before the first step: 0."""
+"""The depth of an entry that is available before the first step: 0."""

@@ -1,10 +1,11 @@
-"""What does a polynomial sum to over the integer points of a domain, exactly?
+"""Exact sums of polynomials over the integer points of a parametric polyhedron.
 
 A domain is a conjunction of affine constraints `p >= 0` over index variables, with sizes as
 parameters; summing 1 counts its points. Summation eliminates one variable at a time with
 Faulhaber's formulas; where several bounds compete (`max(1, i-w+1)`), the sum splits into pieces
-whose guards name the breakpoints. A bound with a stride (`C*p <= l`) is rounded where nothing but
-sizes is left on its other side (`p <= floor(l/C)`). What has no exact sum raises `Unsupported`.
+whose guards name the breakpoints. A bound with a stride and only sizes on its other side is
+rounded: `C*p <= l` becomes `p <= floor(l/C)`. A sum without an exact closed form raises
+`Unsupported`.
 """
 
 from __future__ import annotations
@@ -69,15 +70,15 @@ def total(variables: tuple[str, ...], constraints: Constraints, weight: Poly) ->
 
 
 def _bound_order(others: Sequence[Poly], bound: Poly) -> tuple[bool, int, str]:
-    """The order in which bounds are tried, of which the first of equal ones counts: bounds that
-    leave a single point first, then those in sizes alone, so that the cases stay few."""
+    """The sort key of competing bounds, the first of which wins a tie: bounds that leave a single
+    point first, then bounds in sizes alone, so that the cases stay few."""
     return bound not in others, len(bound.variables), str(bound)
 
 
 def _competing_bounds(
     constraints: Constraints, variable: str
 ) -> tuple[list[Poly], list[Poly], Constraints]:
-    """The lower and the upper bounds of a variable, without those that are never the strongest, and
+    """The lower and the upper bounds of a variable, without bounds that are never the tightest, and
     the constraints that do not name the variable."""
     lower, upper, rest = bounds(constraints, variable)
     known = frozenset(rest)
@@ -88,9 +89,9 @@ def _competing_bounds(
 
 
 def _next_variable(constraints: Constraints, variables: Sequence[str]) -> str:
-    """The variable to sum over next: the innermost one without a bound with a stride; where some
-    other variable has such a bound, the innermost with one lower and one upper bound, if there is
-    any, so that the cases stay few."""
+    """The variable to sum over next: the innermost variable without a stride in its bounds. Where
+    some variable has a bound with a stride, the innermost with exactly one lower and one upper
+    bound is preferred, so that the cases stay few."""
     plain = [v for v in reversed(variables) if is_plain(constraints, v)]
     if not plain:
         raise Unsupported(f"index {atom_name(variables[-1])} is bounded with a stride")
@@ -103,7 +104,7 @@ def _next_variable(constraints: Constraints, variables: Sequence[str]) -> str:
 
 
 def _needed_guards(guards: Constraints, weight: Poly) -> Constraints:
-    """Drop each guard `size >= 2` that changes nothing: at size 1 the value is 0, or another guard
+    """Drop each guard `size >= 2` that is redundant: at size 1 the weight is 0, or another guard
     fails."""
     kept = set(guards)
     for guard in by_text(guards):
@@ -118,10 +119,9 @@ def _needed_guards(guards: Constraints, weight: Poly) -> Constraints:
 
 
 def _strongest(bounds: Sequence[Poly], others: Constraints, sign: int) -> list[Poly]:
-    """Drop bounds that another one provably dominates (sign 1: lower bounds).
-
-    Only constraints on `others` count as known: those on the variable itself may contradict.
-    """
+    """Drop bounds that another bound provably dominates (sign 1: lower bounds, -1: upper bounds).
+    The proofs use `others`, the constraints without the variable: the variable's range may be
+    empty."""
     kept: list[Poly] = []
     unique = list(dict.fromkeys(bounds))
     for k, bound in enumerate(unique):

@@ -1,9 +1,9 @@
-"""How are sizes, bounds and counts held exactly, without floating point or sympy's cost?
+"""Exact polynomials over sizes, indices and integer functions of them.
 
 A `Poly` is a Laurent polynomial with rational coefficients over *atoms*. An atom is a size letter
 (`l`), an index of an equation (`@j`), an axis of an array (`#0`) or a function of polynomials
-(`ceil_log2(l*d)`, `pow2(...)`, `floor_div(l, C)`, `Max(...)`, `Min(...)`). All atoms are strings,
-so two functions are equal where their texts are. h = d/n is the monomial d*n**-1.
+(`ceil_log2(l*d)`, `pow2(...)`, `floor_div(l, C)`, `Max(...)`, `Min(...)`). Atoms are strings, and
+functions with equal texts are equal. h = d/n is the monomial d*n**-1.
 """
 
 from __future__ import annotations
@@ -20,16 +20,15 @@ from costmodel.symbolic.sizes import LETTERS, ceil_log2
 Number = int | Fraction
 
 A_ROOT = 'a square root is function("sqrt", ...), or scaled(x, by=h) for x / sqrt(h)'
-"""What to write in equations for a power that is not whole."""
+"""The advice in errors about powers that are not whole."""
 
 
 Monomial = tuple[tuple[str, int], ...]
-"""Atoms with their powers, sorted by atom; no power is 0."""
+"""Atoms with their nonzero powers, sorted by atom."""
 
 
 def index_atom(name: object) -> str:
-    """The atom of an index: `@i`. What the first character of an atom says is read in this file
-    alone."""
+    """The atom of an index: `@i`. Only this file interprets the first character of an atom."""
     return f"@{name}"
 
 
@@ -39,7 +38,7 @@ def axis_atom(axis: object) -> str:
 
 
 def stand_in(name: object) -> str:
-    """An atom that stands for a number of at least 0 which is not known yet: `^S`."""
+    """The atom of a nonnegative number that is not known yet: `^S`."""
     return f"^{name}"
 
 
@@ -54,12 +53,12 @@ def is_variable(atom: str) -> bool:
 
 
 def is_stand_in(atom: str) -> bool:
-    """Whether an atom stands for a number that is not known yet."""
+    """Whether an atom is a `stand_in`."""
     return atom[0] == "^"
 
 
 def atom_name(atom: str) -> str:
-    """What an atom is called in a message: an index and an axis by its name alone."""
+    """The name of an atom in messages: without the prefix of an index or axis."""
     return atom.lstrip("@#")
 
 
@@ -80,16 +79,15 @@ class Fn(str):
 
 
 def _print_order(term: tuple[Monomial, Number]) -> tuple[int, list[tuple[int, str]]]:
-    """Higher degree first, then by name: how papers print a sum."""
+    """The sort key of terms in print: higher degree first, then by name."""
     monomial, _ = term
     return -sum(p for _, p in monomial), [(-p, a) for a, p in monomial]
 
 
 def by_text(polys: Iterable[Poly]) -> list[Poly]:
     """The polynomials sorted by their text, so that results do not depend on the order of a set.
-
-    Two of one text, as `#0 - 1` and `@0 - 1` are, go by the full names of their atoms.
-    """
+    Polynomials with equal text, as `#0 - 1` and `@0 - 1`, are sorted by the full names of their
+    atoms."""
     found = list(polys)
     return found if len(found) < 2 else sorted(found, key=_by_text)
 
@@ -128,7 +126,8 @@ def _term_text(monomial: Monomial, number: Number) -> str:
 
 
 def _unique_text(poly: Poly) -> str:
-    """The polynomial with every atom's full name, in which the index `@i` differs from size `i`."""
+    """The polynomial with every atom's full name, which distinguishes the index `@i` from a size
+    `i`."""
     return " + ".join(
         "*".join([str(number), *(f"{atom}**{power}" if power != 1 else atom for atom, power in m)])
         for m, number in poly.terms.items()
@@ -170,13 +169,12 @@ def _as_int_if_whole(value: Number) -> Number:
 
 
 _POLYS: dict[frozenset[tuple[Monomial, Number]], Poly] = {}
-"""Terms -> the one polynomial that has them."""
+"""Terms -> the single `Poly` object with these terms (interning)."""
 
 
 class Poly:
-    """An immutable Laurent polynomial; `+ - *`, integer powers and division by a monomial.
-
-    There is one object for equal polynomials, so that they are compared and looked up by identity.
+    """An immutable Laurent polynomial; `+ - *`, integer powers and division by a monomial. Equal
+    polynomials are one object (interned), so comparison and hashing are by identity.
 
     Errors: dividing by a sum, or evaluating at missing or non-integral values, raises ValueError.
     """
@@ -186,14 +184,14 @@ class Poly:
     terms: dict[Monomial, Number]
     """In printing order."""
     atoms: frozenset[str]
-    """The atoms that occur, not looking inside functions."""
+    """The atoms of the monomials, without the arguments of functions."""
     letters: frozenset[str]
-    """The sizes, indices and axes that occur, inside functions too."""
+    """The sizes, indices and axes that occur, in arguments of functions too."""
     variables: frozenset[str]
-    """The indices and axes that occur, inside functions too."""
+    """The indices and axes that occur, in arguments of functions too."""
     _negative: Poly
     _text: str
-    """These two are computed when they are first asked for, and absent until then."""
+    """`_negative` and `_text` are computed at their first use, and unset until then."""
 
     def __new__(cls, terms: Mapping[Monomial, Number] | None = None) -> Poly:
         """The polynomial of some terms."""
@@ -230,7 +228,7 @@ class Poly:
 
     @staticmethod
     def _from_tidy_terms(terms: dict[Monomial, Number]) -> Poly:
-        """The polynomial of terms that hold no zero and no integral Fraction."""
+        """The polynomial of terms without zeros and without integral Fractions."""
         key = frozenset(terms.items())
         known = _POLYS.get(key)
         if known is not None:
@@ -290,7 +288,7 @@ class Poly:
         return self * Poly({inverse: Fraction(1) / coefficient})
 
     def __floordiv__(self, other: Any) -> Poly:
-        """The floor of a quotient with a positive divisor, exactly: l // C."""
+        """floor(self / other), exactly, for a positive divisor: l // C."""
         return call("floor_div", self, other)
 
     def __pow__(self, power: int) -> Poly:
@@ -306,7 +304,7 @@ class Poly:
         return result
 
     def __rpow__(self, base: int) -> Poly:
-        """A power of two of sizes, 2**k."""
+        """2**self, a power of two with sizes in the exponent."""
         if base != 2:
             raise TypeError(f"a power with a size in its exponent is one of 2, got {base}**{self}")
         return call("pow2", self)
@@ -322,16 +320,14 @@ class Poly:
             return self._text
 
     def constant(self) -> Number | None:
-        """The value when no atom occurs, else None."""
+        """The value of a polynomial without atoms, else None."""
         if not self.terms:
             return 0
         return self.terms.get(()) if len(self.terms) == 1 else None
 
     def coefficient(self, atom: str) -> Poly:
-        """The coefficient of the first power of `atom`.
-
-        Raises ValueError when the polynomial is not affine in it.
-        """
+        """The coefficient of the first power of `atom`. Raises ValueError when the polynomial is
+        not affine in `atom`."""
         terms: dict[Monomial, Number] = {}
         for monomial, number in self.terms.items():
             for name, power in monomial:
@@ -348,7 +344,7 @@ class Poly:
         return _substituted(self, tuple(values.items()))
 
     def at(self, sizes: Mapping[str, int]) -> int:
-        """The integer value at integer sizes; raises ValueError if it is not an integer."""
+        """The value at integer sizes; raises ValueError if the value is not an integer."""
         value = self.rational(sizes)
         if isinstance(value, Fraction):
             raise ValueError(f"{self} is not an integer at {dict(sizes)}: {value}")
@@ -421,7 +417,8 @@ def _atom_poly(name: str) -> Poly:
 
 
 def _substituted_atom(atom: str, values: Mapping[str, Poly]) -> Poly | None:
-    """The value of an atom under a substitution, None if the atom stays as it is."""
+    """The value of an atom under a substitution; None if the substitution leaves the atom
+    unchanged."""
     base = values.get(atom)
     if base is None and isinstance(atom, Fn):
         arguments = tuple(argument.substitute(values) for argument in atom.args)
@@ -451,7 +448,7 @@ FUNCTIONS: Mapping[str, Callable[..., int]] = {
 
 
 def call(function: str, *args: Any) -> Poly:
-    """A function of polynomials: a number where all arguments are, else an atom."""
+    """A function of polynomials: evaluated where all arguments are numbers, else an atom."""
     return _cached_call(function, tuple([Poly.of(a) for a in args]))
 
 
@@ -474,7 +471,7 @@ def _cached_call(function: str, polys: tuple[Poly, ...]) -> Poly:
 
 
 def _ceil_log2_of(argument: Poly) -> Poly:
-    """Powers of two come out: ceil_log2(2**k * p) = k + ceil_log2(p)."""
+    """ceil_log2 with powers of two extracted: ceil_log2(2**k * p) = k + ceil_log2(p)."""
     whole = Poly()
     if len(argument.terms) == 1:
         ((monomial, number),) = argument.terms.items()
@@ -495,10 +492,8 @@ def _ceil_log2_of(argument: Poly) -> Poly:
 
 
 def _floor_div_of(above: Poly, below: Poly) -> Poly:
-    """Multiples of the divisor come out: floor_div(l + C - 1, C) = floor_div(l - 1, C) + 1.
-
-    A divisor is at least 1, so that floor_div(-1, C) = -1.
-    """
+    """floor_div with multiples of the divisor extracted: floor_div(l + C - 1, C) = floor_div(l - 1,
+    C) + 1. A divisor is at least 1, so floor_div(-1, C) = -1."""
     if below == 1:
         return above
     if not below.terms:
@@ -519,8 +514,8 @@ def _floor_div_of(above: Poly, below: Poly) -> Poly:
 
 
 def _multiples_of(above: Poly, below: Poly) -> Poly:
-    """The multiple of `below` to split off from `above`, as a factor: each term of `above` over the
-    leading term of `below`, rounded down, where that quotient has positive powers only."""
+    """The quotient to extract from above/below: each term of `above` over the leading term of
+    `below`, rounded down, if the quotient has positive powers only."""
     (leading, most), *_ = below.terms.items()
     inverse = tuple((atom, -power) for atom, power in leading)
     held = Poly()
@@ -532,7 +527,7 @@ def _multiples_of(above: Poly, below: Poly) -> Poly:
 
 
 def ceil_div(above: Any, below: Any) -> Poly:
-    """The least integer that is at least a quotient with a divisor of at least 1, exactly.
+    """ceil(above / below), exactly, for a divisor of at least 1.
 
     >>> str(ceil_div(size("l") - 1, size("w")))
     'floor((l - 2)/w) + 1'
@@ -572,7 +567,7 @@ def size(letter: str) -> Poly:
 
 
 def sum_of(polys: Iterable[Poly]) -> Poly:
-    """The sum of polynomials; 0 when there are none."""
+    """The sum of polynomials; 0 for none."""
     total = Poly()
     for poly in polys:
         total = total + poly

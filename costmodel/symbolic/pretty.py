@@ -1,6 +1,6 @@
-"""How is an exact answer written for a terminal?
+"""Exact answers as text for a terminal.
 
-As `4d²l + dl² + dl`, or with the common factor outside of brackets: `dl(4d + l + 1)`.
+As a sum, `4d²l + dl² + dl`, or with the common factor outside of brackets, `dl(4d + l + 1)`.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def factors(poly: Poly) -> tuple[Poly, Poly]:
 
 
 def shortest(poly: Poly) -> tuple[Poly, Poly] | None:
-    """The common factor and the rest where their product is shorter in print than the sum; or None.
+    """(common factor, rest) where their product is shorter in print than the sum; else None.
 
     >>> from costmodel.symbolic.polynomial import size
     >>> l, d = size("l"), size("d")
@@ -90,7 +90,7 @@ def poly_pretty(poly: Poly, *, factored: bool = False) -> str:
 
 
 def _term(monomial: Monomial, number: Number, last: str = "") -> str:
-    """One term as text; `last` is a factor that is written after all others."""
+    """One term as text; `last` is an additional factor, printed after all others."""
     fraction = Fraction(number)
     powers = sorted(monomial, key=lambda pair: isinstance(pair[0], Fn))
     above = [_power(atom, power) for atom, power in powers if power > 0]
@@ -105,7 +105,7 @@ def _term(monomial: Monomial, number: Number, last: str = "") -> str:
 
 
 def _product(factors_: list[str]) -> str:
-    """Factors side by side, with a point between two that would read as one name or number."""
+    """The factors side by side, with a point between two that would read as one name or number."""
     text = ""
     for before, factor in zip(["", *factors_], factors_, strict=False):
         joined = factor[0].isdigit() or _WORD.match(factor) or _WORD.match(before) or "^" in before
@@ -114,7 +114,7 @@ def _product(factors_: list[str]) -> str:
 
 
 _WORD = re.compile(r"[A-Za-z]\w", re.ASCII)
-"""A name of more than one letter, which needs a point before and after it."""
+"""The beginning of a name with several letters, which needs a point before and after the name."""
 
 
 def _power(atom: str, power: int) -> str:

@@ -1,6 +1,6 @@
-"""How is an exact answer written, as LaTeX and as text for programs and for readers?
+"""Exact answers as LaTeX, and as plain text for programs and readers.
 
-Answers are written in the size letters, which `Names` may rename in LaTeX.
+Answers are written in the size letters; in LaTeX, `Names` may rename the letters.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Names = Mapping[str, str]
 
 
 def identifier(name: str) -> str:
-    """A name as LaTeX prints it: W_ext is W^{[ext]}, ext is upright, x is italic.
+    """The LaTeX of a name: W_ext becomes W^{[ext]}, ext is upright, x is italic.
 
     >>> identifier("W_ext"), identifier("adj"), identifier("x")
     ('W^{[\\\\mathrm{ext}]}', '\\\\mathrm{adj}', 'x')
@@ -40,7 +40,7 @@ def identifier(name: str) -> str:
 
 
 def symbol(name: str, names: Names) -> str:
-    r"""The LaTeX of a size, as `names` renames it, or of an index, which `names` never holds.
+    r"""The LaTeX of a size, renamed by `names`, or of an index.
 
     >>> symbol("i1", {}), symbol("i_rest", {}), symbol("l", {"l": "N"})
     ('i_{1}', 'i_{\\mathrm{rest}}', 'N')
@@ -170,18 +170,18 @@ def formula_latex(value: Formula, names: Names | None = None) -> str:
 
 
 IN_A_FRACTION = 3
-"""A quotient with more terms above or below is printed with a slash, so that it may break."""
+"""A quotient with more terms above or below is printed with a slash, which allows a line break."""
 
 
 def _printed_terms(value: Exact) -> int:
-    """How many terms the longest sum has."""
+    """The number of terms in the longest printed sum."""
     poly = value.chambers()[0][1]
     found = shortest(poly)
     return len((found[1] if found else poly).terms)
 
 
 def sum_latex(poly: Poly, names: Names | None = None) -> str:
-    r"""A polynomial in LaTeX, a common factor outside where that is shorter.
+    r"""A polynomial in LaTeX, with the common factor outside where that is shorter.
 
     >>> from costmodel.symbolic.polynomial import by_text, size
     >>> l, d = size("l"), size("d")
@@ -217,8 +217,8 @@ def formula_text(value: Formula) -> str:
 
 
 def _defined_everywhere(poly: Poly) -> Poly:
-    """The polynomial with floor(a/Max(1, s)) for each floor(a/s): the same where s is positive, and
-    defined elsewhere too."""
+    """The polynomial with floor(a/Max(1, s)) for each floor(a/s): equal where s >= 1, and defined
+    at every size."""
     clamped: dict[str, Poly] = {
         atom: call("floor_div", atom.args[0], call("Max", 1, atom.args[1]))
         for atom in poly.atoms
@@ -229,7 +229,7 @@ def _defined_everywhere(poly: Poly) -> Poly:
 
 
 def formula_words(value: Formula) -> str:
-    """A formula for a reader, a piecewise one as cases: `l - w if l > w; 0 if l <= w`."""
+    """A formula for a reader; cases of a piecewise formula read `l - w if l > w; 0 if l <= w`."""
     found = cases(value)
     if not found[0][0]:
         return formula_text(value)

@@ -1,4 +1,4 @@
-"""How is a maximum of levels in sizes alone written with the fewest levels and conditions?"""
+"""A maximum of levels in sizes alone, rewritten with few levels and few conditions."""
 
 from __future__ import annotations
 
@@ -21,12 +21,9 @@ LARGEST_GUARD = 4
 
 
 def simplify_max(ends: Sequence[Level]) -> Depth:
-    """The maximum of levels in sizes alone, in as few levels and conditions as are proven to do.
-
-    The condition `size >= n` of a level is dropped where another level is as deep at every smaller
-    size anyway.
-    """
-    # the last are most often the deepest
+    """An equal maximum with fewer levels and conditions, as far as that is proven. The condition
+    `size >= n` of a level is dropped if another level is at least as deep at every smaller size."""
+    # reversed, as the last levels are most often the deepest
     kept = _without_reached(pruned(frozenset(), [*dict.fromkeys(ends)][::-1])[::-1])
     for k, level in enumerate(kept):
         for guard in by_text(level.where):
@@ -37,8 +34,8 @@ def simplify_max(ends: Sequence[Level]) -> Depth:
 
 
 def _guard_is_needless(guard: Poly, level: Level, others: Sequence[Level]) -> bool:
-    """Whether `guard`, one `size >= n` with n <= 4, may be dropped: at each smaller size some other
-    level is at least as deep."""
+    """Whether a guard `size >= n`, n <= 4, may be dropped: at each smaller size another level is at
+    least as deep."""
     for letter in guard.letters:
         least = Poly.atom(letter) - guard
         number = least.constant()
@@ -65,8 +62,8 @@ def _logarithms_exist(depth: Poly, at: Mapping[str, Poly]) -> bool:
 
 
 def _without_reached(levels: Sequence[Level]) -> list[Level]:
-    """Drop each level than which one other is at least as deep; or, where a condition holds, one,
-    and where that condition fails, another one."""
+    """Drop each level that one other level dominates, or that two levels dominate together: one
+    where some condition holds, and one where the condition fails."""
     kept: list[Level] = []
     for level in map(_simplified, levels):
         if not any(_reached(level, rival) for rival in kept):
@@ -80,13 +77,13 @@ def _without_reached(levels: Sequence[Level]) -> list[Level]:
 
 
 def _guards(levels: Sequence[Level]) -> Collection[Poly]:
-    """Every condition of some levels."""
+    """All conditions of some levels."""
     return by_text(frozenset[Poly]().union(*(level.where for level in levels)))
 
 
 def _reached_on_both_sides(level: Level, guard: Poly, rivals: Sequence[Level]) -> bool:
-    """Whether some rival is at least as deep as a level where the guard holds, and some rival (it
-    may be another one) where the guard fails."""
+    """Whether some rival dominates a level where the guard holds, and some rival does where it
+    fails."""
     return all(
         infeasible(there) or any(_reached(Level(level.depth, there), rival) for rival in rivals)
         for there in (level.where | {side} for side in (guard, -guard - 1))
@@ -94,17 +91,15 @@ def _reached_on_both_sides(level: Level, guard: Poly, rivals: Sequence[Level]) -
 
 
 def _reached(level: Level, rival: Level) -> bool:
-    """Whether a rival is proven to exist, and to be at least as deep, wherever a level exists."""
+    """Whether `rival` is proven to exist, and to be at least as deep, wherever `level` exists."""
     return all(proven(level.where, c) for c in rival.where) and _proven_at_least(
         level.where, rival.depth, level.depth
     )
 
 
 def _proven_at_least(where: Constraints, larger: Poly, smaller: Poly) -> bool:
-    """Whether `larger >= smaller` is proven where `where` holds.
-
-    Every logarithm subtracted needs logarithms added, as often, of at least as many terms.
-    """
+    """Whether `larger >= smaller` is proven under `where`. Each subtracted logarithm needs added
+    logarithms with the same total coefficient, of arguments at least as large."""
     difference = larger - smaller
     logs = [
         (atom, number)
@@ -128,7 +123,7 @@ def _proven_at_least(where: Constraints, larger: Poly, smaller: Poly) -> bool:
 
 
 def _no_fewer(where: Constraints, many: Poly, few: Poly) -> bool:
-    """Whether `many >= few` is proven, each of which may be a `Min`."""
+    """Whether `many >= few` is proven; either may be a `Min`."""
     return all(
         any(proven(where, one - two) for two in _arguments_of_min(few))
         for one in _arguments_of_min(many)
@@ -136,7 +131,8 @@ def _no_fewer(where: Constraints, many: Poly, few: Poly) -> bool:
 
 
 def _arguments_of_min(number: Poly) -> tuple[Poly, ...]:
-    """The arguments of `Min(a, b) + rest`, each with the rest; else the number itself."""
+    """The terms whose minimum is the number: `Min(a, b) + rest` gives a + rest and b + rest; any
+    other number gives itself."""
     for atom in sorted(number.atoms):
         rest = number - Poly.atom(atom)
         if isinstance(atom, Fn) and atom.function == "Min" and atom not in rest.atoms:
@@ -145,11 +141,8 @@ def _arguments_of_min(number: Poly) -> tuple[Poly, ...]:
 
 
 def _simplified(level: Level) -> Level:
-    """An equal level in simpler terms.
-
-    Atoms that the conditions fix at 0 are left out, and so are the arguments of a `Min` that are
-    never the least; a condition d*(l - 1) >= 1 becomes l - 1 >= 1.
-    """
+    """An equal level in simpler terms: atoms that the conditions fix at 0 and arguments of a `Min`
+    that never attain the minimum are dropped; a condition d*(l - 1) >= 1 becomes l - 1 >= 1."""
     where = irredundant(frozenset(map(_without_factor, level.where)))
     zeros = {a: Poly() for guard in where for a in guard.atoms if -guard == Poly.atom(a)}
     depth = exchanged(level.depth, {a: x for a, x in zeros.items() if nonnegative(Poly.atom(a))})
@@ -177,7 +170,7 @@ def _simplified_min(atom: Fn, where: Constraints) -> Poly:
 
 
 def _without_factor(guard: Poly) -> Poly:
-    """An equal condition without common sizes: d*l - d >= 1 holds exactly where l - 1 >= 1."""
+    """An equivalent condition without common factors: d*l - d >= 1 becomes l - 1 >= 1."""
     number = guard + 1
     shared: Counter[str] | None = None
     for monomial, times in number.terms.items():

@@ -1,4 +1,4 @@
-"""Which letters stand for sizes, what do they mean, and what do they default to?"""
+"""The letters that stand for sizes: meanings, defaults, bounds."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from costmodel.errors import SizeError
 
 @dataclass(frozen=True)
 class Letter:
-    """One size: its letter, its meaning and the value taken when a user gives none."""
+    """One size: its letter, its meaning, and the value used when a user gives none."""
 
     letter: str
     meaning: str
     default: int | None = None
     networks: bool = False
-    """Whether only whole networks have this size; questions about a mixer do not offer it."""
+    """Whether the size exists for whole networks only; commands about a mixer do not offer it."""
 
 
 LETTERS: Mapping[str, Letter] = {
@@ -55,7 +55,7 @@ LETTERS: Mapping[str, Letter] = {
 
 
 LARGEST = 2**40
-"""Larger sizes are refused as typing errors (an axis of a petabyte)."""
+"""The upper bound of a size; a larger number (an axis of a petabyte) is a typing error."""
 
 
 def known(letter: str) -> None:
@@ -80,7 +80,7 @@ def checked(sizes: Mapping[str, int]) -> dict[str, int]:
 
 
 def out_of_bounds(letter: str, got: str) -> str:
-    """What is said of a size that is too large, or not positive."""
+    """The error message for a size outside 1..2**40."""
     return f"size {letter} must lie in 1..2**40, got {got}"
 
 

@@ -1,4 +1,4 @@
-"""How does a derived answer become a sympy expression, for notebooks and further algebra?"""
+"""Derived answers as sympy expressions."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def to_sympy(poly: Poly) -> sympy.Expr:
 
 
 def symbol(letter: str) -> sympy.Symbol:
-    """The sympy symbol of a size letter: the plain one, which `subs("l", 3)` means."""
+    """The sympy symbol of a size letter, without assumptions, so that `subs("l", 3)` finds it."""
     import sympy
 
     return sympy.Symbol(letter)
@@ -50,7 +50,7 @@ def _atom_sympy(atom: str) -> sympy.Expr:
     if atom.function == "floor_div":
         return sympy.floor(args[0] / args[1])
     extremum = {"Max": sympy.Max, "Min": sympy.Min}[atom.function]
-    result: sympy.Expr = extremum(*args, evaluate=False)  # what is never reached is left out before
+    result: sympy.Expr = extremum(*args, evaluate=False)  # unattained arguments are already dropped
     return result
 
 
@@ -79,8 +79,8 @@ def ceil_log2_sympy() -> Any:
 
 
 class Symbolic:
-    """A derived answer: `.expr` (sympy), `.at(l=128, ...)` (int; arrays where a size is one),
-    `.subs(l=128)` (sympy); notebooks show LaTeX."""
+    """Base of derived answers: `.expr` (sympy), `.at(l=128, ...)` (int; arrays where a size is an
+    array), `.subs(l=128)` (sympy); notebooks show LaTeX."""
 
     @property
     def expr(self) -> sympy.Expr:
@@ -92,7 +92,7 @@ class Symbolic:
         raise NotImplementedError
 
     def subs(self, sizes: Mapping[str, object] | None = None, /, **more: object) -> sympy.Expr:
-        """`.expr` with numbers or formulas in place of some sizes, by letter.
+        """`.expr` with numbers or formulas substituted for sizes, by letter.
 
         Raises:
             SizeError: an unknown letter.

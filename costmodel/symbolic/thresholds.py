@@ -1,13 +1,13 @@
-"""For exactly which sizes is one quantity larger than another, or equal to it?
+"""The sizes at which one quantity exceeds or equals another, exactly.
 
-The difference of two counts is a polynomial p, and the question is where p > 0. Nothing is sampled.
+The difference of two counts is a polynomial p; the question is where p > 0. Nothing is sampled.
 
 - With letters (`where_positive`, `where_zero`): "always" and "never" are proven by writing every
-  size as 1 + a number that is not negative. Else p, or its factor whose sign is not proven, must be
-  affine in the length (or another size), p = a*x + b, and is solved for x.
-- With numbers for all sizes but one (`positive`): between two powers of two a count with padded
-  lengths is a polynomial in the size. Between the points at which it turns, the polynomial is
-  monotone, so that bisection finds every change of its sign.
+  size as 1 + a nonnegative number. Otherwise p, or its factor of unproven sign, must be affine in
+  the length (or another size), p = a*x + b, and is solved for x.
+- With numbers for all sizes but one (`positive`): between two powers of two, a count with padded
+  lengths is a polynomial in the size. Between its turning points the polynomial is monotone, so
+  bisection finds every change of sign.
 """
 
 from __future__ import annotations
@@ -32,20 +32,19 @@ if TYPE_CHECKING:
 
 
 SOLVED_FOR = ("l", "t", "d", "n")
-"""The letters for which a condition is solved, in this order of preference."""
+"""The letters for which a condition is solved, in order of preference."""
 
 
 BEYOND = 64
-"""A slope that is not proven positive for every width above this is printed, not solved."""
+"""If a slope is not proven positive for all widths above this one, the inequality stays
+unsolved."""
 
 
 @dataclass(frozen=True)
 class Condition:
-    """The sizes at which a relation holds: `text` is exact, `always` and `never` are proven.
-
-    `solved`: whether `text` is a condition on one size, such as `l > d`; else `text` is the
-    inequality itself, such as `d*l**2 - w > 0`.
-    """
+    """The sizes at which a relation holds: `text` is exact; `always` and `never` are proven.
+    `solved` is True if `text` bounds one size, such as `l > d`; else `text` is the unsolved
+    inequality, such as `d*l**2 - w > 0`."""
 
     text: str
     always: bool = False
@@ -57,9 +56,8 @@ ALWAYS, NEVER = Condition("at every size", always=True), Condition("at no size",
 
 
 def points(letters: frozenset[str], most: int | None = None) -> Iterator[dict[str, int]]:
-    """Sizes in increasing order of their sum, then by letter; n divides d, and t is at most l.
-
-    With `most`, all sizes up to `most`; else without end. Without letters, one empty point.
+    """Sizes by increasing sum, then in lexicographic order; n divides d, and t <= l. Without `most`
+    the sequence is infinite; without letters it is one empty point.
 
     >>> list(points(frozenset("dn"), 2))
     [{'d': 1, 'n': 1}, {'d': 2, 'n': 1}, {'d': 2, 'n': 2}]
@@ -135,8 +133,8 @@ def where_zero(p: Poly) -> Condition:
 
 
 def least(p: Poly, letter: str, sizes: Mapping[str, int]) -> int | None:
-    """The smallest value of `letter` from which on p > 0, at the other sizes given; None if p is
-    not positive from some value on, or is not affine in the letter.
+    """The smallest value of `letter` from which on p > 0, at the given other sizes; None if p is
+    not eventually positive, or is not affine in the letter.
 
     >>> d, l = Poly.atom("d"), Poly.atom("l")
     >>> least(l * (d - 2) - d * 3, "l", {"d": 128})
@@ -155,7 +153,7 @@ def least(p: Poly, letter: str, sizes: Mapping[str, int]) -> int | None:
 
 
 def primitive(p: Poly) -> Poly:
-    """The polynomial divided by positive factors: denominators, content, and common sizes."""
+    """The polynomial divided by positive common factors: denominators, content, and sizes."""
     if not p.terms:
         return p
     atoms = {atom for monomial in p.terms for atom, _ in monomial}
@@ -168,8 +166,7 @@ def primitive(p: Poly) -> Poly:
 
 
 def _without_known_signs(p: Poly) -> Poly:
-    """The polynomial without the factors whose sign is proven: it has the same sign, and is zero
-    at the same sizes."""
+    """The polynomial without factors of proven sign; its sign and its zeros stay."""
     kept = Poly.of(1)
     for factor in _factors_of(p):
         if nonnegative(-factor - 1):
@@ -217,8 +214,8 @@ def _slope_and_rest(p: Poly, letter: str) -> tuple[Poly | None, Poly]:
 
 
 def _solved_for(p: Poly, letter: str) -> Condition | None:
-    """p > 0 as a condition on one letter; None where p is not affine in the letter, or the sign of
-    its slope is not proven."""
+    """p > 0 solved for one letter; None where p is not affine in the letter, or the sign of its
+    slope is not proven."""
     slope, rest = _slope_and_rest(p, letter)
     if slope is None:
         return None
@@ -237,7 +234,8 @@ def _solved_for(p: Poly, letter: str) -> Condition | None:
 
 
 def _positive_beyond(slope: Poly) -> int | None:
-    """The smallest D such that d >= D and n <= d prove slope > 0."""
+    """The smallest D such that slope > 0 is proven for all d >= D and n <= d; None if there is
+    none."""
     if not slope.atoms <= {"d", "n"}:
         return None
     degree = max(map(_degree, slope.terms))
@@ -273,7 +271,7 @@ def _at_small_widths(slope: Poly, rest: Poly, letter: str, beyond: int) -> list[
 
 
 def _quotient_text(above: Poly, below: Poly) -> str:
-    """A quotient of polynomials as CSV and JSON print it, common factors cancelled."""
+    """A quotient of polynomials in the notation of CSV and JSON, with common factors cancelled."""
     if len(below.terms) == 1:
         return str(above / below)
     shared = Poly.of(1)
@@ -288,11 +286,11 @@ def _quotient_text(above: Poly, below: Poly) -> str:
 
 
 Range = tuple[int, int]
-"""From the first to the last value, both included."""
+"""(first, last), both inclusive."""
 
 
 def positive(count: Exact, letter: str, sizes: Mapping[str, int]) -> list[Range]:
-    """The ranges of a size, from 1 to 2**40, in which a count is greater than 0.
+    """The ranges of one size in 1..2**40 at which a count is greater than 0.
 
     Args:
         count: in sizes; `letter` is free, `sizes` gives the others.
@@ -330,7 +328,7 @@ def _bands() -> Iterator[Range]:
 
 
 def _in_band(poly: Poly, letter: str, low: int, high: int) -> Poly:
-    """The polynomial with the value of each of its functions, which must be constant in the range.
+    """The polynomial with the values of its functions, each of which must be constant in the range.
 
     Raises:
         Unsupported: a function that is not proven to be constant in the range.
@@ -365,7 +363,8 @@ def _positive_within(poly: Poly, letter: str, low: int, high: int) -> Iterator[R
 
 
 def _sign_changes(poly: Poly, letter: str, low: int, high: int) -> list[int]:
-    """Each value in low+1..high that is positive where the value before is not, or the reverse."""
+    """Each value x in low+1..high such that exactly one of poly(x - 1) > 0 and poly(x) > 0
+    holds."""
     if low >= high:
         return []
     turns = [low, *_turning_points(poly, letter, low, high), high]
@@ -385,7 +384,8 @@ def _sign_changes(poly: Poly, letter: str, low: int, high: int) -> list[int]:
 
 
 def _turning_points(poly: Poly, letter: str, low: int, high: int) -> Sequence[int]:
-    """Values between which a polynomial is monotone: around each change of its slope's sign."""
+    """Values between which a polynomial is monotone: those beside each sign change of its
+    derivative."""
     slope = _derivative(poly, letter)
     if slope.constant() is not None:
         return []
