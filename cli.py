@@ -228,16 +228,14 @@ def explain(
     typeset(format_, ("latex", "markdown"), symbols=symbols)
     found, wanted = load_mixer(mixer), phases(phase)
     names = symbol_names(symbols, [found])
-    explained = Explanation(
-        found,
-        form or found.default_form,
-        wanted,
-        one_combination(found, given_sizes(sizes)),
-        trained(read_convention(convention), wanted, recompute, only, loss, optimiser),
-        names,
-        optimiser,
-    )
-    show(Document(explained.parts), format_, output, force, context, names=names)
+    named = tuple(found.forms) if form == "all" else (form or found.default_form,)
+    at = one_combination(found, given_sizes(sizes))
+    counting = trained(read_convention(convention), wanted, recompute, only, loss, optimiser)
+    explained = [
+        Explanation(found, name, wanted, at, counting, names, optimiser) for name in named
+    ]
+    document = Document(lambda: [part for one in explained for part in one.parts()])
+    show(document, format_, output, force, context, names=names)
 
 
 CHOICES = "Choices: in place of the network's own"

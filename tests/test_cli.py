@@ -26,6 +26,7 @@ from pathlib import Path
 import pytest
 
 import cli
+import costmodel as cm
 from costmodel.mixers import DEFAULT, builtin, groups, names
 from costmodel.report.references import of_mixer
 from tests.small import without_inference
@@ -244,6 +245,17 @@ def test_the_list_names_the_classes_of_a_few_mixers(capsys: pytest.CaptureFixtur
     assert places == [f"profiler.mixers.maps:FNet{name}" for name in ("Matrix", "Transform")]
     assert cli.run(["list", "attention"]) == 0
     assert "class of" not in capsys.readouterr().out
+
+
+def test_all_forms_are_explained_in_turn(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["explain", "we", "--phase", "training", "--l", "4", "--format", "markdown", "--form"]
+    said = {}
+    for form in ("all", *cm.mixer("we").forms):
+        assert cli.run([*words, form]) == 0
+        lines = capsys.readouterr().out.splitlines()
+        said[form] = [line for line in lines if line.startswith(("#", "|", "$"))]
+    everything = said.pop("all")
+    assert len(said) > 1 and sum(said.values(), []) == everything
 
 
 UNBOUND = USER.replace("g[i - j + 1]", "g[k]").replace(

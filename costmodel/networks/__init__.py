@@ -7,7 +7,7 @@ networks.model("chen-v1", mixers=("she",)).count("inference").at(t=128).total
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -77,13 +77,24 @@ MANY = ("mixers", "encoder_mixers")
 """The choices that are lists of names; a command line separates the names by commas."""
 
 
+NEEDED: Mapping[str, tuple[str, Callable[[Choices], bool], str]] = {
+    "cross": ("--cross", lambda c: c.kind == "encoder-decoder", "an encoder beside a decoder"),
+    "encoder_mixers": (
+        "--encoder-mixer", lambda c: c.kind == "encoder-decoder", "an encoder beside a decoder",
+    ),
+    "activation": ("--activation", lambda c: c.ffn, "feed-forward sublayers"),
+    "loss": ("--loss", lambda c: c.head != "none" or not c.loss, "a head"),
+}  # fmt: skip
+"""Choice -> its option, whether a network has what the choice is about, and what that is."""
+
+
 def changed(choices: Choices, changes: Mapping[str, str | bool | None]) -> Choices:
     """The choices with those changes that are not None, as a command line types them.
 
     `biases` sets the biases of FFN, norms and head together.
 
     Raises:
-        ModelError: an unknown choice.
+        ModelError: an unknown choice, or one about what the network does not have.
     """
     typed: dict[str, Any] = {name: value for name, value in changes.items() if value is not None}
     for name in MANY:
@@ -94,7 +105,11 @@ def changed(choices: Choices, changes: Mapping[str, str | bool | None]) -> Choic
         typed["head_bias"] = choices.head_bias and typed["biases"]
     if typed.get("head", choices.head) != "vocabulary" and "tied" not in typed:
         typed["tied"] = False
-    return replace(choices, **typed)
+    found = replace(choices, **typed)
+    for name, (option, there, what) in NEEDED.items():
+        if name in typed and not there(found):
+            raise ModelError(f"{found.name}: {option} is about {what}, which this network has not")
+    return found
 
 
 __all__ = [
