@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from costmodel.errors import ModelError, Unanswered
 from costmodel.networks import training
-from costmodel.networks.assembly import LAST, Assembly, beyond_table
+from costmodel.networks.assembly import LAST, Assembly, Use, beyond_table
 from costmodel.networks.choices import Choices
 from costmodel.networks.part_costs import (
     Counting,
@@ -103,20 +103,22 @@ class Network(Assembly):
         for use in self.uses:
             fit(use.mixer, part_sizes(use, self.own.with_given(sizes), partly=True))
 
-    def beyond(self, stage: str, sizes: Mapping[str, int], convention: Counting) -> str | None:
-        """Why the weights do not reach to the last position that a stage of a phase reads at these
-        sizes, or None if they do."""
+    def beyond(
+        self, stage: str, sizes: Mapping[str, int], convention: Counting
+    ) -> dict[Use, str]:
+        """Why the weights of a part do not reach to the last position that a stage of a phase reads
+        at these sizes, for each part of which they do not."""
         token = stage not in ("training", *TRAINING_STEP)
+        found: dict[Use, str] = {}
         for use in self.uses:
-            if use.rows is not None:
-                if reason := beyond_table(use, stage, sizes):
-                    return reason
-            elif token and "inference" in use.when:
-                found = part_answers(use, "inference", convention)
+            reason = beyond_table(use, stage, sizes)
+            if use.rows is None and token and "inference" in use.when:
+                answers = part_answers(use, "inference", convention)
                 own = part_sizes(use, sizes) | {"t": LAST[stage].at(sizes)}
-                if not found.unanswered and (reason := found.beyond(own)):
-                    return f"{use.name}: {reason}"
-        return None
+                reason = None if answers.unanswered else answers.beyond(own)
+            if reason:
+                found[use] = reason
+        return found
 
 
 def network(choices: Choices, **sizes: int) -> Network:

@@ -241,17 +241,19 @@ def _stages(
         costs = {"prefill": made.prefill, "decode": decode}
     found = []
     for stage, parts in costs.items():
-        reason = net.beyond(stage, numbers, request.counting) if settled else None
-        if reason is not None:
-            parts = [_blocked(part, reason) for part in parts]
+        ends = net.beyond(stage, numbers, request.counting) if settled else {}
+        parts = [_blocked(part, ends[part.use]) if part.use in ends else part for part in parts]
         found.append(_sheet(request, net, stage, numbers, letters, parts, settled))
     return found
 
 
 def _blocked(part: PartCost, reason: str) -> PartCost:
+    """A part whose weights end before a position; one that holds no state holds none there."""
     if isinstance(part.counts, Missing):
         return part
-    return replace(part, counts=Missing(reason), state=Missing(reason))
+    missing = Missing(reason)
+    held = isinstance(part.state, Missing) or not part.state.is_zero
+    return replace(part, counts=missing, state=missing if held else part.state)
 
 
 def _sheet(
@@ -286,27 +288,30 @@ def _kept(found: Exact | Missing, sizes: Mapping[str, int], settled: bool) -> Va
 
 
 def _together(net: Network, parts: Sequence[PartCost], parameters: Poly) -> PartCost:
-    """All parts as one; Missing where a part is, with its own reason."""
+    """All parts as one; counts and state are Missing where those of a part are, with its reason."""
     use: Use = replace(net.uses[0], label="total", section="")
-    for part in parts:
-        for found in (part.counts, part.state):
-            if isinstance(found, Missing):
-                reason = found.reason
-                says = any(reason.startswith(f"{other.use.name}: ") for other in parts)
-                named = reason if says else f"{part.use.name}: {reason}"
-                return PartCost(use, Poly(), parameters, Missing(named), Missing(named))
     state, classes, once = Exact(), dict[str, Exact](), dict[str, Exact]()
     peer, joined = None, Exact()
+    lacking: dict[str, Missing] = {}
     for part in parts:
-        assert isinstance(part.counts, Counts) and isinstance(part.state, Exact)
-        state, peer = state + part.state, part.counts.peer
-        joined = joined + part.counts.joined
+        for name, found in (("counts", part.counts), ("state", part.state)):
+            if isinstance(found, Missing) and name not in lacking:
+                says = any(found.reason.startswith(f"{other.use.name}: ") for other in parts)
+                named = found.reason if says else f"{part.use.name}: {found.reason}"
+                lacking[name] = Missing(named)
+        if isinstance(part.state, Exact):
+            state = state + part.state
+        if isinstance(part.counts, Missing):
+            continue
+        peer, joined = part.counts.peer, joined + part.counts.joined
         for name, value in part.counts.classes.items():
             classes[name] = classes.get(name, Exact()) + value
         for name, value in part.counts.once.classes.items() if part.counts.once else ():
             once[name] = once.get(name, Exact()) + value
     counts = Counts(classes, Counts(once, peer=peer), peer, joined)
-    return PartCost(use, Poly(), parameters, counts, state)
+    return PartCost(
+        use, Poly(), parameters, lacking.get("counts", counts), lacking.get("state", state)
+    )
 
 
 def _line(part: PartCost, sizes: Mapping[str, int], settled: bool) -> Line:

@@ -252,6 +252,30 @@ def test_a_published_configuration(tmp_path: Path, capsys: pytest.CaptureFixture
     assert "no part of a network here is rotary positions" in refused(f"--hf {path}", capsys)
 
 
+@pytest.mark.parametrize(("phase", "ends"), [
+    ("inference", ["learned positions", "she"]),
+    ("training", ["learned positions"]),
+    ("training-step", ["learned positions"]),
+])  # fmt: skip
+def test_a_part_whose_positions_end_is_its_own_dash(
+    phase: str, ends: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """GPT-2 has 1024 learned positions; SHE, between the layers, as many as a text has tokens."""
+    words = f"gpt-2 --phase {phase} --l 2000 --t 3000 --mixer self-attention,she"
+    (row,) = rows(words, capsys)
+    parts = {part["part"]: part for part in row["parts"]}
+    assert [name for name, part in parts.items() if part["total"] is None] == ends
+    held = {name: part.get("state_elements", 0) for name, part in parts.items()}
+    assert [name for name, state in held.items() if state is None] == ends[1:]
+    assert parts["self-attention"]["total"] and row["total"] is None
+    assert row["reasons"]["total"].startswith("learned positions: position ")
+    inside = rows(words.replace("2000", "1000").replace("3000", "1000"), capsys)[0]["parts"]
+    assert all(part["total"] is not None for part in inside)
+    if phase == "inference":
+        (row,) = rows("gpt-2 --phase inference --l 2000 --t 3000", capsys)
+        assert row["state_elements"] == 12 * 2 * 768 * 3000 and row["total"] is None
+
+
 REFUSED = [
     ("", "give the name of a network"),
     ("gpt-2 --hf x.json", "one of the two"),
