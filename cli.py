@@ -231,9 +231,7 @@ def explain(
     named = tuple(found.forms) if form == "all" else (form or found.default_form,)
     at = one_combination(found, given_sizes(sizes))
     counting = trained(read_convention(convention), wanted, recompute, only, loss, optimiser)
-    explained = [
-        Explanation(found, name, wanted, at, counting, names, optimiser) for name in named
-    ]
+    explained = [Explanation(found, name, wanted, at, counting, names, optimiser) for name in named]
     document = Document(lambda: [part for one in explained for part in one.parts()])
     show(document, format_, output, force, context, names=names)
 

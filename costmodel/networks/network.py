@@ -103,9 +103,7 @@ class Network(Assembly):
         for use in self.uses:
             fit(use.mixer, part_sizes(use, self.own.with_given(sizes), partly=True))
 
-    def beyond(
-        self, stage: str, sizes: Mapping[str, int], convention: Counting
-    ) -> dict[Use, str]:
+    def beyond(self, stage: str, sizes: Mapping[str, int], convention: Counting) -> dict[Use, str]:
         """Why the weights of a part do not reach to the last position that a stage of a phase reads
         at these sizes, for each part of which they do not."""
         token = stage not in ("training", *TRAINING_STEP)
