@@ -1,7 +1,7 @@
-"""Which steps lead to a depth: multiplication, sum, division, and so on?
+"""Longest paths as sequences of named steps: multiplication, sum, division, and so on.
 
-A `Chain` is one path of steps; the rows of a loop are one block of steps that repeats. Chains are
-carried along with the depths that they lead to, so that no chain has another length than derived.
+A `Chain` is one path of steps; the rows of a loop are one block of steps that repeats. Each depth
+carries its own chain as a `Witness`, so the path that is shown has the derived length.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ STEP_WORDS: Mapping[str, str] = {
     "fft": "Fourier transform",
     "select": "selection",
 }
-"""Step -> its name in papers; a function's step has the function's name."""
+"""Step -> its name in papers; a step that is a function has the name of the function."""
 
 
 @hashed_once
 @dataclass(frozen=True)
 class Step:
-    """One step, the name of the equation in which the step stands, and what finds its levels of
-    operations, where these are known."""
+    """One step: its name, the name of the equation that contains it, and a function that returns
+    its levels of operations, or raises Unsupported."""
 
     name: str
     equation: str
@@ -48,7 +48,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Repeat:
-    """Steps that are repeated `times` times, once for each row of a loop."""
+    """Steps that are repeated `times` times, once per row of a loop."""
 
     times: Poly
     steps: tuple[Step, ...]
@@ -56,8 +56,8 @@ class Repeat:
 
 @dataclass(frozen=True)
 class Passage:
-    """The steps from the beginning to a row that comes `further` rows after some row of a loop:
-    those of `early` for the first rows, `later` for all others."""
+    """The steps to the row that lies `further` rows after some row of a loop: early[further] where
+    `early` is long enough, else `later`."""
 
     further: Poly
     early: tuple[Steps, ...]
@@ -68,28 +68,29 @@ Steps = tuple[Step | Repeat | Passage, ...]
 
 
 class Ties:
-    """Which of several chains is taken: the deepest or that with the largest span, at some sizes
-    where these are given. What was decided is remembered: where all of it holds at other sizes,
-    the same chains are taken there."""
+    """Tie-breaking between chains: the deepest chain, or the chain with the largest span, is taken
+    at `sizes`, or at large sizes. Decisions are recorded: the same chains are valid at other sizes
+    if every decision holds there too (`hold_at`)."""
 
     def __init__(self, sizes: Sizes | None) -> None:
         self.sizes = sizes
         self.decided: dict[tuple[Poly, ...], int] = {}
 
     def largest(self, lengths: tuple[Poly, ...]) -> int:
-        """The place of the first of the largest, at large values of sizes that are not given."""
+        """The position of the first of the largest lengths; sizes that are not given are large."""
         if lengths not in self.decided:
             self.decided[lengths] = _largest_at(lengths, self.sizes)
         return self.decided[lengths]
 
     def is_smaller(self, one: Poly, two: Poly) -> bool:
-        """Whether the first of two spans is; proven where not all sizes are given."""
+        """Whether span `one` is smaller than span `two`; proven unless `sizes` gives all their
+        letters."""
         if not self.sizes or (one.letters | two.letters) - dict(self.sizes).keys():
             return not is_at_least(frozenset(), one, two) and is_at_least(frozenset(), two, one)
         return self.largest((one, two)) == 1
 
     def hold_at(self, sizes: Sizes | None) -> bool:
-        """Whether all would be decided alike at other sizes of the same letters."""
+        """Whether every recorded decision is the same at other sizes of the same letters."""
         return dict(sizes or ()).keys() == dict(self.sizes or ()).keys() and all(
             _largest_at(lengths, sizes) == place for lengths, place in self.decided.items()
         )
@@ -100,7 +101,7 @@ def _largest_at(lengths: tuple[Poly, ...], sizes: Sizes | None) -> int:
     at = large(letters) | dict(sizes or ())
     try:
         values = [length.at(at) for length in lengths]
-    except ValueError:  # at these sizes one of them has no step
+    except ValueError:  # a length is undefined at these sizes
         return 0
     return values.index(max(values))
 
@@ -111,12 +112,9 @@ NO_SIZES = Ties(None)
 @hashed_once
 @dataclass(frozen=True)
 class Chain(Witness):
-    """A path of steps.
-
-    `ties` breaks ties. While the rows of a loop are solved, `origin` is the array of the row before
-    from which the chain goes on; in solved rows, `via` is this array and the chain of the row
-    alone. `lost` says why the steps are not known.
-    """
+    """A path of steps; `ties` breaks ties. While a loop is solved, `origin` is the array of the
+    previous row at which the chain starts. In a solved row, `via` is that array and the chain of
+    this row alone. `lost` is the reason why the steps are not known."""
 
     steps: Steps = ()
     ties: Ties = NO_SIZES
@@ -125,25 +123,25 @@ class Chain(Witness):
     lost: str = ""
 
     def then(self, equation: str, names: tuple[str, ...], levels: Callable[[], Poly]) -> Chain:
-        """The chain with further steps at its end, which take some levels together."""
+        """The chain with the steps `names` appended, which take `levels()` levels together."""
         more = [Step(name, equation, Poly) for name in names[:-1]]
         steps = (*self.steps, *more, Step(names[-1], equation, levels))
         return Chain(steps, self.ties, self.origin, self.via, self.lost)
 
     @cached_property
     def span(self) -> Poly | None:
-        """The levels of operations of all steps; None where they are not known."""
+        """The levels of operations of all steps together; None if they are not known."""
         try:
             return _total(self.steps, lambda step: step.levels())
         except Unsupported:
             return None
 
     def substitute(self, values: Mapping[str, Poly]) -> Self:
-        """Replace indices or axes in the numbers of rows."""
+        """Replace indices or axes in the row numbers of passages."""
         return self._timed(lambda rows: rows.substitute(values), values)
 
     def at_most(self, where: Constraints, variables: Sequence[str], known: Constraints) -> Self:
-        """The chain with the most rows over variables, where conditions hold beside those known."""
+        """The chain to the last row over all values of `variables`, under `where` and `known`."""
         try:
             return self._timed(
                 lambda rows: maximised(Level(rows, where), variables, known).depth, variables
@@ -152,26 +150,26 @@ class Chain(Witness):
             return replace(self, lost=str(reason))
 
     def _timed(self, change: Callable[[Poly], Poly], names: Iterable[str]) -> Self:
-        """The chain with other numbers of rows, where these name some indices or axes."""
+        """The chain with `change` applied to its row numbers, if these contain any of `names`."""
         moving = {*names}
         if not any(isinstance(s, Passage) and s.further.letters & moving for s in self.steps):
             return self
         return replace(self, steps=_changed(self.steps, change))
 
     def joined(self, other: Self) -> Self:
-        """Of two chains with equally many steps one whose steps are known, of two such that with
-        the larger span, else the first."""
+        """One of two chains with equally many steps: a chain with known steps before one without,
+        then the chain with the larger span, then `self`."""
         if self.lost or other.lost:
             return other if self.lost else self
         return other if self._is_shorter_than(other) else self
 
     def _is_shorter_than(self, other: Self) -> bool:
-        """Whether another chain has the larger span, both being known."""
+        """Whether `other` has the larger span; False where a span is not known."""
         one, two = self.span, other.span
         return one is not None and two is not None and self.ties.is_smaller(one, two)
 
     def after(self, before: Chain | None) -> Chain:
-        """The chain of a row, after the chain to its origin in the row before."""
+        """The chain of a row, appended to the chain `before` to its origin in the previous row."""
         first = before or Chain()
         assert self.origin is not None
         return replace(
@@ -183,8 +181,8 @@ class Chain(Witness):
         )
 
     def path(self, sizes: Mapping[str, int]) -> CriticalPath:
-        """The steps at some sizes, which say whether a row is one of the first. Where ties are
-        broken at sizes, a few rows are written out.
+        """The steps at given sizes, which determine whether a row is one of the first. Where ties
+        are broken at sizes, a block that repeats at most `FEW` times is written out.
 
         Raises:
             Unsupported: the steps are not known.
@@ -196,7 +194,7 @@ class Chain(Witness):
 
 
 def _total(steps: Steps, number: Callable[[Step], Poly]) -> Poly:
-    """A number summed over all steps."""
+    """The sum of `number(step)` over all steps, with repetitions."""
     found = Poly()
     for step in steps:
         if isinstance(step, Repeat):
@@ -209,7 +207,7 @@ def _total(steps: Steps, number: Callable[[Step], Poly]) -> Poly:
 
 
 def _changed(steps: Steps, change: Callable[[Poly], Poly]) -> Steps:
-    """The steps with other numbers of rows."""
+    """The steps with `change` applied to the row numbers of repeats and passages."""
 
     def changed(step: Step | Repeat | Passage) -> Step | Repeat | Passage:
         if isinstance(step, Repeat):
@@ -223,11 +221,11 @@ def _changed(steps: Steps, change: Callable[[Poly], Poly]) -> Steps:
 
 
 FEW = 2
-"""So many rows are shorter to read than a block that repeats."""
+"""A block of steps that repeats at most this often is written out."""
 
 
 def _resolved(steps: Steps, sizes: Mapping[str, int], few: int) -> Iterator[Step | Repeat]:
-    """Steps and repeated steps alone, at some sizes; a block that repeats `few` times is written
+    """The steps at given sizes, passages resolved and blocks of at most `few` repetitions written
     out."""
     for step in steps:
         if isinstance(step, Passage):
@@ -244,23 +242,23 @@ def _resolved(steps: Steps, sizes: Mapping[str, int], few: int) -> Iterator[Step
 
 
 def _taken(step: Step) -> Step:
-    """A step of a path that was chosen, whose levels decide nothing any more."""
+    """The step without its levels, which only break ties while paths are chosen."""
     return Step(step.name, step.equation, Poly)
 
 
 LARGE = 2**20
-"""The value of sizes not given, at which the lengths of chains are compared."""
+"""The default value of a size when lengths of chains are compared."""
 
 
 def large(letters: Iterable[str]) -> dict[str, int]:
-    """Large values of sizes; the length is so much larger that it holds many windows and chunks."""
+    """Large values of sizes; the length is so large that it holds many windows and chunks."""
     huge = {"l": LARGE**2, "t": LARGE**2, "d": LARGE * 2**8}
     return {letter: huge.get(letter, LARGE) for letter in letters}
 
 
 @dataclass(frozen=True)
 class CriticalPath:
-    """The steps of the longest chain."""
+    """The steps of the longest path."""
 
     taken: tuple[Step | Repeat, ...]
 
@@ -277,12 +275,12 @@ class CriticalPath:
 
     @property
     def length(self) -> Poly:
-        """How many steps the path has, rows of loops multiplied out."""
+        """The number of steps, repeated steps counted once per repetition."""
         return _total(self.taken, lambda step: Poly.of(1))
 
     @property
     def places(self) -> tuple[tuple[str, str, str], ...]:
-        """Every step with the equation in which it stands and how often it follows itself."""
+        """Every step as (name, equation that contains it, number of repetitions)."""
         found: list[tuple[str, str, str]] = []
         for step in self.taken:
             if isinstance(step, Repeat):

@@ -1,8 +1,9 @@
-"""How many hops do the two positions furthest apart need at given sizes, found by following reads?
+"""The number of hops between the two positions furthest apart, at given sizes, by following reads.
 
-Where `path_length` derives no formula, every read is followed at every point. An entry on a token
-axis belongs to its row. Another one that rows on one side alone read, of those that it is made of,
-belongs to the nearest of these, as `paths.reachability` has it; else it hands all of them on.
+The fallback where `path_length` derives no formula: every reference is evaluated at every point. An
+entry with a token axis belongs to its row. An entry without a token axis belongs to the nearest of
+the rows that it is computed from, if all its readers lie on one side of these rows, as in
+`paths.reachability`; else the entry is transparent: its readers read all these rows.
 """
 
 from __future__ import annotations
@@ -31,12 +32,12 @@ if TYPE_CHECKING:
     Pairs = tuple[Integers, Integers]
 
 MOST = 30_000_000
-"""How many reads are followed at most, with entries and pairs of rows: what takes some seconds."""
+"""The largest number of reads, entries and pairs of rows: some seconds of work."""
 
 
 @dataclass(frozen=True, eq=False)
 class Joint:
-    """A reference that joins rows where one of some regions holds, in which ranges are left out."""
+    """A reference that joins rows where one of `regions` holds, besides the ranges of indices."""
 
     equation: Equation
     read: Read
@@ -44,18 +45,18 @@ class Joint:
 
     @property
     def ends(self) -> tuple[tuple[Array, tuple[Position, ...]], ...]:
-        """The entry that reads, and the one that is read."""
+        """The entry that is written and the entry that is read, each as (array, positions)."""
         ref = self.read.ref
         return (self.equation.array, self.equation.positions), (ref.array, ref.positions)
 
     @property
     def indices(self) -> Sequence[Index]:
-        """The indices around the reference."""
+        """The free indices of the equation and the indices of the sums around the reference."""
         return tuple(dict.fromkeys((*self.equation.indices, *self.read.over)))
 
     def letters(self, axes: Mapping[Array, set[int]]) -> set[str]:
-        """The indices that places on some axes depend on, or where rows are joined; and those whose
-        range depends on an index, with this."""
+        """The indices in positions on `axes` and in the regions, and the indices that bound their
+        ranges."""
         values = [
             *(constraint for region in self.regions for constraint in region),
             *(position_value(at[axis]) for array, at in self.ends for axis in axes[array]),
@@ -70,15 +71,14 @@ class Joint:
 
 @dataclass(frozen=True, eq=False)
 class Span:
-    """The first and the last of some rows, for each of some nodes; the last is -1 where there are
-    none."""
+    """The first and the last row of a set of rows, for each node; last = -1 for an empty set."""
 
     first: Integers
     last: Integers
 
     @classmethod
     def of_rows(cls, rows: int, nodes: int) -> Span:
-        """Itself for each of the rows, none for the other nodes."""
+        """The set {k} for each node k below `rows`, the empty set for all further nodes."""
         import numpy as np
 
         first, last = np.full(nodes, rows), np.full(nodes, -1)
@@ -86,11 +86,11 @@ class Span:
         return cls(first, last)
 
     def at(self, nodes: Integers) -> Span:
-        """Those of some of the nodes."""
+        """The sets of some nodes."""
         return Span(self.first[nodes], self.last[nodes])
 
     def widen(self, nodes: Integers, others: Integers) -> bool:
-        """Add to the rows of each node those of another one; whether that changes some."""
+        """Add to each of `nodes` the set of its counterpart in `others`; whether a set changes."""
         import numpy as np
 
         other = self.at(others)
@@ -103,11 +103,8 @@ class Span:
 
 @dataclass(frozen=True, eq=False)
 class Graph:
-    """What reads what at some sizes.
-
-    A node is a row, from 0 on, or after these the entries of an array without a token axis that are
-    made of the same rows.
-    """
+    """The graph of reads at given sizes. Nodes 0 .. length - 1 are the rows; each further node is a
+    group of entries of an array without a token axis, computed from the same rows."""
 
     known: Rows
     sizes: Mapping[str, int]
@@ -130,8 +127,8 @@ class Graph:
 
     @cached_property
     def axes(self) -> Mapping[Array, set[int]]:
-        """The axes that tell the nodes of an array apart: its token axis; else those at which its
-        equations define parts of it, or at which a row depends on the place."""
+        """The axes that distinguish the nodes of an array: its token axis; without a token axis,
+        the axes on which equations define different parts, or on whose positions a row depends."""
         found = {
             array: {
                 axis
@@ -150,7 +147,7 @@ class Graph:
         return found
 
     def _alike(self, array: Array, axis: int) -> bool:
-        """Whether all equations of an array define entries at the same places of an axis."""
+        """Whether all equations of an array define the same range of positions on an axis."""
         places = {
             (at, *(index for index in equation.indices if index.atom in _letters(at)))
             for equation in self.known.system.defining[array]
@@ -160,7 +157,7 @@ class Graph:
 
     @cached_property
     def apart(self) -> Mapping[Array, range]:
-        """The nodes of each array without a token axis, the last array first."""
+        """The node numbers of each array without a token axis, the last array first."""
         found, free = dict[Array, range](), self.length
         for array, place in self.known.places.items():
             if place is None:
@@ -178,8 +175,8 @@ class Graph:
 
     @cached_property
     def joined(self) -> Sequence[tuple[Array, Array, Pairs]]:
-        """Two arrays, and which nodes of the first read which of the second; Unsupported where
-        there are too many."""
+        """(reading array, array read, pairs of nodes) per reference; raises Unsupported beyond
+        `MOST`."""
         number = self.length**2 + self.number
         for joint in self.joints:
             number += prod(at.shape) if (at := self._points(joint)) else 0
@@ -191,7 +188,7 @@ class Graph:
         ]
 
     def _points(self, joint: Joint) -> Points | None:
-        """The points at which a reference joins nodes; None where an index has no value."""
+        """The points of the indices that distinguish nodes; None for an empty iteration domain."""
         letters, known = joint.letters(self.axes), tuple(sorted(self.sizes.items()))
         kept = tuple(index for index in joint.indices if index.atom in letters)
         others = (points((index,), known) for index in joint.indices if index not in kept)
@@ -219,8 +216,8 @@ class Graph:
 
     @cached_property
     def made(self) -> Span:
-        """The first and the last of the rows that each node is made of."""
-        joined, moved = self.joined, {*self.known.places}  # refused before there are spans
+        """The first and the last row from which each node is computed, as a fixed point."""
+        joined, moved = self.joined, {*self.known.places}  # refuses large graphs first
         found = Span.of_rows(self.length, self.number)
         while moved:
             before, moved = moved, set[Array]()
@@ -231,8 +228,8 @@ class Graph:
 
     @cached_property
     def homes(self) -> Integers:
-        """The row that each node belongs to: a row itself, an entry of an array of which no entry
-        is read on both sides of the rows that it is made of; else -1."""
+        """The row to which each node belongs; -1 for transparent entries, whose array has an entry
+        with readers on both sides of its rows."""
         import numpy as np
 
         made, readers = self.made, Span.of_rows(self.length, self.number)
@@ -251,8 +248,7 @@ class Graph:
 
     @cached_property
     def reads(self) -> Sequence[int]:
-        """The rows that each row reads, themselves or in entries that belong to none; a set of rows
-        is a number with a bit for each."""
+        """The rows that each row reads, directly or through transparent entries, as bit sets."""
         import numpy as np
 
         rows, homeless = self.length, np.flatnonzero((self.homes < 0) & (self.made.last >= 0))
@@ -281,20 +277,20 @@ class Graph:
 
 
 def _letters(position: Position) -> frozenset[str]:
-    """What a place depends on; nothing where values choose it."""
+    """The letters of a position; empty for a gathered position."""
     return frozenset() if isinstance(position, Gather) else position_value(position).letters
 
 
 def _nearest(made: Span, readers: Span) -> Integers | None:
-    """Of the rows that each of some entries is made of the one that is nearest to the rows that
-    read it; None where these stand on both sides of some."""
+    """For each entry, the row nearest to its readers, of the rows it is computed from; None unless
+    the readers of all entries lie after these rows, or the readers of all entries before."""
     if (made.last <= readers.first).all():
         return made.last
     return made.first if (readers.last <= made.first).all() else None
 
 
 def _furthest(reads: Sequence[int]) -> int:
-    """The hops between the two rows furthest apart, given the rows that each row reads."""
+    """The largest distance of two rows, in hops, given the bit set of rows that each row reads."""
     around, moved = [1 << row for row in range(len(reads))], [True] * len(reads)
     read = [_rows(rows & ~own, len(reads)) for rows, own in zip(reads, around, strict=True)]
     for hops in count():
@@ -312,7 +308,7 @@ def _furthest(reads: Sequence[int]) -> int:
 
 
 def _rows(of: int, number: int) -> Sequence[int]:
-    """The rows of a set, of so many."""
+    """The members of a bit set with `number` bits."""
     import numpy as np
 
     octets = np.frombuffer(of.to_bytes(-(-number // 8), "little"), dtype=np.uint8)
@@ -328,10 +324,10 @@ def _refuse_many(number: int, what: str) -> None:
 
 
 def furthest_apart(system: System, sizes: Mapping[str, int]) -> int:
-    """The hops between the two positions furthest apart, at these sizes.
+    """The number of hops between the two positions furthest apart, at these sizes.
 
     Raises:
-        Unsupported: more reads than are followed, rows on one of several axes that cannot be told
-            apart, or entries without a row among which values choose.
+        Unsupported: more reads than `MOST`, rows on one of several axes that cannot be told apart,
+            or a gather among entries without a row.
     """
     return _furthest(Graph(rows_on_axes(system), dict(sizes)).reads)

@@ -1,6 +1,6 @@
-"""How deep are the rows of a loop that go on from some first ones, each from the row before?
+"""The depths of rows of a loop, where each row depends on the row before.
 
-They are worked out until all get deeper by one and the same amount.
+Rows are computed one by one until all arrays become deeper by one constant per row.
 """
 
 from __future__ import annotations
@@ -16,28 +16,28 @@ from costmodel.symbolic.piecewise_max import Depth, Level, is_at_least, pruned
 from costmodel.symbolic.polynomial import Poly, axis_atom
 
 ROWS_WORKED_OUT = 4
-"""How many rows of a loop are worked out one by one until they must go on alike."""
+"""The number of rows that are computed one by one before `growing_rows` gives up."""
 
 
 ROW = axis_atom("row")
-"""The number of a loop's row, as a variable in the depths of the loop's arrays."""
+"""The row number of a loop, as a variable in the depths of the loop's arrays."""
 
 
 Steps = Mapping[Array, Sequence[tuple[Array, Level]]]
-"""Array of a loop -> (array read from the row before, how much deeper than it), ..."""
+"""Array of a loop -> (array of the previous row, depth that is added), ..."""
 
 
 @dataclass(frozen=True)
 class GrowingRows:
-    """The depths of some rows, one after another, and how much deeper each further row is than the
-    row before; `rate` None: no further row follows from the last one."""
+    """The depths of consecutive rows, and the depth `rate` that each further row adds (None: no
+    further row depends on the last one)."""
 
     rows: Sequence[RowDepths]
     rate: Poly | None
     chains: RowChains
 
     def levels(self, low: Poly, where: Constraints) -> Iterator[tuple[Array, Level]]:
-        """The depths as levels in `#row`, where the first of `rows` is row `low`."""
+        """The depths as levels in `#row`, where the first of `rows` has the number `low`."""
         for number, row in enumerate(self.rows):
             here = Poly.atom(ROW) - low - number
             going_on = self.rate if number == len(self.rows) - 1 else None
@@ -52,7 +52,8 @@ class GrowingRows:
 
 
 def growing_rows(steps: Steps, begun: Sequence[RowDepths]) -> GrowingRows:
-    """The rows of a run, worked out until every array gets deeper by one and the same amount."""
+    """The rows from `begun` on (depths that enter there), until all arrays deepen by one common
+    rate."""
     known: list[RowDepths] = []
     while len(known) < len(begun) + ROWS_WORKED_OUT:
         row = dict(_next_depths(known[-1], steps)) if known else {}
@@ -79,7 +80,7 @@ def deepest(depths: Iterable[Level]) -> Depth:
 
 
 def _next_depths(before: RowDepths, steps: Steps) -> RowDepths:
-    """The depths of a row that go on from the row before."""
+    """The depths of the next row, as far as they depend on the row `before`."""
     found = {
         array: deepest(
             going_further(level, rate)
@@ -92,7 +93,7 @@ def _next_depths(before: RowDepths, steps: Steps) -> RowDepths:
 
 
 def _rate(row: RowDepths, following: RowDepths) -> Poly | None:
-    """How much deeper the next row is, if that is the same for all arrays; None if not proven."""
+    """The constant by which every array of the next row is deeper; None if not proven."""
     if row.keys() != following.keys():
         return None
     rates = [
@@ -111,7 +112,7 @@ def _rate(row: RowDepths, following: RowDepths) -> Poly | None:
 
 
 def _equally_deep(one: Depth, two: Depth) -> bool:
-    """Whether it is proven that two maxima of depths are equal at all sizes."""
+    """Whether two maxima are proven to be equal at all sizes."""
     return all(
         any(is_at_least(frozenset(), rival.depth, level.depth) for rival in rivals)
         for levels, rivals in ((one, two), (two, one))

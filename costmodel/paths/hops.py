@@ -1,8 +1,8 @@
-"""How many hops do the two positions furthest apart need, where rows stand alone or in chunks?
+"""The number of hops between the two positions furthest apart, as a formula.
 
-A hop goes from a row to any row that the first reads. `evenly` answers where every row reads all
-rows up to a fixed distance; `by_chunks` where rows lie in chunks of a size such as C; `by_hub`
-where row 1 reads all rows and all read it.
+A hop goes from a row to any row that the row reads. `evenly` answers where every row reads all rows
+up to a fixed distance; `by_chunks` where rows lie in chunks of a size such as C; `by_hub` where row
+1 reads all rows and all rows read row 1.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ class Hops:
     words: str
 
     def distances(self, sign: int, length: Poly) -> tuple[Poly, Reach] | None:
-        """The least distance and the reach if every row reads at all distances between the two
-        that lie in the sequence; None if that is not proven."""
+        """(least distance, reach) if every row reads at all distances between them inside the
+        sequence; None if that is not proven."""
         row, back = Poly.atom(ROW), Poly.atom(BACK)
         inside = frozenset({row - 1, length - row, back - 1})
         inside |= {row - back * sign - 1, length - row + back * sign}
@@ -66,7 +66,7 @@ class Hops:
         return (least[0] if least else Poly.of(1)), (call("Min", *most) if most else None)
 
     def within(self, reach: Reach) -> bool:
-        """Whether it is proven that no distance is larger than a reach."""
+        """Whether every distance is proven to be at most `reach`."""
         return reach is None or implied(self.where, reach - Poly.atom(BACK))
 
 
@@ -86,7 +86,7 @@ def _hops(known: Rows, sign: int) -> Iterator[Hops]:
 
 
 def furthest(known: Rows, sign: int) -> Reach:
-    """The largest distance of one hop in one direction, where every shorter distance is a hop too.
+    """The reach in one direction, where rows are joined at every distance up to the reach.
 
     Raises:
         Unsupported: which rows are read depends on more than their distance.
@@ -111,7 +111,7 @@ def furthest(known: Rows, sign: int) -> Reach:
 
 
 def _nearer(one: Reach, two: Reach, known: Constraints) -> Reach:
-    """The smaller of two reaches, or the other one where one of them is NOWHERE."""
+    """The smaller of two reaches; the other reach if one is NOWHERE."""
     if one is None or two == NOWHERE:
         return one if two == NOWHERE else two
     if two is None or one == NOWHERE:
@@ -122,7 +122,7 @@ def _nearer(one: Reach, two: Reach, known: Constraints) -> Reach:
 
 
 def _cases_of_reach(reach: Reach) -> list[tuple[Constraints, Reach]]:
-    """The cases of a reach: itself at the sizes at which it is at least 1, elsewhere NOWHERE."""
+    """A reach in two cases: at sizes at which it is at least 1, and NOWHERE at all other sizes."""
     if reach is None or reach == NOWHERE or nonnegative(reach - 1):
         return [(frozenset(), reach)]
     return [(frozenset({reach - 1}), reach), (frozenset({-reach}), NOWHERE)]
@@ -148,10 +148,10 @@ READ = axis_atom("read")
 
 
 def by_hub(known: Rows) -> Exact:
-    """1 where every row reads every other one; elsewhere 2, by way of row 1.
+    """The hops by way of row 1: 1 where every row reads every other row, elsewhere 2.
 
     Raises:
-        Unsupported: some row does not read row 1, or row 1 not some row.
+        Unsupported: some row does not read row 1, or row 1 does not read some row.
     """
     row, read, ends = Poly.atom(ROW), Poly.atom(READ), length(known.system)
     every = frozenset({row - 1, ends - row, read - 1, ends - read})
@@ -181,22 +181,22 @@ OUTER, INNER, UPPER = map(axis_atom, ("chunk", "place", "upper"))
 
 
 MANY = 8
-"""How many rows on the way from row 1 are looked at before their places in chunks repeat."""
+"""The rows from row 1 that are visited before a place in a chunk must recur."""
 
 
 Case = tuple[Constraints, Poly]
-"""The constraints of a case, and a number of hops where they hold."""
+"""The constraints of a case, and the number of hops under them."""
 
 
 @dataclass(frozen=True)
 class Chunks:
     """Rows by chunk and place: row (chunk - 1)*size + place, place in 1..size.
 
-    Of two rows that a hop joins, the lower row is read by the upper one in one direction, and reads
-    it in the other. Two things must hold: each lower row is joined with all upper rows from the
-    next row to some furthest row, and this furthest row never lies before that of an earlier lower
-    row. Then no detour is shorter, and the positions furthest apart are the first and the last row
-    (of the sequence, or of each run of rows that hops connect).
+    A hop joins a lower and an upper row: the upper row reads the lower row, or in the other
+    direction the lower reads the upper. Two properties must hold: each lower row is joined with all
+    rows up to a furthest row, and furthest rows ascend with the lower rows. Then the longest hop is
+    always best, and the positions furthest apart are the first and last row (of the sequence, or of
+    a connected run).
     """
 
     length: Poly
@@ -234,7 +234,7 @@ class Chunks:
         """The chunk and the place of a row, as for a number in base `size`; None if not proven."""
         try:
             whole = row.coefficient(self.letter)
-        except ValueError:  # a product of the length of a chunk and itself
+        except ValueError:  # the chunk size occurs squared
             return None
         rest = row - whole * self.size
         for more in (0, 1, -1):
@@ -255,7 +255,7 @@ class Chunks:
         return where
 
     def proves(self, known: Constraints, claim: Poly) -> bool:
-        """Whether `claim >= 0` is proven, as a bound on rows or as one on chunks."""
+        """Whether `claim >= 0` is proven, as a bound on rows or as a bound on chunks."""
         digits = self.digits(claim + 1, known)
         return implied(known, claim) or (digits is not None and implied(known, digits[0] - 1))
 
@@ -282,8 +282,8 @@ class Chunks:
 def _with_equations(
     where: Constraints, equations: Sequence[Poly], names: Sequence[str]
 ) -> Constraints:
-    """`where` under further equations, each solved for one of the indices `names` where that is
-    possible, else added as two constraints."""
+    """`where` under further equations, each solved for one of the indices `names` and substituted
+    if possible, else added as two constraints."""
     waiting = list(equations)
     while waiting:
         equation = waiting.pop()
@@ -323,8 +323,7 @@ def _joined_pairs(
 
 
 def chunks_of(known: Rows) -> Chunks | None:
-    """The chunks in which rows of some array lie; None if rows lie in no chunks, or in chunks of
-    several sizes."""
+    """The chunks in which rows lie; None without chunks, or with chunks of several sizes."""
     found: set[Poly] = set()
     for equation in known.system.equations:
         if known.places.get(equation.array) is None:
@@ -341,8 +340,8 @@ def chunks_of(known: Rows) -> Chunks | None:
 
 
 def _furthest_joined(chunks: Chunks, held: Sequence[JoinedPairs], where: Constraints) -> Poly:
-    """The furthest row that is joined with the lower row, for one class of lower rows, where all
-    rows in between are joined with it too; the lower row itself where no row is joined."""
+    """The furthest row that a class of lower rows is joined with, where all rows between are joined
+    too; the lower row itself if no row is joined."""
     upper, inside = Poly.atom(UPPER), chunks.inside | where
     if not held:
         return chunks.itself(where)
@@ -360,8 +359,7 @@ def _furthest_joined(chunks: Chunks, held: Sequence[JoinedPairs], where: Constra
 
 
 def require_in_order(chunks: Chunks, furthest: Sequence[Poly]) -> None:
-    """Refuse, with Unsupported, chunks in which the furthest row of some lower row lies before that
-    of an earlier row, or in which distances differ from chunk to chunk."""
+    """Raise Unsupported unless furthest rows ascend with the lower rows, alike in every chunk."""
     later = {name: Poly.atom(f"{name} later") for name in (OUTER, INNER)}
     apart = chunks.lower.substitute(later) - chunks.lower
     for where, far in zip(chunks.classes, furthest, strict=True):
@@ -402,7 +400,7 @@ def by_chunks(known: Rows, chunks: Chunks, sign: int) -> Exact:
 def _from_first(
     chunks: Chunks, furthest: Sequence[Poly], first: Poly, known: Constraints
 ) -> Iterator[Case]:
-    """The number of hops from row 1 to the end, in parts that add up: one hop for every row on the
+    """The number of hops from row 1 to the end, as guarded summands: one hop for every row on the
     way that lies before the end. Rows whose place recurs in later chunks are counted together.
 
     Args:
@@ -424,8 +422,8 @@ def _from_first(
 def _rows_on_the_way(
     chunks: Chunks, furthest: Sequence[Poly], row: Poly, known: Constraints
 ) -> tuple[list[Poly], dict[Poly, Poly]]:
-    """The rows on the way from row 1 with hops as long as possible: rows passed once, and rows
-    whose place recurs in later chunks, with the distance after which it does."""
+    """The rows on the way from row 1 with the longest hops: rows that are passed once, and rows
+    whose place recurs in later chunks, each with the period in rows."""
     places: dict[Poly, Poly] = {}
     while len(places) < MANY:
         digits = chunks.digits(row, known)

@@ -1,4 +1,4 @@
-"""How deep is every entry of every array, given a rule for the depth of each kind of node?"""
+"""The depth of every array entry: the length of the longest path of operations to the entry."""
 
 from __future__ import annotations
 
@@ -64,11 +64,12 @@ class Depths:
         self.rules = rules
         self.arrays: dict[Array, Depth] = {}
         self.before: dict[Equation, dict[Ref, Depth]] = {}
-        """While the rows of a loop are solved: the depths of references to the row before."""
+        """While a loop is solved: equation -> references to the previous row and their depths."""
         points = by_equation(points_of(system, phase))
         self.parts = Counter(p.equation.array for several in points.values() for p in several)
         self.values: dict[Array, list[tuple[Level, tuple[str, ...], Constraints]]] = {}
-        """The depths of an array's values, each with the indices it is in, and their ranges."""
+        """Array -> the depths of its values, each with the variables and constraints of its
+        equation."""
         for block in blocks(system):
             parts = [p for e in dict.fromkeys(block.equations) for p in points.get(e, ())]
             if in_turn(block, parts, system, phase):
@@ -79,16 +80,16 @@ class Depths:
 
     @cached_property
     def latest(self) -> tuple[Poly, ...]:
-        """Polynomials of which the largest is the depth of the deepest entry of all arrays."""
+        """Polynomials whose maximum is the depth of the deepest entry of all arrays."""
         return self.deepest(*self.values)
 
     def deepest(self, *arrays: Array) -> tuple[Poly, ...]:
-        """Polynomials of which the largest is the depth of the deepest entry of some arrays."""
+        """Polynomials whose maximum is the depth of the deepest entry of `arrays`."""
         ends = [level for array in arrays for level in self.ends(array)]
         return tuple(guarded(end) for end in simplify_max(ends)) or (Poly(),)
 
     def _levels(self, part: IterationDomain) -> Depth:
-        """The depth of an equation's value, in its free indices."""
+        """The depth of the right-hand side of an equation, in its free indices."""
         try:
             return self.depth(part.equation.value, part, part.constraints)
         except Unsupported as error:
@@ -104,8 +105,7 @@ class Depths:
         values += [(level, part.variables, part.constraints) for level in levels]
 
     def ends(self, array: Array) -> Iterator[Level]:
-        """The largest depths of an array's entries, each under the conditions in sizes under which
-        there is such an entry."""
+        """The maximal depths of an array's entries, in sizes, each where such an entry exists."""
         for level, outer, constraints in self.values.get(array, ()):
             known = constraints | level.where
             variables = (*outer, *sorted(variables_of([level.depth, *known]).difference(outer)))
@@ -115,8 +115,8 @@ class Depths:
                     yield top.under(irredundant(exists | top.where))
 
     def _loop(self, block: Block, parts: Sequence[IterationDomain]) -> None:
-        """Find the depths of a loop's arrays, with the last row apart if another equation computes
-        it, as a gradient's equation for the first row of a recurrence does."""
+        """Find the depths of a loop's arrays, the last row separately if an equation of its own
+        computes it, as in gradients of a recurrence."""
         for part in parts:
             check_rows(block, part)
         last = last_row(block, parts)
@@ -134,8 +134,8 @@ class Depths:
     def _alike(
         self, block: Block, parts: Sequence[IterationDomain], number: Mapping[Array, Poly]
     ) -> None:
-        """Find the depths of rows that are all computed alike, from the first row and from one
-        further row in terms of the row before."""
+        """Find the depths of rows with the same equations, from row 1 and by recurrence from
+        there."""
         first = self._rows(block, [p for p in map(partial(first_row, block), parts) if p])
         marked = {array: (self.mark(array),) for array in block.axes}
         self.before = {e: {} for e in block.equations}
@@ -166,7 +166,7 @@ class Depths:
                     yield found
 
     def _rows(self, block: Block, parts: Sequence[IterationDomain]) -> dict[Array, Depth]:
-        """The depths of the arrays of a loop at some rows, in the row `#row` and sizes alone."""
+        """The depths of a loop's arrays at the rows of `parts`, in `#row` and sizes alone."""
         for array in block.axes:
             self.arrays.pop(array, None)
         found: dict[Array, Depth] = {}
@@ -188,7 +188,7 @@ class Depths:
         return {a: tuple(x.substitute(named[a]) for x in levels) for a, levels in found.items()}
 
     def fresh(self, ref: Ref, constraints: Constraints) -> Sequence[Constraints]:
-        """The parts of `constraints` in which this phase computes the entry that is referenced."""
+        """The parts of `constraints` in which this phase computes the referenced entry."""
         if ref.array not in self.arrays:
             return ()
         if self.phase != "inference":
@@ -196,7 +196,7 @@ class Depths:
         return at_token(constraints, owners(self.system).at(ref), T)
 
     def mark(self, array: Array) -> Level:
-        """The depth of an array in the row of its loop before, as a variable."""
+        """A stand-in for the depth of an array in the previous row of its loop."""
         return Level(Poly.atom(stand_in(array.name)))
 
     def after(
@@ -207,7 +207,7 @@ class Depths:
         around: Constraints,
         levels: Poly | int = 1,
     ) -> Level:
-        """A level after the work of a node, which takes some levels."""
+        """The depth after a node's operation, which takes `levels` levels of operations."""
         return level + levels
 
     def depth(self, node: Node, part: IterationDomain, constraints: Constraints) -> Depth:
@@ -218,14 +218,13 @@ class Depths:
 
 @lru_cache(maxsize=20_000)
 def _existing(constraints: Constraints, variables: tuple[str, ...]) -> Constraints | None:
-    """What sizes must be for the constraints to have a solution in some variables, None if they
-    never have one."""
+    """The conditions on sizes under which the constraints have a solution; None if they have
+    none."""
     return simplified(projected(constraints, variables))
 
 
 def _joined(array: Array, levels: Depth, row: str) -> Depth:
-    """The same levels, two of one depth as one where they differ in what entries of a row have
-    them, and one begins where the other ends."""
+    """The levels, two of equal depth merged where their sets of entries within a row adjoin."""
     waiting, found = list(levels), []
     while waiting:
         level = waiting.pop(0)
@@ -243,8 +242,7 @@ def _joined(array: Array, levels: Depth, row: str) -> Depth:
 def _either(
     one: Constraints, other: Constraints, around: Constraints, row: str
 ) -> Constraints | None:
-    """The conditions under which some or others hold, of which the others begin beside the row
-    where some end; None where they do not."""
+    """The union of two conditions, if one begins directly after the end of the other; else None."""
     for end in one:
         rest = (one - {end}) | (other - {-end - 1})
         if (
@@ -262,7 +260,7 @@ def on_axes(part: IterationDomain, level: Level, *, split: bool) -> Iterator[Lev
     `split`: other equations define entries of the array too, so the levels hold at the entries of
     this equation only. Indices that share an axis, such as chunk and place in (q - 1)*C + e, become
     variables `@q of NAME` with the constraint `#0 = (q - 1)*C + e` if the depth depends on them;
-    over all other indices, the maximum is taken.
+    all other indices are eliminated by taking the maximum.
     """
     equation = part.equation
     values = _alone_on_an_axis(equation)
@@ -277,7 +275,7 @@ def on_axes(part: IterationDomain, level: Level, *, split: bool) -> Iterator[Lev
         names = sorted(part.variables, reverse=True)
         try:
             entries = region(equation.array, equation.positions, part.constraints, names) or entries
-        except Unsupported:  # entries at a stride: the indices of their axes stay
+        except Unsupported:  # a stride between entries: the indices of their axes stay
             placed |= _sharing_an_axis(equation, {*part.variables} - values.keys())
             others = [v for v in others if v not in placed]
     there: Constraints = frozenset()
@@ -294,7 +292,7 @@ def on_axes(part: IterationDomain, level: Level, *, split: bool) -> Iterator[Lev
 
 @cache
 def _alone_on_an_axis(equation: Equation) -> Mapping[str, Poly]:
-    """Each free index that stands alone on an axis -> its value in the axes of the array."""
+    """Each free index that is alone in a position -> its value in the axes of the array."""
     values: dict[str, Poly] = {}
     for axis, position in enumerate(equation.positions):
         poly = position_value(position)
@@ -308,14 +306,14 @@ def _alone_on_an_axis(equation: Equation) -> Mapping[str, Poly]:
 
 
 def _sharing_an_axis(equation: Equation, used: set[str]) -> set[str]:
-    """The indices on axes with several indices of which at least one is in `used`."""
+    """The indices of positions with several indices, at least one of which is in `used`."""
     solved = _alone_on_an_axis(equation)
     axes = [{*variables_of([position_value(p)])} - solved.keys() for p in equation.positions]
     return set().union(*(axis for axis in axes if axis & used))
 
 
 def _axis_equations(equation: Equation, placed: set[str]) -> Constraints:
-    """The constraints that each axis with indices of `placed` equals the position on it."""
+    """The constraints axis = position, for each position with an index of `placed`."""
     found: set[Poly] = set()
     for axis, position in enumerate(equation.positions):
         if placed & position_value(position).letters:
@@ -326,10 +324,8 @@ def _axis_equations(equation: Equation, placed: set[str]) -> Constraints:
 
 def at_places(level: Level, ref: Ref, around: Constraints) -> Level | None:
     """A level of an array at the entries that a reference reads; None if it exists at none of them.
-
     Where the reference has (q - 1)*C + e on an axis for which the level has (p - 1)*C + f, the
-    indices p and f are replaced by q and e if these are proven to be equal.
-    """
+    indices p and f are replaced by q and e if these are proven to be equal."""
     values = {axis_atom(k): position_value(p) for k, p in enumerate(ref.positions)}
     where = _where_at(level.where, ref.positions)
     if infeasible(around | where):
@@ -346,14 +342,14 @@ def at_places(level: Level, ref: Ref, around: Constraints) -> Level | None:
 
 @lru_cache(maxsize=20_000)
 def _where_at(where: Constraints, positions: tuple[Position, ...]) -> Constraints:
-    """Conditions on the axes of an array as conditions on what stands at some positions."""
+    """Conditions on the axes of an array, with the given positions substituted for the axes."""
     values = {axis_atom(k): position_value(p) for k, p in enumerate(positions)}
     return frozenset([c.substitute(values) for c in where])
 
 
 def _matching_indices(apart: Poly, around: Constraints) -> Iterator[tuple[str, Poly]]:
-    """Values for indices of the level that solve `apart = 0`, such as p = q and f = e, apart being
-    (p - 1)*C + f - (q - 1)*C - e; nothing if they do not solve it."""
+    """Values of the level's indices that solve `apart = 0`, such as p = q and f = e for apart = (p
+    - 1)*C + f - (q - 1)*C - e; nothing if they do not solve it."""
     names = variables_of([apart])
     outer = variables_of(around)
     own = sorted(names - outer)
@@ -370,8 +366,8 @@ def _matching_indices(apart: Poly, around: Constraints) -> Iterator[tuple[str, P
 
 
 def _partner(name: str, slopes: Mapping[str, Poly], others: set[str]) -> Poly:
-    """The index of `others` whose slope is the negative of an index's slope, or equals it (then
-    negated); 0 if there is none."""
+    """The index in `others` with the opposite slope, or minus an index with the same slope, or
+    0."""
     for sign in (1, -1):
         for other in sorted(others):
             if slopes[other] * sign == -slopes[name]:
@@ -380,7 +376,7 @@ def _partner(name: str, slopes: Mapping[str, Poly], others: set[str]) -> Poly:
 
 
 def _quotient_if_whole(above: Poly, below: Poly) -> Poly:
-    """The quotient of a polynomial by a product of sizes where it is a polynomial, else 0."""
+    """above / below if the quotient has integer coefficients and positive powers, else 0."""
     quotient = above / below
     whole = all(
         isinstance(number, int) and all(power > 0 for _, power in monomial)

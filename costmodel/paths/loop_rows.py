@@ -1,4 +1,4 @@
-"""How deep is every row of a loop, in terms of its first row and of one row after another?"""
+"""The depth of every row of a loop, from its first row and a recurrence from row to row."""
 
 from __future__ import annotations
 
@@ -38,18 +38,15 @@ from costmodel.symbolic.polynomial import Fn, Poly, is_index, is_stand_in, stand
 
 
 def points_of(system: System, phase: str) -> tuple[IterationDomain, ...]:
-    """The points of each equation that a phase executes, work on parameters alone included."""
+    """The iteration domains that a phase executes, work on parameters alone included."""
     if phase == "training":
         return tuple(IterationDomain(e, e.domain, once=False) for e in system.equations)
     return iteration_domains(system, phase)
 
 
 def in_turn(block: Block, parts: Sequence[IterationDomain], system: System, phase: str) -> bool:
-    """Whether the rows of a block are computed one after another in a phase.
-
-    In one-token inference they are not where the row before belongs to an older token, and so is
-    known already.
-    """
+    """Whether a phase computes the rows of a block one after another. One-token inference does not
+    if the row before belongs to an older token, and so is known already."""
     if not (parts and block.is_loop):
         return False
     if phase == "inference":
@@ -73,8 +70,8 @@ def in_turn(block: Block, parts: Sequence[IterationDomain], system: System, phas
 def going_on(
     block: Block, parts: Sequence[IterationDomain], system: System, phase: str
 ) -> Iterator[tuple[Equation, Ref]]:
-    """The references to the row before that a phase computes, each with its equation; in one-token
-    inference, an entry of an older token is known already."""
+    """(equation, reference) for each reference to a row before, computed in this phase: in
+    one-token inference, entries of older tokens are known already."""
     for equation in block.equations:
         points = [part.constraints for part in parts if part.equation is equation]
         for ref in references(equation):
@@ -95,8 +92,7 @@ def rows_written(block: Block, part: IterationDomain, row: str) -> Constraints:
 
 
 def last_row(block: Block, parts: Sequence[IterationDomain]) -> Poly | None:
-    """The number of the last row of a loop if another equation computes it than the rows before;
-    else None."""
+    """The number of the last row of a loop if an equation of its own computes it; else None."""
     ends = {*block.last_rows.values()}
     for part in parts:
         row, end = block.row(part.equation), block.last_rows[part.equation.array]
@@ -113,14 +109,14 @@ def last_row(block: Block, parts: Sequence[IterationDomain]) -> Poly | None:
 def at_rows(
     block: Block, part: IterationDomain, where: Callable[[Poly], set[Poly]]
 ) -> IterationDomain | None:
-    """The instances of an equation of a loop at rows with `where(row)`; None if there are none."""
+    """The instances of an equation at rows that satisfy `where(row)`; None if there are none."""
     joined = part.constraints | {c for c in where(block.row(part.equation)) if c.terms}
     kept = None if infeasible(joined) else simplified(joined)
     return None if kept is None else replace(part, constraints=kept)
 
 
 def first_row(block: Block, part: IterationDomain) -> IterationDomain | None:
-    """The instances of an equation at the first row of a loop; None if there are none."""
+    """The instances of an equation at row 1; None if there are none."""
     row = block.row(part.equation)
     joined = part.constraints | {row - 1, 1 - row}
     if row.constant() not in (None, 1):
@@ -129,7 +125,11 @@ def first_row(block: Block, part: IterationDomain) -> IterationDomain | None:
 
 
 def later_row(block: Block, part: IterationDomain) -> IterationDomain | None:
-    """The instances of an equation at the rows from 2 on, which are all computed alike; or None."""
+    """The instances of an equation at the rows from 2 on; None if there are none.
+
+    Raises:
+        Unsupported: the equation begins after row 2, so that these rows are not all computed alike.
+    """
     row = block.row(part.equation)
     if not variables_of([row]):
         return None
@@ -142,31 +142,31 @@ def later_row(block: Block, part: IterationDomain) -> IterationDomain | None:
 
 
 def check_rows(block: Block, part: IterationDomain) -> None:
-    """Refuse, with Unsupported, a phase that computes only some rows of an equation of a loop."""
+    """Raise Unsupported if a phase computes only some rows of a loop's equation."""
     row, domain = block.row(part.equation), part.equation.domain
     if any(c.letters & variables_of([row]) for c in part.constraints - domain):
         raise Unsupported(f"{part.equation.name}: a loop whose rows are not computed alike")
 
 
 def _bounds_row_below(row: Poly, constraint: Poly) -> bool:
-    """Whether a constraint is a lower bound on the row and on nothing else."""
+    """Whether a constraint is a lower bound on the row index and contains no other letter."""
     (index,) = (a for a in row.letters if is_index(a))
     return constraint.coefficient(index) == Poly.of(1) and constraint.letters == {index}
 
 
 @dataclass(frozen=True)
 class Entering:
-    """A depth that does not come from the row before: an array has it, from operands computed
-    outside of the loop, at the rows from `low` to `high`."""
+    """A depth that an array of a loop has from operands outside the loop, at the rows `low` to
+    `high`."""
 
     array: Array
     level: Level
     """The depth in the variable `#row`, without conditions."""
     low: Poly
     high: Poly | None
-    """The last of these rows; None where it is the last row of the loop."""
+    """The last of these rows; None for the last row of the loop."""
     where: Constraints
-    """The conditions on sizes under which the operands exist."""
+    """The conditions on sizes under which these operands exist."""
     number: Poly
     """The number of rows of the array."""
 
@@ -177,7 +177,7 @@ class Entering:
 
     @property
     def rows(self) -> Constraints:
-        """The constraints on `#row` and sizes under which the array has this depth."""
+        """The constraints on `#row` and on sizes under which the array has this depth."""
         ends = {Poly.atom(ROW) - self.low} | ({self.high - Poly.atom(ROW)} if self.high else set())
         return self.where | ends
 
@@ -187,10 +187,10 @@ def depths_of_rows(
 ) -> Mapping[Array, Sequence[Level]]:
     """The depth of every row of a loop, as levels in `#row`.
 
-    A row r is as deep as its own operands, or some levels deeper than the arrays that it reads of
-    row r-1: depth(r) = max(own(r), depth(r-1) + rate). So depth(r) is the maximum of own(s) +
-    (r-s)*rate over s <= r. Where own(s) grows more slowly with s than the rate, s is the first row
-    that has such operands; where own(s) grows faster, s = r.
+    The recurrence is depth(r) = max(own(r), depth(r-1) + rate), where own(r) is the depth of the
+    operands that enter at row r. So depth(r) is the maximum of own(s) + (r-s)*rate over s <= r.
+    Where own(s) grows more slowly in s than the rate, the best s is the first row with such
+    operands; where own(s) grows faster, the best s is r.
 
     Args:
         first: depths at row 1.
@@ -230,11 +230,11 @@ def depths_of_rows(
 
 
 Starts = dict[tuple[Poly, Constraints], dict[Array, list[Level]]]
-"""(Row, conditions on sizes) -> array -> depths that enter there and go on from row to row."""
+"""(row, conditions on sizes) -> array -> depths that enter there and propagate from row to row."""
 
 
 def _note_start(starts: Starts, array: Array, level: Level, row: Poly, where: Constraints) -> None:
-    """Note in `starts` that a depth enters at a row, unless `where` is contradictory."""
+    """Add to `starts` a depth that enters at a row, unless `where` is contradictory."""
     kept = simplified(where)
     if kept is not None:
         entries = starts.setdefault((row, kept), {}).setdefault(array, [])
@@ -242,10 +242,8 @@ def _note_start(starts: Starts, array: Array, level: Level, row: Poly, where: Co
 
 
 def _runs_through_loop(starts: Starts) -> Iterator[tuple[Poly, Constraints, list[RowDepths]]]:
-    """The runs through a loop: first row, conditions, and the depths that enter at each row.
-
-    All depths that enter at numbered rows without conditions are one run from row 1.
-    """
+    """Propagations through a loop: first row, conditions, and the depths that enter at each row.
+    All depths that enter at numbered rows without conditions belong to one run from row 1."""
     joint: dict[int, RowDepths] = {}
     for (low, where), entries in starts.items():
         row = {array: deepest(depths) for array, depths in entries.items()}
@@ -274,7 +272,7 @@ def _steps_between_rows(later: Mapping[Array, Depth], number: Mapping[Array, Pol
 
 
 def _entering(array: Array, level: Level, number: Poly) -> Entering | None:
-    """A level of `later` as an `Entering`; None where it goes on from the row before."""
+    """A level of `later` as an `Entering`; None if the level depends on the row before."""
     if any(is_stand_in(atom) for atom in level.depth.atoms):
         return None
     lower, upper, rest = bounds(level.where | {Poly.atom(ROW) - 2}, ROW)
@@ -290,13 +288,13 @@ def _entering(array: Array, level: Level, number: Poly) -> Entering | None:
 
 
 def _entry_conditions(entry: Entering) -> Constraints:
-    """The conditions on sizes under which there is any row from `low` to `high`."""
+    """The conditions on sizes under which the range `low` to `high` is not empty."""
     return entry.where | ({entry.high - entry.low} if entry.high is not None else frozenset())
 
 
 def _slow(entry: Entering, entering: Sequence[Entering], steps: Steps) -> bool:
-    """Whether operands grow no faster than the loop: at each row after their first, they are proven
-    to be no deeper than what goes on from the row before."""
+    """Whether operands are proven to grow no faster than the loop: after their first row, the depth
+    that propagates from the row before is at least theirs."""
     around = _followed(entry)
     following = _at_most(entry.depth, around)
     return any(
@@ -309,8 +307,8 @@ def _slow(entry: Entering, entering: Sequence[Entering], steps: Steps) -> bool:
 
 
 def _fast(entry: Entering, entering: Sequence[Entering], steps: Steps) -> bool:
-    """Whether operands grow at least as fast as the loop: what goes on from them is proven to be no
-    deeper than the operands of the next row."""
+    """Whether operands are proven to grow at least as fast as the loop: the depth that propagates
+    from them is at most that of the next row's operands."""
     around, following = _followed(entry), {ROW: Poly.atom(ROW) + 1}
     return all(
         any(
@@ -326,14 +324,14 @@ def _fast(entry: Entering, entering: Sequence[Entering], steps: Steps) -> bool:
 
 
 def _followed(entry: Entering) -> Constraints:
-    """The rows of operands that are followed by a row with operands."""
+    """The rows with operands that are followed by another row with operands."""
     ends = [entry.number] if entry.high is None else [entry.number, entry.high]
     return entry.rows | {end - Poly.atom(ROW) - 1 for end in ends}
 
 
 def _at_most(depth: Poly, around: Constraints) -> Poly:
-    """An upper bound on a depth one row later: a logarithm grows by at most 1 where its argument at
-    most doubles, and not at all where its argument does not grow."""
+    """An upper bound on a depth one row later. ceil_log2 grows by at most 1 if its argument at most
+    doubles, and by 0 if its argument does not grow."""
     logs = {
         atom: next((n for n in (0, 1) if _at_most_times(2**n, atom.args[0], around)), None)
         for atom in sorted(depth.atoms)
@@ -349,7 +347,7 @@ def _at_most(depth: Poly, around: Constraints) -> Poly:
 
 
 def _at_most_times(times: int, argument: Poly, around: Constraints) -> bool:
-    """Whether an argument is proven to be at most so many times as large one row later."""
+    """Whether one row later an argument is proven to be at most `times` its value."""
     least = [a for a in argument.atoms if isinstance(a, Fn) and ROW in Poly.atom(a).letters]
     if not least:
         moved = argument.substitute({ROW: Poly.atom(ROW) + 1})
@@ -363,9 +361,9 @@ def _at_most_times(times: int, argument: Poly, around: Constraints) -> bool:
 
 
 def _on_the_way(entry: Entering, steps: Steps) -> Iterator[tuple[Array, Level]]:
-    """The levels that go on from operands which get deeper by the same amount in each row, where
-    they enter at one of the last rows before; entering at the first row is a run of its own, and no
-    row between these is better."""
+    """The levels that propagate from operands whose depth is affine in the row, for entry at one of
+    the last rows before the row asked for. Entry at the first row is a separate run; rows in
+    between attain no larger depth."""
     slope = entry.depth.coefficient(ROW)
     if ROW in (entry.depth - slope * Poly.atom(ROW)).letters | slope.letters:
         raise Unsupported("a loop whose operands get deeper from row to row")

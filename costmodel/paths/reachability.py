@@ -1,10 +1,10 @@
-"""Which rows does each reference in a mixer's equations join, and to which row belongs an entry?
+"""The rows that each reference joins, and the row to which each entry belongs.
 
 A row is a position of the sequence. An entry of an array with a token axis belongs to the row at
-its place on that axis. An entry without a token axis belongs to every row that reads it; an entry
-made of a whole chunk of tokens belongs to that row of the chunk that is nearest to its readers.
-What stands in a row that data or a table choose may stand in any: a reference to it joins no rows.
-`questions.path_length` counts hops between rows from this.
+its position on that axis. An entry without a token axis belongs to every row that reads it; an
+entry computed from a whole chunk of tokens belongs to the row of the chunk that is nearest to its
+readers. A gathered row may be any row: such a reference joins no rows. `questions.path_length`
+counts hops between rows on this basis.
 """
 
 from __future__ import annotations
@@ -24,16 +24,14 @@ from costmodel.symbolic.constraints import Constraints, bounds, implied, implied
 from costmodel.symbolic.polynomial import Poly, axis_atom, is_index
 
 ROW = axis_atom("row")
-"""The row that reads, as a variable."""
+"""The reading row, as a variable."""
 
 
 @dataclass(frozen=True, eq=False)
 class Rows:
     """The row of each array's entries, as a polynomial in the array's axes (`#0`, `#1`), or None.
-
-    The polynomial is nearly always one axis; where tokens lie in chunks it may be
-    (chunk - 1)*C + place, or chunk*C.
-    """
+    The polynomial is usually one axis; where tokens lie in chunks it may be (chunk - 1)*C + place,
+    or chunk*C."""
 
     system: System
     places: Mapping[Array, Poly | None]
@@ -51,8 +49,8 @@ class Rows:
         return None if place is None else _row_at(place, positions)
 
     def certain(self, equation: Equation) -> Iterator[Read]:
-        """The references of an equation to arrays that depend on tokens, without those to a row
-        that data or a table choose."""
+        """The references of an equation to arrays that depend on tokens, without gathers of
+        rows."""
         for read in reads(equation):
             array = read.ref.array
             if array in self.places and (self.places[array] is None or self.read(read) is not None):
@@ -60,7 +58,7 @@ class Rows:
 
 
 def _row_at(place: Poly, positions: Sequence[Position]) -> Poly | None:
-    """A row given in the axes of an array, at some positions; None if data or a table choose it."""
+    """A row given in the axes of an array, with positions substituted; None for a gathered row."""
     named = {axis_atom(axis): position for axis, position in enumerate(positions)}
     at = {a: named[a] for a in place.letters if a in named}
     if any(isinstance(position, Gather) for position in at.values()):
@@ -70,11 +68,9 @@ def _row_at(place: Poly, positions: Sequence[Position]) -> Poly | None:
 
 @cache
 def rows_on_axes(system: System) -> Rows:
-    """The rows of the arrays with a token axis, derived from which array reads which.
-
-    An axis may be the token axis if its extent is l and its index also indexes rows of an array
-    that the equation reads. Of several such axes, the one is taken at which readers have their own
-    row.
+    """The rows of the arrays with a token axis, derived from the references between arrays. An axis
+    may be the token axis if its extent is l and its index also indexes rows of an array that the
+    equation reads. Of several such axes, the axis is taken at which readers have their own row.
 
     Raises:
         Unsupported: an array whose rows lie on one of several axes that cannot be told apart.
@@ -99,13 +95,13 @@ def rows_on_axes(system: System) -> Rows:
 
 @cache
 def rows_of(system: System) -> Rows:
-    """The rows of a system's arrays: tokens without an axis may lie in chunks, and an entry then
-    has the rows it is made of.
+    """The rows of a system's arrays, including arrays whose tokens lie in chunks: an entry of such
+    an array belongs to one of the rows it is computed from.
 
     Raises:
         Unsupported: an array whose rows lie on no axis and in no chunks, or on one of several axes
-            that cannot be told apart, or whose entries stand for a chunk that rows on both sides of
-            the chunk read.
+            that cannot be told apart, or an entry for a chunk with readers on both sides of the
+            chunk.
     """
     known, (_, indexed) = rows_on_axes(system), _possible_axes(system)
     without = [array for array, place in known.places.items() if place is None]
@@ -143,13 +139,14 @@ def _spread(
     *,
     in_chunks: bool,
 ) -> None:
-    """Extend `possible` from the arrays that are read to the arrays that read them, to the end.
+    """Extend `possible` from the arrays that are read to the arrays that read them, to the fixed
+    point.
 
     Args:
         possible: array -> axes that may be its token axis.
         counted: array -> axes with an index that counts rows, for arrays that have such an index.
-        in_chunks: whether, for an array without a possible token axis, its axes in `counted` are
-            passed on to its readers.
+        in_chunks: whether an array without a possible token axis passes its axes in `counted` on to
+            its readers.
     """
     whole, output = length(system), system.mixer.role("output")
     changed = True
@@ -176,8 +173,8 @@ def _spread(
 
 
 def _counting(equation: Equation, possible: Mapping[Array, set[int]]) -> set[str]:
-    """The indices at possible token axes of the arrays that are read, and indices in the bounds of
-    these indices."""
+    """The indices that count rows: indices at possible token axes of the arrays read, and indices
+    in the bounds of these indices."""
     found: set[str] = set()
     for read in reads(equation):
         for axis in possible.get(read.ref.array, ()):
@@ -194,7 +191,7 @@ def _counting(equation: Equation, possible: Mapping[Array, set[int]]) -> set[str
 def _of_readers(
     system: System, array: Array, axes: set[int], chosen: Mapping[Array, Poly | None]
 ) -> set[int]:
-    """The axes among `axes` at which the array's readers have their own row; `axes` if none is."""
+    """The axes in `axes` at which the array's readers have their own row; without any, `axes`."""
     known = Rows(system, chosen)
     for equation in system.equations:
         if equation.array is array or chosen.get(equation.array) is None:
@@ -212,8 +209,8 @@ def _of_readers(
 
 @dataclass(frozen=True)
 class RowRange:
-    """The first and the last row that an entry is made of, in the axes of its array; None: not
-    known."""
+    """The first and the last row that an entry is computed from, in the axes of its array, or
+    None."""
 
     first: Poly | None
     last: Poly | None
@@ -225,11 +222,9 @@ class RowRange:
 
 
 def _made_of(known: Rows, arrays: Sequence[Array]) -> Mapping[Array, set[RowRange]]:
-    """Array without a token axis -> the possible rows that its entries are made of.
-
-    What an entry reads of its own array is left out: an entry of a running sum is made of the row
-    that its step adds.
-    """
+    """Array without a token axis -> the possible row ranges from which its entries are computed.
+    References of an array to itself are left out: an entry of a running sum is computed from the
+    row that its own step adds."""
     found: dict[Array, set[RowRange]] = {array: set() for array in arrays}
     changed = True
     while changed:
@@ -241,7 +236,7 @@ def _made_of(known: Rows, arrays: Sequence[Array]) -> Mapping[Array, set[RowRang
 
 
 def _row_ranges(known: Rows, array: Array, found: Mapping[Array, set[RowRange]]) -> set[RowRange]:
-    """The rows that the entries of an array are made of, by all equations of the array."""
+    """The row ranges that the entries of an array are computed from, by all of its equations."""
     given = {
         equation: [
             row_range
@@ -263,7 +258,7 @@ def _row_ranges(known: Rows, array: Array, found: Mapping[Array, set[RowRange]])
 
 
 def _agreeing(equation: Equation, row_range: RowRange, others: Sequence[RowRange]) -> RowRange:
-    """The range with each end that some range of `others` has too, and None for any other end."""
+    """The range, with None for each end that no range of `others` shares."""
     here = row_range.at(equation.positions)
     firsts, lasts = (
         [end for end in ends if end] for ends in zip(*map(_both_ends, others), strict=True)
@@ -289,8 +284,8 @@ def _proven_equal(one: Poly | None, two: Poly, where: Constraints) -> bool:
 def _read_rows(
     known: Rows, equation: Equation, read: Read, found: Mapping[Array, set[RowRange]]
 ) -> Iterator[RowRange]:
-    """The rows of the entries that a reference reads while the indices of sums run, in the free
-    indices of the equation."""
+    """The row ranges of the entries that a reference reads over all indices of its sums, in the
+    free indices of the equation."""
     around, over = equation.domain | read.constraints, {index.atom for index in read.over}
     ranges = {row_range.at(read.ref.positions) for row_range in found.get(read.ref.array, ())}
     if known.places.get(read.ref.array) is not None:
@@ -303,7 +298,7 @@ def _read_rows(
 
 
 def _extreme_row(row: Poly, sign: int, around: Constraints, over: set[str]) -> Poly | None:
-    """The largest row (sign 1), or the least (-1), over some indices; None if it is not proven."""
+    """The largest row (sign 1) or least row (-1) over the indices `over`; None if not proven."""
     if row.letters.isdisjoint(over):
         return row
     at = Poly.atom(ROW)
@@ -317,8 +312,8 @@ def _extreme_row(row: Poly, sign: int, around: Constraints, over: set[str]) -> P
 
 
 def _in_array_axes(equation: Equation, row_range: RowRange) -> RowRange:
-    """Rows given in the free indices of an equation, in the axes of the array that the equation
-    defines; None for an end with an index that stands on no axis by itself."""
+    """A row range in the free indices of an equation, converted to the axes of the array that the
+    equation defines; None for an end with an index that has no axis of its own."""
     values: dict[str, Poly] = {}
     for axis, position in enumerate(equation.positions):
         place = position_value(position)
@@ -336,9 +331,9 @@ def _in_array_axes(equation: Equation, row_range: RowRange) -> RowRange:
 
 
 def _in_chunk(known: Rows, array: Array, ranges: set[RowRange]) -> Poly | None:
-    """The row that an array's entries belong to, of the rows they are made of: the row of the
-    readers, if it is among these rows, else the row nearest to the readers, or the last row without
-    readers. None for entries that are made of no rows."""
+    """The row to which an array's entries belong, among the row ranges they are computed from: the
+    row of the readers if it is one of them, else the row nearest to the readers, or the last row if
+    there are no readers. None for entries that are computed from no rows."""
     readers = [
         (read, equation.domain | read.constraints, here)
         for equation in known.system.equations
@@ -371,7 +366,7 @@ def _in_chunk(known: Rows, array: Array, ranges: set[RowRange]) -> Poly | None:
 
 
 def _all_after(row: Poly, readers: Sequence[tuple[Read, Constraints, Poly]], sign: int) -> bool:
-    """Whether every reader is proven to lie at a row or after it (sign 1), or not after it (-1)."""
+    """Whether every reader is proven to lie at or after a row (sign 1), or at or before it (-1)."""
     return all(
         (there := _row_at(row, read.ref.positions)) is not None
         and implied(around, (here - there) * sign)
@@ -381,23 +376,23 @@ def _all_after(row: Poly, readers: Sequence[tuple[Read, Constraints, Poly]], sig
 
 @dataclass(frozen=True)
 class JoinedRows:
-    """The row that reads and the row that is read, for one reference; `read` None: every row."""
+    """The reading row and the row read, for one reference; `read` is None if every row is read."""
 
     reading: Poly
     read: Poly | None
     around: Sequence[Constraints]
-    """Regions of the indices in `over`; the reference joins rows where one of the regions holds."""
+    """Regions of the indices in `over`, in which the reference joins the two rows."""
     over: Sequence[str]
     """The free indices of the equation and the indices of sums."""
     words: str
-    """The two arrays as messages name them: "y reads of x"."""
+    """The two arrays for messages: "y reads of x"."""
 
 
 def joined_rows(known: Rows) -> Iterator[JoinedRows]:
     """The rows that each reference joins.
 
     Raises:
-        Unsupported: an array that is read belongs to no row, and is not made of all rows.
+        Unsupported: an array that is read belongs to no row, and is not computed from all rows.
     """
     for equation in known.system.equations:
         here = None if known.places.get(equation.array) is None else known.reading(equation)
@@ -416,8 +411,8 @@ def joined_rows(known: Rows) -> Iterator[JoinedRows]:
 
 
 def regions_that_read(system: System, equation: Equation, read: Read) -> list[Constraints]:
-    """The regions in which a reference reads an entry that depends on some token; an empty sum
-    depends on none, and so belongs to no row."""
+    """The regions in which a reference reads an entry that depends on some token. An empty sum
+    depends on no token, and so belongs to no row."""
     around = equation.domain | read.constraints
     if not any(map(may_be_empty, system.equations)):
         return [around]
@@ -428,7 +423,7 @@ def regions_that_read(system: System, equation: Equation, read: Read) -> list[Co
 
 
 def at_once(known: Rows) -> bool:
-    """Whether it is proven that each row of some array reads all rows."""
+    """Whether every row of some array is proven to read all rows."""
     row = Poly.atom(ROW)
     every = frozenset({row - 1, length(known.system) - row})
     for equation in known.system.equations:
@@ -448,11 +443,9 @@ def length(system: System) -> Poly:
 
 
 def _require_whole(known: Rows, array: Array, asked: frozenset[Array] = frozenset()) -> None:
-    """Refuse, with Unsupported, an array without rows whose entries are not each made of all rows.
-
-    `asked` are the arrays that are being checked: an array that reads one of them is in a loop, and
-    what else its equations read decides.
-    """
+    """Raise Unsupported unless each entry of an array without rows is computed from all rows.
+    `asked` are the arrays whose check is in progress: references to them form a loop, and the other
+    references of the equation decide."""
     for equation in known.system.defining[array]:
         made_of = [*known.certain(equation)]
         without = {r.ref.array for r in made_of if known.read(r) is None} - asked
@@ -475,7 +468,7 @@ def _made_of_all(known: Rows, equation: Equation, some: Iterable[Read]) -> Itera
 
 
 def _reads_all(known: Rows, equation: Equation, read: Read) -> bool:
-    """Whether it is proven that every instance of an equation reads all rows."""
+    """Whether every instance of an equation is proven to read all rows through one reference."""
     row, there = Poly.atom(ROW), known.read(read)
     assert there is not None
     given = equation.domain | {row - 1, length(known.system) - row}

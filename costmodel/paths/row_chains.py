@@ -1,5 +1,5 @@
-"""Which chain leads to a row far into a loop? Steps to one of the first rows, then a block of steps
-that repeats."""
+"""The longest path to a row far into a loop: steps to one of the first rows, then a repeated block
+of steps."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ RowDepths = Mapping[Array, Depth]
 
 @dataclass(frozen=True)
 class Way:
-    """How a chain goes on through a loop whose rows are all alike: by an array that goes on from
-    itself, and through the last rows from this array to the one asked for."""
+    """How a chain repeats through a loop of identical rows: `array` continues from itself by the
+    steps `row`; `tail` leads through the last rows from `array` to the array asked for."""
 
     array: Array
     row: Chain
@@ -26,8 +26,8 @@ class Way:
 
 
 def ways_on(following: RowDepths) -> Mapping[Array, Way | None]:
-    """Array whose chain is carried -> how the chain goes on from row to row; None where it goes on
-    from several arrays in turns."""
+    """Array -> how its chain repeats from row to row; None if several arrays alternate. Arrays
+    without a chain are left out."""
     chains = {array: _chain(levels) for array, levels in following.items()}
     via = {array: chain.via for array, chain in chains.items() if chain}
     return {array: _way(array, via) for array in via}
@@ -49,18 +49,16 @@ def _way(array: Array, via: Mapping[Array, tuple[Array, Chain] | None]) -> Way |
 
 @dataclass(frozen=True)
 class RowChains:
-    """The chains to the rows after the last one that was worked out.
-
-    `rows` are those worked out; `beyond` are as many rows after them as the longest tail has.
-    """
+    """The chains to the rows after the last row that was computed one by one. `rows` are the
+    computed rows; `beyond` are as many further rows as the longest tail has."""
 
     ways: Mapping[Array, Way | None]
     rows: Sequence[RowDepths]
     beyond: Sequence[RowDepths]
 
     def to(self, array: Array, further: Poly) -> Chain | None:
-        """The chain to an array in a row that comes some rows after the last one; None where no
-        chain is carried."""
+        """The chain to an array in the row `further` rows after the last computed row; None if
+        chains are not carried."""
         if array not in self.ways:
             return None
         way = self.ways[array]
@@ -84,7 +82,7 @@ class RowChains:
 
 
 def _chain(levels: Depth) -> Chain | None:
-    """The chain of the deepest level, at large sizes if none are given."""
+    """The chain of the deepest level, with ties broken at the chain's sizes."""
     chains = [(level.depth, level.witness) for level in levels if isinstance(level.witness, Chain)]
     if len(chains) < 2:
         return chains[0][1] if chains else None
@@ -92,7 +90,8 @@ def _chain(levels: Depth) -> Chain | None:
 
 
 def going_further(level: Level, rate: Level) -> Level:
-    """A depth of the row before and what goes on from it."""
+    """A depth of the previous row plus `rate`, the depth that a row adds; their chains are
+    joined."""
     chain = None
     if isinstance(row := rate.witness, Chain):
         chain = row.after(level.witness if isinstance(level.witness, Chain) else None)
