@@ -1,4 +1,4 @@
-"""What does training cost? The equations of a mixer's gradients, in the language of the mixer."""
+"""Reverse-mode differentiation of a mixer: its gradients as equations in the same language."""
 
 from costmodel.adjoint.reverse import adjoint
 

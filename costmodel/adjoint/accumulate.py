@@ -1,8 +1,8 @@
-"""How are the cotangents of an array added up to its gradient, entry by entry?
+"""The gradient of an array as the sum of its cotangents, entry by entry.
 
-A mixer may say what holds for row 1 apart from what holds for later rows. Two cotangents are then
-often one expression, over all rows of the array, or one sum over all rows: these are put together
-first.
+A mixer may have one equation for row 1 and another for later rows. Two cotangents are then often
+the same expression at different rows, or the first term and the rest of one sum: such pairs are
+fused before the sum is written.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from costmodel.symbolic.printing import identifier
 
 @dataclass(frozen=True)
 class Handed:
-    """A cotangent, and whether it is for each sequence or on weights alone."""
+    """A cotangent; `sequence` is True for one per sequence, False for one of weights alone."""
 
     cotangent: Cotangent
     sequence: bool
@@ -44,7 +44,7 @@ class Handed:
 
 @dataclass
 class Sums:
-    """The gradients of a system's arrays, and the equations that add them up."""
+    """The gradients of a system's arrays, and the equations that sum the cotangents."""
 
     system: System
     grads: dict[Array, Array] = field(default_factory=dict)
@@ -54,10 +54,8 @@ class Sums:
     wholes: dict[Array, Array] = field(default_factory=dict)
 
     def _gradient(self, array: Array, *, in_loop: bool) -> Array:
-        """The array that holds the gradient of an array.
-
-        That of an output which other equations read, too, is more than what is given.
-        """
+        """The array into which the cotangents of an array are summed. For the output this is the
+        given gradient, unless equations read the output too: then a separate sum."""
         if array is not self.system.mixer.role("output"):
             return self.gradient(array)
         if len(self.handed.get(array, [])) == 1 and not in_loop:
@@ -65,7 +63,7 @@ class Sums:
         return self._array(array, "sum")
 
     def gradient(self, array: Array) -> Array:
-        """The gradient of an array, as a whole."""
+        """The array for the complete gradient of `array`; for the output, the given gradient."""
         if array is self.system.mixer.role("output"):
             return self.system.given
         if array not in self.wholes:
@@ -73,7 +71,7 @@ class Sums:
         return self.wholes[array]
 
     def _array(self, of: Array, step: str = "", shape: tuple[Poly, ...] | None = None) -> Array:
-        """An array for the gradient of another one, or for a step on the way to it."""
+        """A new array for the gradient of `of`, or for an intermediate step."""
         return derived(
             of,
             GRADIENT,
@@ -85,12 +83,12 @@ class Sums:
         )
 
     def _next(self, array: Array, shape: tuple[Poly, ...] | None = None) -> Array:
-        """An array for one more step on the way to a gradient."""
+        """A new array for the next numbered intermediate step of a gradient."""
         self.numbers[array] = self.numbers.get(array, 0) + 1
         return self._array(array, str(self.numbers[array]), shape)
 
     def _collect(self, array: Array) -> None:
-        """The equations that add up what was handed to an array."""
+        """Write the equations that sum the cotangents of an array."""
         target = self.grads.setdefault(array, self._gradient(array, in_loop=False))
         handed = [
             Handed(cotangent, sequence)
@@ -119,8 +117,8 @@ class Sums:
     def _certain(
         self, array: Array, present: Sequence[Handed], cell: Constraints, inside: Constraints
     ) -> None:
-        """Raise Unsupported where the number of additions depends on which entry is largest: two
-        maxima are taken of one entry, or some entries of one maximum lie in another cell."""
+        """Raise Unsupported where the number of additions depends on the position of a maximum: two
+        maxima are taken over one entry, or the entries of one maximum lie in several cells."""
         values = ((h.cotangent.where, h.cotangent.value) for h in present)
         firsts = [(where, v.first) for where, v in values if isinstance(v, Bracket) and v.first]
         cut = any(
@@ -137,18 +135,16 @@ class Sums:
     def _kinds(
         self, array: Array, cell: Constraints, cotangent: Cotangent
     ) -> list[tuple[Constraints, bool]]:
-        """A cell in parts that are for each sequence, or on weights alone.
-
-        Constants among the entries of an array that sequences give stand in it for each sequence.
-        """
+        """The parts of a cell as (constraints, whether per sequence or of weights alone). Constant
+        entries of an array that depends on the sequence count as per sequence."""
         constant = any(not [*references(e)] for e in self.system.defining.get(array, ()))
         if constant and array in tokens(self.system).given:
             return [(cell, True)]
         return tokens(self.system).dependent_entries(Ref(array, cotangent.positions), cell)
 
     def _apart(self, array: Array, handed: Handed) -> Handed:
-        """The same cotangent in an array of its own, if it lies in a flattened layout or is
-        scattered: how many of its terms lie where others do depends on the values."""
+        """The cotangent through an array of its own, if its layout is flattened or it is scattered:
+        how its terms coincide with the other cotangents' terms depends on values."""
         cotangent = handed.cotangent
         if not (any(cotangent.layout) or cotangent.numbered):
             return handed
@@ -175,7 +171,8 @@ class Sums:
         *,
         sequence: bool,
     ) -> None:
-        """The equation of a gradient at some entries; over the batch before weights alone."""
+        """Write the sum at the entries of a cell, the sum over the batch before terms of weights
+        alone."""
         cotangents = [h.cotangent for h in present]
         if sequence:
             self._write(target, array, cell, cotangents, SEQUENCE)
@@ -198,7 +195,7 @@ class Sums:
         cotangents: Sequence[Cotangent],
         kind: str,
     ) -> None:
-        """The equation that adds cotangents up at the entries of a cell."""
+        """Write the equation that sums `cotangents` at the entries of a cell."""
         names = self._axis_names(array, cotangents)
         renamed = {old: Poly.atom(index_atom(new)) for old, new in names.items()}
         indices = guarded_ranges(
@@ -218,7 +215,8 @@ class Sums:
         self.written[equation] = kind
 
     def _axis_names(self, array: Array, cotangents: Sequence[Cotangent]) -> dict[str, str]:
-        """A name for each axis of an entry: what its equations, or its readers, call it."""
+        """A name for each axis of an entry: an index name in the array's equations or its
+        readers."""
         hints = list(zip(*(cotangent.hints for cotangent in cotangents), strict=True))
         own = self._own_names(array, cotangents[0])
         taken: set[str] = set()
@@ -245,17 +243,17 @@ class Sums:
 
 
 def bar(array: Array, step: str = "") -> str:
-    """How LaTeX prints the gradient of an array, or a step on the way to it."""
+    """The LaTeX of the gradient of an array, or of an intermediate step."""
     place = f"({step})" if step.isdecimal() else rf"\mathrm{{{step}}}"
     return rf"\bar{{{array.latex or identifier(array.name)}}}" + (f"^{{{place}}}" if step else "")
 
 
 SPARE = "pqrsuvwzefg"
-"""Names for axes that no equation calls by an index of its own."""
+"""Names for axes without an index name of their own."""
 
 
 def plain_region(cotangent: Cotangent) -> Constraints:
-    """The entries that a cotangent is handed to, in the axes of the array."""
+    """The entries that a cotangent contributes to, in the axes of the array."""
     around = entries(cotangent.array, cotangent.layout) | cotangent.where
     found = region(cotangent.array, cotangent.positions, around, cotangent.axes)
     assert found is not None
@@ -263,7 +261,7 @@ def plain_region(cotangent: Cotangent) -> Constraints:
 
 
 def _split(cell: Constraints, where: Constraints) -> list[Constraints]:
-    """A cell in the part inside a region and those outside it."""
+    """A cell as its part inside a region and its parts outside."""
     inside = cell | where
     if infeasible(inside):
         return [cell]
@@ -271,10 +269,8 @@ def _split(cell: Constraints, where: Constraints) -> list[Constraints]:
 
 
 def _expression(cotangent: Cotangent, at: Mapping[str, Poly], names: Mapping[str, str]) -> Node:
-    """A cotangent at entries called by new names; its own indices make way for these.
-
-    An index whose name is taken gets the one that the reader called that axis by, if it is free.
-    """
+    """A cotangent's expression with its axes renamed. A reduction index whose name is already taken
+    is renamed, if possible to the reader's name of the axis."""
     values = dict(at)
     called = {names[axis]: hint for axis, hint in zip(cotangent.axes, cotangent.hints, strict=True)}
     taken = {*names.values(), *(index.name for index in cotangent.over)}
@@ -289,7 +285,7 @@ def _expression(cotangent: Cotangent, at: Mapping[str, Poly], names: Mapping[str
 
 
 def fused(cotangents: Sequence[Cotangent]) -> list[Cotangent]:
-    """The cotangents, with those that are one put together; their sum is the same."""
+    """The cotangents, with pairs fused that are one expression or one sum; the total stays."""
     found: list[Cotangent] = []
     for cotangent in cotangents:
         for k, other in enumerate(found):
@@ -303,7 +299,8 @@ def fused(cotangents: Sequence[Cotangent]) -> list[Cotangent]:
 
 
 def fused_equations(written: Mapping[Equation, str]) -> dict[Equation, str]:
-    """The equations, with one in place of two that say the same of a first row and of the rest."""
+    """The equations, that of a first row merged into an equation of later rows that says the
+    same."""
     found = dict(written)
     for first in written:
         for rest in list(found):
@@ -315,7 +312,7 @@ def fused_equations(written: Mapping[Equation, str]) -> dict[Equation, str]:
 
 
 def _same_rows(rest: Equation, first: Equation) -> Equation | None:
-    """Two equations of one array as one, if `first` is what `rest` would be one row earlier."""
+    """Two equations of one array as one, if `first` is `rest` continued to one row earlier."""
     for index in rest.indices:
         at = {index.atom: index.lower[0] - 1}
         others = tuple(i for i in rest.indices if i is not index)
@@ -332,14 +329,14 @@ def _same_rows(rest: Equation, first: Equation) -> Equation | None:
 
 
 def _one(rest: Cotangent, first: Cotangent) -> Cotangent | None:
-    """The two as one cotangent, if `first` is what `rest` would be one row earlier."""
+    """Two cotangents as one, if `first` is `rest` continued to one row earlier."""
     if rest.layout != first.layout or rest.scale != first.scale:
         return None
     return _rows(rest, first) or _sums(rest, first)
 
 
 def _rows(rest: Cotangent, first: Cotangent) -> Cotangent | None:
-    """Two cotangents at different rows of the array."""
+    """The fusion of two cotangents at different rows of the array; else None."""
     whole = entries(rest.array, rest.layout)
     for axis in rest.axes:
         entry = Poly.atom(axis)
@@ -358,7 +355,7 @@ def _rows(rest: Cotangent, first: Cotangent) -> Cotangent | None:
 
 
 def _sums(rest: Cotangent, first: Cotangent) -> Cotangent | None:
-    """A sum over later rows of a reader, and its term at the row before them."""
+    """The fusion of a sum over later rows of a reader with the term of the row before; or None."""
     if rest.where != first.where:
         return None
     for index in rest.over:
@@ -378,6 +375,6 @@ def _fixed(known: Constraints, difference: Poly) -> bool:
 
 
 def _others(where: Constraints, at: dict[str, Poly]) -> Constraints:
-    """Conditions at a row, without those that say nothing more there."""
+    """The conditions with a row substituted, without those that become trivial."""
     moved = (c.substitute(at) for c in where)
     return frozenset(c for c in moved if c.variables or not implied(frozenset(), c))

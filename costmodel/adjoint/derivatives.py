@@ -1,9 +1,9 @@
-"""What is the gradient of each operation, given that of its result?
+"""The derivative rules of operations: operand gradients from the result's gradient g.
 
-One table, part of every record of a training count. `a * b` gives g * b and g * a. `a / b` gives
-u = g / b and -u times the stored quotient. A function gives g times its slope, from the stored
-result where that saves work. A sum broadcasts its gradient, free; a maximum hands it to its first
-occurrence, which the forward pass has found. Nothing else is shared or simplified.
+This table is part of every record of a training count. `a * b` gives g * b and g * a. `a / b` gives
+u = g / b and -u times the stored quotient. A function gives g times its derivative, from the stored
+result where that saves work. A sum broadcasts g without cost; a maximum gives g to its first
+occurrence, whose position the forward pass has found. No other terms are shared or simplified.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ OF_RESULT: Mapping[str, Callable[[Node, Node], Node]] = {
     "relu": _relu,
     "elu_plus_1": _elu_plus_1,
 }
-"""Function -> its gradient from that of its result and the stored result."""
+"""Function -> (gradient of the result, stored result) -> gradient of the operand."""
 
 OF_OPERAND: Mapping[str, Callable[[Node, Node], Node]] = {
     "log": _log,
@@ -79,7 +79,7 @@ OF_OPERAND: Mapping[str, Callable[[Node, Node], Node]] = {
     "silu": _slope("silu_slope"),
     "gelu": _slope("gelu_slope"),
 }
-"""Function -> its gradient from that of its result and the stored operand."""
+"""Function -> (gradient of the result, stored operand) -> gradient of the operand."""
 
 
 def _both_of_elu_plus_1(g: Node, y: Node) -> Node:
@@ -87,7 +87,7 @@ def _both_of_elu_plus_1(g: Node, y: Node) -> Node:
 
 
 OF_BOTH: Mapping[str, Callable[[Node, Node], Node]] = {"elu_plus_1": _both_of_elu_plus_1}
-"""Function by cases -> its gradient where each branch has one of its own, zero where the other
-holds, and the two are added up; from the stored result."""
+"""Function by cases -> gradient of the operand as a sum over both branches, each zero where the
+other branch holds; from the stored result."""
 
 CALLS = {**OF_RESULT, **OF_OPERAND}

@@ -1,8 +1,8 @@
-"""What is the gradient of an entry that is read by number, as the score of a target class is?
+"""The gradient of a gather with one index, such as the score of a target class.
 
-To a gradient it is what a maximum is: one entry of a range gets it. So it stands as a maximum while
-gradients are derived, and `restored` writes down which entry it is. That holds where no two points
-of an equation can read the same entry; elsewhere, which of them do depends on the values.
+A gather behaves like a maximum: one entry of a range receives the gradient. A maximum stands in for
+the gather while gradients are derived, and `restored` substitutes the gathered index. This requires
+that no two points of an equation read one entry: else the number of terms depends on the values.
 """
 
 from __future__ import annotations
@@ -37,26 +37,26 @@ ONE = Poly.of(1)
 
 @dataclass(frozen=True)
 class Place:
-    """The axes of an array for what is read somewhere: one for each index that says where."""
+    """The axes of an array for the values of a reference: one per index in its positions."""
 
     indices: tuple[Index, ...]
     shape: tuple[Poly, ...]
 
     @property
     def positions(self) -> tuple[Poly, ...]:
-        """The entry, at the indices."""
+        """The entry at the current indices."""
         return tuple(index.as_poly() for index in self.indices)
 
 
 def place_of(ref: Ref, around: Iterable[Index]) -> Place:
-    """The axes of an array for what a reference reads, under the indices around it."""
+    """The `Place` of a reference under the indices around it."""
     named = {*names_in(ref.positions)}
     indices = tuple(index for index in around if index.atom in named)
     return Place(indices, tuple(extent(index, around) for index in indices))
 
 
 Replaced = tuple[Ref, list[Equation]]
-"""An entry that is read in place of another one, and the equations that define it."""
+"""The reference that is read instead, and the equations that define its array."""
 
 
 def replaced(
@@ -64,12 +64,8 @@ def replaced(
     chosen: Callable[[Ref, list[Index]], bool],
     made: Callable[[Equation, Ref, list[Index]], Replaced],
 ) -> tuple[Equation, ...]:
-    """The equations, with other entries read in place of those that are chosen.
-
-    Args:
-        chosen: whether an entry is, by the indices around it.
-        made: what is read in its place, in an equation.
-    """
+    """The equations with references replaced where `chosen` (given the reference and the indices
+    around it) says so; `made` returns the replacement in an equation."""
     equations: list[Equation] = []
     for equation in system.equations:
         changed: dict[Ref, Ref] = {}
@@ -86,14 +82,15 @@ def replaced(
 
 @dataclass(frozen=True)
 class Pick:
-    """An entry that is read by number, and the indices of the array that it stands in."""
+    """A gathered reference, its gather axis, and the indices of the array for its values."""
 
     indices: tuple[Index, ...]
     read: Ref
     axis: int
 
     def numbered(self, node: Bracket) -> Bracket:
-        """The gradient of the maximum as that of the entry whose number is read."""
+        """The gradient of the stand-in maximum, which compares positions with the gathered
+        index."""
         gather = self.read.positions[self.axis]
         assert isinstance(gather, Gather) and isinstance(node.left, Ref)
         assert isinstance(node.right, Ref)
@@ -107,17 +104,18 @@ class Pick:
 
 @dataclass
 class Picked:
-    """The entries of a system that are read by number, and the way back from their maxima."""
+    """The gathers of a system, their stand-in maxima, and the way back."""
 
     system: System
     picks: dict[Array, Pick] = field(default_factory=dict)
 
     def without_numbers(self) -> System:
-        """The system with maxima for the entries that are read by number."""
+        """The system with a maximum in place of each gather of one entry."""
         return replace(self.system, equations=replaced(self.system, self._chosen, self._made))
 
     def _chosen(self, ref: Ref, around: list[Index]) -> bool:
-        """Whether an entry has a gradient, is read by one number, and by no two points."""
+        """Whether a reference has a gradient, one gathered axis, and another entry at each
+        point."""
         plain = [p for p in ref.positions if not isinstance(p, Gather)]
         alone = {*plain} >= {index.as_poly() for index in around}
         computed = ref.array in self.system.active and ref.array.role != "parameter"
@@ -138,7 +136,7 @@ class Picked:
         return entry, [made]
 
     def restored(self, step: System) -> System:
-        """The equations with entries read by number again, and their gradients at these entries."""
+        """The system with gathers in place of the stand-in maxima, in values and in gradients."""
         if not self.picks:
             return step
         return step.with_equations({e: replace(e, value=self._value(e)) for e in step.equations})
@@ -156,7 +154,7 @@ class Picked:
 
 
 def _every(ref: Ref, axis: int, around: Iterable[Index]) -> tuple[Node, tuple[Index, ...]]:
-    """Every entry on an axis, and the index that runs over it."""
+    """All entries along an axis, and the index over them."""
     taken = {index.name for index in around}
     own = ("c", "e", "z", *(f"c{k}" for k in range(len(taken))))
     name = next(n for n in own if n not in taken)

@@ -1,4 +1,4 @@
-"""How does each kind of node hand its gradient on to what it is made of? One table, `RULES`."""
+"""The reverse-mode rule of each kind of node: the table `RULES`."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from costmodel.symbolic.constraints import Constraints
 
 @dataclass(frozen=True)
 class Scope:
-    """Where a gradient is taken: the points of an equation, and the indices summed over."""
+    """Where a gradient is taken: points of an equation, and the indices of enclosing reductions."""
 
     equation: Equation
     free: tuple[Index, ...]
@@ -47,62 +47,62 @@ class Scope:
     sequence: bool
     over: tuple[Index, ...] = ()
     scale: Scale | None = None
-    """What everything that is handed on is scaled by, once it is summed over its readers."""
+    """The factor for each cotangent, applied after the sum over the readers."""
 
     @property
     def indices(self) -> tuple[Index, ...]:
-        """All indices, outer ones first."""
+        """All indices, outermost first."""
         return self.free + self.over
 
     def inside(self, over: tuple[Index, ...]) -> Scope:
-        """Under a reduction."""
+        """The scope inside a reduction over `over`."""
         inner = self.around.union(*(index.constraints for index in over))
         return replace(self, over=self.over + tuple(outer_first(over)), around=inner)
 
 
 class Reversal(Protocol):
-    """What the rules ask of the reversal that they are part of."""
+    """The operations that the rules need from the reverse pass."""
 
     system: System
     rewrites: frozenset[str]
     written: dict[Equation, str]
 
     def hand(self, node: Node, gradient: Node, scope: Scope) -> None:
-        """Hand the gradient of an expression on to what it is made of."""
+        """Propagate the gradient of an expression to its operands."""
         ...
 
     def hand_to(self, ref: Ref, gradient: Node, scope: Scope) -> None:
-        """Hand a gradient to the entry that a reference reads."""
+        """Add a gradient to the entry that a reference reads."""
         ...
 
     def keep(self, cotangent: Cotangent | None, scope: Scope) -> None:
-        """Note what is handed to an array, if anything is."""
+        """Record a cotangent of an array; None is ignored."""
         ...
 
     def named(self, gradient: Node, scope: Scope) -> Node:
-        """A gradient that is used more than once, in an array of its own; others as they are."""
+        """A reference to a new array for the gradient; a free expression stays."""
         ...
 
     def scale_of(self, node: Mul | Div, scope: Scope) -> Scale | None:
-        """How a sum of scores is scaled, where what it hands on is to be scaled in its place."""
+        """The scale of a sum of scores, if the gradients of its operands are scaled instead."""
         ...
 
     def gradient(self, array: Array) -> Array:
-        """The gradient of an array, as a whole."""
+        """The array of the complete gradient of an array."""
         ...
 
     def handed_by(self, array: Array) -> Array:
-        """A new array for a part of the gradient of an array."""
+        """A new array for a partial gradient of an array."""
         ...
 
 
 def is_active(node: Node, arrays: frozenset[Array]) -> bool:
-    """Whether a gradient flows into an expression, given the arrays that have one."""
+    """Whether an expression reads one of the arrays that get a gradient."""
     return not arrays.isdisjoint(node.arrays)
 
 
 def is_free(gradient: Node) -> bool:
-    """Whether an expression takes no operation, so that it may be written more than once."""
+    """Whether an expression costs no operation, so that copies of it are free."""
     if isinstance(gradient, (Neg, FreeScale)):
         return is_free(gradient.body)
     return isinstance(gradient, (Ref, Constant))
@@ -152,7 +152,7 @@ def _div(builder: Reversal, node: Div, gradient: Node, scope: Scope) -> None:
 
 
 def _maximum(builder: Reversal, node: Maximum, gradient: Node, scope: Scope) -> None:
-    """To the left side where it is larger, elsewhere to the right one."""
+    """The left operand gets the gradient where it is larger, the right operand elsewhere."""
     arrays = builder.system.active
     if is_active(node.left, arrays) and is_active(node.right, arrays):
         gradient = builder.named(gradient, scope)
@@ -161,7 +161,7 @@ def _maximum(builder: Reversal, node: Maximum, gradient: Node, scope: Scope) -> 
 
 
 def _call(builder: Reversal, node: Call, gradient: Node, scope: Scope) -> None:
-    """A function, from its stored result or its operand."""
+    """The gradient of a function, from its stored result or its operand."""
     if node.function in OF_RESULT:
         by_cases = OF_BOTH if "cases-gradient" in builder.rewrites else {}
         rule = by_cases.get(node.function, OF_RESULT[node.function])
@@ -177,7 +177,7 @@ def _call(builder: Reversal, node: Call, gradient: Node, scope: Scope) -> None:
 
 
 def _reduce(builder: Reversal, node: Reduce, gradient: Node, scope: Scope) -> None:
-    """A sum broadcasts its gradient to every term; a maximum hands it to its first occurrence."""
+    """A sum broadcasts its gradient to every term; a maximum gives it to its first occurrence."""
     gradient = builder.named(gradient, scope)
     if node.kind == "sum":
         for part in node.parts:
@@ -199,7 +199,7 @@ def _free_scale(builder: Reversal, node: FreeScale, gradient: Node, scope: Scope
 
 
 def _fft(builder: Reversal, node: Fft, gradient: Node, scope: Scope) -> None:
-    """The transposed transform, in an array of its own."""
+    """The transposed transform, written to an array of its own."""
     assert isinstance(gradient, Ref)
     read = set(names_in(node.body.positions))
     made = tuple(i for i in scope.free if i.atom not in read)
@@ -219,13 +219,13 @@ def _fft(builder: Reversal, node: Fft, gradient: Node, scope: Scope) -> None:
 
 
 def _none(builder: Reversal, node: Constant | Select, gradient: Node, scope: Scope) -> None:
-    """What depends on no array that gets a gradient hands nothing on."""
+    """Nothing to propagate: the node depends on no array that gets a gradient."""
 
 
 @dataclass(frozen=True)
 class Reader:
-    """Whose gradients read values: the arrays that get one, and whether that of a divisor reads the
-    quotient (or else what was divided)."""
+    """The arrays that get a gradient, and whether the gradient of a divisor reads the quotient (or
+    else the numerator)."""
 
     active: frozenset[Array]
     quotients: bool
@@ -237,7 +237,7 @@ class Reader:
 
 @dataclass(frozen=True)
 class Reads:
-    """Which values the gradient of a node reads: of each operand, in order, and of its result."""
+    """The forward values that a node's gradient reads: each operand, in order, and the result."""
 
     operands: tuple[bool, ...] = ()
     result: bool = False
@@ -252,7 +252,7 @@ def _other_factor(node: Mul, reader: Reader) -> Reads:
 
 
 def _divisor(node: Div, reader: Reader) -> Reads:
-    """The divisor, and for its own gradient the quotient, or what was divided."""
+    """The divisor; for the divisor's own gradient also the quotient, or the numerator."""
     below = reader.wants(node.right)
     return Reads((below and not reader.quotients, True), below and reader.quotients)
 
@@ -267,13 +267,13 @@ def _result_or_operand(node: Call, reader: Reader) -> Reads:
 
 
 def _largest(node: Reduce, reader: Reader) -> Reads:
-    """Of a maximum its terms and the largest one."""
+    """Of a maximum, its terms and its result."""
     return Reads((node.kind == "max",), node.kind == "max")
 
 
 @dataclass(frozen=True)
 class Adjoint:
-    """How a kind of node hands its gradient on, and which values that reads."""
+    """The rule of a kind of node: how it propagates a gradient, and which values that reads."""
 
     hand: Callable[..., None]
     reads: Callable[..., Reads] = _no_value
@@ -301,4 +301,4 @@ RULES: Rules[Adjoint] = Rules(
         Composite: Adjoint(WRITTEN_OUT, WRITTEN_OUT),
     },
 )
-"""Kind of node -> what its gradient takes."""
+"""Kind of node -> its reverse-mode rule."""

@@ -1,8 +1,7 @@
-"""What if the backward pass computes values of the forward pass again, in place of keeping them?
+"""Recomputation: the backward pass computes forward values again instead of keeping them.
 
-The equations of these arrays join those of the gradients, each in an array of its own: `S.again`
-is S. An array is computed again just before the first gradient that needs it, and held until the
-last one that reads it.
+The equations of these arrays join those of the gradients, under new names: `S.again` is S. An array
+is recomputed just before the first gradient that needs it, and stays live until its last reader.
 """
 
 from __future__ import annotations
@@ -19,22 +18,22 @@ from costmodel.program.tokens import tokens
 from costmodel.symbolic.printing import identifier
 
 ALL = "all"
-"""In place of names: every array of the forward pass."""
+"""Stands for every array of the forward pass."""
 
 
 Copies = Mapping[Array, Array]
-"""Array of the forward pass -> the array in which it is computed again."""
+"""Array of the forward pass -> the array that holds the recomputed values."""
 
 
 def recomputed(system: System, names: Sequence[str]) -> System:
-    """A training step whose backward pass computes arrays of the forward pass again.
-
-    They are computed from what is kept: inputs, contexts, parameters, and the arrays not named.
-    What no gradient needs is not computed again.
+    """A training step whose backward pass recomputes arrays of the forward pass. They are computed
+    from kept values: inputs, contexts, parameters, and arrays that are not named. Arrays that no
+    gradient needs are not recomputed.
 
     Args:
-        names: arrays as the file calls them, with all that their equations are written out as
-            (`P` of a softmax is `P.exp`, `P.sum` and `P`); a part by its own name; or `all`.
+        names: arrays as the file calls them, together with the steps their equations are lowered to
+            (`P` of a softmax means `P.exp`, `P.sum` and `P`); a single step by its own name; or
+            `all`.
 
     Raises:
         EquationError: a name that the forward pass does not compute.
@@ -43,8 +42,8 @@ def recomputed(system: System, names: Sequence[str]) -> System:
 
 
 def computed_again(system: System, defined: System, chosen: frozenset[Array]) -> System:
-    """A training step whose backward pass computes some arrays again by the equations of another
-    system: those of its forward pass, or others that give the same."""
+    """A training step whose backward pass recomputes arrays by the equations of `defined`: the
+    forward pass, or a system that gives the same values."""
     needed = _closure(defined, chosen, read_by(system.backward))
     copies = {array: _copy(system, array) for array in defined.defining if array in needed}
     backward = dict(_in_turn(system, defined, copies))
@@ -52,7 +51,7 @@ def computed_again(system: System, defined: System, chosen: frozenset[Array]) ->
 
 
 def _chosen(forward: System, names: Sequence[str]) -> frozenset[Array]:
-    """The arrays that the names mean."""
+    """The arrays with the given names."""
     found: set[Array] = set()
     for name in names:
         meant = {e.array for e in forward.equations if name in (ALL, e.part_of, e.name)}
@@ -67,12 +66,12 @@ def _chosen(forward: System, names: Sequence[str]) -> frozenset[Array]:
 
 
 def read_by(equations: Iterable[Equation]) -> set[Array]:
-    """The arrays that some equations read."""
+    """The arrays that the equations read."""
     return {ref.array for equation in equations for ref in references(equation)}
 
 
 def _closure(forward: System, chosen: frozenset[Array], wanted: set[Array]) -> set[Array]:
-    """The chosen arrays that are wanted, and those that it takes to compute them."""
+    """The arrays of `chosen` that are in `wanted`, and those that their recomputation needs."""
     found: set[Array] = set()
     while more := (wanted & chosen) - found:
         found |= more
@@ -81,7 +80,7 @@ def _closure(forward: System, chosen: frozenset[Array], wanted: set[Array]) -> s
 
 
 def _copy(system: System, array: Array) -> Array:
-    """The array in which an array is computed again."""
+    """A new array for the recomputed values of an array."""
     tilde = rf"\tilde{{{array.latex or identifier(array.name)}}}"
     return derived(
         array, AGAIN, owner=system.mixer, latex=tilde, kernel=array.kernel, below=array.below
@@ -89,8 +88,8 @@ def _copy(system: System, array: Array) -> Array:
 
 
 def _in_turn(system: System, forward: System, copies: Copies) -> Iterator[tuple[Equation, str]]:
-    """The equations of the gradients, each after what it, or its loop, needs that is computed
-    again by the equations of `forward`."""
+    """The equations of the gradients, each after the recomputed arrays that it, or its loop,
+    needs."""
     waiting = frozenset(copies)
     loops = {
         e: block.equations for block in blocks(system) if block.is_loop for e in block.equations
@@ -110,7 +109,7 @@ def _in_turn(system: System, forward: System, copies: Copies) -> Iterator[tuple[
 
 
 def _again(forward: System, equation: Equation, copies: Copies) -> Iterator[tuple[Equation, str]]:
-    """An equation of the forward pass once more, its points on weights alone apart."""
+    """The recomputing copy of a forward equation, its points of weights alone separately."""
     array, value = copies[equation.array], reading(equation.value, copies)
     whole = copies.get(equation.whole, array)
     for around, sequence in tokens(forward).dependent(equation):

@@ -1,8 +1,8 @@
-"""Which values of the forward pass does its gradient read, and does every one have an array?
+"""Residuals: the forward values that gradients read, each in an array of its own.
 
 A product needs its other factor, a quotient itself, an exponential its result. Where such a value
-is part of a longer right side, it becomes an array of its own: what is kept for the backward pass
-has a name, and the operations stay the same.
+is a subexpression, it gets an array: everything kept for the backward pass has a name, and the
+number of operations stays the same.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from costmodel.symbolic.polynomial import Poly
 
 @dataclass
 class Shared:
-    """Arrays for what several equations of one array have in common: the same expression for its
-    first row and for the later ones is kept in one array."""
+    """Residual arrays shared between equations of one array: the same expression in the equation of
+    the first row and of the later rows goes to one array."""
 
     known: dict[tuple[Array, object, tuple[Poly, ...]], Array] = field(default_factory=dict)
     used: set[tuple[Equation, Array]] = field(default_factory=set)
@@ -36,7 +36,8 @@ class Shared:
         equation: Equation,
         make: Callable[[], Array],
     ) -> Array:
-        """The array for a value: one that another equation writes the like to, or a new one."""
+        """The residual array that another equation uses for an equal structure, or else a new
+        array."""
         key = (of, value.fold(_outline), shape)
         found = self.known.get(key)
         if found is None or (equation, found) in self.used:
@@ -46,15 +47,15 @@ class Shared:
 
 
 def _outline(node: Node, inside: Sequence[object] = ()) -> object:
-    """An expression without its positions and numbers, from the outlines of what is inside."""
+    """The structure of an expression: its arrays and operations, without positions and numbers."""
     if isinstance(node, Ref):
         return node.array
     return (node.function if isinstance(node, Call) else type(node), *inside)
 
 
 def with_residuals(system: System, *, quotients: bool = True) -> System:
-    """The same equations, with an array for every value that a gradient reads: for the gradient of
-    a divisor the quotient, or else what was divided."""
+    """The system with an array for every value that a gradient reads. The gradient of a divisor
+    reads the quotient, or without `quotients` the numerator."""
     equations: list[Equation] = []
     shared = Shared()
     for equation in system.equations:
@@ -66,7 +67,7 @@ def with_residuals(system: System, *, quotients: bool = True) -> System:
 
 @dataclass
 class _Splitter:
-    """Writes the values that the gradient of one equation reads into arrays."""
+    """Splits off the subexpressions that the gradient of one equation reads."""
 
     system: System
     equation: Equation
@@ -76,7 +77,7 @@ class _Splitter:
     made: dict[Node, Ref] = field(default_factory=dict)
 
     def rewritten(self, node: Node, over: tuple[Index, ...], *, top: bool = False) -> Node:
-        """The expression, with the values that its own gradient needs as references."""
+        """The expression, with references in place of the values that its own gradient reads."""
         if self.system.active.isdisjoint(node.arrays):
             return node
         reads = RULES[type(node)].reads(node, Reader(self.system.active, self.quotients))
@@ -86,7 +87,7 @@ class _Splitter:
         return self._named(kept, over) if reads.result and not top else kept
 
     def _operand(self, node: Node, over: tuple[Index, ...], *, needed: bool) -> Node:
-        """An operand, as a value that can be read again if the gradient needs it."""
+        """An operand, as a reference if `needed` for a gradient."""
         kept = self.rewritten(node, over)
         return self._value(kept, over) if needed else kept
 
@@ -98,7 +99,7 @@ class _Splitter:
         return self._named(node, over)
 
     def _named(self, node: Node, over: tuple[Index, ...]) -> Ref:
-        """An array of its own for a value, over the indices around it."""
+        """A reference to a residual array for a value, over the indices around the value."""
         if node in self.made:
             return self.made[node]
         indices = tuple(outer_first([*self.equation.indices, *over]))
@@ -121,10 +122,10 @@ class _Splitter:
 
 
 def extent(index: Index, outer: Iterable[Index]) -> Poly:
-    """The largest value that an index takes, in sizes; its smallest is proven to be 1 or more.
+    """The largest value of an index, in sizes; its smallest value is proven to be at least 1.
 
     Raises:
-        Unsupported: an index that may be 0 or less, so that it numbers no entries.
+        Unsupported: an index that may be 0 or less, so that it cannot index an axis.
     """
     by_atom: Mapping[str, Index] = {i.atom: i for i in outer}
     around = frozenset().union(*(i.constraints for i in by_atom.values()))
@@ -134,7 +135,7 @@ def extent(index: Index, outer: Iterable[Index]) -> Poly:
 
 
 def _tops(index: Index, by_atom: Mapping[str, Index]) -> Iterator[Poly]:
-    """Upper ends in sizes alone, those without an outer index first."""
+    """Upper bounds of an index in sizes alone; the first come from bounds without outer indices."""
     named = [[a for a in bound.letters if a in by_atom] for bound in index.upper]
     for bound, names in sorted(zip(index.upper, named, strict=True), key=lambda pair: len(pair[1])):
         top = bound

@@ -1,9 +1,8 @@
-"""What are the equations of a system's gradients? Reverse mode, equation by equation.
+"""The equations of a system's gradients, by reverse-mode differentiation.
 
-The equations of the forward pass come first, with an array for every value that a gradient reads;
-then, in reverse order, those of the gradients: `x.grad` is the gradient of the loss with respect to
-x. What follows is a system like any other, and every question about it is answered by the same
-rules.
+The forward equations come first, with an array for every value that a gradient reads; then, in
+reverse order, those of the gradients: `x.grad` is the gradient of the loss with respect to x. The
+result is a system like any other, so every question about it is answered by the same rules.
 """
 
 from __future__ import annotations
@@ -62,7 +61,7 @@ from costmodel.symbolic.constraints import (
 from costmodel.symbolic.polynomial import Poly, axis_atom, index_atom
 
 ROUNDS = 8
-"""How often the entries of a loop that have a gradient are worked out anew, at most."""
+"""The maximum number of rounds of the fixed-point iteration in `_Builder._settled`."""
 
 
 @cache
@@ -73,25 +72,24 @@ def adjoint(
     trained: tuple[str, ...] = TRAINED,
     recompute: tuple[str, ...] = (),
 ) -> System:
-    """The equations of a training step.
-
-    The gradient of the output, `y.grad`, or that of the loss, where the system has one for its
-    output, is a context: it is given. Every input, context and parameter gets its own gradient,
-    unless no output depends on it.
+    """The equations of a training step. The gradient of the output, `y.grad`, or of the loss if the
+    system has one, is given as a context. Every input, context and parameter that the output
+    depends on gets a gradient.
 
     Args:
-        rewrites: those that change the backward pass alone. `softmax-gradient` takes the gradient
-            of a softmax from its result y alone, (g - sum of g y) y, as kernels compute it, and
-            not through its exponentials and their sum; `quotient-gradient` divides again for that
-            of a divisor, -g (a / b) / b, and keeps no quotient; `cases-gradient` adds up what both
-            branches of a function by cases hand on; `fft-gradient` takes those of real transforms
-            as libraries do, from a complex one, and doubles bins that stand for two.
-        trained: the roles of what gets a gradient; what only the others need is left out.
-        recompute: the arrays of the forward pass that the backward pass computes again; see
-            `recomputed`.
+        rewrites: the rewrites of the backward pass. `softmax-gradient` takes the gradient of a
+            softmax from its result y alone, (g - sum of g y) y, as kernels do, and not through
+            exponentials and their sum; `quotient-gradient` computes the gradient of a divisor by
+            another division, -g (a / b) / b, and keeps no quotient; `cases-gradient` adds up the
+            gradients of both branches of a function by cases; `fft-gradient` takes gradients of
+            real transforms as libraries do, by a complex transform, and doubles bins that stand for
+            two.
+        trained: the roles of arrays that get a gradient; equations that only others need are left
+            out.
+        recompute: the forward arrays that the backward pass recomputes; see `recomputed`.
 
     Raises:
-        Unsupported: an expression without a rule here, or a reference that cannot be turned round.
+        Unsupported: an expression without a rule, or a reference that cannot be transposed.
         EquationError: an array to recompute that the forward pass does not compute.
     """
     picked = Picked(_with_gradient(system, trained))
@@ -103,7 +101,7 @@ def adjoint(
 
 
 def _with_gradient(system: System, trained: tuple[str, ...]) -> System:
-    """The same equations, of a mixer that is given the gradient of its output."""
+    """The same equations, in a mixer with the gradient of its output as an additional context."""
     mixer: Mixer = copy.copy(system.mixer)
     output = mixer.role("output")
     given = derived(output, GRADIENT, role="context", owner=mixer, cite="", latex=bar(output))
@@ -118,15 +116,15 @@ def _with_gradient(system: System, trained: tuple[str, ...]) -> System:
 
 @dataclass
 class _Builder(Sums):
-    """The state of one reversal."""
+    """The state of one reverse pass."""
 
     rewrites: frozenset[str] = frozenset()
     regions: dict[Array, list[Constraints]] = field(default_factory=dict)
-    """The entries of each array that have a gradient, in its axes; they may overlap."""
+    """The entries of each array that have a gradient, in its axes, as regions that may overlap."""
     shared: Shared = field(default_factory=Shared)
 
     def built(self) -> System:
-        """All equations."""
+        """The complete training step."""
         output = self.system.mixer.role("output")
         self.handed[output] = [Handed(_of_loss(output, self.system.given), sequence=True)]
         for block in reversed(blocks(self.system)):
@@ -139,7 +137,7 @@ class _Builder(Sums):
         return replace(self.system, equations=equations, backward=backward)
 
     def _block(self, block: Block) -> None:
-        """The gradients of a block's arrays, and what they hand on."""
+        """Write the gradients of a block's arrays, and propagate them to the operands."""
         arrays = [array for array in _readers_first(block) if array in self.system.active]
         for array in arrays:
             self.grads[array] = self._gradient(array, in_loop=block.is_loop)
@@ -150,11 +148,12 @@ class _Builder(Sums):
             self.written |= named[array]
 
     def _settled(self, block: Block, arrays: Sequence[Array]) -> dict[Array, dict[Equation, str]]:
-        """Hand the gradients of a block's arrays on; what is computed on the way, by array.
+        """Propagate the gradients of a block's arrays; returns the auxiliary equations of each
+        array.
 
-        Those of a loop hand on to each other: the entries that have a gradient are first thought to
-        be all, and worked out until they stay the same. What repeats itself is right, however it
-        was found: every row follows from the one before.
+        In a loop the arrays propagate to each other: a fixed-point iteration, starting from all
+        entries, finds those that have a gradient. Any fixed point is correct: rows follow from the
+        row before.
         """
         after = {array: list(handed) for array, handed in self.handed.items()}
         numbers = dict(self.numbers)
@@ -171,11 +170,11 @@ class _Builder(Sums):
         raise Unsupported(f"{arrays[0].name}: which entries have a gradient does not settle")
 
     def _reached(self, array: Array) -> list[Constraints]:
-        """The entries of an array that a gradient is handed to."""
+        """The entries of an array that receive a cotangent."""
         return [plain_region(h.cotangent) for h in self.handed.get(array, [])]
 
     def _differentiated(self, block: Block, array: Array) -> dict[Equation, str]:
-        """Hand on the gradient of an array; the equations that it takes on the way."""
+        """Propagate the gradient of an array; returns the auxiliary equations."""
         before, self.written = self.written, {}
         for equation in reversed(block.equations):
             if equation.array is array:
@@ -188,7 +187,7 @@ class _Builder(Sums):
         return _in_order(found)
 
     def _scopes(self, equation: Equation) -> Iterable[Scope]:
-        """The points of an equation that have a gradient, those on weights alone apart."""
+        """The points of an equation that have a gradient, points of weights alone separately."""
         for piece in self._pieces(equation):
             for part, sequence in tokens(self.system).dependent(equation):
                 around = piece | part
@@ -202,7 +201,7 @@ class _Builder(Sums):
                     yield Scope(equation, indices, around, sequence)
 
     def _pieces(self, equation: Equation) -> Iterable[Constraints]:
-        """Where a gradient reaches an equation; a transform, all that it makes at once."""
+        """The parts of an equation's domain that have a gradient; transforms are not split."""
         own, regions = defined(equation), self.regions[equation.array]
         if own is None:
             return
@@ -217,13 +216,13 @@ class _Builder(Sums):
                 yield equation.domain | {c.substitute(at) for c in piece}
 
     def _softmax(self, equation: Equation) -> Ref | None:
-        """The scores of an equation whose gradient is to be taken as that of a softmax."""
+        """The scores of a softmax equation under `softmax-gradient`; else None."""
         if "softmax-gradient" not in self.rewrites:
             return None
         return softmax_of(self.system, equation)
 
     def _from_result(self, equation: Equation, scores: Ref) -> None:
-        """Hand the gradient of a softmax on from its result alone."""
+        """Propagate the gradient of a softmax by its result alone: (g - sum of g y) y."""
         scopes = list(self._scopes(equation))
         if len(scopes) != 1:
             raise Unsupported(f"{equation.name}: a softmax of which only some entries are read")
@@ -248,7 +247,7 @@ class _Builder(Sums):
         self.hand_to(scores, Mul(difference, result), scope)
 
     def _of_weighted_sum(self, equation: Equation, of_row: Equation) -> Node | None:
-        """A row's sum of g y by what its entries y are the weights of, where that is so asked."""
+        """A row's sum of g y by the weighted sum that reads y, if the rewrite applies."""
         if "weighted-sum-gradient" not in self.rewrites:
             return None
         found = weighted_sum(self.system, equation, of_row)
@@ -263,11 +262,11 @@ class _Builder(Sums):
 
     @cached_property
     def _scores(self) -> frozenset[Array]:
-        """The arrays that a softmax is taken of."""
+        """The arrays that are scores of a softmax."""
         return frozenset(scores.array for _, scores in softmaxes(self.system))
 
     def scale_of(self, node: Mul | Div, scope: Scope) -> Scale | None:
-        """How a sum of scores is scaled, where what it hands on is to be scaled in its place."""
+        """The scale of a sum of scores, if the gradients of its operands are scaled instead."""
         if "scale-gradient" not in self.rewrites or not isinstance(node.right, Constant):
             return None
         if not isinstance(node.left, Reduce) or scope.scale is not None:
@@ -275,12 +274,12 @@ class _Builder(Sums):
         return (type(node), node.right) if scope.equation.array in self._scores else None
 
     def hand(self, node: Node, gradient: Node, scope: Scope) -> None:
-        """Hand the gradient of an expression on to what it is made of."""
+        """Propagate the gradient of an expression to its operands."""
         if not self.system.active.isdisjoint(node.arrays):
             RULES[type(node)].hand(self, node, gradient, scope)
 
     def named(self, gradient: Node, scope: Scope) -> Node:
-        """A gradient that is used more than once, in an array of its own; others as they are."""
+        """A reference to a new array for the gradient, to reuse it; a free expression stays."""
         if is_free(gradient):
             return gradient
         of, over = scope.equation.array, scope.over
@@ -294,12 +293,12 @@ class _Builder(Sums):
         return Ref(array, positions)
 
     def handed_by(self, array: Array) -> Array:
-        """A new array for a part of the gradient of an array."""
+        """A new array for a partial gradient of an array."""
         return self._next(array)
 
     def hand_to(self, ref: Ref, gradient: Node, scope: Scope) -> None:
-        """Hand a gradient to the entry that a reference reads, or to that which it gathers, of all
-        that it may."""
+        """Add a gradient to the entry that a reference reads; for a gather, to the selected one of
+        all entries that it may read."""
         read = anywhere(self.system, Read(ref, ()))
         indices, around = (*scope.indices, *read.over), scope.around | read.constraints
         if read.over:
@@ -320,14 +319,14 @@ class _Builder(Sums):
             self.keep(replace(cotangent, hints=hints, scale=scope.scale), scope)
 
     def keep(self, cotangent: Cotangent | None, scope: Scope) -> None:
-        """Note what is handed to an array, if anything is."""
+        """Record a cotangent of an array; None is ignored."""
         if cotangent is not None:
             self.handed.setdefault(cotangent.array, []).append(Handed(cotangent, scope.sequence))
 
 
 def _transformed(regions: Sequence[Constraints], made: Iterable[int]) -> list[Constraints]:
-    """The entries that a transform makes with those of some regions: along each of its own axes
-    from the first to the last that all say, whatever the others are."""
+    """The entries of whole transforms that contain entries of `regions`: along the transformed
+    axes, only bounds common to all regions remain."""
     axes = {axis_atom(k) for k in made}
     ends = {c for where in regions for c in where if len(c.variables) == 1 and c.variables <= axes}
     common = frozenset(c for c in ends if all(implied(where, c) for where in regions))
@@ -340,14 +339,15 @@ def _transformed(regions: Sequence[Constraints], made: Iterable[int]) -> list[Co
 
 
 def _equal(one: Sequence[Constraints], two: Sequence[Constraints]) -> bool:
-    """Whether two lists of regions hold the same entries."""
+    """Whether two lists of regions cover the same entries."""
     return not any(
         outside(where, others) for these, others in ((one, two), (two, one)) for where in these
     )
 
 
 def _in_order(written: dict[Equation, str]) -> dict[Equation, str]:
-    """The same equations, what another one reads of several before it, where that can be."""
+    """The equations in topological order: after the definitions of what they read. A cycle is
+    broken at its first equation in the given order."""
     waiting, found = [*written], dict[Equation, str]()
     while waiting:
         unread = (
@@ -362,7 +362,7 @@ def _in_order(written: dict[Equation, str]) -> dict[Equation, str]:
 
 
 def _readers_first(block: Block) -> list[Array]:
-    """The arrays of a block, each after those that read it in the same row."""
+    """The arrays of a block, each after the arrays that read it within the same row."""
     waiting = list(dict.fromkeys(e.array for e in reversed(block.equations)))
     readers: dict[Array, set[Array]] = {array: set() for array in waiting}
     for equation in block.equations:
@@ -378,7 +378,7 @@ def _readers_first(block: Block) -> list[Array]:
 
 
 def _of_loss(output: Array, given: Array) -> Cotangent:
-    """The gradient of the loss itself, as handed to an output."""
+    """The given gradient of the output, as its first cotangent."""
     layout = (None,) * len(output.shape)
     axes = tuple(index_atom(k) for k in range(len(output.shape)))
     value = Ref(given, tuple(map(Poly.atom, axes)))

@@ -1,7 +1,7 @@
-"""What of a softmax's gradient may be taken otherwise: its row sums, its scale, its own values?
+"""Alternative forms of a softmax's gradient: row sums, scale, recomputed weights.
 
-Kernels that never write the weights of an attention out take gradients so: Dao 2023, arXiv
-2307.08691, Algorithm 2 (Dao et al. 2022, arXiv 2205.14135, Algorithm 4, where the scale stands).
+These are the forms of kernels that never store attention weights: Dao 2023, arXiv 2307.08691,
+Algorithm 2 (for the scale: Dao et al. 2022, arXiv 2205.14135, Algorithm 4).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from costmodel.symbolic.polynomial import Poly, index_atom
 
 
 def softmax_of(system: System, equation: Equation) -> Ref | None:
-    """The scores that an equation is the softmax of, if it is one by itself."""
+    """The scores of an equation that is a complete softmax; None for any other equation."""
     value = equation.value
     if not (
         isinstance(value, Div) and isinstance(value.left, Ref) and isinstance(value.right, Ref)
@@ -50,7 +50,7 @@ def softmax_of(system: System, equation: Equation) -> Ref | None:
 
 
 def _exponent(system: System, equation: Equation) -> Node:
-    """What the exponentials of a softmax are taken of."""
+    """The arguments of a softmax's exponentials."""
     assert isinstance(equation.value, Div) and isinstance(equation.value.left, Ref)
     powers, *_ = system.defining[equation.value.left.array]
     assert isinstance(powers.value, Call)
@@ -58,7 +58,7 @@ def _exponent(system: System, equation: Equation) -> Node:
 
 
 def softmaxes(system: System) -> Iterator[tuple[Equation, Ref]]:
-    """Every equation that is a softmax by itself, with its scores."""
+    """Every equation that is a complete softmax, with its scores."""
     for equation in system.equations:
         if scores := softmax_of(system, equation):
             yield equation, scores
@@ -70,17 +70,16 @@ def softmaxes(system: System) -> Iterator[tuple[Equation, Ref]]:
 def weighted_sum(
     system: System, softmax: Equation, row: Equation
 ) -> tuple[Equation, Ref, tuple[Index, ...]] | None:
-    """What a softmax's rows A[i] are the weights of, where they are read for nothing else.
-
-    If o[i, c] = sum over j of A[i, j] v[j, c] is all that reads A, and g_o is the gradient of o,
-    then sum over j of g[i, j] A[i, j] = sum over c of g_o[i, c] o[i, c].
+    """The weighted sum o that is the only reader of a softmax A, for use in row sums of the
+    gradient. If o[i, c] = sum over j of A[i, j] v[j, c] is all that reads A, and g_o is the
+    gradient of o, then sum over j of g[i, j] A[i, j] = sum over c of g_o[i, c] o[i, c].
 
     Args:
         row: the equation of the softmax's sums, whose indices number the rows.
 
     Returns:
-        The equation of o, its entries at a row, and the indices that tell them apart; None where
-        something else is read.
+        The equation of o, its entries at a row, and the indices that tell the entries apart; None
+            if A has other readers.
     """
     reads = [(e, ref) for e in system.equations for ref in references(e)]
     reads = [(e, ref) for e, ref in reads if ref.array is softmax.array]
@@ -107,7 +106,7 @@ def weighted_sum(
 
 
 def _weights(value: Node, weight: Ref) -> bool:
-    """Whether a value is a sum of products with a weight, over that weight's index alone."""
+    """Whether a value is a sum of products with `weight`, over one index of the weight."""
     if not (isinstance(value, Reduce) and value.kind == "sum" and len(value.over) == 1):
         return False
     if len(value.parts) > 1:
@@ -119,14 +118,14 @@ def _weights(value: Node, weight: Ref) -> bool:
 
 
 def _alone(equation: Equation, atom: str) -> Iterator[Poly]:
-    """The conditions on one index of an equation."""
+    """The constraints of one index of an equation."""
     for index in equation.indices:
         if index.atom == atom:
             yield from index.constraints
 
 
 def _apart(left: list[Index], rows: tuple[Index, ...]) -> Mapping[str, Poly]:
-    """New names for the indices that are called like one of a row."""
+    """New names for the indices in `left` whose name is also an index of `rows`."""
     taken = {index.name for index in (*left, *rows)}
     found: dict[str, Poly] = {}
     for index in left:
@@ -137,15 +136,14 @@ def _apart(left: list[Index], rows: tuple[Index, ...]) -> Mapping[str, Poly]:
     return found
 
 
-# its values, again
+# recomputed weights
 
 
 def from_logarithms(step: System) -> System:
-    """A training step whose backward pass computes every softmax that it reads again.
+    """A training step whose backward pass recomputes the weights of every softmax that it reads.
 
-    The forward pass keeps the logarithm of each row's sum of exponentials, L = m + log(sum of
-    exp(s - m)), m being the maximum where one is subtracted; the weights are then exp(s - L), and
-    their scores s are computed again as well.
+    The forward pass keeps L = m + log(sum of exp(s - m)) of each row, m being the subtracted
+    maximum (0 without one); the weights are then exp(s - L), and their scores s are recomputed too.
     """
     forward, read = step.forward, read_by(step.backward)
     found = [(e, scores) for e, scores in softmaxes(forward) if e.array in read]
@@ -166,14 +164,14 @@ def from_logarithms(step: System) -> System:
 
 
 def _sums(system: System, softmax: Equation) -> Equation:
-    """The equation of a softmax's sums."""
+    """The equation of a softmax's row sums."""
     assert isinstance(softmax.value, Div) and isinstance(softmax.value.right, Ref)
     (found,) = system.defining[softmax.value.right.array]
     return found
 
 
 def _logarithm(system: System, softmax: Equation, sums: Equation) -> Equation:
-    """L of every row of a softmax with these sums."""
+    """The equation of L for every row of a softmax with the row sums `sums`."""
     exponent = _exponent(system, softmax)
     value: Node = Call("log", _entry(sums))
     if isinstance(exponent, Sub):
@@ -183,5 +181,5 @@ def _logarithm(system: System, softmax: Equation, sums: Equation) -> Equation:
 
 
 def _entry(equation: Equation) -> Ref:
-    """The entry that an equation defines."""
+    """A reference to the entry that an equation defines."""
     return Ref(equation.array, equation.positions)

@@ -1,8 +1,8 @@
-"""Which instances read a given entry? References turned round, bounds and indices with them.
+"""Transposed references: for each entry of an array, the instances that read the entry.
 
-What ran over j in 1..i, reading entry j, is for that entry a sum over i in j..l: each axis of the
-array is solved for an index of the reader, what is left is summed over, and the conditions that
-speak of the entry alone say where there is a reader at all.
+A gather becomes a scatter-sum: a sum over j in 1..i that reads entry j gives entry j a sum over i
+in j..l. Each axis of the array is solved for an index of the reader; the remaining indices are
+summed over; constraints on the entry alone are the condition for any reader to exist.
 """
 
 from __future__ import annotations
@@ -42,20 +42,18 @@ from costmodel.symbolic.constraints import (
 from costmodel.symbolic.polynomial import Poly, atom_name, by_text, call, index_atom
 
 Layout = tuple[Poly | None, ...]
-"""For each axis the extent of the inner index of a flattening, or None."""
+"""For each axis of an array the extent of the inner index of a flattening, or None."""
 
 
 Scale = tuple[type[Mul | Div], Constant]
-"""How a value is scaled: by which operation, and with what."""
+"""An operation and its right operand, applied to a value."""
 
 
 @dataclass(frozen=True)
 class Cotangent:
-    """What one reference hands to the gradient of the array that it reads.
-
-    `axes` are the variables of the entry, two for a flattened axis; `where` are the conditions on
-    them; `over` are the indices of the reader that are summed over.
-    """
+    """The contribution of one reference to the gradient of the array it reads. `axes` are the
+    variables of the entry, two for a flattened axis; `where` are the conditions on them; `over` are
+    the indices of the reader that are summed over."""
 
     array: Array
     layout: Layout
@@ -64,13 +62,13 @@ class Cotangent:
     value: Node
     over: tuple[Index, ...]
     hints: tuple[str | None, ...]
-    """What the reader calls each axis, where it is an index of its own."""
+    """The reader's index name for each axis, if the position is a single index."""
     scale: Scale | None = None
-    """What the sum is scaled by."""
+    """The scale of the sum."""
 
     @property
     def numbered(self) -> bool:
-        """Whether positions that an array holds say to which entry it is handed."""
+        """Whether a stored index selects the entry that receives the value (a scatter)."""
         return isinstance(self.value, Bracket) and self.value.numbered
 
     @property
@@ -85,7 +83,7 @@ class Cotangent:
 
     @property
     def positions(self) -> tuple[Position, ...]:
-        """The entry, in the variables of its axes."""
+        """The positions of the entry, in the variables `axes`."""
         found: list[Position] = []
         waiting = list(self.axes)
         for extent in self.layout:
@@ -113,16 +111,16 @@ def names_of(layout: Layout) -> tuple[str, ...]:
 def transposed(
     ref: Ref, indices: Sequence[Index], around: Constraints, value: Node
 ) -> Cotangent | None:
-    """What a reference under some indices hands to each entry that it reads, or None if it reads
-    none. Where sizes leave no reader, the sum over the readers has no term.
+    """The cotangent of a reference under some indices, or None if it reads no entry. At sizes
+    without any reader, the sum over the readers is empty.
 
     Args:
-        indices: those around the reference, outer ones first.
-        around: the constraints on them.
-        value: the gradient of the entry read, in those indices.
+        indices: the indices around the reference, outermost first.
+        around: the constraints on these indices.
+        value: the gradient of the referenced entry, in these indices.
 
     Raises:
-        Unsupported: an index that cannot be solved for.
+        Unsupported: a position that cannot be solved for an index.
     """
     if infeasible(around):
         return None
@@ -166,11 +164,11 @@ def transposed(
 def _pinned(
     where: Iterable[Poly], solved: Mapping[str, Poly], indices: Sequence[Index], whole: Constraints
 ) -> frozenset[str]:
-    """The indices that are solved for and yet stay, to run over the one value that they have.
+    """The solved indices that are kept as summation indices with one value.
 
-    Where e is k, the bound `e <= l - (p-1)*C` says of p that `p*C <= l + C - k`, which no range of
-    p says in the language; a range of e from k to the least of k and `l - (p-1)*C` does, and has no
-    term where it does not hold.
+    With e = k, the bound `e <= l - (p-1)*C` becomes `p*C <= l + C - k`, a bound on p with a stride,
+    which a range cannot express. A range of e from k to min(k, l - (p-1)*C) expresses it: the range
+    is empty where the bound fails.
     """
     order = [index.atom for index in indices]
     moved = {condition: condition.substitute(solved) for condition in where}
@@ -186,7 +184,7 @@ def _pinned(
 
 
 def _leaves_no_term(known: Constraints, guard: Poly) -> bool:
-    """Whether ranges have no term anyway where a condition in sizes does not hold."""
+    """Whether the ranges are empty in any case where a condition in sizes fails."""
     return infeasible(known - {guard} | {-guard - 1})
 
 
@@ -195,7 +193,7 @@ def _name(target: Poly, indices: Sequence[Index]) -> str | None:
 
 
 def _targets(ref: Ref) -> tuple[Layout, list[Poly]]:
-    """The layout of a reference, and the position on each of its axes."""
+    """The layout of a reference, and the position for each variable of the layout."""
     layout: list[Poly | None] = []
     wanted: list[Poly] = []
     for position in ref.positions:
@@ -210,7 +208,7 @@ def _targets(ref: Ref) -> tuple[Layout, list[Poly]]:
 
 
 def _solvable(position: Poly, left: Sequence[str]) -> str | None:
-    """The innermost index that a position holds with a factor of 1 or -1."""
+    """The innermost index with coefficient 1 or -1 in a position; None if there is none."""
     for atom in reversed(left):
         if atom in position.letters and position.coefficient(atom).constant() in (1, -1):
             return atom
@@ -218,8 +216,8 @@ def _solvable(position: Poly, left: Sequence[str]) -> str | None:
 
 
 def entries(array: Array, layout: Layout, system: System | None = None) -> Constraints:
-    """All entries of an array, in the variables of a layout's axes; a system says which sizes
-    divide others."""
+    """All entries of an array, in the variables of a layout's axes. `system` tells which quotients
+    of sizes are whole."""
     found: set[Poly] = set()
     for axis, (size, extent) in enumerate(zip(array.shape, layout, strict=True)):
         if extent is None:
@@ -236,14 +234,12 @@ def entries(array: Array, layout: Layout, system: System | None = None) -> Const
 
 
 def ranges(known: Constraints, left: Sequence[str]) -> tuple[tuple[Index, ...], Constraints]:
-    """Indices for the variables in `left`, each bounded by the ones before it, and the conditions
-    that are left on the `given` variables.
-
-    A bound with a stride that the ranges of inner indices say is left to them: where it does not
-    hold, one of these has no term.
+    """Indices for the variables in `left`, each bounded by earlier ones, and the remaining
+    constraints on other variables. A bound with a stride is dropped where the ranges of inner
+    indices imply it: they are empty where it fails.
 
     Raises:
-        Unsupported: a bound with a stride that does not come out even.
+        Unsupported: a bound with a stride that remains.
     """
     found: list[Index] = []
     waiting, said, given = list(left), known, known
@@ -268,11 +264,11 @@ def ranges(known: Constraints, left: Sequence[str]) -> tuple[tuple[Index, ...], 
 
 
 def guarded_ranges(known: Constraints, left: Sequence[str], what: str) -> tuple[Index, ...]:
-    """Indices for the variables in `left`, in ranges that are empty for the sizes at which `known`
-    cannot hold.
+    """Indices for the variables in `left`, in ranges that are empty at sizes at which `known`
+    fails.
 
     Raises:
-        Unsupported: there is no index whose range could be empty; see `ranges`, too.
+        Unsupported: `known` restricts the sizes, and there is no index; or as `ranges`.
     """
     indices, _ = ranges(known, left)
     guards = [c for c in known if not c.variables and not implied(frozenset(), c)]
@@ -289,7 +285,7 @@ def guarded_ranges(known: Constraints, left: Sequence[str], what: str) -> tuple[
 
 
 def _tight(own: Constraints, known: Constraints) -> Constraints:
-    """The bounds on a variable that the other constraints do not imply."""
+    """The bounds in `own` that the other constraints do not imply."""
     kept = known
     for constraint in sorted(by_text(own), key=lambda c: -len(c.letters)):
         if implied(kept - {constraint}, constraint):

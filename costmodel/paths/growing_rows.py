@@ -52,8 +52,7 @@ class GrowingRows:
 
 
 def growing_rows(steps: Steps, begun: Sequence[RowDepths]) -> GrowingRows:
-    """The rows from `begun` on (depths that enter there), until all arrays deepen by one common
-    rate."""
+    """The rows that `begun` enters, and further rows until all arrays deepen by one common rate."""
     known: list[RowDepths] = []
     while len(known) < len(begun) + ROWS_WORKED_OUT:
         row = dict(_next_depths(known[-1], steps)) if known else {}
