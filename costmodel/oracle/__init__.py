@@ -1,4 +1,4 @@
-"""What does it cost to execute equations entry by entry? The oracle, against which rules are held.
+"""The oracle: costs by instrumented execution, entry by entry, to verify the rules against.
 
-It shares no code with the rules: no polynomials, no closed sums, no cases.
+It shares no code with the rules: no polynomials, no closed sums, no case distinctions.
 """

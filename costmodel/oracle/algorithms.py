@@ -1,12 +1,13 @@
-"""What do transforms and selections do, operation by operation, and what comes out of them?
+"""Transforms and selections, executed operation by operation.
 
-A recursive radix-2 Fourier transform over complex numbers that tally their real operations: every
-twiddle is multiplied (4 multiplications, 2 additions), the trivial ones too; a real transform is
-half of it. A length that is no power of two is counted by the same formula, its logarithm rounded
-up, and summed as defined. Over contenders that know how many comparisons deep they are: a knockout,
-a knockout for each position with the earlier winners masked, and Batcher's bitonic network. Of
-equal values the first counts as the larger one where the largest is sought, and as the smaller one
-where entries are sorted.
+Fourier transforms are recursive radix-2 transforms over complex numbers that tally their real
+operations. Every twiddle factor is multiplied (4 multiplications, 2 additions), the trivial ones
+too; a real transform counts as half a complex one. A length that is not a power of two is counted
+by the same formula with its logarithm rounded up, and evaluated as a plain sum.
+
+Selections compare contenders that know their depth in comparisons: a knockout tournament (argmax),
+one tournament per position with earlier winners masked (top-k), Batcher's bitonic network (sort).
+Ties: the first of equal values wins where the largest is sought, and comes first in a sort.
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ Bins = dict[tuple[int, ...], float]
 
 @dataclass(frozen=True, slots=True)
 class Complex:
-    """A complex number that knows how many real operations deep it is."""
+    """A complex number with its depth: the longest chain of real operations that leads to it."""
 
     value: complex
     depth: int = 0
 
 
 class Tally:
-    """Real operations of a complex transform; the real transform is half of it by definition."""
+    """The real operations of a complex transform; a real transform is half of it by definition."""
 
     def __init__(self) -> None:
         self.operations: Counter[str] = Counter()
@@ -61,7 +62,7 @@ class Tally:
 
 
 def _fft(signal: list[Complex], sign: int, tally: Tally) -> list[Complex]:
-    """Radix-2 decimation in time, every twiddle multiplied, the trivial ones too."""
+    """Radix-2 decimation in time; every twiddle factor is multiplied, the trivial ones too."""
     points = len(signal)
     if points == 1:
         return signal
@@ -78,7 +79,7 @@ def _fft(signal: list[Complex], sign: int, tally: Tally) -> list[Complex]:
 
 
 def _any_length(signal: list[Complex], sign: int, tally: Tally) -> list[Complex]:
-    """Sums of products, counted as N log2(N) / 2 butterflies."""
+    """The transform as plain sums of products, counted as N log2(N) / 2 butterflies."""
     points, stages = len(signal), (len(signal) - 1).bit_length()
     tally.operations.update(mul=2 * points * stages, add=3 * points * stages)
     tally.deepest = 3 * stages
@@ -90,7 +91,8 @@ def _any_length(signal: list[Complex], sign: int, tally: Tally) -> list[Complex]
 
 
 def rfft(operands: Bins, points: int, tally: Tally) -> Bins:
-    """The real transform of entries padded with zeros to `points`, by (bin, part)."""
+    """The real transform of the entries, padded with zeros to `points`; (bin, part) -> value, with
+    part 1 real and part 2 imaginary."""
     if len(operands) > points:
         raise TransformError(f"a transform of {points} points over {len(operands)} entries")
     signal = [Complex(complex(operands.get((k + 1,), 0.0))) for k in range(points)]
@@ -112,7 +114,7 @@ def irfft(operands: Bins, points: int, tally: Tally) -> Bins:
 
 
 def rfft_adjoint(operands: Bins, points: int, tally: Tally) -> Bins:
-    """The transpose of `rfft`: what the bins' gradients hand to each of `points` positions."""
+    """The transpose of `rfft`: gradients of `points` positions from the gradients of the bins."""
     half = [complex(operands[k, 1], operands[k, 2]) for k in range(1, points // 2 + 2)]
     full = half + [0j] * (points - len(half))
     signal = _fft([Complex(v) for v in full], 1, tally)
@@ -120,7 +122,7 @@ def rfft_adjoint(operands: Bins, points: int, tally: Tally) -> Bins:
 
 
 def irfft_adjoint(operands: Bins, points: int, tally: Tally) -> Bins:
-    """The transpose of `irfft`: every bin but the first and the last stands for two."""
+    """The transpose of `irfft`: every bin except the first and the last counts twice."""
     bins = rfft(operands, points, tally)
     last = points // 2 + 1
     for bin_, part in bins:
@@ -130,15 +132,15 @@ def irfft_adjoint(operands: Bins, points: int, tally: Tally) -> Bins:
 
 
 def rfft_adjoint_complex(operands: Bins, points: int, tally: Tally) -> Bins:
-    """The same by a complex transform, no half of which is spared."""
+    """`rfft_adjoint` by a complex transform, counted in full and not as half of it."""
     found = rfft_adjoint(operands, points, tally)
     tally.operations.update(dict(tally.operations))
     return found
 
 
 def irfft_adjoint_doubled(operands: Bins, points: int, tally: Tally) -> Bins:
-    """The same, every part of a bin that stands for two multiplied by 2; the tally is of twice
-    what is counted."""
+    """`irfft_adjoint` with one more multiplication by 2 for each part of a bin that counts twice.
+    The tally is halved later, so each multiplication is added twice."""
     found = irfft_adjoint(operands, points, tally)
     tally.operations["mul"] += 2 * sum(1 for bin_, _ in found if 1 < bin_ < points // 2 + 1)
     tally.deepest += 1
@@ -146,7 +148,7 @@ def irfft_adjoint_doubled(operands: Bins, points: int, tally: Tally) -> Bins:
 
 
 def fft(operands: Bins, points: int, tally: Tally) -> Bins:
-    """The complex transform of entries padded with zeros to `points`, by (bin, part)."""
+    """The complex transform of the entries, padded with zeros to `points`; (bin, part) -> value."""
     return _complex(operands, points, -1, tally)
 
 
@@ -156,7 +158,7 @@ def fft_adjoint(operands: Bins, points: int, tally: Tally) -> Bins:
 
 
 def _complex(operands: Bins, points: int, sign: int, tally: Tally) -> Bins:
-    """A transform no half of which is spared."""
+    """A complex transform, counted in full."""
     rows = [(operands.get((k, 1), 0.0), operands.get((k, 2), 0.0)) for k in range(1, points + 1)]
     found = _fft([Complex(complex(*row)) for row in rows], sign, tally)
     tally.operations.update(dict(tally.operations))
@@ -174,16 +176,16 @@ ALGORITHMS: Mapping[str, tuple[int, int, Callable[[Bins, int, Tally], Bins]]] = 
     "fft": (2, 2, fft),
     "fft-adjoint": (2, 2, fft_adjoint),
 }
-"""Kind -> how many indices it transforms, how many it adds, and how."""
+"""Kind -> (number of indices that are transformed, number of indices of the result, function)."""
 
 
 NOWHERE = 0
-"""The position of what is found where nothing is left: outside every array."""
+"""The position returned when no entry is left: outside of every array."""
 
 
 @dataclass(frozen=True, slots=True)
 class Contender:
-    """An entry at a position, how deep in comparisons it is, and whether it is out of the race."""
+    """An entry in a selection: value, position, depth in comparisons, and whether it is masked."""
 
     value: float
     position: int
@@ -192,14 +194,14 @@ class Contender:
 
 
 class Comparisons:
-    """How many comparisons were made, and how deep the deepest is."""
+    """The number of comparisons, and the depth of the deepest."""
 
     def __init__(self) -> None:
         self.number = 0
         self.deepest = 0
 
     def compared(self, *pair: Contender) -> tuple[Contender, ...]:
-        """Two contenders after they were compared, both one comparison deeper."""
+        """Two contenders after a comparison, which makes both one level deeper."""
         self.number += 1
         depth = 1 + max(contender.depth for contender in pair)
         self.deepest = max(self.deepest, depth)
@@ -207,7 +209,7 @@ class Comparisons:
 
 
 def _knockout(contenders: Sequence[Contender], made: Comparisons) -> Contender:
-    """The largest contender: neighbours meet, the winners' neighbours meet, until one is left."""
+    """The largest contender: neighbours are compared, then neighbouring winners, and so on."""
     left = list(contenders)
     while len(left) > 1:
         pairs = zip(left[::2], left[1::2], strict=False)
@@ -226,7 +228,7 @@ def argmax(entries: Sequence[Contender], kept: int, made: Comparisons) -> list[i
 
 
 def top_k(entries: Sequence[Contender], kept: int, made: Comparisons) -> list[int]:
-    """The positions of the largest entries; each search waits for the mask of the one before."""
+    """The positions of the `kept` largest entries; each search waits for the previous mask."""
     found: list[int] = []
     left = list(entries)
     for _ in range(kept):
@@ -239,10 +241,8 @@ def top_k(entries: Sequence[Contender], kept: int, made: Comparisons) -> list[in
 
 
 def sort(entries: Sequence[Contender], kept: int, made: Comparisons) -> list[int]:
-    """The positions from the smallest entry to the largest, through a bitonic network.
-
-    It is padded to a power of two with entries that are larger than all, compared like any other.
-    """
+    """The positions in ascending order of their entries, by a bitonic network. The network is
+    padded to a power of two with entries larger than all others."""
     lines = list(entries)
     end = max(c.position for c in lines)
     while len(lines) & (len(lines) - 1):
@@ -258,7 +258,7 @@ def sort(entries: Sequence[Contender], kept: int, made: Comparisons) -> list[int
 
 
 def _column(lines: list[Contender], run: int, apart: int, made: Comparisons) -> None:
-    """Comparators between lines some way apart; every second run falls."""
+    """One column of comparators of lines `apart` from each other; every second run descends."""
     for low in range(len(lines)):
         if low & apart:
             continue
@@ -276,4 +276,4 @@ CHOICES: Mapping[str, Callable[[Sequence[Contender], int, Comparisons], list[int
     "top-k": top_k,
     "sort": sort,
 }
-"""Kind -> the positions chosen among entries, as many as are kept."""
+"""Kind -> function from (entries, number kept, tally) to the chosen positions."""

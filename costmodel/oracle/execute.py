@@ -1,8 +1,8 @@
-"""What does it cost to execute a mixer's equations, tallied over a record of their execution?
+"""Costs tallied over an execution of a mixer's equations.
 
-The equations are run entry by entry with tallying scalars (interpreter.py); every answer is a
-plain tally over what the instances did, read and wrote. Nothing here is shared with the rules:
-there are no polynomials, no closed sums and no cases.
+The equations are run entry by entry with instrumented scalars (interpreter.py); every answer is a
+plain tally over what the instances did, read and wrote. Nothing is shared with the rules: there are
+no polynomials, no closed sums and no case distinctions.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Compulsory:
-    """Entries moved when everything is read once and written once."""
+    """Entries moved if every entry is read once and written once."""
 
     inputs: int
     weights: int
@@ -41,7 +41,7 @@ class Compulsory:
 
 @dataclass(frozen=True)
 class Unfused:
-    """Entries that one equation reads and writes; `weights` are those of token 0."""
+    """Entries that one equation reads and writes; `weights` are entries that depend on no input."""
 
     array: str
     activations: int
@@ -50,8 +50,8 @@ class Unfused:
 
 
 def random_arrays(form: Form, sizes: Mapping[str, int]) -> dict[str, np.ndarray[Any, Any]]:
-    """Values in -1..1 for every input, parameter and buffer, the same for the same name; those of a
-    buffer that has its own are these."""
+    """Reproducible values in -1..1 for every input, parameter and buffer, seeded by the array's
+    name; a buffer with defined values has these."""
     import numpy as np
 
     arrays: dict[str, np.ndarray[Any, Any]] = {}
@@ -78,7 +78,7 @@ def execute(
     accounting: str = "strict",
     arrays: Values | None = None,
 ) -> Execution:
-    """Lower a form under some rewrites and run it."""
+    """Lower a form under the rewrites and execute it."""
     system = lower(form, tuple(rewrites))
     dense = bool({"dense", "zero-state"} & {*rewrites})
     return run(system, sizes, length=length, accounting=accounting, dense=dense, arrays=arrays)
@@ -99,10 +99,10 @@ def run(
     Args:
         length: the number of tokens, in place of the size l.
         accounting: "strict" (R-1 additions in a sum of R terms) or "mac" (R).
-        dense: entries that lie outside an array, or are never defined, are zeros that are
-            multiplied like any other; otherwise reading one is an error.
-        arrays: values by name, for inputs, parameters and buffers; random ones by default.
-        ready: equations whose results are there before: they are run, but cost nothing.
+        dense: entries outside of an array, or never defined, are zeros that are multiplied like any
+            other entry; otherwise reading one is an error.
+        arrays: values by name, for inputs, parameters and buffers; random values by default.
+        ready: equations whose results exist from the start: they are executed, but cost nothing.
 
     Raises:
         OracleError: an entry is read before it is defined, defined twice, never defined though it
@@ -123,8 +123,8 @@ def _of_random_arrays(
     dense: bool,
     ready: frozenset[int],
 ) -> Execution:
-    """One execution for all proofs of a form that ask for it. Where equations are ready before, the
-    others are executed again after one in which none are, which most proofs ask for too."""
+    """One execution shared by all proofs of a form. With `ready` equations, the other equations are
+    executed again on top of the execution without any, which most proofs need too."""
     if ready:
         whole = _of_random_arrays(system, sizes, accounting, dense, frozenset())
         return whole.resumed(ready)
@@ -134,7 +134,7 @@ def _of_random_arrays(
 
 @dataclass(frozen=True)
 class Execution:
-    """What happened while a system ran, and every answer that can be read off it."""
+    """The record of one execution, and every answer read off it."""
 
     system: System
     sizes: Mapping[str, int]
@@ -142,13 +142,13 @@ class Execution:
     dense: bool
     arrays: Values
     ready: frozenset[int] = frozenset()
-    """The numbers of the equations whose results are there before."""
+    """The numbers of the equations whose results exist from the start."""
     whole: Execution | None = None
-    """The same with no equation ready, where it was executed."""
+    """The execution of the same system without ready equations, if there is one."""
 
     @cached_property
     def trace(self) -> Run:
-        """The record of the run."""
+        """The run: memory and instances."""
         if self.whole is not None:
             return self.whole.trace.without(self.ready)
         asked = self.system, self.sizes, self.accounting, self.dense, self.arrays, self.ready
@@ -156,11 +156,11 @@ class Execution:
 
     @cached_property
     def instances(self) -> list[Instance]:
-        """Every instance, in the order of execution, without those that are ready before."""
+        """Every instance in the order of execution, without those of ready equations."""
         return [i for i in self.trace.instances if i.equation not in self.ready]
 
     def resumed(self, ready: frozenset[int]) -> Execution:
-        """The same where the results of some equations, by number, are there before."""
+        """The execution in which the results of some equations, by number, exist from the start."""
         return replace(self, ready=ready, whole=self)
 
     def token(self, entry: Entry) -> int:
@@ -180,41 +180,41 @@ class Execution:
 
     @cached_property
     def owners(self) -> Owners:
-        """Which token every instance is the work of."""
+        """The owner of every instance: the token whose decoding step executes the instance."""
         return Owners(self.trace, self.system, _kinds(self.system, _enlarged(self)))
 
     @cached_property
     def decoding(self) -> Decoding:
-        """The same sequence, run token by token."""
+        """The same sequence, decoded token by token."""
         return Decoding(self.trace, self.owners, self.held)
 
     @cached_property
     def decoded(self) -> Callable[[int], list[Instance]]:
-        """What is run for a token, with the state there and nothing else.
+        """Token -> the instances of its decoding step, executed with the state alone in memory.
 
         Raises:
-            OracleError: that does not suffice, or gives other values.
+            OracleError: the state does not suffice, or the values differ from the complete run.
         """
         return cache(self.decoding.token)
 
     def counts_inference(self, t: int) -> dict[str, int]:
-        """Operations per class of what is run for token t; raises as `decoded` does."""
+        """Operations per class in the decoding step of token t; raises as `decoded` does."""
         return _operations(self.decoded(t))
 
     def span(self) -> int:
-        """The longest chain of operations of a forward pass."""
+        """The depth of a forward pass: its longest chain of operations."""
         return max(instance.depth for instance in self.instances)
 
     def span_inference(self, t: int) -> int:
-        """The longest chain among the instances of token t, all that is older being ready."""
+        """The depth of the decoding step of token t; the results of older tokens have depth 0."""
         return max((instance.depth for instance in self.decoded(t)), default=0)
 
     def steps(self) -> int:
-        """The longest chain in which a whole sum, a transform and a selection are one step each."""
+        """The longest chain in which a sum, a transform and a selection count as one step each."""
         return max(instance.steps for instance in self.instances)
 
     def steps_inference(self, t: int) -> int:
-        """The same among the instances of token t, all that is older being ready."""
+        """`steps` of the decoding step of token t."""
         return max((instance.steps for instance in self.decoded(t)), default=0)
 
     @cached_property
@@ -235,19 +235,19 @@ class Execution:
         return result
 
     def state(self, t: int) -> int:
-        """Entries of tokens 1..t that any later instance reads; run with a length well past t."""
+        """The number of entries of tokens 1..t that a later instance reads; requires l well past
+        t."""
         if not self.causal or self.sizes["l"] <= t:
             raise OracleError(f"state({t}) needs a causal form that runs past token {t}")
         return len(self.held.after(t))
 
     @cached_property
     def held(self) -> Held:
-        """What is held after each token."""
+        """The entries that are held in memory after each token."""
         return Held(self.trace, self.owners, self.instances)
 
     def kept(self) -> set[Entry]:
-        """The entries of inputs, contexts and ready equations that are read, or might be gathered,
-        weights left out."""
+        """The entries of inputs, contexts and ready equations that are or might be read."""
         ready = {self.system.equations[k].array for k in self.ready}
         reached = set().union(*(instance.reached for instance in self.instances))
         return {
@@ -255,14 +255,14 @@ class Execution:
         }
 
     def compulsory(self) -> Compulsory:
-        """A forward pass: inputs and weights read once, outputs written once."""
+        """A forward pass in which inputs and weights are read once, outputs written once."""
         read = read_by(self.instances)
         outputs = sum(e[0].role == "output" for e in self.trace.memory)
         inputs = _of_role(read, "input", "context")
         return Compulsory(inputs, _of_role(read, *_WEIGHTS), 0, outputs, 0)
 
     def compulsory_inference(self, t: int) -> Compulsory:
-        """Token t alone, with the state of the tokens before it; run with a length past t."""
+        """Compulsory traffic of token t alone, given the state of earlier tokens; needs l > t."""
         read = self.held.read_by.get(t, set())
         later = self.held.read_after(t)
         return Compulsory(
@@ -280,7 +280,7 @@ class Execution:
         return self._unfused(self.instances, None)
 
     def unfused_inference(self, t: int) -> list[Unfused]:
-        """Token t alone, every equation by itself; the inputs kept for later come last."""
+        """Unfused traffic of token t alone; the last row is the input that later tokens read."""
         later = self.held.read_after(t)
         kept = sum(e[0].role == "input" and self.owners.of_entry(e) == t for e in later)
         work = [i for i in self.instances if self.owners.of(i) == t]
@@ -308,8 +308,8 @@ class Execution:
 
 
 def read_by(instances: Iterable[Instance]) -> set[Entry]:
-    """The distinct entries that some instances read; of those that values name, as many as have a
-    name, at most all that there are, whichever they are."""
+    """The distinct entries that instances read. Gathered entries of an array count as many as have
+    distinct index expressions, at most all that might be read; which ones does not matter."""
     placed: set[Entry] = set()
     may_be: set[Entry] = set()
     names: set[tuple[Array, object]] = set()
@@ -325,7 +325,7 @@ def read_by(instances: Iterable[Instance]) -> set[Entry]:
 
 
 def _operations(instances: Iterable[Instance]) -> dict[str, int]:
-    """Operations per class of some instances, in the order of the classes' names."""
+    """Operations per class, sorted by class name."""
     total: Counter[str] = Counter()
     for instance in instances:
         for name, number in instance.operations.items():
@@ -341,7 +341,7 @@ def _of_role(entries: set[Entry], *roles: str) -> int:
 
 
 def _enlarged(run: Execution) -> tuple[tuple[str, int], ...]:
-    """Sizes of a run in which no window, chunk or width is 1 and the sequence is long."""
+    """Sizes of a run, enlarged: no window, chunk or width is 1, and the sequence is long."""
     letters = {k: max(v, 2) for k, v in run.sizes.items() if k not in ("b", "d", "g", "l", "n")}
     letters["l"] = 4 + 3 * max(letters.values(), default=0)
     for fixed in run.sizes.keys() - letters.keys():
@@ -362,7 +362,7 @@ def _enlarged(run: Execution) -> tuple[tuple[str, int], ...]:
 
 @cache
 def _kinds(system: System, sizes: tuple[tuple[str, int], ...]) -> Kinds:
-    """The kinds of arrays, found at large enough sizes."""
+    """The kinds of arrays, determined at large enough sizes."""
     values = random_arrays(system.mixer.forms[system.form], dict(sizes))
     run = Run(Interpreter(system, dict(sizes), "strict", system.beyond, values))
     return Owners(run, system).kinds

@@ -1,9 +1,9 @@
-"""What happens when equations are run at every point with scalars that remember their history?
+"""An interpreter that runs equations at every point, on scalars with a history.
 
-A tallying scalar is a number that remembers its depth and its token. `Run` executes the equations
-in the order in which they are written, those of a loop when an entry is first needed, and keeps
-for every instance what it did, read and wrote. Each equation is turned into functions of a point
-first, as it is run at many. `STEPS` and `ALONE` say what each kind of node does.
+An instrumented scalar remembers its depth and its token. `Run` executes the equations in the order
+in which they are written, those of a loop when an entry is first needed, and records for every
+instance what it did, read and wrote. Each equation is first compiled to functions of a point.
+`STEPS` and `ALONE` define every kind of node.
 """
 
 from __future__ import annotations
@@ -69,13 +69,13 @@ Values = Mapping[str, "np.ndarray[Any, Any]"]
 
 
 Results = Callable[[Point, Sequence[Point], Instance], list[Scalar]]
-"""What one instance gives at each of its entries' points."""
+"""The values that one instance gives at each of its entries' points."""
 
 
 @dataclass(frozen=True)
 class Work:
-    """How an equation is executed: one instance at each of `points`, which defines an entry at each
-    of the points `added` to it."""
+    """An equation compiled for execution: one instance at each of `points`, which defines one entry
+    at each of the points that `added` returns for it."""
 
     array: Array
     points: Callable[[Point], list[Point]]
@@ -85,7 +85,7 @@ class Work:
 
 
 def levels(terms: int) -> int:
-    """How often a row of terms is halved, pair by pair, until one is left.
+    """The number of rounds in which pairs of terms are merged until one is left: ceil(log2 terms).
 
     >>> [levels(r) for r in (1, 2, 3, 4, 5, 9)]
     [0, 1, 2, 2, 3, 4]
@@ -98,10 +98,8 @@ def levels(terms: int) -> int:
 
 
 class Interpreter:
-    """What executes equations: each as functions of a point, which read and write a memory.
-
-    `ready`: the numbers of the equations whose entries count as ready, at depth 0.
-    """
+    """The executor of a system's equations, each compiled to functions of a point, on one memory.
+    `ready`: the numbers of the equations whose entries have depth 0."""
 
     def __init__(
         self,
@@ -122,14 +120,14 @@ class Interpreter:
         self.zeros: dict[Entry, str] = {}
         self.instances: list[Instance] = []
         self.among: dict[Entry, Collection[int]] = {}
-        """An entry that holds a position -> the positions among which it was chosen."""
+        """An entry that holds a position -> the positions among which it was selected."""
         self.of_a_sequence = of_a_sequence(system)
         for array in system.mixer.arrays.values():
             if array.role != "output":
                 self._load(array, values[array.name])
         self.work = [self._work(equation) for equation in system.equations]
         self.waiting: dict[Entry, tuple[int, Point]] = {}
-        """Entries of loops that are not computed yet: who defines them, and at which point."""
+        """Entries of loops that are not computed yet -> (equation number, point) that does."""
         looped = in_loops(system)
         for number in looped:
             self._wait(number)
@@ -164,7 +162,7 @@ class Interpreter:
                 raise OracleError(f"{reader} reads {name}{place} before it is defined")
 
     def _work(self, equation: Equation) -> Work:
-        """How an equation is executed."""
+        """Compile an equation."""
         value, place = equation.value, self.places.entry(equation.positions)
         if isinstance(value, OPAQUE):
             shared, added, results = ALONE[type(value)](self, equation, value)
@@ -178,13 +176,13 @@ class Interpreter:
         return [((work.array, work.place(at)), at) for at in work.added(point)]
 
     def given_away(self) -> tuple[dict[Entry, Scalar], list[Instance]]:
-        """The memory and what was executed, which the interpreter has no longer."""
+        """The memory and the instances, which move to the caller."""
         found = self.memory, self.instances
         self.memory, self.instances = {}, []
         return found
 
     def _wait(self, number: int) -> None:
-        """Note which instance of a loop defines which entry: it runs when it is first needed."""
+        """Register which instance of a loop defines which entry; it runs when first needed."""
         work = self.work[number]
         for point in work.points({}):
             for entry, at in self._entries(work, point):
@@ -193,11 +191,11 @@ class Interpreter:
                 self.waiting[entry] = number, point
 
     def _waits(self, work: Work, point: Point) -> bool:
-        """Whether an instance of a loop was not needed before."""
+        """Whether an instance of a loop has not run yet."""
         return any(entry in self.waiting for entry, _ in self._entries(work, point))
 
     def execute(self, number: int, point: Point) -> None:
-        """Run one instance, and what it needs before."""
+        """Run one instance, after the instances that it needs."""
         work, instance = self.work[number], Instance(number, point)
         entries = self._entries(work, point)
         if self.waiting:
@@ -231,15 +229,15 @@ class Interpreter:
         return OracleError(f"{array.name}{list(where)} is defined twice {said}")
 
     def step(self, expression: Node) -> Step:
-        """An expression as a function of a point."""
+        """Compile an expression to a function of a point."""
         return STEPS[type(expression)](self, expression)
 
     def constant(self, expression: Constant) -> float:
-        """A number that is known before the input."""
+        """The value of a constant."""
         return float(float(expression.base.rational(self.sizes)) ** (expression.half_power / 2))
 
     def reading(self, ref: Ref) -> Step:
-        """What a reference reads."""
+        """Compile a reference."""
         if any(isinstance(position, Gather) for position in ref.positions):
             return self._gathering(ref)
         array, place = ref.array, self.places.entry(ref.positions)
@@ -277,7 +275,8 @@ class Interpreter:
         return step
 
     def _name(self, ref: Ref) -> Callable[[Point], object]:
-        """What says which entry is meant: its positions, with the entries that hold others."""
+        """What identifies a gathered entry: its positions, with index entries in place of
+        values."""
 
         def said(position: Position) -> Callable[[Point], object]:
             if not isinstance(position, Gather):
@@ -289,7 +288,7 @@ class Interpreter:
         return lambda point: (ref.array, *(part(point) for part in each))
 
     def _named(self, position: Gather) -> Step:
-        """The position that an entry names, with what came before."""
+        """Compile a gathered position; the result depends on the history of the index entry."""
         read, place = self.reading(position.at), self._in_block(position)
 
         def step(point: Point, instance: Instance) -> Scalar:
@@ -299,13 +298,13 @@ class Interpreter:
         return step
 
     def _in_block(self, position: Gather) -> Callable[[int, Point], int]:
-        """The position in the block that a value names."""
+        """The position within the block whose number is the gathered value."""
         extent, inner = map(self.places.value, (position.extent, position.inner))
         return lambda value, point: (value - 1) * extent(point) + inner(point)
 
     def _among(self, position: Position) -> Callable[[Point], Collection[int]]:
-        """The positions that a position may have: those among which it was chosen, or all up to the
-        last one that the array of positions may hold."""
+        """The possible values of a position: those among which it was selected, or all up to the
+        bound of the index array."""
         if not isinstance(position, Gather):
             place = self.places.position(position)
             return lambda point: (place(point),)
@@ -322,7 +321,7 @@ class Interpreter:
         return every
 
     def _read(self, entry: Entry, point: Point, instance: Instance, noted: set[Entry]) -> Scalar:
-        """What an entry holds; an entry of a loop is computed when it is first needed."""
+        """The scalar of an entry; the entry of a loop is computed when first needed."""
         found = self.memory.get(entry)
         if found is None and entry in self.waiting:
             self.execute(*self.waiting[entry])
@@ -385,7 +384,7 @@ def _reduce(interpreter: Interpreter, node: Reduce) -> Step:
 
 
 def _bracket(interpreter: Interpreter, node: Bracket) -> Step:
-    """Which points of the ranges of `first` come before is found by trying them in their order."""
+    """The first maximal entry is found by trying the points of `first` in order."""
     body, left, right = (interpreter.step(part) for part in (node.body, node.left, node.right))
     otherwise = None if node.otherwise is None else interpreter.step(node.otherwise)
     related = {">": operator.gt, "=": operator.eq}[node.relation]
@@ -439,7 +438,7 @@ STEPS: Rules[Callable[..., Step]] = Rules(
 
 
 Alone = tuple[Sequence[Index], Sequence[Index], Results]
-"""The indices that all results of one instance share, those that tell them apart, the results."""
+"""(indices that all results of an instance share, indices of each result, the results)"""
 
 
 def _fft(interpreter: Interpreter, equation: Equation, transform: Fft) -> Alone:
@@ -502,19 +501,17 @@ ALONE: Rules[Callable[..., Alone]] = Rules(
     {Fft: _fft, Select: _select, Composite: WRITTEN_OUT},
     OPAQUE,
 )
-"""Kind of node that stands alone on a right side -> how its equation is executed."""
+"""Kind of node that is a whole right-hand side -> the compiled equation."""
 
 
 def _one(step: Step) -> Results:
-    """The one result of an expression."""
+    """The single result of an expression."""
     return lambda point, at, instance: [step(point, instance)]
 
 
 class Run:
-    """One execution: the memory of defined entries and the instances that defined them.
-
-    The interpreter that executed them does not keep them: they go as soon as nobody has the run.
-    """
+    """One execution: the memory of defined entries, and the instances that defined them. The run
+    takes both over from the interpreter, so that they are freed with the run."""
 
     def __init__(self, interpreter: Interpreter) -> None:
         self._interpreter = interpreter
@@ -527,11 +524,13 @@ class Run:
     def again(
         self, instances: Sequence[Instance], there: Collection[Entry]
     ) -> tuple[list[Instance], dict[Entry, Scalar]]:
-        """Some instances executed again, in the same order, where some entries are there and no
-        others: what they did, and what is there then.
+        """Execute some instances again, in order, with nothing but the entries `there` in memory.
+
+        Returns:
+            The new instances, and the memory afterwards.
 
         Raises:
-            OracleError: an entry is read that is not there.
+            OracleError: an entry is read that is not in memory.
         """
         interpreter = self._interpreter
         interpreter.memory = {
@@ -545,8 +544,8 @@ class Run:
         return done[1], done[0]
 
     def without(self, ready: Container[int]) -> Run:
-        """The instances of all other equations executed again, where the entries of these are
-        there."""
+        """The run in which the results of the `ready` equations exist from the start, and all
+        others are executed again."""
         found, later = copy(self), [i for i in self.instances if i.equation not in ready]
         computed = {entry for instance in later for entry in instance.writes}
         there = [entry for entry in self.memory if entry not in computed]
@@ -556,7 +555,7 @@ class Run:
 
 @lru_cache(maxsize=64)
 def of_a_sequence(system: System) -> Collection[Array]:
-    """The arrays that each sequence has its own of: zeros around them are its own, too."""
+    """The arrays that depend on an input or context; so do zeros around them."""
     found = {a for a in system.mixer.arrays.values() if a.role in ("input", "context")}
     for _ in system.equations:
         for equation in system.equations:
@@ -567,13 +566,13 @@ def of_a_sequence(system: System) -> Collection[Array]:
 
 @lru_cache(maxsize=64)
 def in_loops(system: System) -> Collection[int]:
-    """The equations whose array needs itself, directly or through others."""
+    """The numbers of equations whose array depends on itself, directly or through others."""
     needs = needed(system)
     return [k for k, e in enumerate(system.equations) if e.array in needs[e.array]]
 
 
 def needed(system: System) -> dict[Array, set[Array]]:
-    """The arrays that each defined array needs, directly or through others."""
+    """Defined array -> the arrays it depends on, directly or through others."""
     needs: dict[Array, set[Array]] = {}
     for equation in system.equations:
         needs.setdefault(equation.array, set()).update(equation.value.arrays)

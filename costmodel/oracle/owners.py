@@ -1,8 +1,8 @@
-"""Which token is every instance of an execution the work of, and does that work suffice?
+"""The owner of every instance of an execution, and the decoding of a sequence that proves owners.
 
-Owners are found on the graph of what was read, entry by entry, from the last reader to the first.
-`Decoding` then runs token by token: it holds the state alone, and works back from what a token must
-give. It raises where something is neither held nor the token's own work.
+The owner is the token whose decoding step executes the instance. Owners are found on the graph of
+reads, from the last reader to the first. `Decoding` then runs token by token with the state alone,
+backwards from the results of a token; it raises if an entry is neither held nor the token's own.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from costmodel.oracle.scalars import Entry, Instance
 
 @dataclass(frozen=True)
 class Kinds:
-    """What arrays are, whatever the sizes."""
+    """Properties of arrays that do not depend on the sizes."""
 
     parts: frozenset[Array]
-    """Arrays of which every entry is read by one instance, of another array."""
+    """Single-use temporaries: each entry is read by at most one instance, of another array."""
     summaries: frozenset[Array]
-    """Arrays outside of loops of which an entry is made of several tokens, and one is read for
-    several tokens."""
+    """Arrays outside of loops with an entry computed from several tokens and one read for several
+    tokens."""
 
 
 class Owners:
     """The owner of every instance of a run that depends on the input.
 
     Args:
-        kinds: the kinds of arrays, where they are known from a run at other sizes.
+        kinds: the kinds of arrays, if known from a run at other sizes.
     """
 
     def __init__(self, run: Run, system: System, kinds: Kinds | None = None) -> None:
@@ -67,16 +67,16 @@ class Owners:
         return sorted(found, key=lambda instance: self.order[id(instance)])
 
     def of(self, instance: Instance) -> int:
-        """The token that an instance is the work of; 0 where it depends on no input."""
+        """The owner of an instance; 0 if it depends on no input."""
         return self.number[id(instance)]
 
     def of_entry(self, entry: Entry) -> int:
-        """The token that has an entry made, or the row of an input."""
+        """The owner of the instance that writes an entry, or the row of an input."""
         writer = self.writer.get(entry)
         return self.memory[entry].token if writer is None else self.of(writer)
 
     def _served(self, instance: Instance) -> set[int]:
-        """The tokens whose work reads what an instance writes."""
+        """The owners of the instances that read what an instance writes."""
         readers = (r for entry in instance.writes for r in self.readers.get(entry, ()))
         return {self.number.get(id(r), 0) for r in readers} - {0}
 
@@ -103,7 +103,8 @@ class Owners:
         return several and any(len(self._served(i)) > 1 for i in instances)
 
     def _tokens_read(self, instance: Instance, parts: frozenset[Array]) -> set[int]:
-        """The tokens of the entries that an instance reads, or that what is part of it does."""
+        """The tokens of the entries read by an instance and by single-use temporaries that it
+        reads."""
         found: set[int] = set()
         for entry in instance.reached:
             inside = entry[0] in parts and entry in self.writer
@@ -112,8 +113,8 @@ class Owners:
         return found - {0}
 
     def _taking_in(self, group: set[Array], parts: frozenset[Array]) -> set[int]:
-        """The instances of a loop that reach their latest row without an earlier step of it; what
-        is part of one instance is no step."""
+        """The instances of a loop that reach their latest row without an earlier step of the loop,
+        where single-use temporaries are no steps."""
         axes = self._axes(group)
         reached: dict[int, int] = {}
 
@@ -134,8 +135,8 @@ class Owners:
         return eager
 
     def _axes(self, group: set[Array]) -> Mapping[Array, int]:
-        """The axis of each array on which the rows of a loop lie: that on which most entries of the
-        loop are read one row apart, and all others in their own row."""
+        """The row axis of each array of a loop: the choice with most references one row apart, and
+        all others in the same row."""
         pairs = [
             (written, read)
             for array in group
@@ -154,8 +155,7 @@ class Owners:
 
 
 def _groups(system: System) -> list[tuple[set[Array], bool]]:
-    """The arrays that need each other together, each group after what it reads, and whether it is
-    a loop."""
+    """The strongly connected components of arrays in topological order; True for a loop."""
     needs = needed(system)
     found: dict[Array, tuple[set[Array], bool]] = {}
     for equation in system.equations:
@@ -171,39 +171,39 @@ def _groups(system: System) -> list[tuple[set[Array], bool]]:
 
 
 class Held:
-    """Which entries are there after each token because a later one reads them."""
+    """The entries in memory after each token because a later token reads them."""
 
     def __init__(self, run: Run, owners: Owners, instances: Iterable[Instance]) -> None:
         self._memory, self._owners = run.memory, owners
         self.read_by: dict[int, set[Entry]] = {}
-        """Token -> the entries that its instances read, or might gather."""
+        """Token -> the entries that its instances read or might gather."""
         for instance in instances:
             self.read_by.setdefault(owners.of(instance), set()).update(instance.reached)
         self._after: dict[int, set[Entry]] = {}
 
     def read_after(self, t: int) -> set[Entry]:
-        """The entries that a token after t reads, or might gather."""
+        """The entries that a token after t reads or might gather."""
         return set().union(*(read for token, read in self.read_by.items() if token > t))
 
     def after(self, t: int) -> set[Entry]:
-        """The entries of tokens up to t, or of the context alone, that any later instance reads."""
+        """The entries with owners up to t, or of the context alone, that a later token reads."""
         if t not in self._after:
             self._after[t] = {entry for entry in self.read_after(t) if self.holds(entry, t)}
         return self._after[t]
 
     def holds(self, entry: Entry, t: int) -> bool:
-        """Whether an entry belongs to a token up to t, or to the context alone."""
+        """Whether an entry is computed up to token t, or depends on the context alone."""
         return self._memory[entry].given and self._owners.of_entry(entry) <= t
 
 
 class Decoding:
-    """A sequence run token by token: of earlier tokens, the state is there and nothing else."""
+    """A sequence executed token by token, with nothing of earlier tokens but the state."""
 
     def __init__(self, run: Run, owners: Owners, held: Held) -> None:
         self.run, self.owners, self.held = run, owners, held
         self.given: dict[int, list[Entry]] = {}
-        """Token -> the entries that it must give, besides those that it leaves held: the row of the
-        output, and what nobody reads."""
+        """Token -> the entries it must compute besides the state: its output row and unread
+        entries."""
         read = {entry for instance in run.instances for entry in instance.reads}
         for entry, writer in owners.writer.items():
             if entry[0].role == "output" or entry not in read:
@@ -211,7 +211,7 @@ class Decoding:
         self.always = {entry for entry in run.memory if not owners.of_entry(entry)}
 
     def work(self, t: int) -> list[Instance]:
-        """The instances that token t needs, found from what it must give back to what is there."""
+        """The instances that token t needs, from its results back to the entries in memory."""
         there = self._there(t)
         wanted = [*self.given.get(t, ()), *(self.held.after(t) - self.held.after(t - 1))]
         found: dict[int, Instance] = {}
@@ -227,10 +227,12 @@ class Decoding:
         return [found[key] for key in sorted(found, key=self.owners.order.__getitem__)]
 
     def token(self, t: int, without: Collection[Entry] = ()) -> list[Instance]:
-        """What token t does, executed with nothing there but what is held, but for some entries.
+        """The decoding step of token t, with only the held entries in memory, and of these not
+        `without`.
 
         Raises:
-            OracleError: the work reads what is not there, or gives other values than a whole run.
+            OracleError: an instance reads what is not in memory, or gives another value than the
+                whole run.
         """
         done, memory = self.run.again(self.work(t), self._there(t) - {*without})
         for entry in (*self.given.get(t, ()), *self.held.after(t)):
@@ -239,6 +241,6 @@ class Decoding:
         return done
 
     def _there(self, t: int) -> set[Entry]:
-        """What is there when token t comes: its row of the input, the state, weights."""
+        """The entries in memory when token t arrives: its input row, the state, weights."""
         row = {e for e in self.run.memory if e[0].role == "input" and e[1][0] == t}
         return row | self.held.after(t - 1) | self.always

@@ -1,6 +1,6 @@
-"""Which entries and points do positions and ranges name, once the sizes are known?
+"""Positions, bounds and ranges as integer functions of a point, at given sizes.
 
-Positions, bounds and ranges become functions of a point: an integer for every index around them.
+A point gives an integer for every index around an expression.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Places:
         self._ranges: dict[Index, Callable[[Point], Sequence[int]]] = {}
 
     def said(self, point: Point | None = None) -> str:
-        """The sizes and a point, in words."""
+        """The sizes and a point, for messages."""
         where = ", ".join(f"{k.lstrip('@')}={v}" for k, v in (point or {}).items())
         return f"at sizes {dict(self.sizes)}" + (f", {where}" if where else "")
 
@@ -45,23 +45,23 @@ class Places:
         return found
 
     def inside(self, array: Array, where: tuple[int, ...]) -> bool:
-        """Whether a place lies within the extents of an array."""
+        """Whether a tuple of positions lies within the extents of an array."""
         for place, extent in zip(where, self.shape(array), strict=True):
             if not 1 <= place <= extent:
                 return False
         return True
 
     def value(self, poly: Poly) -> At:
-        """The value of a position or bound that is affine in the indices."""
+        """A position or bound that is affine in the indices, as a function of a point."""
         if poly not in self._values:
             self._values[poly] = _with_sizes(poly, self.sizes)
         return self._values[poly]
 
     def position(self, position: Position) -> At:
-        """Where a position lies on its axis.
+        """A position on an axis, as a function of a point.
 
         Raises:
-            OracleError: a gather, which lies where the values say.
+            OracleError: a gather, whose position depends on values.
         """
         if isinstance(position, Gather):
             raise OracleError(f"{position.at.array.name} gathers where an entry is defined")
@@ -71,7 +71,7 @@ class Places:
         return lambda point: (outer(point) - 1) * extent(point) + inner(point)
 
     def entry(self, positions: Sequence[Position]) -> Callable[[Point], tuple[int, ...]]:
-        """Where an entry lies on the axes of its array."""
+        """The positions of an entry on the axes of its array, as a function of a point."""
         indices = [index for position in positions if (index := _index(position))]
         if len(indices) == len(positions) > 1:
             return itemgetter(*indices)
@@ -88,7 +88,7 @@ class Places:
         return lambda point: tuple([place(point) for place in places])
 
     def points(self, indices: Sequence[Index]) -> Callable[[Point], list[Point]]:
-        """Every point of nested ranges; an index waits for the ones that its bounds name."""
+        """All points of nested ranges, given the outer indices, which come first."""
         if any(index.beside for index in indices):
             choices = [self.points(ranges) for ranges in one_by_one(indices)]
             return lambda point: [found for points in choices for found in points(point)]
@@ -108,8 +108,7 @@ class Places:
         return every
 
     def visited(self, indices: Sequence[Index]) -> Callable[[Point], Iterator[Point]]:
-        """The same points one after another, each in the place of the one before: none of them is
-        to be kept."""
+        """The points of `points` one by one, in one reused dictionary, not to be kept."""
         if len(indices) != 1 or indices[0].beside:
             points = self.points(indices)
             return lambda point: iter(points(point))
@@ -142,7 +141,7 @@ class Places:
         return self._ranges[index]
 
     def _all_ranges(self, index: Index) -> Callable[[Point], Sequence[int]]:
-        """The values of an index, those of all ranges of a union."""
+        """The values of an index, from all ranges of a union."""
         parts: list[Ends] = [
             ([*map(self.value, piece.lower)], [*map(self.value, piece.upper)])
             for piece in index.pieces
@@ -164,7 +163,7 @@ class Places:
 
 
 def _index(position: Position) -> str:
-    """The index that a position is; none where it is anything else."""
+    """The atom of a position that is a single index; "" for any other position."""
     if not isinstance(position, Poly) or len(position.terms) != 1:
         return ""
     ((monomial, number),) = position.terms.items()
@@ -178,7 +177,7 @@ def _between(ends: Ends, point: Point) -> range:
 
 
 def _with_sizes(poly: Poly, sizes: Mapping[str, int]) -> At:
-    """Evaluate the sizes of an affine expression once, leaving its indices open."""
+    """Evaluate the sizes of an affine expression once; the indices stay variables."""
     open_atoms = sorted(a for a in poly.letters if is_index(a))
     zero = dict.fromkeys(open_atoms, 0)
     constant = poly.rational({**sizes, **zero})
@@ -202,7 +201,7 @@ def _with_sizes(poly: Poly, sizes: Mapping[str, int]) -> At:
 
 
 def _whole(constant: int, slopes: Sequence[tuple[str, int]]) -> At:
-    """An affine expression with whole coefficients; most are an index or a number."""
+    """An affine expression with integer coefficients; most are a single index or a number."""
     if not slopes:
         return lambda point: constant
     (first, steps), *others = slopes

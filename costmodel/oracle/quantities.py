@@ -1,7 +1,7 @@
-"""Which quantities does instrumented execution tally? One table, by the names that questions give.
+"""The quantities that instrumented execution tallies, by the names of their questions.
 
-Nothing of what the derivation uses takes part: every quantity is a plain tally over what the
-instances of an execution did, read and wrote.
+Nothing is shared with the derivation: every quantity is a plain tally over what the instances of an
+execution did, read and wrote.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from costmodel.oracle.execute import Execution, Unfused, read_by
 
 @dataclass(frozen=True)
 class Quantity:
-    """How a quantity is read off an execution: a number, or numbers by name; None: it is not.
+    """How a quantity is read off an execution, as one number or numbers by name; None if undefined.
 
     Args:
-        sequence: of a forward pass.
+        sequence: in a forward pass.
         token: of token t, from the execution of a sequence.
         past: whether that sequence must run well past t.
-        gradients: of a backward pass or a training step, named.
+        gradients: in a backward pass or a training step, given by name.
         phases: in which of these two it exists.
-        alike: whether a maximum of it is reached with all rows of the input alike, so that the
-            first entry is the largest: how deep a gradient is depends on which entry wins.
+        alike: whether its maximum is attained with all input rows equal, where the first entry wins
+            every maximum: the depth of a gradient depends on which entry wins.
     """
 
     sequence: Callable[[Execution], object] | None = None
@@ -40,7 +40,7 @@ def _nonzero(numbers: Mapping[str, int]) -> dict[str, int]:
 
 
 def _counts(run: Execution) -> dict[str, int]:
-    """Operations by class, those on weights alone apart."""
+    """Operations by class; classes of work on weights alone begin with "once"."""
     once = {f"once {name}": number for name, number in run.once().items()}
     return _nonzero({**run.counts(), **once})
 
@@ -50,7 +50,7 @@ def _counts_of_gradients(run: Execution, phase: str) -> dict[str, int]:
 
 
 def _deepest(run: Execution, phase: str = "") -> int:
-    """The longest chain; none where no equation is left to run."""
+    """The longest chain of operations; 0 if there is no instance."""
     return run.span() if run.instances else 0
 
 
@@ -75,7 +75,7 @@ def _compulsory_of_a_token(run: Execution, t: int) -> dict[str, int]:
 
 
 def _compulsory_of_gradients(run: Execution, phase: str) -> int:
-    """The entries that are read and not computed, and the results."""
+    """The number of entries that are read but not computed, plus the number of results."""
     fresh = {entry for instance in run.instances for entry in instance.writes}
     read = read_by(run.instances)
     results = run.system.results(phase)
@@ -88,7 +88,7 @@ def _unfused(rows: Sequence[Unfused]) -> dict[str, int]:
 
 
 def _kept(run: Execution, phase: str) -> int:
-    """The entries of the forward pass that its gradients read, that of the result left out."""
+    """The number of forward entries that gradients read, except the gradient of the output."""
     return sum(entry[0] is not run.system.given for entry in run.kept())
 
 

@@ -1,7 +1,7 @@
-"""What becomes of a number that remembers what was done to it, when more is done to it?
+"""Scalars with a history, and the operations on them.
 
-A `Scalar` remembers how deep it is and its token; an `Instance` notes the operations. Every
-operation is a function of a point, made of those of its operands.
+A `Scalar` remembers its depth and its token; an `Instance` tallies operations. Every operation is a
+function of a point, composed from the functions of its operands.
 """
 
 from __future__ import annotations
@@ -20,38 +20,38 @@ Entry = tuple[Array, tuple[int, ...]]
 
 
 class Scalar(NamedTuple):
-    """A number that remembers what it took: `depth` operations in a chain, of which a whole sum, a
-    transform and a selection are one of `steps` each, however many levels they take; rows up to
-    `token`."""
+    """A number with its history: `depth` is the longest chain of operations, `steps` the same with
+    a sum, a transform and a selection as one step each, `token` the latest input row."""
 
     value: float
     depth: int = 0
     steps: int = 0
     token: int = 0
     given: bool = False
-    """Whether it depends on a row of the input or on a context."""
+    """Whether it depends on an input row or on a context."""
     empty: bool = False
-    """The result of a reduction over no term: adding it or multiplying by it is free."""
+    """Whether it is an empty sum: adding it or multiplying by it is free."""
 
 
 new = tuple.__new__
-"""Makes a `Scalar` of all six of its parts in half of the time: there are millions of them."""
+"""Constructs a `Scalar` from all six fields in half the time; there are millions of scalars."""
 
 
 @dataclass(slots=True)
 class Gathered:
-    """What an instance reads at positions that values name."""
+    """The gathered reads of an instance."""
 
     read: set[Entry] = field(default_factory=set)
     may_read: set[Entry] = field(default_factory=set)
-    """What it might read were the values of positions other ones."""
+    """The entries that other values of the indices might have selected."""
     names: set[tuple[Array, object]] = field(default_factory=set)
-    """The arrays that it reads so, with what names each entry."""
+    """The gathered arrays, each with the symbolic identity of the entry (see
+    `Interpreter._name`)."""
 
 
 class Instance:
-    """One equation at one point (for a transform or a choice: at one point of the indices that all
-    of its results share)."""
+    """One equation at one point. For a transform or a selection: at one point of the indices that
+    all of its results share."""
 
     __slots__ = (
         "depth",
@@ -71,7 +71,7 @@ class Instance:
         self.point = point
         self.operations: dict[str, int] = defaultdict(int)
         self.placed: set[Entry] = set()
-        """What it reads at positions that are known."""
+        """The entries read at positions that do not depend on values."""
         self.gathered: Gathered | None = None
         self.writes: list[Entry] = []
         self.token = self.depth = self.steps = 0
@@ -79,28 +79,28 @@ class Instance:
 
     @property
     def reads(self) -> set[Entry]:
-        """What it reads."""
+        """The entries that the instance reads."""
         return self.placed | self.gathered.read if self.gathered else self.placed
 
     @property
     def reached(self) -> set[Entry]:
-        """What it reads, or might."""
+        """The entries that the instance reads or might gather."""
         found = self.gathered
         return self.placed.union(found.read, found.may_read) if found else self.placed
 
     def gathering(self) -> Gathered:
-        """The record of what it reads at positions that values name."""
+        """The record of gathered reads, created at the first call."""
         if self.gathered is None:
             self.gathered = Gathered()
         return self.gathered
 
 
 Step = Callable[[Point, Instance], Scalar]
-"""The value of an expression at a point, noted in the instance that asks."""
+"""The value of an expression at a point; operations and reads are recorded in the instance."""
 
 
 def after(scalars: Collection[Scalar], value: float) -> Scalar:
-    """A value that was made of others, without an operation."""
+    """A value that depends on `scalars` without an operation."""
     if not scalars:
         return Scalar(value)
     _, depths, steps, tokens, given, _ = zip(*scalars, strict=True)
@@ -108,12 +108,12 @@ def after(scalars: Collection[Scalar], value: float) -> Scalar:
 
 
 def placed(place: At) -> Step:
-    """A position as a scalar."""
+    """A position as a scalar without history."""
     return lambda point, instance: Scalar(place(point))
 
 
 def times(factor: float, body: Step) -> Step:
-    """A value times a number, which costs nothing."""
+    """A value times a factor, at no cost."""
 
     def step(point: Point, instance: Instance) -> Scalar:
         value, depth, steps, token, given, empty = body(point, instance)
@@ -123,7 +123,7 @@ def times(factor: float, body: Step) -> Step:
 
 
 def called(function: str, body: Step) -> Step:
-    """A named function of a value, which takes the operations of `functions.TABLE`."""
+    """A function of a value, with the operations of `functions.TABLE`."""
     taken, value = TABLE[function].steps, FUNCTIONS[function]
     deep = len(taken)
 
@@ -139,8 +139,8 @@ def called(function: str, body: Step) -> Step:
 def arithmetic(
     name: str, operation: Callable[[float, float], float], *, of_sums: bool = False
 ) -> Callable[[Step, Step], Step]:
-    """An operation on two values; on a sum over no term it is none: `of_sums` says that then the
-    other value is left, and not nothing."""
+    """A binary operation. If an operand is an empty sum, no operation is executed: with `of_sums`
+    the other operand remains, otherwise the result is an empty sum."""
 
     def made(left: Step, right: Step) -> Step:
         def step(point: Point, instance: Instance) -> Scalar:
@@ -165,7 +165,7 @@ def arithmetic(
 
 
 def larger(left: Step, right: Step) -> Step:
-    """The larger of two values, one comparison, be it with a sum over no term."""
+    """The larger of two values, at the cost of one comparison even if one is an empty sum."""
 
     def step(point: Point, instance: Instance) -> Scalar:
         both = left(point, instance), right(point, instance)
