@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
 import pytest
 
 import costmodel as cm
@@ -12,10 +13,12 @@ from costmodel.errors import Unsupported
 from costmodel.language.equations import Form, Mixer
 from costmodel.language.indices import Index, max_
 from costmodel.language.nodes import Node
+from costmodel.language.notation import equation as printed
 from costmodel.language.writing import function, max_over, sum_
 from costmodel.program.lowering import lower
 from costmodel.program.tokens import tokens
 from costmodel.proofs.against_oracle import OracleComparison, differences
+from costmodel.proofs.check import prove
 from costmodel.symbolic.sizes import ceil_log2
 from tests.small import by_sizes
 
@@ -314,3 +317,40 @@ def test_zeros_outside_of_an_array_are_those_of_its_sequence(handed_on: bool) ->
     counted = cm.count(mixer, convention="dense")
     assert counted.once is not None and not counted.once.classes
     assert counted.at(l=4, d=1, k=2, b=3).mul == 3 * counted.at(l=4, d=1, k=2).mul
+
+
+ENDS: dict[str, Callable[[Ranges], tuple[Any, Any]]] = {
+    "2..1": lambda r: (2, 1),
+    "3..1": lambda r: (3, 1),
+    "l+1..l": lambda r: (r.l + 1, r.l),
+    "2l..l": lambda r: (2 * r.l, r.l),
+    "i+2..i": lambda r: (r.i + 2, r.i),
+}
+AROUND: dict[str, Callable[[Ranges, Node], Node]] = {
+    "plus": lambda r, none: r.x[r.i, r.b] + none,
+    "exp": lambda r, none: r.x[r.i, r.b] + function("exp", none),
+    "alone": lambda r, none: none,
+}
+
+
+@pytest.mark.parametrize("ends", ENDS)
+@pytest.mark.parametrize("around", AROUND)
+def test_a_range_that_is_always_empty_has_a_sum_of_0(around: str, ends: str) -> None:
+    """Counts, depths, values and gradients are those of execution; the equation is printed."""
+
+    def value(r: Ranges) -> Node:
+        none = r.form.index("none", *ENDS[ends](r))
+        return AROUND[around](r, sum_(r.x[r.i, r.b] * none, over=none))
+
+    made = mixer(value)
+    assert [proof.name for proof in prove(made) if proof.passed is False] == []
+    sizes = {"l": 3, "d": 2, "w": 1}
+    assert cm.count(made).at(**sizes).total == {"plus": 0, "exp": 3 * 2 * 2, "alone": 0}[around]
+    x = np.arange(6.0).reshape(3, 2)
+    expected = {"plus": x, "exp": x + 1, "alone": 0 * x}[around]
+    arrays = {"x": x, "p": x}
+    assert (cm.evaluate(made, arrays, sizes) == expected).all()
+    if around != "alone":
+        assert (cm.gradients(made, arrays, x, sizes)["x"] == x).all()
+    (equation,) = made.forms["direct"].equations
+    assert "none=" in printed(equation).right

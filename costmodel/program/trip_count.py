@@ -65,7 +65,8 @@ def numbers_of_terms(
             pass
         else:
             if _rounded(number) is None:
-                yield number, frozenset()
+                if (size := number.constant()) is None or size > 0:
+                    yield number, frozenset()
                 return
     number_of_all = Exact()
     for one, places in there.items():

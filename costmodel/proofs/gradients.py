@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
-from costmodel.errors import Unsupported
+from costmodel.errors import Unanswered, Unsupported
 from costmodel.language.equations import Equation, System
 from costmodel.language.nodes import Bracket, walk
 from costmodel.oracle.execute import Execution, run
@@ -37,7 +37,7 @@ class GradientComparison(OracleComparison):
         """Compare every question about the gradients at these sizes."""
         try:
             system = system_of(self.mixer, self.form, self.rewrites, "backward")
-        except Unsupported as reason:
+        except (Unanswered, Unsupported) as reason:
             self.refused.append(f"gradients: {reason}")
             return self
         forward = system.forward.equations
