@@ -531,6 +531,8 @@ def proven(name: str, strict: bool, format_: str, context: typer.Context) -> Non
     mixer = load_mixer(name)
     found = proofs.prove_mixer(mixer)
     show(document(name, found, sizes_tried(mixer)), format_, None, False, context)
+    if found[0].passed is None:
+        raise Failed(f"whether {name} is well formed could not be checked: {found[0].detail}")
     if any(proof.passed is False or (strict and proof.passed is None) for proof in found):
         raise Failed
 

@@ -64,6 +64,10 @@ class EquationError(ValueError):
     """A mixer that is not well formed; the message names the equation and what to change."""
 
 
+class WrongKind(EquationError, TypeError):
+    """An argument of a kind that does not stand there, in what an author of equations writes."""
+
+
 class UnknownMixer(ValueError):
     """No mixer has this name; the message suggests the nearest one."""
 
@@ -110,6 +114,38 @@ def shortened(text: str, most: int = 80) -> str:
     '99999999999999999999... (99 signs)'
     """
     return text if len(text) <= most else f"{text[: most // 4]}... ({len(text):,} signs)"
+
+
+def described(value: object) -> str:
+    """A value that somebody gave where another was expected, in words.
+
+    >>> described(None), described("j"), described(1.5), described([1, 2]), described(True)
+    ('nothing (None)', "the text 'j'", 'the number 1.5', 'a value of type list', 'the value True')
+    """
+    if value is None:
+        return "nothing (None)"
+    if isinstance(value, bool):
+        return f"the value {value}"
+    if isinstance(value, str):
+        return f"the text '{shortened(str.__getitem__(value, slice(None)))}'"
+    if type(value) in (int, float):
+        return (
+            f"the number {shortened(repr(value) if isinstance(value, float) else _digits(value))}"
+        )
+    own = getattr(type(value), "in_words", None)
+    if own is not None:
+        return shortened(str(own(value)))
+    if isinstance(value, slice):
+        return "a slice"
+    return f"a value of type {shortened(type(value).__name__)}"
+
+
+def _digits(number: object) -> str:
+    """A whole number; of one that Python does not print, how long it is."""
+    try:
+        return str(number)
+    except ValueError:
+        return "of more than 4,000 digits"
 
 
 LONGEST = 400

@@ -329,7 +329,10 @@ def test_bad_input_is_one_sentence(command: str, capsys: pytest.CaptureFixture[s
     [
         ("\nx = (", "does not import: SyntaxError: '(' was never closed (line 2)"),
         ("import nowhere_at_all", "No module named 'nowhere_at_all' (line 1)"),
-        (USER.replace("    j =", "    j = i > 3 or"), "'Index' and 'int' (line 9)"),
+        (
+            USER.replace("    j =", "    j = i > 3 or"),
+            "EquationError: > does not go with the index i",
+        ),
         (USER.replace("    j =", "    f.nothing()\n    j ="), "no attribute 'nothing' (line 9)"),
         ("x = 1", "defines no mixer"),
         ("class decay:\n    pass", "is a class, not a mixer: `costmodel trace "),

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import costmodel as cm
-from costmodel.errors import EquationError, SizeError, Unsupported
+from costmodel.errors import EquationError, Refused, SizeError, Unsupported
 from costmodel.language.writing import irfft, rfft
 from costmodel.mixers import builtin, names
 from costmodel.program.chosen_sizes import fit
@@ -259,6 +259,71 @@ def along_two_axes(m: Any, f: Any, x: Any, y: Any) -> None:
 def test_a_recurrence_along_two_axes_is_refused_not_miscounted(ask: Callable[..., Any]) -> None:
     with pytest.raises(Unsupported, match="H needs itself: a recurrence reads earlier rows"):
         ask(mixer(along_two_axes))
+
+
+def itself(m: Any, f: Any, x: Any, y: Any) -> None:
+    l, d, i, _, a = indices(m, f)
+    A = f.array("A", l, d)
+    A[i, a] = A[i, a] + x[i, a]
+    y[i, a] = A[i, a]
+
+
+def each_other(m: Any, f: Any, x: Any, y: Any) -> None:
+    l, d, i, _, a = indices(m, f)
+    A, C, D = (f.array(name, l, d) for name in "ACD")
+    A[i, a] = C[i, a] + x[i, a]
+    C[i, a] = D[i, a] * 2
+    D[i, a] = A[i, a]
+    y[i, a] = D[i, a]
+
+
+def in_one_row(m: Any, f: Any, x: Any, y: Any) -> None:
+    l, d, i, _, a = indices(m, f)
+    A, C = f.array("A", l, d), f.array("C", l, d)
+    one, rest = f.index("one", 1, 1), f.index("rest", 2, l)
+    A[one, a] = x[one, a]
+    A[rest, a] = A[rest - 1, a] + C[rest, a]
+    C[i, a] = A[i, a] * x[i, a]
+    y[i, a] = C[i, a]
+
+
+def before_and_after(m: Any, f: Any, x: Any, y: Any) -> None:
+    l, d, i, _, a = indices(m, f)
+    A, C = f.array("A", l, d), f.array("C", l, d)
+    one, rest = f.index("one", 1, 1), f.index("rest", 2, l)
+    early, last = f.index("early", 1, l - 1), f.index("last", l, l)
+    A[last, a] = x[last, a]
+    A[early, a] = C[early + 1, a]
+    C[one, a] = x[one, a]
+    C[rest, a] = A[rest - 1, a]
+    y[i, a] = C[i, a]
+
+
+def all_rows(m: Any, f: Any, x: Any, y: Any) -> None:
+    l, _, _, _, a = indices(m, f)
+    one, rest, k = f.index("one", 1, 1), f.index("rest", 2, l), f.index("k", 1, l)
+    y[one, a] = x[one, a]
+    y[rest, a] = cm.sum_(y[k, a], over=k)
+
+
+CIRCLES: dict[Write, str] = {
+    itself: "A[1, 1] needs A[1, 1] (for instance at l = 1,",
+    each_other: "A[1, 1] needs C[1, 1], which needs D[1, 1], which needs A[1, 1] (",
+    in_one_row: "A[2, 1] needs C[2, 1], which needs A[2, 1] (for instance at l = 2,",
+    before_and_after: "A[1, 1] needs C[2, 1], which needs A[1, 1] (for instance at l = 2,",
+    all_rows: "y[2, 1] needs y[2, 1] (for instance at l = 2,",
+}
+
+
+@pytest.mark.parametrize(("write", "said"), CIRCLES.items(), ids=[w.__name__ for w in CIRCLES])
+def test_what_no_order_computes_is_not_well_formed(write: Write, said: str) -> None:
+    (proof,) = prove(mixer(write))
+    assert proof.passed is False
+    words = "no order of computation satisfies the equations: "
+    assert words in proof.detail and said in proof.detail
+    for ask in (cm.count, cm.span, cm.state):
+        with pytest.raises(Refused, match=r"needs? (itself|each other)"):
+            ask(mixer(write))
 
 
 @pytest.mark.parametrize("name", names())

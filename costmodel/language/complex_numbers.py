@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from costmodel.errors import EquationError
+from costmodel.language.arguments import checked
 from costmodel.language.nodes import Array, Constant, Neg, Node, Ref
 from costmodel.language.writing import function, sum_
 
@@ -110,22 +111,26 @@ class ComplexPair:
         self.imag[key] = value.imag
 
 
+@checked
 def complex_(array: Array, axis: int = -1) -> ComplexArray:
     """An array of real numbers, two along an axis, as one of complex numbers."""
     return ComplexArray(array, axis)
 
 
+@checked
 def complex_pair(real: Array, imag: Array) -> ComplexPair:
     """Two arrays as one of complex numbers: what is carried from row to row has two, whose longest
     path then has a formula."""
     return ComplexPair(real, imag)
 
 
+@checked
 def complex_sum(body: Complex, over: Any) -> Complex:
     """The sum of complex numbers over one index or a tuple of indices."""
     return Complex(sum_(body.real, over), sum_(body.imag, over))
 
 
+@checked
 def polar(radius: Node, angle: Node) -> Complex:
     """The number with this absolute value and angle: a cosine, a sine and 2 multiplications. e**z
     has the absolute value exp(z.real) and the angle z.imag."""

@@ -25,12 +25,15 @@ Where it names blocks of B rows, K[(at[i] - 1)*B + e, a] is row e of one.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from inspect import signature
+from types import TracebackType
+from typing import Any, Never, TypeVar
 
-from costmodel.errors import EquationError
+from costmodel.errors import EquationError, WrongKind, described, shortened
+from costmodel.language.arguments import checked, written_at
 from costmodel.language.indices import (
     Extremum,
     Index,
@@ -55,12 +58,24 @@ from costmodel.language.nodes import (
     Select,
     Sub,
     names_in,
+    polys_of,
     walk,
 )
 from costmodel.symbolic.constraints import Constraints, implied_all
 from costmodel.symbolic.hashed_once import hashed_once
-from costmodel.symbolic.polynomial import Fn, Poly, atom_name, axis_atom, is_index, size
+from costmodel.symbolic.polynomial import (
+    Fn,
+    Poly,
+    atom_name,
+    axis_atom,
+    is_index,
+    is_variable,
+    size,
+)
+from costmodel.symbolic.refused_operators import Written
 from costmodel.symbolic.sizes import LETTERS
+
+Told = TypeVar("Told", bound=ValueError)
 
 
 @hashed_once
@@ -76,6 +91,8 @@ class Equation:
     whole: Array
     """The array that the file defines (composites are written out under it); in a backward pass the
     gradient, or the copy, that it is written for."""
+    place: str = field(default="", compare=False, repr=False)
+    """File and line in which an author writes it; empty for one that follows from others."""
 
     @property
     def name(self) -> str:
@@ -96,6 +113,28 @@ class Equation:
     def domain(self) -> Constraints:
         """The constraints on the free indices."""
         return frozenset().union(*(index.constraints for index in self.indices))
+
+
+def told_at(error: Told, equation: Equation) -> Told:
+    """The same error with file and line of an equation: in its sentence where a command reads a
+    user's file, else in the traceback, as a note."""
+    if not equation.place or hasattr(error, "place"):
+        return error
+    if equation.array.owner.home:
+        error = type(error)(f"{error} ({equation.place})")
+    else:
+        error.add_note(f"the equation is in {equation.place}")
+    error.place = equation.place  # type: ignore[attr-defined]  # told once, by the innermost
+    return error
+
+
+@contextmanager
+def at_its_line(equation: Equation) -> Iterator[None]:
+    """Around what is worked out of an equation: what is wrong with it has its file and line."""
+    try:
+        yield
+    except EquationError as error:
+        raise told_at(error, equation) from None
 
 
 TRAINED = ("input", "context", "parameter")
@@ -214,6 +253,11 @@ class Form:
     arrays: dict[str, Array] = field(default_factory=dict)
     equations: list[Equation] = field(default_factory=list)
 
+    def in_words(self) -> str:
+        """As a message says what was given."""
+        return f"the form {self.name}"
+
+    @checked
     def index(
         self, name: str, lower: Any, upper: Any = None, *, beside: Index | None = None
     ) -> Index:
@@ -225,11 +269,15 @@ class Form:
                 f"index {name} of form '{self.name}' takes a lower and an upper bound, or one union"
             )
         if isinstance(lower, Ranges):
-            ranges = tuple(_range(name, *r) for r in lower.of)
-            index: Index = UnionIndex(name, (), (), ranges, beside.atom if beside else "")
+            ranges = tuple(self._range(name, *r) for r in lower.of)
+            index: Index = UnionIndex(
+                name, (), (), ranges, beside.atom if beside is not None else ""
+            )
         else:
-            index = _range(name, lower, upper)
-        if beside and len(beside.pieces) != len(index.pieces):
+            index = self._range(name, lower, upper)
+        if beside is not None:
+            self.own(beside)
+        if beside is not None and len(beside.pieces) != len(index.pieces):
             raise EquationError(
                 f"index {name} has {len(index.pieces)} ranges beside the {len(beside.pieces)} of "
                 f"{beside.name}: give it one for each"
@@ -238,6 +286,33 @@ class Form:
             raise EquationError(f"index {name} of form '{self.name}' already has another range")
         return index
 
+    def _range(self, name: str, lower: Any, upper: Any) -> Index:
+        found = _range(name, lower, upper)
+        for end in found.ends:
+            self.mixer.declared(end, f"index {name}")
+            for atom in sorted(filter(is_index, end.letters)):
+                if atom_name(atom) not in self.indices:
+                    raise EquationError(
+                        f"the range of index {name} names {atom_name(atom)}, which is no index of "
+                        f"form '{self.name}': declare it first, with f.index"
+                    )
+        return found
+
+    def own(self, index: Index) -> None:
+        """Refuse an index of another form, or of another mixer."""
+        known = self.indices.get(index.name)
+        if known is None:
+            raise EquationError(
+                f"index {index.name} is none of form '{self.name}' of {self.mixer.name}: declare "
+                f"it there, with f.index"
+            )
+        if known != index:
+            raise EquationError(
+                f"index {index.name} is one of another form: form '{self.name}' of "
+                f"{self.mixer.name} has an index of this name with another range"
+            )
+
+    @checked
     def array(
         self,
         name: str,
@@ -256,9 +331,10 @@ class Form:
         _check_name(name, self.mixer)
         if name in self.arrays or name in self.mixer.arrays:
             raise EquationError(f"array {name} is declared twice in {self.mixer.name}")
-        extents = tuple(map(Poly.of, shape))
+        extents = self.mixer.extents(name, shape)
+        last = _last(name, below, extents)
         self.arrays[name] = Array(
-            name, "intermediate", extents, self.mixer, cite, latex, kernel, _last(below, extents)
+            name, "intermediate", extents, self.mixer, cite, latex, kernel, last
         )
         return self.arrays[name]
 
@@ -277,6 +353,7 @@ class Mixer:
             packages' code is recorded in tables/references.
     """
 
+    @checked
     def __init__(
         self,
         name: str,
@@ -288,6 +365,11 @@ class Mixer:
         aliases: Sequence[str] = (),
         references: Sequence[str] = (),
     ) -> None:
+        if not name or any(sign in name for sign in "+:,=") or name.split() != [name]:
+            raise EquationError(
+                f"'{shortened(name)}' is no name of a mixer: expected one word, such as my-mixer, "
+                f"without + : , ="
+            )
         self.name = name
         self.title = title or name
         self.idea = idea
@@ -310,6 +392,8 @@ class Mixer:
         self.offers: Mapping[str, str] = {}
         """Option -> what it means, for every option that may follow the name."""
         self.letters: tuple[str, ...] = ()
+        self._named: set[str] = set()
+        """The letters of its sizes; d and n where it has h."""
         self.arrays: dict[str, Array] = {}
         self.forms: dict[str, Form] = {}
         self._active: Form | None = None
@@ -317,6 +401,11 @@ class Mixer:
     def __repr__(self) -> str:
         return f"Mixer({self.name!r})"
 
+    def in_words(self) -> str:
+        """As a message says what was given."""
+        return f"the mixer {self.name}"
+
+    @checked
     def sizes(self, letters: str) -> tuple[Poly, ...]:
         """Declare sizes by their letters, separated by spaces; h means d/n."""
         names = tuple(letters.split())
@@ -332,8 +421,37 @@ class Mixer:
                     f"{self.name} declares size '{letter}', {LETTERS[letter].meaning}, which whole "
                     f"networks alone have: no command about a mixer takes it"
                 )
+        found = tuple(size(letter) for letter in names)
         self.letters += tuple(x for x in names if x != "h" and x not in self.letters)
-        return tuple(size(letter) for letter in names)
+        self._named.update(*(one.letters for one in found))
+        return found
+
+    def declared(self, poly: Poly, where: str) -> None:
+        """Refuse a size that is none of this mixer's, where it declares any."""
+        others = [x for x in poly.letters if x not in self._named and not is_variable(x)]
+        if others and self._named:
+            raise EquationError(
+                f"{where} of {self.name} names the size {min(others)}, which {self.name} does not "
+                f"declare: add it to m.sizes('...')"
+            )
+
+    def extents(self, name: str, shape: Sequence[Any]) -> tuple[Poly, ...]:
+        """The extents of an array: sizes, or whole numbers of 1 or more."""
+        found = []
+        for part in shape:
+            try:
+                extent = Poly.of(part)
+            except WrongKind as error:
+                raise WrongKind(f"{name} of {self.name}: an extent: {error}") from None
+            number = extent.constant()
+            if extent.variables or (number is not None and (number < 1 or number % 1)):
+                raise EquationError(
+                    f"{name} of {self.name} has an axis of {described(part)}: expected a size, or "
+                    f"a whole number of 1 or more"
+                )
+            self.declared(extent, name)
+            found.append(extent)
+        return tuple(found)
 
     def _declare(
         self,
@@ -348,12 +466,20 @@ class Mixer:
         _check_name(name, self)
         if name in self.arrays:
             raise EquationError(f"array {name} is declared twice in {self.name}")
-        extents = tuple(map(Poly.of, shape))
-        last = _last(below, extents)
+        extents = self.extents(name, shape)
+        if role in ("input", "context", "output") and not extents:
+            raise EquationError(
+                f"{name} of {self.name} has no axis: the first one of an {role} is that of the "
+                f"tokens, m.{role}('{name}', l, d)"
+            )
+        if role == "output" and any(array.role == role for array in self.arrays.values()):
+            raise EquationError(f"{self.name} needs exactly one output, and {name} is another one")
+        last = _last(name, below, extents)
         array = Array(name, role, extents, self, cite, latex, below=last, value=value)
         self.arrays[name] = array
         return array
 
+    @checked
     def input(self, name: str, *shape: Any, below: Any = None) -> Array:
         """An input sequence: its first axis is the token axis.
 
@@ -372,6 +498,7 @@ class Mixer:
             )
         return array
 
+    @checked
     def context(self, name: str, *shape: Any) -> Array:
         """A second input that is whole before the first token, such as an encoder's output.
 
@@ -379,14 +506,17 @@ class Mixer:
         """
         return self._declare(name, "context", shape)
 
+    @checked
     def output(self, name: str, *shape: Any, cite: str = "") -> Array:
         """The output sequence: its first axis is the token axis."""
         return self._declare(name, "output", shape, cite)
 
+    @checked
     def parameter(self, name: str, *shape: Any, latex: str = "") -> Array:
         """A trainable array."""
         return self._declare(name, "parameter", shape, latex=latex)
 
+    @checked
     def buffer(
         self, name: str, *shape: Any, latex: str = "", below: Any = None, value: Any = None
     ) -> Array:
@@ -403,11 +533,25 @@ class Mixer:
         """
         return self._declare(name, "buffer", shape, latex=latex, below=below, value=value)
 
-    @contextmanager
-    def form(self, name: str) -> Iterator[Form]:
+    @checked
+    def form(self, name: str) -> OpenForm:
         """Write the equations of one form inside a `with` block."""
         if name in self.forms:
             raise EquationError(f"form '{name}' of {self.name} is written twice")
+        if not name or any(sign in name for sign in ":,=") or name.split() != [name]:
+            raise EquationError(
+                f"'{shortened(name)}' is no name of a form of {self.name}: expected one word, such "
+                f"as direct, without : , ="
+            )
+        return OpenForm(self._written(name))
+
+    @contextmanager
+    def _written(self, name: str) -> Iterator[Form]:
+        if self._active is not None:
+            raise EquationError(
+                f"form '{name}' of {self.name} begins inside form '{self._active.name}': end that "
+                f"one first"
+            )
         form = Form(self, name)
         self._active = form
         try:
@@ -459,6 +603,8 @@ class Mixer:
 
     def position(self, part: Any) -> Position:
         """An index expression, with `(j-1)*h + c` recognised as a flattening, or a gather."""
+        if isinstance(part, Index) and self._active is not None:
+            self._active.own(part)
         if isinstance(part, Ref):
             return Gather(self._of_positions(part))
         if isinstance(part, Node):
@@ -468,7 +614,11 @@ class Mixer:
                     f"declared with below=; place e of block P[i] of B is (P[i] - 1)*B + e"
                 )
             return Gather(self._of_positions(at[0]), at[1], at[2])
+        if isinstance(part, float):
+            raise WrongKind(f"an index is a whole number, got {described(part)}")
         poly = Poly.of(part)
+        if any(n % 1 for m, n in poly.terms.items() if all(is_index(atom) for atom, _ in m)):
+            raise EquationError(f"index '{poly}' in {self.name} is no whole number")
         if any(Poly.atom(atom).variables - {atom} and not chunk_of(atom) for atom in poly.atoms):
             raise EquationError(
                 f"index '{poly}' in {self.name} is not affine: an index stands inside a function; "
@@ -537,12 +687,70 @@ class Mixer:
             raise EquationError(f"{array.name}[...] = ... stands outside `with {self.name}.form()`")
         if array.role not in ("intermediate", "output"):
             raise EquationError(f"{array.name} is of role {array.role} and cannot be defined")
-        names = names_in(positions)
         by_atom = {index.atom: index for index in form.indices.values()}
+        names = names_in(positions)
+        for name in names:
+            if name not in by_atom:
+                raise EquationError(
+                    f"{array.name}: index {atom_name(name)} is none of form '{form.name}' of "
+                    f"{self.name}: declare it there, with f.index"
+                )
         indices = tuple(outer_first([by_atom[n] for n in names]))
-        equation = Equation(array, positions, value, indices, array)
+        equation = Equation(array, positions, value, indices, array, written_at())
+        _check_own(form, equation)
         _check_bound(equation)
         form.equations.append(_with_rank(equation))
+
+
+class OpenForm:
+    """A form that a `with` block writes."""
+
+    def __init__(self, written: AbstractContextManager[Form]) -> None:
+        self._written = written
+
+    def __enter__(self) -> Form:
+        return self._written.__enter__()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> bool | None:
+        return self._written.__exit__(kind, error, trace)
+
+    def __getattr__(self, name: str) -> Never:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise EquationError(
+            f".{name} is asked of a form that is not open: write `with m.form('direct') as f:`, "
+            f"and its indices, arrays and equations below"
+        )
+
+
+def _check_own(form: Form, equation: Equation) -> None:
+    """Refuse arrays, indices and sizes that are none of the form's and its mixer's."""
+    mixer = form.mixer
+    for entry, _ in walk(Ref(equation.array, equation.positions)):
+        _check_array(form, equation, entry)
+    for entry, _ in walk(equation.value):
+        _check_array(form, equation, entry)
+        for poly in polys_of(entry):
+            mixer.declared(poly, equation.name)
+        for index in entry.binders:
+            form.own(index)
+
+
+def _check_array(form: Form, equation: Equation, entry: Node) -> None:
+    if not isinstance(entry, Ref):
+        return
+    array, mixer = entry.array, form.mixer
+    if form.arrays.get(array.name) is not array and mixer.arrays.get(array.name) is not array:
+        said = "defined" if array is equation.array else f"read by {equation.name}"
+        raise EquationError(
+            f"{array.name} is {said} in form '{form.name}' of {mixer.name}, and is an array of "
+            f"another form or mixer: declare one here, with f.array or m.input"
+        )
 
 
 def _in_block(part: Node) -> tuple[Ref, Poly, Poly] | None:
@@ -560,20 +768,34 @@ def _linear(part: Node) -> tuple[Ref | None, Poly, Poly] | None:
     if not isinstance(part, (Add, Sub, Mul)):
         return None
     left, right = map(_linear, (part.left, part.right))
-    if left is None or right is None or (left[0] and right[0]):
+    if left is None or right is None or not (left[0] is None or right[0] is None):
         return None
     if isinstance(part, Mul):
-        by, of = (right[2], left) if left[0] else (left[2], right)
+        by, of = (left[2], right) if left[0] is None else (right[2], left)
         return of[0], of[1] * by, of[2] * by
     sign = -1 if isinstance(part, Sub) else 1
-    return left[0] or right[0], left[1] + right[1] * sign, left[2] + right[2] * sign
+    return (
+        right[0] if left[0] is None else left[0],
+        left[1] + right[1] * sign,
+        left[2] + right[2] * sign,
+    )
 
 
-def _last(below: Any, shape: Sequence[Poly]) -> Poly | None:
+def _last(name: str, below: Any, shape: Sequence[Poly]) -> Poly | None:
     """The last position that the entries of an array may hold, in its axes."""
-    if callable(below):
-        below = below(*(Poly.atom(axis_atom(axis)) for axis in range(len(shape))))
-    return None if below is None else Poly.of(below)
+    if callable(below) and not isinstance(below, Written):
+        axes = [Poly.atom(axis_atom(axis)) for axis in range(len(shape))]
+        try:
+            signature(below).bind(*axes)
+        except TypeError:
+            raise WrongKind(
+                f"below= of {name} is a function of an entry's positions, {len(axes)} of them"
+            ) from None
+        below = below(*axes)
+    try:
+        return None if below is None else Poly.of(below)
+    except WrongKind as error:
+        raise WrongKind(f"below= of {name}: {error}") from None
 
 
 def chunk_of(atom: str) -> tuple[str, Poly] | None:
@@ -589,7 +811,16 @@ def chunk_of(atom: str) -> tuple[str, Poly] | None:
 
 
 def _range(name: str, lower: Any, upper: Any) -> Index:
-    low, up = (b.of if isinstance(b, Extremum) else (Poly.of(b),) for b in (lower, upper))
+    try:
+        low, up = (b.of if isinstance(b, Extremum) else (Poly.of(b),) for b in (lower, upper))
+    except WrongKind as error:
+        raise WrongKind(f"a bound of index {name}: {error}") from None
+    for side, bound, kind in (("lower", lower, "max"), ("upper", upper, "min")):
+        if isinstance(bound, Extremum) and bound.kind != kind and len(bound.of) > 1:
+            raise EquationError(
+                f"the {side} bound of index {name} is {described(bound)}: expected {kind}_, since "
+                f"the range is where all of its bounds hold"
+            )
     for end in (*low, *up):
         rounded = [atom for atom in end.atoms if not chunk_of(atom)]
         if inside := {v for atom in rounded for v in Poly.atom(atom).variables - {atom}}:
@@ -606,7 +837,8 @@ def _check_name(name: str, mixer: Mixer) -> None:
     """Names of arrays and indices are identifiers: every format prints them as they are."""
     if not (name.isascii() and name.isidentifier()):
         raise EquationError(
-            f"'{name}' in {mixer.name} is no name: expected a letter, then letters, digits and _"
+            f"'{shortened(name)}' in {mixer.name} is no name: expected a letter, then letters, "
+            f"digits and _"
         )
 
 

@@ -12,31 +12,46 @@ from costmodel.errors import EquationError, Unsupported
 from costmodel.symbolic.constraints import Constraints
 from costmodel.symbolic.hashed_once import hashed_once
 from costmodel.symbolic.polynomial import Poly, atom_name, index_atom
+from costmodel.symbolic.refused_operators import Written
 
 
 @dataclass(frozen=True)
-class Extremum:
+class Extremum(Written):
     """A bound that is the largest (`max_`) or smallest (`min_`) of several affine expressions."""
 
     kind: str
     of: tuple[Poly, ...]
 
+    def in_words(self) -> str:
+        """As a message says what was given."""
+        return f"the bound {self.kind}_({', '.join(map(str, self.of))})"
+
 
 def max_(*bounds: Any) -> Extremum:
     """A lower bound such as max(1, i-w+1)."""
-    return Extremum("max", tuple(map(Poly.of, bounds)))
+    return _extremum("max", bounds)
 
 
 def min_(*bounds: Any) -> Extremum:
     """An upper bound such as min(l, i+r)."""
-    return Extremum("min", tuple(map(Poly.of, bounds)))
+    return _extremum("min", bounds)
+
+
+def _extremum(kind: str, bounds: tuple[Any, ...]) -> Extremum:
+    if not bounds:
+        raise EquationError(f"{kind}_ takes one bound or more, such as {kind}_(1, i - w + 1)")
+    return Extremum(kind, tuple(map(Poly.of, bounds)))
 
 
 @dataclass(frozen=True)
-class Ranges:
+class Ranges(Written):
     """Several ranges that one index runs over, as (lower, upper) pairs."""
 
     of: tuple[tuple[Any, Any], ...]
+
+    def in_words(self) -> str:
+        """As a message says what was given."""
+        return "a union of ranges"
 
 
 def union(*ranges: tuple[Any, Any]) -> Ranges:
@@ -57,7 +72,7 @@ def union(*ranges: tuple[Any, Any]) -> Ranges:
 
 @hashed_once
 @dataclass(frozen=True)
-class Index:
+class Index(Written):
     """An index and the range it runs over, both ends included; bounds may name outer indices."""
 
     name: str
@@ -68,6 +83,10 @@ class Index:
     def atom(self) -> str:
         """The variable that stands for the index in polynomials."""
         return index_atom(self.name)
+
+    def in_words(self) -> str:
+        """As a message says what was given."""
+        return f"the index {self.name}"
 
     def as_poly(self) -> Poly:
         """The index as a polynomial."""
@@ -122,6 +141,9 @@ class Index:
 
     def __rsub__(self, other: Any) -> Poly:
         return Poly.of(other) - self.as_poly()
+
+    def __neg__(self) -> Poly:
+        return -self.as_poly()
 
     def __mul__(self, other: Any) -> Poly:
         return self.as_poly() * Poly.of(other)

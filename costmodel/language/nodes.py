@@ -14,7 +14,7 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Any, ClassVar, Protocol, Self, TypeVar, dataclass_transform
 
-from costmodel.errors import EquationError, Unsupported
+from costmodel.errors import EquationError, Unsupported, WrongKind
 from costmodel.language.indices import (
     Index,
     UnionIndex,
@@ -23,6 +23,7 @@ from costmodel.language.indices import (
 )
 from costmodel.symbolic.hashed_once import hashed_once
 from costmodel.symbolic.polynomial import A_ROOT, Poly, axis_atom, call, is_index
+from costmodel.symbolic.refused_operators import Written
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -132,8 +133,12 @@ def position_value(position: Position) -> Poly:
 
 
 @record
-class Node(Parts):
+class Node(Parts, Written):
     """A scalar expression."""
+
+    def in_words(self) -> str:
+        """As a message says what was given."""
+        return "an expression"
 
     def __add__(self, other: Any) -> Node:
         return Add(self, node(other))
@@ -160,7 +165,7 @@ class Node(Parts):
         return Div(node(other), self)
 
     def __pow__(self, power: object) -> Node:
-        raise TypeError(f"powers are written as what is calculated, x * x for x ** 2; {A_ROOT}")
+        raise WrongKind(f"powers are written as what is calculated, x * x for x ** 2; {A_ROOT}")
 
     def __neg__(self) -> Node:
         return Neg(self)
@@ -222,6 +227,10 @@ class Ref(Node):
 
     array: Array
     positions: tuple[Position, ...]
+
+    def in_words(self) -> str:
+        """As a message says what was given."""
+        return f"an entry of {self.array.name}"
 
     @cached_property
     def arrays(self) -> frozenset[Array]:
@@ -492,6 +501,7 @@ class Owner(Protocol):
     """What an array belongs to: it reads positions and records equations."""
 
     name: str
+    home: str
 
     def position(self, part: Any) -> Position:
         """An index expression as a position on an axis."""
@@ -542,7 +552,7 @@ def derived(of: Array, how: str, step: str = "", **fields: Any) -> Array:
 
 
 @dataclass(frozen=True, eq=False)
-class Array:
+class Array(Written):
     """An array with a role; entries are counted from 1. Identity is the object itself."""
 
     name: str
@@ -563,6 +573,10 @@ class Array:
     the last chunk may be short."""
     value: Any = field(default=None, repr=False)
     """Of a buffer: its entries, as a function of their positions and the sizes or as a table."""
+
+    def in_words(self) -> str:
+        """As a message says what was given."""
+        return f"the whole array {self.name}"
 
     def _of(self, how: str) -> Array | None:
         made = self.origin
@@ -608,13 +622,25 @@ class Array:
             raise EquationError(
                 f"{self.name} has {len(self.shape)} axes but is indexed with {len(parts)}"
             )
-        return tuple(self.owner.position(part) for part in parts)
+        return tuple(map(self._position, parts))
+
+    def _position(self, part: Any) -> Position:
+        try:
+            return self.owner.position(part)
+        except EquationError as error:
+            if isinstance(part, Node):  # what is said names an array already
+                raise
+            raise type(error)(f"{error}; it indexes {self.name}") from None
 
     def __getitem__(self, key: Any) -> Ref:
         return Ref(self, self._positions(key))
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        self.owner.define(self, self._positions(key), node(value))
+        positions = self._positions(key)
+        try:
+            self.owner.define(self, positions, node(value))
+        except WrongKind as error:
+            raise WrongKind(f"{self.name}: what it is: {error}") from None
 
 
 Walked = tuple[tuple[Node, tuple[Index, ...]], ...]

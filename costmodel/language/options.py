@@ -19,7 +19,8 @@ from functools import cached_property
 from itertools import combinations
 from types import ModuleType
 
-from costmodel.errors import EquationError, UnknownMixer
+from costmodel.errors import EquationError, UnknownMixer, WrongKind, described
+from costmodel.language.arguments import checked
 from costmodel.language.equations import Mixer
 
 SEPARATOR = "+"
@@ -63,8 +64,9 @@ class Family:
     def __post_init__(self) -> None:
         """Refuse a name that could not be typed."""
         for option in self.offers:
-            if not option or not all(part.isalnum() for part in option.split("-")):
-                raise EquationError(f"an option is named in letters and hyphens, got '{option}'")
+            if not isinstance(option, str) or not all(p.isalnum() for p in option.split("-")):
+                got = f"'{option}'" if isinstance(option, str) else described(option)
+                raise EquationError(f"an option is named in letters and hyphens, got {got}")
         for option in (name for pair in self.apart for name in pair):
             if option not in self.offers:
                 raise EquationError(f"'{option}' is kept apart from another, but is no option")
@@ -124,6 +126,7 @@ class Family:
                 raise UnknownMixer(f"{name} takes '{one}' or '{two}', not both: {reason}")
 
 
+@checked
 def offering(
     offers: Mapping[str, str], apart: Mapping[tuple[str, str], str] | None = None
 ) -> Callable[[Callable[[Chosen], Mixer]], Family]:
@@ -133,8 +136,14 @@ def offering(
         offers: option -> what it means; names print options in this order.
         apart: two options that do not go together -> why.
     """
+    if not isinstance(offers, Mapping):
+        raise WrongKind(f"@offering takes a table of options, got {described(offers)}")
 
     def decorate(make: Callable[[Chosen], Mixer]) -> Family:
+        if not callable(make):
+            raise WrongKind(
+                f"@offering stands above a function that writes a mixer, got {described(make)}"
+            )
         return Family(make, dict(offers), dict(apart or {}))
 
     return decorate

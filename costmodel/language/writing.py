@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from costmodel.errors import EquationError
+from costmodel.errors import EquationError, WrongKind, described, shortened
+from costmodel.language.arguments import checked
 from costmodel.language.functions import TABLE
 from costmodel.language.indices import Index, UnionIndex
 from costmodel.language.nodes import Call, Fft, Maximum, Node, Reduce, Ref, Select, names_in, node
@@ -16,59 +17,90 @@ def indices_in(over: Any) -> tuple[Index, ...]:
     found = tuple(over) if isinstance(over, (tuple, list)) else (over,)
     for index in found:
         if not isinstance(index, Index):
-            raise EquationError(f"'over' takes indices of the form, got {index!r}")
+            raise WrongKind(f"'over' takes indices of the form, got {described(index)}")
+        if found.count(index) > 1:
+            raise EquationError(f"'over' names the index {index.name} twice")
     return found
 
 
+@checked
 def sum_(body: Any, over: Any) -> Node:
     """The sum of `body` over one index or a tuple of indices."""
     return Reduce("sum", node(body), indices_in(over))
 
 
+@checked
 def max_over(body: Any, over: Any) -> Node:
     """The maximum of `body` over one index or a tuple of indices."""
     return Reduce("max", node(body), indices_in(over))
 
 
+@checked
 def maximum(one: Any, other: Any) -> Node:
     """The larger of two expressions, entry by entry: one comparison. Its gradient goes to the
     larger one; of equal ones to the second, as that of `maximum(x, 0)` at 0 goes to none."""
     return Maximum(node(one), node(other))
 
 
+@checked
 def minimum(one: Any, other: Any) -> Node:
     """The smaller of two expressions, as the negative of a `maximum`: one comparison."""
     return -maximum(-node(one), -node(other))
 
 
+@checked
 def function(name: str, body: Any) -> Node:
     """A named scalar function (`exp`, `tanh`, `sigmoid`, ...) of an expression."""
     if name not in TABLE:
-        raise EquationError(f"unknown function '{name}': expected one of {', '.join(TABLE)}")
+        raise EquationError(
+            f"unknown function '{shortened(name)}': expected one of {', '.join(TABLE)}"
+        )
     return Call(name, node(body))
 
 
+@checked
 def exp(body: Any) -> Node:
     """e to the power of an expression."""
     return Call("exp", node(body))
 
 
+@checked
 def rfft(body: Ref, over: Index, length: Any) -> Node:
     """The real Fourier transform of `body` along `over`, zero-padded to `length` points."""
-    return Fft("rfft", body, _one_range("rfft", indices_in(over)), Poly.of(length))
+    return _transform("rfft", body, over, length, 1)
 
 
+@checked
 def irfft(body: Ref, over: tuple[Index, Index], length: Any) -> Node:
     """The inverse of `rfft`: `over` is the (bin, part) pair of indices."""
-    return Fft("irfft", body, _one_range("irfft", indices_in(over)), Poly.of(length))
+    return _transform("irfft", body, over, length, 2)
 
 
+@checked
 def fft(body: Ref, over: tuple[Index, Index], length: Any) -> Node:
     """The Fourier transform of complex `body` along `over`, a (position, part) pair of indices,
     zero-padded to `length` points. Over two axes it is one transform after the other."""
-    return Fft("fft", body, _one_range("fft", indices_in(over)), Poly.of(length))
+    return _transform("fft", body, over, length, 2)
 
 
+def _transform(kind: str, body: Ref, over: Any, length: Any, number: int) -> Node:
+    if not isinstance(body, Ref):
+        raise EquationError(f"{kind} takes an array entry: define what it transforms first")
+    indices = _one_range(kind, indices_in(over))
+    if len(indices) != number:
+        takes = "one index" if number == 1 else "a pair of indices"
+        raise EquationError(f"{kind} runs over {takes}, got {len(indices)}")
+    for index in indices:
+        if index.atom not in names_in(body.positions):
+            raise EquationError(f"{kind} runs over {index.name}, which its entry does not name")
+    points = Poly.of(length)
+    least = points.constant()
+    if points.variables or (least is not None and least < 1):
+        raise EquationError(f"{kind} has a number of points in sizes, 1 or more, got {points}")
+    return Fft(kind, body, indices, points)
+
+
+@checked
 def argmax(body: Ref, over: Index) -> Node:
     """The position of the largest entry of `body` along `over`, of equal ones the first.
 
@@ -77,6 +109,7 @@ def argmax(body: Ref, over: Index) -> Node:
     return _select("argmax", body, over)
 
 
+@checked
 def top_k(body: Ref, over: Index) -> Node:
     """The positions of the K largest entries of `body` along `over`, the largest first.
 
@@ -86,6 +119,7 @@ def top_k(body: Ref, over: Index) -> Node:
     return _select("top-k", body, over)
 
 
+@checked
 def sort(body: Ref, over: Index) -> Node:
     """The positions of all entries of `body` along `over`, the smallest first.
 

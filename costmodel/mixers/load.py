@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import linecache
 import sys
 import traceback
 from collections.abc import Iterator
@@ -11,10 +12,13 @@ from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 
-from costmodel.errors import UnknownMixer, words_of
+from costmodel.errors import EquationError, UnknownMixer, shortened, text_of, words_of
 from costmodel.language.equations import Mixer
 from costmodel.language.options import defined, joined, split, variant
 from costmodel.mixers import builtin, names as builtin_names
+
+PACKAGE = Path(__file__).parents[1]
+"""Where the code of this package is."""
 
 USER = "costmodel_user_"
 """The prefix of the Python module name of a user's file; the file's path follows."""
@@ -170,8 +174,22 @@ def _told(path: Path, what: str) -> Iterator[None]:
     except (KeyboardInterrupt, UnknownMixer):
         raise
     except BaseException as error:
-        where = f" (line {line})" if (line := _line_of_error(error, path)) else ""
-        raise UnknownMixer(f"{path} {what}: {words_of(error)}{where}") from error
+        line = _line_of_error(error, path)
+        where = f" (line {line})" if line else ""
+        raise UnknownMixer(f"{path} {what}: {_said(error, path, line)}{where}") from error
+
+
+def _said(error: BaseException, path: Path, line: int | None) -> str:
+    """What an exception says to the author of a file; what Python says of code of this package is
+    replaced by the line that the code does not read."""
+    if isinstance(error, EquationError):
+        return f"{EquationError.__name__}: {text_of(error)}"
+    frames = traceback.extract_tb(error.__traceback__)
+    inside = bool(frames) and Path(frames[-1].filename).is_relative_to(PACKAGE)
+    if line is None or not inside or isinstance(error, (ValueError, NotImplementedError)):
+        return words_of(error)
+    written = shortened(linecache.getline(str(path), line).strip())
+    return f"{EquationError.__name__}: `{written}` is no declaration or equation of this language"
 
 
 def raised_in_users_file(error: BaseException) -> str:

@@ -18,7 +18,7 @@ from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from costmodel.errors import OracleError
-from costmodel.language.equations import Equation, System
+from costmodel.language.equations import Equation, System, told_at
 from costmodel.language.indices import Index
 from costmodel.language.nodes import (
     OPAQUE,
@@ -115,6 +115,7 @@ class Interpreter:
         self.dense = dense
         self.ready = ready
         self.places = Places(sizes)
+        self.equations = system.equations
         self.names = [equation.name for equation in system.equations]
         self.memory: dict[Entry, Scalar] = {}
         self.zeros: dict[Entry, str] = {}
@@ -201,9 +202,12 @@ class Interpreter:
         if self.waiting:
             for entry, _ in entries:
                 self.waiting.pop(entry, None)
-        results = work.results(point, [at for _, at in entries], instance)
-        for (entry, at), scalar in zip(entries, results, strict=True):
-            self._write(entry, at, scalar, instance)
+        try:
+            results = work.results(point, [at for _, at in entries], instance)
+            for (entry, at), scalar in zip(entries, results, strict=True):
+                self._write(entry, at, scalar, instance)
+        except OracleError as error:
+            raise told_at(error, self.equations[number]) from None
         self.instances.append(instance)
 
     def _write(self, entry: Entry, point: Point, result: Scalar, instance: Instance) -> None:
@@ -368,7 +372,11 @@ def _reduce(interpreter: Interpreter, node: Reduce) -> Step:
         if not terms and kind == "sum":
             return after(every, 0.0)._replace(depth=0, steps=0, empty=True)
         if not terms:
-            raise OracleError(f"a maximum over no term {interpreter.places.said(point)}")
+            over = ", ".join(index.name for index in node.over)
+            raise OracleError(
+                f"{interpreter.names[instance.equation]}: a maximum over {over} has no term "
+                f"{interpreter.places.said(point)}"
+            )
         values, depths, steps, tokens, given, _ = zip(*terms, strict=True)
         if kind == "sum":
             instance.operations["add"] += len(there) - spared

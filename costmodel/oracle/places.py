@@ -34,8 +34,8 @@ class Places:
 
     def said(self, point: Point | None = None) -> str:
         """The sizes and a point, for messages."""
-        where = ", ".join(f"{k.lstrip('@')}={v}" for k, v in (point or {}).items())
-        return f"at sizes {dict(self.sizes)}" + (f", {where}" if where else "")
+        named = {**self.sizes, **(point or {})}
+        return "at sizes " + ", ".join(f"{k.lstrip('@')}={v}" for k, v in named.items())
 
     def shape(self, array: Array) -> tuple[int, ...]:
         """The extents of an array."""

@@ -14,7 +14,7 @@ from functools import lru_cache, partial
 from itertools import pairwise
 
 from costmodel.errors import EquationError
-from costmodel.language.equations import Equation, Form, System
+from costmodel.language.equations import Equation, Form, System, at_its_line
 from costmodel.language.indices import Index, UnionIndex, one_by_one, outer_first
 from costmodel.language.macros import WRITTEN
 from costmodel.language.nodes import (
@@ -73,7 +73,8 @@ def _written_out(equation: Equation, rewrites: Sequence[str]) -> list[Equation]:
     """
     value, parts = equation.value, [equation]
     if isinstance(value, Composite) and value.name in WRITTEN:
-        parts = WRITTEN[value.name](equation, value, rewrites)
+        with at_its_line(equation):
+            parts = WRITTEN[value.name](equation, value, rewrites)
     for inner in (found for part in parts for found, _ in walk(part.value)):
         if isinstance(inner, Composite) and inner.name in WRITTEN:
             raise EquationError(

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import cache, cached_property
 
 from costmodel.errors import EquationError, Unsupported
-from costmodel.language.equations import Equation, System
+from costmodel.language.equations import Equation, System, told_at
 from costmodel.language.indices import Index
 from costmodel.language.nodes import (
     Array,
@@ -164,6 +164,14 @@ def in_order(system: System) -> tuple[Equation, ...]:
     return tuple(found)
 
 
+def loops(system: System) -> Iterator[tuple[Equation, ...]]:
+    """The equations of each array, or arrays, that need themselves."""
+    for arrays in _components(system):
+        equations = tuple(e for e in system.equations if e.array in arrays)
+        if any(ref.array in arrays for e in equations for ref in references(e)):
+            yield equations
+
+
 def _block(system: System, arrays: Sequence[Array]) -> Block:
     equations = tuple(e for e in system.equations if e.array in arrays)
     inside = [(e, r) for e in equations for r in references(e) if r.array in arrays]
@@ -175,10 +183,11 @@ def _block(system: System, arrays: Sequence[Array]) -> Block:
                 if _possible(axes, inside, equations):
                     return Block(equations, axes, step)
     names = ", ".join(a.name for a in arrays)
-    raise Unsupported(
+    said = (
         f"{names} {'needs itself' if len(arrays) == 1 else 'need each other'}: a recurrence reads "
         f"earlier rows, such as index i-1 of one axis, or the same row of what is written earlier"
     )
+    raise told_at(Unsupported(said), equations[0])
 
 
 def _axes(
@@ -311,18 +320,23 @@ def _check_order(system: System, found: Sequence[Block]) -> None:
     for equation in system.equations:
         for position in equation.positions:
             if isinstance(position, Gather):
-                raise EquationError(
+                said = (
                     f"{equation.name} is defined at positions that {position.at.array.name} holds; "
                     f"define it at indices and gather where it is read"
                 )
+                raise told_at(EquationError(said), equation)
         for ref in references(equation):
             if ref.array.role in given or ref.array in block_of[equation].axes:
                 continue
-            if last.get(ref.array, len(order)) > order[equation]:
-                raise EquationError(
+            if ref.array not in last:
+                said = f"{equation.name} reads {ref.array.name}, which no equation defines"
+                raise told_at(EquationError(said), equation)
+            if last[ref.array] > order[equation]:
+                said = (
                     f"{equation.name} reads {ref.array.name} before it is complete; write "
                     f"equations in the order of computation"
                 )
+                raise told_at(EquationError(said), equation)
 
 
 @cache

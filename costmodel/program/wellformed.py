@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache, partial
+from graphlib import CycleError, TopologicalSorter
 from itertools import combinations, product
 from math import ceil, floor
 
 from costmodel.errors import EquationError, SizeError, Unsupported
-from costmodel.language.equations import Equation, Mixer, System, rank, rows
+from costmodel.language.equations import Equation, Mixer, System, at_its_line, rank, rows
 from costmodel.language.indices import Index, UnionIndex, one_by_one, outer_first
 from costmodel.language.nodes import (
     Array,
@@ -26,6 +27,7 @@ from costmodel.language.nodes import (
     walk,
 )
 from costmodel.program.chosen_sizes import divisors, fit
+from costmodel.program.recurrences import blocks, loops
 from costmodel.symbolic.constraints import (
     Constraints,
     implied,
@@ -121,20 +123,72 @@ def check_form(system: System) -> None:
             strided[array] = None
 
     for equation in system.equations:
-        if isinstance(equation.value, Select):
-            _chosen_exist(system, equation, equation.value)
-        held(equation.array, partial(_written_inside, system, equation))
-        for part, over in walk(equation.value):
-            if isinstance(part, Ref):
-                held(part.array, partial(_read_exists, system, equation, part, over))
+        with at_its_line(equation):
+            if isinstance(equation.value, Select):
+                _chosen_exist(system, equation, equation.value)
+            held(equation.array, partial(_written_inside, system, equation))
+            for part, over in walk(equation.value):
+                if isinstance(part, Ref):
+                    held(part.array, partial(_read_exists, system, equation, part, over))
     for array, equations in system.defining.items():
-        held(array, partial(_defined_once, system, equations))
-        if array.role == "output":
-            held(array, partial(_defined_everywhere, system, array))
+        with at_its_line(equations[-1]):
+            held(array, partial(_defined_once, system, equations))
+            if array.role == "output":
+                held(array, partial(_defined_everywhere, system, array))
     for array in strided:
-        for sizes in _small(system):
-            _one_by_one(system, array, sizes)
+        with at_its_line(system.defining.get(array, system.equations)[-1]):
+            for sizes in _small(system):
+                _one_by_one(system, array, sizes)
     _all_needed(system)
+
+
+def check_order(system: System) -> None:
+    """Raise EquationError where no order computes the equations: where an entry needs itself at
+    small sizes, or an array is read before it is complete."""
+    try:
+        blocks(system)
+    except Unsupported:
+        for equations in loops(system):
+            for sizes in _small(system):
+                with at_its_line(equations[0]):
+                    _without_circle(system, equations, sizes)
+
+
+def _without_circle(
+    system: System, equations: Sequence[Equation], sizes: Mapping[str, int]
+) -> None:
+    """Raise EquationError if an entry that some equations define needs itself at some sizes."""
+    needs: dict[tuple[Array, Entry], set[tuple[Array, Entry]]] = {}
+    arrays = {equation.array for equation in equations}
+    for equation in equations:
+        reads = [
+            (part, over)
+            for part, over in walk(equation.value)
+            if isinstance(part, Ref) and part.array in arrays and not _gathers(part)
+        ]
+        for part, over in reads:
+            ranges = outer_first([*equation.indices, *over])
+            both = _entries((*equation.positions, *part.positions), ranges, sizes)
+            axes = len(equation.positions)
+            for entry in both:
+                made, read = (equation.array, entry[:axes]), (part.array, entry[axes:])
+                needs.setdefault(made, set()).add(read)
+    order = TopologicalSorter(needs)
+    try:
+        order.prepare()
+    except CycleError as error:
+        circle = error.args[1]
+        shown = [f"{array.name}[{', '.join(map(str, entry))}]" for array, entry in circle]
+        where = ", ".join(f"{letter} = {value}" for letter, value in sizes.items())
+        first, *others = reversed(shown)
+        chain = f"{first} needs {', which needs '.join(others)}"
+        raise EquationError(
+            f"no order of computation satisfies the equations: {chain} (for instance at {where})"
+        ) from None
+
+
+def _gathers(part: Ref) -> bool:
+    return any(isinstance(position, Gather) for position in part.positions)
 
 
 def _all_needed(system: System) -> None:
@@ -145,10 +199,11 @@ def _all_needed(system: System) -> None:
         needed |= more
     for equation in system.equations:
         if equation.array not in needed:
-            raise EquationError(
-                f"{equation.part_of} is defined, and nothing that the output needs reads it: leave "
-                f"it out, or read it"
-            )
+            with at_its_line(equation):
+                raise EquationError(
+                    f"{equation.part_of} is defined, and nothing that the output needs reads it: "
+                    f"leave it out, or read it"
+                )
 
 
 def _read(equation: Equation) -> frozenset[Array]:

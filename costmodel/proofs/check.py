@@ -20,7 +20,7 @@ from costmodel.program.lowering import lower
 from costmodel.program.phases import inference_reason, underivable
 from costmodel.program.recurrences import blocks
 from costmodel.program.tokens import tokens
-from costmodel.program.wellformed import check_form
+from costmodel.program.wellformed import check_form, check_order
 from costmodel.proofs.against_oracle import TOLERANCE, OracleComparison, Sizes, causal, general
 from costmodel.proofs.gradients import GradientComparison
 from costmodel.proofs.tried_sizes import equation_sizes, fits, module_sizes, words
@@ -95,6 +95,7 @@ def _well_formed(mixer: Mixer) -> Proof:
             mixer.role(role)
         for form in mixer.forms.values():
             check_form(lower(form))
+            check_order(lower(form))
             tokens(lower(form))
         apart = first_apart(mixer, stopped)
     except Unsupported as error:

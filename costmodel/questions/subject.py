@@ -22,7 +22,7 @@ from costmodel.program.conventions import (
 )
 from costmodel.program.lowering import lower
 from costmodel.program.phases import TRAINING_STEP, phase_name
-from costmodel.program.wellformed import check_form
+from costmodel.program.wellformed import check_form, check_order
 from costmodel.symbolic.at_sizes import held_to
 
 Q = TypeVar("Q", bound=Callable[..., Any])
@@ -61,6 +61,8 @@ def system_of(mixer: Mixer, form: str | None, rewrites: tuple[str, ...], phase: 
         )
     if not mixer.checked:
         check_form(lower(mixer.forms[name]))
+        if mixer.home:  # a command's table would show a dash for what is no mixer
+            check_order(lower(mixer.forms[name]))
     rewrites, backward = parted(rewrites)
     if phase == "inference":
         rewrites = tuple(r for r in rewrites if r != "dense")

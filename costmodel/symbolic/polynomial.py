@@ -11,10 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from fractions import Fraction
 from functools import cache, lru_cache
+from math import isfinite
 from typing import Any
 
-from costmodel.errors import SizeError
+from costmodel.errors import SizeError, WrongKind, described
 from costmodel.symbolic.effort import spend
+from costmodel.symbolic.refused_operators import Written
 from costmodel.symbolic.sizes import LETTERS, ceil_log2
 
 Number = int | Fraction
@@ -172,7 +174,7 @@ _POLYS: dict[frozenset[tuple[Monomial, Number]], Poly] = {}
 """Terms -> the single `Poly` object with these terms (interning)."""
 
 
-class Poly:
+class Poly(Written):
     """An immutable Laurent polynomial; `+ - *`, integer powers and division by a monomial. Equal
     polynomials are one object (interned), so comparison and hashing are by identity.
 
@@ -211,15 +213,13 @@ class Poly:
             return Poly({(): value})
         if hasattr(value, "as_poly"):
             result = value.as_poly()
-            assert isinstance(result, Poly)
-            return result
-        if isinstance(value, float):
+            if isinstance(result, Poly):
+                return result
+        if isinstance(value, float) and isfinite(value):
             exact = f"write Fraction('{value}'), of Python's fractions, for {value}"
-            raise TypeError(f"a constant is a whole number or an exact fraction: {exact}")
-        name = getattr(value, "name", None)
-        kind = type(value).__name__.lower()
-        got = f"the {kind} {name}" if isinstance(name, str) else f"a value of type {kind}"
-        raise TypeError(f"expected a size, an index or a whole number, got {got}")
+            raise WrongKind(f"a constant is a whole number or an exact fraction: {exact}")
+        got = described(value)
+        raise WrongKind(f"expected a size, an index or a whole number, got {got}")
 
     @staticmethod
     def atom(name: str) -> Poly:
@@ -295,7 +295,7 @@ class Poly:
         if power == 1:
             return self
         if not isinstance(power, int):
-            raise TypeError(f"a size has whole powers, got {power}: {A_ROOT}")
+            raise WrongKind(f"a size has whole powers, got {power}: {A_ROOT}")
         if power < 0:
             return Poly.of(1) / self**-power
         result = Poly.of(1)
@@ -306,7 +306,7 @@ class Poly:
     def __rpow__(self, base: int) -> Poly:
         """2**self, a power of two with sizes in the exponent."""
         if base != 2:
-            raise TypeError(f"a power with a size in its exponent is one of 2, got {base}**{self}")
+            raise WrongKind(f"a power with a size in its exponent is one of 2, got {base}**{self}")
         return call("pow2", self)
 
     def __repr__(self) -> str:
@@ -318,6 +318,10 @@ class Poly:
         except AttributeError:
             self._text = to_text(self)
             return self._text
+
+    def in_words(self) -> str:
+        """As a message says what was given."""
+        return f"the size {self}" if not self.variables else f"the position {self}"
 
     def constant(self) -> Number | None:
         """The value of a polynomial without atoms, else None."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from fractions import Fraction
 
+from costmodel.language.arguments import checked
 from costmodel.language.equations import Equation
 from costmodel.language.macros.macro import Macro, Parts
 from costmodel.language.nodes import Composite, Constant, Node, Ref, node
@@ -23,6 +24,7 @@ CUBIC = Constant(Poly.of(Fraction("0.044715")))
 HALF = Constant(Poly.of(Fraction(1, 2)))
 
 
+@checked
 def gelu_tanh(x: Node) -> Node:
     """0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x x x))), the approximation of gelu.
 

@@ -75,7 +75,8 @@ class Parts:
         found = [self._indices[atom] for atom in names_in(entry.positions)]
         indices = tuple(outer_first(found))
         whole = self.equation.whole
-        self.written.append(Equation(entry.array, entry.positions, value, indices, whole))
+        place = self.equation.place
+        self.written.append(Equation(entry.array, entry.positions, value, indices, whole, place))
 
     def define(self, suffix: str, value: Node, *without: Index) -> Ref:
         """Define an intermediate array that stands where the equation's own does; its entry.

@@ -15,6 +15,7 @@ from fractions import Fraction
 from typing import Any
 
 from costmodel.errors import EquationError
+from costmodel.language.arguments import checked
 from costmodel.language.equations import Equation
 from costmodel.language.indices import Index
 from costmodel.language.macros.macro import (
@@ -52,6 +53,7 @@ class Normed(Operands):
     least: Poly = Poly()
 
 
+@checked
 def layer_norm(
     x: Node, over: Index, *, gain: Any = None, bias: Any = None, eps: Any = LAYER_EPS
 ) -> Node:
@@ -70,6 +72,7 @@ def layer_norm(
     return _composite("layer_norm", x, over, gain, bias, eps)
 
 
+@checked
 def rms_norm(
     x: Node, over: Index, *, gain: Any = None, bias: Any = None, eps: Any = RMS_EPS
 ) -> Node:
@@ -87,6 +90,7 @@ def rms_norm(
     return _composite("rms_norm", x, over, gain, bias, eps)
 
 
+@checked
 def l2_norm(
     x: Node,
     over: Index,

@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from costmodel.errors import EquationError
+from costmodel.language.arguments import checked
 from costmodel.language.equations import Equation
 from costmodel.language.indices import Index
 from costmodel.language.macros.macro import (
@@ -41,6 +42,7 @@ class Convolved(Operands):
     along: Index
 
 
+@checked
 def short_convolution(
     x: Node, weight: Node, *, along: Index, taps: Index, bias: Any = None
 ) -> Node:
@@ -94,6 +96,7 @@ class Turned(Operands):
     layout: str
 
 
+@checked
 def rotary(
     x: Node, *, over: Index, pairs: Index, cos: Node, sin: Node, layout: str = "halves"
 ) -> Node:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from costmodel.errors import EquationError
+from costmodel.language.arguments import checked
 from costmodel.language.equations import Equation
 from costmodel.language.macros.macro import Parts
 from costmodel.language.nodes import Call, Composite, Div, Node, Reduce, Ref, Sub, node
@@ -13,11 +14,13 @@ from costmodel.language.writing import indices_in
 from costmodel.symbolic.polynomial import Poly
 
 
+@checked
 def scaled(body: Node, by: Poly) -> Node:
     """`body / sqrt(by)`: one division each unless a `scale=` rewrite says otherwise."""
     return Composite("scaled", node(body), by=Poly.of(by))
 
 
+@checked
 def softmax(body: Ref, over: Any) -> Node:
     """The softmax of array entries along `over`, an index of the left side or a tuple of them.
 

@@ -1,0 +1,90 @@
+"""Are the arguments of what authors call of the right number and kinds?"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Sequence
+from functools import cache, wraps
+from types import UnionType
+from typing import Any, ParamSpec, TypeVar, get_args, get_origin, get_type_hints
+
+from costmodel.errors import WrongKind, described
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+INSIDE = ("costmodel.language", "costmodel.language.macros", "costmodel.symbolic")
+"""The packages whose code is not that of an author."""
+
+WORDS = {
+    "Index": "an index of the form, such as f.index('i', 1, l)",
+    "Array": "an array, such as m.parameter('W', d, d)",
+    "Complex": "a complex number, such as complex_(A)[i, c]",
+    "str": "a text",
+    "int": "a whole number",
+    "NoneType": "None",
+}
+"""Class of a parameter -> what it takes; parameters of other classes are read where they are
+used."""
+
+
+def checked(function: Callable[P, T]) -> Callable[P, T]:
+    """What authors call, with the number of its arguments and the kinds of `WORDS` checked.
+
+    Raises:
+        WrongKind: an argument is missing, is one too many or of another kind; the message names the
+            function, the parameter, what is expected there and what came.
+    """
+    signature = inspect.signature(function)
+    name = function.__qualname__.removesuffix(".__init__").rpartition(".")[2]
+
+    @wraps(function)
+    def called(*args: P.args, **named: P.kwargs) -> T:
+        try:
+            given = signature.bind(*args, **named)
+        except TypeError:
+            raise WrongKind(_usage(name, signature, args, named)) from None
+        for parameter, kinds, several in _kinds(function):
+            value = given.arguments.get(parameter, inspect.Parameter.empty)
+            if value is inspect.Parameter.empty:
+                continue
+            if several and (isinstance(value, str) or not isinstance(value, Sequence)):
+                raise WrongKind(f"{name}: {parameter} is a list of texts, got {described(value)}")
+            for one in value if several else (value,):
+                if not isinstance(one, kinds):
+                    expected = " or ".join(WORDS[kind.__name__] for kind in kinds)
+                    raise WrongKind(f"{name}: {parameter} is {expected}, got {described(one)}")
+        return function(*args, **named)
+
+    return called
+
+
+@cache
+def _kinds(function: Callable[..., Any]) -> tuple[tuple[str, tuple[type, ...], bool], ...]:
+    """The parameters that are checked, each with the classes that it takes, and whether it takes a
+    list of them."""
+    found = []
+    for name, hint in get_type_hints(function).items():
+        several = get_origin(hint) is Sequence
+        union = several or isinstance(hint, UnionType)
+        kinds = get_args(hint) if union else (hint,)
+        if name != "return" and all(getattr(kind, "__name__", "") in WORDS for kind in kinds):
+            found.append((name, kinds, several))
+    return tuple(found)
+
+
+def written_at() -> str:
+    """File and line of the code outside of this folder that is being carried out."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__package__", "") in INSIDE:
+        frame = frame.f_back
+    return f"{frame.f_code.co_filename}, line {frame.f_lineno}"
+
+
+def _usage(name: str, signature: inspect.Signature, args: Any, named: Any) -> str:
+    """What a function takes, and what it was given."""
+    takes = [p for p in signature.parameters if p != "self"]
+    without = len(args) - ("self" in signature.parameters)
+    given = [f"{without} without a name"] + [f"{parameter}=" for parameter in named]
+    return f"{name} takes {', '.join(takes)}; it was given {', '.join(given)}"

@@ -1,0 +1,76 @@
+"""Which of Python's operators do not stand in equations, and what is written instead?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Never
+
+from costmodel.errors import WrongKind, described
+
+COMPARED = (
+    "a range of an index says which entries are meant, and cm.maximum takes the larger of two"
+)
+BITS = "equations have no bits"
+
+INSTEAD: Mapping[str, tuple[str, str]] = {
+    "__lt__": ("<", COMPARED),
+    "__le__": ("<=", COMPARED),
+    "__gt__": (">", COMPARED),
+    "__ge__": (">=", COMPARED),
+    "__matmul__": ("@", "a product of matrices is cm.sum_(A[i, k] * B[k, j], over=k)"),
+    "__mod__": ("%", "rows of chunks are (p - 1)*C + e, with an index p and an index e"),
+    "__divmod__": ("divmod", "rows of chunks are (p - 1)*C + e, with an index p and an index e"),
+    "__floordiv__": ("//", "it rounds sizes and indices alone"),
+    "__truediv__": ("/", "it divides expressions and sizes"),
+    "__add__": ("+", "it adds entries, expressions, sizes and indices"),
+    "__sub__": ("-", "it subtracts entries, expressions, sizes and indices"),
+    "__mul__": ("*", "it multiplies entries, expressions, sizes and indices"),
+    "__neg__": ("-", "it negates entries, expressions, sizes and indices"),
+    "__pow__": ("**", "a square is x * x, a root cm.function('sqrt', x)"),
+    "__and__": ("&", BITS),
+    "__or__": ("|", BITS),
+    "__xor__": ("^", BITS),
+    "__lshift__": ("<<", BITS),
+    "__rshift__": (">>", BITS),
+    "__invert__": ("~", BITS),
+    "__abs__": ("abs", "it is cm.maximum(x, -x)"),
+    "__round__": ("round", "equations compute real numbers"),
+    "__iter__": ("a loop, sum or unpacking", "a sum is cm.sum_(..., over=an index)"),
+    "__len__": ("len", "the extents are sizes of the mixer"),
+    "__getitem__": ("[...]", "an array is indexed once, x[i, a]"),
+    "__setitem__": ("[...] =", "an equation defines an entry of an array, y[i, a] = ..."),
+    "__call__": ("a call", "functions are cm.exp(x) and cm.function('tanh', x)"),
+    "__float__": ("float", "sizes have no values yet, and functions are cm.function('tanh', x)"),
+    "__int__": ("int", "sizes have no values yet"),
+    "__index__": ("range or a position in a list", "an index is f.index('i', 1, l)"),
+    "__array_ufunc__": ("numpy", "functions are cm.exp(x) and cm.function('tanh', x)"),
+}
+"""Python's name of an operator -> what an author writes, and what stands in its place."""
+
+REFLECTED = ("__matmul__", "__mod__", "__divmod__", "__floordiv__", "__truediv__", "__add__",
+             "__sub__", "__mul__", "__pow__", "__and__", "__or__", "__xor__", "__lshift__",
+             "__rshift__")  # fmt: skip
+
+
+class Written:
+    """What authors write in equations: an operator that a class below does not have is refused in
+    words, where Python would speak of its types."""
+
+    __slots__ = ()
+
+    def __bool__(self) -> bool:
+        """There is one: `len` is refused, and must not be asked."""
+        return True
+
+
+def _refusing(typed: str, instead: str) -> Callable[..., Never]:
+    def refuse(self: Any, *_: Any, **__: Any) -> Never:
+        raise WrongKind(f"{typed} does not go with {described(self)}: {instead}")
+
+    return refuse
+
+
+for _name, (_typed, _instead) in INSTEAD.items():
+    setattr(Written, _name, _refusing(_typed, _instead))
+    if _name in REFLECTED:
+        setattr(Written, _name.replace("__", "__r", 1), _refusing(_typed, _instead))

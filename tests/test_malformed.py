@@ -1,0 +1,382 @@
+"""Is a mistake in a user's own equations told in one sentence, with file, line and name?
+
+Each case is one wrong line in a file that is right without it. What is said has no word of Python's
+own: it names the array or index, and what to write instead.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+import cli
+
+FILE = """import math
+from fractions import Fraction
+import numpy as np
+import costmodel as cm
+from costmodel.language.macros.gates import gelu_tanh
+from costmodel.language.macros.norms import l2_norm, layer_norm, rms_norm
+from costmodel.language.macros.positions import rotary, short_convolution
+from costmodel.language.options import offering
+o = cm.Mixer("other-NAME")
+r, = o.sizes("r")
+u, v = o.input("u", r), o.output("v", r)
+with o.form("direct") as g:
+    p, k = g.index("p", 1, r), g.index("i", 1, r)
+    z = g.array("z", r)
+    z[p] = u[p]
+    v[p] = z[p]
+m = cm.Mixer("NAME")
+l, d, w = m.sizes("l d w")
+x, y = m.input("x", l, d), m.output("y", l, d)
+W, c, A = m.parameter("W", d, d), m.parameter("c", w), m.parameter("A", d, 2)
+DECLARED
+with m.form("direct") as f:
+    i, j = f.index("i", 1, l), f.index("j", 1, l)
+    a, b, e = f.index("a", 1, d), f.index("b", 1, d), f.index("e", 1, w)
+    one, rest, t = f.index("one", 1, 1), f.index("rest", 2, l), f.index("t", 1, 2)
+    s, q = f.array("s", l, l), f.array("q", l, d)
+    at = f.array("at", l, below=l)
+    WRITTEN
+    y[i, a] = x[i, a]
+"""
+
+DECLARATIONS = {
+    # mixers and sizes
+    "cm.Mixer()": "name",
+    "cm.Mixer('q', 'r', 's')": "Mixer takes name",
+    "cm.Mixer(None)": "name is a text, got nothing",
+    "cm.Mixer(3)": "name is a text, got the number 3",
+    "cm.Mixer('')": "is no name of a mixer",
+    "cm.Mixer('two words')": "'two words' is no name of a mixer",
+    "cm.Mixer('a+b')": "'a+b' is no name of a mixer",
+    "cm.Mixer('n' * 10**6)\ncm.Mixer('n ' * 10**6)": "(2,000,000 signs)",
+    "cm.Mixer('q', colour='red')": "colour=",
+    "cm.Mixer('q', aliases='alias')": "aliases is a list of texts, got the text 'alias'",
+    "cm.Mixer('q', title=3)": "title is a text",
+    "m.sizes()": "sizes takes letters",
+    "m.sizes(3)": "letters is a text",
+    "m.sizes('j')": "unknown size 'j'",
+    "m.sizes('L')": "declares size 'L'",
+    "m.sizes('b')": "declares size 'b'",
+    "m.sizes('length')": "unknown size 'length'",
+    # arrays
+    "m.input()": "input takes name",
+    "m.input(None, l)": "name is a text, got nothing",
+    "m.input('two words', l)": "'two words'",
+    "m.input('', l)": "'' in",
+    "m.input('λ', l)": "'λ'",
+    "m.input('1x', l)": "'1x'",
+    "m.input('x', l, d)": "array x is declared twice",
+    "m.input('x2')": "x2 of",
+    "m.input('x2', d, l)": "x2 of",
+    "m.input('x2', l, 'd')": "x2 of NAME: an extent: expected a size, an index or a whole number, "
+    "got the text 'd'",
+    "m.input('x2', l, None)": "got nothing",
+    "m.input('x2', l, 2.5)": "x2",
+    "m.input('x2', l, float('nan'))": "got the number nan",
+    "m.input('x2', l, [d])": "x2 of",
+    "m.input('x2', l, (d, d))": "x2 of",
+    "m.input('x2', l, np.zeros(3))": "x2 of",
+    "m.input('x2', l, 0)": "x2 of",
+    "m.input('x2', l, -1)": "x2 of",
+    "m.input('x2', l, Fraction(1, 2))": "x2 of",
+    "m.input('x2', l, x)": "got the whole array x",
+    "m.input('x2', l, r)": "x2 of NAME names the size r, which NAME does not declare",
+    "m.input('x2', l, p)": "x2 of NAME has an axis of the index p",
+    "m.input('x2', l, True)": "got the value True",
+    "m.output('y2', l, d)": "y2 is another one",
+    "m.output('y', l)": "y is declared twice",
+    "m.context('x2')": "x2 of",
+    "m.context('x2', l, kernel='conv')": "kernel=",
+    "m.parameter('W')": "W is declared twice",
+    "m.parameter('P', d, latex=3)": "latex is a text, got the number 3",
+    "m.parameter('P', m)": "P of NAME: an extent: expected a size, an index or a whole number, got "
+    "the mixer NAME",
+    "m.buffer('P', d, below='d')": "P",
+    "m.buffer('P', d, below=lambda: d)": "P",
+    "m.buffer('P', d, below=2.5)": "P",
+    # sizes calculated with
+    "m.parameter('P', l / (d + 1))": "cannot divide by d + 1",
+    "m.parameter('P', l ** 0.5)": "whole powers",
+    "m.parameter('P', 3 ** l)": "a size in its exponent is one of 2, got 3**l",
+    "m.parameter('P', l % 2)": "% does not go with the size l",
+    "m.parameter('P', math.sqrt(l))": "float does not go with the size l",
+    "m.parameter('P', max(l, d))": "> does not go with the size",
+    "m.parameter('P', *range(l))": "the size l",
+    "m.parameter('P', l // 0)": "divides by a positive integer",
+    # forms
+    "m.form()": "form takes name",
+    "m.form(None)": "name is a text",
+    "m.form('')": "no name of a form",
+    "m.form('a form')": "'a form' is no name of a form",
+    "m.form('direct').index('i', 1, l)": ".index is asked of a form that is not open",
+    "x[1, 1] = 1": "x[...] = ... stands outside",
+    "x[1, 1] == y[1]": "y has 2 axes",
+    "x[p, 1, 1]": "x has 2 axes",
+    # options
+    "offering()": "offering takes offers",
+    "offering('bias')": "@offering takes a table of options, got the text 'bias'",
+    "offering({'two words': 'b'})(print)": "'two words'",
+    "offering({'a': 'b'}, apart={('a', 'c'): 'd'})(print)": "'c'",
+    "offering({'a': 'b'})(3)": "the number 3",
+}
+
+EQUATIONS = {
+    # indices
+    "f.index()": "index takes name",
+    "f.index('k')": "index takes name",
+    "f.index('k', 1)": "index k of form 'direct'",
+    "f.index('k', 1, 2, 3)": "index takes name",
+    "f.index(1, 1, l)": "name is a text",
+    "f.index('k k', 1, l)": "'k k'",
+    "f.index('λ', 1, l)": "'λ'",
+    "f.index('k', '1', l)": "a bound of index k",
+    "f.index('k', None, l)": "a bound of index k",
+    "f.index('k', 1.5, l)": "a bound of index k",
+    "f.index('k', 1, x)": "a bound of index k: expected a size, an index or a whole number, got "
+    "the whole array x",
+    "f.index('k', 1, x[i, a])": "got an entry of x",
+    "f.index('k', [1], l)": "a bound of index k",
+    "f.index('i', 2, l)": "index i of form 'direct' already has another range",
+    "f.index('k', 1, r)": "index k of NAME names the size r",
+    "f.index('k', 1, p)": "the range of index k names p, which is no index of form 'direct'",
+    "f.index('k', cm.min_(1, i), l)": "the lower bound of index k is the bound min_(1, i)",
+    "f.index('k', 1, cm.max_(1, i))": "the upper bound of index k is the bound max_(1, i)",
+    "f.index('k', cm.max_(), l)": "max_ takes one bound or more",
+    "f.index('k', cm.max_('a'), l)": "got the text 'a'",
+    "f.index('k', cm.union((1, 2)))": "union takes two or more ranges",
+    "f.index('k', cm.union(1, 2))": "union takes two or more ranges",
+    "f.index('k', cm.union((1, 2), (3, 'l')))": "a bound of index k",
+    "f.index('k', cm.union((1, 2), (4, l)), beside=3)": "beside",
+    "f.index('k', cm.union((1, 2), (4, l)), beside=i)": "index k has 2 ranges",
+    "f.index('k', 1, l, step=2)": "step=",
+    "f.index('k', 1, i // 2)": "index k is bounded by floor(i/2)",
+    # arrays of a form
+    "f.array()": "array takes name",
+    "f.array('s', l)": "array s is declared twice",
+    "f.array('x', l)": "array x is declared twice",
+    "f.array('h', 'l')": "h of NAME: an extent",
+    "f.array('h', r)": "h of NAME names the size r",
+    "f.array('h', i)": "h of NAME has an axis of the index i",
+    "f.array('h', l, below='l')": "h",
+    "f.array('h', l, cite=2)": "cite is a text",
+    # entries
+    "q[i] = 1": "q has 2 axes but is indexed with 1",
+    "q[i, a, a] = 1": "q has 2 axes but is indexed with 3",
+    "q['i', a] = 1": "it indexes q",
+    "q[None, a] = 1": "it indexes q",
+    "q[:, a] = 1": "got a slice; it indexes q",
+    "q[..., a] = 1": "it indexes q",
+    "q[1.5, a] = 1": "it indexes q",
+    "q[True, a] = 1": "it indexes q",
+    "q[[1], a] = 1": "it indexes q",
+    "q[Fraction(1, 2), a] = 1": "index '1/2'",
+    "q[i, a] = x[i + Fraction(1, 2), a]": "it indexes x",
+    "q[i, a] = x[i * Fraction(1, 2), a]": "it indexes x",
+    "q[x, a] = 1": "got the whole array x; it indexes q",
+    "q[i, a] = x[x[i, a], a]": "x of NAME holds no positions",
+    "q[i, a] = x[i * j, a]": "it indexes x",
+    "q[p, a] = 1": "index p is none of form 'direct'",
+    "q[p + 1, a] = 1": "index p is none of form 'direct'",
+    "q[k, a] = 1": "index i is one of another form",
+    "q[i, a] = x[p, a]": "index p is none of form 'direct'",
+    "q[i, a] = x[p - 1, a]": "index p of x is unbound",
+    "q[i, a] = cm.sum_(x[i, a], over=p)": "index p is none of form 'direct'",
+    "q[i, a] = u[i]": "u is read by q in form 'direct'",
+    "q[i, a] = z[i]": "z is read by q in form 'direct'",
+    "q[i, a] = x[i, a] * r": "q of NAME names the size r",
+    "z[i] = x[i, a]": "z",
+    "v[i] = x[i, 1]": "v",
+    "x[i, a] = 1": "x is of role input and cannot be defined",
+    "W[a, b] = 1": "W is of role parameter and cannot be defined",
+    "with m.form('second') as other: pass": "form 'second' of NAME begins inside form 'direct'",
+    # right sides
+    "q[i, a] = None": "q: what it is: expected a size, an index or a whole number, got nothing",
+    "q[i, a] = 'x'": "got the text 'x'",
+    "q[i, a] = 0.5": "q: what it is",
+    "q[i, a] = x": "got the whole array x",
+    "q[i, a] = x[i, a] * 'x'": "got the text 'x'",
+    "q[i, a] = x[i, a] * x": "got the whole array x",
+    "q[i, a] = x[i, a] + None": "got nothing",
+    "q[i, a] = [x[i, a]]": "a value of type list",
+    "q[i, a] = np.zeros(3)": "a value of type ndarray",
+    "q[i, a] = x[i, a] * np.zeros(3)": "a value of type ndarray",
+    "q[i, a] = np.exp(x[i, a])": "numpy does not go with an entry of x",
+    "q[i, a] = math.exp(x[i, a])": "float does not go with an entry of x",
+    "q[i, a] = x[i, a] ** 2": "powers are written as what is calculated",
+    "q[i, a] = x[i, a] @ W[a, b]": "@ does not go with an entry of x",
+    "q[i, a] = x @ W": "@ does not go with the whole array x",
+    "q[i, a] = x * 2": "* does not go with the whole array x",
+    "q[i, a] = 2 * x": "* does not go with the whole array x",
+    "q[i, a] = x[i, a] % 2": "% does not go with an entry of x",
+    "q[i, a] = x[i, a] // 2": "// does not go with an entry of x",
+    "q[i, a] = x[i, a][b]": "[...] does not go with an entry of x",
+    "q[i, a] = x[i, a](b)": "a call does not go with an entry of x",
+    "q[i, a] = abs(x[i, a])": "abs does not go with an entry of x",
+    "q[i, a] = max(x[i, a], 0)": "< does not go with an entry of x",
+    "q[i, a] = sum(x[i, a])": "a loop, sum or unpacking does not go with an entry of x",
+    "q[i, a] = sum(x)": "a loop, sum or unpacking does not go with the whole array x",
+    "q[i, a] = x[i / 2, a]": "/ does not go with the index i",
+    "q[i, a] = x[i > 1, a]": "> does not go with the index i",
+    "q[i, a] = x[i, a] / 0": "q: a division by 0",
+    "q[i, a] = x[j, a]": "index j of x is unbound",
+    # sums and functions
+    "q[i, a] = cm.sum_()": "sum_ takes body, over",
+    "q[i, a] = cm.sum_(x[i, b])": "sum_ takes body, over",
+    "q[i, a] = cm.sum_(x[i, b], b, b)": "sum_ takes body, over",
+    "q[i, a] = cm.sum_(x[i, b], over='b')": "'over' takes indices of the form, got the text 'b'",
+    "q[i, a] = cm.sum_(x[i, b], over=None)": "got nothing",
+    "q[i, a] = cm.sum_(x[i, b], over=l)": "got the size l",
+    "q[i, a] = cm.sum_(x[i, b], over=(b, b))": "'over' names the index b twice",
+    "q[i, a] = cm.sum_(x[i, a], over=a)": "index a is on the left side and reduced over",
+    "q[i, a] = cm.sum_(x, over=a)": "got the whole array x",
+    "q[i, a] = cm.max_over('x', over=b)": "got the text 'x'",
+    "q[i, a] = cm.maximum(x[i, a])": "maximum takes one, other",
+    "q[i, a] = cm.function('foo', x[i, a])": "unknown function 'foo'",
+    "q[i, a] = cm.function(3, x[i, a])": "name is a text",
+    "q[i, a] = cm.function('n' * 10**6, x[i, a])": "(1,000,000 signs)",
+    "q[i, a] = cm.exp(x)": "got the whole array x",
+    "q[i, a] = cm.exp()": "exp takes body",
+    "q[i, a] = cm.softmax(x[i, a] * 2, over=a)": "softmax takes an array entry",
+    "q[i, a] = cm.softmax(x[i, b], over=b)": "q: softmax runs over b",
+    "q[i, a] = 1 + cm.softmax(x[i, a], over=a)": "q: softmax stands alone",
+    "q[i, a] = cm.softmax(x[i, a], over=3)": "got the number 3",
+    "q[i, a] = cm.scaled(x[i, a], by=0.5)": "a constant is a whole number",
+    "q[i, a] = cm.scaled(x[i, a])": "scaled takes body, by",
+    # choices
+    "q[i, a] = cm.argmax(x[i, b], over=b)": "q: argmax gives positions",
+    "at[i] = x[i, 1]": "at holds positions",
+    "at[i] = cm.argmax(x[i, b] * 2, over=b)": "argmax takes an array entry",
+    "at[i] = cm.argmax(x[i, b], over=j)": "argmax runs over j, which its entry does not name",
+    "at[i] = cm.argmax(x[i, b], over='b')": "over is an index of the form",
+    "at[i] = cm.top_k(x[i, b], over=b)": "at: top-k takes one index more",
+    "at[i] = cm.sort(x[i, b])": "sort takes body, over",
+    # transforms and complex numbers
+    "q[i, a] = cm.rfft(x[i, a] * 2, over=i, length=4)": "rfft takes an array entry",
+    "q[i, a] = cm.rfft(x[j, a], over=a, length='l')": "got the text 'l'",
+    "q[i, a] = cm.rfft(x[j, a], over=b, length=l)": "rfft runs over b",
+    "q[i, a] = cm.irfft(x[j, a], over=j, length=l)": "irfft runs over a pair of indices, got 1",
+    "q[i, a] = cm.fft(x[j, a], over=(j, b), length=l)": "fft runs over b",
+    "q[i, a] = cm.rfft(x[j, a], over=j, length=0)": "rfft has a number of points",
+    "q[i, a] = cm.complex_(A)[a] / cm.complex_(A)[a]": "z / w of complex z and w",
+    "q[i, a] = cm.complex_(A)[a]": "q: what it is",
+    "q[i, a] = cm.complex_(3)[a].real": "array is an array, such as",
+    "cm.complex_(A)[a, b]": "A has 2 axes",
+    "q[i, a] = cm.complex_pair(q, 3)[i, a].real": "imag is an array",
+    "cm.complex_pair(q, q)[i, a] = x[i, a]": "complex",
+    "q[i, a] = cm.complex_sum(x[i, b], over=b)": "body is a complex number",
+    # norms and positions
+    "q[i, a] = layer_norm(x[i, a])": "layer_norm takes x, over",
+    "q[i, a] = layer_norm(x[i, a], over='a')": "layer_norm: over is an index of the form",
+    "q[i, a] = layer_norm(x[i, a] * 2, over=a)": "layer_norm takes an array entry",
+    "q[i, a] = layer_norm(x[i, b], over=b)": "q: layer_norm runs over b",
+    "q[i, a] = layer_norm(x[i, a], over=j)": "layer_norm runs over j",
+    "q[i, a] = rms_norm(x[i, a], over=a, eps=-1)": "rms_norm",
+    "q[i, a] = l2_norm(x[i, a], over=a, gain='g')": "got the text 'g'",
+    "q[i, a] = short_convolution(x[i, a], c[e], along=i, taps=j)": "short_convolution",
+    "q[i, a] = short_convolution(x, c[e], along=i, taps=e)": "short_convolution",
+    "q[i, a] = rotary(x[i, a], over=a, pairs=b, cos=W[1, a], sin=W[1, a])": "rotary turns the d",
+    "q[i, a] = rotary(x[i, a], over=a, pairs=b, cos=W[1, a], sin=W[1, a], layout='x')": "'x'",
+    "q[i, a] = gelu_tanh(x)": "got the whole array x",
+    # what no entry has, and what no order computes
+}
+LAST = "y[i, a] = x[i, a]"
+
+LASTS = {
+    "y[i, a] = x[i, a]\n    q[i, a] = x[i, a]": "q is defined, and nothing that the output "
+    "needs reads it",
+    "y[i, a] = x[i, a]\n    y[i, a] = x[i, a]": "two equations of y define one entry",
+    "y[i, a] = q[i, a]": "y reads q, which no equation defines",
+    "y[i, a] = x[i + 1, a]": "y reads x outside its extents (l, d)",
+    "y[i, a] = x[-1, a]": "y reads x outside its extents (l, d)",
+    "y[i, a] = x[0, a]": "y reads x outside its extents (l, d)",
+    "y[i + 1, a] = x[i, a]": "y is defined outside its extents (l, d)",
+    "y[i, a] = y[i, a] + x[i, a]": "y[1, 1] needs y[1, 1]",
+    "y[i, a] += x[i, a]": "y[1, 1] needs y[1, 1]",
+    "y[one, a] = x[one, a]; y[rest, a] = cm.sum_(y[j, a], over=j)": "y[2, 1] needs y[2, 1]",
+    "y[i, a] = cm.softmax(y[i, a], over=a)": "needs y[1, 1]",
+    "y[rest, a] = x[rest, a]": "y is not defined everywhere",
+}
+"""A wrong line: among declarations, among equations, or in place of the last one; what is said."""
+
+PYTHON = re.compile(
+    r"Error\b|NoneType|object|attribute|argument|subscript|iterable|operand type|dtype|Traceback|"
+    r"Poly|Ref\b|Extremum|Ranges|costmodel/|self|ufunc|__"
+)
+"""Words of Python and of this package's own code."""
+
+
+def said(name: str, text: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> tuple[str, str]:
+    """What a table says of a file, and the file."""
+    path = folder / f"{name}.py"
+    path.write_text(text.replace("NAME", name), encoding="utf-8")
+    assert cli.run(["table", f"{path}:m", "--columns", "mul"]) != 0, "the mistake is accepted"
+    printed = capsys.readouterr()
+    assert printed.out == "" and printed.err.count("\n") == 1
+    return printed.err, str(path)
+
+
+CASES = [(line, "DECLARED", words) for line, words in DECLARATIONS.items()]
+CASES += [(line, "WRITTEN", words) for line, words in EQUATIONS.items()]
+CASES += [(line, LAST, words) for line, words in LASTS.items()]
+
+
+@pytest.mark.parametrize("number", range(len(CASES)))
+def test_a_wrong_line_is_told(
+    number: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line, place, words = CASES[number]
+    name = f"wrong-line-{number}"
+    begin = FILE.index(place) if place != LAST else FILE.rindex(place)
+    text = FILE[:begin] + line + FILE[begin + len(place) :]
+    text = text.replace("DECLARED", "").replace("WRITTEN", "pass")
+    wrong = FILE[:begin].count("\n") + 1 + line.count("\n")
+    sentence, path = said(name, text, tmp_path, capsys)
+    assert words.replace("NAME", name) in sentence
+    assert path in sentence
+    assert re.findall(r"line (\d+)", sentence) == [str(wrong)]
+    plain = sentence.replace(path, "").replace("EquationError: ", "").replace("ValueError: ", "")
+    assert not PYTHON.findall(plain)
+    assert len(sentence) < 600 + len(path)
+
+
+def test_the_file_is_right_without_a_wrong_line(tmp_path: Path) -> None:
+    path = tmp_path / "right.py"
+    text = FILE.replace("DECLARED", "").replace("WRITTEN", "pass").replace("NAME", "right")
+    path.write_text(text, encoding="utf-8")
+    assert cli.run(["table", f"{path}:m", "--columns", "mul"]) == 0
+
+
+def test_a_form_without_an_output_is_told_at_its_beginning(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = FILE.replace("DECLARED", "").replace("WRITTEN", "pass").replace(LAST, "pass")
+    sentence, _ = said("no-output", text, tmp_path, capsys)
+    line = text.splitlines().index('with m.form("direct") as f:') + 1
+    words = "form 'direct' of no-output never defines its output"
+    assert sentence.endswith(f"does not import: EquationError: {words} (line {line})\n")
+
+
+TWO_AXES = """q[one, a] = x[one, a]
+    first, later = f.index("first", 1, 1), f.index("later", 2, d)
+    q[rest, first] = x[rest, first]
+    q[rest, later] = q[rest - 1, later] + q[rest, later - 1]
+    y[i, a] = q[i, a]"""
+
+
+def test_what_could_not_be_checked_is_no_success(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A recurrence along two axes can be computed, and has no formulas: `check` says so and
+    fails."""
+    text = FILE.replace("DECLARED", "").replace("WRITTEN", "pass").replace(LAST, TWO_AXES)
+    path = tmp_path / "open.py"
+    path.write_text(text.replace("NAME", "two-axes"), encoding="utf-8")
+    assert cli.run(["check", f"{path}:m"]) == 1
+    printed = capsys.readouterr()
+    assert re.search("well formed +not checked", printed.out)
+    assert "is well formed could not be checked: q needs itself" in printed.err
