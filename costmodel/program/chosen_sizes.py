@@ -1,4 +1,4 @@
-"""Which sizes does a command line ask for, and what is taken where it names none?
+"""The sizes that a command line asks for, with defaults for the others.
 
 values:  128    1,8,32    1:9:2 (a step)    128:16384:x2 (a factor)    1,8:64:x2
 """
@@ -18,10 +18,10 @@ from costmodel.symbolic.polynomial import Number, Poly, is_index
 from costmodel.symbolic.sizes import LARGEST, LETTERS, checked, out_of_bounds
 
 MOST = 100_000
-"""More values or rows than this are refused as a typing error."""
+"""More values or rows are refused as a typing error."""
 
 Given = Mapping[str, tuple[int, ...]]
-"""Size letter -> the values that a user gave for it."""
+"""Size letter -> the values that the user gave."""
 
 _WHOLE = re.compile(r"[+-]?0*([0-9]+)")
 
@@ -81,16 +81,13 @@ def _whole(letter: str, text: str) -> int:
 
 
 def given_sizes(typed: Mapping[str, str | None]) -> Given:
-    """The values of every size that was typed; None where it was not."""
+    """The values of every size that was typed; letters with None are left out."""
     return {letter: values(letter, text) for letter, text in typed.items() if text is not None}
 
 
 def letters_of(mixer: Mixer, phase: str, form: str | None = None) -> tuple[str, ...]:
-    """The sizes that a mixer's rows depend on: its own, the batch, t for one new token.
-
-    Its own are those of one form where that is named: a chunked form has a chunk, and the rows of
-    the other forms do not depend on it.
-    """
+    """The sizes that a mixer's rows depend on: its own, the batch, and t for one new token. Its own
+    sizes are those of `form`, if given: a chunk size belongs to a chunked form alone."""
     named = mixer.letters if form is None else _letters_in(mixer, mixer.forms[form])
     own = ("b", *named, *(("t",) if phase == "inference" else ()))
     return tuple(letter for letter in LETTERS if letter in own)
@@ -98,7 +95,7 @@ def letters_of(mixer: Mixer, phase: str, form: str | None = None) -> tuple[str, 
 
 @cache
 def _letters_in(mixer: Mixer, form: Form) -> tuple[str, ...]:
-    """The sizes of a mixer that its arrays, or the indices and equations of a form, name."""
+    """The sizes of a mixer that occur in its arrays, or in the indices and equations of a form."""
     polys = [extent for array in mixer.arrays.values() for extent in array.shape]
     polys += [extent for array in form.arrays.values() for extent in array.shape]
     polys += [bound for index in form.indices.values() for bound in index.ends]
@@ -110,7 +107,7 @@ def _letters_in(mixer: Mixer, form: Form) -> tuple[str, ...]:
 
 
 def default(letter: str, sizes: Mapping[str, int]) -> int:
-    """The value of a size that was not given; t is the last position, l."""
+    """The default of a size; for t it is the last position, l."""
     value = sizes["l"] if letter == "t" else LETTERS[letter].default
     if value is None:
         raise SizeError(f"size {letter} has no default: give --{letter}")
@@ -118,7 +115,7 @@ def default(letter: str, sizes: Mapping[str, int]) -> int:
 
 
 def combinations(letters: Sequence[str], given: Given) -> list[dict[str, int]]:
-    """The cross product of the values given for these sizes, defaults filled in.
+    """The cross product of the given values of these sizes, with defaults for the others.
 
     >>> combinations(["b", "l", "t"], {"l": (2, 4), "n": (1, 8)})
     [{'b': 1, 'l': 2, 't': 2}, {'b': 1, 'l': 4, 't': 4}]
@@ -143,10 +140,10 @@ def combinations(letters: Sequence[str], given: Given) -> list[dict[str, int]]:
 
 
 def one_combination(mixer: Mixer, given: Given) -> dict[str, int]:
-    """The sizes of a mixer where a command takes one value of each.
+    """The sizes of a mixer for a command that takes one value of each size.
 
     Raises:
-        SizeError: a size that was given several values.
+        SizeError: a size with several values.
     """
     for letter, found in given.items():
         if len(found) > 1:
@@ -156,9 +153,8 @@ def one_combination(mixer: Mixer, given: Given) -> dict[str, int]:
 
 
 def fit(mixer: Mixer, sizes: Mapping[str, int], form: str | None = None) -> None:
-    """Refuse sizes at which an extent of a mixer, or of one form of it, is no whole number.
-
-    An extent in a size that is not among them, that of another form, is not asked for.
+    """Refuse sizes at which an extent of a mixer, or of one of its forms, is not whole. Extents
+    that contain other sizes, those of another form, are not checked.
 
     Raises:
         SizeError: names the extent and the sizes, for instance d/n with d = 100 and n = 8.
@@ -174,8 +170,8 @@ def fit(mixer: Mixer, sizes: Mapping[str, int], form: str | None = None) -> None
 
 @cache
 def _extents(mixer: Mixer, form: str | None) -> tuple[Poly, ...]:
-    """What is whole in a mixer, or in one form of it: the extents of its arrays and the bounds in
-    sizes of its indices."""
+    """The quantities of a mixer, or of one form, that must be whole: extents of arrays, and bounds
+    of indices in sizes alone."""
     forms = mixer.forms.values() if form is None else [mixer.forms[form]]
     arrays = [*mixer.arrays.values(), *(a for f in forms for a in f.arrays.values())]
     extents = {extent: None for array in arrays for extent in array.shape}
@@ -188,15 +184,14 @@ def _extents(mixer: Mixer, form: str | None) -> tuple[Poly, ...]:
 
 @cache
 def is_extent(mixer: Mixer, form: str, quotient: Poly) -> bool:
-    """Whether a quotient of sizes is an extent or a bound of a form, and so a whole number."""
+    """Whether a quotient of sizes is an extent or a bound of a form, and hence whole."""
     return quotient in _extents(mixer, form)
 
 
 @cache
 def divisors(mixer: Mixer, form: str | None = None) -> Mapping[str, str]:
-    """Each size of a mixer, or of one form of it, that another one divides, and that one: the first
-    stands over the second in an extent or a bound. A size that is divided comes after its own
-    divisor's."""
+    """Size -> the size that divides it, for quotients in the extents and bounds of a mixer or of
+    one form. The divisor's own entry comes before that of the size it divides."""
     known = {"l", *mixer.letters}
     pairs = {pair for extent in _extents(mixer, form) for pair in quotients(extent)}
     found = dict(pair for pair in sorted(pairs) if known.issuperset(pair))

@@ -1,9 +1,9 @@
-"""Which arrays have an axis for the chunk and one for the place in it, in place of one for rows?
+"""Row axes split into two: one axis for the chunk, one for the place within the chunk.
 
-An array may be written or read at rows of chunks, `A[(q-1)*C + e, s]`. Which of its entries these
-are is no question of rows where another axis depends on the place (`s` in 1..e), or where only one
-place of each chunk is meant (`q*C`, its last row). With an axis for each of the two it is one of
-plain bounds, wherever the array's other entries can be numbered so too.
+An array may be written or read at rows of chunks, `A[(q-1)*C + e, s]`. On one row axis, such
+entries are not an affine region if another axis depends on the place (`s` in 1..e), or if only one
+place of each chunk is used (`q*C`, the last row). On two axes, the region has plain bounds. All
+references to the array must be numbered by chunk and place.
 """
 
 from __future__ import annotations
@@ -35,17 +35,16 @@ from costmodel.symbolic.polynomial import Fn, Poly, atom_name, axis_atom, call, 
 
 
 def by_chunk_and_place(system: System) -> System:
-    """The same system with an axis for the chunk and one for the place in arrays of which rows do
-    not tell which entries are meant."""
+    """The system with separate axes for chunk and place in each intermediate array of which a
+    reference uses only some places of a chunk, or places that other positions depend on."""
     arrays = [array for array in system.defining if array.role == "intermediate"]
     return _with_parted(system, arrays, lambda lying: not lying.apart)
 
 
 @cache
 def token_by_token(system: System) -> System:
-    """The same system as it is asked about one token: every array of rows with an axis for the
-    chunk and one for the place, the input among them; the system itself where some array of rows
-    cannot have them."""
+    """The system for questions about one token: every row axis, of inputs too, split into chunk and
+    place; unchanged if some array of rows cannot be split."""
     length, found = system.inputs[0].shape[0], system
 
     def of_rows(lying: _Lying) -> bool:
@@ -79,7 +78,7 @@ def _axis(number: int) -> Poly:
 def _with_parted(
     system: System, arrays: Sequence[Array], wanted: Callable[[_Lying], bool]
 ) -> System:
-    """The same system, one axis of each of some arrays as two where that is possible and wanted."""
+    """The system with one axis of each array split where that is possible and `wanted`."""
     flat = frozenset[tuple[Array, int]]().union(*map(_in_blocks, system.equations))
     for array in arrays:
         for axis in range(len(array.shape)):
@@ -93,7 +92,7 @@ def _with_parted(
 
 @dataclass(frozen=True)
 class _Lying:
-    """An axis of an array, and how its entries lie on it."""
+    """An axis of an array, with the references along it."""
 
     system: System
     array: Array
@@ -101,7 +100,7 @@ class _Lying:
 
     @cached_property
     def entries(self) -> list[tuple[tuple[Position, ...], Equation]]:
-        """Where the array is written and read, by which equation."""
+        """The positions at which the array is written and read, each with its equation."""
         return [
             (positions, equation)
             for equation in self.system.equations
@@ -111,7 +110,7 @@ class _Lying:
 
     @cached_property
     def chunk(self) -> Poly | None:
-        """The length of the chunks; None where some entry is not numbered by chunk and place."""
+        """The length of the chunks; None if some reference is not numbered by chunk and place."""
         found = [(positions[self.axis], equation) for positions, equation in self.entries]
         extents = {place.extent for place, _ in found if _in_block(place)}
         if len(extents) != 1 or any(
@@ -122,7 +121,8 @@ class _Lying:
 
     @property
     def apart(self) -> bool:
-        """Whether every place of a chunk is meant, whatever the other positions are."""
+        """Whether references by chunk and place cover whole chunks, whatever the other
+        positions."""
         return all(
             not _in_block(positions[self.axis])
             or _apart(equation, positions, self.axis, self.array.shape[self.axis])
@@ -131,7 +131,7 @@ class _Lying:
 
     @property
     def parted(self) -> System:
-        """The same system, the axis as two."""
+        """The system with the axis split."""
         array, axis, chunk = self.array, self.axis, self.chunk
         assert chunk is not None
         number = array.shape[axis] / chunk
@@ -175,7 +175,7 @@ def _places(equation: Equation) -> Sequence[tuple[Array, tuple[Position, ...]]]:
 
 @cache
 def _in_blocks(equation: Equation) -> frozenset[tuple[Array, int]]:
-    """The axes on which an equation writes or reads a place in a chunk."""
+    """The axes along which an equation writes or reads by chunk and place."""
     return frozenset(
         (array, axis)
         for array, positions in _places(equation)
@@ -185,17 +185,17 @@ def _in_blocks(equation: Equation) -> frozenset[tuple[Array, int]]:
 
 
 def _in_block(position: Position) -> TypeGuard[Flat | Gather]:
-    """Whether a position is a place in a chunk, or in the one that an entry names."""
+    """Whether a position is a place in a chunk, whose number may be gathered."""
     return isinstance(position, Flat) or (isinstance(position, Gather) and position.extent != 1)
 
 
 def _alone(equation: Equation, place: Position) -> Index | None:
-    """The free index of an equation that a position is; None if it is another one."""
+    """The free index of an equation that equals a position; None for any other position."""
     return next((i for i in equation.indices if i.as_poly() == place), None)
 
 
 def _apart(equation: Equation, positions: Sequence[Position], axis: int, extent: Poly) -> bool:
-    """Whether a flattening runs over all places, and no other position depends on its indices."""
+    """Whether a flattened position runs over all places, and no other position uses its indices."""
     flat = positions[axis]
     named = {*names_in([flat])}
     others = {*names_in([*positions[:axis], *positions[axis + 1 :]])}
@@ -218,11 +218,11 @@ def _apart(equation: Equation, positions: Sequence[Position], axis: int, extent:
 
 
 def with_chunks(equation: Equation) -> Equation:
-    """An equation in which the chunk of a row, (i - 1)//C, is an index of its own, and the row is
-    numbered by it.
+    """The equation with chunks (i - 1)//C of a row i as an index of their own; i is numbered by
+    chunk and place.
 
     Raises:
-        EquationError: the chunk of an index that is reduced over.
+        EquationError: the chunk of a reduction index.
     """
     for atom in _functions(equation):
         if (found := chunk_of(atom)) is None:
@@ -250,8 +250,8 @@ def _functions(equation: Equation) -> list[Fn]:
 def _numbered(
     equation: Equation, index: Index, chunk: Poly, number: Poly | None = None
 ) -> Equation:
-    """An equation with a free index as the chunk and the place of the row that it is; `number` says
-    how many chunks there are, where none of them is short."""
+    """The equation with a free index replaced by a chunk index and a place index. `number` is the
+    number of chunks if all chunks are full."""
     q, e = (Poly.atom(f"{index.atom}_{what}") for what in ("chunk", "place"))
     before = (q - 1) * chunk
     name = index.name

@@ -1,4 +1,4 @@
-"""How are operations counted? Named accountings, rewrites and peers; the first is the default."""
+"""Named counting conventions: accountings (the first is the default), rewrites, and peers."""
 
 from __future__ import annotations
 
@@ -31,16 +31,15 @@ KERNEL_CLASSES: Mapping[str, str] = {
     "recurrent-layer": "all rows of a recurrence in one operation",
     "move": "copies only",
 }
-"""What may carry an equation in an implementation: a closed list."""
+"""The kinds of operations that may execute an equation in an implementation: a closed list."""
 
 
 @dataclass(frozen=True)
 class KernelRule:
-    """What a peer counts for a kernel class, per real product of the equation's reductions.
+    """What a peer counts for a kernel class, per real product in the equation's reductions.
 
-    `per_product` is None where the peer does not count the class at all; `masked` says that it
-    counts the pairs that a causal bound leaves out; `digits` that it rounds twice its figure to so
-    many significant digits.
+    `per_product` is None if the peer does not count the class; `masked`: pairs that a causal bound
+    leaves out are counted too; `digits`: twice the figure is rounded to so many significant digits.
     """
 
     per_product: Fraction | None
@@ -49,7 +48,7 @@ class KernelRule:
     digits: int | None = None
 
     def rounded(self, figure: int) -> int:
-        """What the peer prints for an exact figure."""
+        """The peer's printed figure for an exact figure."""
         if self.digits is None:
             return figure
         return int(float(f"{2 * figure:.{self.digits - 1}e}") // 2)
@@ -57,30 +56,29 @@ class KernelRule:
 
 @dataclass(frozen=True)
 class Peer:
-    """Another tool's counter: a table from kernel class (and backend) to what it counts."""
+    """Another tool's counter: a table from kernel class (and backend) to its counting rule."""
 
     name: str
     meaning: str
     additions: bool
     """Whether a multiply-add counts as two operations."""
     kernels: Mapping[str | tuple[str, str], KernelRule]
-    """(class, backend) goes before class; a class of neither kind is not counted."""
+    """A key (class, backend) precedes a key class; a class without a key is not counted."""
 
     @property
     def counted(self) -> tuple[str, ...]:
-        """The classes that it counts; the others are unknown to it, which is not zero."""
+        """The operation classes that the peer counts; other classes are unknown, not zero."""
         return ("mul", "add") if self.additions else ("mul",)
 
     @staticmethod
     def words(name: str) -> str:
-        """How a reason names a class that is not counted."""
+        """The words for an uncounted class in a reason."""
         return _UNCOUNTED.get(name, f"operations of class '{name}'")
 
     def rule(self, kernel: str, backend: str, known: Collection[str] = ()) -> KernelRule:
-        """The rule for a kernel class on a backend (cpu, cuda).
-
-        `known` are classes that it was seen to print figures for: there it has the formula that
-        another version of it lacks on some backend, and the class's own rule holds.
+        """The rule for a kernel class on a backend (cpu, cuda). The peer printed figures for the
+        classes in `known`, so that for these the class's own rule holds: the backend's rule
+        describes a version of the peer that has no formula there.
 
         Raises:
             ValueError: a class outside the closed list.
@@ -148,37 +146,37 @@ PEERS: Mapping[str, Peer] = {
 
 
 RECOMPUTE, ONLY, LOSS = "recompute=", "only=", "loss="
-"""How the names begin that choose what a backward pass computes, and what it begins from."""
+"""The prefixes of names that choose what a backward pass recomputes, computes, and starts from."""
 
 
 WANTED: Mapping[str, tuple[str, ...]] = {
     "parameters": ("parameter",),
     "inputs": ("input", "context"),
 }
-"""What may stand after `only=` -> the roles of the arrays that get a gradient."""
+"""Suffix of `only=` -> the roles of the arrays that get a gradient."""
 
 
 LOSSES: Mapping[str, str] = {
     "squared-error": "the mean of the squares of y - t over the entries of the output y",
     "cross-entropy": "the mean of -log(softmax(y)[t]) over the rows of the output y",
 }
-"""What may stand after `loss=` -> the loss of one sequence, with its output y and target t."""
+"""Suffix of `loss=` -> the loss of one sequence, with output y and target t."""
 
 
 _ONE_OF: Mapping[str, tuple[Collection[str], str]] = {
     ONLY: (WANTED, "neither: both is the default"),
     LOSS: (LOSSES, "none: then the gradient of the output is given"),
 }
-"""Beginning of a name -> how it may end, and what leaving it out means."""
+"""Prefix -> its possible suffixes, and the meaning of its absence."""
 
 
 @dataclass(frozen=True)
 class Backward:
-    """What a backward pass computes, as names among the rewrites say it.
+    """The options of a backward pass, given by names among the rewrites.
 
-    `recompute` names arrays of the forward pass that are computed again in place of being kept;
-    `only` is one of `WANTED`, or empty for the gradients of all inputs, contexts and parameters;
-    `loss` is one of `LOSSES`, or empty where the gradient of the output is given.
+    `recompute` names forward arrays that are recomputed instead of kept; `only` is one of `WANTED`,
+    or empty for gradients of all inputs, contexts and parameters; `loss` is one of `LOSSES`, or
+    empty if the gradient of the output is given.
     """
 
     recompute: tuple[str, ...] = ()
@@ -187,7 +185,7 @@ class Backward:
 
     @property
     def caption(self) -> Sequence[str]:
-        """What a caption says about it."""
+        """The options in words, for a caption."""
         said = []
         if self.recompute:
             every = "all that it reads of the forward pass"
@@ -200,7 +198,7 @@ class Backward:
 
     @property
     def given(self) -> str:
-        """Where the gradients begin, as captions say it."""
+        """The gradient from which the backward pass starts, for captions."""
         if not self.loss:
             return "the gradient of the output is given: no loss is counted"
         return (
@@ -210,7 +208,7 @@ class Backward:
 
 
 def parted(rewrites: Sequence[str]) -> tuple[tuple[str, ...], Backward]:
-    """The rewrites of the equations, and what a backward pass computes."""
+    """(rewrites of equations, options of the backward pass) from a list of names."""
     again = tuple(r.removeprefix(RECOMPUTE) for r in rewrites if r.startswith(RECOMPUTE))
     only = "".join(r.removeprefix(ONLY) for r in rewrites if r.startswith(ONLY))
     loss = "".join(r.removeprefix(LOSS) for r in rewrites if r.startswith(LOSS))
@@ -220,7 +218,7 @@ def parted(rewrites: Sequence[str]) -> tuple[tuple[str, ...], Backward]:
 
 @dataclass(frozen=True)
 class Convention:
-    """One accounting and any rewrites, or one peer alone."""
+    """One accounting with any rewrites, or one peer alone."""
 
     accounting: str = "strict"
     rewrites: tuple[str, ...] = ()
@@ -233,12 +231,12 @@ class Convention:
 
     @property
     def title(self) -> str:
-        """The names in a caption, which says in words what a backward pass computes."""
+        """The names, without options of the backward pass, which the caption gives in words."""
         return self.peer or ",".join((self.accounting, *parted(self.rewrites)[0]))
 
     @property
     def caption(self) -> str:
-        """What a caption says about it."""
+        """The convention in words, for a caption."""
         if self.peer:
             return PEERS[self.peer].meaning
         parts = [ACCOUNTINGS[self.accounting]]
@@ -257,15 +255,15 @@ class Convention:
 
     @property
     def backward(self) -> Backward:
-        """What a backward pass computes."""
+        """The options of the backward pass."""
         return parted(self.rewrites)[1]
 
 
 def convention(names: str | Sequence[str] | Convention = ()) -> Convention:
-    """Read `a,b` or a sequence of names: one accounting and any rewrites, or one peer alone.
+    """Parse `a,b` or a sequence of names: one accounting and any rewrites, or one peer alone.
 
     Raises:
-        ConventionError: an unknown name (with the nearest known one) or a mixture with a peer.
+        ConventionError: an unknown name (with the nearest known name) or a mixture with a peer.
     """
     if isinstance(names, Convention):
         return names
@@ -341,5 +339,5 @@ OF_GRADIENTS = (
     "softmax-gradient", "weighted-sum-gradient", "logsumexp-gradient", "scale-gradient",
     "quotient-gradient", "cases-gradient", "fft-gradient", *PADDINGS,
 )  # fmt: skip
-"""Rewrites that change what a backward pass computes. Paddings also write zeros around arrays in
-the forward pass, which moves more bytes and computes nothing."""
+"""Rewrites that change what a backward pass computes. Paddings also store zeros around arrays in
+the forward pass, which moves more bytes and costs no operation."""

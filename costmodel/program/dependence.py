@@ -1,7 +1,7 @@
-"""Which token does an equation depend on at the latest, given those of the arrays that it reads?
+"""Dependence of one equation on tokens: the latest token that its instances read.
 
-A token is kept as a maximum of affine terms, each at the points where it is reached. See `tokens`,
-which asks.
+A token is represented as a maximum of guarded affine terms (`Terms`); `tokens` uses this module to
+derive the tokens of a whole system.
 """
 
 from __future__ import annotations
@@ -31,26 +31,26 @@ from costmodel.symbolic.polynomial import Poly, axis_atom, by_text, is_index
 
 @dataclass(frozen=True)
 class Term:
-    """A token at the points where all conditions are >= 0; at others, token 0."""
+    """A token at the points where all conditions are >= 0; token 0 elsewhere."""
 
     token: Poly
     where: Constraints = frozenset()
 
     def over(self, token: Poly) -> Constraints:
-        """The conditions under which it exceeds a token."""
+        """The conditions under which the term exceeds a token."""
         return self.where | {self.token - token - 1}
 
 
 Terms = tuple[Term, ...]
-"""tau is the largest of these, and at least 0."""
+"""tau is the maximum of these terms and 0."""
 
 SOMETHING = Poly.of(1)
-"""Whether something depends on a context is derived like a token, that of a context being this."""
+"""The token of every entry of a context, when dependence on contexts is derived like a token."""
 
 
 @dataclass(frozen=True)
 class Read:
-    """A reference with the reduction indices around it."""
+    """A reference, with the enclosing reduction indices."""
 
     ref: Ref
     over: tuple[Index, ...]
@@ -63,21 +63,20 @@ class Read:
 
 @cache
 def reads(equation: Equation) -> tuple[Read, ...]:
-    """Every reference on an equation's right side."""
+    """Every reference on the right-hand side of an equation."""
     return tuple(
         Read(entry, over) for entry, over in walk(equation.value) if isinstance(entry, Ref)
     )
 
 
 def anywhere(system: System, read: Read) -> Read:
-    """A read at all positions that it may gather at."""
+    """The read at all positions that it may gather; a read without a gather is unchanged."""
     ref, among = every_choice(system, read.ref)
     return Read(ref, (*read.over, *among)) if among else read
 
 
 def unproven_inside(equation: Equation, read: Read) -> Constraints:
-    """The conditions, in the indices around a reference, under which it reads inside of its array:
-    those that are not proven."""
+    """The unproven conditions for a reference to lie inside its array, in the indices around it."""
     around = equation.domain | read.constraints
     conditions: set[Poly] = set()
     for position, extent in zip(read.ref.positions, read.ref.array.shape, strict=True):
@@ -88,13 +87,13 @@ def unproven_inside(equation: Equation, read: Read) -> Constraints:
 
 
 def bounded_by(index: Index, bound: Poly) -> Poly:
-    """What an index is bounded by."""
+    """The bound of an index in a constraint."""
     atom = Poly.atom(index.atom)
     return bound + atom if bound.coefficient(index.atom) == -1 else atom - bound
 
 
 def in_parts(domain: Constraints, terms: Terms, context: Terms) -> list[tuple[Constraints, bool]]:
-    """A domain in parts that depend on an input or a context, or on none."""
+    """A domain in disjoint parts, each with whether it depends on an input or a context."""
     none = Poly()
     neither = [
         x for part in up_to_token(domain, terms, none) for x in up_to_token(part, context, none)
@@ -116,12 +115,11 @@ def latest(
     zeros: bool,
     passing: Callable[[Ref], bool] = lambda ref: True,
 ) -> Terms:
-    """The latest tokens read, with reduction indices eliminated.
-
-    What is gathered is thought to be read at all positions that it may be gathered at.
+    """The maximum of the tokens that an equation's instances read, with reduction indices
+    eliminated. Gathers count as reads of all positions that they may gather.
 
     Args:
-        zeros: whether what is read outside of an array is something.
+        zeros: whether reads outside of an array count as `SOMETHING`.
         passing: which references count.
     """
     found: dict[Term, None] = {}
@@ -138,7 +136,7 @@ def latest(
 
 
 def needed(domain: Constraints, terms: list[Term]) -> Terms:
-    """The same maximum, without terms that another one is proven to reach."""
+    """An equal maximum, without terms that are proven to be dominated."""
     terms = _everywhere(domain, terms)
     return tuple(
         term
@@ -152,7 +150,7 @@ def needed(domain: Constraints, terms: list[Term]) -> Terms:
 
 
 def hidden(ref: Ref, terms: Terms) -> bool:
-    """Whether some terms name an axis of an array that is gathered from."""
+    """Whether some terms depend on an axis at which the reference gathers."""
     letters: frozenset[str] = frozenset().union(
         *(p.letters for term in terms for p in (term.token, *term.where))
     )
@@ -161,14 +159,14 @@ def hidden(ref: Ref, terms: Terms) -> bool:
 
 
 def covered(domain: Constraints, term: Term, rivals: Sequence[Term]) -> bool:
-    """Whether some of the terms, or token 0, are proven to be as late wherever a term holds."""
+    """Whether a term is proven to be at most the maximum of `rivals` and 0 wherever it holds."""
     around = domain | term.where
     later = [r.where for r in rivals if implied(around | r.where, r.token - term.token)]
     return all(implied(left, -term.token) for left in outside(around, later))
 
 
 def _everywhere(domain: Constraints, terms: list[Term]) -> list[Term]:
-    """The same maximum, conditions left out where a term counts for nothing outside them."""
+    """An equal maximum, with conditions dropped outside of which the term is dominated anyway."""
     for k, term in enumerate(terms):
         others = [rival for j, rival in enumerate(terms) if j != k]
         without = outside(domain, [term.where]) if term.where else ()
@@ -180,10 +178,8 @@ def _everywhere(domain: Constraints, terms: list[Term]) -> list[Term]:
 def _latest_of(
     equation: Equation, read: Read, term: Term, length: frozenset[str]
 ) -> Iterator[Term]:
-    """The latest tokens among the entries of one term that a reference reads.
-
-    Where a sum may have no term, or none of these, they hold at the points where it has one.
-    """
+    """The largest tokens among the entries of one term that a reference reads. If the sum may be
+    empty, or may contain none of these entries, the result holds where it does not."""
     around = equation.domain | read.constraints
     found = [(term.token, around | term.where)]
     for index in reversed(read.over):
@@ -205,13 +201,12 @@ def _latest_of(
 def _maximised(
     token: Poly, index: Index, known: Constraints, further: Constraints, length: frozenset[str]
 ) -> Iterator[tuple[Poly, Constraints]]:
-    """The largest value of an affine term while `index` runs over its range, case by case.
-
-    Where the end of the sequence may or may not be the tighter bound, the sequence is thought to go
-    on: `length` holds the size that ends it.
+    """The maximum of an affine term while `index` runs over its range, case by case. If the end of
+    the sequence is one of several possible bounds, the sequence is assumed to be endless; `length`
+    holds the size that ends it.
 
     Args:
-        known: all that holds around the term; of it, `further` holds besides the ranges of indices.
+        known: all constraints around the term; `further` are those besides the ranges of indices.
     """
     slope = token.coefficient(index.atom)
     if not slope.terms:
@@ -239,11 +234,9 @@ def _maximised(
 
 
 def joined_terms(array: Array, equations: Mapping[Equation, Terms]) -> Terms:
-    """tau of an array in its axes, from all equations that define it.
-
-    One set of terms may do for all of them: each equation may write it in another way, as token 1
-    for the first row where the rest says token i. Else the terms of each hold at its own entries.
-    """
+    """tau of an array in its axes, from all equations that define the array. If the terms of one
+    equation are right for all equations, they are used alone: token i also covers token 1 of a
+    first row. Otherwise the terms of each equation hold at its own entries."""
     found = {
         equation: tuple(_on_axes(equation, term) for term in terms)
         for equation, terms in equations.items()
@@ -261,7 +254,8 @@ def joined_terms(array: Array, equations: Mapping[Equation, Terms]) -> Terms:
 
 
 def _own(equation: Equation) -> Constraints | None:
-    """The entries that an equation defines, among those of its array; None if there are none."""
+    """The entries that an equation defines, as conditions beside the array's bounds; None if
+    none."""
     where = defined(equation)
     if where is None:
         return None
@@ -281,7 +275,7 @@ def _same_token(equation: Equation, one: Terms, two: Terms) -> bool:
 
 
 def read_term(ref: Ref, term: Term) -> Term:
-    """A term in an array's axes, at the positions of a reference."""
+    """A term in an array's axes, converted to the indices of a reference."""
     values: dict[str, Poly] = {}
     letters = term.token.letters.union(*(c.letters for c in term.where))
     for axis, position in enumerate(ref.positions):
@@ -297,7 +291,7 @@ def _substituted(term: Term, values: Mapping[str, Poly]) -> Term:
 
 
 def _on_axes(equation: Equation, term: Term) -> Term:
-    """A term in an equation's free indices, in the axes of the array that it defines."""
+    """A term in an equation's free indices, converted to the axes of the array that it defines."""
     token = term.token
     for axis, position in enumerate(equation.positions):
         rest = token - position_value(position)
@@ -322,7 +316,7 @@ def _on_axes(equation: Equation, term: Term) -> Term:
 
 
 def at_token(domain: Constraints, terms: Terms, token: Poly) -> list[Constraints]:
-    """The disjoint parts of a domain in which the largest of `terms` equals `token`, at least 1."""
+    """The disjoint parts of a domain in which the maximum of `terms` equals `token`, at least 1."""
     found = []
     for k, term in enumerate(terms):
         part = domain | term.where | {term.token - token, token - term.token}
@@ -332,7 +326,7 @@ def at_token(domain: Constraints, terms: Terms, token: Poly) -> list[Constraints
 
 
 def after_token(domain: Constraints, terms: Terms, token: Poly) -> list[Constraints]:
-    """The disjoint parts of a domain in which the largest of `terms` exceeds `token`."""
+    """The disjoint parts of a domain in which the maximum of `terms` exceeds `token`."""
     found = []
     for k, term in enumerate(terms):
         part = domain | term.over(token)
@@ -341,5 +335,5 @@ def after_token(domain: Constraints, terms: Terms, token: Poly) -> list[Constrai
 
 
 def up_to_token(domain: Constraints, terms: Terms, token: Poly) -> list[Constraints]:
-    """The disjoint parts of a domain in which the largest of `terms` is at most `token`."""
+    """The disjoint parts of a domain in which the maximum of `terms` is at most `token`."""
     return outside(domain, [term.over(token) for term in terms])

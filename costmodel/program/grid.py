@@ -1,4 +1,4 @@
-"""At which points is an expression evaluated, and what are its indices worth there?"""
+"""The points at which an expression is evaluated numerically, and the values of indices there."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ if TYPE_CHECKING:
 Sizes = tuple[tuple[str, int], ...]
 
 AT_ONCE = 10_000_000
-"""How many points a search goes through for one expression at most."""
+"""The maximum number of points of one expression in a search."""
 IN_ALL = 20 * AT_ONCE
-"""How many points a search goes through at most."""
+"""The maximum number of points in a search."""
 EACH_ROW = 5_000
-"""As how many points an equation of a loop counts for each row: so many take as long."""
+"""The number of points that take as long as one row of a loop's equation."""
 
 SMALL = 100
-"""Up to these sizes it is remembered which points there are: proofs ask for the same few often."""
+"""Points are cached for sizes up to this one: proofs ask for the same few small sizes often."""
 
 
 def in_turn(block: Block, sizes: Mapping[str, int]) -> Iterable[Equation]:
-    """The equations of a block; those of a loop row by row."""
+    """The equations of a block in the order of evaluation: those of a loop row by row."""
     if not block.is_loop:
         return block.equations
     known = tuple(sizes.items())
@@ -57,7 +57,7 @@ def _few_rows(block: Block, sizes: Sizes) -> tuple[Equation, ...]:
 def _at_row(
     equation: Equation, here: Poly, row: int, sizes: Mapping[str, int]
 ) -> Iterator[Equation]:
-    """The equation with its row fixed, if it defines that row, be it for some indices alone."""
+    """The equation with its row fixed, if it defines entries of that row."""
     index = next((i for i in equation.indices if i.atom in here.letters), None)
     if index is None:
         if here.at(sizes) == row:
@@ -75,7 +75,7 @@ def _at_row(
 
 @dataclass(frozen=True, eq=False)
 class Points:
-    """The points of nested ranges at some sizes, an axis for every index, outer ones first."""
+    """The points of nested ranges at given sizes: a grid with one axis per index, outer first."""
 
     indices: tuple[Index, ...]
     known: Sizes
@@ -90,7 +90,7 @@ class Points:
 
     @cached_property
     def along(self) -> Mapping[str, Values]:
-        """The values of each index along its axis."""
+        """The values of each index along its own axis, broadcastable to `shape`."""
         import numpy as np
 
         found = {}
@@ -103,12 +103,12 @@ class Points:
 
     @cached_property
     def shape(self) -> tuple[int, ...]:
-        """The extents of the broadcast."""
+        """The extents of the grid, the bounding box of all ranges."""
         ends = map(self.extent, self.indices)
         return tuple(max(0, high - low + 1) for low, high in ends)
 
     def extent(self, index: Index) -> tuple[int, int]:
-        """The smallest lower and largest upper end over all outer indices."""
+        """The smallest and the largest value of an index over all values of outer indices."""
         if index not in self._ends:
             low = max([self._extreme(bound, -1) for bound in index.lower])
             self._ends[index] = low, min([self._extreme(bound, 1) for bound in index.upper])
@@ -125,7 +125,7 @@ class Points:
         return bound.at(at)
 
     def value(self, poly: Poly) -> Any:
-        """A polynomial of indices at every point."""
+        """A polynomial of indices at every point of the grid."""
         if poly not in self._values:
             self._values[poly] = self._value(poly)
         return self._values[poly]
@@ -152,7 +152,7 @@ class Points:
 
     @cached_property
     def mask(self) -> Any:
-        """True inside the domain of every index."""
+        """True at the points of the grid that lie inside the range of every index."""
         import numpy as np
 
         inside: Any = np.asarray(True)
@@ -165,13 +165,13 @@ class Points:
 
     @cached_property
     def full(self) -> bool:
-        """Whether every point of the broadcast is inside."""
+        """Whether every point of the grid lies inside."""
         return bool(self.mask.all())
 
     def entries(
         self, positions: tuple[Position, ...], shape: tuple[int, ...]
     ) -> tuple[tuple[Values, ...], Values | None]:
-        """Which entry of an array of this shape is at some positions; see `places`."""
+        """The entry of an array with this shape at the positions; see `places`."""
         at = positions, shape
         if at not in self._entries:
             values = [self.value(position_value(p)) for p in positions]
@@ -180,7 +180,7 @@ class Points:
 
 
 def points(indices: tuple[Index, ...], sizes: Sizes) -> Points:
-    """The points of some ranges, remembered where they are few."""
+    """The points of nested ranges, cached for small sizes."""
     return _points(indices, sizes) if _small(sizes) else Points(indices, sizes)
 
 
@@ -193,7 +193,7 @@ def _small(sizes: Sizes) -> bool:
 
 @lru_cache(maxsize=50_000)
 def _line(poly: Poly, sizes: Sizes) -> tuple[int, tuple[tuple[str, int], ...]] | None:
-    """A constant and the slope of each index, where all are whole; else None."""
+    """An affine polynomial as (constant, slopes of indices), all integers; else None."""
     at, slopes = dict(sizes), {"": Poly()}
     for monomial, number in poly.terms.items():
         along = [(atom, power) for atom, power in monomial if is_index(atom)]
@@ -212,8 +212,8 @@ def _line(poly: Poly, sizes: Sizes) -> tuple[int, tuple[tuple[str, int], ...]] |
 def places(
     positions: Sequence[Any], shape: Sequence[int]
 ) -> tuple[tuple[Values, ...], Values | None]:
-    """The entry of an array at some positions, from 0 on, and where it lies outside; None if
-    nowhere."""
+    """The zero-based entry of an array at some positions, and a mask of the positions that lie
+    outside the array (None if all lie inside)."""
     import numpy as np
 
     outside: Any = np.asarray(False)
@@ -232,7 +232,7 @@ def places(
 
 @dataclass
 class Budget:
-    """How many points a search has gone through."""
+    """The number of points that a search has visited."""
 
     spent: int = 0
 
@@ -241,10 +241,10 @@ class Budget:
         self.count(prod(at.shape), AT_ONCE)
 
     def count(self, number: int, most: int = IN_ALL) -> None:
-        """Count some entries, before there is an array of them.
+        """Count entries, before an array for them is allocated.
 
         Raises:
-            Unsupported: these, or all so far, are more than are gone through.
+            Unsupported: these entries, or all so far, exceed the limit.
         """
         self.spent += number
         if number > most or self.spent > IN_ALL:
@@ -256,17 +256,17 @@ class Budget:
 
 @dataclass(frozen=True)
 class Grid:
-    """Arrays, and the points at which they are asked for."""
+    """The values of arrays, and the points at which expressions are evaluated."""
 
     points: Points
     known: Mapping[str, Values]
 
     def extended(self, over: tuple[Index, ...]) -> Grid:
-        """The same with more axes, of inner indices."""
+        """The grid with more axes, for inner indices."""
         return Grid(points(self.points.indices + over, self.points.known), self.known)
 
     def put(self, equation: Equation, values: Values) -> None:
-        """Write the values at all points to the entries that the equation defines there."""
+        """Write the values at all points to the entries that the equation defines."""
         import numpy as np
 
         at, target = self.points, self.known[equation.name]
@@ -284,7 +284,7 @@ class Grid:
         target[tuple(np.broadcast_to(w, at.shape)[inside] for w in where)] = value[inside]
 
     def _beyond(self, equation: Equation, shape: tuple[int, ...], inside: Values) -> str:
-        """Where an equation defines an entry that its array has not, in words."""
+        """The message for an equation that defines an entry outside its array."""
         positions = [self.points.value(position_value(p)) for p in equation.positions]
         axis = next(
             k

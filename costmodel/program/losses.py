@@ -1,8 +1,7 @@
-"""What are the equations of a loss of an output? They join those of a forward pass.
+"""Losses, as equations that extend those of a forward pass.
 
-A loss is a small system in the language of the mixers: the output that it reads is its input x, a
-target is given beside it, and y is one number for each sequence. Its gradients are derived with all
-others, and begin at that number.
+A loss is a small system in the language of the mixers: its input x is the output of the mixer, a
+target is given, and its output y is one number per sequence. Gradients start from that number.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from costmodel.symbolic.printing import identifier
 Shape = tuple[Poly, ...]
 
 SMOOTHING = Fraction(1, 10)
-"""How much label smoothing takes off the target; its value changes no count."""
+"""The part of the target that label smoothing spreads; the value changes no count."""
 
 
 def _loss(title: str, shape: Shape) -> Mixer:
@@ -35,7 +34,7 @@ def _loss(title: str, shape: Shape) -> Mixer:
 
 @cache
 def squared_error(shape: Shape) -> Mixer:
-    """The mean of the squared differences between x and a target, both of this shape."""
+    """The mean of the squared differences between x and a target, both of the given shape."""
     m = _loss("Mean squared error", shape)
     x, target, y = m.input("x", *shape), m.buffer("target", *shape), m.output("y", 1)
     entries = Poly.of(1)
@@ -52,12 +51,11 @@ def squared_error(shape: Shape) -> Mixer:
 
 @cache
 def cross_entropy(shape: Shape, smoothed: bool = False) -> Mixer:
-    """Cross-entropy of scores (l, u): the log-softmax of each row, the mean of the targets'
-    negative.
+    """Cross-entropy of scores (l, u): minus the mean over rows of the target's log-softmax.
 
-    Form `plain` takes exponentials of the scores as they are, `stable` subtracts each row's
-    maximum first. `smoothed`: a tenth of the target is spread over the classes (label smoothing,
-    Szegedy et al. 2015, arXiv 1512.00567, section 7), its two factors known before the input.
+    Form `plain` takes exponentials of the scores as they are, `stable` subtracts each row's maximum
+    first. `smoothed`: a tenth of the target is spread over the classes (label smoothing, Szegedy et
+    al. 2015, arXiv 1512.00567, section 7); its two factors do not depend on the input.
     """
     m = _loss("Cross-entropy of scores", shape)
     l, u = shape
@@ -86,43 +84,42 @@ def cross_entropy(shape: Shape, smoothed: bool = False) -> Mixer:
 
 @dataclass(frozen=True)
 class Loss:
-    """A loss of an output of any shape, or of one with so many axes."""
+    """A loss for outputs with any number of axes, or with exactly `axes`."""
 
     of: Callable[[Shape], Mixer]
     axes: int | None = None
     forms_under: Mapping[str, str] = field(default_factory=dict)
-    """Rewrite -> the form that it asks for, in place of the first one."""
+    """Rewrite -> the form that it selects in place of the first form."""
 
     def written(self, shape: Shape, rewrites: tuple[str, ...]) -> System:
-        """Its equations for an output of a shape, under some rewrites."""
+        """The equations of the loss for an output of a shape, under some rewrites."""
         mixer = self.of(shape)
         asked = [self.forms_under[r] for r in rewrites if r in self.forms_under]
         return lower(mixer.forms[(*asked, mixer.default_form)[0]], rewrites)
 
 
 FORMS_OF_SCORES: Mapping[str, str] = {"safe-softmax": "stable"}
-"""Rewrite -> the form of `cross_entropy` that it asks for."""
+"""Rewrite -> the form of `cross_entropy` that it selects."""
 
 BY_NAME: Mapping[str, Loss] = {
     "squared-error": Loss(squared_error),
     "cross-entropy": Loss(cross_entropy, axes=2, forms_under=FORMS_OF_SCORES),
 }
-"""Name, as conventions have it -> the loss."""
+"""Name of a loss, as in conventions -> the loss."""
 
 
 LOSS = "loss"
 SYMBOL = r"\mathcal{L}"
-"""A loss in LaTeX."""
+"""The LaTeX symbol of a loss."""
 
 
 @cache
 def with_loss(system: System, name: str, rewrites: tuple[str, ...]) -> System:
-    """A forward pass whose output y is followed by its loss, `y.loss`, which is the result now.
-
-    The target, `y.target`, is given with each sequence and gets no gradient.
+    """The forward pass followed by a loss of its output y; the result is `y.loss`. The target,
+    `y.target`, is given per sequence and gets no gradient.
 
     Raises:
-        Unanswered: an output that has not the axes which the loss is one of.
+        Unanswered: the output has another number of axes than the loss.
     """
     loss, output = BY_NAME[name], system.mixer.role("output")
     if loss.axes not in (None, len(output.shape)):
@@ -153,7 +150,7 @@ def with_loss(system: System, name: str, rewrites: tuple[str, ...]) -> System:
 
 
 def _renamed(loss: System, output: Array, owner: Mixer) -> dict[Array, Array]:
-    """The arrays of a loss -> those of the mixer that it is the loss of."""
+    """Array of a loss -> the corresponding array of the mixer."""
     latex = output.latex or identifier(output.name)
     found = {loss.mixer.role("input"): output}
     for array in (*loss.mixer.arrays.values(), *loss.defining):
@@ -173,7 +170,7 @@ def _renamed(loss: System, output: Array, owner: Mixer) -> dict[Array, Array]:
 
 
 def _reading(equation: Equation, others: Mapping[Array, Array]) -> Equation:
-    """The same equation of other arrays."""
+    """The equation with arrays replaced."""
     array = others.get(equation.array, equation.array)
     whole = others.get(equation.whole, equation.whole)
     return replace(equation, array=array, value=reading(equation.value, others), whole=whole)

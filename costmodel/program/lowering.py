@@ -1,9 +1,9 @@
-"""Which equations does a form stand for, its composites written out under the rewrites in force?
+"""Lowering: the equations that a form stands for, with composites expanded under the rewrites.
 
-A file of equations names a composite; `lower` writes it out, so that a convention such as
-`safe-softmax` applies to every mixer without naming any. What is left runs over one range each.
-Under `dense`, entries outside an array are zeros that are multiplied; `padded` copies the array
-between zeros first: moves, free in the forward pass, and gradients that are computed and dropped.
+A file of equations names a composite; `lower` expands it, so that a convention such as
+`safe-softmax` applies to every mixer. Each resulting index runs over one range. Under `dense`,
+entries outside an array are zeros that are multiplied; `padded` first copies the array between
+zeros: these moves are free in the forward pass, and their gradients are computed and dropped.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from costmodel.symbolic.polynomial import Poly, is_index
 
 @lru_cache(maxsize=1024)
 def lower(form: Form, rewrites: tuple[str, ...] = ()) -> System:
-    """Write every composite of a form out, applying the named rewrites.
+    """Expand every composite of a form under the named rewrites.
 
     Raises:
         ValueError: an unknown rewrite; the message lists the known ones.
@@ -66,10 +66,10 @@ def lower(form: Form, rewrites: tuple[str, ...] = ()) -> System:
 
 
 def _written_out(equation: Equation, rewrites: Sequence[str]) -> list[Equation]:
-    """The equations that the composite on a right side stands for; else the equation itself.
+    """The equations that the composite on a right-hand side expands to; else the equation itself.
 
     Raises:
-        EquationError: a composite that should stand alone is inside an expression.
+        EquationError: a composite inside an expression that must be a whole right-hand side.
     """
     value, parts = equation.value, [equation]
     if isinstance(value, Composite) and value.name in WRITTEN:
@@ -99,12 +99,12 @@ _SCALES: Mapping[str, Callable[[Composite], Node]] = {
 
 
 def _with_scale(scale: Callable[[Composite], Node], node: Node) -> Node:
-    """A node, or what scaled scores are written out as."""
+    """A node, with scaled scores expanded."""
     return scale(node) if isinstance(node, Composite) and node.name == "scaled" else node
 
 
 def _range_by_range(system: System) -> System:
-    """Equations of which a free index runs over a union, written once per range."""
+    """The system with one equation per range, where a free index runs over a union of ranges."""
     return replace(
         system,
         equations=tuple(
@@ -116,12 +116,9 @@ def _range_by_range(system: System) -> System:
 
 
 def _dense(system: System) -> System:
-    """Widen every causal upper bound, and every window, to the full axis.
-
-    An index that numbers rows within a chunk keeps its range: the last chunk ends with the rows.
-    Gaps between the ranges of a union are computed too, masked like what lies around, but for those
-    that no widened range reaches.
-    """
+    """Widen every causal upper bound and every window to the full axis. An index over places within
+    a chunk keeps its range: the last chunk ends with the rows. Gaps between the ranges of a union
+    are computed and masked too, unless no widened range reaches them."""
     named = {index for equation in system.equations for index in _all_indices(equation)}
     every = {i.atom: i for i in sorted(named, key=lambda index: len(index.pieces))}
     by_atom = {
@@ -157,10 +154,8 @@ def _dense(system: System) -> System:
 
 
 def _zero_state(system: System) -> System:
-    """Start the later rows of every recurrence at row 1, in place of what row 1 alone has.
-
-    What they read of row 0 lies outside its array: zeros.
-    """
+    """Start the later rows of every recurrence at row 1, and drop equations for row 1 alone. Their
+    reads of row 0 lie outside the array, and give zeros."""
     started = {e: _from_row_1(block, e) for block in blocks(system) for e in block.equations}
     kept = (started[equation] for equation in system.equations)
     equations = tuple(equation for equation in kept if equation)
@@ -168,8 +163,8 @@ def _zero_state(system: System) -> System:
 
 
 def _from_row_1(block: Block, equation: Equation) -> Equation | None:
-    """An equation of a loop as it stands for all rows, None if it is that of row 1 alone. Rounds
-    over another axis than the tokens are no state: they start from what is written."""
+    """An equation of a loop, extended to row 1; None for an equation of row 1 alone. A loop over
+    another axis than the tokens is unchanged: its initial values are no state."""
     if not any("l" in last.letters for last in block.last_rows.values()):
         return equation
     row = block.row(equation)
@@ -188,11 +183,9 @@ def _all_indices(equation: Equation) -> set[Index]:
 
 
 def _widened(index: Index, by_atom: Mapping[str, Index], rows: Set[str]) -> Index:
-    """An index without its causal upper bound, and without the window that clips its range.
-
-    A bound that names an outer index is left out where one in sizes stands beside it; alone, an
-    upper bound becomes what it is at the outer index's own end. What numbers rows keeps its range.
-    """
+    """An index without causal upper bound and without window. A bound that names an outer index is
+    dropped if there is a bound in sizes alone; else an upper bound is taken at the end of the outer
+    index. Indices over places within a chunk keep their range."""
 
     def named(bound: Poly) -> list[Index]:
         return [by_atom[a] for a in sorted(bound.letters) if a in by_atom]
@@ -208,8 +201,8 @@ def _widened(index: Index, by_atom: Mapping[str, Index], rows: Set[str]) -> Inde
 
 
 def _joined(index: Index, pieces: Sequence[Index], together: Set[str]) -> Index:
-    """An index over its widened ranges: one by one where they leave gaps, or go together with those
-    of another index, else all together."""
+    """An index over its widened ranges: a union if they leave gaps or are paired with those of
+    another index, else one range over all."""
     if index.atom in together:
         return UnionIndex(index.name, (), (), tuple(pieces), index.beside)
     spaces = [
@@ -226,15 +219,15 @@ ONE = Poly.of(1)
 
 
 Window = tuple[int, Poly, Poly]
-"""An axis, and the first and the last of its positions that are read."""
+"""(axis, first position read, last position read)"""
 
 
 def padded(system: System, *, rows: bool = False) -> System:
-    """The same equations, reading arrays between zeros wherever they read outside of one.
+    """The equations, with padded copies of arrays (between zeros) for reads outside of an array.
 
     Args:
-        rows: sums run over the entries of a weight that is read outside of its range, so that the
-            rows beside it are (a convolution pads the sequence, and not its taps).
+        rows: where a sum reads a weight outside its range, as a convolution does, pad the rows and
+            not the weight: the sum is rewritten to run over the entries of the weight.
     """
     given = _dependent(system) if rows else frozenset()
     equations = [_by_taps(e, given) if rows else e for e in system.equations]
@@ -248,18 +241,18 @@ def padded(system: System, *, rows: bool = False) -> System:
 
 @dataclass
 class _Pads:
-    """The arrays with zeros around them, each written before what reads it first."""
+    """The padded copies of arrays, each defined before its first reader."""
 
     known: dict[tuple[Array, Window], Array] = field(default_factory=dict)
     waiting: list[Equation] = field(default_factory=list)
 
     def new(self) -> list[Equation]:
-        """The equations of those that were made since."""
+        """The equations of the copies made since the last call."""
         found, self.waiting = self.waiting, []
         return found
 
     def array(self, of: Array, window: Window) -> Array:
-        """An array whose axis holds the whole window."""
+        """The copy of an array whose axis covers the whole window."""
         if (of, window) not in self.known:
             taken = sum(known is of for known, _ in self.known)
             self.known[of, window] = self._made(of, window, f"pad{taken or ''}")
@@ -286,7 +279,7 @@ class _Pads:
 
 
 def _between_zeros(equation: Equation, pads: _Pads) -> Node:
-    """A right side that reads the padded array where it reads outside of one."""
+    """The right-hand side, with padded copies for reads outside of an array."""
     at: dict[Ref, Ref] = {}
     for node, over in walk(equation.value):
         if not isinstance(node, Ref):
@@ -319,8 +312,8 @@ def _within(place: Position, extent: Poly, around: Constraints) -> bool:
 
 
 def _ends(place: Poly, indices: tuple[Index, ...]) -> tuple[Poly, Poly] | None:
-    """The smallest and the largest value of a position, each of whose indices has one lower and one
-    upper bound in sizes; None for another one."""
+    """The least and largest value of a position, if each of its indices has exactly one lower and
+    one upper bound in sizes; else None."""
     first = last = place
     for index in indices:
         slope = place.coefficient(index.atom).constant()
@@ -335,13 +328,13 @@ def _ends(place: Poly, indices: tuple[Index, ...]) -> tuple[Poly, Poly] | None:
 
 
 def _in_sizes(bounds: Iterable[Poly]) -> Poly | None:
-    """The one bound that names no index."""
+    """The only bound without indices; None if there are none or several."""
     found = [bound for bound in bounds if not any(map(is_index, bound.letters))]
     return found[0] if len(found) == 1 else None
 
 
 def _dependent(system: System) -> frozenset[Array]:
-    """The arrays that are no weights: inputs, and what is computed from them."""
+    """The arrays that depend on an input or a context."""
     found = {a for e in system.equations for a in e.value.arrays if a.role in ("input", "context")}
     while (
         more := {e.array for e in system.equations if not found.isdisjoint(e.value.arrays)} - found
@@ -351,7 +344,7 @@ def _dependent(system: System) -> frozenset[Array]:
 
 
 def _by_taps(equation: Equation, given: frozenset[Array]) -> Equation:
-    """A sum over rows, of weights that are read outside of their range, as one over the weights."""
+    """A sum over rows that reads weights outside of their range, as a sum over the weights."""
     value = equation.value
     if not isinstance(value, Reduce):
         return equation
@@ -367,7 +360,7 @@ def _by_taps(equation: Equation, given: frozenset[Array]) -> Equation:
 
 
 def _turned(value: Reduce, row: Index, place: Poly, extent: Poly) -> Reduce:
-    """The sum over an index of its own in place of a row, which is read so far back."""
+    """The sum with an index over the weight's entries in place of the row index."""
     tap = Index(row.name, (ONE,), (extent,))
     body = substitute(value.body, {row.atom: place})
     over = tuple(tap if index is row else index for index in value.over)

@@ -1,7 +1,7 @@
-"""Where is an expression more than a sum over no term?
+"""Empty sums: the points at which an expression has a term.
 
-A reduction over no term is 0 and costs nothing, and adding it or multiplying by it costs nothing.
-It is followed inside one equation; an entry that an equation writes is a number like any other.
+A sum over no term is 0 and free, and so is adding it or multiplying by it. Emptiness is tracked
+within one equation; an entry that an equation writes is always present.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from costmodel.language.rule_table import WRITTEN_OUT, Rules
 from costmodel.symbolic.constraints import Constraints, implied, infeasible, outside, projected
 
 Places = tuple[Constraints, ...]
-"""Disjoint conditions, besides those around an expression, of which one holds where it is."""
+"""Disjoint conditions, beside those around an expression: it has a term where one is met."""
 
 EVERYWHERE: Places = (frozenset(),)
 
@@ -55,7 +55,7 @@ def may_be_empty(equation: Equation) -> bool:
 
 
 def _bare(node: Reduce, around: Constraints) -> bool:
-    """Whether a range of a reduction is not proven to hold a term."""
+    """Whether some range of a reduction is not proven to be nonempty."""
     known = around
     for index in outer_first(node.over):
         for low in index.lower:
@@ -67,10 +67,10 @@ def _bare(node: Reduce, around: Constraints) -> bool:
 
 
 def present(node: Node, around: Constraints) -> Places:
-    """Where, among the points with `around`, an expression is no empty sum.
+    """The places, among the points with `around`, at which an expression is not an empty sum.
 
     Raises:
-        Unsupported: a maximum that may be over no term.
+        Unsupported: a maximum that may have no term.
     """
     return RULES[type(node)](node, around)
 
@@ -80,7 +80,7 @@ def _always(node: Node, around: Constraints) -> Places:
 
 
 def both(node: Binary, around: Constraints) -> Places:
-    """Where both sides of an operation are there, so that it is carried out."""
+    """The places at which both operands are present, so that the operation is executed."""
     left, right = (present(child, around) for child in node.children)
     return _joined(left, right, around)
 
@@ -111,7 +111,7 @@ def _inside(node: Neg | FreeScale, around: Constraints) -> Places:
 
 
 def with_terms(node: Reduce, around: Constraints) -> Places:
-    """Where, among the points with `around`, a reduction has any term."""
+    """The places, among the points with `around`, at which a reduction has a term."""
     found: list[Constraints] = []
     for part in node.parts:
         inner = around.union(*(index.constraints for index in part.over))
@@ -129,7 +129,7 @@ def with_terms(node: Reduce, around: Constraints) -> Places:
 
 
 def _covered(around: Constraints, found: Sequence[Constraints]) -> bool:
-    """Whether one of several conditions is proven to hold at every point."""
+    """Whether the union of several conditions is proven to cover every point."""
     return len(found) > 1 and not outside(around, [around | place for place in found])
 
 
@@ -142,9 +142,8 @@ def _reduce(node: Reduce, around: Constraints) -> Places:
 
 
 def _bracket(node: Bracket, around: Constraints) -> Places:
-    """Without anything elsewhere, at one of the points that its indices run over: which one, no
-    cost depends on. Here it is the first one, where each index is the largest of its lower bounds.
-    """
+    """A bracket without an alternative is present at one of the points of `first`. No cost depends
+    on which, so the first is taken, where each index equals the largest of its lower bounds."""
     if node.otherwise is not None:
         return EVERYWHERE
     places = present(node.body, around)
@@ -177,4 +176,4 @@ RULES: Rules[Callable[..., Places]] = Rules(
         Composite: WRITTEN_OUT,
     },
 )
-"""Kind of node -> where it is more than a sum over no term."""
+"""Kind of node -> the places at which it is not an empty sum."""

@@ -1,16 +1,22 @@
-"""Which token is every instance the work of?
+"""The owner of every instance: the token whose arrival triggers the work, in one-token inference.
 
-tau says which row an entry needs, not when it is made: a score of key k that only row i reads is
-work of token i. So each instance has an owner, own >= tau:
+tau of an entry (`tokens`) is the latest input row that it depends on; its owner may be later:
 
-1. a row of the input or of the output: its own number;
-2. a step of a loop: tau, where it reaches row tau without an earlier step of the loop;
-3. outside of loops: tau, where entries of an array are made of several tokens and read for several;
-4. all else: the least owner of its readers; tau where nobody reads it.
+1. a row of the input or of the output: the owner is its own number;
+2. a step of a loop: tau, if it reads row tau without passing an earlier step of the loop;
+3. outside of loops: tau, if the array's entries combine several tokens and serve several tokens
+   (a summary, such as the state of a chunk);
+4. all else: the least owner of the readers; tau without readers.
 
-An array of which each entry is read by one instance, of another array, is part of that: it has no
-say in 2 and 3.
-Owners are kept as `tokens` keeps tau.
+Single-use temporaries (each entry read by one instance, of another array) count as part of their
+reader in rules 2 and 3.
+
+Example: the causal mixer v[i] = a*x[i], s[i, j] = b*x[j], y[i] = sum over j <= i of s[i, j]*v[j].
+Token i owns y[i] by rule 1. By rule 4 it owns v[i], whose readers are y[i], y[i+1], ..., and each
+s[i, j]: tau of s[i, j] is j, but its only reader is y[i]. So token t owns v[t], s[t, 1..t] and
+y[t], with 1 + t + t multiplications. Where the work of a token does not depend on the end of the
+sequence (`Owners.ending`), its count is training(t) minus training(t-1). Here training(l) is l +
+l*(l+1) multiplications, and the difference is 1 + 2*t.
 """
 
 from __future__ import annotations
@@ -52,17 +58,18 @@ from costmodel.symbolic.constraints import (
 from costmodel.symbolic.polynomial import Poly, axis_atom, index_atom, is_index
 
 OWNER = axis_atom("owner")
-"""The owner of an instance, as a variable beside the axes of what it reads."""
+"""The owner of an instance, as a variable beside the axes of an array that the instance reads."""
 
 TOKEN = index_atom("token")
-"""The token of what an instance reads, as a variable beside its indices."""
+"""The token of an entry that an instance reads, as a variable beside its indices."""
 
 
 class Owners:
-    """The owners of a system's instances.
+    """The owners of a system's instances, as maxima of guarded affine terms (`Terms`), as in
+    `tokens`.
 
     Raises:
-        Unsupported: they are not settled; the reason names the array.
+        Unsupported: owners cannot be derived; the reason names the array.
     """
 
     def __init__(self, system: System) -> None:
@@ -76,7 +83,7 @@ class Owners:
                 self._settle(block)
 
     def of(self, array: Array) -> Terms:
-        """The owner of an array's entry as a maximum of terms in its axes; () is token 0."""
+        """The owner of an array's entry, in its axes; () is token 0."""
         return self._arrays.get(array, ())
 
     def at(self, ref: Ref) -> Terms:
@@ -88,11 +95,8 @@ class Owners:
         return self._equations.get(equation, ())
 
     def _settle(self, block: Block) -> None:
-        """The owners of a block, those of what reads it being known.
-
-        In a loop the readers may be of the loop: those are taken in as they become known, until
-        the owners repeat themselves.
-        """
+        """Derive the owners of a block from those of its readers. In a loop, readers may belong to
+        the loop itself: owners are iterated to a fixed point."""
         reached = self._reached(block) if block.is_loop else {}
         waiting: dict[Equation, Sequence[Constraints]] = {}
         for equation in block.equations:
@@ -119,14 +123,14 @@ class Owners:
             self._arrays[array] = self.tokens.of(array) if same else joined_terms(array, found)
 
     def _of_row(self, equation: Equation) -> Terms:
-        """An output row is its own token's, wherever it depends on a row of the input."""
+        """The owner of an output row: its own number, where it depends on an input row."""
         row = position_value(equation.positions[0])
         return self._beside(equation, [Term(row)], [equation.domain])
 
     def _beside(
         self, equation: Equation, owners: Sequence[Term], late: Sequence[Constraints]
     ) -> Terms:
-        """tau, or some owners at the `late` points that depend on an input if these are later."""
+        """The maximum of tau and, at the `late` points that depend on an input, of `owners`."""
         tau, domain = self.tokens.instance(equation), equation.domain
         found = list(tau)
         for part in late:
@@ -141,10 +145,11 @@ class Owners:
     def _at_the_latest(
         self, block: Block, equation: Equation, late: Sequence[Constraints]
     ) -> Mapping[Equation, Terms]:
-        """The owner of an equation that waits for its readers; nothing where none is known yet.
+        """The owner of an equation under rules 3 and 4; empty if no reader's owner is known yet.
 
         Raises:
-            Unsupported: it is not known, or the results of one transform or choice have several.
+            Unsupported: it is not known, or differs among the results of one transform or
+                selection.
         """
         array, tau = equation.array, self.tokens.instance(equation)
         place = Ref(array, equation.positions)
@@ -169,8 +174,7 @@ class Owners:
         return {equation: found}
 
     def _prompt(self, array: Array) -> list[Constraints]:
-        """Entries of an array, in its axes, that the work of their own token reads; others may be
-        among those that are left."""
+        """The entries of an array, in its axes, known to be read by work of their own token."""
         return [
             reached
             for term in self.tokens.of(array)
@@ -179,8 +183,8 @@ class Owners:
         ]
 
     def _served(self, array: Array) -> tuple[list[Constraints], Unsupported | None]:
-        """The entries of an array that are read, and by whose work: regions in its axes and
-        `OWNER`, one for each reference whose owner is known; and why some reference has none."""
+        """Regions of the entries that are read, in the array's axes and `OWNER` (the reader's
+        owner), one per reference with a known owner; and the reason why some reference has none."""
         found = list(self._reached_by(array, Poly.atom(OWNER), frozenset()))
         regions = dict.fromkeys(reached for reached, _ in found if reached is not None)
         return list(regions), next((why for _, why in found if why), None)
@@ -188,8 +192,8 @@ class Owners:
     def _reached_by(
         self, array: Array, token: Poly, where: Constraints
     ) -> Iterator[tuple[Constraints | None, Unsupported | None]]:
-        """The entries of an array that the work of a token reads, one region in the axes of the
-        array for each reference; or why it has none."""
+        """For each reference to an array, the region of entries that the work of a token reads, in
+        the axes of the array, or the reason why it is not known."""
         inside = {Poly.atom(axis_atom(axis)) - 1 for axis in range(len(array.shape))}
         for reader, read in self._readers(array):
             around = self.unbounded(reader) | read.constraints
@@ -203,15 +207,14 @@ class Owners:
                     yield None, Unsupported(why, error.advice)
 
     def _readers(self, array: Array) -> Iterator[tuple[Equation, Read]]:
-        """The equations that read an array, at all positions that they may gather at."""
+        """The references to an array, with their equations; gathers at all possible positions."""
         for reader in self.system.equations:
             for read in reads(reader):
                 if read.ref.array is array:
                     yield reader, anywhere(self.system, read)
 
     def _late(self, equation: Equation, reached: Mapping[Equation, Terms]) -> list[Constraints]:
-        """The points that may wait for their readers: all but those of a loop that reach their
-        latest row without an earlier step, and are not part of one other instance."""
+        """The points under rules 3 and 4: all but those steps of a loop to which rule 2 applies."""
         if equation not in reached or self._is_part(equation.array):
             return [equation.domain]
         return [
@@ -224,7 +227,7 @@ class Owners:
         ]
 
     def _reached(self, block: Block) -> Mapping[Equation, Terms]:
-        """The latest rows that each equation of a loop reaches without an earlier step of it."""
+        """The latest rows that each equation of a loop reads without passing an earlier step."""
         arrays = {a: self.tokens.of(a) for a in self.tokens.dynamic if a not in block.axes}
         found: dict[Equation, Terms] = {}
         for _ in block.equations:
@@ -242,7 +245,7 @@ class Owners:
         return found
 
     def _is_part(self, array: Array) -> bool:
-        """Whether it is proven that each entry of an array is read by one instance at most, and of
+        """Whether an array is proven to be a single-use temporary: one reader at most per entry, of
         another array."""
         if array not in self._parts:
             self._parts[array] = array in self.system.defining and self._read_once(array)
@@ -265,7 +268,7 @@ class Owners:
         return True
 
     def _is_summary(self, array: Array, served: Sequence[Constraints]) -> bool:
-        """Whether entries of an array are made of several tokens and read for several."""
+        """Whether entries of an array combine several tokens and serve several tokens (rule 3)."""
         later = {OWNER: Poly.atom(OWNER) + Poly.atom(f"{OWNER}'")}
         return any(
             not infeasible(one | {c.substitute(later) for c in two} | {Poly.atom(f"{OWNER}'") - 1})
@@ -274,7 +277,7 @@ class Owners:
         ) and any(map(self._reads_several, self.system.defining[array]))
 
     def _reads_several(self, equation: Equation) -> bool:
-        """Whether an instance reads entries of several tokens."""
+        """Whether an instance of an equation reads entries of several tokens."""
         found, kept = self._tokens_read(equation), {index.atom for index in equation.indices}
         return any(
             not infeasible(
@@ -285,8 +288,8 @@ class Owners:
         )
 
     def _tokens_read(self, equation: Equation) -> list[Constraints]:
-        """The tokens of what an instance reads, and of what parts of it read: regions in all
-        indices and `TOKEN`."""
+        """The tokens of the entries that an instance reads, directly or through single-use
+        temporaries: regions in all indices and `TOKEN`."""
         found: list[Constraints] = []
         for read in (anywhere(self.system, read) for read in reads(equation)):
             around = equation.domain | read.constraints | {Poly.atom(TOKEN) - 1}
@@ -303,7 +306,7 @@ class Owners:
         return found
 
     def unbounded(self, equation: Equation) -> Constraints:
-        """The domain with the sequence thought to go on: token indices lose their upper end."""
+        """The domain in an endless sequence: token indices lose bounds given by the length."""
         own, tau = self.instance(equation), self.tokens.instance(equation)
         terms = [term.token for term in (*own, *tau)]
         of_token = {a for term in terms for a in term.letters if is_index(a)}
@@ -326,11 +329,9 @@ class Owners:
 
     @cached_property
     def ending(self) -> str | None:
-        """Why it depends on where the sequence ends what belongs to one token, or None.
-
-        It does not where the bounds that hold the length are those of the arrays alone, or follow
-        from other ones: then the sequence may be thought to go on.
-        """
+        """The reason why the work of a token depends on where the sequence ends; else None. It does
+        not if every bound with the length follows from the extents of arrays or from other
+        bounds."""
         for equation in self.system.equations:
             if equation.array in self.tokens.dynamic:
                 for name, bound in self._bounded_by_the_end(equation):
@@ -341,8 +342,8 @@ class Owners:
         return None
 
     def _bounded_by_the_end(self, equation: Equation) -> Iterator[tuple[str, Poly]]:
-        """The indices, and their bounds, with which the work of a token ends as the sequence does,
-        and not by the ends of arrays."""
+        """The indices, with bounds, that limit a token's work by the length beyond array
+        extents."""
         known = self.unbounded(equation)
         tau = self.tokens.instance(equation)
         of_token = {a for x in (*self.instance(equation), *tau) for a in x.token.letters}
@@ -380,7 +381,7 @@ class Owners:
 
 
 def _least(array: Array, served: Sequence[Constraints]) -> Iterator[Term]:
-    """The least owner by whose work an entry is read, in the axes of the array."""
+    """The least owner among the readers of an entry, in the axes of the array."""
     found = [_lowest(array, reached) for reached in served]
     kept = [
         one
@@ -399,7 +400,7 @@ def _least(array: Array, served: Sequence[Constraints]) -> Iterator[Term]:
 
 
 Lowest = tuple[tuple[Poly, ...], Constraints]
-"""The largest of these is the least owner, at the entries where all conditions hold."""
+"""The least owner is the maximum of these polynomials, at the entries where all conditions hold."""
 
 
 def _lowest(array: Array, reached: Constraints) -> Lowest:
@@ -412,7 +413,7 @@ def _lowest(array: Array, reached: Constraints) -> Lowest:
 
 
 def _no_later(one: Lowest, other: Lowest) -> bool:
-    """Whether the least owner is proven to be no later by one reference wherever by another one."""
+    """Whether `one` is proven to be at most `other` wherever `other` exists."""
     (lows, where), (rivals, there) = one, other
     return all(implied(there, c) for c in where) and all(
         any(implied(there, rival - low) for rival in rivals) for low in lows
@@ -420,19 +421,18 @@ def _no_later(one: Lowest, other: Lowest) -> bool:
 
 
 def _again(value: Poly) -> Poly:
-    """A value in the indices of a second point."""
+    """A value with the variables of a second point (marked ')."""
     return value.substitute({a: Poly.atom(f"{a}'") for a in value.variables})
 
 
 def _renamed(constraints: Constraints, kept: Collection[str] = ()) -> Constraints:
-    """The same constraints on the indices of a second point, some of which are those of the
-    first."""
+    """Constraints with the variables of a second point, except those in `kept`."""
     names = {a: Poly.atom(f"{a}'") for a in variables_of(constraints) - {*kept}}
     return frozenset(c.substitute(names) for c in constraints)
 
 
 def _equal_places(one: Ref, other: Ref) -> Constraints:
-    """That two references read one entry, the second at a second point."""
+    """The constraints that two references, the second at a second point, read one entry."""
     found: set[Poly] = set()
     for here, there in zip(one.positions, other.positions, strict=True):
         if not isinstance(here, Gather) and not isinstance(there, Gather):

@@ -1,7 +1,7 @@
-"""What does a phase count: which equations, and which of their points?
+"""The equations of a phase, and the points of each equation that the phase executes.
 
-A forward pass executes every point, one new token those that belong to it, a backward pass the
-equations of the gradients.
+A forward pass executes every point, one-token inference the points that the new token owns, a
+backward pass the equations of the gradients.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ PHASES: Mapping[str, str] = {
     "backward": "backward",
     "training-step": "training-step",
 }
-"""Phase names and aliases."""
+"""Name or alias of a phase -> phase."""
 
 
 TRAINING_STEP = ("backward", "training-step")
-"""The phases whose equations are those of the forward pass and of its gradients."""
+"""The phases that need the equations of gradients."""
 
 
 def phase_name(phase: str) -> str:
-    """The phase that a name or alias means."""
+    """The phase for a name or alias."""
     if phase not in PHASES:
         raise ValueError(f"unknown phase '{phase}': expected one of {', '.join(PHASES)}")
     return PHASES[phase]
@@ -56,21 +56,20 @@ class IterationDomain:
     equation: Equation
     constraints: Constraints
     once: bool
-    """Whether they depend on no input and no context: done once a forward pass."""
+    """Whether the points depend on no input and no context: executed once per forward pass."""
     joined: bool = False
-    """Whether their results are added up over the sequences of a batch, as gradients of weights
-    are."""
+    """Whether results are summed over the sequences of a batch, like gradients of weights."""
 
     @cached_property
     def variables(self) -> tuple[str, ...]:
-        """The free indices, outer ones first."""
+        """The free indices, outermost first."""
         return tuple(index.atom for index in self.equation.indices)
 
 
 def by_equation(
     parts: Iterable[IterationDomain],
 ) -> Mapping[Equation, Sequence[IterationDomain]]:
-    """The points that a phase executes, for each equation that has any."""
+    """Equation -> the points that a phase executes."""
     found: dict[Equation, list[IterationDomain]] = {}
     for part in parts:
         found.setdefault(part.equation, []).append(part)
@@ -78,7 +77,7 @@ def by_equation(
 
 
 def underivable(system: System) -> Unsupported | None:
-    """Why the tokens of a system cannot be derived, or None."""
+    """The reason why tokens cannot be derived for a system; else None."""
     try:
         return tokens(token_by_token(system)).underivable
     except Unsupported as reason:
@@ -90,13 +89,13 @@ def _has_inference(system: System) -> bool:
 
 
 def inference_reason(system: System) -> str | None:
-    """Why one new token has no incremental cost in this form, or None; with advice to an author."""
+    """The reason why one-token inference is undefined, with advice for authors; else None."""
     refused = without_inference(system)
     return None if refused is None else str(refused.told(system.mixer.home))
 
 
 def without_inference(system: System) -> Unanswered | None:
-    """Why one new token has no incremental cost in this form, or None."""
+    """The reason why one-token inference is undefined for a form; else None."""
     if unsupported := underivable(system):
         return Unanswered(f"tokens could not be derived: {unsupported}", unsupported.advice)
     system = token_by_token(system)
@@ -123,7 +122,7 @@ def without_inference(system: System) -> Unanswered | None:
 
 
 def _unbounded(system: System) -> tuple[str, str] | None:
-    """The table that gathers rows of all tokens, and how to say that it does not; None if none."""
+    """The reason and advice if a table of positions gathers rows of all tokens; else None."""
     for equation in system.equations:
         for read in reads(equation):
             for at in (p.at.array for p in read.ref.positions if isinstance(p, Gather)):
@@ -139,11 +138,11 @@ def _unbounded(system: System) -> tuple[str, str] | None:
 
 @cache
 def iteration_domains(system: System, phase: str) -> tuple[IterationDomain, ...]:
-    """The points that a phase executes, with the work that depends on no input marked `once`.
+    """The points that a phase executes; work that depends on no input is marked `once`.
 
     Raises:
-        Unanswered: `inference` of a form that has none; the reason names a form that does.
-        Unsupported: `inference` of a form in which it depends on where the sequence ends.
+        Unanswered: `inference` is undefined for the form; the reason names a form that has it.
+        Unsupported: `inference` depends on where the sequence ends.
         ValueError: an unknown phase.
     """
     if phase == "training":
@@ -180,12 +179,12 @@ def _of_forward(system: System) -> tuple[IterationDomain, ...]:
 
 
 NOW = Poly.atom("now")
-"""t where nothing says that t <= l."""
+"""t without the assumption t <= l."""
 
 
 @dataclass(frozen=True)
 class Overrun:
-    """An axis of weights that token t reads past its end, or before its start, where all
+    """A read of weights by token t past the end or before the start of an axis, where all
     `conditions` are >= 0."""
 
     array: str
@@ -195,12 +194,12 @@ class Overrun:
     conditions: Constraints
 
     def at(self, sizes: Mapping[str, int]) -> bool:
-        """Whether it happens at these sizes, t among them."""
+        """Whether the read lies outside at these sizes, which include t."""
         values = {**sizes, "now": sizes["t"]}
         return all(condition.rational(values) >= 0 for condition in self.conditions)
 
     def reason(self, sizes: Mapping[str, int]) -> str:
-        """Why there is no answer at these sizes."""
+        """The reason why there is no answer at these sizes."""
         return (
             f"position t = {sizes['t']} would read {self.where} of {self.array}, which covers "
             f"{self.extent} = {self.extent.at(sizes)} positions"
@@ -209,10 +208,10 @@ class Overrun:
 
 @cache
 def overruns(system: System) -> tuple[Overrun, ...]:
-    """Where one new token reads weights, or work on weights, outside of them if t is too large.
+    """The reads of one new token that lie outside of weights, or of work on weights, for large t.
 
     Raises:
-        Unanswered: a form that has no one-token inference.
+        Unanswered: a form without one-token inference.
     """
     found: dict[Overrun, None] = {}
     for part in iteration_domains(system, "inference"):

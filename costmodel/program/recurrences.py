@@ -1,9 +1,9 @@
-"""Which equations need each other, and along which axis do they run, row by row?
+"""Loops: the strongly connected components of equations, and the axis along which each loop runs.
 
-Equations that need each other form one loop. Within a loop every reference reads the row before
-(`S[i-1]`), rows further back (`S[i-C]`, a sum over all earlier rows) or the same row of what is
-written earlier; the axis that the rows lie on is derived from the references, never declared. A
-loop runs upward, or, where rows need those after them (`S[i+1]`, as gradients do), downward.
+Within a loop every reference reads the row before (`S[i-1]`), rows further back (`S[i-C]`, a sum
+over all earlier rows), or an array of the same row that is written earlier. The row axis of each
+array is derived from the references, never declared. A loop runs upward, or downward if rows depend
+on later rows (`S[i+1]`, as in gradients).
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ from costmodel.symbolic.polynomial import Poly, is_index
 
 @dataclass(frozen=True, eq=False)
 class Block:
-    """Equations that are computed together: a loop over rows, or one array by itself."""
+    """Equations that are computed together: a loop over rows, or the equations of one array."""
 
     equations: tuple[Equation, ...]
     axes: Mapping[Array, int]
-    """The axis of each array on which the rows lie; empty where nothing needs itself."""
+    """The row axis of each array; empty for a block that is not a loop."""
     step: int = 1
-    """1 where a row needs rows before it, -1 where it needs rows after it."""
+    """1 if rows depend on earlier rows, -1 if they depend on later rows."""
 
     @cached_property
     def last_rows(self) -> Mapping[Array, Poly]:
-        """The last row of each array that the loop computes: its extent, where the bounds of the
-        rows do not tell a smaller one."""
+        """The last row of each array that the loop computes: its extent, or less if bounds prove
+        it."""
         extents = {array: array.shape[axis] for array, axis in self.axes.items()}
         if len({*extents.values()}) == 1:
             ends = [_ends(self.row(equation), equation) for equation in self.equations]
@@ -59,7 +59,7 @@ class Block:
         return bool(self.axes)
 
     def rows(self, sizes: Mapping[str, int]) -> int:
-        """How many rows the loop goes through at some sizes."""
+        """The number of rows of the loop at given sizes."""
         return max((array.shape[axis].at(sizes) for array, axis in self.axes.items()), default=0)
 
     def row(self, equation: Equation) -> Poly:
@@ -67,8 +67,8 @@ class Block:
         return _row(self.axes, equation)
 
     def lag(self, equation: Equation, ref: Ref) -> int | None:
-        """How many rows back a reference reads, 0, 1 or `FURTHER`; None if it reads outside the
-        loop."""
+        """The distance in rows to the row that a reference reads: 0, 1 or `FURTHER`; None if the
+        reference reads outside the loop."""
         if ref.array not in self.axes:
             return None
         lag = _lag(self.axes, equation, ref)
@@ -77,7 +77,7 @@ class Block:
 
     @cached_property
     def reach(self) -> int:
-        """The most rows back that a reference reads."""
+        """The largest lag of any reference."""
         lags = (
             self.lag(equation, ref) for equation in self.equations for ref in references(equation)
         )
@@ -86,12 +86,12 @@ class Block:
 
 @cache
 def blocks(system: System) -> tuple[Block, ...]:
-    """The blocks of a system, in the order of computation: that of the file, each block where its
-    last equation stands, or after a loop that it reads whose last equation stands later.
+    """The blocks of a system in topological order. Ties follow the file, a block standing at its
+    last equation.
 
     Raises:
         EquationError: an array is read before it is complete, or defined at gathered positions.
-        Unsupported: equations that read each other in a way that no order of rows can satisfy.
+        Unsupported: circular equations that no order of rows can satisfy.
     """
     found = [_block(system, arrays) for arrays in _components(system)]
     order = {equation: k for k, equation in enumerate(system.equations)}
@@ -101,7 +101,7 @@ def blocks(system: System) -> tuple[Block, ...]:
 
 
 def _after_what_is_read(found: Sequence[Block]) -> Iterator[Block]:
-    """The blocks, each after those that it reads."""
+    """The blocks in topological order, each after those that it reads."""
     waiting = list(found)
     while waiting:
         missing = {equation.array for block in waiting for equation in block.equations}
@@ -117,12 +117,12 @@ def _read_by(block: Block) -> set[Array]:
 
 
 def references(equation: Equation) -> Iterator[Ref]:
-    """Every reference on an equation's right side."""
+    """Every reference on the right-hand side of an equation."""
     return (entry for entry, _ in walk(equation.value) if isinstance(entry, Ref))
 
 
 def _components(system: System) -> list[list[Array]]:
-    """Arrays that need each other, in the order in which the file starts to define them."""
+    """The strongly connected components of arrays, in the order of their first definitions."""
     needs: dict[Array, set[Array]] = {
         array: {r.array for e in equations for r in references(e) if r.array in system.defining}
         for array, equations in system.defining.items()
@@ -143,7 +143,7 @@ def _components(system: System) -> list[list[Array]]:
 
 
 def in_order(system: System) -> tuple[Equation, ...]:
-    """The equations, arrays that need each other together, each after what it reads."""
+    """The equations in topological order, those of a strongly connected component together."""
     waiting = _components(system)
     found: list[Equation] = []
     done: set[Array] = set()
@@ -196,7 +196,7 @@ def _axes(
     equations: Sequence[Equation],
     lags: Container[int | None],
 ) -> Iterator[Mapping[Array, int]]:
-    """The axes under which every reference reads one of these numbers of rows back."""
+    """The choices of row axes under which the lag of every reference is in `lags`."""
 
     def fits(axes: Mapping[Array, int]) -> bool:
         plain = all(
@@ -223,7 +223,7 @@ def _axes(
 
 
 def _linked(arrays: Sequence[Array], inside: Sequence[tuple[Equation, Ref]]) -> list[Array]:
-    """The arrays of a loop, each linked by a reference to one before it."""
+    """The arrays of a loop, each linked by a reference to an earlier one in the list."""
     found, waiting = [arrays[0]], list(arrays[1:])
     pairs = {(e.array, ref.array) for e, ref in inside}
     while waiting:
@@ -234,12 +234,11 @@ def _linked(arrays: Sequence[Array], inside: Sequence[tuple[Equation, Ref]]) -> 
 
 
 FURTHER = 2
-"""Stands for any numbers of rows of which none is 0 and not all are 1."""
+"""The lag of a reference to rows further back: never 0, and not always 1."""
 
 
 def _lag(axes: Mapping[Array, int], equation: Equation, ref: Ref) -> int | None:
-    """How many rows back a reference reads: 0, 1 or `FURTHER`, or negative; None if it is neither
-    always back nor always ahead."""
+    """The lag of a reference: 0, 1, `FURTHER`, or negative; None if its sign varies."""
     here, there = equation.positions[axes[equation.array]], ref.positions[axes[ref.array]]
     if isinstance(here, (Flat, Gather)) or isinstance(there, (Flat, Gather)):
         return None
@@ -254,7 +253,7 @@ def _lag(axes: Mapping[Array, int], equation: Equation, ref: Ref) -> int | None:
 
 
 def _proven_lag(known: Constraints, back: Poly) -> int | None:
-    """What is proven of a number of rows: that it is 0, 1 or -1, or further on one side of 0."""
+    """The proven lag for a distance in rows: 0, 1, -1, `FURTHER` or -`FURTHER`; else None."""
     for lag in (0, 1, -1):
         if implied(known, back - lag) and implied(known, lag - back):
             return lag
@@ -266,7 +265,7 @@ def _possible(
     inside: Sequence[tuple[Equation, Ref]],
     equations: Sequence[Equation],
 ) -> bool:
-    """Whether what is read in the same row is written by earlier equations."""
+    """Whether every read within a row is preceded by the equation that writes the entry."""
     order = {equation: k for k, equation in enumerate(equations)}
     for reader, ref in inside:
         if _lag(axes, reader, ref) != 0:
@@ -291,7 +290,7 @@ def _row(axes: Mapping[Array, int], equation: Equation) -> Poly:
 
 
 def _ends(row: Poly, equation: Equation) -> tuple[Poly, ...]:
-    """What the rows of an equation are at most, in sizes; the last one is the least of these."""
+    """Upper bounds of an equation's rows, in sizes; the least is the last row. () if unknown."""
     if not row.variables:
         return (row,)
     index = next((i for i in equation.indices if {i.atom} == row.variables), None)
@@ -302,7 +301,7 @@ def _ends(row: Poly, equation: Equation) -> tuple[Poly, ...]:
 
 
 def _reaches(last: Poly, ends: Sequence[Poly]) -> bool:
-    """Whether rows with these ends are proven to be no later than one."""
+    """Whether one of the bounds `ends` is proven to be at most `last`."""
     return any(implied(frozenset(), last - end) for end in ends)
 
 
@@ -312,7 +311,7 @@ def _plain(position: Position) -> Poly:
 
 
 def _check_order(system: System, found: Sequence[Block]) -> None:
-    """Outside loops, what an equation reads is complete before it in the file."""
+    """Raise EquationError if an equation outside of loops reads an array before it is complete."""
     block_of = {e: block for block in found for e in block.equations}
     order = {e: k for k, e in enumerate(system.equations)}
     last = {array: order[es[-1]] for array, es in system.defining.items()}
@@ -341,8 +340,7 @@ def _check_order(system: System, found: Sequence[Block]) -> None:
 
 @cache
 def ascending(system: System) -> System:
-    """The same system with every loop running upward: rows that need the one after them are
-    numbered from the last one that is computed."""
+    """The system with every loop running upward: downward loops are numbered from the last row."""
     turned = {
         array: (axis, block.last_rows[array])
         for block in blocks(system)
@@ -355,7 +353,7 @@ def ascending(system: System) -> System:
 
 
 def _turned(turned: Mapping[Array, tuple[int, Poly]], equation: Equation) -> Equation:
-    """An equation with the rows of some arrays numbered from the last one."""
+    """The equation with the rows of some arrays renumbered from the last row."""
     values: dict[str, Poly] = {}
     if equation.array in turned:
         axis, last = turned[equation.array]

@@ -1,9 +1,9 @@
-"""Which token does each array entry depend on?
+"""Tokens: the latest input row tau that each array entry depends on.
 
-Its token is tau = the latest input row that it depends on; that of what depends on parameters and
-buffers alone is 0. Which token has it computed is another matter: see `owners`. tau is derived from
-bounds and indices and kept as a maximum of affine terms, each at the points where it is reached: in
-the axes (`#0`, `#1`) of an array, in the free indices of an equation.
+Entries that depend on parameters and buffers alone have tau = 0. (Which token triggers the
+computation of an entry is another question: see `owners`.) tau is derived from bounds and indices,
+as a maximum of guarded affine terms: in the axes (`#0`, `#1`) of an array, in the free indices of
+an equation.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ class Tokens:
 
     @cached_property
     def dynamic(self) -> frozenset[Array]:
-        """The arrays that depend on the input (tau >= 1)."""
+        """The arrays that depend on an input (tau >= 1)."""
         return self._depending({*self.system.inputs})
 
     @cached_property
     def given(self) -> frozenset[Array]:
-        """The arrays that depend on the input or on a context: work on them is for one sequence."""
+        """The arrays that depend on an input or a context: their computation is per sequence."""
         return self._depending({*self.system.inputs, *self.system.mixer.contexts})
 
     def _depending(self, found: set[Array]) -> frozenset[Array]:
-        """The arrays that depend on any of some."""
+        """The arrays that depend on an array of `found`."""
         while True:
             more = {
                 equation.array
@@ -74,12 +74,9 @@ class Tokens:
 
     @cached_property
     def _dependence(self) -> tuple[Mapping[Array, Terms], Mapping[Equation, Terms]]:
-        """Where arrays and equations depend on an input or a context, in a sequence that ends.
-
-        Near the end the token may be another one than in a sequence that goes on, or none. Zeros
-        that are read outside of an array stand before and after the rows of each sequence: they
-        depend on what the array does.
-        """
+        """Where arrays and equations depend on an input or a context, in a sequence of finite
+        length. Near the end, tau may differ from tau in an endless sequence. Zeros read outside of
+        an array surround the rows of each sequence: they depend on the same inputs as the array."""
         given = (*self.system.inputs, *self.system.mixer.contexts)
         return self._derived(dict.fromkeys(given, (Term(SOMETHING),)), zeros=self.system.beyond)
 
@@ -104,11 +101,9 @@ class Tokens:
         equations: dict[Equation, Terms],
         zeros: bool,
     ) -> None:
-        """The tokens of a block; those of a loop are refined until they repeat themselves.
-
-        They are first thought to be alike in all rows. What repeats itself is right, however it was
-        found: every row follows from the row before.
-        """
+        """Derive the tokens of a block, for a loop by fixed-point iteration. The iteration starts
+        by assuming equal terms for all rows. Any fixed point is correct, as every row follows from
+        the row before."""
         alike = block.is_loop
         for _ in range(len(block.equations) + 4):
             before = [equations.get(equation) for equation in block.equations]
@@ -129,15 +124,15 @@ class Tokens:
         raise Unsupported(f"the tokens of {block.equations[0].name} do not settle")
 
     def of(self, array: Array) -> Terms:
-        """tau of an array's entry as a maximum of terms in its axes; () is token 0."""
+        """tau of an array's entry, as a maximum of terms in its axes; () is token 0."""
         return self._found(array, self._terms[0])
 
     def _found(self, array: Array, table: Mapping[Array, Terms]) -> Terms:
-        """What a table says of an array.
+        """The entry of an array in a table.
 
         Raises:
-            Unsupported: the array is not read here, and its entries' tokens have no terms in its
-                axes.
+            Unsupported: tau of the array has no terms in its axes (possible for arrays without
+                readers).
         """
         if table and array not in table and array in self.system.defining:
             raise Unsupported(f"the tokens of {array.name} have no terms in its axes")
@@ -148,14 +143,14 @@ class Tokens:
         return tuple(read_term(ref, term) for term in self.of(ref.array))
 
     def spanned(self, node: Fft | Select, equation: Equation) -> bool:
-        """Whether an opaque step runs over the token axis, a choice alike for all rows."""
+        """Whether a transform, or a selection with one result for all rows, runs over the token
+        axis."""
         by_row = variables_of(term.token for term in self.instance(equation))
         over = any(index.atom in self.indices_of(node.body) for index in node.over)
         return over and not (isinstance(node, Select) and by_row)
 
     def indices_of(self, ref: Ref) -> frozenset[str]:
-        """The indices that tau of a referenced entry depends on, by the positions that are plain:
-        others are read themselves."""
+        """The indices on which tau of a referenced entry depends, at positions without a gather."""
         axes = frozenset().union(*(term.token.letters for term in self.of(ref.array)))
         return frozenset().union(
             *(
@@ -170,7 +165,8 @@ class Tokens:
         return self._terms[1][equation]
 
     def dependent(self, equation: Equation) -> list[tuple[Constraints, bool]]:
-        """The points of an equation, in parts that depend on an input or a context, or on none."""
+        """The parts of an equation's points, each with whether it depends on an input or a
+        context."""
         if equation.array not in self.given:
             return [(equation.domain, False)]
         if equation.array in self._whole:
@@ -182,8 +178,8 @@ class Tokens:
     def dependent_entries(
         self, ref: Ref, around: Constraints, *, ends: bool = True
     ) -> list[tuple[Constraints, bool]]:
-        """The points around a reference, in parts at which the entry that is read depends on an
-        input or a context, or on none; `ends` says that the sequence does not go on."""
+        """The points around a reference in parts, each with whether the entry read depends on an
+        input or a context. `ends`: the sequence has a finite length."""
         if ref.array not in self.given:
             return [(around, False)]
         if self.underivable:
@@ -196,7 +192,7 @@ class Tokens:
 
     @cached_property
     def underivable(self) -> Unsupported | None:
-        """Why the tokens cannot be derived, or None."""
+        """The reason why tokens cannot be derived; else None."""
         try:
             _ = self.causal, self._from_context, self._dependence
         except Unsupported as error:
@@ -204,10 +200,10 @@ class Tokens:
         return None
 
     def _throughout(self, equation: Equation) -> bool:
-        """True, once it is proven that every point of an equation depends on an input or a context.
+        """True, if every point of an equation is proven to depend on an input or a context.
 
         Raises:
-            Unsupported: it is not proven, and tokens are not there to tell.
+            Unsupported: it is not proven, and tokens cannot be derived.
         """
         if equation.array not in self._whole:
             why = self.underivable
@@ -219,7 +215,7 @@ class Tokens:
 
     @cached_property
     def _whole(self) -> frozenset[Array]:
-        """Arrays of which every entry depends on an input or a context."""
+        """The arrays each entry of which depends on an input or a context."""
         found = set(self.given)
         while True:
             partly = {
@@ -236,7 +232,7 @@ class Tokens:
 
     @cached_property
     def causal(self) -> bool:
-        """Whether tau(y[i]) <= i."""
+        """Whether tau(y[i]) <= i for every output row i."""
         output = self.system.mixer.role("output")
         return all(
             implied(
@@ -248,7 +244,7 @@ class Tokens:
 
     @cached_property
     def length(self) -> frozenset[str]:
-        """The sizes that end the sequence."""
+        """The sizes in the length of the sequence."""
         return self.system.mixer.role("input").shape[0].letters
 
 

@@ -1,6 +1,6 @@
-"""How often is an expression evaluated, and how many terms or comparisons does it have there?
+"""Trip counts: how often an expression is evaluated, and how many terms or comparisons it has.
 
-Figures of selections (argmax, top-k, sort) are nominal, like those of a Fourier transform.
+The counts of selections (argmax, top-k, sort) are nominal, as are those of Fourier transforms.
 """
 
 from __future__ import annotations
@@ -21,11 +21,12 @@ from costmodel.symbolic.polyhedral_sums import total
 from costmodel.symbolic.polynomial import Fn, Poly, by_text, call, is_index
 
 MOST_CASES = 4
-"""A reduction whose number of terms has more cases is refused."""
+"""A reduction is refused if the number of its terms has more cases."""
 
 
 def terms_of(over: tuple[Index, ...]) -> Poly:
-    """How many terms a reduction has, in the indices around it."""
+    """The number of terms of a reduction, in the indices around it; Unsupported if it differs by
+    case."""
     names = {index.atom for index in over}
     coupled = any(names & b.letters for i in over for b in i.lower + i.upper)
     if coupled:
@@ -50,8 +51,8 @@ def terms_of(over: tuple[Index, ...]) -> Poly:
 def numbers_of_terms(
     node: Reduce, part: IterationDomain, around: Constraints
 ) -> Iterator[tuple[Poly, Constraints]]:
-    """How many terms a reduction has, in the indices around it, and where; sums over no term are no
-    terms."""
+    """The number of terms of a reduction, in the indices around it, as (number, condition) for each
+    case; terms that are empty sums are not counted."""
     there = dict.fromkeys(node.parts, EVERYWHERE)
     if may_be_empty(part.equation):
         for one in node.parts:
@@ -84,13 +85,13 @@ def numbers_of_terms(
 
 
 def _filled(over: tuple[Index, ...], around: Constraints) -> bool:
-    """Whether the ranges of a reduction are proven to hold a number each."""
+    """Whether every index of a reduction is proven to have a value."""
     return all(proven(around, up - low) for i in over for up in i.upper for low in i.lower)
 
 
 def _in_cases(number: Exact, around: Constraints) -> Exact:
-    """The same, without quotients of an index that are rounded: l - k over C, where k is one of C
-    places, is floor(l/C) for the places that the last chunk has, and 1 less for the others."""
+    """The number, with cases in place of rounded quotients of indices: for k in 1..C, floor((l -
+    k)/C) is floor(l/C) for the places k that the last chunk has, and 1 less for the others."""
     result = Exact()
     for guards, poly in number.pieces:
         atom = next((a for p in (poly, *by_text(guards)) if (a := _rounded(p))), None)
@@ -108,13 +109,13 @@ def _in_cases(number: Exact, around: Constraints) -> Exact:
 
 
 def _splits(number: Exact) -> frozenset[frozenset[Poly]]:
-    """The conditions that tell the cases of a number apart, each with its opposite."""
+    """The conditions that distinguish the cases of a number, each together with its negation."""
     guards = frozenset[Poly]().union(*(guards for guards, _ in number.pieces))
     return frozenset(frozenset({guard, -guard - 1}) for guard in guards)
 
 
 def _rounded(poly: Poly) -> Fn | None:
-    """A quotient in a polynomial that is rounded and moves with an index."""
+    """An atom floor(a/b) that depends on an index; None if there is none."""
     for atom in sorted(poly.atoms):
         if isinstance(atom, Fn):
             if atom.function == "floor_div" and variables_of(atom.args):
@@ -126,9 +127,9 @@ def _rounded(poly: Poly) -> Fn | None:
 
 
 def _values(atom: Fn, around: Constraints) -> tuple[tuple[Poly, Constraints], ...] | None:
-    """What (a + m) / s is when rounded, and where, m being no more than s or no less than -s; None
-    where neither is proven. Where it may be chosen, a holds no number, so that quotients of several
-    such sums are those of one."""
+    """The two values of floor((a + m)/s) and their conditions, for a in sizes and 0 <= m <= s or -s
+    <= m <= 0: floor(a/s), and 1 more or 1 less. None if no such range of m is proven. The constant
+    is first tried as part of m, not of a, so that several quotients share one floor(a/s)."""
     above, below = atom.args
     sizes = Poly({t: x for t, x in above.terms.items() if not variables_of([Poly({t: x})])})
     for still in (sizes - sizes.terms.get((), 0), sizes):
@@ -144,14 +145,14 @@ def _values(atom: Fn, around: Constraints) -> tuple[tuple[Poly, Constraints], ..
 
 
 def _smallest(cases: Sequence[tuple[Constraints, Poly]], around: Constraints) -> bool:
-    """Whether each of some cases is proven to give the smallest number wherever it holds."""
+    """Whether each case is proven to have the smallest of all numbers wherever the case holds."""
     return all(
         proven(around | guards, other - number) for guards, number in cases for _, other in cases
     )
 
 
 def _terms_at(over: tuple[Index, ...], places: Places) -> Exact:
-    """How many points the ranges of a reduction have at some places, in the indices around it."""
+    """The number of points in a reduction's ranges at some places, in the indices around it."""
     ranges: Constraints = frozenset().union(*(index.constraints for index in over))
     names = tuple(index.atom for index in over)
     around = {a for c in ranges.union(*places) for a in variables_of([c])} - {*names}
@@ -164,51 +165,51 @@ def _terms_at(over: tuple[Index, ...], places: Places) -> Exact:
 
 
 def number_kept(part: IterationDomain) -> Poly:
-    """How many positions are chosen in each row, in the indices of the row."""
+    """The number of positions that a selection keeps per row, in the indices of the row."""
     numbers = rank(part.equation)
     return ONE if numbers is None else terms_of((numbers,))
 
 
 @dataclass(frozen=True)
 class Points:
-    """Where an expression is evaluated: variables (outer first) and their constraints."""
+    """The points of an expression: variables (outermost first) and their constraints."""
 
     equation: Equation
     variables: tuple[str, ...]
     constraints: Constraints
     accounting: str
     over: tuple[Index, ...] = ()
-    """The indices of the reductions around it, outer first."""
+    """The indices of the enclosing reductions, outermost first."""
 
     def number(self, places: Places = EVERYWHERE) -> Exact:
-        """How many points there are, at some places among them."""
+        """The number of points, restricted to some places."""
         result = Exact()
         for place in places:
             result = result + total(self.variables, self.constraints | place, ONE)
         return result
 
     def present(self, node: Node) -> Places:
-        """Where among the points an expression is no sum over no term."""
+        """The places at which an expression is not an empty sum."""
         return present(node, self.constraints) if may_be_empty(self.equation) else EVERYWHERE
 
     def carried_out(self, node: Binary) -> Places:
-        """Where among the points both sides of an operation are there."""
+        """The places at which both operands of an operation are not empty sums."""
         return both(node, self.constraints) if may_be_empty(self.equation) else EVERYWHERE
 
     def inside(self, over: tuple[Index, ...]) -> Points:
-        """The points of an expression under a reduction."""
+        """The points of an expression inside a reduction over `over`."""
         constraints = self.constraints.union(*(index.constraints for index in over))
         variables = self.variables + tuple(index.atom for index in over)
         over = self.over + over
         return Points(self.equation, variables, constraints, self.accounting, over)
 
     def without(self, names: Collection[str]) -> Points:
-        """The points of the other indices."""
+        """The points projected onto the indices that are not in `names`."""
         kept = tuple(name for name in self.variables if name not in names)
         return replace(self, variables=kept, constraints=projected(self.constraints, [*names]))
 
     def under(self, node: Node) -> Iterator[tuple[Node, Points]]:
-        """What stands inside a node, with its points: the terms of a union, range by range."""
+        """The operands of a node, each with its points; the terms of a union, range by range."""
         if isinstance(node, Reduce):
             for part in node.parts:
                 yield part.body, self.inside(part.over)
@@ -218,22 +219,19 @@ class Points:
 
 
 def network(number: Poly) -> Poly:
-    """The comparators of a bitonic network for R entries: P/2 in each column, P = 2^ceil(log2 R).
-
-    Source: Batcher 1968, Sorting networks and their applications; Knuth, volume 3, section 5.3.4.
-    """
+    """The comparators of a bitonic network for R entries: P/2 per column, P = 2^ceil(log2 R).
+    Source: Batcher 1968, Sorting networks and their applications; Knuth, volume 3, section
+    5.3.4."""
     return call("pow2", call("ceil_log2", number)) * columns(number) / 2
 
 
 def columns(number: Poly) -> Poly:
-    """The columns of such a network, one after another: L (L + 1) / 2 with L = ceil(log2 R)."""
+    """The columns of that network, one after another: L (L + 1) / 2 with L = ceil(log2 R)."""
     stages = call("ceil_log2", number)
     return stages * (stages + 1) / 2
 
 
 def levels(node: Select, number: Poly, kept: Poly) -> Poly:
-    """The levels of comparisons until all positions are known, `kept` of `number` entries.
-
-    A knockout takes ceil(log2 R); of several, each waits for the mask of the one before.
-    """
+    """The depth in comparisons of a selection of `kept` out of `number` entries. A knockout has
+    ceil(log2 R) levels; each of several waits for the mask of the one before."""
     return columns(number) if node.kind == "sort" else call("ceil_log2", number) * kept

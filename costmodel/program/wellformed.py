@@ -1,8 +1,7 @@
-"""Is a form well formed? Every entry read exists, no entry is defined twice, and every array is
-needed.
+"""Validation of a form: every entry read exists, no entry is defined twice, every array is needed.
 
-What is read and what is defined are regions of entries, derived from indices and bounds. Where the
-constraints prove nothing either way, small sizes decide.
+Entries that are read or defined are regions, derived from indices and bounds. If the constraints
+prove nothing either way, the regions are tested at small sizes.
 """
 
 from __future__ import annotations
@@ -51,8 +50,8 @@ def axes_of(array: Array) -> tuple[str, ...]:
 def region(
     array: Array, positions: Sequence[Position], constraints: Constraints, hidden: Sequence[str]
 ) -> Constraints | None:
-    """The entries at some positions while the indices satisfy the constraints; None if there are
-    none. An axis that is gathered from is touched whole."""
+    """The entries at `positions` while the indices satisfy the constraints; None if there are none.
+    A gathered axis counts as a whole."""
     return _region(array.shape, tuple(positions), constraints, tuple(sorted(hidden, reverse=True)))
 
 
@@ -76,7 +75,7 @@ def _region(
 
 
 def _is_whole(position: Position, extent: Poly, constraints: Constraints) -> bool:
-    """Whether a flattening runs over its whole axis, whatever the other indices are."""
+    """Whether a flattened position runs over its whole axis, independently of other indices."""
     if not isinstance(position, Flat):
         return False
     names = {a for a in position.outer.letters | position.inner.letters if is_index(a)}
@@ -87,7 +86,7 @@ def _is_whole(position: Position, extent: Poly, constraints: Constraints) -> boo
 
 @cache
 def defined(equation: Equation) -> Constraints | None:
-    """The entries that an equation defines, in the axes of its array."""
+    """The entries that an equation defines, in the axes of its array; None if there are none."""
     hidden = [index.atom for index in equation.indices]
     return region(equation.array, equation.positions, equation.domain, hidden)
 
@@ -105,10 +104,10 @@ def whole(array: Array) -> Constraints:
 @cache
 def check_form(system: System) -> None:
     """Raise EquationError unless every entry read exists, each is defined at most once, and the
-    output needs every array.
+    output depends on every array.
 
     Args:
-        system: a form written out without rewrites (`dense` reads outside arrays on purpose).
+        system: a form lowered without rewrites (`dense` reads outside arrays on purpose).
     """
     for index in system.mixer.forms[system.form].indices.values():
         if isinstance(index, UnionIndex) and not index.beside:
@@ -192,8 +191,7 @@ def _gathers(part: Ref) -> bool:
 
 
 def _all_needed(system: System) -> None:
-    """Raise EquationError unless the output reads every array that is defined, directly or through
-    others."""
+    """Raise EquationError unless the output depends on every array that is defined."""
     needed = {array for array in system.defining if array.role == "output"}
     while more := {a for e in system.equations if e.array in needed for a in _read(e)} - needed:
         needed |= more
@@ -207,12 +205,12 @@ def _all_needed(system: System) -> None:
 
 
 def _read(equation: Equation) -> frozenset[Array]:
-    """The arrays that an equation reads, those that say where it writes among them."""
+    """The arrays that an equation reads, index arrays of its left-hand side included."""
     return equation.value.arrays | Ref(equation.array, equation.positions).arrays
 
 
 def _disjoint(system: System, index: UnionIndex) -> None:
-    """Raise EquationError unless every range of a union ends before the next one begins."""
+    """Raise EquationError unless the ranges of a union are disjoint and ascending."""
     for around in one_by_one(_outer(system, index)):
         known: Constraints = frozenset().union(*(outer.constraints for outer in around))
         for one, two in combinations(index.pieces, 2):
@@ -225,8 +223,8 @@ def _disjoint(system: System, index: UnionIndex) -> None:
 
 
 def _chosen_exist(system: System, equation: Equation, chosen: Select) -> None:
-    """Raise EquationError unless each row has as many entries as positions are chosen, and they are
-    positions that the array may hold."""
+    """Raise EquationError unless a selection has enough entries in each row, and selects positions
+    that the index array may hold."""
     (over,), numbers = chosen.over, rank(equation)
     for sizes in _small(system):
         for point in _points(rows(equation), sizes):
@@ -246,7 +244,7 @@ def _wrong_choice(
     numbers: tuple[int, int],
     point: Mapping[str, int],
 ) -> str:
-    """What is wrong with a choice among some entries, numbered from the first to the last."""
+    """The error of a selection among entries numbered from first to last; "" if it is correct."""
     (begin, end), (first, final) = entries, numbers
     there, kept = end - begin + 1, final - first + 1
     if there < 1:
@@ -264,7 +262,7 @@ def _wrong_choice(
 
 
 def _outer(system: System, index: Index) -> tuple[Index, ...]:
-    """The indices that the bounds of an index name, and those that theirs name, outer first."""
+    """The indices in the bounds of an index, and recursively in their bounds, outermost first."""
     indices = system.mixer.forms[system.form].indices.values()
     found: tuple[Index, ...] = ()
     for other in indices:
@@ -276,7 +274,7 @@ def _outer(system: System, index: Index) -> tuple[Index, ...]:
 def _in_order(
     index: UnionIndex, ranges: Sequence[Index], later: Index, sizes: Mapping[str, int]
 ) -> None:
-    """Raise EquationError if the last of some nested ranges meets a later one or is behind it."""
+    """Raise EquationError if the last of nested ranges overlaps a later range or lies behind."""
     for point in _points(ranges, sizes):
         begin, end = _ends(later, point)
         if begin <= end and begin <= point[index.atom]:
@@ -290,7 +288,7 @@ def _in_order(
 
 
 def _points(ranges: Sequence[Index], values: Mapping[str, int]) -> Iterator[dict[str, int]]:
-    """Every point of some ranges, outer ones first, at some sizes."""
+    """Every point of nested ranges at given sizes, outermost first."""
     if not ranges:
         yield dict(values)
         return
@@ -305,8 +303,7 @@ def _ends(index: Index, values: Mapping[str, int]) -> tuple[int, int]:
 
 
 def every_choice(system: System, ref: Ref) -> tuple[Ref, tuple[Index, ...]]:
-    """A reference at all positions that it may gather at, whatever the values are, and the indices
-    that run over them."""
+    """A reference at all positions that it may gather, and the new indices that run over them."""
     if not any(isinstance(position, Gather) for position in ref.positions):
         return ref, ()
     positions, over = list(ref.positions), []
@@ -321,8 +318,8 @@ def every_choice(system: System, ref: Ref) -> tuple[Ref, tuple[Index, ...]]:
 
 
 def _among(system: System, at: Ref, name: str) -> Index | None:
-    """An index over the positions among which an entry of an array of positions was chosen; None
-    where it was not, or in several ways: then the bound of the array tells."""
+    """An index over the positions among which an entry of an index array was selected; None if the
+    array is not a single selection, so that only its bound is known."""
     (equation, *others) = system.defining.get(at.array, ()) or (None,)
     if equation is None or others or not isinstance(equation.value, Select):
         return None
@@ -406,8 +403,8 @@ def _defined_everywhere(system: System, array: Array) -> None:
 
 
 def _one_by_one(system: System, array: Array, sizes: Mapping[str, int]) -> None:
-    """Raise EquationError unless at some sizes every entry of an array that is read exists, and
-    each is defined once."""
+    """Raise EquationError unless, at some sizes, every entry of an array that is read exists and
+    each is defined once, by enumeration."""
     shape = tuple(extent.at(sizes) for extent in array.shape)
     every = set(product(*(range(1, extent + 1) for extent in shape)))
     written: set[Entry] = set()
@@ -439,20 +436,20 @@ def _one_by_one(system: System, array: Array, sizes: Mapping[str, int]) -> None:
 
 
 Entry = tuple[int, ...]
-"""The positions of an entry on the axes of its array."""
+"""The position of an entry on each axis of its array."""
 
 
 def _entries(
     positions: Sequence[Position], ranges: Sequence[Index], sizes: Mapping[str, int]
 ) -> Iterator[Entry]:
-    """The entries at some positions, one for each point of some ranges, outer ones first."""
+    """The entries at some positions, one for each point of nested ranges, outermost first."""
     places = [position_value(position) for position in positions]
     for point in _points(ranges, sizes):
         yield tuple(int(place.rational(point)) for place in places)
 
 
 def _refuse(system: System, array: Array, regions: Sequence[Constraints], words: str) -> None:
-    """Raise EquationError if a region has an entry at small sizes; nothing if it has none there."""
+    """Raise EquationError if one of the regions contains an entry at small sizes."""
     for found in regions:
         if infeasible(found):
             continue
@@ -467,7 +464,7 @@ def _refuse(system: System, array: Array, regions: Sequence[Constraints], words:
 
 
 def _small(system: System) -> tuple[dict[str, int], ...]:
-    """Small sizes at which a form has whole extents, from equal to different ones."""
+    """Small sizes at which all extents of a form are whole, from equal to different values."""
     return _small_sizes(system.mixer, system.form)
 
 
@@ -489,7 +486,7 @@ def _fits(mixer: Mixer, form: str, sizes: Mapping[str, int]) -> bool:
 
 
 def _tried(named: Sequence[str]) -> Iterator[dict[str, int]]:
-    """Small sizes, from equal to different ones; d is a multiple of n."""
+    """Small sizes, from equal to different values; d is a multiple of n."""
     letters = tuple(dict.fromkeys(["l", *named]))
     for shift in range(2 * len(SMALL)):
         step = 0 if shift < len(SMALL) else 1
