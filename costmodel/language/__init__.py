@@ -1,1 +1,1 @@
-"""What authors write."""
+"""The language of equations that authors write."""

@@ -1,4 +1,4 @@
-"""Are the arguments of what authors call of the right number and kinds?"""
+"""Checks of the number and types of arguments in calls by authors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 INSIDE = ("costmodel.language", "costmodel.language.macros", "costmodel.symbolic")
-"""The packages whose code is not that of an author."""
+"""The packages whose code is not code of an author."""
 
 WORDS = {
     "Index": "an index of the form, such as f.index('i', 1, l)",
@@ -25,16 +25,17 @@ WORDS = {
     "int": "a whole number",
     "NoneType": "None",
 }
-"""Class of a parameter -> what it takes; parameters of other classes are read where they are
-used."""
+"""Class of a parameter -> the words for what it takes. Parameters of other classes are not checked
+here, but by the code that uses them."""
 
 
 def checked(function: Callable[P, T]) -> Callable[P, T]:
-    """What authors call, with the number of its arguments and the kinds of `WORDS` checked.
+    """Decorate a function for authors: the number of arguments is checked, and the types in
+    `WORDS`.
 
     Raises:
-        WrongKind: an argument is missing, is one too many or of another kind; the message names the
-            function, the parameter, what is expected there and what came.
+        WrongKind: an argument is missing, is one too many or has another type; the message names
+            the function, the parameter, what is expected there and what came.
     """
     signature = inspect.signature(function)
     name = function.__qualname__.removesuffix(".__init__").rpartition(".")[2]
@@ -62,8 +63,7 @@ def checked(function: Callable[P, T]) -> Callable[P, T]:
 
 @cache
 def _kinds(function: Callable[..., Any]) -> tuple[tuple[str, tuple[type, ...], bool], ...]:
-    """The parameters that are checked, each with the classes that it takes, and whether it takes a
-    list of them."""
+    """The checked parameters: (name, accepted classes, whether a list of them is expected)."""
     found = []
     for name, hint in get_type_hints(function).items():
         several = get_origin(hint) is Sequence
@@ -75,7 +75,7 @@ def _kinds(function: Callable[..., Any]) -> tuple[tuple[str, tuple[type, ...], b
 
 
 def written_at() -> str:
-    """File and line of the code outside of this folder that is being carried out."""
+    """The file and line of the innermost stack frame outside of `INSIDE`: the author's code."""
     frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_globals.get("__package__", "") in INSIDE:
         frame = frame.f_back
@@ -83,7 +83,7 @@ def written_at() -> str:
 
 
 def _usage(name: str, signature: inspect.Signature, args: Any, named: Any) -> str:
-    """What a function takes, and what it was given."""
+    """A message with the parameters of a function and the arguments that it got."""
     takes = [p for p in signature.parameters if p != "self"]
     without = len(args) - ("self" in signature.parameters)
     given = [f"{without} without a name"] + [f"{parameter}=" for parameter in named]

@@ -1,4 +1,4 @@
-"""Which numbers may a buffer hold, and which does one whose values stand with the equations?"""
+"""The values of buffers: those that an author gives, and the bounds of integer positions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def buffer_values(array: Array, sizes: Mapping[str, int]) -> NDArray[Any]:
-    """The entries of a buffer that has values of its own, at sizes.
+    """The entries of a buffer with given values, at sizes; integers if they are positions.
 
     Raises:
         EquationError: a table of another shape, or a position outside of 1..below.
@@ -39,7 +39,7 @@ def buffer_values(array: Array, sizes: Mapping[str, int]) -> NDArray[Any]:
 
 
 def last_positions(array: Array, sizes: Mapping[str, int]) -> NDArray[Any]:
-    """The last position that each entry of an array of positions may hold."""
+    """The largest position that each entry of an index array may hold, as an array of its shape."""
     import numpy as np
 
     assert array.below is not None
@@ -52,8 +52,8 @@ def last_positions(array: Array, sizes: Mapping[str, int]) -> NDArray[Any]:
 
 
 def check_positions(array: Array, values: NDArray[Any], sizes: Mapping[str, int]) -> None:
-    """Raise EquationError unless every entry of an array of positions is one that it may hold; an
-    entry that may hold none is not read."""
+    """Raise EquationError unless every entry of an index array lies in its range; entries with an
+    empty range are never read."""
     import numpy as np
 
     if array.below is None:

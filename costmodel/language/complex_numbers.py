@@ -1,12 +1,12 @@
-"""How does an author write complex numbers? As pairs of reals.
+"""Complex numbers in equations, as pairs of real numbers.
 
     A = complex_(m.parameter("A", d, 2))
     S = complex_pair(f.array("S_re", l, d), f.array("S_im", l, d))
     S[i, c] = A[c] * S[i - 1, c] + B[c] * x[i, c]
     y[i, c] = S[i, c].real
 
-Each is two equations. A product of two is 4 multiplications and 2 additions, with a real number 2
-multiplications.
+An equation of complex numbers stands for two real equations. A product of two complex numbers takes
+4 multiplications and 2 additions, a product with a real number 2 multiplications.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from costmodel.language.writing import function, sum_
 
 @dataclass(frozen=True)
 class Complex:
-    """A complex number by its parts."""
+    """A complex number, given by its real and imaginary part."""
 
     real: Node
     imag: Node
 
     @property
     def conjugate(self) -> Complex:
-        """The same with the imaginary part negated, free."""
+        """The complex conjugate, at no cost."""
         return Complex(self.real, -self.imag)
 
     @property
     def squared(self) -> Node:
-        """The square of its absolute value: 2 multiplications and an addition."""
+        """The squared absolute value: 2 multiplications and an addition."""
         one, two = _parts_read_twice(self)
         return one * one + two * two
 
@@ -61,10 +61,10 @@ class Complex:
 
 
 def _parts_read_twice(number: Complex) -> tuple[Node, Node]:
-    """The parts of a factor.
+    """The parts of a factor, each of which a product reads twice.
 
     Raises:
-        EquationError: one is calculated, which would be done twice.
+        EquationError: a part is an expression, which would be computed twice.
     """
     for part in (number.real, number.imag):
         inside = part.body if isinstance(part, Neg) else part
@@ -78,7 +78,7 @@ def _parts_read_twice(number: Complex) -> tuple[Node, Node]:
 
 @dataclass(frozen=True)
 class ComplexArray:
-    """An array whose entries are complex: on one axis, the last unless said, the parts lie."""
+    """A complex array within a real array, the two parts on `axis` (by default the last)."""
 
     array: Array
     axis: int = -1
@@ -98,7 +98,7 @@ class ComplexArray:
 
 @dataclass(frozen=True)
 class ComplexPair:
-    """An array of real parts and one of imaginary parts."""
+    """A complex array stored as an array of real parts and an array of imaginary parts."""
 
     real: Array
     imag: Array
@@ -113,14 +113,14 @@ class ComplexPair:
 
 @checked
 def complex_(array: Array, axis: int = -1) -> ComplexArray:
-    """An array of real numbers, two along an axis, as one of complex numbers."""
+    """A complex array stored in one real array, whose `axis` has extent 2 for the two parts."""
     return ComplexArray(array, axis)
 
 
 @checked
 def complex_pair(real: Array, imag: Array) -> ComplexPair:
-    """Two arrays as one of complex numbers: what is carried from row to row has two, whose longest
-    path then has a formula."""
+    """A complex array stored in two real arrays. A recurrence needs this form: its longest path
+    then has a formula."""
     return ComplexPair(real, imag)
 
 
@@ -132,8 +132,8 @@ def complex_sum(body: Complex, over: Any) -> Complex:
 
 @checked
 def polar(radius: Node, angle: Node) -> Complex:
-    """The number with this absolute value and angle: a cosine, a sine and 2 multiplications. e**z
-    has the absolute value exp(z.real) and the angle z.imag."""
+    """The complex number with this absolute value and angle: a cosine, a sine and 2
+    multiplications. e**z has the absolute value exp(z.real) and the angle z.imag."""
     both = Complex(function("cos", angle), function("sin", angle))
     _parts_read_twice(Complex(radius, angle))
     return both * radius

@@ -1,4 +1,4 @@
-"""Which scalar steps does a named function consist of, for equations, counters and values?"""
+"""Named scalar functions, each with the operations that it is counted as."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 CLASSES = ("mul", "add", "div", "exp")
-"""Operation classes with a column of their own; every other step is counted under its name."""
+"""Operation classes with a column of their own; every other operation is counted under its name."""
 
 
 @dataclass(frozen=True)
 class Function:
-    """A scalar function: its chain of steps, one operation each, in order of execution."""
+    """A scalar function: its chain of operations in order of execution, and its LaTeX template."""
 
     name: str
     steps: tuple[str, ...]
@@ -52,6 +52,6 @@ TABLE: Mapping[str, Function] = {
     )
 }
 """gelu is x * 0.5 * (1 + erf(x * 2**-0.5)); silu is x * sigmoid(x); elu_plus_1 is x + 1 above 0 and
-exp(x) elsewhere, both computed everywhere. The slope of silu is s * (1 + x * (1 - s)) with s its
-sigmoid; of erf exp(-(x * x)) * 2 / sqrt(pi); of gelu 0.5 * (1 + erf(x * 2**-0.5)) + x * p with the
-normal density p = exp(-0.5 * (x * x)) * (2 pi)**-0.5, constants being known beforehand."""
+exp(x) elsewhere, both computed everywhere. silu_slope is s * (1 + x * (1 - s)) with s = sigmoid(x);
+erf_slope is exp(-(x * x)) * 2 / sqrt(pi); gelu_slope is 0.5 * (1 + erf(x * 2**-0.5)) + x * p with
+the normal density p = exp(-0.5 * (x * x)) * (2 pi)**-0.5. Constants are precomputed."""

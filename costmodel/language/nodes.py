@@ -1,9 +1,9 @@
-"""What may stand in an equation? Arrays, positions, and scalar expressions.
+"""The parts of an equation: arrays, positions, and scalar expressions.
 
 A kind of node is a frozen record whose fields are its parts: expressions (`Node`), indices with
-their ranges, polynomials in sizes and indices, positions. How an expression is gone through and
-rebuilt follows from the fields (`map`, `fold`, `walk`, `rewrite`, `substitute`), for every kind.
-What a kind means to a question stands in that question's table of rules (`rule_table.Rules`).
+their ranges, polynomials in sizes and indices, positions. Traversal and rebuilding (`map`, `fold`,
+`walk`, `rewrite`, `substitute`) are derived from the fields, for every kind. What a kind means for
+a question is a rule in that question's table (`rule_table.Rules`).
 """
 
 from __future__ import annotations
@@ -45,9 +45,8 @@ class Parts:
         index: Callable[[Index], Index] = _same,
         poly: Callable[[Poly], Poly] = _same,
     ) -> Self:
-        """The same record with each operand, index and polynomial in it replaced; the record itself
-        where none changes. Operands are replaced whole: what is inside them is up to `operand`.
-        """
+        """The record with each operand, index and polynomial replaced; the record itself if none
+        changes. A nested operand is replaced only if `operand` recurses."""
         before = [getattr(self, name) for name in self._fields]
         after = [_mapped(part, operand, index, poly) for part in before]
         changed = any(new is not old for new, old in zip(after, before, strict=True))
@@ -60,7 +59,7 @@ def _mapped(
     index: Callable[[Index], Index],
     poly: Callable[[Poly], Poly],
 ) -> Any:
-    """A part with what is in it replaced, itself where nothing changes."""
+    """A part with operands, indices and polynomials replaced; itself if nothing changes."""
     if isinstance(part, Poly):
         return poly(part)
     if isinstance(part, Node):
@@ -99,8 +98,8 @@ class Flat(Parts):
 
 @record
 class Gather(Parts):
-    """A position that is the value of an entry of an integer array, or the `inner` one in the block
-    of `extent` that the value names, (value-1)*extent + inner: a gather, which is free."""
+    """A gather: the position is the value of an entry of an index array, which is free. With blocks
+    of `extent` positions it is (value-1)*extent + inner."""
 
     at: Ref
     extent: Poly = Poly.of(1)
@@ -108,11 +107,11 @@ class Gather(Parts):
 
     @property
     def outer(self) -> Gather:
-        """The block that the entry names."""
+        """The gather of the block number."""
         return Gather(self.at)
 
     def named(self, value: Poly) -> Position:
-        """The position where the entry holds a value."""
+        """The position for a given value of the index entry."""
         return value if self.extent == Poly.of(1) else Flat(value, self.inner, self.extent)
 
 
@@ -137,7 +136,7 @@ class Node(Parts, Written):
     """A scalar expression."""
 
     def in_words(self) -> str:
-        """As a message says what was given."""
+        """The node, in words for messages."""
         return "an expression"
 
     def __add__(self, other: Any) -> Node:
@@ -172,21 +171,21 @@ class Node(Parts, Written):
 
     @cached_property
     def children(self) -> tuple[Node, ...]:
-        """The expressions directly inside, the entries that say where to gather among them."""
+        """The direct subexpressions, index entries of gathers included."""
         return tuple(_operands([getattr(self, name) for name in self._fields]))
 
     @property
     def binders(self) -> tuple[Index, ...]:
-        """The indices that run over their ranges for what is inside."""
+        """The indices that are bound inside this node."""
         return ()
 
     @cached_property
     def arrays(self) -> frozenset[Array]:
-        """The arrays that are read, those of positions among them."""
+        """The arrays that are read, index arrays included."""
         return frozenset().union(*(child.arrays for child in self.children))
 
     def fold(self, rule: Callable[[Node, Sequence[T]], T]) -> T:
-        """What a rule makes of the expression and of what it makes of the expressions inside."""
+        """Evaluate bottom-up: the rule gets each node and the results of its children."""
         return rule(self, [child.fold(rule) for child in self.children])
 
 
@@ -201,12 +200,12 @@ def _operands(parts: Iterable[Any]) -> Iterator[Node]:
 
 
 KINDS: list[type[Node]] = []
-"""Every kind of node, in the order in which they stand here."""
+"""Every kind of node, in the order of definition."""
 
 
 @dataclass_transform(frozen_default=True)
 def kind(made: type[R]) -> type[R]:
-    """A record that is one of `KINDS`: every table of rules has a line for it."""
+    """Declare a record as one of `KINDS`: every table of rules then needs a rule for it."""
     made = record(made)
     KINDS.append(made)  # type: ignore[arg-type]
     return made
@@ -214,8 +213,8 @@ def kind(made: type[R]) -> type[R]:
 
 @kind
 class Constant(Node):
-    """A number known before the input: `base ** (power / 2)`, a function of sizes; or the value of
-    an index expression, such as the number of a row."""
+    """A number known before the input: `base ** (half_power / 2)`, in sizes; or the value of an
+    index expression, such as a row number."""
 
     base: Poly
     half_power: int | Fraction = 2
@@ -229,12 +228,12 @@ class Ref(Node):
     positions: tuple[Position, ...]
 
     def in_words(self) -> str:
-        """As a message says what was given."""
+        """The node, in words for messages."""
         return f"an entry of {self.array.name}"
 
     @cached_property
     def arrays(self) -> frozenset[Array]:
-        """The array, and those that say where to gather."""
+        """The array, and the index arrays of gathers."""
         return frozenset({self.array}).union(*(child.arrays for child in self.children))
 
 
@@ -268,7 +267,7 @@ class Div(Binary):
 
 @kind
 class Maximum(Binary):
-    """The larger of left and right: one comparison, with a sum over no term as with any 0."""
+    """The larger of left and right: one comparison, even if an operand is an empty sum."""
 
 
 @kind
@@ -280,7 +279,7 @@ class Neg(Node):
 
 @kind
 class FreeScale(Node):
-    """A constant factor that the weights already carry: it changes the value and costs nothing."""
+    """A constant factor that is part of the weights: it changes the value, at no cost."""
 
     body: Node
     factor: Constant
@@ -296,11 +295,9 @@ class Call(Node):
 
 @kind
 class Reduce(Node):
-    """A sum (`sum`) or a maximum (`max`) over indices, whose ranges may be unions.
-
-    Over unions its terms are those of all `parts` together. The parts are no operations of their
-    own: R terms in all cost R - 1 additions, and are one cumulation.
-    """
+    """A sum (`sum`) or a maximum (`max`) over indices, whose ranges may be unions. Over unions the
+    terms are those of all `parts` together, as one operation: R terms in all take R - 1
+    additions."""
 
     kind: str
     body: Node
@@ -308,18 +305,18 @@ class Reduce(Node):
 
     @property
     def binders(self) -> tuple[Index, ...]:
-        """What it runs over."""
+        """The indices that are bound."""
         return self.over
 
     @property
     def scatters(self) -> bool:
-        """Whether its terms are those that name an entry by number, of all that may: which they are
-        depends on the values. R of them are added to zeros, R additions."""
+        """Whether it is a scatter: which terms belong to an entry depends on the values of an index
+        array. R terms are added to zeros, by R additions."""
         return isinstance(self.body, Bracket) and self.body.numbered
 
     @cached_property
     def parts(self) -> tuple[Reduce, ...]:
-        """The terms at one range of each index, for every choice of ranges."""
+        """One reduction for each choice of one range per index."""
         if not any(isinstance(index, UnionIndex) for index in self.over):
             return (self,)
         return tuple(Reduce(self.kind, self.body, over) for over in one_by_one(self.over))
@@ -327,11 +324,10 @@ class Reduce(Node):
 
 @kind
 class Bracket(Node):
-    """`body` where `left` stands in a `relation` to `right`, `otherwise` elsewhere: Iverson's
-    bracket, [left > right] body + [left <= right] otherwise.
+    """Iverson's bracket: `body` where `left relation right` holds, `otherwise` elsewhere.
 
-    Where it holds is known from the forward pass, so that choosing is free, like a mask; both are
-    computed. Without `otherwise` there is nothing elsewhere, like a sum over no term: adding it or
+    Whether it holds is known from the forward pass, so the choice is free, like a mask; both values
+    are computed. Without `otherwise` it is empty elsewhere, like a sum over no term: adding it or
     multiplying by it costs nothing.
     """
 
@@ -342,34 +338,34 @@ class Bracket(Node):
     right: Node
     otherwise: Node | None = None
     first: tuple[Index, ...] = ()
-    """Of the points that these indices run over, the first alone at which it holds."""
+    """Indices over points; the bracket holds only at the first point that satisfies it."""
 
     @property
     def numbered(self) -> bool:
-        """Whether it holds at the entry that an array of positions names."""
+        """Whether it holds at the entry that an index array selects."""
         at = self.right
         return not self.first and isinstance(at, Ref) and at.array.below is not None
 
     @property
     def named(self) -> frozenset[str]:
-        """The variables of the entry that is named, by this bracket and those inside it."""
+        """The variables of the selected entry, in this bracket and in those inside it."""
         inside = self.body.named if isinstance(self.body, Bracket) else frozenset()
         return inside | frozenset(v for p in polys_of(self.left) for v in p.variables)
 
 
 @dataclass(frozen=True)
 class Transform:
-    """One kind of transform, and which kind carries gradients back through it."""
+    """One kind of transform, and the kinds of its gradient."""
 
     latex: str
     adjoint: str = ""
-    """Its transpose, which hands gradients from what it gives to its operand; none if empty."""
+    """The transpose, from gradients of the result to gradients of the operand; or ""."""
     of_libraries: str = ""
-    """The transpose as libraries compute it; none if empty."""
+    """The transpose as libraries compute it; "" without one."""
     complex_points: bool = False
-    """Whether it is a complex transform of all points, no half of which is spared."""
+    """Whether it is a complex transform of all points, counted in full and not as half."""
     doubled_bins: bool = False
-    """Whether the bins that stand for two are multiplied by 2."""
+    """Whether the bins that count twice are multiplied by 2."""
 
 
 TRANSFORMS: Mapping[str, Transform] = {
@@ -388,12 +384,12 @@ TRANSFORMS: Mapping[str, Transform] = {
 class Fft(Node):
     """An opaque transform along indices of its operand, zero-padded to `length` points.
 
-    `rfft`: `over` is one index; the equation's left side adds a bin in 1..length/2+1 and a part
-    (1 real, 2 imaginary). `irfft`: `over` is (bin, part); the left side adds a position in
-    1..length. `fft`, of complex numbers: `over` is (position, part); the left side adds a bin in
-    1..length and a part. The other kinds of `TRANSFORMS` carry gradients back from the left side of
-    each to its operand. The arithmetic is nominal: radix-2 at powers of two, of other lengths as
-    many butterflies with the logarithm rounded up, a real transform half of a complex one.
+    `rfft`: `over` is one index; the equation's left side has a bin in 1..length/2+1 and a part (1
+    real, 2 imaginary) instead. `irfft`: `over` is (bin, part); the left side has a position in
+    1..length. `fft`, of complex numbers: `over` is (position, part); the left side has a bin in
+    1..length and a part. The other kinds in `TRANSFORMS` are their gradients. Operations are
+    nominal: radix-2 at powers of two, and at other lengths as many butterflies with the logarithm
+    rounded up; a real transform is half of a complex one.
     """
 
     kind: str
@@ -403,18 +399,18 @@ class Fft(Node):
 
     @property
     def binders(self) -> tuple[Index, ...]:
-        """What is transformed."""
+        """The indices that are transformed."""
         return self.over
 
     def made(self, positions: Sequence[Position]) -> tuple[int, ...]:
-        """The axes of the left side that it adds."""
+        """The axes of the left side that the transform creates."""
         read = {*names_in(self.body.positions)}
         return tuple(k for k, at in enumerate(positions) if read.isdisjoint(names_in([at])))
 
     @property
     def work(self) -> dict[str, Poly]:
-        """Operations by class: N log2 N multiplications and 3/2 N log2 N additions, half of a
-        complex transform."""
+        """Operations by class: N log2 N multiplications and 3/2 N log2 N additions for a real
+        transform, twice as many for a complex one."""
         work = self.length * call("ceil_log2", self.length)
         if TRANSFORMS[self.kind].complex_points:
             work = work * 2
@@ -423,35 +419,35 @@ class Fft(Node):
 
     @property
     def levels(self) -> Poly:
-        """How deep it is: every radix-2 level is a product of twiddles (2) and a sum (1)."""
+        """The depth: every radix-2 level is a twiddle product (2) and a sum (1)."""
         doubled = 1 if TRANSFORMS[self.kind].doubled_bins else 0
         return call("ceil_log2", self.length) * 3 + doubled
 
 
 @kind
 class Select(Node):
-    """An opaque choice among entries along one index: the positions, not the values, of some.
+    """An opaque selection along one index: the positions, not the values, of some entries.
 
-    `argmax`: the position of the largest entry. `top-k`: the equation's left side adds an index in
-    1..K, and the positions of the K largest come in falling order. `sort`: it adds an index over
-    as many values as there are entries, whose positions come in rising order. Of equal entries the
-    first comes first. Comparisons are nominal: those of the algorithm that `SELECTIONS` names.
+    `argmax`: the position of the largest entry. `top-k`: the left side has an index in 1..K, for
+    the positions of the K largest entries in descending order. `sort`: the left side has an index
+    with as many values as entries, for their positions in ascending order. Ties: the first of equal
+    entries comes first. Comparisons are nominal: those of the algorithm in `SELECTIONS`.
     """
 
     kind: str
     body: Ref
     over: tuple[Index, ...]
     rank: str = ""
-    """The index of the left side that numbers the positions of one row; an argmax has none."""
+    """The index of the left side that numbers the positions of a row; "" for argmax."""
 
     @property
     def binders(self) -> tuple[Index, ...]:
-        """What it chooses among."""
+        """The index of the entries."""
         return self.over
 
     @property
     def maximum(self) -> Reduce:
-        """The maximum over the same entries: it has as many of them."""
+        """The maximum over the same entries, which has as many terms."""
         return Reduce("max", self.body, self.over)
 
 
@@ -460,7 +456,7 @@ SELECTIONS: Mapping[str, str] = {
     "top-k": "K knockouts, the entries found before masked but compared, K (R - 1) comparisons",
     "sort": "a bitonic network of the next power of two, P log2 P (log2 P + 1) / 4 comparisons",
 }
-"""What chooses positions, and the algorithm whose comparisons are counted.
+"""Kind of selection -> the algorithm whose comparisons are counted.
 
 Knockout and bitonic network: Knuth, The Art of Computer Programming, volume 3, sections 5.2.3 and
 5.3.4; Batcher 1968, Sorting networks and their applications. Repeated argmax under a mask: top_k of
@@ -471,7 +467,7 @@ so that K positions of R entries take K (R - 1) comparisons.
 
 @kind
 class Composite(Node):
-    """A named combination that `composites.lower` writes out in the parts above."""
+    """A named combination that lowering expands to the kinds above."""
 
     name: str
     body: Node
@@ -480,16 +476,16 @@ class Composite(Node):
 
     @property
     def binders(self) -> tuple[Index, ...]:
-        """What it runs over: indices of its own, or of the left side."""
+        """The bound indices, which may be indices of the left side."""
         return self.over
 
 
 class Operands(Node):
-    """What a composite of several operands takes: no expression, and so no kind, of its own."""
+    """The operands of a composite with several: not an expression, and not a kind of its own."""
 
 
 OPAQUE = (Fft, Select, Composite)
-"""What stands alone on the right side of an equation (a scale may stand anywhere)."""
+"""Kinds that must be a whole right-hand side (except a composite for a scale)."""
 
 
 def node(value: Any) -> Node:
@@ -498,7 +494,7 @@ def node(value: Any) -> Node:
 
 
 class Owner(Protocol):
-    """What an array belongs to: it reads positions and records equations."""
+    """The owner of an array: it parses positions and records equations."""
 
     name: str
     home: str
@@ -513,38 +509,37 @@ class Owner(Protocol):
 
 
 GRADIENT = "gradient"
-"""How an array comes from another one as its gradient."""
+"""The relation of a gradient to its array."""
 
 AGAIN = "again"
-"""How an array comes from another one as the same, computed again."""
+"""The relation of a recomputed copy to its array."""
 
 
 @dataclass(frozen=True)
 class Origin:
-    """Which array another one was made for: one that equations are written out with, and not one
-    that an author declares."""
+    """The array for which another array was made, by lowering or by differentiation."""
 
     of: Array
     how: str
-    """`GRADIENT`, `AGAIN`, or what is written out: a composite by its name, a rewrite."""
+    """`GRADIENT`, `AGAIN`, or the name of the composite or rewrite that is expanded."""
     step: str = ""
-    """Which step on the way it is; empty for the gradient itself, and the copy itself."""
+    """The name of an intermediate step; "" for the gradient or copy itself."""
 
     @property
     def name(self) -> str:
-        """What the array is called: `x.grad` for the gradient of x, `x.grad.1` on the way to it."""
+        """The name of the new array: `x.grad` for the gradient of x, `x.grad.1` for a step."""
         how = {GRADIENT: "grad", AGAIN: "again"}.get(self.how, "")
         return ".".join(part for part in (self.of.name, how, self.step) if part)
 
 
 def gradient_name(array: Array) -> str:
-    """What the gradient of an array is called."""
+    """The name of the gradient of an array."""
     return Origin(array, GRADIENT).name
 
 
 def derived(of: Array, how: str, step: str = "", **fields: Any) -> Array:
-    """An intermediate array that is made for another one, with its shape, owner and number in the
-    source where these are not among the `fields`."""
+    """An intermediate array made for another array, with its shape, owner and citation unless
+    `fields` give others."""
     origin = Origin(of, how, step)
     own = {"role": "intermediate", "shape": of.shape, "owner": of.owner, "cite": of.cite}
     own["rows"] = None if "shape" in fields else of.rows
@@ -553,7 +548,7 @@ def derived(of: Array, how: str, step: str = "", **fields: Any) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class Array(Written):
-    """An array with a role; entries are counted from 1. Identity is the object itself."""
+    """An array with a role; entries are counted from 1. Arrays are compared by identity."""
 
     name: str
     role: str
@@ -562,20 +557,20 @@ class Array(Written):
     cite: str = ""
     latex: str = ""
     kernel: str = "contraction"
-    """The kernel class in which a peer meets the reductions over products of its equation."""
+    """The kernel class for peers' counts of the reductions over products in its equation."""
     below: Poly | None = None
-    """Entries are integers in 1..below, positions of another array; None for real numbers. It may
-    name the axes of the array, as rows up to the own one do."""
+    """For an index array: entries are integers in 1..below, which may depend on the axes of the
+    array, as rows up to the own row do. None for real numbers."""
     origin: Origin | None = field(default=None, repr=False)
-    """What it is to another array that it was made for."""
+    """The array for which this array was made, and how; None for declared arrays."""
     rows: tuple[int, Poly] | None = None
-    """Where rows lie on two axes, chunk and place: the first of these, and how many rows there are;
-    the last chunk may be short."""
+    """(axis, number of rows) if rows lie on two axes, chunk (this axis) and place (the next); the
+    last chunk may be short."""
     value: Any = field(default=None, repr=False)
-    """Of a buffer: its entries, as a function of their positions and the sizes or as a table."""
+    """For a buffer: its entries, as a table or as a function of positions and sizes."""
 
     def in_words(self) -> str:
-        """As a message says what was given."""
+        """The array, in words for messages."""
         return f"the whole array {self.name}"
 
     def _of(self, how: str) -> Array | None:
@@ -584,28 +579,28 @@ class Array(Written):
 
     @property
     def gradient_of(self) -> Array | None:
-        """The array that this is the gradient of, whole."""
+        """The array whose complete gradient this array is; else None."""
         return self._of(GRADIENT)
 
     @property
     def again(self) -> Array | None:
-        """The array that is computed once more as this one."""
+        """The array whose recomputed copy this array is; else None."""
         return self._of(AGAIN)
 
     @property
     def made_for(self) -> tuple[Array, ...]:
-        """The array that it was made for, the one that that was made for, and so on."""
+        """The array for which this array was made, the array for which that was made, ..."""
         of = self.origin.of if self.origin else None
         return () if of is None else (of, *of.made_for)
 
     @property
     def step(self) -> str:
-        """Which step it is on the way from what an author declares, such as `exp` of a softmax."""
+        """The step from the declared array to this array, such as `exp` of a softmax."""
         made = self.origin
         return ".".join(part for part in (made.of.step, made.step) if part) if made else ""
 
     def last(self, positions: Sequence[Position]) -> Poly:
-        """The last position that an entry may hold.
+        """The largest position that an entry of an index array may hold.
 
         Raises:
             Unsupported: it depends on a position that is gathered itself.
@@ -628,7 +623,7 @@ class Array(Written):
         try:
             return self.owner.position(part)
         except EquationError as error:
-            if isinstance(part, Node):  # what is said names an array already
+            if isinstance(part, Node):  # the message already names an array
                 raise
             raise type(error)(f"{error}; it indexes {self.name}") from None
 
@@ -647,8 +642,8 @@ Walked = tuple[tuple[Node, tuple[Index, ...]], ...]
 
 
 def walk(expression: Node) -> Walked:
-    """Every node with the indices around it that run over their ranges: what is inside a reduction
-    over unions comes once for every choice of ranges."""
+    """Every node with the enclosing bound indices; the inside of a reduction over unions occurs
+    once per choice of ranges."""
     known: dict[str, Walked] = expression.__dict__
     if "walked" not in known:
         known["walked"] = tuple(_walked(expression, ()))
@@ -666,7 +661,7 @@ def _walked(expression: Node, over: tuple[Index, ...]) -> Iterator[tuple[Node, t
 def rewrite(
     expression: Node, change: Callable[[Node], Node], index: Callable[[Index], Index] = _same
 ) -> Node:
-    """The expression with every node changed, inner ones first, and every index of one replaced."""
+    """The expression with every node changed, bottom-up, and every bound index replaced."""
 
     def changed(inside: Node) -> Node:
         return change(inside.map(changed, index))
@@ -675,7 +670,7 @@ def rewrite(
 
 
 def with_entries(expression: Node, others: Mapping[Ref, Ref]) -> Node:
-    """The expression with some entries read in place of others."""
+    """The expression with references replaced."""
 
     def changed(inside: Node) -> Node:
         if isinstance(inside, Ref) and inside in others:
@@ -686,7 +681,7 @@ def with_entries(expression: Node, others: Mapping[Ref, Ref]) -> Node:
 
 
 def reading(expression: Node, others: Mapping[Array, Array]) -> Node:
-    """The expression with some arrays read in place of others."""
+    """The expression with arrays replaced in all references."""
 
     def changed(inside: Node) -> Node:
         if isinstance(inside, Ref) and inside.array in others:
@@ -697,7 +692,7 @@ def reading(expression: Node, others: Mapping[Array, Array]) -> Node:
 
 
 def substitute(part: P, values: Mapping[str, Poly]) -> P:
-    """An expression, position or index, or a tuple of them, with indices replaced throughout."""
+    """An expression, position or index, or a tuple of them, with indices substituted."""
 
     def poly(inside: Poly) -> Poly:
         return inside.substitute(values)
@@ -717,8 +712,7 @@ def substitute(part: P, values: Mapping[str, Poly]) -> P:
 
 
 def polys_of(part: Any) -> Iterator[Poly]:
-    """The polynomials in a position or a node, without those of the expressions inside it and of
-    the ranges of its indices."""
+    """The polynomials in a position or node, not in subexpressions or ranges of indices."""
     if isinstance(part, Poly):
         yield part
     elif isinstance(part, tuple):

@@ -1,4 +1,4 @@
-"""What does each kind of node mean to one question? A table with a rule for every kind."""
+"""Tables of rules: for one question, a rule for every kind of node."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ Rule = TypeVar("Rule")
 
 
 class Rules(dict[type[Node], Rule]):
-    """Kind of node -> its rule. A table that lacks a kind cannot be made.
+    """Kind of node -> its rule. A table without a rule for some kind cannot be constructed.
 
     Args:
-        question: whose rules they are, for messages.
-        kinds: those that need a rule; every kind by default.
+        question: the name of the question, for messages.
+        kinds: the kinds that need a rule; every kind by default.
 
     Raises:
-        TypeError: a kind has no rule; the message names question and kind. A kind that a question
-            has no answer for is `refused`.
+        TypeError: a kind has no rule; the message names question and kind. The rule for a kind
+            without an answer is `refused`.
     """
 
     def __init__(
@@ -39,10 +39,10 @@ class Rules(dict[type[Node], Rule]):
 
 
 def refused(why: str) -> Callable[..., Any]:
-    """The rule of a kind for which a question has no answer.
+    """A rule that raises Unsupported with the reason `why`, for a kind of node without an answer.
 
     Raises:
-        Unsupported: whenever it is asked; the message is the reason.
+        Unsupported: on every call of the rule.
     """
 
     def rule(*_: Any) -> Never:
@@ -52,4 +52,4 @@ def refused(why: str) -> Callable[..., Any]:
 
 
 WRITTEN_OUT = refused("a composite is written out before it is asked about")
-"""The rule of `Composite` for what is asked about equations that are lowered."""
+"""The rule of `Composite` in questions about lowered equations."""

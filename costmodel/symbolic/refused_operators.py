@@ -1,4 +1,4 @@
-"""Which of Python's operators do not stand in equations, and what is written instead?"""
+"""Python operators that equations do not support, with the advice that is given instead."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ INSTEAD: Mapping[str, tuple[str, str]] = {
     "__index__": ("range or a position in a list", "an index is f.index('i', 1, l)"),
     "__array_ufunc__": ("numpy", "functions are cm.exp(x) and cm.function('tanh', x)"),
 }
-"""Python's name of an operator -> what an author writes, and what stands in its place."""
+"""Python's name of an operator -> (its notation, the advice)."""
 
 REFLECTED = ("__matmul__", "__mod__", "__divmod__", "__floordiv__", "__truediv__", "__add__",
              "__sub__", "__mul__", "__pow__", "__and__", "__or__", "__xor__", "__lshift__",
@@ -53,13 +53,13 @@ REFLECTED = ("__matmul__", "__mod__", "__divmod__", "__floordiv__", "__truediv__
 
 
 class Written:
-    """What authors write in equations: an operator that a class below does not have is refused in
-    words, where Python would speak of its types."""
+    """Base of objects in equations: an operator without a definition in a subclass raises WrongKind
+    with advice, in place of Python's message about types."""
 
     __slots__ = ()
 
     def __bool__(self) -> bool:
-        """There is one: `len` is refused, and must not be asked."""
+        """True, without a call of `len`, which is refused."""
         return True
 
 

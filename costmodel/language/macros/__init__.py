@@ -1,4 +1,4 @@
-"""Which usual combinations (softmax, norms, gates, positions) are there, and what writes each?"""
+"""Macros: named combinations (softmax, norms, gates, positions), and how each is expanded."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from costmodel.language.macros.softmax import write_softmax
 from costmodel.language.nodes import Composite
 
 Writer = Callable[[Equation, Composite, Sequence[str]], list[Equation]]
-"""What writes a composite out, under the rewrites in force."""
+"""Expands a composite to equations, under the given rewrites."""
 
 
 def _under_any(write: Callable[[Equation, Composite], list[Equation]]) -> Writer:
-    """What writes a composite out in the same way under all rewrites."""
+    """A `Writer` that ignores the rewrites."""
     return lambda equation, composite, rewrites: write(equation, composite)
 
 
 MACROS = {**norms.MACROS, **positions.MACROS, **gates.MACROS}
-"""The composites of other files, which no rewrite changes."""
+"""The composites whose expansion does not depend on rewrites."""
 
 
 WRITTEN: Mapping[str, Writer] = {
     "softmax": write_softmax,
     **{name: _under_any(macro.write) for name, macro in MACROS.items()},
 }
-"""Composite -> what writes it out where it stands alone on a right side."""
+"""Composite -> its `Writer`; each composite is a whole right-hand side."""

@@ -1,8 +1,8 @@
-"""Which activations are no single function of functions.TABLE, in the language's own parts?
+"""Activations that are not a single function of `functions.TABLE`.
 
-sigmoid, silu, softplus, relu, tanh and gelu with the error function are functions: they may stand
-anywhere in an expression, `function("silu", ...)`. What reads its operand several times stands
-alone on a right side.
+sigmoid, silu, softplus, relu, tanh and gelu with the error function are functions, allowed anywhere
+in an expression: `function("silu", ...)`. An activation that reads its operand several times must
+be a whole right-hand side.
 """
 
 from __future__ import annotations

@@ -1,8 +1,5 @@
-"""How is a composite that stands alone on a right side written out?
-
-It stands for equations of the array that it defines: intermediate arrays that are named after that
-array, and last the array itself.
-"""
+"""The expansion of a composite that is a whole right-hand side, to equations: intermediate arrays,
+named after the array that the equation defines, and last that array itself."""
 
 from __future__ import annotations
 
@@ -26,29 +23,29 @@ from costmodel.language.nodes import (
 from costmodel.symbolic.polynomial import Poly, atom_name, is_index
 
 Place = tuple[Position, Poly]
-"""A position and the extent of its axis."""
+"""(position, extent of its axis)"""
 
 
 @dataclass(frozen=True)
 class Macro:
-    """A composite that stands alone: its name in LaTeX, and what writes it out."""
+    """A composite that is a whole right-hand side: its LaTeX name, and its expansion."""
 
     latex: str
     write: Callable[[Equation, Composite], list[Equation]]
 
 
 def part_of(equation: Equation, step: str, shape: tuple[Poly, ...]) -> Array:
-    """An array for a step of the composite that stands in an equation."""
+    """A new array for a step of the composite in an equation."""
     assert isinstance(equation.value, Composite)
     return derived(equation.array, equation.value.name, step, shape=shape)
 
 
 class Parts:
-    """The equations that a composite stands for, in the order of computation.
+    """The equations to which a composite is expanded, in the order of computation.
 
     Args:
-        equation: the one that the composite stands in.
-        inner: indices of parts that the equation itself does not have.
+        equation: the equation with the composite.
+        inner: indices of steps that do not occur on the left side of the equation.
     """
 
     def __init__(self, equation: Equation, *inner: Index) -> None:
@@ -57,7 +54,7 @@ class Parts:
         self._indices = {index.atom: index for index in (*equation.indices, *inner)}
 
     def places(self, *without: Index) -> list[Place]:
-        """The axes of the equation's own array, without those of some indices."""
+        """The axes of the equation's own array, except those of the indices `without`."""
         whole = self.equation
         places = list(zip(whole.positions, whole.array.shape, strict=True))
         for index in without:
@@ -65,13 +62,13 @@ class Parts:
         return places
 
     def array(self, suffix: str, places: Sequence[Place]) -> Ref:
-        """An intermediate array with these axes, named after the equation's own; its entry."""
+        """An entry of a new intermediate array with these axes, named after the equation's own."""
         shape = tuple(extent for _, extent in places)
         array = part_of(self.equation, suffix, shape)
         return Ref(array, tuple(position for position, _ in places))
 
     def add(self, entry: Ref, value: Node) -> None:
-        """The equation that defines an entry."""
+        """Add the equation that defines an entry."""
         found = [self._indices[atom] for atom in names_in(entry.positions)]
         indices = tuple(outer_first(found))
         whole = self.equation.whole
@@ -79,22 +76,23 @@ class Parts:
         self.written.append(Equation(entry.array, entry.positions, value, indices, whole, place))
 
     def define(self, suffix: str, value: Node, *without: Index) -> Ref:
-        """Define an intermediate array that stands where the equation's own does; its entry.
+        """Define an intermediate array with the axes of the equation's own array; returns its
+        entry.
 
         Args:
-            without: indices that the part has no axis for, since they are reduced over.
+            without: indices that get no axis, because they are reduced over.
         """
         found = self.array(suffix, self.places(*without))
         self.add(found, value)
         return found
 
     def finish(self, value: Node) -> list[Equation]:
-        """The parts, and last the equation itself with this value."""
+        """The equations of the steps, and last the equation itself with this value."""
         return [*self.written, replace(self.equation, value=value)]
 
 
 def _spared(equation: Equation, place: Place, index: Index) -> list[Place]:
-    """What is left of an axis of the left side without an index."""
+    """The rest of an axis of the left side when an index is removed."""
     position, extent = place
     if index.atom not in names_in([position]):
         return [place]
@@ -111,10 +109,10 @@ def _spared(equation: Equation, place: Place, index: Index) -> list[Place]:
 
 
 def entry(name: str, body: Node, index: Index) -> Ref:
-    """The operand of a composite, an array entry with this index.
+    """The operand of a composite, if it is an array entry with this index.
 
     Raises:
-        EquationError: it is an expression, or has no such index.
+        EquationError: the operand is an expression, or lacks the index.
     """
     if not isinstance(body, Ref):
         raise EquationError(f"{name} takes an array entry: define its operand first")
@@ -127,10 +125,10 @@ def entry(name: str, body: Node, index: Index) -> Ref:
 
 
 def axis_entry(name: str, body: Node, index: Index) -> Ref:
-    """The operand of a composite, an array entry with an axis for an index alone.
+    """The operand of a composite, if it is an array entry with an axis for this index alone.
 
     Raises:
-        EquationError: it is an expression, or has no such axis.
+        EquationError: the operand is an expression, or lacks such an axis.
     """
     ref = entry(name, body, index)
     if index.as_poly() not in ref.positions:
@@ -147,10 +145,10 @@ def _listed(ref: Ref) -> str:
 
 
 def row_index(equation: Equation, composite: Composite) -> Index:
-    """The index that a composite runs over, one of the left side's.
+    """The index that a composite runs over, which must be an index of the left side.
 
     Raises:
-        EquationError: the left side lacks it.
+        EquationError: the left side lacks the index.
     """
     index = composite.over[0]
     if index not in equation.indices:
@@ -178,7 +176,7 @@ def length_of(name: str, index: Index) -> Poly:
 
 
 def moved(ref: Ref, index: Index, place: Position) -> Ref:
-    """An array entry with another position on the axis of an index, and in what it gathers."""
+    """An array entry with the position `place` in place of an index, also inside gathers."""
 
     def at(position: Position) -> Position:
         if isinstance(position, Gather):

@@ -1,11 +1,11 @@
-"""What are layer, RMS and l2 normalisation, in the language's own parts?
+"""Layer, RMS and l2 normalisation as macros.
 
 A row of m entries is divided by a number of its own: m divisions, as the papers print it, where a
-kernel may take one reciprocal and m products instead. Every function stands alone on a right side:
+kernel may take one reciprocal and m products instead. Every norm is a whole right-hand side:
 
     y[i, b] = layer_norm(x[i, b], over=b, gain=gain[b], bias=bias[b])
 
-Squares have an array of their own, since no matrix product computes their sum.
+Squares are written to an array of their own: their sum is not a matrix product.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ LAYER_EPS = Fraction(1, 100_000)
 """The default of torch.nn.functional.layer_norm."""
 
 RMS_EPS = Fraction(1, 2**23)
-"""The default of torch.nn.functional.rms_norm for float32: that type's machine epsilon."""
+"""The default of torch.nn.functional.rms_norm for float32: its machine epsilon."""
 
 LEAST_LENGTH = Fraction(1, 10**12)
 """The default of torch.nn.functional.normalize."""
@@ -44,7 +44,7 @@ LEAST_LENGTH = Fraction(1, 10**12)
 
 @record
 class Normed(Operands):
-    """A row's entry, what it is multiplied by and what is added to it, and two small constants."""
+    """The operands: an entry of a row, its factor and offset, and two small constants."""
 
     x: Ref
     gain: Node | None
@@ -123,7 +123,7 @@ def _composite(
 
 
 def _small(name: str, what: str, value: Any) -> Poly:
-    """A constant of at least 0, exactly as it is typed: 1e-5 is 1/100000."""
+    """A constant of at least 0, as the exact decimal that was typed: 1e-5 is 1/100000."""
     try:
         number = Fraction(str(value))
     except ValueError:
@@ -173,7 +173,7 @@ def _root(parts: Parts, operands: Normed, of: Ref, index: Index) -> Ref:
 
 
 def _at_least(parts: Parts, length: Ref, least: Poly, index: Index) -> Ref:
-    """The larger one of a length and a constant: a maximum over an array of the two."""
+    """The larger of a length and a constant, as a maximum over an array of both."""
     which = Index(f"{index.name}'", (ONE,), (ONE * 2,))
     rows = parts.places(index)
     both = parts.array("both", [*rows, (which.as_poly(), ONE * 2)])
@@ -183,7 +183,7 @@ def _at_least(parts: Parts, length: Ref, least: Poly, index: Index) -> Ref:
 
 
 def _divided(parts: Parts, operands: Normed, above: Ref, below: Ref) -> list[Equation]:
-    """The quotients, times the gain and plus the bias where they are given."""
+    """The quotients, times the gain and plus the bias if given."""
     value = above / below
     value = value if operands.gain is None else value * operands.gain
     return parts.finish(value if operands.bias is None else value + operands.bias)

@@ -1,7 +1,7 @@
-"""What are a short convolution and a rotary embedding, in the language's own parts?
+"""Short convolution and rotary embedding as macros.
 
-Both act on rows by where they stand: the first reads the rows before, the second turns a row's
-channels in pairs by angles of its position. Each stands alone on a right side:
+Both depend on the position of a row: the convolution reads the rows before, the rotary embedding
+rotates pairs of channels by angles of the position. Each is a whole right-hand side:
 
     u[i, b] = short_convolution(x[i, b], W[s, b], along=i, taps=s, bias=bias[b])
     r[j, i, c] = rotary(q[j, i, c], over=c, pairs=p, cos=cos[i, c], sin=sin[i, c])
@@ -34,7 +34,7 @@ ONE = Poly.of(1)
 
 @record
 class Convolved(Operands):
-    """An entry of a row, the weight of a tap, and what is added to the sum."""
+    """The operands: an entry of a row, the weight of a tap, and an offset."""
 
     x: Ref
     weight: Ref
@@ -48,10 +48,9 @@ def short_convolution(
 ) -> Node:
     """The sum of the last k rows, each times a weight, plus a bias: causal, depthwise.
 
-    Tap s weighs the row s-1 back, so weight[1] is the last tap of torch.nn.functional.conv1d, which
-    is padded by k-1 zeros in front and has as many groups as channels. A tap that reaches before
-    row 1 has no term. Counted for each entry of row i, with R = min(k, i): R mul, R-1 add; then
-    1 add (bias).
+    Tap s weighs the row s-1 back, so weight[1] is the last tap of torch.nn.functional.conv1d, with
+    k-1 zeros of padding in front and one group per channel. A tap before row 1 has no term. Counted
+    for each entry of row i, with R = min(k, i): R mul, R-1 add; then 1 add (bias).
 
     Args:
         x: an entry of the rows, at row `along`.
@@ -60,8 +59,8 @@ def short_convolution(
         taps: an index over 1..k that the left side does not have.
 
     Raises:
-        EquationError: x or the weight is an expression or lacks an axis for its index alone, or
-            the weights' axis has another extent than `taps` has values.
+        EquationError: x or the weight is an expression or lacks an axis for its index alone, or the
+            weights' axis has another extent than `taps` has values.
     """
     name = "short_convolution"
     rows, tap = axis_entry(name, x, along), axis_entry(name, weight, taps)
@@ -88,7 +87,7 @@ def _short_convolution(equation: Equation, composite: Composite) -> list[Equatio
 
 @record
 class Turned(Operands):
-    """An entry of a row, the cosine and sine of its pair's angle, and how pairs are laid out."""
+    """The operands: an entry of a row, cosine and sine of its angle, and the layout of pairs."""
 
     x: Ref
     cos: Ref
@@ -100,17 +99,18 @@ class Turned(Operands):
 def rotary(
     x: Node, *, over: Index, pairs: Index, cos: Node, sin: Node, layout: str = "halves"
 ) -> Node:
-    """A row whose channels are turned in pairs: (u, v) to (u cos - v sin, v cos + u sin).
+    """A row with its channels rotated in pairs: (u, v) to (u cos - v sin, v cos + u sin).
 
-    It is the row times the cosines, plus the row with its pairs swapped, and the sign of v turned,
-    times the sines. Counted for each row of m channels: 2m mul, m add. To swap channels is free,
-    and so are the tables, which are buffers.
+    Computed as the row times the cosines, plus the swapped row, with (-v, u) for (u, v), times the
+    sines. Counted for each row of m channels: 2m mul, m add. Swapping is free, and so are the
+    tables, which are buffers.
 
     Args:
         x: an entry of a row at channel `over`.
         over: the index of the channels, an even number of them.
         pairs: an index over 1..m/2 that the left side does not have.
-        cos: the entry of a table at channel `over`, the same for both of a pair; sin likewise.
+        cos: the entry of a table at channel `over`, equal for both channels of a pair; sin
+            likewise.
         layout: `halves` pairs channel p with p + m/2, as GPT-NeoX and Llama do; `interleaved` pairs
             2p-1 with 2p, as in the paper.
 
@@ -144,12 +144,12 @@ def _rotary(equation: Equation, composite: Composite) -> list[Equation]:
 
 
 def _side(channel: Index) -> Index:
-    """The first or the second channel of a pair."""
+    """An index over the two channels of a pair."""
     return Index(f"{channel.name}'", (ONE,), (ONE * 2,))
 
 
 def _halves(parts: Parts, x: Ref, swapped: Ref, channel: Index, pair: Index) -> None:
-    """Channels p and p + m/2."""
+    """Swap channels p and p + m/2."""
     half, first = length_of("rotary", pair), channel.lower[0] - 1 + pair
     u, v = first, first + half
     parts.add(moved(swapped, channel, u), -moved(x, channel, v))
@@ -157,7 +157,7 @@ def _halves(parts: Parts, x: Ref, swapped: Ref, channel: Index, pair: Index) -> 
 
 
 def _interleaved(parts: Parts, x: Ref, swapped: Ref, channel: Index, pair: Index) -> None:
-    """Channels 2p-1 and 2p: the axis is taken apart into pairs of two, and put together again."""
+    """Swap channels 2p-1 and 2p, by a view of the channel axis as pairs of two."""
     side, two = _side(channel), ONE * 2
     flat = Flat(pair.as_poly(), side.as_poly(), two)
     axes = [
@@ -176,7 +176,7 @@ LAYOUTS: Mapping[str, Callable[[Parts, Ref, Ref, Index, Index], None]] = {
     "halves": _halves,
     "interleaved": _interleaved,
 }
-"""Layout -> what defines the row with its pairs swapped."""
+"""Layout -> function that defines the row with its pairs swapped."""
 
 
 MACROS: Mapping[str, Macro] = {

@@ -1,4 +1,4 @@
-"""What are softmax and scaled scores in the language's own parts?"""
+"""Softmax and scaled scores as macros."""
 
 from __future__ import annotations
 
@@ -22,10 +22,8 @@ def scaled(body: Node, by: Poly) -> Node:
 
 @checked
 def softmax(body: Ref, over: Any) -> Node:
-    """The softmax of array entries along `over`, an index of the left side or a tuple of them.
-
-    Written out as exponentials, their sum and one division each (three equations).
-    """
+    """The softmax of array entries along `over`, an index of the left side or a tuple of them. It
+    is expanded to three equations: exponentials, their sum, and one division each."""
     if not isinstance(body, Ref):
         raise EquationError("softmax takes an array entry: define the scores first")
     return Composite("softmax", body, indices_in(over))
@@ -34,7 +32,7 @@ def softmax(body: Ref, over: Any) -> Node:
 def write_softmax(
     equation: Equation, composite: Composite, rewrites: Sequence[str]
 ) -> list[Equation]:
-    """The exponentials, their sum over the composite's indices, and the quotients; under
+    """Expand a softmax: exponentials, their sum over the composite's indices, and quotients. Under
     `safe-softmax` the row's maximum is subtracted first."""
     parts, over, exponent = Parts(equation), composite.over, composite.body
     for index in over:
