@@ -29,9 +29,10 @@ from costmodel.program.wellformed import axes_of, defined
 from costmodel.questions.activations import Activations, kept_entries
 from costmodel.questions.count import count_equations
 from costmodel.questions.counting.counts import Counts
-from costmodel.questions.counting.peers import no_backward
+from costmodel.questions.counting.peers import added, of_system, together
 from costmodel.questions.parameters import parameters
 from costmodel.questions.question import Missing
+from costmodel.questions.subject import system_of
 from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.polyhedral_sums import union_size
 from costmodel.symbolic.polynomial import Poly, sum_of
@@ -79,10 +80,16 @@ class Graph:
         """The operations of one run of a part's backward pass, in the part's own sizes.
 
         Raises:
-            Unanswered: a peer's count; Unsupported: an equation whose gradient is not derived.
+            Unanswered: a peer that counts none; Unsupported: an equation whose gradient is not
+                derived.
         """
         if peer := self.counting.convention.peer:
-            raise Unanswered(no_backward(peer))
+            system = system_of(use.mixer, use.form_under(self.rewrites), ("dense",), "training")
+            unwanted = () if use.regularises else given_arrays(self.network)[use]
+            fixed = {array for array in use.mixer.arrays.values() if array.name in unwanted}
+            return together(
+                of_system(replace(system, fixed=system.fixed | fixed), "backward", peer), peer
+            )
         own = self.gradients(use)
         result = Counts({}, Counts({}))
         accounting = self.counting.convention.accounting
@@ -279,13 +286,8 @@ def _with_forward(graph: Graph, part: PartCost) -> PartCost:
     if part.use not in graph.network.uses or isinstance(part.counts, Missing):
         return part
     forward = cost(part.use, "training", graph.counting).counts
-    counts = forward if isinstance(forward, Missing) else _add_counts(forward, part.counts)
+    counts = forward if isinstance(forward, Missing) else added(forward, part.counts)
     return replace(part, counts=counts)
-
-
-def _add_counts(one: Counts, two: Counts) -> Counts:
-    once = (one.once or Counts({})) + (two.once or Counts({}))
-    return replace(one + two, once=replace(once, peer=one.peer), peer=one.peer)
 
 
 @dataclass(frozen=True)

@@ -64,6 +64,9 @@ class Peer:
     """Whether a multiply-add counts as two operations."""
     kernels: Mapping[str | tuple[str, str], KernelRule]
     """A key (class, backend) precedes a key class; a class without a key is not counted."""
+    gradients: str = ""
+    """Which operations of a backward pass the peer counts, in words; empty where the peer counts
+    forward passes alone."""
 
     @property
     def counted(self) -> tuple[str, ...]:
@@ -124,6 +127,7 @@ PEERS: Mapping[str, Peer] = {
             ),
             ("recurrent-layer", "cpu"): KernelRule(Fraction(2), "R additions for a sum of R terms"),
         },
+        "a contraction has one more, as large, for the gradient of each factor that gets one",
     ),
     "fvcore": Peer(
         "fvcore",

@@ -20,7 +20,7 @@ from costmodel.program.phases import TRAINING_STEP, IterationDomain, iteration_d
 from costmodel.program.trip_count import Points
 from costmodel.questions.counting.counts import WEIGHTINGS, Counts, answered, with_once
 from costmodel.questions.counting.executed import executed
-from costmodel.questions.counting.peers import peer_count
+from costmodel.questions.counting.peers import peer_equations, together
 from costmodel.questions.question import (
     BATCH,
     PLAIN,
@@ -113,7 +113,7 @@ def count(
     chosen = asked(convention, phase, training)
     phase = phase_name(phase)
     if chosen.peer:
-        return peer_count(mixer, phase, form, chosen.peer)
+        return together(peer_equations(mixer, phase, form, chosen.peer), chosen.peer)
     system = system_of(mixer, form, chosen.rewrites, phase)
     result = Counts({}, Counts({}))
     for counts in count_equations(system, phase, chosen.accounting).values():

@@ -14,7 +14,7 @@ from costmodel.language.nodes import SELECTIONS, Fft, Select, walk
 from costmodel.mixers import BASELINE
 from costmodel.paths.chains import CriticalPath
 from costmodel.program.chosen_sizes import default, letters_of
-from costmodel.program.conventions import Convention
+from costmodel.program.conventions import PEERS, Convention
 from costmodel.program.phases import TRAINING_STEP
 from costmodel.questions.count import OTHER
 from costmodel.questions.peak import OPTIMISERS
@@ -172,6 +172,8 @@ def notes(block: Block, request: Request) -> Iterator[Note]:
     yield _note(f"bytes: {request.dtypes.caption}", *_IN_BYTES)
     if block.phase in TRAINING_STEP:
         yield _note(request.convention.backward.given)
+        if (peer := request.convention.peer) and PEERS[peer].gradients:
+            yield _note(f"{peer}: {PEERS[peer].gradients}")
     if request.optimiser:
         each = OPTIMISERS[request.optimiser]
         yield _note(f"optimiser {request.optimiser}: {each} times the parameters", "optimiser")

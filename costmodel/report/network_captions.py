@@ -9,6 +9,7 @@ from costmodel.networks.assembly import Use
 from costmodel.networks.choices import Choices
 from costmodel.networks.network import Network
 from costmodel.networks.training import RECOMPUTE, SCATTER
+from costmodel.program.conventions import PEERS
 from costmodel.program.phases import TRAINING_STEP
 from costmodel.report.document import Equal, Formula, Line, letter, listed
 from costmodel.report.mixer_document import size
@@ -122,9 +123,23 @@ def convention_line(request: Request) -> str:
 
 def training_notes(sheet: Sheet) -> Iterator[str]:
     """What a reader has to know of a backward pass and of what it keeps."""
-    c, uses = sheet.network.choices, sheet.network.uses
+    c = sheet.network.choices
     if not (c.loss and c.head != "none"):
         yield "no loss: the gradient of what the network gives is given"
+    if peer := sheet.request.counting.convention.peer:
+        yield f"{peer}: {PEERS[peer].gradients or 'it counts forward passes alone'}"
+    else:
+        yield from _counted_of_gradients(sheet)
+    masks = "; masks of dropout are not among them" if c.dropout else ""
+    yield (f"activations: entries of the forward pass that equations of gradients read, an array "
+           f"between two parts once{masks}")  # fmt: skip
+    if (recompute := sheet.request.memory_options.recompute) != "none":
+        yield f"recompute {recompute}: {RECOMPUTE[recompute]}"
+
+
+def _counted_of_gradients(sheet: Sheet) -> Iterator[str]:
+    """How gradients are counted that not all who count them count alike."""
+    c, uses = sheet.network.choices, sheet.network.uses
     if any(isinstance(p, Gather) for use in uses for p in _table_positions(use)):
         yield SCATTER
     if c.loss and c.head != "none":
@@ -135,11 +150,6 @@ def training_notes(sheet: Sheet) -> Iterator[str]:
                "like other numbers")  # fmt: skip
     yield ("sums of gradients: an array that k parts read gets k gradients, which cost k - 1 "
            "additions an entry; gradients of parameters are added up over the batch")  # fmt: skip
-    masks = "; masks of dropout are not among them" if c.dropout else ""
-    yield (f"activations: entries of the forward pass that equations of gradients read, an array "
-           f"between two parts once{masks}")  # fmt: skip
-    if (recompute := sheet.request.memory_options.recompute) != "none":
-        yield f"recompute {recompute}: {RECOMPUTE[recompute]}"
 
 
 def _table_positions(use: Use) -> Iterator[Position]:

@@ -18,7 +18,7 @@ from costmodel.language.equations import Mixer
 from costmodel.program.chosen_sizes import fit
 from costmodel.program.conventions import PEERS, Peer
 from costmodel.program.phases import TRAINING_STEP, phase_name
-from costmodel.questions.counting.peers import contraction_counts, no_backward
+from costmodel.questions.counting.peers import contraction_counts
 from costmodel.questions.subject import system_of
 from profiler.counting.forward_rules import nominal, nominal_words
 from profiler.counting.operations import Classes
@@ -164,7 +164,9 @@ def peer_figure(
     causes: list[tuple[str, int]] = []
     reasons: dict[str, str] = {}
     if phase in TRAINING_STEP:
-        reasons["predicted"] = reasons["unexplained"] = no_backward(peer.name)
+        reasons["predicted"] = reasons["unexplained"] = (
+            f"what {peer.name} counts of a backward pass is measured, not derived"
+        )
     elif unnamed := without_kernel(mixer, does, phase):
         reasons["predicted"] = reasons["unexplained"] = _unpredicted(unnamed, phase)
     else:

@@ -6,13 +6,13 @@ products: the products, and the additions that sum them up.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from costmodel.errors import Unanswered
-from costmodel.language.equations import Mixer, System
-from costmodel.language.nodes import Add, Mul, Node, Reduce, Sub, walk
+from costmodel.language.equations import Equation, Mixer, System
+from costmodel.language.nodes import Add, Array, Mul, Node, Reduce, Sub, walk
 from costmodel.program.conventions import PEERS
 from costmodel.program.phases import TRAINING_STEP, iteration_domains
 from costmodel.program.trip_count import Points
@@ -51,13 +51,19 @@ class Contraction:
         return self.products(sizes) + added
 
 
-def contraction_counts(system: System, phase: str) -> Mapping[str, Contraction]:
+Products = Callable[[Equation, Mul], int]
+"""How many products a product of an equation stands for."""
+
+
+def contraction_counts(
+    system: System, phase: str, products_of: Products = lambda equation, node: 1
+) -> Mapping[str, Contraction]:
     """The contraction of each equation, as the file writes it; equations without one left out."""
     found: dict[str, Contraction] = {}
     for part in iteration_domains(system, phase):
         points = Points(part.equation, part.variables, part.constraints, "strict")
         products, sums = Exact(), Exact()
-        for name, number in _inside(part.equation.value, points):
+        for name, number in _inside(part.equation.value, points, products_of):
             if name == "mul":
                 products = products + number
             else:
@@ -71,57 +77,103 @@ def contraction_counts(system: System, phase: str) -> Mapping[str, Contraction]:
     return found
 
 
-def _inside(node: Node, points: Points) -> Iterator[tuple[str, Exact]]:
+def gradient_contractions(system: System) -> Mapping[str, Contraction]:
+    """What each equation of a forward pass adds to the backward pass: of each product, as many
+    again for each factor that a gradient flows into, if it flows into the equation.
+
+    So the gradient of a matrix product is one matrix product, as large, for each operand.
+    """
+    reached: set[Array] = {system.mixer.role("output")}
+    while more := {a for e in system.equations if e.array in reached for a in e.value.arrays}:
+        if more <= reached:
+            break
+        reached |= more
+
+    def factors(equation: Equation, node: Mul) -> int:
+        flows = (not system.active.isdisjoint(child.arrays) for child in node.children)
+        return sum(flows) if equation.array in reached else 0
+
+    return contraction_counts(system, "training", factors)
+
+
+def _inside(node: Node, points: Points, products_of: Products) -> Iterator[tuple[str, Exact]]:
     """The operations of reductions over products."""
     products = (
         isinstance(node, Reduce)
         and node.kind == "sum"
-        and any(isinstance(inside, Mul) for inside, _ in walk(node.body))
+        and any(_joins_arrays(inside) for inside, _ in walk(node.body))
     )
     if products:
         yield "add", points.number(points.present(node)) * -1
     for child, inner in points.under(node):
         if products:
             yield "add", inner.number(inner.present(child))
-        yield from (_terms if products else _inside)(child, inner)
+        yield from (_terms if products else _inside)(child, inner, products_of)
 
 
-def _terms(node: Node, points: Points) -> Iterator[tuple[str, Exact]]:
+def _joins_arrays(node: Node) -> bool:
+    """Whether a node is a product of arrays: a constant times an array is none."""
+    return isinstance(node, Mul) and all(child.arrays for child in node.children)
+
+
+def _terms(node: Node, points: Points, products_of: Products) -> Iterator[tuple[str, Exact]]:
     """Products and the additions between them, inside one reduction."""
     if isinstance(node, Reduce):
-        yield from _inside(node, points)
+        yield from _inside(node, points, products_of)
         return
     if isinstance(node, Mul):
-        yield "mul", points.number(points.carried_out(node))
+        number = products_of(points.equation, node)
+        yield "mul", points.number(points.carried_out(node)) * number
     elif isinstance(node, (Add, Sub)):
         yield "add", points.number(points.carried_out(node))
     for child in node.children:
-        yield from _terms(child, points)
-
-
-def no_backward(peer: str) -> str:
-    """Why a peer has no count of gradients: which kernels carry them is the implementation's."""
-    return f"what {peer} counts of a backward pass is measured, not derived"
+        yield from _terms(child, points, products_of)
 
 
 def peer_equations(mixer: Mixer, phase: str, form: str | None, peer: str) -> Mapping[str, Counts]:
-    """The operations that a peer counts for each equation, every contraction dense in one kernel.
+    """The operations that a peer counts for each equation of the forward pass, with those of its
+    gradients; every contraction dense in one kernel.
 
     Multiplications, and as many additions where the peer counts a multiply-add as two; it counts
     nothing else, which is not a zero: tables show a dash.
+
+    Raises:
+        Unanswered: gradients, of which the peer counts none.
     """
+    forward = system_of(
+        mixer, form, ("dense",), "inference" if phase == "inference" else "training"
+    )
+    return of_system(forward, phase, peer)
+
+
+def of_system(forward: System, phase: str, peer: str) -> Mapping[str, Counts]:
+    """`peer_equations` of the equations of a forward pass, or of one new token."""
+    passes = []
+    if phase != "backward":
+        passes.append(
+            contraction_counts(forward, "inference" if phase == "inference" else "training")
+        )
     if phase in TRAINING_STEP:
-        raise Unanswered(no_backward(peer))
-    system = system_of(mixer, form, ("dense",), phase)
-    kernels = {equation.part_of: equation.array.kernel for equation in system.equations}
+        if not PEERS[peer].gradients:
+            raise Unanswered(f"{peer} counts forward passes alone")
+        passes.append(gradient_contractions(forward))
+    kernels = {equation.part_of: equation.array.kernel for equation in forward.equations}
     found: dict[str, Counts] = {}
-    for name, part in contraction_counts(system, phase).items():
-        per_product = PEERS[peer].rule(kernels[name], "cpu").per_product or 0
-        share = Poly.of(Fraction(per_product) / (2 if PEERS[peer].additions else 1))
-        once = part.once_multiplications * share
-        apart = Counts({} if once.is_zero else _seen(once, peer), peer=peer)
-        found[name] = Counts(_seen(part.multiplications * share, peer), apart, peer)
+    for contractions in passes:
+        for name, part in contractions.items():
+            per_product = PEERS[peer].rule(kernels[name], "cpu").per_product or 0
+            share = Poly.of(Fraction(per_product) / (2 if PEERS[peer].additions else 1))
+            once = part.once_multiplications * share
+            apart = Counts({} if once.is_zero else _seen(once, peer), peer=peer)
+            own = Counts(_seen(part.multiplications * share, peer), apart, peer)
+            found[name] = added(found[name], own) if name in found else own
     return found
+
+
+def added(one: Counts, two: Counts) -> Counts:
+    """The counts of two passes together, as a peer counts them."""
+    once = (one.once or Counts({})) + (two.once or Counts({}))
+    return replace(one + two, once=replace(once, peer=one.peer), peer=one.peer)
 
 
 def _seen(number: Exact, peer: str) -> dict[str, Exact]:
@@ -129,10 +181,10 @@ def _seen(number: Exact, peer: str) -> dict[str, Exact]:
     return {"mul": number, "add": number} if PEERS[peer].additions else {"mul": number}
 
 
-def peer_count(mixer: Mixer, phase: str, form: str | None, peer: str) -> Counts:
+def together(equations: Mapping[str, Counts], peer: str) -> Counts:
     """The operations that a peer counts for a form: the sum of `peer_equations`."""
     macs, once = Exact(), Exact()
-    for part in peer_equations(mixer, phase, form, peer).values():
+    for part in equations.values():
         macs = macs + part.exact("mul")
         once = once + part.once.exact("mul") if part.once else once
     return Counts(_seen(macs, peer), Counts(_seen(once, peer), peer=peer), peer)
