@@ -204,13 +204,14 @@ def test_conventions_reach_the_backward_pass() -> None:
     assert dropped.mul - strict.mul == (1 + 2 * 12) * 8 * 768
 
 
-def test_a_peer_has_no_derived_count_of_gradients() -> None:
-    """Which kernels carry them is the implementation's: no figure rather than a wrong one."""
+def test_a_peer_s_count_of_gradients_is_derived_where_it_has_one() -> None:
+    """Every factor of gpt-2's contractions gets a gradient: twice a forward pass."""
     net = networks.model("gpt-2", sizes={"l": 8, "u": 11})
-    for phase in ("backward", "training-step"):
-        with pytest.raises(Unanswered, match="what torch counts of a backward pass is measured"):
-            net.count(phase, "torch")
-    assert net.count("training", "torch").at().mul > 0
+    forward = net.count("training", "torch").at().total
+    assert forward > 0 and net.count("backward", "torch").at().total == 2 * forward
+    assert net.count("training-step", "torch").at().total == 3 * forward
+    with pytest.raises(Unanswered, match="fvcore counts forward passes alone"):
+        net.count("backward", "fvcore")
 
 
 def test_without_a_gradient_the_reason_is_the_parts_own() -> None:

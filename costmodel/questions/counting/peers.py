@@ -84,10 +84,11 @@ def gradient_contractions(system: System) -> Mapping[str, Contraction]:
     So the gradient of a matrix product is one matrix product, as large, for each operand.
     """
     reached: set[Array] = {system.mixer.role("output")}
-    while more := {a for e in system.equations if e.array in reached for a in e.value.arrays}:
-        if more <= reached:
-            break
-        reached |= more
+    while (
+        read := {a for e in system.equations if e.array in reached for a in e.value.arrays}
+        - reached
+    ):
+        reached |= read
 
     def factors(equation: Equation, node: Mul) -> int:
         flows = (not system.active.isdisjoint(child.arrays) for child in node.children)
