@@ -13,11 +13,8 @@ from collections.abc import Mapping, Sequence
 from functools import cache, partial
 from math import prod
 
-from torch import Tensor
-
 from profiler.counting.call import Call, CountError, Rule
 from profiler.counting.forward_rules import (
-    RULES,
     converted,
     convolution as plain_convolution,
     entry_sum,
@@ -26,7 +23,6 @@ from profiler.counting.forward_rules import (
     reduction,
     row_count,
     softmax,
-    visible_pairs,
 )
 from profiler.counting.indexed_rules import INDEXED_RULES, scatter_summed
 from profiler.counting.operations import (
@@ -173,53 +169,6 @@ def unfold_backward(call: Call) -> Operations:
     return entry_sum(grad) * (grad.numel() - grad.numel() // (windows * size) * places)
 
 
-# attention
-
-
-def attention_backward(
-    pairs: int, rows: int, keys: int, width: int, values: int, wanted: tuple[bool, ...]
-) -> Operations:
-    """Dao et al. 2022, arXiv 2205.14135, Algorithm 4, without its blocks; the logarithm L of each
-    row's sum is kept as in Dao 2023, arXiv 2307.08691, Algorithm 2, and the weights P are computed
-    again.
-
-    S = scale Q K^T;  P = exp(S - L);  dV = P^T dO;  dP = dO V^T;  D = rowsum(dO * O);
-    dS = P * (dP - D);  dQ = scale dS K;  dK = scale dS^T Q.
-    """
-    again = Operations(mul=pairs * (width + 1), add=pairs * (width - 1) + pairs, exp=pairs)
-    total = again
-    if wanted[2]:
-        total += Operations(mul=pairs * values, add=(pairs - keys) * values)
-    if wanted[0] or wanted[1]:
-        total += Operations(mul=pairs * values, add=pairs * (values - 1))
-        total += Operations(mul=rows * values, add=rows * (values - 1))
-        total += Operations(mul=pairs, add=pairs)
-    if wanted[0]:
-        total += Operations(mul=pairs * width + rows * width, add=(pairs - rows) * width)
-    if wanted[1]:
-        total += Operations(mul=pairs * width + keys * width, add=(pairs - keys) * width)
-    return total
-
-
-def fused_attention_backward(call: Call) -> Operations:
-    """The gradients of queries, keys and values by torch's flash kernels; see
-    `attention_backward`. Heads of queries that share keys and values add to one gradient."""
-    if call.arguments["dropout_p"]:
-        raise CountError(f"{call.name}: no rule for dropout inside attention")
-    query, key, value = (call.tensor(name) for name in ("query", "key", "value"))
-    real_only(call, query)
-    if isinstance(call.arguments.get("attn_mask"), Tensor):
-        raise CountError(f"{call.name}: no rule for the gradient of a mask")
-    causal, keys = bool(call.arguments["is_causal"]), key.shape[-2]
-    *outer, rows, width = query.shape
-    pairs, seen = visible_pairs(rows, keys, causal), min(rows, keys) if causal else keys
-    if not pairs or not width:
-        return NOTHING
-    heads, groups, every = prod(outer), prod(key.shape[:-2]), (True, True, True)
-    values = value.shape[-1]
-    return attention_backward(pairs * heads, rows * heads, seen * groups, width, values, every)
-
-
 # interpolation
 
 
@@ -252,21 +201,11 @@ def one_per_entry(call: Call, name: str) -> Operations:
     return named_operation(name) * call.output.numel() + promoted(call)
 
 
-def rounded_quotient(call: Call) -> Operations:
-    """self / other, rounded where a rounding mode is given."""
-    mode = call.arguments.get("rounding_mode")
-    if mode is None:
-        return RULES["div"](call)
-    real_only(call, call.output)
-    each = Operations(div=1) + named_operation(mode)
-    return each * call.output.numel() + promoted(call)
-
-
 DRAWN = "bernoulli exponential normal rand rand_like randn randn_like uniform"
 
 BY_NAME = """
     acos acosh asin asinh atan atan2 atanh ceil copysign cosh digamma erfc erfinv exp2 floor_divide
-    fmod frac lgamma log10 log2 remainder round sgn sign sinh tan trunc
+    fmod frac hypot lgamma log10 log2 remainder round sgn sign sinh tan trunc
 """
 
 FREE_BESIDE = """
@@ -309,21 +248,8 @@ LAYER_RULES: Mapping[str, Rule] = {
     "convolution": any_convolution,
     "convolution_backward": convolution_backward,
     "unfold_backward": unfold_backward,
-    "_scaled_dot_product_flash_attention_for_cpu_backward": fused_attention_backward,
-    "_scaled_dot_product_flash_attention_backward": fused_attention_backward,
     "var": variance,
     "std": partial(variance, root=True),
     "var_mean": variance,
     "std_mean": partial(variance, root=True),
-    "div": rounded_quotient,
 }
-"""Operation -> rule. Where `RULES` has a rule for the operation too, both agree on the arguments
-that `RULES` accepts, and this one accepts more."""
-
-TRACED_RULES: Mapping[str, Rule] = {**RULES, **LAYER_RULES}
-"""The rules of a symbolic trace."""
-
-DISPATCHED_RULES: Mapping[str, Rule] = {**LAYER_RULES, **RULES}
-"""The rules for the dispatched calls of a real module, forward and backward. Where `RULES` and
-`LAYER_RULES` both have one, the rule of `RULES` applies: it refuses arguments for which it is not
-exact."""

@@ -8,11 +8,13 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 from unittest.mock import patch
 
+import torch
 from torch import Tensor
+from torch._decomp import decomposition_table
 from torch._ops import HigherOrderOperator
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_map
 
-from profiler.counting.backward_rules import DISPATCHED_RULES
 from profiler.counting.call import (
     HIGHER_ORDER,
     Call,
@@ -25,8 +27,9 @@ from profiler.counting.call import (
     is_arithmetic,
     is_view,
 )
-from profiler.counting.forward_rules import operations_of, rule_for
 from profiler.counting.operations import NOTHING, Operations
+from profiler.counting.rules import operations_of, rule_for
+from profiler.records.reading import reason_of
 
 
 @dataclass(frozen=True)
@@ -107,40 +110,33 @@ class DispatchRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # t
         if isinstance(func, HigherOrderOperator):
             self.uncounted(f"higher_order::{func}", HIGHER_ORDER)
             return func(*args, **kwargs)
-        if rule_for(func._schema.name, DISPATCHED_RULES) is None or func.is_view:
+        if rule_for(func._schema.name) is None or func.is_view:
             with self:  # inference mode dispatches composite operations whole
                 parts = func.decompose(*args, **kwargs)
                 if parts is not NotImplemented:
                     return parts
         result = func(*args, **kwargs)
-        self.record(bind(func, args, kwargs, result), view=is_view(func))
+        self.record(func, args, kwargs, result)
         return result
 
-    def record(self, call: Call, *, view: bool) -> None:
+    def record(self, func: Any, args: tuple[Any, ...], kwargs: Any, result: Any) -> None:
         """Add one call to the totals, or to what is unknown."""
+        call, view = bind(func, args, kwargs, result), is_view(func)
         read, written = (0, 0) if view else (bytes_read(call), bytes_written(call))
+        counted = NOTHING
+        if not view:
+            try:
+                counted = operations_or_parts(func, call, args, kwargs)[0]
+            except CountError as error:
+                self.uncounted(call.name, str(error), read + written)
         before = self.by_op.get(call.name, DispatchedOperation(view=view))
         self.by_op[call.name] = DispatchedOperation(
             calls=before.calls + 1,
-            operations=before.operations + (NOTHING if view else self.count(call, read + written)),
+            operations=before.operations + counted,
             bytes_read=before.bytes_read + read,
             bytes_written=before.bytes_written + written,
             view=before.view,
         )
-
-    def count(self, call: Call, touched: int) -> Operations:
-        """The call's operations; a call without a rule is added to `unknown` and counts as
-        nothing."""
-        try:
-            counted = operations_of(call, DISPATCHED_RULES)
-        except CountError as error:
-            counted, reason = None, str(error)
-        else:
-            reason = "no rule for this operation"
-        if counted is not None:
-            return counted
-        self.uncounted(call.name, reason, touched)
-        return NOTHING
 
     def uncounted(self, name: str, reason: str, touched: int = 0) -> None:
         """Note one call of what is not counted."""
@@ -181,10 +177,53 @@ class DispatchRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # t
         )
 
 
+def operations_or_parts(
+    func: Any, call: Call, args: tuple[Any, ...], kwargs: Any
+) -> tuple[Operations, bool]:
+    """The operations of a call by its rule, else by torch's own decomposition into operations that
+    have rules, and whether by the latter.
+
+    Raises:
+        CountError: it has neither; one sentence.
+    """
+    reason = "no rule for this operation"  # an error would keep its tensors alive
+    try:
+        found = operations_of(call)
+    except CountError as error:
+        reason = str(error)
+    else:
+        if found is not None:
+            return found, False
+    decomposition = decomposition_table.get(func)
+    if decomposition is None:
+        raise CountError(reason)
+    inner = DispatchRecorder()
+    own_args, own_kwargs = tree_map(empty_on_meta, (args, kwargs))
+    try:
+        with inner:
+            decomposition(*own_args, **own_kwargs)
+    except Exception as error:  # torch's decompositions raise anything
+        raise CountError(f"{reason}; its decomposition fails: {reason_of(error)}") from error
+    if inner.unknown:
+        held = ", ".join(f"{name}: {found.reason}" for name, found in inner.unknown.items())
+        raise CountError(f"{reason}; its decomposition holds {held}")
+    return inner.counts().operations, True
+
+
+def empty_on_meta(leaf: Any) -> Any:
+    """An empty tensor of the same shape and layout on the meta device; anything else as it is, but
+    a device, which becomes that one."""
+    if isinstance(leaf, torch.device):
+        return torch.device("meta")
+    if not isinstance(leaf, Tensor):
+        return leaf
+    return torch.empty_strided(leaf.shape, leaf.stride(), dtype=leaf.dtype, device="meta")
+
+
 def count_dispatch(fn: Callable[..., Any], *args: Any) -> DispatchCounts:
     """Run `fn(*args)` once and count what it dispatches, backward passes inside it included.
 
-    Exact by the rules of `backward_rules.DISPATCHED_RULES` for every operation that has one; the
+    Exact by the rules of `counting/rules.py` for every operation that has one; the
     others are listed in `unknown`, and `complete` is then false. So are numbers that leave torch
     (numpy, Python, a kernel's address). What is calculated without a tensor is not seen. Gradient
     mode is left as the caller set it.

@@ -7,7 +7,7 @@ operation converts its operands by itself.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from math import prod
 from typing import Any
@@ -82,8 +82,6 @@ def contraction_plus(call: Call, left: str, right: str, axis: int) -> Operations
 def convolution(call: Call) -> Operations:
     """Every tap at every output, taps on padding included; then the bias."""
     x, weight = call.tensor("input"), call.tensor("weight")
-    if call.arguments["transposed"]:
-        raise CountError(f"{call.name}: no rule for transposed convolution")
     real_only(call, x, weight)
     taps, outputs = prod(weight.shape[1:]), call.output.numel()
     if taps == 0:
@@ -107,9 +105,10 @@ def multiply(call: Call) -> Operations:
 
 
 def division(call: Call) -> Operations:
-    """self / other; complex by real is two divisions."""
-    if call.arguments.get("rounding_mode") is not None:
-        raise CountError(f"{call.name}: no rule for a rounding mode")
+    """self / other, rounded where a rounding mode is given; complex by real is two divisions."""
+    if (mode := call.arguments.get("rounding_mode")) is not None:
+        real_only(call, call.output)
+        return (Operations(div=1) + named_operation(mode)) * call.output.numel()
     divisor = call.arguments["other"]
     if isinstance(divisor, complex) or (isinstance(divisor, Tensor) and divisor.is_complex()):
         raise CountError(f"{call.name}: no rule for a complex divisor")
@@ -283,39 +282,6 @@ def row_count(call: Call, tensor: Tensor) -> int:
     return tensor.numel() // length if length else 0
 
 
-# attention
-
-
-def visible_pairs(rows: int, keys: int, causal: bool) -> int:
-    """Query-key pairs that an attention operation scores: row i sees keys 1..i when causal."""
-    full = min(rows, keys)
-    causal_pairs = full * (full + 1) // 2 + (rows - full) * keys
-    return causal_pairs if causal else rows * keys
-
-
-def fused_attention(call: Call) -> Operations:
-    """Scores, one multiplication by the scale, softmax with the maximum subtracted, weighted sum:
-    the reference in the documentation of torch.nn.functional.scaled_dot_product_attention.
-
-    Where gradients will be taken, each row's maximum plus the logarithm of its sum is kept besides:
-    Algorithm 1 of Dao 2023, arXiv 2307.08691."""
-    if call.arguments["dropout_p"]:
-        raise CountError(f"{call.name}: no rule for dropout inside attention")
-    query, key, value = (call.tensor(name) for name in ("query", "key", "value"))
-    real_only(call, query)
-    *outer, rows, width = query.shape
-    pairs = visible_pairs(rows, key.shape[-2], bool(call.arguments["is_causal"]))
-    if not pairs or not width:
-        return NOTHING
-    scores = Operations(mul=pairs * (width + 1), add=pairs * (width - 1))
-    weighted = Operations(mul=pairs, add=pairs - rows) * value.shape[-1]
-    bias = call.arguments.get("attn_bias", call.arguments.get("attn_mask"))
-    masked = Operations(add=pairs if bias is not None else 0)
-    trained = torch.is_grad_enabled() and any(t.requires_grad for t in (query, key, value))
-    kept = (Operations(add=1) + FUNCTIONS["log"]) * (rows if trained else 0)
-    return (scores + masked + softmax_rows(pairs, rows) + weighted + kept) * prod(outer)
-
-
 # moves
 
 
@@ -365,9 +331,9 @@ MOVED = """
 """
 MOVES_BY_NAME = frozenset(MOVED.split())
 
-WITH_ARGUMENTS = ("elu", "elu_plus_1", "gelu", "gelu-tanh", "softplus")
-"""Functions whose torch operation takes more than one number, or that torch has no operation
-for."""
+WITH_ARGUMENTS = ("abs", "elu", "elu_plus_1", "gelu", "gelu-tanh", "softplus")
+"""Functions whose torch operation takes more than one number or a complex one, or that torch has no
+operation for."""
 
 UNARY = {name: name for name in FUNCTIONS if name not in WITH_ARGUMENTS}
 
@@ -397,7 +363,6 @@ PLAIN_RULES: Mapping[str, Rule] = {
     "addmm": partial(contraction_plus, left="mat1", right="mat2", axis=-1),
     "addmv": partial(contraction_plus, left="mat", right="vec", axis=-1),
     "baddbmm": partial(contraction_plus, left="batch1", right="batch2", axis=-1),
-    "convolution": convolution,
     "mul": multiply,
     "div": division,
     "addcmul": multiply_then_add,
@@ -417,13 +382,9 @@ PLAIN_RULES: Mapping[str, Rule] = {
     "_fft_r2c": partial(fft, real="self"),
     "_fft_c2r": partial(fft, real="output"),
     "_fft_c2c": partial(fft, real=None),
-    "_scaled_dot_product_flash_attention_for_cpu": fused_attention,
-    "_scaled_dot_product_flash_attention": fused_attention,
-    "_scaled_dot_product_efficient_attention": fused_attention,
-    "_scaled_dot_product_cudnn_attention": fused_attention,
 }
 
-RULES: Mapping[str, Rule] = {
+ELEMENTARY_RULES: Mapping[str, Rule] = {
     **PLAIN_RULES,
     **{n: partial(with_promotion, rule=PLAIN_RULES[n]) for n in PROMOTING.split()},
 }
@@ -432,54 +393,3 @@ CONTRACTIONS = (
     "_int_mm", "addmm", "addmv", "baddbmm", "bmm", "convolution", "dot", "mm", "mv"
 )  # fmt: skip
 """Sums of products, whatever the type of the numbers."""
-
-
-def nominal(name: str) -> str:
-    """The algorithm by which an operation is counted although its kernel may run another one
-    ("fused attention"); "" for all other operations."""
-    operation = name.removeprefix("aten::")
-    if operation.startswith("_fft_"):
-        return "Fourier transforms"
-    if operation == "sort":
-        return "sorts"
-    fused = RULES.get(operation.removesuffix("_backward")) is fused_attention
-    return "fused attention" if fused else ""
-
-
-def nominal_words(names: Iterable[str]) -> str:
-    """Which of these operations are counted by an algorithm that their kernels may not run, in
-    words; "" where none is."""
-    kinds = dict.fromkeys(filter(None, map(nominal, names)))
-    what = " and ".join(kinds)
-    return f"nominal for {what}: counted by documented arithmetic, not observed" if kinds else ""
-
-
-def rule_for(name: str, rules: Mapping[str, Rule] = RULES) -> Rule | None:
-    """The rule of an operation named as torch names it (`aten::mm`, `aten::add_`), or None.
-
-    An in-place operation (`add_`) follows the rule of its out-of-place form (`add`).
-    """
-    namespace, _, operation = name.partition("::")
-    if namespace != "aten":
-        return None
-    return rules.get(operation) or rules.get(operation.removesuffix("_"))
-
-
-def only_moves(name: str) -> bool:
-    """Whether an operation only moves, fills or selects entries, or asks whether they are zero."""
-    operation = name.removeprefix("aten::")
-    return rule_for(name) in (free, joined, truth) or operation.removesuffix("_") in MOVES_BY_NAME
-
-
-def operations_of(call: Call, rules: Mapping[str, Rule] = RULES) -> Operations | None:
-    """The operations of one call, None where the operation has no rule; CountError where the rule
-    does not cover the arguments. Arithmetic on integers and booleans alone is indexing, and
-    free; their matrix products, convolutions and sorts are not."""
-    rule = rule_for(call.name, rules)
-    if rule is None:
-        return None
-    touched = [*call.inputs, *([call.result] if isinstance(call.result, Tensor) else [])]
-    indexing = call.name.removeprefix("aten::") not in (*CONTRACTIONS, "sort")
-    if indexing and touched and not any(is_arithmetic(tensor.dtype) for tensor in touched):
-        return NOTHING
-    return rule(call)

@@ -14,8 +14,8 @@ from torch import nn
 
 from profiler.counting.call import HIGHER_ORDER
 from profiler.counting.dispatch import DispatchRecorder
-from profiler.counting.forward_rules import only_moves
 from profiler.counting.operations import NOTHING
+from profiler.counting.rules import only_moves
 from profiler.records.reading import Unavailable, reason_of
 
 # Operations that fvcore passes over in silence although they compute (its list of ignored

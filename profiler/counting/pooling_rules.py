@@ -1,7 +1,7 @@
 """How many scalar operations do pooling layers and their derivatives perform?
 
-Positions of the padding are counted, as for convolutions; what a window of `ceil_mode` has beyond
-them is not there.
+A window has the entries that it holds: torch's kernels cut it at the edges, so that positions of
+the padding are neither compared nor added. An average divides by the number that its options say.
 """
 
 from __future__ import annotations
@@ -26,16 +26,19 @@ def per_axis(values: Any, axes: int) -> list[int]:
 def entries_along(
     extent: int, windows: int, kernel: int, stride: int, padding: int, dilation: int
 ) -> int:
-    """Entries of all windows of one axis, those beyond the padding left out.
+    """Entries of all windows of one axis; what lies on the padding or beyond is no entry.
 
     >>> entries_along(10, 5, 3, 2, 0, 1)  # the last window begins at 8 and has two entries
     14
+    >>> entries_along(4, 2, 3, 2, 1, 1)  # -1 to 1 and 1 to 3
+    5
     """
-    end = extent + 2 * padding
-    reach = dilation * (kernel - 1) + 1
-    whole = max(min((end - reach) // stride + 1, windows), 0)
-    parts = (-(-(end - i * stride) // dilation) for i in range(whole, windows))
-    return whole * kernel + sum(max(0, min(kernel, part)) for part in parts)
+    total = 0
+    for tap in range(kernel):
+        before = padding - tap * dilation  # window i has this tap at i * stride - before
+        first, last = -(-before // stride), (extent - 1 + before) // stride
+        total += max(0, min(last, windows - 1) - max(first, 0) + 1)
+    return total
 
 
 def window_entries(call: Call, result: Sequence[int], axes: int) -> int:
@@ -57,13 +60,15 @@ def window_entries(call: Call, result: Sequence[int], axes: int) -> int:
 
 def max_pool(call: Call, axes: int) -> Operations:
     """One comparison less than a window has entries."""
-    return COMPARE * (window_entries(call, call.output.shape, axes) - call.output.numel())
+    entries, outputs = window_entries(call, call.output.shape, axes), call.output.numel()
+    return COMPARE * max(entries - outputs, 0)
 
 
 def average_pool(call: Call, axes: int) -> Operations:
     """The sum of a window and one division."""
     outputs = call.output.numel()
-    return Operations(add=window_entries(call, call.output.shape, axes) - outputs, div=outputs)
+    entries = window_entries(call, call.output.shape, axes)
+    return Operations(add=max(entries - outputs, 0), div=outputs)
 
 
 def average_pool_backward(call: Call, axes: int) -> Operations:

@@ -21,7 +21,7 @@ from torch._ops import HigherOrderOperator
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 
-from profiler.counting.backward_rules import DERIVATIVES, DISPATCHED_RULES
+from profiler.counting.backward_rules import DERIVATIVES
 from profiler.counting.call import (
     Call,
     CountError,
@@ -32,8 +32,9 @@ from profiler.counting.call import (
     tensors_in,
     written,
 )
-from profiler.counting.forward_rules import entry_sum, operations_of, product_of, rule_for
+from profiler.counting.forward_rules import entry_sum, product_of
 from profiler.counting.operations import NOTHING, Operations, named_operation
+from profiler.counting.rules import operations_of, rule_for
 
 FILLING = ("select_backward", "slice_backward", "constant_pad_nd")
 """Operations that give the gradient of a part: zeros everywhere outside the part."""
@@ -68,7 +69,7 @@ class ZeroGradientCounter(TorchDispatchMode):
             return NotImplemented
         if isinstance(func, HigherOrderOperator):
             return func(*args, **kwargs)
-        if rule_for(func._schema.name, DISPATCHED_RULES) is None:
+        if rule_for(func._schema.name) is None:
             with self:
                 parts = func.decompose(*args, **kwargs)
                 if parts is not NotImplemented:
@@ -102,7 +103,7 @@ class ZeroGradientCounter(TorchDispatchMode):
             return [(call.output, source.expand(call.output.shape))]
         if own in COUNTED:
             try:
-                total = operations_of(call, DISPATCHED_RULES) or NOTHING
+                total = operations_of(call) or NOTHING
             except CountError:
                 return []
             carried, mask = COUNTED[own](call)
@@ -210,7 +211,7 @@ def operations_at(call: Call, mask: Tensor) -> Operations:
 
     An entry costs what all entries cost alike: a remainder belongs to no single entry, and stays.
     """
-    total, entries = operations_of(call, DISPATCHED_RULES) or NOTHING, max(call.output.numel(), 1)
+    total, entries = operations_of(call) or NOTHING, max(call.output.numel(), 1)
     each = Operations(
         total.mul // entries,
         total.add // entries,

@@ -3,7 +3,7 @@ they?"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,6 +14,7 @@ from costmodel.program.phases import TRAINING_STEP
 from costmodel.questions.count import count
 from costmodel.questions.counting.counts import Counts, CountsAt
 from profiler.counting.operations import Classes
+from profiler.counting.rules import nominal
 from profiler.modules.registry import Implementation, without_token
 
 
@@ -42,17 +43,28 @@ OF_KERNELS: Mapping[str, tuple[str, ...]] = {
 attention is Algorithm 2 of Dao 2023, arXiv 2307.08691."""
 
 
-def gradient_rewrites(kernels: Mapping[str, str], rewrites: Sequence[str]) -> tuple[str, ...]:
-    """How the gradients through these kernels are taken, given the rewrites of the forward pass:
-    "dense" means that zeros are stored."""
-    used = set(kernels.values())
+def kernel_of(operation: str) -> str:
+    """The kernel class whose own backward pass a dispatched operation is; "" where it is none."""
+    if operation == "aten::_softmax_backward_data":
+        return "softmax"
+    fused = operation.endswith("_backward") and nominal(operation) == "fused attention"
+    return "fused-attention" if fused else ""
+
+
+def gradient_rewrites(used: Collection[str], rewrites: Sequence[str]) -> tuple[str, ...]:
+    """How the gradients through these kernel classes are taken, given the rewrites of the forward
+    pass: "dense" means that zeros are stored."""
     own = [rewrite for kernel in used for rewrite in OF_KERNELS.get(kernel, ())]
     padding = ["padded-rows" if "convolution" in used else "padded"] * ("dense" in rewrites)
     return tuple(name for name in REWRITES if name in (*OF_AUTOGRAD, *own, *padding))
 
 
-def description_of(mixer: Mixer, implementation: Implementation, phase: str) -> Described:
-    """What an implementation executes in a phase: `forward`, its backward pass, or `step`."""
+def description_of(
+    mixer: Mixer, implementation: Implementation, phase: str, dispatched: Iterable[str] = ()
+) -> Described:
+    """What an implementation executes in a phase: `forward`, its backward pass, or `step`. How
+    gradients are taken follows from its kernel classes, and from the operations `dispatched` where
+    these are known."""
     if phase == "inference":
         form, rewrites = implementation.step_form, implementation.step_rewrites
         kernels = implementation.step_kernels
@@ -67,7 +79,8 @@ def description_of(mixer: Mixer, implementation: Implementation, phase: str) -> 
     if phase == "inference":  # "dense" widens sums over a whole sequence
         rewrites = tuple(r for r in rewrites if r != "dense")
     if phase in TRAINING_STEP:
-        rewrites = (*rewrites, *gradient_rewrites(kernels or {}, rewrites))
+        used = {*(kernels or {}).values(), *map(kernel_of, dispatched)}
+        rewrites = (*rewrites, *gradient_rewrites(used, rewrites))
     rewrites = tuple(r for r in REWRITES if r in rewrites)
     return Described(form, rewrites, kernels or {})
 

@@ -21,9 +21,9 @@ from costmodel.errors import Unanswered, Unsupported
 from costmodel.language.equations import Mixer
 from costmodel.language.functions import CLASSES
 from costmodel.questions.traffic import traffic
-from profiler.counting.backward_rules import DISPATCHED_RULES
-from profiler.counting.forward_rules import contraction, rule_for
+from profiler.counting.forward_rules import contraction
 from profiler.counting.operations import Classes
+from profiler.counting.rules import rule_for
 from profiler.hardware.result import MOVED, HardwareLevel
 from profiler.hardware.tiles import Product, padding
 from profiler.reconcile.levels import Cause, MemoryCause, MovedMemory
@@ -75,7 +75,7 @@ def from_zero(by_op: Mapping[str, Any]) -> Cause:
     """As many additions as multiplications in every sum of products."""
     added = 0
     for name, found in by_op.items():
-        rule = rule_for(name, DISPATCHED_RULES)
+        rule = rule_for(name)
         if isinstance(rule, partial) and rule.func is contraction:
             added += found["operations"]["mul"] - found["operations"]["add"]
     return Cause(3, 4, FROM_ZERO, {"add": added}, "a multiply-add for every product of a sum")

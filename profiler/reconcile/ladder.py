@@ -20,8 +20,8 @@ from costmodel.program.conventions import PEERS, Peer
 from costmodel.program.phases import TRAINING_STEP, phase_name
 from costmodel.questions.counting.peers import contraction_counts
 from costmodel.questions.subject import system_of
-from profiler.counting.forward_rules import nominal, nominal_words
 from profiler.counting.operations import Classes
+from profiler.counting.rules import nominal, nominal_words
 from profiler.counting.zero_gradients import MEANING
 from profiler.hardware.result import hardware_level
 from profiler.modules.described import (
@@ -83,11 +83,11 @@ def ladder(measurement: Measurement, mixer: Mixer, implementation: Implementatio
     phase = phase_name(measurement.phase)
     wanted = {*mixer.letters, "b"} | ({"t"} if phase == "inference" else set())
     sizes = {k: v for k, v in measurement.sizes.items() if k in wanted}
-    does = description_of(mixer, implementation, phase)
-    first, second, causes = recounts(mixer, does, phase, sizes)
     if "dispatch" not in measurement.counts:
         raise ValueError(f"record {measurement.id} holds no dispatched operations")
     dispatch = measurement.counts["dispatch"]
+    does = description_of(mixer, implementation, phase, dispatch["by_op"])
+    first, second, causes = recounts(mixer, does, phase, sizes)
     third = dispatched_classes(dispatch["operations"])
     causes = (*causes, *zeros(measurement))
     cost, why = cost_of(measurement, mixer, does.form, sum(third.values()))

@@ -12,7 +12,7 @@ from typing import Any
 
 from costmodel.symbolic.constraints import Constraints, nonnegative
 from costmodel.symbolic.polynomial import Poly, by_text
-from profiler.counting.forward_rules import nominal_words
+from profiler.counting.rules import nominal_words
 from profiler.tracing import step_functions
 from profiler.tracing.divisions import Divisions, formula_of_poly, sizes_divided
 from profiler.tracing.interpolation import (

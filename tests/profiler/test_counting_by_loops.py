@@ -92,15 +92,13 @@ def test_rows_of_padding_get_no_gradient() -> None:
     assert found == Operations(add=adds)
 
 
-# pooling: a loop over windows and their entries, positions of the padding included
+# pooling: a loop over windows and their entries, positions of the padding left out
 
 
 def window_sizes(extent: int, window: dict[str, int], outputs: int) -> list[int]:
-    """How many entries of the padded input each window of one axis has."""
+    """How many entries of the input each window of one axis has."""
     k, s, p, d = (window[name] for name in ("kernel_size", "stride", "padding", "dilation"))
-    return [
-        sum(1 for j in range(k) if -p <= i * s + j * d - p < extent + p) for i in range(outputs)
-    ]
+    return [sum(1 for j in range(k) if 0 <= i * s + j * d - p < extent) for i in range(outputs)]
 
 
 WINDOWS = [

@@ -15,13 +15,13 @@ from torch.utils.flop_counter import FlopCounterMode, flop_registry
 
 from costmodel.program.conventions import PEERS
 from profiler.counting.dispatch import count_dispatch
-from profiler.counting.forward_rules import nominal
 from profiler.counting.other_counters import (
     CallAsModule,
     PeerCount,
     flop_counter_mode,
     fvcore_count,
 )
+from profiler.counting.rules import nominal
 from profiler.meters.torch_profile import (
     OperationTimes,
     events_of,

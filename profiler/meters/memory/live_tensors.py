@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
 from profiler.counting.call import is_arithmetic
-from profiler.counting.forward_rules import only_moves
+from profiler.counting.rules import only_moves
 from profiler.counting.saved_tensors import collecting_saved
 from profiler.meters.memory.allocations import (
     Address,

@@ -19,11 +19,11 @@ from torch import Tensor
 from torch._prims_common import get_computation_dtype
 from torch.nn import functional as F  # noqa: N812 - PyTorch's own name for it
 from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import _disable_current_modes
 
-from profiler.counting.backward_rules import attention_backward
+from profiler.counting import attention_rules, norm_rules
 from profiler.counting.call import Call
-from profiler.counting.forward_rules import fused_attention, visible_pairs
-from profiler.counting.operations import FUNCTIONS, NOTHING, Operations, named_operation
+from profiler.counting.operations import Operations
 from profiler.tracing.meta_run.fused_call import FusedCall, FusedFunction, dense_layout
 from profiler.tracing.meta_run.recorder import Backend, Recorder
 from profiler.tracing.meta_run.recurrent_cells import (
@@ -50,7 +50,6 @@ def attention(
     saved as numbers.
     """
     rows, keys, width, values = query.shape[-2], key.shape[-2], query.shape[-1], value.shape[-1]
-    heads = prod(query.shape[:-2])
     learned = attn_mask is not None and attn_mask.requires_grad
     kernel = query.dim() == 4 and width == values and not learned
     strides = query.stride()
@@ -61,69 +60,25 @@ def attention(
     truths = attn_mask is not None and attn_mask.dtype == torch.bool
     if attn_mask is not None and truths:
         workspace.append(dense_layout(query, attn_mask.shape))
-    pairs = visible_pairs(rows, keys, is_causal) * heads
-    added = attn_mask is not None and attn_mask.is_floating_point()
-    arguments = {
-        "query": query,
-        "key": key,
-        "value": value,
-        "attn_mask": attn_mask if added else None,
-        "dropout_p": 0.0,
+    pairs = attention_rules.visible_pairs(rows, keys, is_causal) * prod(query.shape[:-2])
+    added = attn_mask if attn_mask is not None and attn_mask.is_floating_point() else None
+    call = Call("scaled_dot_product_attention", {
+        "query": query, "key": key, "value": value, "attn_mask": added, "dropout_p": dropout_p,
         "is_causal": is_causal,
-    }
-    forward = fused_attention(Call("scaled_dot_product_attention", arguments, None))
-    if dropout_p:
-        forward += (named_operation("random") + Operations(mul=1)) * pairs
-    seen = min(rows, keys) if is_causal else keys
-    groups = prod(key.shape[:-2])
-    dropped = Operations(mul=2 * pairs) if dropout_p else NOTHING
-    masked = attn_mask.numel() if attn_mask is not None and added else 0
+    }, None)  # fmt: skip
+    masked = 0 if added is None else added.numel()
 
     def backward(wanted: Sequence[bool]) -> Operations:
-        steps = attention_backward(
-            pairs, rows * heads, seen * groups, width, values, tuple(wanted[:3])
-        )
-        bias = Operations(add=pairs - masked) if wanted[3] and masked else NOTHING
-        return steps + dropped + bias + (Operations(add=pairs) if added else NOTHING)
+        arguments = {**call.arguments, "grad_input_mask": wanted}
+        steps = attention_rules.attention_backward(replace(call, arguments=arguments))
+        return steps + Operations(add=pairs - masked if wanted[3] and masked else 0)
 
     return FusedCall(
-        "fused attention", (query, key, value, attn_mask), (result,), forward, backward,
+        "fused attention", (query, key, value, attn_mask), (result,),
+        attention_rules.attention(call), backward,
         keeps=(0, 1, 2) if truths else (0, 1, 2, 3), keeps_results=(0,),
         workspace=tuple(workspace), orders=dict.fromkeys(range(3), (0, 2, 1, 3)) if kernel else {},
     )  # fmt: skip
-
-
-def normalised(entries: int, rows: int) -> Operations:
-    """x' = (x - mean) rstd along `rows` rows: mean, differences, the mean of their squares, rstd,
-    and the product with rstd."""
-    mean = Operations(add=entries - rows, div=rows)
-    spread = Operations(mul=entries, add=2 * entries - rows, div=rows)
-    root = (Operations(add=1) + FUNCTIONS["rsqrt"]) * rows
-    return mean + spread + root + Operations(mul=entries)
-
-
-def gain_and_bias(entries: int, weight: Tensor | None, bias: Tensor | None) -> Operations:
-    """A product with `weight` and a sum with `bias` at every entry, where they are given."""
-    factor = Operations(mul=entries if weight is not None else 0)
-    return factor + Operations(add=entries if bias is not None else 0)
-
-
-def normalised_backward(
-    entries: int, rows: int, weight: Tensor | None, wanted: Sequence[bool]
-) -> Operations:
-    """x' = (x - mean) rstd, g = weight dy: dx = (N g - sum g - x' sum(g x')) rstd/N along a row of
-    N entries; dweight = sum(dy x'); dbias = sum dy. The kernels layer_norm_backward and
-    group_norm_backward."""
-    total = Operations(mul=entries, add=entries)
-    if wanted[0]:
-        total += Operations(mul=entries if weight is not None else 0)
-        total += Operations(mul=entries, add=2 * (entries - rows))
-        total += Operations(mul=3 * entries, add=2 * entries, div=rows)
-    if weight is not None and wanted[1]:
-        total += Operations(mul=entries, add=entries - weight.numel())
-    if weight is not None and wanted[2]:
-        total += Operations(add=entries - weight.numel())
-    return total
 
 
 def layer_norm(
@@ -138,8 +93,8 @@ def layer_norm(
     entries, rows = input.numel(), input.numel() // max(1, prod(normalized_shape))
     return FusedCall(
         "fused layer norm", (input, weight, bias), (dense_layout(input, input.shape),),
-        normalised(entries, rows) + gain_and_bias(entries, weight, bias),
-        lambda wanted: normalised_backward(entries, rows, weight, wanted),
+        norm_rules.row_norm(entries, rows, weight, bias),
+        lambda wanted: norm_rules.row_norm_backward(entries, rows, weight, wanted),
         keeps=(0, 1, 2), workspace=(dense_layout(input, (2 * rows,)),),
     )  # fmt: skip
 
@@ -157,8 +112,8 @@ def group_norm(
     entries, rows = input.numel(), input.shape[0] * num_groups
     return FusedCall(
         "fused group norm", (input, weight, bias), (dense_layout(input, input.shape),),
-        normalised(entries, rows) + gain_and_bias(entries, weight, bias),
-        lambda wanted: normalised_backward(entries, rows, weight, wanted),
+        norm_rules.row_norm(entries, rows, weight, bias),
+        lambda wanted: norm_rules.row_norm_backward(entries, rows, weight, wanted),
         keeps=(0, 1), workspace=(dense_layout(input, (2 * rows,)),),
     )  # fmt: skip
 
@@ -171,24 +126,10 @@ def rms_norm(
 ) -> FusedCall:
     """y = x / sqrt(mean(x * x) + eps) * weight along each row, as documented."""
     entries, rows = input.numel(), input.numel() // max(1, prod(normalized_shape))
-    forward = Operations(mul=2 * entries, add=entries - rows, div=rows)
-    forward += (Operations(add=1) + FUNCTIONS["rsqrt"]) * rows + gain_and_bias(
-        entries, weight, None
-    )
-
-    def backward(wanted: Sequence[bool]) -> Operations:
-        """x' = x rstd, g = weight dy: dx = (g - x' sum(g x') / N) rstd, dweight = sum(dy x')."""
-        total = Operations(mul=entries)
-        if wanted[0]:
-            total += Operations(mul=entries if weight is not None else 0)
-            total += Operations(mul=entries, add=entries - rows, div=rows)
-            total += Operations(mul=2 * entries, add=entries)
-        if weight is not None and wanted[1]:
-            total += Operations(mul=entries, add=entries - weight.numel())
-        return total
-
     return FusedCall(
-        "fused RMS norm", (input, weight), (dense_layout(input, input.shape),), forward, backward,
+        "fused RMS norm", (input, weight), (dense_layout(input, input.shape),),
+        norm_rules.rms_norm(entries, rows, weight),
+        lambda wanted: norm_rules.rms_norm_backward(entries, rows, weight, wanted),
         keeps=(0, 1), workspace=(dense_layout(input, (rows,)),),
     )  # fmt: skip
 
@@ -203,34 +144,17 @@ def batch_norm(
     momentum: float = 0.1,
     eps: float = 1e-5,
 ) -> FusedCall:
-    """As layer_norm, a row being one channel over the whole batch; in training the running mean and
-    variance become (1 - m) r + m new, the variance corrected by n / (n - 1)."""
+    """As layer_norm, a row being one channel over the whole batch."""
     entries, rows = input.numel(), input.shape[1]
-    if training:
-        forward = normalised(entries, rows)
-        if running_mean is not None:
-            forward += Operations(mul=5, add=2) * rows
-    else:
-        forward = Operations(mul=entries, add=entries)
-        forward += (Operations(add=1) + FUNCTIONS["rsqrt"]) * rows
-
-    def backward(wanted: Sequence[bool]) -> Operations:
-        """dx = weight rstd / N (N dy - dbias - x' dweight) in training, dy weight rstd else."""
-        kept = (Operations(add=1) + FUNCTIONS["rsqrt"]) * (0 if training else rows)
-        total = kept
-        if training or (weight is not None and wanted[1]):
-            total += Operations(mul=2 * entries, add=2 * entries - rows)  # x', sum(dy x')
-        if training or (bias is not None and wanted[2]):
-            total += Operations(add=entries - rows)
-        if wanted[0]:
-            total += Operations(mul=rows if weight is not None else 0)
-            whole = Operations(mul=3 * entries, add=2 * entries, div=rows)
-            total += whole if training else Operations(mul=entries)
-        return total
-
+    forward = norm_rules.batch_norm(
+        entries, rows, weight, bias, training=training, running=running_mean is not None
+    )
     return FusedCall(
         "fused batch norm", (input, weight, bias), (dense_layout(input, input.shape),),
-        forward + gain_and_bias(entries, weight, bias), backward,
+        forward,
+        lambda wanted: norm_rules.batch_norm_backward(
+            entries, rows, weight, wanted, training=training
+        ),
         keeps=(0, 1), workspace=(dense_layout(input, (2 * rows,)),) if training else (),
     )  # fmt: skip
 
@@ -265,6 +189,9 @@ class FusedMode(TorchFunctionMode):
     def called(self, func: Any, *args: Any, **kwargs: Any) -> Any:
         """The result of the fused call that replaces a function, or else of the function itself."""
         rule = RULES.get(func) if func.__hash__ is not None else None
+        if rule is not None and func not in RECURRENT:
+            with torch._C.DisableTorchFunction(), _disable_current_modes(), torch.no_grad():
+                func(*args, **kwargs)  # torch refuses what the rule would count all the same
         with self.recorder.quiet():
             call = rule(*args, **kwargs) if rule is not None else None
         if call is None:

@@ -8,12 +8,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._decomp import decomposition_table
 
-from profiler.counting.backward_rules import TRACED_RULES
 from profiler.counting.call import Rule, is_view
-from profiler.counting.forward_rules import free, rule_for
+from profiler.counting.forward_rules import free
 from profiler.counting.operations import NOTHING, Operations
+from profiler.counting.rules import rule_for
 
 COMPOSITE = "CompositeImplicitAutograd"
 META = torch.device("meta")
@@ -32,7 +31,6 @@ class OperationKind:
     writes: bool
     in_place: bool
     """Whether it writes into its first argument alone and returns that argument unmoved."""
-    decomposition: Callable[..., Any] | None
     label: Mapping[str, str]
     """Phase -> the operation's name with the phase before it."""
 
@@ -51,14 +49,12 @@ def kind_of_operation(func: Any) -> OperationKind:
 
 
 def make_kind(func: Any) -> OperationKind:
-    """What is known of an operation, from its schema, its counting rule and torch's
-    decompositions."""
+    """What is known of an operation, from its schema and its counting rule."""
     name = func._schema.name
-    rule = rule_for(name, TRACED_RULES)
+    rule = rule_for(name)
     has = torch._C._dispatch_has_kernel_for_dispatch_key
     view = is_view(func)
     composite = (rule is None or view) and has(func.name(), COMPOSITE)
-    decomposition = decomposition_table.get(func)
     label = {phase: f"{phase} {name}" for phase in ("forward", "backward")}
     taken, given = func._schema.arguments, func._schema.returns
     numbers = any("Tensor" in str(value.type) for value in (*taken, *given))
@@ -71,8 +67,7 @@ def make_kind(func: Any) -> OperationKind:
         and torch.Tag.inplace_view not in func.tags
     )  # fmt: skip
     return OperationKind(
-        func, name, rule, move, view, composite, any(written), in_place, decomposition,
-        label,
+        func, name, rule, move, view, composite, any(written), in_place, label,
     )  # fmt: skip
 
 

@@ -15,19 +15,17 @@ import torch
 from torch import Tensor
 from torch._ops import HigherOrderOperator
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_map
 
-from profiler.counting.backward_rules import TRACED_RULES
 from profiler.counting.call import (
     HIGHER_ORDER,
-    Call,
     CountError,
     bind,
     bytes_read,
     bytes_written,
     tensors_in,
 )
-from profiler.counting.forward_rules import contraction, operations_of
+from profiler.counting.dispatch import operations_or_parts
+from profiler.counting.forward_rules import contraction
 from profiler.counting.operations import NOTHING, Operations
 from profiler.tracing.meta_run import shape_values
 from profiler.tracing.meta_run.accumulation import ADD, INTO, ZEROS, Accumulation
@@ -175,7 +173,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         call = bind(kind.func, args, kwargs, result)
         touched = bytes_read(call) + bytes_written(call)
         try:
-            operations, decomposed = self.operations(kind, call, args, kwargs)
+            operations, decomposed = operations_or_parts(kind.func, call, args, kwargs)
         except CountError as reason:
             return Cost(None, str(reason).replace(f"{kind.name}: ", ""), touched)
         products, groups = operations.mul, 0
@@ -220,44 +218,6 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
     def add(self, name: str, operations: Operations) -> None:
         """Add operations given by a rule for one of torch's functions."""
         self.given.append((self.phase, name, operations))
-
-    def operations(
-        self, kind: OperationKind, call: Call, args: Any, kwargs: Any
-    ) -> tuple[Operations, bool]:
-        """The operations of a call by its rule, else by torch's own decomposition, and whether by
-        the latter; CountError where it has neither."""
-        reason = "no rule for this operation"  # an error would keep its tensors alive
-        if kind.rule is not None:
-            try:
-                found = operations_of(call, TRACED_RULES)
-            except CountError as error:
-                reason = str(error)
-            else:
-                if found is not None:
-                    return found, False
-        if kind.decomposition is None:
-            raise CountError(reason)
-        return self.taken_apart(kind, args, kwargs, reason), True
-
-    def taken_apart(self, kind: OperationKind, args: Any, kwargs: Any, reason: str) -> Operations:
-        """The operations of torch's decomposition, which runs on empty tensors of its own."""
-        assert kind.decomposition is not None
-        inner = Recorder()
-        own_args, own_kwargs = tree_map(_empty_copy, (args, kwargs))
-        try:
-            with inner:
-                kind.decomposition(*own_args, **own_kwargs)
-        except Exception as error:  # torch's decompositions raise anything
-            raise CountError(f"{reason}; its decomposition fails: {error}") from error
-        total, unknown = NOTHING, []
-        for _, name, times, cost in inner.calls():
-            if cost.operations is None:
-                unknown.append(f"{name}: {cost.reason}")
-            else:
-                total += cost.operations * times
-        if unknown:
-            raise CountError(f"{reason}; its decomposition holds {', '.join(unknown)}")
-        return total
 
     def calls(self) -> Iterator[tuple[str, str, int, Cost]]:
         """Phase, name, number of calls and cost of everything that is not a move."""
@@ -344,10 +304,3 @@ def _signature(values: Iterable[Any]) -> list[Any]:
         else:
             found.append(str(value))
     return found
-
-
-def _empty_copy(leaf: Any) -> Any:
-    """An empty tensor of the same shape and layout on the meta device."""
-    if not isinstance(leaf, Tensor):
-        return leaf
-    return torch.empty_strided(leaf.shape, leaf.stride(), dtype=leaf.dtype, device="meta")

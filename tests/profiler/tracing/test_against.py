@@ -109,7 +109,7 @@ def test_sizes_at_which_zeros_are_not_tested_are_named(monkeypatch: pytest.Monke
 
 
 def test_a_product_beside_the_zeros_stays_unexplained() -> None:
-    found = compare_passes(trace(SquaredShe, over="l,d"), "she")[1]
+    found = compare_passes(trace(SquaredShe, over="l,d", grad="both"), "she")[1]
     assert [cause.name for cause in found.causes] == ["zeros"]
     # y * y hands its gradient on twice, and adds both up
     assert found.unexplained == {"mul": formula("2*l*d"), "add": formula("l*d")}
@@ -143,7 +143,7 @@ def test_a_linear_map_is_not_self_attention() -> None:
         def __init__(self, d: int) -> None:
             super().__init__(d, d)
 
-    found = compare_pass(trace(Map, over="l,h,n", let="d=n*h"), "self-attention")
+    found = compare_pass(trace(Map, over="l,h,n", let="d=n*h", grad="both"), "self-attention")
     assert not found.explained
     assert found.unexplained["exp"] != Poly()
 
@@ -166,7 +166,7 @@ def test_an_added_constant_has_no_backward_work() -> None:
 
 def test_a_recurrence_is_compared_from_two_rows_on() -> None:
     """Its equations count the first row apart; the gradient of U has no term at l = 1."""
-    whole = trace(implementations("recurrent")["explicit"].module, over="l,d")
+    whole = trace(implementations("recurrent")["explicit"].module, over="l,d", grad="both")
     forward, backward = compare_passes(whole, "recurrent")
     assert forward.explained and backward.explained
     assert forward.causes == backward.causes == ()
@@ -186,6 +186,6 @@ def test_a_pass_that_cannot_be_compared_says_why() -> None:
         def forward(self, x: Tensor) -> Tensor:
             return x * x
 
-    forward, backward = compare_passes(trace(Pooled, over="l,d"), m)
+    forward, backward = compare_passes(trace(Pooled, over="l,d", grad="both"), m)
     assert not forward.explained and forward.reason == ""
     assert "how many maxima one entry wins" in backward.reason

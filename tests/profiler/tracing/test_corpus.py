@@ -55,14 +55,14 @@ def test_decoder_layer() -> None:
     # d = nh, n = 2. l rows see each other and m rows of an encoder: four maps and two of l rows
     # and two of m, an FFN of 8 l d^2; scores and sums over l^2 and l m pairs of d; the math path
     # multiplies queries and keys by the root of the scale, l d twice, l d and m d; three norms take
-    # three products an entry.
+    # two products an entry.
     def make(l: int, m: int, d: int, n: int) -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
         layer = nn.TransformerDecoderLayer(d, n, 4 * d, dropout=0.0, batch_first=True)
         return layer, (torch.empty(1, l, d), torch.empty(1, m, d))
 
-    found = trace(make, over="l,m,h", let="n=2,d=n*h")
+    found = trace(make, over="l,m,h", let="n=2,d=n*h", grad="both")
     assert_whole(found)
-    products = "14*l*(2*h)**2 + 2*m*(2*h)**2 + 2*l**2*2*h + 2*l*m*2*h + 12*l*2*h + m*2*h"
+    products = "14*l*(2*h)**2 + 2*m*(2*h)**2 + 2*l**2*2*h + 2*l*m*2*h + 9*l*2*h + m*2*h"
     assert found.forward["mul"] == formula(products)
     # two attentions of four maps and four biases, an FFN, three norms
     weights = "2*(4*(2*h)**2 + 4*2*h) + 8*(2*h)**2 + 5*2*h + 3*2*2*h"
@@ -74,7 +74,7 @@ def test_recurrent_layer() -> None:
     # Backward: g (1 - y y) takes two products and an addition; each row's gradient of y joins that
     # of the row after, the last one that of the last state; dx, and dh of all rows but the first;
     # two gradients of weights, with the zeros of the first state too; two of biases.
-    found = trace(lambda d: nn.RNN(d, d, batch_first=True), over="l,d")
+    found = trace(lambda d: nn.RNN(d, d, batch_first=True), over="l,d", grad="both")
     assert_whole(found)
     assert_classes(found.forward, mul="2*d**2*l", add="2*l*d*(d - 1) + 3*l*d", tanh="l*d")
     sums = "(2*l - 1)*d*(d - 1) + 2*d**2*(l - 1) + 2*d*(l - 1)"
@@ -86,7 +86,7 @@ def test_language_models(name: str) -> None:
     pytest.importorskip("transformers", reason="transformers is not installed")
     changes = LANGUAGE.get(name) or BOTH[name]
     make = language(f"{name}Config", decoder=name in BOTH, **changes)
-    found = trace(make, over="l")
+    found = trace(make, over="l", grad="both")
     assert_whole(found)
     module = make(1)[0]
     assert found.parameters == formula(str(sum(p.numel() for p in module.parameters())))
@@ -101,7 +101,7 @@ def test_image_models(name: str) -> None:
         sized = {"img_size": l} if name.startswith("vit") else {}
         return timm.create_model(name, **changes, **sized).eval(), torch.empty(1, 3, l, l)
 
-    assert_whole(trace(make, over=over))
+    assert_whole(trace(make, over=over, grad="both"))
 
 
 def test_torchvision() -> None:
@@ -110,4 +110,4 @@ def test_torchvision() -> None:
     def make(l: int) -> tuple[nn.Module, torch.Tensor]:
         return models.squeezenet1_1(num_classes=7).eval(), torch.empty(1, 3, l, l)
 
-    assert_whole(trace(make, over="l:32"))
+    assert_whole(trace(make, over="l:32", grad="both"))

@@ -14,7 +14,7 @@ from tests.profiler.tracing.test_trace import convolution
 
 
 def test_flop_counter_prints_twice_our_products() -> None:
-    found = trace(modules.attention, over="l,h,n", let="d=n*h").flops
+    found = trace(modules.attention, over="l,h,n", let="d=n*h", grad="both").flops
     assert found is not None
     assert found.agrees
     # at l = 5, h = 3, n = 2: 12 maps of 5*6*6 and 6 products of 2 heads, 5*5*3
@@ -24,7 +24,7 @@ def test_flop_counter_prints_twice_our_products() -> None:
 
 
 def flops_of_convolution(**options: Any) -> FlopCounter:
-    found = trace(convolution(1, **options), over="l,d").flops
+    found = trace(convolution(1, **options), over="l,d", grad="both").flops
     assert found is not None
     return found
 
@@ -50,8 +50,8 @@ def test_the_peer_of_nothing_that_is_counted() -> None:
         def forward(self, x: Tensor) -> Tensor:
             return x.topk(x.shape[1], 1)[0]
 
-    said = str(trace(Ordered, over="l,d").flops)
+    said = str(trace(Ordered, over="l,d", grad="both").flops)
     assert said == (
         "FlopCounterMode prints 0; no operation has a counting rule that it could be compared with"
     )
-    assert "no operation is counted" in str(trace(nn.Identity, over="l,d").flops)
+    assert "no operation is counted" in str(trace(nn.Identity, over="l,d", grad="both").flops)

@@ -113,7 +113,7 @@ def test_merging_the_heads_of_a_result_is_free(joined: int) -> None:
     def make(l: int, h: int) -> tuple[nn.Module, Tensor]:
         return Merged(joined * h), torch.empty(1, l, joined * h)
 
-    found = trace(make, over="l,h", backend="fused")
+    found = trace(make, over="l,h", backend="fused", grad="both")
     for l, h in ((9, 3), (20, 4)):
         module, x = make(l, h)
         own = tensor_keys(module.parameters())

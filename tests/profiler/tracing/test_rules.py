@@ -10,9 +10,13 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - PyTorch's own name for it
 from torch import Tensor, nn
 
+from profiler.counting.attention_rules import ATTENTION_RULES
 from profiler.counting.backward_rules import LAYER_RULES, covered_positions
-from profiler.counting.forward_rules import RULES
+from profiler.counting.forward_rules import ELEMENTARY_RULES
+from profiler.counting.norm_rules import NORM_RULES
 from profiler.counting.operations import NOTHING, Operations
+from profiler.counting.rules import RULES
+from profiler.counting.selection_rules import SELECTION_RULES
 from profiler.tracing.meta_run.fused import math_backend
 from profiler.tracing.meta_run.observe import observe
 from profiler.tracing.meta_run.target import Target, TraceError
@@ -202,9 +206,12 @@ def test_convolutions_term_by_term(transposed: bool, stride: int, dilation: int)
     assert found["backward", "add"] == 2 * products - x - 2 * 3 * 2
 
 
-def test_rules_that_reach_further_agree_with_the_narrow_ones() -> None:
-    both = LAYER_RULES.keys() & RULES.keys()
-    assert both == {"convolution", "div"}
+def test_no_operation_has_two_rules() -> None:
+    tables = (ELEMENTARY_RULES, LAYER_RULES, NORM_RULES, ATTENTION_RULES, SELECTION_RULES)
+    assert len(RULES) == sum(map(len, tables))
+
+
+def test_transforms_of_powers_of_two() -> None:
     # eight is a power of two: N log2 N and 3/2 N log2 N
     forward, _ = counted(lambda x: torch.fft.rfft(x).real, (5, 8))
     assert forward == Operations(mul=120, add=180)

@@ -1,0 +1,160 @@
+"""How many scalar operations do torch's attention kernels perform, forward and backward?
+
+Their arithmetic is that of the documented definition and of the published algorithm, whichever
+kernel runs: masked pairs are left out, nothing is padded, no block is computed twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from math import prod
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from profiler.counting.call import Call, CountError, Rule
+from profiler.counting.forward_rules import real_only, softmax_rows
+from profiler.counting.operations import FUNCTIONS, NOTHING, Operations, named_operation
+
+BIAS = ("attn_bias", "attn_mask", "bias")
+"""The names that kernels give to what is added to the scores."""
+
+
+def visible_pairs(rows: int, keys: int, causal: bool) -> int:
+    """Query-key pairs that an attention operation scores: row i sees keys 1..i when causal."""
+    full = min(rows, keys)
+    causal_pairs = full * (full + 1) // 2 + (rows - full) * keys
+    return causal_pairs if causal else rows * keys
+
+
+def bias_of(call: Call) -> Tensor | None:
+    """What is added to the scores; None where nothing is."""
+    found = next((call.arguments[n] for n in BIAS if call.arguments.get(n) is not None), None)
+    return found if isinstance(found, Tensor) and found.numel() else None
+
+
+def is_causal(call: Call) -> bool:
+    """Whether row i sees keys 1..i alone; CountError for a mask aligned in another way."""
+    if "is_causal" in call.arguments:
+        return bool(call.arguments["is_causal"])
+    kind = call.arguments.get("custom_mask_type", 0)
+    if kind not in (0, 1):  # 1: aligned at the first row and key
+        raise CountError(f"{call.name}: no rule for a causal mask aligned at the last key")
+    return bool(kind)
+
+
+def dense_only(call: Call) -> None:
+    """CountError where sequences of several lengths are packed, or a window cuts them."""
+    packed = ("cum_seq_q", "cu_seqlens_q", "seqused_k", "seqlen_k")
+    windows = ("window_size_left", "window_size_right", "window_size", "alibi_slopes")
+    for names, what in ((packed, "packed sequences"), (windows, "a window")):
+        given = [call.arguments.get(name) for name in names]
+        if any(g.numel() if isinstance(g, Tensor) else g not in (None, -1) for g in given):
+            raise CountError(f"{call.name}: no rule for {what}")
+
+
+def sides(call: Call, axis: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Query, key and value with the tokens on the axis before the last; `axis` is theirs."""
+    found = tuple(call.tensor(name).transpose(axis, -2) for name in ("query", "key", "value"))
+    real_only(call, *found)
+    query, key, value = found
+    return query, key, value
+
+
+def attention(call: Call, axis: int = -2) -> Operations:
+    """Scores, one multiplication by the scale, softmax with the maximum subtracted, weighted sum:
+    the reference in the documentation of torch.nn.functional.scaled_dot_product_attention.
+
+    Dropout draws a number and multiplies once for each pair. Where gradients will be taken, each
+    row's maximum plus the logarithm of its sum is kept besides: Algorithm 1 of Dao 2023, arXiv
+    2307.08691."""
+    dense_only(call)
+    query, key, value = sides(call, axis)
+    *outer, rows, width = query.shape
+    pairs = visible_pairs(rows, key.shape[-2], is_causal(call))
+    if not pairs or not width:
+        return NOTHING
+    scores = Operations(mul=pairs * (width + 1), add=pairs * (width - 1))
+    weighted = Operations(mul=pairs, add=pairs - rows) * value.shape[-1]
+    masked = Operations(add=pairs if bias_of(call) is not None else 0)
+    given = (call.tensor(name) for name in ("query", "key", "value"))
+    trained = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in given)
+    kept = (Operations(add=1) + FUNCTIONS["log"]) * (rows if trained else 0)
+    drawn = (named_operation("random") + Operations(mul=1)) * (pairs if dropped(call) else 0)
+    steps = scores + masked + softmax_rows(pairs, rows) + drawn + weighted + kept
+    return steps * prod(outer)
+
+
+def dropped(call: Call) -> bool:
+    """Whether weights are dropped at random."""
+    return bool(call.arguments["dropout_p"])
+
+
+def attention_gradients(
+    pairs: int, rows: int, keys: int, width: int, values: int, wanted: Sequence[bool]
+) -> Operations:
+    """Dao et al. 2022, arXiv 2205.14135, Algorithm 4, without its blocks; the logarithm L of each
+    row's sum is kept as in Dao 2023, arXiv 2307.08691, Algorithm 2, and the weights P are computed
+    again.
+
+    S = scale Q K^T;  P = exp(S - L);  dV = P^T dO;  dP = dO V^T;  D = rowsum(dO * O);
+    dS = P * (dP - D);  dQ = scale dS K;  dK = scale dS^T Q.
+    """
+    again = Operations(mul=pairs * (width + 1), add=pairs * (width - 1) + pairs, exp=pairs)
+    total = again
+    if wanted[2]:
+        total += Operations(mul=pairs * values, add=(pairs - keys) * values)
+    if wanted[0] or wanted[1]:
+        total += Operations(mul=pairs * values, add=pairs * (values - 1))
+        total += Operations(mul=rows * values, add=rows * (values - 1))
+        total += Operations(mul=pairs, add=pairs)
+    if wanted[0]:
+        total += Operations(mul=pairs * width + rows * width, add=(pairs - rows) * width)
+    if wanted[1]:
+        total += Operations(mul=pairs * width + keys * width, add=(pairs - keys) * width)
+    return total
+
+
+def attention_backward(call: Call, axis: int = -2) -> Operations:
+    """The gradients of queries, keys and values; see `attention_gradients`. Heads of queries that
+    share keys and values add to one gradient. The scores are computed again with what was added to
+    them, whose own gradient is dS as it stands; the weights are dropped again, and so is dP."""
+    dense_only(call)
+    query, key, value = sides(call, axis)
+    *outer, rows, width = query.shape
+    causal, keys = is_causal(call), key.shape[-2]
+    pairs, seen = visible_pairs(rows, keys, causal), min(rows, keys) if causal else keys
+    heads = prod(outer)
+    groups = prod(key.shape[:-2])
+    if not pairs or not width:
+        return NOTHING
+    wanted = call.arguments.get("grad_input_mask") or (True, True, True)
+    steps = attention_gradients(
+        pairs * heads, rows * heads, seen * groups, width, value.shape[-1], wanted
+    )
+    steps += Operations(add=pairs * heads if bias_of(call) is not None else 0)
+    return steps + Operations(mul=2 * pairs * heads if dropped(call) else 0)
+
+
+TOKENS_FIRST: Mapping[str, Any] = {"axis": -3}
+"""Kernels that take (batch, tokens, heads, width)."""
+
+ATTENTION_RULES: Mapping[str, Rule] = {
+    **{
+        f"_scaled_dot_product_{kernel}{after}": rule
+        for kernel in (
+            "flash_attention", "flash_attention_for_cpu", "efficient_attention", "cudnn_attention",
+            "fused_attention_overrideable",
+        )
+        for after, rule in (("", attention), ("_backward", attention_backward))
+    },
+    "_cudnn_attention_forward": attention,
+    "_cudnn_attention_backward": attention_backward,
+    **{
+        f"_{kernel}_attention_{way}": partial(rule, **TOKENS_FIRST)
+        for kernel in ("flash", "efficient")
+        for way, rule in (("forward", attention), ("backward", attention_backward))
+    },
+}  # fmt: skip

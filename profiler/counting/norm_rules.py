@@ -1,0 +1,204 @@
+"""How many scalar operations do torch's norms perform, forward and backward?
+
+Forward passes are counted by the documented definition, (x - E[x]) / sqrt(Var[x] + eps) * weight +
+bias: a division an entry, though a kernel may multiply by a reciprocal. Backward passes follow
+torch's kernels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from math import prod
+
+from torch import Tensor
+
+from profiler.counting.call import Call, Rule
+from profiler.counting.forward_rules import real_only
+from profiler.counting.operations import FUNCTIONS, Operations
+
+ROOT = Operations(add=1) + FUNCTIONS["sqrt"]
+"""sqrt(variance + eps)."""
+
+RECIPROCAL_ROOT = Operations(add=1) + FUNCTIONS["rsqrt"]
+"""1 / sqrt(variance + eps)."""
+
+
+def normalised(entries: int, rows: int) -> Operations:
+    """x' = (x - mean) / sqrt(variance + eps) along `rows` rows: mean, differences, the mean of
+    their squares, its root, and a quotient an entry."""
+    mean = Operations(add=entries - rows, div=rows)
+    spread = Operations(mul=entries, add=2 * entries - rows, div=rows)
+    return mean + spread + ROOT * rows + Operations(div=entries)
+
+
+def gain_and_bias(entries: int, weight: Tensor | None, bias: Tensor | None) -> Operations:
+    """A product with `weight` and a sum with `bias` at every entry, where they are given."""
+    factor = Operations(mul=entries if weight is not None else 0)
+    return factor + Operations(add=entries if bias is not None else 0)
+
+
+def row_norm(entries: int, rows: int, weight: Tensor | None, bias: Tensor | None) -> Operations:
+    """A layer norm or a group norm over so many rows."""
+    return normalised(entries, rows) + gain_and_bias(entries, weight, bias)
+
+
+def row_norm_backward(
+    entries: int, rows: int, weight: Tensor | None, wanted: Sequence[bool]
+) -> Operations:
+    """r = 1 / sqrt(variance + eps) is kept. x' = (x - mean) r, g = weight dy: dx = (N g - sum g -
+    x' sum(g x')) r / N along a row of N entries; dweight = sum(dy x'); dbias = sum dy. The kernels
+    layer_norm_backward and group_norm_backward."""
+    total = Operations(mul=entries, add=entries) if wanted[0] or wanted[1] else Operations()
+    if wanted[0]:
+        total += Operations(mul=entries if weight is not None else 0)
+        total += Operations(mul=entries, add=2 * (entries - rows))
+        total += Operations(mul=3 * entries, add=2 * entries, div=rows)
+    if weight is not None and wanted[1]:
+        total += Operations(mul=entries, add=entries - weight.numel())
+    if weight is not None and wanted[2]:
+        total += Operations(add=entries - weight.numel())
+    return total
+
+
+def rms_norm(entries: int, rows: int, weight: Tensor | None) -> Operations:
+    """y = x / sqrt(mean(x * x) + eps) * weight along each row, as documented."""
+    squares = Operations(mul=entries, add=entries - rows, div=rows)
+    return squares + ROOT * rows + Operations(div=entries) + gain_and_bias(entries, weight, None)
+
+
+def rms_norm_backward(
+    entries: int, rows: int, weight: Tensor | None, wanted: Sequence[bool]
+) -> Operations:
+    """r = 1 / sqrt(mean(x * x) + eps) is kept. x' = x r, g = weight dy: dx = (g - x' sum(g x') / N)
+    r, dweight = sum(dy x')."""
+    total = Operations(mul=entries)
+    if wanted[0]:
+        total += Operations(mul=entries if weight is not None else 0)
+        total += Operations(mul=entries, add=entries - rows, div=rows)
+        total += Operations(mul=2 * entries, add=entries)
+    if weight is not None and wanted[1]:
+        total += Operations(mul=entries, add=entries - weight.numel())
+    return total
+
+
+def batch_norm(
+    entries: int,
+    rows: int,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    *,
+    training: bool,
+    running: bool,
+) -> Operations:
+    """As a layer norm, a row being one channel over the whole batch; in training the running mean
+    and variance become (1 - m) r + m new, the variance corrected by n / (n - 1)."""
+    if training:
+        own = normalised(entries, rows) + Operations(mul=5, add=2) * (rows if running else 0)
+    else:
+        own = Operations(add=entries, div=entries) + ROOT * rows
+    return own + gain_and_bias(entries, weight, bias)
+
+
+def batch_norm_backward(
+    entries: int, rows: int, weight: Tensor | None, wanted: Sequence[bool], *, training: bool
+) -> Operations:
+    """dx = weight r / N (N dy - dbias - x' dweight) in training, dy weight r else, where r, which
+    training keeps, is computed again; dweight = sum(dy x'), dbias = sum dy."""
+    total = RECIPROCAL_ROOT * (0 if training else rows)
+    if (training and wanted[0]) or (weight is not None and wanted[1]):
+        total += Operations(mul=2 * entries, add=2 * entries - rows)  # x', sum(dy x')
+    if (training and wanted[0]) or wanted[2]:
+        total += Operations(add=entries - rows)
+    if wanted[0]:
+        total += Operations(mul=rows if weight is not None else 0)
+        whole = Operations(mul=3 * entries, add=2 * entries, div=rows)
+        total += whole if training else Operations(mul=entries)
+    return total
+
+
+# The dispatched operations.
+
+
+def given(call: Call, name: str) -> Tensor | None:
+    """A tensor that may be left out."""
+    found = call.arguments.get(name)
+    return found if isinstance(found, Tensor) and found.numel() else None
+
+
+def source_of(call: Call) -> Tensor:
+    """What is normalised."""
+    source = call.tensor("input")
+    real_only(call, source)
+    return source
+
+
+def rows_of(call: Call, source: Tensor) -> int:
+    """How many rows are normalised, each by itself."""
+    if "group" in call.arguments:
+        return int(call.arguments["N"]) * int(call.arguments["group"])
+    if "normalized_shape" in call.arguments:
+        return int(source.numel() // max(1, prod(call.arguments["normalized_shape"])))
+    return int(source.shape[1])
+
+
+def forward_rule(call: Call, *, rms: bool = False) -> Operations:
+    """A layer norm, a group norm or, with `rms`, an RMS norm."""
+    source = source_of(call)
+    entries, rows, weight = source.numel(), rows_of(call, source), given(call, "weight")
+    if rms:
+        return rms_norm(entries, rows, weight)
+    return row_norm(entries, rows, weight, given(call, "bias"))
+
+
+def backward_rule(call: Call, *, rms: bool = False) -> Operations:
+    """The gradients of the same that `output_mask` asks for."""
+    source = source_of(call)
+    entries, rows, weight = source.numel(), rows_of(call, source), given(call, "weight")
+    backward = rms_norm_backward if rms else row_norm_backward
+    return backward(entries, rows, weight, call.arguments["output_mask"])
+
+
+def batch_rule(call: Call, *, training: bool | None = None) -> Operations:
+    """A batch norm, by whichever kernel."""
+    source = source_of(call)
+    return batch_norm(
+        source.numel(),
+        rows_of(call, source),
+        given(call, "weight"),
+        given(call, "bias"),
+        training=bool(call.arguments["training"]) if training is None else training,
+        running=given(call, "running_mean") is not None,
+    )
+
+
+def batch_backward_rule(call: Call, mode: str = "") -> Operations:
+    """The gradients of the same; `mode` is the argument that says whether it was training, ""
+    where a kernel is called in training alone."""
+    source = source_of(call)
+    return batch_norm_backward(
+        source.numel(),
+        rows_of(call, source),
+        given(call, "weight"),
+        call.arguments.get("output_mask", (True, True, True)),
+        training=bool(call.arguments[mode]) if mode else True,
+    )
+
+
+NORM_RULES: Mapping[str, Rule] = {
+    **dict.fromkeys(("native_layer_norm", "native_group_norm"), forward_rule),
+    **dict.fromkeys(("native_layer_norm_backward", "native_group_norm_backward"), backward_rule),
+    "_fused_rms_norm": partial(forward_rule, rms=True),
+    "_fused_rms_norm_backward": partial(backward_rule, rms=True),
+    **dict.fromkeys(
+        ("native_batch_norm", "_native_batch_norm_legit", "cudnn_batch_norm", "miopen_batch_norm"),
+        batch_rule,
+    ),
+    "_batch_norm_with_update": partial(batch_rule, training=True),
+    "_batch_norm_no_update": partial(batch_rule, training=False),
+    "native_batch_norm_backward": partial(batch_backward_rule, mode="train"),
+    "batch_norm_backward": partial(batch_backward_rule, mode="update"),
+    **dict.fromkeys(
+        ("cudnn_batch_norm_backward", "miopen_batch_norm_backward"), batch_backward_rule
+    ),
+}

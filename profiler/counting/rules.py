@@ -1,0 +1,77 @@
+"""Which rule counts an operation of torch, in whichever pass and by whichever counter?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from torch import Tensor
+
+from profiler.counting.attention_rules import ATTENTION_RULES
+from profiler.counting.backward_rules import LAYER_RULES
+from profiler.counting.call import Call, Rule, is_arithmetic
+from profiler.counting.forward_rules import (
+    CONTRACTIONS,
+    ELEMENTARY_RULES,
+    MOVES_BY_NAME,
+    free,
+    truth,
+)
+from profiler.counting.norm_rules import NORM_RULES
+from profiler.counting.operations import NOTHING, Operations
+from profiler.counting.promotion import joined
+from profiler.counting.selection_rules import SELECTION_RULES
+
+RULES: Mapping[str, Rule] = {
+    **ELEMENTARY_RULES, **LAYER_RULES, **NORM_RULES, **ATTENTION_RULES, **SELECTION_RULES,
+}  # fmt: skip
+"""Operation -> rule, one set for what a module dispatches and for what a trace of it does."""
+
+
+def nominal(name: str) -> str:
+    """The definition by which an operation is counted although its kernel may run another algorithm
+    ("fused attention"); "" for all other operations."""
+    operation = name.removeprefix("aten::")
+    if operation.startswith("_fft_"):
+        return "Fourier transforms"
+    if operation in ("sort", "topk"):
+        return "sorts"
+    return "fused attention" if operation in ATTENTION_RULES else ""
+
+
+def nominal_words(names: Iterable[str]) -> str:
+    """Which of these operations are counted by an algorithm that their kernels may not run, in
+    words; "" where none is."""
+    kinds = dict.fromkeys(filter(None, map(nominal, names)))
+    what = " and ".join(kinds)
+    return f"nominal for {what}: counted by documented arithmetic, not observed" if kinds else ""
+
+
+def rule_for(name: str) -> Rule | None:
+    """The rule of an operation named as torch names it (`aten::mm`, `aten::add_`), or None.
+
+    An in-place operation (`add_`) follows the rule of its out-of-place form (`add`).
+    """
+    namespace, _, operation = name.partition("::")
+    if namespace != "aten":
+        return None
+    return RULES.get(operation) or RULES.get(operation.removesuffix("_"))
+
+
+def only_moves(name: str) -> bool:
+    """Whether an operation only moves, fills or selects entries, or asks whether they are zero."""
+    operation = name.removeprefix("aten::")
+    return rule_for(name) in (free, joined, truth) or operation.removesuffix("_") in MOVES_BY_NAME
+
+
+def operations_of(call: Call) -> Operations | None:
+    """The operations of one call, None where the operation has no rule; CountError where the rule
+    does not cover the arguments. Arithmetic on integers and booleans alone is indexing, and
+    free; their matrix products, convolutions and sorts are not."""
+    rule = rule_for(call.name)
+    if rule is None:
+        return None
+    touched = [*call.inputs, *([call.result] if isinstance(call.result, Tensor) else [])]
+    indexing = call.name.removeprefix("aten::") not in (*CONTRACTIONS, "sort", "topk")
+    if indexing and touched and not any(is_arithmetic(tensor.dtype) for tensor in touched):
+        return NOTHING
+    return rule(call)

@@ -1,0 +1,165 @@
+"""How many scalar operations do selections, histograms, bags of rows and grouped products take?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from math import prod
+
+from profiler.counting.call import Call, CountError, Rule
+from profiler.counting.forward_rules import cumulation, entry_sum, free, product_of, real_only
+from profiler.counting.indexed_rules import scatter_summed
+from profiler.counting.operations import COMPARE, NOTHING, Operations, named_operation
+
+
+def topk(call: Call) -> Operations:
+    """k knockouts along each row of n entries, those found before masked but compared: k (n - 1)
+    comparisons, as the equations count top_k. torch names no algorithm."""
+    source, k = call.tensor("self"), int(call.arguments["k"])
+    entries = source.shape[call.arguments["dim"]] if source.dim() else 1
+    rows = source.numel() // max(entries, 1)
+    return COMPARE * (rows * k * max(entries - 1, 0))
+
+
+LOG_SUM = Operations(add=3, exp=1, other={"compare": 1, "log": 1})
+"""log(exp(a) + exp(b)) as the larger one plus log1p(exp(smaller - larger))."""
+
+
+def histogram(call: Call) -> Operations:
+    """Of each entry both bounds are compared, its place is (x - min) * bins / (max - min), and one
+    is added there; where no bounds are given, the least and the greatest entry are sought."""
+    source = call.tensor("self")
+    entries = source.numel()
+    given = call.arguments["min"] != call.arguments["max"]
+    sought = COMPARE * (0 if given else 2 * max(entries - 1, 0))
+    return Operations(mul=entries, add=2 * entries, div=entries) + COMPARE * (2 * entries) + sought
+
+
+def weighted_counts(call: Call) -> Operations:
+    """Counting is free, as indices are; weights are added up."""
+    weights = call.arguments.get("weights")
+    return NOTHING if weights is None else scatter_summed(call, "weights")
+
+
+def binary_search(call: Call) -> Operations:
+    """A comparison for each halving of n sorted entries: floor(log2 n) + 1 for a value."""
+    values, places = call.arguments["self"], call.tensor("sorted_sequence")
+    number = values.numel() if hasattr(values, "numel") else 1
+    return COMPARE * (number * int(places.shape[-1]).bit_length())
+
+
+# bags of rows
+
+
+SUM, MEAN, MAX = 0, 1, 2
+"""Modes of torch.nn.functional.embedding_bag as its operations take them."""
+
+
+def rows_taken(call: Call) -> int:
+    """How many rows the indices name."""
+    if call.arguments["padding_idx"] >= 0:
+        raise CountError(f"{call.name}: which rows are padding depends on values")
+    return call.tensor("indices").numel()
+
+
+def embedding_bag(call: Call) -> Operations:
+    """Every row that an index names is added to its bag (or compared with it), after a product
+    where rows have weights; a mean divides once an entry of the result."""
+    mode, width = call.arguments["mode"], call.tensor("weight").shape[-1]
+    entries = rows_taken(call) * width
+    each = COMPARE if mode == MAX else Operations(add=1)
+    weighted = Operations(mul=0 if call.arguments["per_sample_weights"] is None else entries)
+    bags = call.output.numel()
+    return each * entries + weighted + Operations(div=bags if mode == MEAN else 0)
+
+
+def embedding_bag_backward(call: Call) -> Operations:
+    """Every row gets the gradient of its bag, times its weight or over the size of the bag; of a
+    maximum each entry of the bag's gradient goes to one row."""
+    if call.arguments["scale_grad_by_freq"]:
+        raise CountError(f"{call.name}: no rule for a scale by frequency")
+    grad, mode = call.tensor("grad"), call.arguments["mode"]
+    if mode == MAX:
+        return Operations(add=grad.numel())
+    entries = rows_taken(call) * grad.shape[-1]
+    weighted = call.arguments["per_sample_weights"] is not None
+    return Operations(
+        mul=entries if weighted else 0, add=entries, div=entries if mode == MEAN else 0
+    )
+
+
+def weights_of_rows_backward(call: Call) -> Operations:
+    """The gradient of a row's weight: the row times the gradient of its bag, summed."""
+    rows, width = rows_taken(call), call.tensor("weight").shape[-1]
+    return Operations(mul=rows * width, add=rows * (width - 1))
+
+
+# products
+
+
+def grouped_product(call: Call) -> Operations:
+    """A matrix product for each group: rows, columns or terms of a side of two axes are dealt out
+    among the groups, all of them to some group."""
+    left, right, out = call.tensor("self"), call.tensor("mat2"), call.output
+    terms = left.shape[-1]
+    products = (
+        prod(left.shape[:-1]) * right.shape[-1] * terms if left.dim() == 2 else out.numel() * terms
+    )
+    bias = out.numel() if call.arguments["bias"] is not None else 0
+    each = product_of(left, right) * products
+    return each + entry_sum(out) * (products - out.numel() + bias)
+
+
+def summed_products(call: Call) -> Operations:
+    """beta * self + alpha * the sum of left @ right over the batch; factors of 1 cost nothing."""
+    left, out = call.tensor("batch1"), call.output
+    real_only(call, left, out)
+    entries, terms = out.numel(), left.shape[0] * left.shape[-1]
+    alpha, beta = call.arguments["alpha"], call.arguments["beta"]
+    counts = Operations(mul=entries * terms, add=entries * max(terms - 1, 0))
+    counts += Operations(mul=entries if alpha != 1 else 0, add=entries if beta != 0 else 0)
+    return counts + Operations(mul=entries if beta not in (0, 1) else 0)
+
+
+def absolute(call: Call) -> Operations:
+    """A comparison; of a complex number the root of the sum of both parts' squares."""
+    entries = call.output.numel()
+    if not call.tensor("self").is_complex():
+        return COMPARE * entries
+    return (Operations(mul=2, add=1) + named_operation("sqrt")) * entries
+
+
+def accumulated(call: Call) -> Operations:
+    """Writing is free; accumulating adds to every entry that an index names."""
+    return scatter_summed(call, "index") if call.arguments["accumulate"] else NOTHING
+
+
+def compared(call: Call) -> Operations:
+    """Whether two tensors are alike: a comparison an entry."""
+    return COMPARE * call.tensor("self").numel()
+
+
+def drawn(call: Call) -> Operations:
+    """A number drawn for every entry of the result."""
+    return named_operation("random") * call.output.numel()
+
+
+SELECTION_RULES: Mapping[str, Rule] = {
+    "topk": topk,
+    **dict.fromkeys(("cummax", "cummin"), partial(cumulation, each=COMPARE)),
+    "logcumsumexp": partial(cumulation, each=LOG_SUM),
+    "histc": histogram,
+    "bincount": weighted_counts,
+    "searchsorted": binary_search,
+    **dict.fromkeys(("_embedding_bag", "_embedding_bag_forward_only"), embedding_bag),
+    **dict.fromkeys(("_embedding_bag_backward", "_embedding_bag_dense_backward"),
+                    embedding_bag_backward),
+    "_embedding_bag_per_sample_weights_backward": weights_of_rows_backward,
+    "_grouped_mm": grouped_product,
+    "addbmm": summed_products,
+    "abs": absolute,
+    "masked_select": free,
+    "put": accumulated,
+    "equal": compared,
+    **dict.fromkeys(("multinomial", "poisson", "randint", "randperm"), drawn),
+}  # fmt: skip
