@@ -229,6 +229,7 @@ class Sums:
         return names
 
     def _own_names(self, array: Array, cotangent: Cotangent) -> list[str | None]:
+        """The index names of an array's axes in one of its equations; None where unnamed."""
         if any(cotangent.layout):
             return [None] * len(cotangent.axes)
         for equation in self.system.defining.get(array, ()):

@@ -122,6 +122,7 @@ class Picked:
         return computed and alone and len(plain) == len(ref.positions) - 1
 
     def _made(self, equation: Equation, ref: Ref, around: list[Index]) -> Replaced:
+        """The stand-in maximum of a gather: a reference to its array, and its equation."""
         place = place_of(ref, around)
         taken = sum(ref.array in array.made_for for array in self.picks)
         step = "picked" + (f".{taken + 1}" if taken else "")
@@ -147,6 +148,7 @@ class Picked:
         return rewrite(equation.value, self._with_number)
 
     def _with_number(self, node: Node) -> Node:
+        """A bracket on a stand-in maximum, compared with the gathered index instead."""
         if isinstance(node, Bracket) and isinstance(node.right, Ref):
             pick = self.picks.get(node.right.array)
             return pick.numbered(node) if pick else node

@@ -36,8 +36,7 @@ class Shared:
         equation: Equation,
         make: Callable[[], Array],
     ) -> Array:
-        """The residual array that another equation uses for an equal structure, or else a new
-        array."""
+        """The residual array of an equal structure in another equation, or else a new array."""
         key = (of, value.fold(_outline), shape)
         found = self.known.get(key)
         if found is None or (equation, found) in self.used:

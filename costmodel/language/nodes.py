@@ -190,6 +190,7 @@ class Node(Parts, Written):
 
 
 def _operands(parts: Iterable[Any]) -> Iterator[Node]:
+    """The expressions in the fields of a node: in nested tuples and in gathers too."""
     for part in parts:
         if isinstance(part, Node):
             yield part
@@ -612,6 +613,7 @@ class Array(Written):
         )
 
     def _positions(self, key: Any) -> tuple[Position, ...]:
+        """The positions for an index expression in square brackets."""
         parts = key if isinstance(key, tuple) else (key,)
         if len(parts) != len(self.shape):
             raise EquationError(
@@ -651,6 +653,7 @@ def walk(expression: Node) -> Walked:
 
 
 def _walked(expression: Node, over: tuple[Index, ...]) -> Iterator[tuple[Node, tuple[Index, ...]]]:
+    """The pairs of `walk`, before they are cached."""
     yield expression, over
     for ranges in one_by_one(expression.binders):
         inner = over + tuple(index for index in outer_first(ranges) if index not in over)

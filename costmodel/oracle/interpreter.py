@@ -257,6 +257,7 @@ class Interpreter:
         return step
 
     def _gathering(self, ref: Ref) -> Step:
+        """Compile a reference with gathers; the entries that it might read are recorded too."""
         steps = [
             self._named(p) if isinstance(p, Gather) else placed(self.places.position(p))
             for p in ref.positions
@@ -279,8 +280,7 @@ class Interpreter:
         return step
 
     def _name(self, ref: Ref) -> Callable[[Point], object]:
-        """What identifies a gathered entry: its positions, with index entries in place of
-        values."""
+        """What identifies a gathered entry: its positions, with index entries for values."""
 
         def said(position: Position) -> Callable[[Point], object]:
             if not isinstance(position, Gather):
@@ -359,6 +359,7 @@ def _binary(made: Callable[[Step, Step], Step]) -> Callable[[Interpreter, Binary
 
 
 def _reduce(interpreter: Interpreter, node: Reduce) -> Step:
+    """Compile a sum or maximum; empty terms are free, and a sum of none is itself empty."""
     body, points = interpreter.step(node.body), interpreter.places.visited(node.over)
     kind, scatters = node.kind, node.scatters
     spared = interpreter.accounting == "strict" and not scatters
@@ -450,6 +451,7 @@ Alone = tuple[Sequence[Index], Sequence[Index], Results]
 
 
 def _fft(interpreter: Interpreter, equation: Equation, transform: Fft) -> Alone:
+    """Compile a transform: an instance for each point of the free indices that its operand has."""
     if transform.kind not in ALGORITHMS:
         raise OracleError(f"unknown transform '{transform.kind}'")
     over = [index.atom for index in transform.over]
@@ -476,6 +478,7 @@ def _fft(interpreter: Interpreter, equation: Equation, transform: Fft) -> Alone:
 
 
 def _select(interpreter: Interpreter, equation: Equation, select: Select) -> Alone:
+    """Compile a selection: an instance for each row, with all positions of the row as results."""
     shared = [index for index in equation.indices if index.atom != select.rank]
     added = [index for index in equation.indices if index.atom == select.rank]
     (over,) = select.over
@@ -518,8 +521,7 @@ def _one(step: Step) -> Results:
 
 
 class Run:
-    """One execution: the memory of defined entries, and the instances that defined them. The run
-    takes both over from the interpreter, so that they are freed with the run."""
+    """One execution: the memory of defined entries, and the instances that defined them."""
 
     def __init__(self, interpreter: Interpreter) -> None:
         self._interpreter = interpreter
@@ -532,10 +534,8 @@ class Run:
     def again(
         self, instances: Sequence[Instance], there: Collection[Entry]
     ) -> tuple[list[Instance], dict[Entry, Scalar]]:
-        """Execute some instances again, in order, with nothing but the entries `there` in memory.
-
-        Returns:
-            The new instances, and the memory afterwards.
+        """The new instances, and the memory afterwards, when some instances are executed again in
+        order, with nothing but the entries `there` in memory.
 
         Raises:
             OracleError: an entry is read that is not in memory.

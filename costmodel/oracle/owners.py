@@ -1,8 +1,8 @@
 """The owner of every instance of an execution, and the decoding of a sequence that proves owners.
 
-The owner is the token whose decoding step executes the instance. Owners are found on the graph of
-reads, from the last reader to the first. `Decoding` then runs token by token with the state alone,
-backwards from the results of a token; it raises if an entry is neither held nor the token's own.
+An instance is executed in the decoding step of its owner. Owners are found on the graph of reads,
+from the last reader to the first. `Decoding` runs token by token with the state alone, backwards
+from a token's results; it raises if an entry is neither held nor the token's own.
 """
 
 from __future__ import annotations
@@ -113,8 +113,8 @@ class Owners:
         return found - {0}
 
     def _taking_in(self, group: set[Array], parts: frozenset[Array]) -> set[int]:
-        """The instances of a loop that reach their latest row without an earlier step of the loop,
-        where single-use temporaries are no steps."""
+        """The instances of a loop that reach their latest row without an earlier step of it;
+        single-use temporaries are no steps."""
         axes = self._axes(group)
         reached: dict[int, int] = {}
 
@@ -135,8 +135,8 @@ class Owners:
         return eager
 
     def _axes(self, group: set[Array]) -> Mapping[Array, int]:
-        """The row axis of each array of a loop: the choice with most references one row apart, and
-        all others in the same row."""
+        """The row axes of a loop's arrays: all references read the same row or one row before, and
+        as many as possible one row before."""
         pairs = [
             (written, read)
             for array in group

@@ -122,6 +122,7 @@ class Places:
         return every
 
     def _outer_first(self, indices: Sequence[Index]) -> list[Index]:
+        """The indices in an order in which the bounds of each name only earlier ones."""
         waiting, found = list(indices), []
         while waiting:
             names = {index.atom for index in waiting}

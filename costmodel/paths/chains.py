@@ -97,6 +97,7 @@ class Ties:
 
 
 def _largest_at(lengths: tuple[Poly, ...], sizes: Sizes | None) -> int:
+    """The position of the first of the largest lengths at `sizes`; other sizes are large."""
     letters = frozenset[str]().union(*(length.letters for length in lengths))
     at = large(letters) | dict(sizes or ())
     try:
@@ -181,8 +182,8 @@ class Chain(Witness):
         )
 
     def path(self, sizes: Mapping[str, int]) -> CriticalPath:
-        """The steps at given sizes, which determine whether a row is one of the first. Where ties
-        are broken at sizes, a block that repeats at most `FEW` times is written out.
+        """The path at given sizes, which select the branch of every `Passage`. Where ties are
+        broken at sizes, a block that repeats at most `FEW` times is written out.
 
         Raises:
             Unsupported: the steps are not known.

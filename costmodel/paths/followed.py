@@ -127,8 +127,8 @@ class Graph:
 
     @cached_property
     def axes(self) -> Mapping[Array, set[int]]:
-        """The axes that distinguish the nodes of an array: its token axis; without a token axis,
-        the axes on which equations define different parts, or on whose positions a row depends."""
+        """The axes that distinguish the nodes of an array: its token axis; without one, the axes on
+        which equations define different parts, or positions share indices with nodes or regions."""
         found = {
             array: {
                 axis
@@ -195,6 +195,7 @@ class Graph:
         return points(kept, known) if all(other.shape[0] for other in others) else None
 
     def _pairs(self, joint: Joint, at: Points) -> Pairs:
+        """The pairs (reading node, node read) of a reference at the points `at`, as two arrays."""
         import numpy as np
 
         inside: Any = np.asarray(False)
@@ -317,6 +318,7 @@ def _rows(of: int, number: int) -> Sequence[int]:
 
 
 def _refuse_many(number: int, what: str) -> None:
+    """Raise Unsupported if `number` exceeds `MOST`."""
     if number > MOST:
         raise Unsupported(
             f"{number:,} {what} at these sizes, more than the {MOST:,} that are followed"

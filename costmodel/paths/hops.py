@@ -111,7 +111,7 @@ def furthest(known: Rows, sign: int) -> Reach:
 
 
 def _nearer(one: Reach, two: Reach, known: Constraints) -> Reach:
-    """The smaller of two reaches; the other reach if one is NOWHERE."""
+    """The smaller of two reaches (None is unlimited); the other reach if one is NOWHERE."""
     if one is None or two == NOWHERE:
         return one if two == NOWHERE else two
     if two is None or one == NOWHERE:
@@ -401,7 +401,8 @@ def _from_first(
     chunks: Chunks, furthest: Sequence[Poly], first: Poly, known: Constraints
 ) -> Iterator[Case]:
     """The number of hops from row 1 to the end, as guarded summands: one hop for every row on the
-    way that lies before the end. Rows whose place recurs in later chunks are counted together.
+    way that lies before the end. A row that recurs at distance `away` counts ceil((length -
+    row)/away) times.
 
     Args:
         first: row 1, written as the last place of a chunk (`size`) where chunks have size 1.

@@ -96,6 +96,7 @@ class Depths:
             raise Unsupported(f"{part.equation.part_of}: {error}", error.advice) from error
 
     def _equation(self, part: IterationDomain, *, split: bool = False) -> None:
+        """Add the depth of the entries that an equation defines to the depth of its array."""
         equation, levels = part.equation, self._levels(part)
         split = split or self.parts[equation.array] > 1
         found = tuple(x for level in levels for x in on_axes(part, level, split=split))

@@ -257,6 +257,7 @@ def _runs_through_loop(starts: Starts) -> Iterator[tuple[Poly, Constraints, list
 
 
 def _steps_between_rows(later: Mapping[Array, Depth], number: Mapping[Array, Poly]) -> Steps:
+    """The recurrence of rows: array -> arrays of the row before, with the depth added."""
     found: dict[Array, list[tuple[Array, Level]]] = {}
     named = {stand_in(array.name): array for array in later}
     for array, levels in later.items():

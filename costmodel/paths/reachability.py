@@ -139,7 +139,7 @@ def _spread(
     *,
     in_chunks: bool,
 ) -> None:
-    """Extend `possible` from the arrays that are read to the arrays that read them, to the fixed
+    """Propagate possible token axes from arrays to the arrays computed from them, to the fixed
     point.
 
     Args:

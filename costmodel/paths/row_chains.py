@@ -34,6 +34,7 @@ def ways_on(following: RowDepths) -> Mapping[Array, Way | None]:
 
 
 def _way(array: Array, via: Mapping[Array, tuple[Array, Chain] | None]) -> Way | None:
+    """Follow `via` back from an array to one that continues from itself; None if there is none."""
     tail: list[Chain] = []
     while len(tail) <= len(via):
         step = via.get(array)

@@ -69,6 +69,7 @@ def _range(letter: str, part: str) -> Iterator[int]:
 
 
 def _whole(letter: str, text: str) -> int:
+    """Parse an integer in a list or range of sizes."""
     found = _WHOLE.fullmatch(text)
     if not found:
         raise SizeError(
@@ -203,6 +204,7 @@ def divisors(mixer: Mixer, form: str | None = None) -> Mapping[str, str]:
 
 
 def _not_whole(mixer: Mixer, extent: Poly, value: Number, sizes: Mapping[str, int]) -> str:
+    """The error message for an extent that is a fraction at these sizes."""
     where = ", ".join(f"{x} = {sizes[x]}" for x in sorted(extent.letters))
     below = sorted({a for m in extent.terms for a, p in m if p < 0})
     above = sorted({a for m in extent.terms for a, p in m if p > 0})

@@ -218,8 +218,8 @@ def _apart(equation: Equation, positions: Sequence[Position], axis: int, extent:
 
 
 def with_chunks(equation: Equation) -> Equation:
-    """The equation with chunks (i - 1)//C of a row i as an index of their own; i is numbered by
-    chunk and place.
+    """The equation, with any row index i whose chunk (i - 1)//C occurs replaced by two indices, for
+    the chunk and for the place in it.
 
     Raises:
         EquationError: the chunk of a reduction index.

@@ -280,6 +280,7 @@ def convention(names: str | Sequence[str] | Convention = ()) -> Convention:
 
 @cache
 def _read(parts: tuple[str, ...]) -> Convention:
+    """Validate the names of a convention, and sort them into accounting, rewrites or peer."""
     choices = [begin + end for begin, (ends, _) in _ONE_OF.items() for end in ends]
     known = [*ACCOUNTINGS, *REWRITES, *PEERS, *choices]
     for part in parts:

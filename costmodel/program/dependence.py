@@ -93,7 +93,8 @@ def bounded_by(index: Index, bound: Poly) -> Poly:
 
 
 def in_parts(domain: Constraints, terms: Terms, context: Terms) -> list[tuple[Constraints, bool]]:
-    """A domain in disjoint parts, each with whether it depends on an input or a context."""
+    """A domain in disjoint parts, each with whether it depends on an input (its token, the maximum
+    of `terms`, is at least 1) or a context (likewise for `context`)."""
     none = Poly()
     neither = [
         x for part in up_to_token(domain, terms, none) for x in up_to_token(part, context, none)

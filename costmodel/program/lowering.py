@@ -85,6 +85,7 @@ def _written_out(equation: Equation, rewrites: Sequence[str]) -> list[Equation]:
 
 
 def _scale(rewrites: Sequence[str]) -> str:
+    """The rewrite for scaled scores that is in force."""
     chosen = [name for name in rewrites if name in SCALES]
     if len(chosen) > 1:
         raise ValueError(f"choose one of {', '.join(chosen)}")
@@ -259,6 +260,7 @@ class _Pads:
         return self.known[of, window]
 
     def _made(self, of: Array, window: Window, step: str) -> Array:
+        """A copy of an array with zeros along one axis; its equations join `waiting`."""
         axis, first, last = window
         shape = (*of.shape[:axis], last - first + 1, *of.shape[axis + 1 :])
         made = derived(of, "padding", step, shape=shape)

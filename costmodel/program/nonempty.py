@@ -93,6 +93,7 @@ def _joined(left: Places, right: Places, around: Constraints) -> Places:
 
 
 def _either(node: Binary, around: Constraints) -> Places:
+    """A sum or difference is present where an operand is present."""
     left, right = (present(child, around) for child in node.children)
     if EVERYWHERE in (left, right):
         return EVERYWHERE

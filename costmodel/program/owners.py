@@ -227,7 +227,8 @@ class Owners:
         ]
 
     def _reached(self, block: Block) -> Mapping[Equation, Terms]:
-        """The latest rows that each equation of a loop reads without passing an earlier step."""
+        """For each equation of a loop, the latest rows that it reads without reading an earlier row
+        of the loop; single-use temporaries count as part of their reader."""
         arrays = {a: self.tokens.of(a) for a in self.tokens.dynamic if a not in block.axes}
         found: dict[Equation, Terms] = {}
         for _ in block.equations:
@@ -245,8 +246,7 @@ class Owners:
         return found
 
     def _is_part(self, array: Array) -> bool:
-        """Whether an array is proven to be a single-use temporary: one reader at most per entry, of
-        another array."""
+        """Whether each entry of an array is proven to have at most one reader, of another array."""
         if array not in self._parts:
             self._parts[array] = array in self.system.defining and self._read_once(array)
         return self._parts[array]
@@ -329,9 +329,8 @@ class Owners:
 
     @cached_property
     def ending(self) -> str | None:
-        """The reason why the work of a token depends on where the sequence ends; else None. It does
-        not if every bound with the length follows from the extents of arrays or from other
-        bounds."""
+        """The reason why the work of a token depends on where the sequence ends; None if every
+        bound with the length follows from the extents of arrays or from other bounds."""
         for equation in self.system.equations:
             if equation.array in self.tokens.dynamic:
                 for name, bound in self._bounded_by_the_end(equation):
@@ -404,6 +403,7 @@ Lowest = tuple[tuple[Poly, ...], Constraints]
 
 
 def _lowest(array: Array, reached: Constraints) -> Lowest:
+    """The least owner in a region of entries and of the owners of their readers (`OWNER`)."""
     lower, upper, rest = bounds(reached, OWNER)
     if any(scale != ONE for scale, _ in lower):
         raise Unsupported(f"the token that {array.name} is computed for lies at a stride")

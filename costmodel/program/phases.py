@@ -222,6 +222,7 @@ def overruns(system: System) -> tuple[Overrun, ...]:
 
 
 def _outside(part: IterationDomain, read: Read) -> Iterator[Overrun]:
+    """The axes along which a reference of token t reads outside of its array, past either end."""
     hidden = sorted({*part.variables, *(index.atom for index in read.over)}, reverse=True)
     now = {"t": NOW}
     around = frozenset(c.substitute(now) for c in part.constraints | read.constraints)

@@ -165,7 +165,7 @@ def in_order(system: System) -> tuple[Equation, ...]:
 
 
 def loops(system: System) -> Iterator[tuple[Equation, ...]]:
-    """The equations of each array, or arrays, that need themselves."""
+    """The equations of each strongly connected component that is a loop."""
     for arrays in _components(system):
         equations = tuple(e for e in system.equations if e.array in arrays)
         if any(ref.array in arrays for e in equations for ref in references(e)):
@@ -173,6 +173,7 @@ def loops(system: System) -> Iterator[tuple[Equation, ...]]:
 
 
 def _block(system: System, arrays: Sequence[Array]) -> Block:
+    """The block of a strongly connected component: the first choice of row axes that works."""
     equations = tuple(e for e in system.equations if e.array in arrays)
     inside = [(e, r) for e in equations for r in references(e) if r.array in arrays]
     if not inside:

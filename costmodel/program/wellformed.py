@@ -62,6 +62,7 @@ def _region(
     constraints: Constraints,
     hidden: tuple[str, ...],
 ) -> Constraints | None:
+    """`region`, memoised by the extents of the array."""
     links: set[Poly] = set()
     for axis, position in enumerate(positions):
         entry, extent = Poly.atom(axis_atom(axis)), shape[axis]
@@ -354,6 +355,7 @@ def _written_inside(system: System, equation: Equation) -> None:
 
 
 def _read_exists(system: System, equation: Equation, ref: Ref, over: tuple[Index, ...]) -> None:
+    """Raise EquationError unless every entry that a reference reads exists and is defined."""
     around = equation.domain.union(*(index.constraints for index in over))
     hidden = [index.atom for index in (*equation.indices, *over)]
     for position, extent in zip(ref.positions, ref.array.shape, strict=True):
@@ -470,6 +472,7 @@ def _small(system: System) -> tuple[dict[str, int], ...]:
 
 @cache
 def _small_sizes(mixer: Mixer, form: str) -> tuple[dict[str, int], ...]:
+    """Small sizes, adjusted so that extents such as d/n are whole; other sizes are left out."""
     tried = list(_tried(mixer.letters))
     for sizes in tried:
         for size, by in divisors(mixer, form).items():

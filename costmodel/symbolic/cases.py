@@ -102,6 +102,7 @@ def simplified_where(poly: Poly, where: Constraints) -> Poly:
 
 
 def _simplified_atom(atom: Fn, where: Constraints) -> Poly:
+    """A function atom, simplified for the sizes of `where`; a switch becomes 0 or 1."""
     if (guard := _switch(atom)) is not None:
         known = implied(where, guard - 1), implied(where, -guard)
         return Poly.of(int(known[0])) if any(known) else Poly.atom(atom)

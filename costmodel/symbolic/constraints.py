@@ -73,6 +73,7 @@ def quotients(poly: Poly) -> Iterator[tuple[str, str]]:
 
 
 def _nonnegative(poly: Poly) -> bool:
+    """Whether all coefficients are >= 0 with each atom written as its least value plus a rest."""
     letters = poly.letters
     values: dict[str, Poly] = {}
     if "n" in letters and "d" in letters:
@@ -452,6 +453,7 @@ def _with_known(constraints: Constraints, hidden: tuple[str, ...]) -> Constraint
 
 
 def _eliminated(constraints: Constraints, hidden: tuple[str, ...]) -> Constraints:
+    """Eliminate the hidden variables: by equations where possible, else by Fourier-Motzkin."""
     remaining = set(constraints)
     waiting = list(hidden)
     while waiting:

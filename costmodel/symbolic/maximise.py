@@ -141,8 +141,8 @@ def _only_value(variable: str, constraints: Constraints) -> Poly | None:
 
 
 def _largest_by_parts(depth: Poly, variable: str, constraints: Constraints) -> Poly:
-    """The largest value of a depth, composed of the maxima of the parts that depend on the
-    variable."""
+    """The largest value of a depth: each part that depends on the variable is an atom of `shape`,
+    and the maxima of the parts are substituted, unless they have no common index."""
     parts: dict[Terms, str] = {}
     shape = _with_atoms_for_parts(depth, variable, parts)
     tops = {terms: _max_of_min(terms, variable, constraints) for terms in parts}

@@ -458,6 +458,7 @@ def call(function: str, *args: Any) -> Poly:
 
 @lru_cache(maxsize=100_000)
 def _cached_call(function: str, polys: tuple[Poly, ...]) -> Poly:
+    """`call` for polynomials: duplicates of a Max or Min are dropped, constants are evaluated."""
     if function in ("Max", "Min"):
         polys = tuple(by_text(set(polys)))
         if len(polys) == 1:

@@ -161,6 +161,7 @@ def _minima(depth: Poly) -> Iterator[Fn]:
 
 
 def _simplified_min(atom: Fn, where: Constraints) -> Poly:
+    """A `Min` without the arguments that are proven never to attain the minimum."""
     kept = list(atom.args)
     for term in atom.args:
         others = [other for other in kept if other != term]
