@@ -145,21 +145,23 @@ def aft_local(chosen: Chosen) -> Mixer:
         i, c = f.indices["i"], f.indices["c"]
         k = f.index("k", max_(1, i - w + 1), i if causal else min_(l, i + w - 1))
         far = f.index("o", 1, i - w) if causal else f.index("o", union((1, i - w), (i + w, l)))
+        behind, ahead = (1, l - w), (max_(w + 1, l - w + 1), l)
+        seen = f.index("p", *behind) if causal else f.index("p", union(behind, ahead))
         E, F = f.array("E", l, l, d), f.array("E_K", l, d, latex="e^K")
         E[i, k, c] = exp(K[k, c] + u[i, k - i + w])
-        F[i, c] = exp(K[i, c])
+        F[seen, c] = exp(K[seen, c])
         above = sum_(E[i, k, c] * V[k, c], over=k) + sum_(F[far, c] * V[far, c], over=far)
         below = sum_(E[i, k, c], over=k) + sum_(F[far, c], over=far)
         y[i, c] = Q[i, c] * (above / below)
     with m.form("windowed") as f:
         Q, K, V = projected(f, x)
-        i, c, s = f.indices["i"], f.indices["c"], f.index("s", 1, width)
+        i, c = f.indices["i"], f.indices["c"]
         near = f.index("k", max_(1, w + 1 - i), w if causal else min_(2 * w - 1, l + w - i))
         E, P = f.array("E_K", l, d, latex="e^K"), f.array("P", l, d)
         W, N, D = f.array("E_u", l, width), f.array("N", l, d), f.array("D", l, d)
         E[i, c] = exp(K[i, c])
         P[i, c] = E[i, c] * V[i, c]
-        W[i, s] = exp(u[i, s]) - 1
+        W[i, near] = exp(u[i, near]) - 1
         for result, name, rows in ((N, "S_N", P), (D, "S_D", E)):
             sums = summed(f, name, rows, causal=causal)
             part = sum_(W[i, near] * rows[i + near - w, c], over=near)

@@ -83,6 +83,8 @@ class Rows:
     keys: tuple[Keys, ...]
     by: str = ""
     """How the names of their projections end."""
+    number: Any = None
+    """How many there are, where there may be none."""
 
 
 Layout = tuple[tuple[Any, ...], Sequence[Rows]]
@@ -99,7 +101,8 @@ def attention_over(
 
     Args:
         projections: how the names of each set of projections end. Of several, each has queries of
-            its own rows alone, and keys and values of all.
+            its own rows alone, and keys and values of all; where there may be no rows of a set, its
+            keys and values have an axis more, of extent 1, with nothing on it where there are none.
     """
     l, d, *_ = m.sizes("l d n h")
     x, y = m.input("x", l, d), m.output("y", l, d)
@@ -123,24 +126,33 @@ def attended(
     i, j, c = f.index("i", 1, l), f.index(f"j{after}", 1, n), f.index("c", 1, h)
     a = f.index("a", 1, d)
     extents, groups = pairs(f, i)
-    arrays = {by: [f.array(f"{one}{by}{after}", n, l, h) for one in "QKV"] for by in projections}
+    several, of_set = len(projections) > 1, {rows.by: rows for rows in groups}
+    numbers = {by: of_set[by].number if several else None for by in projections}
+    at = {by: () if number is None else (1,) for by, number in numbers.items()}
+    arrays = {
+        by: [
+            f.array(f"{one}{by}{after}", n, *(at[by] if one != "Q" else ()), l, h) for one in "QKV"
+        ]
+        for by in projections
+    }
     Z, A = (f.array(f"{name}{after}", n, *extents) for name in "ZA")
     R = f.array(f"R{after}", l, d)
     for by, own in arrays.items():
-        several = [rows.row for rows in groups if rows.by == by]
-        queries = i if len(projections) == 1 else several[0]
-        for row, array, one in zip((queries, i, i), own, "QKV", strict=True):
-            matrix = f.mixer.arrays[f"W_{one}{by}{after}"]
-            array[j, row, c] = sum_(x[row, a] * matrix[a, (j - 1) * h + c], over=a)
+        queries, number = of_set[by].row if several else i, numbers[by]
+        some = () if number is None else (f.index(f"o{by}", 1, min_(1, number)),)
+        places = ((j, queries, c), (j, *some, i, c), (j, *some, i, c))
+        for place, array, one in zip(places, own, "QKV", strict=True):
+            matrix, row = f.mixer.arrays[f"W_{one}{by}{after}"], place[-2]
+            array[place] = sum_(x[row, a] * matrix[a, (j - 1) * h + c], over=a)
     for rows in groups:
         Q, K, _ = arrays[rows.by]
         for seen in rows.keys:
-            score = sum_(Q[j, rows.row, c] * K[j, seen.key, c], over=c)
+            score = sum_(Q[j, rows.row, c] * K[j, *at[rows.by], seen.key, c], over=c)
             Z[j, *rows.place, *seen.slots] = scaled(score, by=h)
     for number, rows in enumerate(groups):
         k = [rows.keys[0].over[0]]
         if len(rows.keys) > 1:
-            every = [numbers for seen in rows.keys for numbers in seen.ranges]
+            every = [slots for seen in rows.keys for slots in seen.ranges]
             first, *others = (union(*ends) for ends in zip(*every, strict=True))
             k = [f.index(name := f"k{number or ''}", first)]
             k += [f.index(f"{name}_{o}", w, beside=k[0]) for o, w in enumerate(others, 1)]
@@ -148,7 +160,7 @@ def attended(
     for rows in groups:
         *_, V = arrays[rows.by]
         sums: list[Node] = [
-            sum_(A[j, *rows.place, *seen.slots] * V[j, seen.key, c], over=seen.over)
+            sum_(A[j, *rows.place, *seen.slots] * V[j, *at[rows.by], seen.key, c], over=seen.over)
             for seen in rows.keys
         ]
         R[rows.row, (j - 1) * h + c] = reduce(add, sums)

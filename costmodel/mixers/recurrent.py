@@ -1,10 +1,10 @@
 """What are the equations of the recurrent layers: the tanh RNN, the LSTM and the GRU?
 
 A row of the output is the state h that the next row reads; all widths are d. The state before the
-first row is zero, so the first row has no product with the state; all gates of the first row are
-computed all the same, even a gate that then multiplies nothing. The papers print no bias or one;
-here one bias is added to W x_t, so that a single addition stands between the rows. `two-biases`
-adds a second bias to U h_{t-1}.
+first row is zero, so the first row has no product with the state, and a gate that multiplies
+nothing but the state has no first row. The papers print no bias or one; here one bias is added to
+W x_t, so that a single addition stands between the rows. `two-biases` adds a second bias to
+U h_{t-1}.
 
 W and U hold the matrices of all gates, (in, out) each: input gate, forget gate, output gate and
 candidate of the LSTM; reset gate, update gate and candidate of the GRU.
@@ -92,10 +92,12 @@ def _layer(mixer: Mixer, number: int, chosen: Chosen) -> tuple[Gates, Array]:
     return Gates(x, W, U, b, second), y
 
 
-def _gate(f: Form, gates: Gates, y: Array, name: str, kind: str, gate: int) -> Array:
-    """An array (l, d): a function of W x_t + b + U h_{t-1}."""
+def _gate(
+    f: Form, gates: Gates, y: Array, name: str, kind: str, gate: int, *, first: bool = True
+) -> Array:
+    """An array (l, d): a function of W x_t + b + U h_{t-1}, in the first row too or not."""
     found, b = f.array(name, *y.shape), _channels(f)[1]
-    for row, before in _first_and_later_rows(f, y):
+    for row, before in _first_and_later_rows(f, y)[not first :]:
         inside = _plus_optional(gates.of_input(f, row, gate), gates.of_state(f, before, gate))
         found[row, b] = function(kind, inside)
     return found
@@ -138,7 +140,7 @@ def lstm(chosen: Chosen) -> Mixer:
     with m.form("recurrent") as f:
         b = _channels(f)[1]
         I, F, O, G = (
-            _gate(f, gates, y, name, kind, gate)
+            _gate(f, gates, y, name, kind, gate, first=name != "F")
             for gate, (name, kind) in enumerate(LSTM_GATES.items(), 1)
         )
         C = f.array("C", *y.shape)
@@ -166,7 +168,8 @@ def gru(chosen: Chosen) -> Mixer:
     for form in ("recurrent", "interpolated"):
         with m.form(form) as f:
             b = _channels(f)[1]
-            R = _gate(f, gates, y, "R", "sigmoid", 1)
+            of_bias = gates.b_U is not None and not before_product
+            R = _gate(f, gates, y, "R", "sigmoid", 1, first=of_bias)
             Z = _gate(f, gates, y, "Z", "sigmoid", 2)
             N = candidate(f, gates, y, R)
             for row, before in _first_and_later_rows(f, y):

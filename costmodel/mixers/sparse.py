@@ -10,7 +10,8 @@ Each is self-attention in the words of `pairs`; block q holds the rows (q - 1)*B
 - Longformer, section 3.1: row i attends to the w/2 rows on each side, rounded down, and itself; the
   first s rows are global, attend to all rows and are attended to by all. "Linear Projections for
   Global Attention": their attention has queries, keys and values of its own, W_Q_g, W_K_g, W_V_g;
-  other rows attend to them by the sliding window's.
+  other rows attend to them by the sliding window's, whose keys and values are computed where there
+  are other rows (l > s).
 - BigBird, section 2, of rows (its code draws whole blocks): the same with one projection, and c
   further rows for each of the others, drawn once among those that it does not see so; where these
   are too few, among all: one that is seen anyhow counts twice.
@@ -88,7 +89,7 @@ def around_and_global(f: Form, by: str) -> tuple[Rows, Rows]:
     g, r, k = f.index("g", 1, min_(s, l)), f.index("r", s + 1, l), f.index("k", 1, l)
     side = w // 2
     u = f.index("u", union((1, s), (max_(s + 1, r - side), min_(l, r + side))))
-    return Rows(g, (g,), (Keys((k,), k, k),), by), Rows(r, (r,), (Keys((u,), u, u),))
+    return Rows(g, (g,), (Keys((k,), k, k),), by), Rows(r, (r,), (Keys((u,), u, u),), number=l - s)
 
 
 def windowed() -> Mixer:

@@ -60,7 +60,7 @@ def factorized_dense(f: Form, x: Array, k: Index) -> Array:
     i, j, c = f.indices["i"], f.indices["j"], f.indices["c"]
     W_P, W_S = f.mixer.parameter("W_P", n, h, blocks), f.mixer.parameter("W_S", n, h, B)
     P, S, Z = f.array("P", n, l, blocks), f.array("S", n, l, B), f.array("Z", n, l, l)
-    p, s = f.index("p", 1, blocks), f.index("s", 1, B)
+    p, s = f.index("p", 1, blocks), f.index("s", 1, min_(B, l))
     e = f.index("e", 1, min_(B, l - (p - 1) * B))
     P[j, i, p] = sum_(H[j, i, c] * W_P[j, c, p], over=c)
     S[j, i, s] = sum_(H[j, i, c] * W_S[j, c, s], over=c)

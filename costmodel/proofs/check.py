@@ -24,6 +24,7 @@ from costmodel.program.wellformed import check_form, check_order
 from costmodel.proofs.against_oracle import TOLERANCE, OracleComparison, Sizes, causal, general
 from costmodel.proofs.gradients import GradientComparison
 from costmodel.proofs.tried_sizes import equation_sizes, fits, module_sizes, words
+from costmodel.proofs.unread import said as unread_words
 from costmodel.questions.count import count_equations
 from costmodel.questions.counting.counts import with_once
 from costmodel.questions.evaluate import evaluate_all
@@ -105,7 +106,20 @@ def _well_formed(mixer: Mixer) -> Proof:
     if apart is not None:
         return Proof(name, False, apart[1])
     forms = ", ".join(mixer.forms)
-    return Proof(name, True, f"{len(equation_sizes(mixer))} sets of sizes; forms: {forms}")
+    tried = f"{len(equation_sizes(mixer))} sets of sizes; forms: {forms}"
+    return Proof(name, True, "; ".join([tried, *_unread(mixer)]))
+
+
+def _unread(mixer: Mixer) -> Iterator[str]:
+    """A note for each form that defines entries which nothing reads, with the smallest sizes."""
+    for name, form in mixer.forms.items():
+        found = first_apart(mixer, partial(unread_words, form))
+        if found is not None:
+            sizes, entries = found
+            yield (
+                f"form '{name}' defines and counts entries that nothing reads, as {entries} at "
+                f"{words(sizes)}: give the equation the range that is read"
+            )
 
 
 def _causality(mixer: Mixer) -> Iterator[Proof]:

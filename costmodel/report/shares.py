@@ -201,8 +201,7 @@ class Shares:
         except Unsupported as reason:
             yield Paragraph((f"The sums before they are closed are not printed: {reason}.",))
             return
-        of = "the ranges of the equations, of entries that nothing reads too"
-        yield Paragraph((f"Counts are sums over {of}:",))
+        yield Paragraph(("Counts are sums over the ranges of the equations:",))
         yield Display(tuple(shown))
 
     def _written(self) -> Iterator[list[IterationDomain]]:

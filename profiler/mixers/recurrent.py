@@ -65,47 +65,69 @@ class Recurrence(Mixer):
         require_sizes(length=self.l if length is None else length)
         return State({name: self._rows(batch, 1, self.d) for name in self.STATE}, sliding=True)
 
-    def of_input(self, x: Tensor) -> Tensor:
-        """W x + b of all gates, (..., gates*d), of rows (..., d)."""
-        return x @ beside(self.W) + self.b.flatten()
-
-
-def beside(matrices: Tensor) -> Tensor:
-    """Matrices (gates, d, d) side by side, (d, gates*d); a single matrix (d, d) unchanged."""
-    return matrices if matrices.dim() == 2 else matrices.transpose(0, 1).flatten(1)
-
 
 class Explicit(Recurrence):
-    """Row by row in separate operations; the first row has no product with a row before it."""
+    """Row by row in separate operations; the first row has no product with a row before it, and no
+    gate that would multiply that row alone.
+
+    `ORDER` holds the numbers of the gates as they stand beside each other: first that which the
+    first row may lack, last the candidate.
+    """
+
+    ORDER: ClassVar[tuple[int, ...]] = (0,)
+
+    @property
+    def lacking(self) -> int:
+        """How many of the gates, in order, the first row lacks."""
+        return 0
 
     @abstractmethod
     def row(self, own: Tensor, before: Held | None, U: Tensor) -> Held:
-        """The state after a row, from W x + b (b, gates*d), the state before it, and U (d,
-        gates*d)."""
+        """The state after a row, from W x + b (b, gates*d) of the gates that it has, the state
+        before it, and U (d, gates*d)."""
+
+    def beside(self, packed: Tensor, gates: slice = slice(None)) -> Tensor:
+        """What is packed for some gates, (gates, ..., d), in order along the last axis, (...,
+        gates*d); what belongs to a single gate is not packed."""
+        if self.GATES == 1:
+            return packed
+        apart = packed.unbind(0)
+        return torch.cat([apart[gate] for gate in self.ORDER[gates]], dim=-1)
+
+    def of_input(self, x: Tensor, gates: slice) -> Tensor:
+        """W x + b of some gates, (..., gates*d), of rows (..., d)."""
+        return x @ self.beside(self.W, gates) + self.beside(self.b, gates)
 
     def mix(self, x: Tensor) -> Tensor:
         """W x + b of all rows, then y (b, s, d) row by row."""
-        U, held, rows = beside(self.U), None, []
-        for own in self.of_input(x).unbind(1):
-            held = self.row(own, held, U)
+        own = [*self.of_input(x, slice(self.lacking, None)).unbind(1)]
+        if self.lacking and own[1:]:
+            more = self.of_input(x[:, 1:], slice(self.lacking)).unbind(1)
+            own[1:] = [torch.cat(both, dim=-1) for both in zip(more, own[1:], strict=True)]
+        U, held, rows = self.beside(self.U), None, []
+        for of_row in own:
+            held = self.row(of_row, held, U)
             rows.append(held[0])
         return torch.stack(rows, dim=1)
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
         """One row from the held state."""
         before = tuple(state.held(name).squeeze(-2) for name in self.STATE)
-        held = self.row(self.of_input(x_t), before if state.position else None, beside(self.U))
+        own = self.of_input(x_t, slice(0 if state.position else self.lacking, None))
+        held = self.row(own, before if state.position else None, self.beside(self.U))
         state.append(**dict(zip(self.STATE, held, strict=True)))
         return held[0]
 
     def of_state(
         self, state: Tensor | None, U: Tensor, columns: slice = slice(None)
     ) -> Tensor | None:
-        """U h + b_U of a state h (b, d), for all columns or some; without a state b_U, or None
-        without b_U."""
-        product = None if state is None else state @ U[:, columns]
-        bias = self.b_U.flatten()[columns] if "two-biases" in self.options else None
-        return bias if product is None else plus_optional(product, bias)
+        """U h + b_U of a state h (b, d), for all columns or some; without a state b_U for the gates
+        of the first row among these, or None without b_U."""
+        bias = self.beside(self.b_U) if "two-biases" in self.options else None
+        if state is not None:
+            return plus_optional(state @ U[:, columns], None if bias is None else bias[columns])
+        first = slice(columns.start or self.lacking * self.d, columns.stop)
+        return None if bias is None else bias[first]
 
 
 @implementation(
@@ -140,14 +162,20 @@ class LstmExplicit(Explicit):
     """c_t = f_t c_{t-1} + i_t g_t and h_t = o_t tanh(c_t)."""
 
     GATES = 4
+    ORDER = (1, 0, 2, 3)
     STATE = ("y", "C")
+
+    @property
+    def lacking(self) -> int:
+        """The forget gate."""
+        return 1
 
     def row(self, own: Tensor, before: Held | None, U: Tensor) -> Held:
         """The output and the cell after a row."""
         inside = plus_optional(own, self.of_state(None if before is None else before[0], U))
-        i, f, o = torch.sigmoid(inside[:, : 3 * self.d]).chunk(3, dim=1)
-        g = torch.tanh(inside[:, 3 * self.d :])
-        c = i * g if before is None else f * before[1] + i * g
+        *forget, i, o = torch.sigmoid(inside[:, : -self.d]).chunk(3 - (before is None), dim=1)
+        c = i * torch.tanh(inside[:, -self.d :])
+        c = c if before is None else forget[0] * before[1] + c
         return o * torch.tanh(c), c
 
 
@@ -172,6 +200,7 @@ class Gru(Explicit):
     """A GRU in one of its forms: reset gate, update gate, candidate, new row."""
 
     GATES = 3
+    ORDER = (0, 1, 2)
     KERNELS: ClassVar[Mapping[str, str]] = dict.fromkeys("RZN", "contraction") | {
         "y": "elementwise"
     }
@@ -180,11 +209,11 @@ class Gru(Explicit):
     def row(self, own: Tensor, before: Held | None, U: Tensor) -> Held:
         """The state after a row."""
         h = None if before is None else before[0]
-        carried = self.carried(h, U)
-        gates = slice(None, 2 * self.d)
+        carried, gates = self.carried(h, U), slice(None, own.shape[-1] - self.d)
         inside = plus_optional(own[:, gates], None if carried is None else carried[..., gates])
-        r, z = torch.sigmoid(inside).chunk(2, dim=1)
-        n = torch.tanh(plus_optional(own[:, 2 * self.d :], self.reset(r, h, carried, U)))
+        *reset, z = torch.sigmoid(inside).chunk(inside.shape[1] // self.d, dim=1)
+        read = self.reset(reset[0] if reset else None, h, carried, U)
+        n = torch.tanh(plus_optional(own[:, -self.d :], read))
         return (UPDATES[self.form](z, n, h),)
 
     @abstractmethod
@@ -193,23 +222,29 @@ class Gru(Explicit):
 
     @abstractmethod
     def reset(
-        self, r: Tensor, h: Tensor | None, carried: Tensor | None, U: Tensor
+        self, r: Tensor | None, h: Tensor | None, carried: Tensor | None, U: Tensor
     ) -> Tensor | None:
-        """What the candidate reads of the row before through the reset gate, (b, d)."""
+        """What the candidate reads of the row before through the reset gate, (b, d), which a first
+        row may lack."""
 
 
 class ResetAfter(Gru):
     """The reset gate multiplies U h."""
+
+    @property
+    def lacking(self) -> int:
+        """The reset gate, where there is no b_U that it multiplies."""
+        return int("two-biases" not in self.options)
 
     def carried(self, h: Tensor | None, U: Tensor) -> Tensor | None:
         """For both gates and the candidate."""
         return self.of_state(h, U)
 
     def reset(
-        self, r: Tensor, h: Tensor | None, carried: Tensor | None, U: Tensor
+        self, r: Tensor | None, h: Tensor | None, carried: Tensor | None, U: Tensor
     ) -> Tensor | None:
         """r (U h)."""
-        return None if carried is None else r * carried[..., 2 * self.d :]
+        return None if r is None or carried is None else r * carried[..., 2 * self.d :]
 
 
 class ResetBefore(Gru):
@@ -217,15 +252,20 @@ class ResetBefore(Gru):
 
     KERNELS: ClassVar[Mapping[str, str]] = {**Gru.KERNELS, "H": "elementwise"}
 
+    @property
+    def lacking(self) -> int:
+        """The reset gate."""
+        return 1
+
     def carried(self, h: Tensor | None, U: Tensor) -> Tensor | None:
         """For the two gates alone."""
         return self.of_state(h, U, slice(None, 2 * self.d))
 
     def reset(
-        self, r: Tensor, h: Tensor | None, carried: Tensor | None, U: Tensor
+        self, r: Tensor | None, h: Tensor | None, carried: Tensor | None, U: Tensor
     ) -> Tensor | None:
         """U (r h)."""
-        return self.of_state(None if h is None else r * h, U, slice(2 * self.d, None))
+        return self.of_state(None if r is None or h is None else r * h, U, slice(2 * self.d, None))
 
 
 _Class = TypeVar("_Class", bound=type[Gru])

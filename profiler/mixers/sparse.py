@@ -244,13 +244,14 @@ class Longformer(Windowed):
         self.W_Q_g, self.W_K_g, self.W_V_g = (self.weight(d, d) for _ in range(3))
 
     def mix(self, x: Tensor) -> Tensor:
-        """The global rows by their own projections, then the others; y (b, s, d)."""
+        """The global rows by their own projections, then the others, if any; y (b, s, d)."""
         first = (x[:, : self.s] @ self.W_Q_g, x @ self.W_K_g, x @ self.W_V_g)
         q, k, v = (self._split(rows, self.n).transpose(1, 2) for rows in first)
         found = [dense_attention(q, k, v, by=self.K, causal=False)]
-        rest = (self._queries(x[:, self.s :]), *self._keys_and_values(x))
-        q, k, v = (rows.transpose(1, 2) for rows in rest)
-        found.append(torch.softmax(self.near(q, k) / math.sqrt(self.K), dim=-1) @ v)
+        if x.shape[1] > self.s:
+            rest = (self._queries(x[:, self.s :]), *self._keys_and_values(x))
+            q, k, v = (rows.transpose(1, 2) for rows in rest)
+            found.append(torch.softmax(self.near(q, k) / math.sqrt(self.K), dim=-1) @ v)
         return torch.cat(found, dim=2).transpose(1, 2).flatten(2) @ self.W_out
 
 

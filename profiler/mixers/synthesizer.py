@@ -149,7 +149,8 @@ class FactorizedDense(OfToken):
     def of(self, hidden: Tensor, length: int) -> Tensor:
         """Products of the two factors, block by block; those beyond the length are not computed."""
         blocks = -(-length // self.B)
-        one, two = hidden @ self.W_P[..., :blocks], hidden @ self.W_S
+        one = hidden @ self.W_P[..., :blocks]
+        two = hidden @ self.W_S[..., : min(self.B, length)]
         rest = length % self.B
         whole = one[..., : length // self.B].unsqueeze(-1) * two.unsqueeze(-2)
         if not rest:

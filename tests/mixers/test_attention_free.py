@@ -85,12 +85,12 @@ def by_hand(name: str, form: str, l: int, d: int, r: int, w: int) -> dict[str, i
         count(exp=d, add=d, div=d, mul=d)  # the gate, and its product
         if name in LOCAL:
             near = sum(abs(i - k) < w for k in range(1, seen + 1))
-            count(div=d, exp=d)
-            if form == "direct":  # E_K of rows that are far from some row is still of every row
-                count(exp=near * d, add=near * d + 2 * d * (seen - 1), mul=seen * d)
+            count(div=d)
+            if form == "direct":  # E_K of the rows that are far from some row that sees them
+                far = any(abs(k - i) >= w for k in range(i if name in CAUSAL else 1, l + 1))
+                count(exp=near * d + far * d, add=near * d + 2 * d * (seen - 1), mul=seen * d)
             else:
-                taps = w if name in CAUSAL else 2 * w - 1
-                count(exp=taps, add=taps)  # exp(u) - 1, also where there is no row
+                count(exp=d + near, add=near)  # exp(u) - 1 of the rows in the window
                 count(mul=d + 2 * near * d, add=2 * near * d + 2 * d * (i > 1))
         elif "simple" not in name:
             count(div=d, add=2 * d * (seen - 1))
@@ -116,6 +116,20 @@ def test_operations(name: str, sizes: Sizes) -> None:
     for form in mixer.forms:
         counted = cm.count(mixer, form=form).at(**{k: sizes[k] for k in mixer.letters})
         assert with_once(counted) == by_hand(name, form, **sizes)
+
+
+PHASES = ("training", "backward", "training-step")
+PAIRS = [(option, phase) for option in ("", "+causal") for phase in PHASES]
+
+
+@pytest.mark.parametrize(("option", "phase"), [*PAIRS, ("+causal", "inference")])
+def test_a_window_over_all_rows_is_aft_full(option: str, phase: str) -> None:
+    """With w >= l no row is far from another one."""
+    near, full = (cm.count(cm.mixer(f"aft-{x}{option}"), phase) for x in ("local", "full"))
+    for l, w in ((1, 1), (1, 3), (4, 4), (4, 7)):
+        for t in range(1, l + 1):
+            at = {"l": l, "d": 3, "t": t}
+            assert near.at(**at, w=w).by_class() == full.at(**at).by_class()
 
 
 def test_operations_of_a_small_case() -> None:

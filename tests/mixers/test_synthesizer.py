@@ -108,7 +108,7 @@ def by_hand(name: str, l: int, d: int, n: int, B: int, r: int) -> tuple[dict[str
         for _ in range(n):
             weights = 3 * seen - 1
             if "factorized-dense" in name:
-                dot(h, math.ceil(l / B) + B)
+                dot(h, math.ceil(l / B) + min(B, l))
                 found["mul"] += seen
             elif "dense" in name:
                 dot(h, seen)

@@ -1,0 +1,80 @@
+"""Which entries does a form define that nothing reads, so that no one would compute them?
+
+Every entry that an equation defines is counted, so an equation should define what is read: by the
+output, or by other entries that the output needs. Three kinds of entries are needed all the same:
+the rest of a row of a softmax, or of another composite, which gives whole rows; what the next token
+reads, such as the sum up to a chunk that ends with the sequence; and in a causal form the work on
+weights alone that a longer sequence reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from costmodel.language.equations import Form
+from costmodel.language.nodes import Array, Composite
+from costmodel.oracle.execute import Execution, execute
+from costmodel.oracle.scalars import Entry, Instance
+from costmodel.proofs.against_oracle import OracleComparison
+
+Sizes = Mapping[str, int]
+
+
+def unread(form: Form, sizes: Sizes) -> list[Entry]:
+    """The entries that nothing reads at some sizes, in the order of execution: arrays with the
+    positions of an entry on their axes, counted from 1."""
+    run = execute(form, sizes)
+    needed = _needed(run)
+    without = (i for i in run.instances if id(i) not in needed)
+    spare = [i for i in without if not _of_a_row(form, i, run, needed)]
+    held = _held(form, sizes) if spare else set()
+    return [entry for instance in spare for entry in instance.writes if entry not in held]
+
+
+def _needed(run: Execution) -> dict[int, Instance]:
+    """The instances that the output needs, by identity."""
+    writer = {entry: instance for instance in run.instances for entry in instance.writes}
+    waiting = [entry for entry in writer if entry[0].role == "output"]
+    found: dict[int, Instance] = {}
+    while waiting:
+        instance = writer.get(waiting.pop())
+        if instance is not None and id(instance) not in found:
+            found[id(instance)] = instance
+            waiting += instance.reached
+    return found
+
+
+def _of_a_row(
+    form: Form, instance: Instance, run: Execution, needed: Mapping[int, Instance]
+) -> bool:
+    """Whether an instance gives an entry of a composite, other entries of whose row are read."""
+    array = run.system.equations[instance.equation].array
+    if not any(e.array is array and isinstance(e.value, Composite) for e in form.equations):
+        return False
+    parts = {entry for entry in instance.reached if array in entry[0].made_for}
+    return any(not parts.isdisjoint(other.reached) for other in needed.values())
+
+
+def _held(form: Form, sizes: Sizes) -> set[Entry]:
+    """The entries that a longer sequence reads, and that the tokens of this one make."""
+    longer = OracleComparison(form.mixer, form.name).longer(sizes)
+    if not longer.causal:
+        return set()
+    return {
+        entry
+        for instance in _needed(longer).values()
+        for entry in instance.writes
+        if longer.owners.of(instance) <= sizes["l"]
+    }
+
+
+def said(form: Form, sizes: Sizes) -> str:
+    """What nothing reads at some sizes, array by array, with an example; "" if all is read."""
+    numbers: dict[Array, list[Entry]] = {}
+    for entry in unread(form, sizes):
+        numbers.setdefault(entry[0], []).append(entry)
+    return " and ".join(
+        f"{array.name}[{', '.join(map(str, first))}]"
+        + (f" ({len(others)} more of {array.name})" if others else "")
+        for array, ((_, first), *others) in numbers.items()
+    )

@@ -1,0 +1,70 @@
+"""Is nothing counted that nobody reads, and does `check` name it where an author writes it?"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+import costmodel as cm
+from costmodel.language.equations import Mixer
+from costmodel.mixers import builtin
+from costmodel.proofs.check import prove
+from costmodel.proofs.tried_sizes import equation_sizes
+from costmodel.proofs.unread import said
+from tests.small import forms, has_inference, variants
+
+
+@pytest.mark.parametrize("name", variants())
+def test_built_in_mixers_define_what_is_read(name: str) -> None:
+    for form in builtin(name).forms.values():
+        for sizes in equation_sizes(builtin(name)):
+            assert not said(form, sizes), (form.name, sizes)
+
+
+def token_by_token() -> list[tuple[str, str]]:
+    """The forms of which one new token has a cost, and all is made by some token: a context's keys
+    and values are not."""
+    return [
+        (name, form)
+        for name, form in forms(variants())
+        if not any(array.role == "context" for array in builtin(name).arrays.values())
+        and has_inference(builtin(name), form)
+    ]
+
+
+@pytest.mark.parametrize(("name", "form"), token_by_token())
+def test_the_tokens_add_up_to_the_forward_pass(name: str, form: str) -> None:
+    """But for what is done once."""
+    mixer = builtin(name)
+    whole, token = cm.count(mixer, form=form), cm.count(mixer, "inference", form)
+    for sizes in equation_sizes(mixer):
+        added: Counter[str] = Counter()
+        for t in range(1, sizes["l"] + 1):
+            added.update(token.at(**sizes, t=t).by_class())
+        assert +added == +Counter(whole.at(**sizes).by_class()), sizes
+
+
+def late_sum(*, narrow: bool) -> Mixer:
+    """y[i] = x[i] + the sum of exp(x[k]) over rows w or more before; of all rows, or of those that
+    some row reads."""
+    mixer = Mixer("late-sum")
+    l, w = mixer.sizes("l w")
+    x, y = mixer.input("x", l), mixer.output("y", l)
+    with mixer.form("direct") as f:
+        i, o = f.index("i", 1, l), f.index("o", 1, f.index("i", 1, l) - w)
+        k, E = f.index("k", 1, l - w if narrow else l), f.array("E", l)
+        E[k] = cm.exp(x[k])
+        y[i] = x[i] + cm.sum_(E[o], over=o)
+    return mixer
+
+
+def test_check_names_an_entry_that_nothing_reads() -> None:
+    """The smallest sizes are l = w = 1: the one row is read by none."""
+    wide, narrow = (prove(late_sum(narrow=narrow)) for narrow in (False, True))
+    assert all(proof.passed for proof in (*wide, *narrow))
+    assert wide[0].detail.endswith(
+        "; form 'direct' defines and counts entries that nothing reads, as E[1] at l = 1, w = 1: "
+        "give the equation the range that is read"
+    )
+    assert narrow[0].detail.endswith("forms: direct")
