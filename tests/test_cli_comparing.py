@@ -59,6 +59,7 @@ def test_compare_keeps_rounds_that_can_be_compared_again(tmp_path: Path, capsys:
         ),
         (("she:conv", "she:direct", "--processes", "3"), "3 processes cannot show a difference"),
         (("she:conv", "me", "--l", "3,5"), "compare takes one value of each size"),
+        (("she:conv", "me", "--rounds", "1000000000"), "expected a whole number from 1 to 1000"),
         (("she:conv",), "two candidates or more are compared"),
         (("she:conv", RECORDED), "compare files or mixers, not both"),
         ((RECORDED, "--rounds", "9"), "leave out --rounds"),

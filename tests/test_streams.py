@@ -49,6 +49,15 @@ def test_control_characters_are_written_as_json_writes_them() -> None:
     assert harmless(own) == "\\u001b[1mhead\\u001b[0m\\u001b[31m"
 
 
+@pytest.mark.parametrize("text", ["x" * 50_000, "x " * 25_000])
+@pytest.mark.parametrize("words", [("table",), ("table", "she", "--format"), ("merge",), ()])
+def test_what_was_typed_is_repeated_in_bounds(
+    words: tuple[str, ...], text: str, capsys: Capture
+) -> None:
+    assert cli.run([*words, text]) == MISUSED
+    assert len(capsys.readouterr().err) < 2200
+
+
 def test_escape_codes_of_a_file_do_not_reach_a_terminal(tmp_path: Path, capsys: Capture) -> None:
     claims = tmp_path / "paper.json"
     claim = {"id": "a", "place": "\x1b]0;x\x07", "kind": "value", "claimed": "\x1b[2J\ud800"}

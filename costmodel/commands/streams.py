@@ -16,6 +16,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from costmodel.errors import shortened
+
 FAILED, MISUSED, INTERRUPTED = 1, 2, 130
 """Exit codes: the job failed; what was asked for cannot be; Ctrl-C, as shells number it."""
 
@@ -92,10 +94,18 @@ def printed(text: str) -> None:
         raise Failed(f"standard output: {error.strerror}") from None
 
 
+LONGEST_WORD, LONGEST_SENTENCE = 200, 2000
+"""So many signs of what was typed or read, and of a sentence about that, are shown at most."""
+
+
 def complain(sentence: str) -> int:
-    """One sentence on standard error."""
+    """One sentence on standard error, bounded in length whatever it repeats."""
+    said = " ".join(shortened(word, LONGEST_WORD) for word in sentence.split())
+    if (left_out := len(said) - LONGEST_SENTENCE) > 0:
+        half = LONGEST_SENTENCE // 2
+        said = f"{said[:half]} ... ({left_out:,} signs left out) ... {said[-half:]}"
     with suppress(OSError):  # nobody is there to hear it
-        sys.stderr.write(f"costmodel: {harmless(' '.join(sentence.split()))}\n")
+        sys.stderr.write(f"costmodel: {harmless(said)}\n")
     return MISUSED
 
 

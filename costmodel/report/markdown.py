@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
@@ -30,7 +31,8 @@ from costmodel.report.terminal import spaced, with_notes
 
 def write(document: Document, page: Page) -> str:
     """The document in markdown; the first line is the command that makes it again."""
-    first = [(None, f"<!-- {page.command} -->")] if page.command else []
+    command = page.command.replace("-->", r"--\>")
+    first = [(None, f"<!-- {command} -->")] if command else []
     lead = (
         [(None, "  \n".join(text(line, page) for line in document.lead))] if document.lead else []
     )
@@ -40,13 +42,14 @@ def write(document: Document, page: Page) -> str:
 
 def _block(part: Part, notes: Sequence[Line], page: Page) -> str:
     if isinstance(part, Heading):
-        return f"{'#' * part.level} {part.text}"
+        return f"{'#' * part.level} {escaped(part.text)}"
     if isinstance(part, Paragraph):
         return ("- " if part.item else "> " if part.quote else "") + text(part.line, page)
     if isinstance(part, Display):
         return f"$$\n\\begin{{aligned}}\n{_equations(part, page)}\n\\end{{aligned}}\n$$"
     if isinstance(part, Verbatim):
-        return f"```text\n{part.text}\n```"
+        fence = "`" * max(3, longest_run(part.text) + 1)
+        return f"{fence}text\n{part.text}\n{fence}"
     return _table(part, notes, page)
 
 
@@ -86,8 +89,25 @@ def text(cell: Text, page: Page, marks: Mapping[str, int] | None = None, *,
     if isinstance(cell, Strong):
         return f"**{escaped(cell.text)}**"
     if isinstance(cell, Code):
-        return f"`{cell.text}`"
+        return code(cell.text)
     return escaped(cell) if isinstance(cell, str) else f"${math(cell, page)}$"
+
+
+def longest_run(words: str) -> int:
+    """How many backticks stand side by side at most."""
+    return max(map(len, re.findall("`+", words)), default=0)
+
+
+def code(words: str) -> str:
+    """Words as code, whatever backticks they hold.
+
+    >>> code("costmodel"), code("a`b")
+    ('`costmodel`', '``a`b``')
+    """
+    fence = "`" * (longest_run(words) + 1)
+    space = " " if words.startswith("`") or words.endswith("`") else ""
+    inside = words.replace("\n", " ")
+    return f"{fence}{space}{inside}{space}{fence}"
 
 
 def escaped(words: str) -> str:

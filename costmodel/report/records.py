@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from fractions import Fraction
 from io import StringIO
 from typing import Any
@@ -31,9 +32,24 @@ def as_csv(document: Document, page: Page) -> str:
     header, rows = document.rows()
     file = StringIO()
     writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(header)
-    writer.writerows([["" if cell is None else cell for cell in row] for row in rows])
+    writer.writerows([[told(cell) for cell in row] for row in (header, *rows)])
     return file.getvalue()
+
+
+NUMBER = r"[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]+)?(/[0-9]+)?"
+COMPUTED = re.compile(rf"[=@\t\r]|[+-](?!{NUMBER}\Z).")
+"""How a text begins that is no number and that a spreadsheet would compute."""
+
+
+def told(cell: Any) -> Any:
+    """A cell that a spreadsheet shows as it is: the apostrophe says that a text is a text.
+
+    >>> told("=1+1"), told("-2/3"), told("-d*l"), told(None)
+    ("'=1+1", '-2/3', "'-d*l", '')
+    """
+    if cell is None:
+        return ""
+    return f"'{cell}" if isinstance(cell, str) and COMPUTED.match(cell) else cell
 
 
 def as_json(document: Document, page: Page) -> str:

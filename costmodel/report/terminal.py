@@ -46,12 +46,12 @@ def write(document: Document, page: Page) -> str:
 
 def spaced(blocks: Sequence[tuple[Part | None, str]]) -> str:
     """Blocks with an empty line between them, the points of a list without."""
-    words = ""
+    words = []
     for k, (part, block) in enumerate(blocks):
         pair = (part, blocks[k - 1][0] if k else None)
         points = all(isinstance(each, Paragraph) and each.item for each in pair)
-        words += block if not k else f"\n{block}" if points else f"\n\n{block}"
-    return words + "\n"
+        words += ["" if not k else "\n" if points else "\n\n", block]
+    return "".join([*words, "\n"])
 
 
 def with_notes(parts: Sequence[Part]) -> Iterator[tuple[Part, list[Line]]]:

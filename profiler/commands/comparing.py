@@ -26,6 +26,7 @@ from profiler.commands.measuring import (
     ENERGY,
     LARGEST_SEED,
     MOST_PROCESSES,
+    MOST_ROUNDS,
     PANEL,
     TRIALS,
     WINDOW,
@@ -62,7 +63,14 @@ def compare(
         str | None, typer.Option("--device", help="cpu or cuda; the GPU where there is one.")
     ] = None,
     rounds: Annotated[
-        int, typer.Option("--rounds", metavar="N", help="Rounds in turn of each process.", min=1)
+        int,
+        typer.Option(
+            "--rounds",
+            metavar="N",
+            help="Rounds in turn of each process.",
+            min=1,
+            max=MOST_ROUNDS,
+        ),
     ] = 10,
     processes: Annotated[
         int | None,

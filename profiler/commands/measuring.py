@@ -39,7 +39,7 @@ LARGEST_SEED = 2**63 - 1
 """The generators of torch take no larger one."""
 
 
-MOST_PROCESSES = 1000
+MOST_PROCESSES = MOST_ROUNDS = 1000
 """Nobody waits for more."""
 
 
@@ -228,12 +228,13 @@ def measured(asked: Asked, command: str) -> Session:
     """Measure what a command line asks for; failures are told as they come to light."""
     from profiler.meters.sampler import LatencyLimits
     from profiler.run.duration import estimate, longest_s
-    from profiler.run.plan import requests
+    from profiler.run.plan import bounded, requests
     from profiler.sweep import session
     from profiler.sweep.points import Point
 
     limits = LatencyLimits.within(asked.seconds)
     wanted = list({Point(request).key: request for request in requests(planned(asked))}.values())
+    bounded(len(wanted), 1, asked.processes)
     if asked.processes * sum(longest_s(request, limits) for request in wanted) > LONG_S:
         told([estimate(wanted * asked.processes, limits)])
     starts = None if asked.processes == 1 else one_worker(asked)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
-from profiler.host.environment import environment_differences, flat
+from profiler.host.environment import BOARDS, WHOLE, flat
 from profiler.records.measurement import Measurement
 from profiler.records.reading import Reading
 
@@ -26,7 +27,11 @@ class Group:
 
     def fact(self, name: str) -> Any:
         """A fact by its name with points; None where no record has it."""
-        return flat(self.facts).get(name)
+        return self._flat.get(name)
+
+    @cached_property
+    def _flat(self) -> dict[str, Any]:
+        return flat(self.facts)
 
     def readings(self, name: str) -> list[Reading]:
         """The readings of this name, of all records that have it."""
@@ -41,16 +46,40 @@ class Group:
 
 
 def machine_groups(records: Sequence[Measurement]) -> list[Group]:
-    """The records by machine and software, in the order in which these first occur."""
+    """The records by machine and software, in the order in which these first occur: a record joins
+    the first group from which nothing that is known of both tells its environment."""
     found: list[list[Measurement]] = []
+    known: dict[str, dict[Hashable, int]] = {}  # fact -> value -> bits of the groups that have it
     for record in records:
-        for group in found:
-            if not any(environment_differences(record.environment, r.environment) for r in group):
-                group.append(record)
-                break
+        facts = compared(record.environment)
+        left = (1 << len(found)) - 1
+        for name, value in facts.items():
+            having = known.setdefault(name, {})
+            left &= having.get(value, 0) | ~having.get(None, 0)
+        if left:
+            place = (left & -left).bit_length() - 1
+            found[place].append(record)
         else:
+            place = len(found)
             found.append([record])
+        for name, value in facts.items():
+            for each in (value, None):  # under None: the groups that know the fact
+                known[name][each] = known[name].get(each, 0) | 1 << place
     return [Group(facts_together([r.environment for r in group]), tuple(group)) for group in found]
+
+
+def compared(environment: Mapping[str, Any]) -> dict[str, Hashable]:
+    """The known facts of machine and software that `environment_differences` compares; a mapping
+    that is complete is one of them."""
+    found: dict[str, Hashable] = {}
+    for name, value in environment.items():
+        facts = {x: y for x, y in flat({name: value}).items() if x not in BOARDS and y is not None}
+        kept = {x: y if isinstance(y, Hashable) else repr(y) for x, y in facts.items()}
+        if name in WHOLE:
+            found[name] = frozenset(kept.items()) if value is not None else None
+        else:
+            found |= kept
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def facts_together(environments: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

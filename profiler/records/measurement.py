@@ -89,7 +89,11 @@ class Measurement:
 
         Fields that schema 1 gained later are passed over.
         """
-        record = plain(record)
+        return cls.of_values(plain(record))
+
+    @classmethod
+    def of_values(cls, record: Any) -> Measurement:
+        """The same of values that `plain` has looked at."""
         if not isinstance(record, dict):
             raise RecordError(f"expected an object, got {type(record).__name__}")
         if record.get("schema") != SCHEMA:

@@ -395,3 +395,21 @@ def plain(value: Any, where: str = "", depth: int = 0) -> Any:
     if isinstance(value, list | tuple):
         return [plain(item, f"{where}[{at}]", depth + 1) for at, item in enumerate(value)]
     raise RecordError(f"{where}: {type(value).__name__} is no JSON")
+
+
+def looked_at(value: Any, depth: int = 0) -> Any:
+    """Nested JSON values whose texts hold no control character, as `plain` gives them.
+
+    Raises:
+        RecordError: as `plain`.
+    """
+    if depth == DEEPEST:
+        raise RecordError(f"nested deeper than {DEEPEST} levels")
+    inside = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    for each in inside:
+        kind = type(each)
+        if kind is dict or kind is list:
+            looked_at(each, depth + 1)
+        elif kind is int and abs(each) > LARGEST:
+            raise RecordError(f"expected a whole number of at most {LARGEST}")
+    return value

@@ -6,14 +6,19 @@ import fcntl
 import json
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
+from io import BytesIO
 from pathlib import Path
+from typing import Any
+
+import msgspec
 
 from costmodel.data import read_bytes
 from profiler.records.measurement import Measurement
-from profiler.records.schema import RecordError, plain
+from profiler.records.schema import CONTROL, RecordError, looked_at, plain
 
 
 class StoreError(ValueError):
@@ -140,15 +145,13 @@ class Line:
     remark: str = ""
 
 
-def lines_of(data: bytes, before: int = 0) -> list[Line]:
-    """The lines of a file, or of its end after so many lines; empty ones are left out, and so is
-    the end of a line that was told before as cut off."""
-    texts = data.split(b"\n")
-    return [
-        line_from(text, before + place, last=place == len(texts))
-        for place, text in enumerate(texts, start=1)
-        if text.strip() and text != CUT
-    ]
+def lines_of(texts: Iterable[bytes], before: int = 0) -> Iterator[Line]:
+    """The lines of an open file, or of its end after so many lines, one after the other; empty ones
+    are left out, and so is the end of a line that was told before as cut off."""
+    for number, read in enumerate(texts, start=before + 1):
+        text = read.removesuffix(b"\n")
+        if text.strip() and text != CUT:
+            yield line_from(text, number, last=not read.endswith(b"\n"))
 
 
 def line_from(text: bytes, number: int, *, last: bool) -> Line:
@@ -157,7 +160,7 @@ def line_from(text: bytes, number: int, *, last: bool) -> Line:
         said = f"line {number} was cut off as its writer was stopped, and was skipped"
         return Line(number, text, remark=f"{said}; the records below it are whole")
     try:
-        record = Measurement.from_json(json.loads(text.decode(), parse_int=whole))
+        record = Measurement.of_values(values_of(text))
     except RecordError as error:
         said = f"line {number} is no measurement and was skipped: {error}"
         return Line(number, text, problem=said)
@@ -167,10 +170,13 @@ def line_from(text: bytes, number: int, *, last: bool) -> Line:
     return Line(number, text, record)
 
 
-def lines(path: str | os.PathLike[str]) -> list[Line]:
-    """Every line of a file that holds something; StoreError where the file cannot be read."""
+def lines(path: str | os.PathLike[str]) -> Iterator[Line]:
+    """Every line of a file that holds something, read one after the other; StoreError where the
+    file cannot be read."""
+    place = Path(path)
     try:
-        return lines_of(read_bytes(Path(path), None))
+        with place.open("rb") if place.is_file() else BytesIO(read_bytes(place)) as file:
+            yield from lines_of(file)
     except OSError as error:
         raise StoreError(f"cannot read {path}: {error.strerror}") from None
     except ValueError as reason:
@@ -186,12 +192,54 @@ def read(
     cut off before the file was gone on with: these are no problem of the file. StoreError where the
     file itself cannot be read.
     """
-    found = lines(path)
-    for line in found:
+    records: list[Measurement] = []
+    problems: list[str] = []
+    for line in lines(path):
+        if line.record is not None:
+            records.append(line.record)
+        if line.problem:
+            problems.append(line.problem)
         if line.remark:
             tell(line.remark)
-    records = [line.record for line in found if line.record is not None]
-    return records, [line.problem for line in found if line.problem]
+    return records, problems
+
+
+ALIKE = ("environment", "reasons", "counts")
+"""What many records of a file have in common: equal texts of these become one value in memory."""
+
+
+def values_of(text: bytes) -> Any:
+    """The JSON values of a line, as `plain` gives them.
+
+    Raises:
+        RecordError: as `plain`; ValueError or RecursionError: it is no JSON, or not UTF-8.
+    """
+    decoded = text.decode()
+    if "\\u" not in decoded and (decoded.isprintable() or CONTROL.search(decoded) is None):
+        try:
+            parts = OBJECT.decode(decoded)
+            found = {x: alike(bytes(y)) for x, y in parts.items() if x in ALIKE}
+            if "environment" in parts:
+                facts = OBJECT.decode(parts["environment"])
+                found["environment"] = {x: alike(bytes(y)) for x, y in facts.items()}
+            found |= {x: values_in(y) for x, y in parts.items() if x not in found}
+        except (msgspec.MsgspecError, RecordError, RecursionError):
+            pass  # told below, by the place where it stands
+        else:
+            return {name: found[name] for name in parts}
+    return plain(json.loads(decoded, parse_int=whole))
+
+
+OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+def values_in(text: msgspec.Raw | bytes) -> Any:
+    """The JSON values of a field."""
+    return looked_at([msgspec.json.decode(text)])[0]
+
+
+alike = lru_cache(maxsize=4096)(values_in)
+"""The same, and for equal texts the same values."""
 
 
 def whole(digits: str) -> float:

@@ -56,6 +56,19 @@ class Plan:
         }
 
 
+MOST_POINTS = 100_000
+"""More measurements than this are refused as a typing error: each takes a second or more."""
+
+
+def bounded(requests: int, rounds: int = 1, processes: int = 1) -> None:
+    """MeasureError for a plan that nobody can measure."""
+    if (points := requests * rounds * processes) > MOST_POINTS:
+        raise MeasureError(
+            f"{points:,} measurements are asked for ({requests:,} in a round, rounds: {rounds:,}, "
+            f"processes: {processes:,}); at most {MOST_POINTS:,} are planned"
+        )
+
+
 def requests(plan: Plan, *, refused: bool = False) -> list[Request]:
     """The measurements of a plan, mixer by mixer.
 
@@ -67,16 +80,18 @@ def requests(plan: Plan, *, refused: bool = False) -> list[Request]:
             nothing is left to measure, or a user's module that computes something else than its
             equations.
         SizeError: sizes that a mixer refuses.
+        MeasureError: more than `MOST_POINTS` of them.
     """
     device = device_name(plan.device)
     dtypes = [dtype_name(part.strip()) for part in plan.dtype.split(",")]
-    found = []
+    found: list[Request] = []
     for mixer, chosen in chosen_of_each(plan):
         combined = [
             (phase, sizes)
             for phase in map(phase_name, plan.phases)
             for sizes in subject(mixer).combinations(phase, plan.given)
         ]
+        bounded(len(found) + len(combined) * len(chosen) * len(dtypes))
         _fit(mixer, [sizes for _, sizes in combined], refused)
         for implementation in chosen:
             own = implementation.home and not is_class(implementation.name)

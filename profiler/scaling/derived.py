@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
 
@@ -74,6 +74,8 @@ class Derived:
     name: str
     series: Series
     asked: Callable[[Sizes], Exact]
+    found: dict[int, int] = field(default_factory=dict, compare=False)
+    """Size -> the value, as far as it was asked for."""
 
     def sizes(self, size: int) -> dict[str, int]:
         """All sizes, where the series' letter has this value."""
@@ -82,8 +84,10 @@ class Derived:
 
     def at(self, size: int) -> int:
         """The value at one size of the series."""
-        sizes = self.sizes(size)
-        return self.asked(sizes).at(sizes)
+        if size not in self.found:
+            sizes = self.sizes(size)
+            self.found[size] = self.asked(sizes).at(sizes)
+        return self.found[size]
 
     def local(self, size: int) -> Fraction:
         """The local exponent at one size: d log f / d log of the letter. NotSmooth where the
@@ -209,10 +213,15 @@ class Predictions:
         except ValueError as error:
             return str(error)
 
+        formulas: dict[int, Exact] = {}
+
         def asked(sizes: Sizes) -> Exact:
-            return RULES[name](
-                ExecutedMixer(mixer, does, self.series.phase, self.series.dtype, sizes)
-            )
+            of = ExecutedMixer(mixer, does, self.series.phase, self.series.dtype, sizes)
+            if name == LIVE:
+                return RULES[name](of)
+            if sizes["b"] not in formulas:  # no other size is a number in the formula
+                formulas[sizes["b"]] = RULES[name](of)
+            return formulas[sizes["b"]]
 
         found = Derived(name, self.series, asked)
         try:

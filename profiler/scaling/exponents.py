@@ -13,7 +13,7 @@ import math
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 
 LEAST = 4
 """The smallest number of sizes from which an exponent is computed."""
@@ -44,17 +44,17 @@ class MeasuredValue:
     cut: str = ""
     """Why the value does not show the work (the device waits for the host); "" where it does."""
 
-    @property
+    @cached_property
     def x(self) -> float:
         """The logarithm of the size."""
         return math.log(self.size)
 
-    @property
+    @cached_property
     def y(self) -> float:
         """The logarithm of the value."""
         return math.log(self.value)
 
-    @property
+    @cached_property
     def deviation(self) -> float:
         """The standard deviation of `y`, from the interval."""
         return max((math.log(self.high) - math.log(self.low)) / (2 * NORMAL), KNOWN_TO)

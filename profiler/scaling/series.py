@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from profiler.records.grades import disturbed_by
 from profiler.records.measurement import Measurement
@@ -99,13 +100,20 @@ class Series:
     @property
     def sizes(self) -> list[int]:
         """The values of the letter, ascending."""
-        return sorted({record.sizes[self.letter] for record in self.records})
+        return sorted(self._at)
 
     def at(self, size: int) -> list[Measurement]:
         """The records at one size, one per round."""
-        return [record for record in self.records if record.sizes[self.letter] == size]
+        return self._at[size]
 
-    @property
+    @cached_property
+    def _at(self) -> dict[int, list[Measurement]]:
+        found: dict[int, list[Measurement]] = {}
+        for record in self.records:
+            found.setdefault(record.sizes[self.letter], []).append(record)
+        return found
+
+    @cached_property
     def moving(self) -> frozenset[str]:
         """The letters that vary along the series: l, and t with it where the last token is
         measured."""

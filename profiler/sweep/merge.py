@@ -69,15 +69,19 @@ def placed(paths: Sequence[Path], tell: Callable[[str], object]) -> tuple[list[P
     found: list[Placed] = []
     problems: list[str] = []
     for path in paths:
-        read = lines(path)
-        own = [Placed(path, line, line.record) for line in read if line.record is not None]
-        problems += [f"{path} {line.problem}" for line in read if line.problem]
-        for line in read:
-            if line.remark:
+        own: list[Placed] = []
+        first = ""
+        for line in lines(path):
+            if line.record is not None:
+                own.append(Placed(path, line, line.record))
+                continue
+            first = first or f": {line.problem or line.remark}"
+            if line.problem:
+                problems.append(f"{path} {line.problem}")
+            else:
                 tell(f"{path} {line.remark}")
         if not own:
-            detail = f": {read[0].problem or read[0].remark}" if read else ""
-            raise StoreError(f"{path} holds no measurement{detail}")
+            raise StoreError(f"{path} holds no measurement{first}")
         found += own
     return found, problems
 

@@ -17,6 +17,7 @@ from functools import partial
 from costmodel.program.phases import phase_name
 from profiler.records.reading import MeasureError
 from profiler.records.words import PHASES, sizes_words
+from profiler.run.plan import bounded
 from profiler.run.request import Request
 from profiler.sweep.points import Block, Point
 
@@ -72,7 +73,12 @@ def grid(
     processes: int,
     shard: tuple[int, int] | None,
 ) -> list[Block]:
-    """The blocks of a grid, or of one part of it, for each process in turn."""
+    """The blocks of a grid, or of one part of it, for each process in turn.
+
+    Raises:
+        MeasureError: more than `MOST_POINTS` points in all parts together.
+    """
+    bounded(len(requests), rounds, processes)
     each = [blocks(requests, rounds, seed, process) for process in range(processes)]
     return [block for found in each for block in (part(found, *shard) if shard else found)]
 

@@ -7,6 +7,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +76,7 @@ class Results:
         data = read_from(handle, self._read, size)
         if not data:
             return
-        for line in lines_of(data, self._lines):
+        for line in lines_of(BytesIO(data), self._lines):
             if line.record is None:
                 self.problems.append(f"{self.path} {line.problem or line.remark}")
             else:
@@ -179,5 +180,5 @@ def writable(path: Path) -> None:
     if not existed:
         path.unlink(missing_ok=True)
     begun = data.startswith(BEGINNING[: len(data)])  # a first record may have been cut off
-    if data.strip() and not begun and not any(line.record for line in lines_of(data)):
+    if data.strip() and not begun and not any(line.record for line in lines_of(BytesIO(data))):
         raise StoreError(f"{path} exists and holds no measurement: give another name after -o")

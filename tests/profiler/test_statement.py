@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from profiler.host.environment import environment_differences
 from profiler.host.machine_groups import machine_groups
 from profiler.host.statement import OUTSIDE, document
 from profiler.records.measurement import Measurement
@@ -156,6 +158,37 @@ def test_records_of_older_versions_join_those_that_know_more() -> None:
     old = {"torch": "2.11.0+cu130", "gpu": None, "device": "cuda", "package": None}
     (group,) = machine_groups([on_gpu(environment=old), on_gpu()])
     assert group.fact("package") == "0.1.0" and group.fact("gpu.driver") == "580.1"
+
+
+def test_groups_are_those_of_comparing_every_pair() -> None:
+    """Facts are known or not, alike or not; a set of variables is complete where there is one."""
+    drawn = random.Random(5)
+    values: dict[str, list[Any]] = {
+        "torch": [None, "2.11", "2.12"],
+        "cores": [None, 2, 4],
+        "caches": [None, {"L1": 1}, {"L1": 2, "L2": 3}, {"L2": 4}],
+        "variables": [{}, {"A": "1"}, {"A": "2", "CUDA_VISIBLE_DEVICES": "0"}, {"A": None}],
+        "gpu": [None, {"uuid": "a", "driver": "1"}, {"uuid": "b"}, {"driver": "2"}],
+        "settings": [{"list": [1, 2]}, {"list": [1, 3]}, {}],
+        "state": [{"load_average": 1}, {"load_average": 2}],
+    }
+    records = []
+    for _ in range(150):
+        known = {name: drawn.choice(each) for name, each in values.items() if drawn.random() < 0.8}
+        records.append(on_gpu(environment=known))
+    found: list[list[Measurement]] = []
+    for record in records:
+        fitting = (
+            group
+            for group in found
+            if not any(environment_differences(record.environment, r.environment) for r in group)
+        )
+        if (group := next(fitting, None)) is not None:
+            group.append(record)
+        else:
+            found.append([record])
+    assert [list(group.records) for group in machine_groups(records)] == found
+    assert 5 < len(found) < 100
 
 
 def test_markdown_and_latex_print_the_same_words() -> None:

@@ -256,6 +256,22 @@ def test_no_text_of_a_record_commands_a_terminal(tmp_path: Path) -> None:
         assert record.reasons["energy"] == "\ufffd[31mred\ufffd, \ufffd and\ttab"
 
 
+@pytest.mark.parametrize("ascii_", [True, False])
+def test_what_records_have_in_common_is_in_memory_once(tmp_path: Path, ascii_: bool) -> None:
+    """However they are written: what two records say alike is one object, and no more is."""
+    path = tmp_path / "results.jsonl"
+    alike = {"energy": "no \u00b5J, \u20ac"}
+    more = {"settings": {"a": [1, 2.5]}, "state": {"load_average": 1.5}}
+    first = measurement(reasons=alike, environment=more)
+    other = measurement(reasons=alike, environment={**more, "state": {"load_average": 2.5}})
+    lines = [json.dumps(r.to_json(), ensure_ascii=ascii_) for r in (first, other)]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    (one, two), _ = read(path)
+    assert (one, two) == (first, other)
+    if not ascii_:
+        assert one.environment["settings"] is two.environment["settings"]
+
+
 def test_energy_beyond_idle_may_be_below_zero() -> None:
     net = Reading("energy_net", -0.5, "J", (-0.5,), {"ci_low": -1, "ci_high": 1})
     record = measurement(readings={"energy_net": net})

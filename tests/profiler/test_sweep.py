@@ -290,6 +290,8 @@ def test_a_plan_is_printed_and_nothing_is_measured(
         (("--l", "0", "--plan"), "size l must lie in 1..2**40, got 0"),
         (("--l", "2", "-o", "missing/runs.jsonl"), "cannot write missing/runs.jsonl: No such file"),
         (("--l", "2", "--plan", "--rounds", "0"), "--rounds"),
+        (("--l", "2", "--plan", "--rounds", "1000000000"), "at most 100,000 are planned"),
+        (("--l", "1:1000", "--plan", "--processes", "1000"), "at most 100,000 are planned"),
         (("--l", "2", "--plan", "--shard", ""), "--shard is empty: give it a value, or leave it"),
         (("--l", "2", "--plan", "--ray="), "--ray is empty: give it a value, or leave it out"),
         (("--l", "2", "--plan", "--device", ""), "--device is empty: give it a value"),

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import cache
 
 from costmodel.errors import Unanswered
 from costmodel.language.equations import Equation, Mixer, System
@@ -55,10 +56,14 @@ Products = Callable[[Equation, Mul], int]
 """How many products a product of an equation stands for."""
 
 
-def contraction_counts(
-    system: System, phase: str, products_of: Products = lambda equation, node: 1
-) -> Mapping[str, Contraction]:
+@cache
+def contraction_counts(system: System, phase: str) -> Mapping[str, Contraction]:
     """The contraction of each equation, as the file writes it; equations without one left out."""
+    return contractions(system, phase, lambda equation, node: 1)
+
+
+def contractions(system: System, phase: str, products_of: Products) -> Mapping[str, Contraction]:
+    """The same, where products may stand for several."""
     found: dict[str, Contraction] = {}
     for part in iteration_domains(system, phase):
         points = Points(part.equation, part.variables, part.constraints, "strict")
@@ -94,7 +99,7 @@ def gradient_contractions(system: System) -> Mapping[str, Contraction]:
         flows = (not system.active.isdisjoint(child.arrays) for child in node.children)
         return sum(flows) if equation.array in reached else 0
 
-    return contraction_counts(system, "training", factors)
+    return contractions(system, "training", factors)
 
 
 def _inside(node: Node, points: Points, products_of: Products) -> Iterator[tuple[str, Exact]]:
@@ -160,8 +165,8 @@ def of_system(forward: System, phase: str, peer: str) -> Mapping[str, Counts]:
         passes.append(gradient_contractions(forward))
     kernels = {equation.part_of: equation.array.kernel for equation in forward.equations}
     found: dict[str, Counts] = {}
-    for contractions in passes:
-        for name, part in contractions.items():
+    for counted in passes:
+        for name, part in counted.items():
             per_product = PEERS[peer].rule(kernels[name], "cpu").per_product or 0
             share = Poly.of(Fraction(per_product) / (2 if PEERS[peer].additions else 1))
             once = part.once_multiplications * share

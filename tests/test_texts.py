@@ -1,0 +1,52 @@
+"""Does a text of somebody else's stay a text in the program that a document is opened with?"""
+
+from __future__ import annotations
+
+import csv
+from io import StringIO
+
+import pytest
+
+from costmodel.commands.streams import harmless
+from costmodel.report.document import Code, Column, Document, Heading, Page, Table, Verbatim
+from costmodel.report.formats import write
+
+CELLS = {
+    "=1+1": "'=1+1", "@SUM(A1)": "'@SUM(A1)", "+1+cmd": "'+1+cmd", "-d*l": "'-d*l",
+    "\t=1": "'\t=1", "\r=1": "'\\r=1", "-12": "-12", "+1.5e-3": "+1.5e-3", "-2/3": "-2/3",
+    "-": "-", "d = 3": "d = 3", "": "",
+}  # fmt: skip
+
+
+def test_a_spreadsheet_computes_no_text() -> None:
+    rows = [[text, 7] for text in CELLS]
+    document = Document(list, rows=lambda: (["=name", "number"], rows))
+    said = harmless(write(document, "csv", Page()))
+    read = list(csv.reader(StringIO(said, newline="")))
+    assert read == [["'=name", "number"], *([shown, "7"] for shown in CELLS.values())]
+
+
+TAG = "<img src=x onerror=alert(1)>"
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        Heading(TAG, 2),
+        Table(TAG, (Column("a", TAG, numeric=False),), ((TAG,),)),
+        Verbatim(f"```\n{TAG}"),
+        Code(f"`{TAG}"),
+    ],
+)
+def test_markdown_has_no_html_of_others(part: Heading | Table | Verbatim | Code) -> None:
+    """A tag is escaped, or stands in code that what it holds does not end."""
+    shown = [Table("", (Column("a", "a"),), ((part,),))] if isinstance(part, Code) else [part]
+    said = write(Document(lambda: shown), "markdown", Page(command=f"costmodel --> {TAG}"))
+    first, _, rest = said.partition("\n")
+    assert first == rf"<!-- costmodel --\> {TAG} -->"
+    if isinstance(part, Verbatim):
+        assert rest.strip() == f"````text\n```\n{TAG}\n````"
+    elif isinstance(part, Code):
+        assert f"`` `{TAG} ``" in rest
+    else:
+        assert TAG in rest and rest.count("<") == rest.count(r"\<")
