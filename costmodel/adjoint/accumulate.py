@@ -300,8 +300,7 @@ def fused(cotangents: Sequence[Cotangent]) -> list[Cotangent]:
 
 
 def fused_equations(written: Mapping[Equation, str]) -> dict[Equation, str]:
-    """The equations, that of a first row merged into an equation of later rows that says the
-    same."""
+    """The equations, those of first rows merged into equations of later rows where both agree."""
     found = dict(written)
     for first in written:
         for rest in list(found):

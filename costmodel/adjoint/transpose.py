@@ -1,8 +1,8 @@
 """Transposed references: for each entry of an array, the instances that read the entry.
 
-A gather becomes a scatter-sum: a sum over j in 1..i that reads entry j gives entry j a sum over i
-in j..l. Each axis of the array is solved for an index of the reader; the remaining indices are
-summed over; constraints on the entry alone are the condition for any reader to exist.
+Where row i sums over j in 1..i and reads entry j, the gradient of entry j is a sum over i in j..l.
+Each axis of the array is solved for an index of the reader; the remaining indices are summed over;
+constraints on the entry alone are the condition for any reader to exist.
 """
 
 from __future__ import annotations

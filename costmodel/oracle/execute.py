@@ -255,7 +255,8 @@ class Execution:
         }
 
     def compulsory(self) -> Compulsory:
-        """A forward pass in which inputs and weights are read once, outputs written once."""
+        """Compulsory traffic of a forward pass: inputs and weights are read, outputs written, once
+        each."""
         read = read_by(self.instances)
         outputs = sum(e[0].role == "output" for e in self.trace.memory)
         inputs = _of_role(read, "input", "context")
@@ -276,7 +277,7 @@ class Execution:
         )
 
     def unfused(self) -> list[Unfused]:
-        """A forward pass in which every equation reads its operands and writes its result."""
+        """Traffic of a forward pass in which every equation reads operands and writes results."""
         return self._unfused(self.instances, None)
 
     def unfused_inference(self, t: int) -> list[Unfused]:

@@ -128,7 +128,7 @@ class Interpreter:
                 self._load(array, values[array.name])
         self.work = [self._work(equation) for equation in system.equations]
         self.waiting: dict[Entry, tuple[int, Point]] = {}
-        """Entries of loops that are not computed yet -> (equation number, point) that does."""
+        """Entry of a loop, not computed yet -> (equation number, point) of its instance."""
         looped = in_loops(system)
         for number in looped:
             self._wait(number)

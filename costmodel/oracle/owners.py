@@ -227,8 +227,7 @@ class Decoding:
         return [found[key] for key in sorted(found, key=self.owners.order.__getitem__)]
 
     def token(self, t: int, without: Collection[Entry] = ()) -> list[Instance]:
-        """The decoding step of token t, with only the held entries in memory, and of these not
-        `without`.
+        """The decoding step of token t, with only the held entries in memory, minus `without`.
 
         Raises:
             OracleError: an instance reads what is not in memory, or gives another value than the

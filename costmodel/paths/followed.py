@@ -55,8 +55,7 @@ class Joint:
         return tuple(dict.fromkeys((*self.equation.indices, *self.read.over)))
 
     def letters(self, axes: Mapping[Array, set[int]]) -> set[str]:
-        """The indices in positions on `axes` and in the regions, and the indices that bound their
-        ranges."""
+        """The indices in positions on `axes`, in the regions, and in ranges that couple indices."""
         values = [
             *(constraint for region in self.regions for constraint in region),
             *(position_value(at[axis]) for array, at in self.ends for axis in axes[array]),

@@ -1,1 +1,1 @@
-"""A form made ready to ask."""
+"""A form prepared for questions: lowered and checked, with its loops, tokens, owners and phases."""

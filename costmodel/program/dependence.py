@@ -179,8 +179,9 @@ def _everywhere(domain: Constraints, terms: list[Term]) -> list[Term]:
 def _latest_of(
     equation: Equation, read: Read, term: Term, length: frozenset[str]
 ) -> Iterator[Term]:
-    """The largest tokens among the entries of one term that a reference reads. If the sum may be
-    empty, or may contain none of these entries, the result holds where it does not."""
+    """The largest tokens among the entries of one term that a reference reads. If the sum around it
+    may be empty, or may skip these entries, the result is conditional on the existence of such a
+    term."""
     around = equation.domain | read.constraints
     found = [(term.token, around | term.where)]
     for index in reversed(read.over):

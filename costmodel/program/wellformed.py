@@ -143,8 +143,8 @@ def check_form(system: System) -> None:
 
 
 def check_order(system: System) -> None:
-    """Raise EquationError where no order computes the equations: where an entry needs itself at
-    small sizes, or an array is read before it is complete."""
+    """Raise EquationError if no order computes the equations: an entry depends on itself at small
+    sizes, or an array is read before it is complete."""
     try:
         blocks(system)
     except Unsupported:
@@ -157,7 +157,7 @@ def check_order(system: System) -> None:
 def _without_circle(
     system: System, equations: Sequence[Equation], sizes: Mapping[str, int]
 ) -> None:
-    """Raise EquationError if an entry that some equations define needs itself at some sizes."""
+    """Raise EquationError if, at some sizes, an entry of these equations depends on itself."""
     needs: dict[tuple[Array, Entry], set[tuple[Array, Entry]]] = {}
     arrays = {equation.array for equation in equations}
     for equation in equations:

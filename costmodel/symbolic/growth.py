@@ -1,9 +1,10 @@
-"""Which terms of a formula dominate as sizes grow, and in which limit do two formulas grow alike?
+"""Orders of growth: the terms of a formula that dominate, and limits in which two formulas grow
+alike.
 
 A *growth* is a product of powers of sizes and of logarithms, without coefficient: d*l**2. Sizes are
-at least 1 and grow at any rates that respect what is known of the sizes (n <= d, t <= l, and what a
-case adds, such as w <= l). One growth *dominates* another where their quotient is bounded at all
-such rates; that is decided exactly, by eliminating the rates one by one.
+at least 1 and grow at any rates that respect the known relations of the sizes (n <= d, t <= l, and
+the conditions of a case, such as w <= l). One growth *dominates* another if their quotient is
+bounded at all such rates; Fourier-Motzkin elimination of the rates decides that exactly.
 """
 
 from __future__ import annotations

@@ -184,8 +184,7 @@ def _faster_end(
 def _crossing(
     shape: Poly, parts: Mapping[Terms, str], variable: str
 ) -> Iterator[Mapping[str, Terms]]:
-    """The three pairs of `best_pairs`, as further bounds on each part of a depth of the third
-    shape.
+    """The three pairs of `best_pairs`, as further bounds on each part of a depth of shape 3.
 
     Raises:
         Unsupported: the depth depends on more than the logarithms of two numbers with a constant

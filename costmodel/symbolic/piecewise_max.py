@@ -144,8 +144,7 @@ def proven(constraints: Constraints, claim: Poly) -> bool:
 
 
 def pruned(constraints: Constraints, levels: Iterable[Level]) -> Depth:
-    """Drop each level if another is proven to exist wherever it exists, and to be at least as
-    deep."""
+    """Drop each level L if another is proven to exist wherever L does, and to be as deep."""
     several = tuple(dict.fromkeys(levels))
     if len(several) < 2:
         return several
@@ -475,7 +474,7 @@ def tightest(ends: Sequence[Poly], where: Constraints, sign: int) -> Poly | None
 
 
 def the_tightest(ends: Sequence[Poly], where: Constraints, sign: int) -> Poly:
-    """`tightest`, with Unsupported in place of None."""
+    """`tightest`; raises Unsupported in place of None."""
     found = tightest(ends, where, sign)
     if found is None:
         raise Unsupported("which rows of a loop have an operand depends on the sizes")

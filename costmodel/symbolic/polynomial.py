@@ -320,7 +320,7 @@ class Poly(Written):
             return self._text
 
     def in_words(self) -> str:
-        """As a message says what was given."""
+        """The polynomial, in words for messages."""
         return f"the size {self}" if not self.variables else f"the position {self}"
 
     def constant(self) -> Number | None:
