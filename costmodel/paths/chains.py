@@ -142,7 +142,8 @@ class Chain(Witness):
         return self._timed(lambda rows: rows.substitute(values), values)
 
     def at_most(self, where: Constraints, variables: Sequence[str], known: Constraints) -> Self:
-        """The chain to the last row over all values of `variables`, under `where` and `known`."""
+        """The chain with row numbers maximised over `variables`, under `where` and `known`; else
+        lost."""
         try:
             return self._timed(
                 lambda rows: maximised(Level(rows, where), variables, known).depth, variables

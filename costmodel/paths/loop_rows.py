@@ -294,8 +294,8 @@ def _entry_conditions(entry: Entering) -> Constraints:
 
 
 def _slow(entry: Entering, entering: Sequence[Entering], steps: Steps) -> bool:
-    """Whether operands are proven to grow no faster than the loop: after their first row, the depth
-    that propagates from the row before is at least theirs."""
+    """Whether operands are proven to grow no faster than the loop: at each row after their first,
+    the depth propagated from the row before is at least theirs."""
     around = _followed(entry)
     following = _at_most(entry.depth, around)
     return any(

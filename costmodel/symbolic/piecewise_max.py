@@ -98,6 +98,7 @@ def is_at_least(constraints: Constraints, larger: Poly, smaller: Poly) -> bool:
 
 @lru_cache(maxsize=100_000)
 def _never_negative(constraints: Constraints, difference: Poly) -> bool:
+    """Whether a difference of depths is proven to be at least 0, as `is_at_least` says."""
     logs = [
         (atom, number)
         for monomial, number in difference.terms.items()
