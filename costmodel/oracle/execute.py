@@ -255,8 +255,8 @@ class Execution:
         }
 
     def compulsory(self) -> Compulsory:
-        """Compulsory traffic of a forward pass: inputs and weights are read, outputs written, once
-        each."""
+        """The compulsory traffic of a forward pass: each input and weight read, each output
+        written."""
         read = read_by(self.instances)
         outputs = sum(e[0].role == "output" for e in self.trace.memory)
         inputs = _of_role(read, "input", "context")
@@ -277,7 +277,7 @@ class Execution:
         )
 
     def unfused(self) -> list[Unfused]:
-        """Traffic of a forward pass in which every equation reads operands and writes results."""
+        """Unfused traffic of a forward pass: every equation reads operands and writes results."""
         return self._unfused(self.instances, None)
 
     def unfused_inference(self, t: int) -> list[Unfused]:

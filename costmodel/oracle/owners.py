@@ -30,11 +30,8 @@ class Kinds:
 
 
 class Owners:
-    """The owner of every instance of a run that depends on the input.
-
-    Args:
-        kinds: the kinds of arrays, if known from a run at other sizes.
-    """
+    """The owner of every instance of a run that depends on the input. `kinds` are the kinds of
+    arrays, if known from a run at other sizes."""
 
     def __init__(self, run: Run, system: System, kinds: Kinds | None = None) -> None:
         self.memory = run.memory
@@ -135,8 +132,8 @@ class Owners:
         return eager
 
     def _axes(self, group: set[Array]) -> Mapping[Array, int]:
-        """The row axes of a loop's arrays: all references read the same row or one row before, and
-        as many as possible one row before."""
+        """The row axes of a loop's arrays: every reference reads its own row or the neighbouring
+        row on one side, and as many references as possible the neighbouring row."""
         pairs = [
             (written, read)
             for array in group
