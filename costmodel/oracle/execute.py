@@ -255,8 +255,7 @@ class Execution:
         }
 
     def compulsory(self) -> Compulsory:
-        """The compulsory traffic of a forward pass: each input and weight read, each output
-        written."""
+        """Compulsory traffic of a forward pass: inputs, weights and outputs are moved once."""
         read = read_by(self.instances)
         outputs = sum(e[0].role == "output" for e in self.trace.memory)
         inputs = _of_role(read, "input", "context")
