@@ -119,16 +119,8 @@ class AdditiveAttention(ScoredAttention):
     STATE = ("K", "x")
     KERNELS = ("Q", "K")
 
-    def __init__(
-        self,
-        *,
-        d: int,
-        l: int,
-        f: int,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-    ) -> None:
-        super().__init__(d=d, l=l, device=device, dtype=dtype)
+    def __init__(self, *, d: int, l: int, f: int) -> None:
+        super().__init__(d=d, l=l)
         require_sizes(f=f)
         self.f = f
         self.W_a: nn.Parameter = self.weight(d, f)
@@ -184,15 +176,8 @@ class GeneralAttention(ScoredAttention):
     MIXER = "general-attention"
     KERNELS = ("Q",)
 
-    def __init__(
-        self,
-        *,
-        d: int,
-        l: int,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-    ) -> None:
-        super().__init__(d=d, l=l, device=device, dtype=dtype)
+    def __init__(self, *, d: int, l: int) -> None:
+        super().__init__(d=d, l=l)
         self.W_a: nn.Parameter = self.weight(d, d)
 
     def queries(self, x: Tensor) -> Tensor:

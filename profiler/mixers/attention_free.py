@@ -28,15 +28,8 @@ LOCAL |= dict.fromkeys(("E_K", "E_u", "P", "y"), "elementwise")
 class AttentionFree(SequenceMixer):
     """W_Q, W_K and W_V are (d, d)."""
 
-    def __init__(
-        self,
-        *,
-        d: int,
-        l: int,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-    ) -> None:
-        super().__init__(d=d, l=l, device=device, dtype=dtype)
+    def __init__(self, *, d: int, l: int) -> None:
+        super().__init__(d=d, l=l)
         self.W_Q: nn.Parameter = self.weight(d, d)
         self.W_K: nn.Parameter = self.weight(d, d)
         self.W_V: nn.Parameter = self.weight(d, d)
@@ -59,10 +52,8 @@ class Full(AttentionFree):
         l: int,
         r: int | None = None,
         options: Sequence[str] = (),
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
     ) -> None:
-        super().__init__(d=d, l=l, device=device, dtype=dtype)
+        super().__init__(d=d, l=l)
         self.factorized = "factorized" in options
         if not self.factorized:
             self.w: nn.Parameter = self.weight(l, l)
@@ -141,16 +132,8 @@ class Local(AttentionFree):
     bounded = True
     causal: ClassVar[bool] = False
 
-    def __init__(
-        self,
-        *,
-        d: int,
-        l: int,
-        w: int,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-    ) -> None:
-        super().__init__(d=d, l=l, device=device, dtype=dtype)
+    def __init__(self, *, d: int, l: int, w: int) -> None:
+        super().__init__(d=d, l=l)
         require_sizes(w=w)
         self.w, self.ahead = w, 0 if self.causal else w - 1
         self.u: nn.Parameter = self.weight(l, w + self.ahead)

@@ -41,15 +41,13 @@ class CausalHeads(Mixer):
         d: int,
         l: int,
         n: int,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
         options: Collection[str] = (),
         wide_scores: int = 1,
         wide_values: int = 1,
     ) -> None:
         """`wide_scores` times h is the width of queries and keys, `wide_values` times h that of
         values; the option `output-bias` adds b_out (d,) to the output."""
-        super().__init__(d=d, l=l, device=device, dtype=dtype)
+        super().__init__(d=d, l=l)
         self.n, self.h = n, head_width(d, n)
         self.scored, self.read = wide_scores * self.h, wide_values * self.h
         self.declare_scores()
@@ -153,42 +151,20 @@ class QueriesAndKeys(CausalHeads):
 class WideScores(QueriesAndKeys):
     """Queries and keys are v times as wide as h."""
 
-    def __init__(
-        self,
-        *,
-        d: int,
-        l: int,
-        n: int,
-        v: int,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-        options: Collection[str] = (),
-    ) -> None:
+    def __init__(self, *, d: int, l: int, n: int, v: int, options: Collection[str] = ()) -> None:
         require_sizes(v=v)
-        super().__init__(d=d, l=l, n=n, device=device, dtype=dtype, options=options, wide_scores=v)
+        super().__init__(d=d, l=l, n=n, options=options, wide_scores=v)
 
 
 class WideHeads(QueriesAndKeys):
     """The whole head is v times as wide as h: queries, keys and values."""
 
-    def __init__(
-        self,
-        *,
-        d: int,
-        l: int,
-        n: int,
-        v: int,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-        options: Collection[str] = (),
-    ) -> None:
+    def __init__(self, *, d: int, l: int, n: int, v: int, options: Collection[str] = ()) -> None:
         require_sizes(v=v)
         super().__init__(
             d=d,
             l=l,
             n=n,
-            device=device,
-            dtype=dtype,
             options=options,
             wide_scores=v,
             wide_values=v,

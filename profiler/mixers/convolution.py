@@ -72,16 +72,8 @@ class Convolution(SequenceMixer):
     MIXER: ClassVar[str]
     algorithm: ClassVar[ConvolutionAlgorithm]
 
-    def __init__(
-        self,
-        *,
-        d: int,
-        l: int,
-        k: int,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-    ) -> None:
-        super().__init__(d=d, l=l, device=device, dtype=dtype)
+    def __init__(self, *, d: int, l: int, k: int) -> None:
+        super().__init__(d=d, l=l)
         require_sizes(k=k)
         self.k = k
         self.W: nn.Parameter = self.weight(k, d, d)
@@ -169,19 +161,10 @@ class ByChannel(Headed):
 
     causal: ClassVar[bool] = False
 
-    def __init__(
-        self,
-        *,
-        d: int,
-        l: int,
-        n: int,
-        k: int,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-    ) -> None:
+    def __init__(self, *, d: int, l: int, n: int, k: int) -> None:
         require_sizes(k=k)
         self.k = k
-        super().__init__(d=d, l=l, n=n, device=device, dtype=dtype)
+        super().__init__(d=d, l=l, n=n)
 
     def declare(self) -> None:
         """W_1, W_2 and W_out."""
@@ -329,16 +312,8 @@ class ConvMixer(SequenceMixer):
     gain_out: nn.Parameter
     bias_out: nn.Parameter
 
-    def __init__(
-        self,
-        *,
-        d: int,
-        l: int,
-        k: int,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-    ) -> None:
-        super().__init__(d=d, l=l, device=device, dtype=dtype)
+    def __init__(self, *, d: int, l: int, k: int) -> None:
+        super().__init__(d=d, l=l)
         require_sizes(k=k)
         self.k = k
         self.W: nn.Parameter = self.weight(k, d)

@@ -167,15 +167,8 @@ class Extractor(Mixer):
     W_adj: nn.Parameter
     W_out: nn.Parameter
 
-    def __init__(
-        self,
-        *,
-        d: int,
-        l: int,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-    ) -> None:
-        super().__init__(d=d, l=l, device=device, dtype=dtype)
+    def __init__(self, *, d: int, l: int) -> None:
+        super().__init__(d=d, l=l)
         setattr(self, self.KERNEL, self.weight(*self.kernel_shape()))
         for name in self.PARTS:
             setattr(self, name, self.weight(d, d))

@@ -147,15 +147,6 @@ class LinearAttentionParallel(LinearAttention):
 class LinearAttentionChunked(InChunks, LinearAttention):
     """Linear attention, one chunk of C tokens after another."""
 
-    def __init__(
-        self,
-        *,
-        d: int,
-        l: int,
-        n: int,
-        C: int,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-    ) -> None:
-        super().__init__(d=d, l=l, n=n, device=device, dtype=dtype)
+    def __init__(self, *, d: int, l: int, n: int, C: int) -> None:
+        super().__init__(d=d, l=l, n=n)
         self.cut(C)

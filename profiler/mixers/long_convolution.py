@@ -57,16 +57,8 @@ class LongConvolved(Mixer):
     k: int
     algorithm: ClassVar[LagSumAlgorithm]
 
-    def __init__(
-        self,
-        *,
-        d: int,
-        l: int,
-        channels: int | None = None,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-    ) -> None:
-        super().__init__(d=d, l=l, device=device, dtype=dtype)
+    def __init__(self, *, d: int, l: int, channels: int | None = None) -> None:
+        super().__init__(d=d, l=l)
         self.channels = channels or d
         self.D: nn.Parameter = self.weight(self.channels)
 
@@ -131,20 +123,12 @@ class LongConvolution(LongConvolved):
     KERNELS: ClassVar[dict[str, str]] = {"K": "elementwise", "H": "elementwise", "y": "contraction"}
     lambda_: Tensor
 
-    def __init__(
-        self,
-        *,
-        d: int,
-        l: int,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-    ) -> None:
-        super().__init__(d=d, l=l, device=device, dtype=dtype)
+    def __init__(self, *, d: int, l: int) -> None:
+        super().__init__(d=d, l=l)
         self.w: nn.Parameter = self.weight(l, d)
         self.W_1: nn.Parameter = self.weight(d, d)
         self.W_2: nn.Parameter = self.weight(d, d)
-        lambda_ = torch.full((1,), 0.1, device=device, dtype=dtype)
-        self.register_buffer("lambda_", lambda_, persistent=False)
+        self.register_buffer("lambda_", self.like.new_full((1,), 0.1), persistent=False)
 
     def kernel(self, length: int) -> Tensor:
         """What of each entry is beyond lambda in size."""
@@ -197,17 +181,8 @@ class Hyena(LongConvolved):
     A_K: nn.Parameter
     omega: nn.Parameter
 
-    def __init__(
-        self,
-        *,
-        d: int,
-        l: int,
-        k: int,
-        F: int,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-    ) -> None:
-        super().__init__(d=d, l=l, device=device, dtype=dtype)
+    def __init__(self, *, d: int, l: int, k: int, F: int) -> None:
+        super().__init__(d=d, l=l)
         require_sizes(k=k, F=F)
         self.k = k
         shapes = {name: shape for m in MAPS for name, shape in self.shapes(m).items()}
@@ -222,7 +197,7 @@ class Hyena(LongConvolved):
             ("P", torch.cat([t, turn.cos(), -turn.sin()], dim=1)),
             ("decay", (t * math.log(0.01) * rates).exp()),
         ):
-            made = table.to(device=device, dtype=self.like.dtype)
+            made = table.to(self.like)
             self.register_buffer(name, made, persistent=False)
 
     def shapes(self, name: str) -> dict[str, tuple[int, ...]]:

@@ -46,20 +46,10 @@ class Linformer(Mapped):
 
     bounded = True
 
-    def __init__(
-        self,
-        *,
-        d: int,
-        l: int,
-        n: int,
-        r: int,
-        options: Sequence[str] = (),
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-    ) -> None:
+    def __init__(self, *, d: int, l: int, n: int, r: int, options: Sequence[str] = ()) -> None:
         self.shape = (r, l) if options else (n, r, l)
         self.both = "key-value" not in options
-        super().__init__(d=d, l=l, n=n, device=device, dtype=dtype)
+        super().__init__(d=d, l=l, n=n)
 
     def declare(self) -> None:
         """One or two maps of the sequence besides."""
@@ -119,18 +109,9 @@ class Nystromformer(Mapped):
 
     unit: Tensor
 
-    def __init__(
-        self,
-        *,
-        d: int,
-        l: int,
-        n: int,
-        r: int,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-    ) -> None:
+    def __init__(self, *, d: int, l: int, n: int, r: int) -> None:
         require_sizes(r=r)
-        super().__init__(d=d, l=l, n=n, device=device, dtype=dtype)
+        super().__init__(d=d, l=l, n=n)
         self.r = r
         one = torch.eye(r).to(self.like)
         self.register_buffer("unit", torch.stack([7 * one, 15 * one, 13 * one]), persistent=False)
@@ -176,19 +157,10 @@ class Nystromformer(Mapped):
 class SetTransformer(Mapped):
     """One operation per equation; r inducing points serve all sequences."""
 
-    def __init__(
-        self,
-        *,
-        d: int,
-        l: int,
-        n: int,
-        r: int,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-    ) -> None:
+    def __init__(self, *, d: int, l: int, n: int, r: int) -> None:
         require_sizes(r=r)
         self.r = r
-        super().__init__(d=d, l=l, n=n, device=device, dtype=dtype)
+        super().__init__(d=d, l=l, n=n)
 
     def declare(self) -> None:
         """Four matrices and r rows besides: the inducing points attend first."""

@@ -30,16 +30,8 @@ class TokenMixing(SequenceMixer):
 
     bounded = True
 
-    def __init__(
-        self,
-        *,
-        d: int,
-        l: int,
-        f: int,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-    ) -> None:
-        super().__init__(d=d, l=l, device=device, dtype=dtype)
+    def __init__(self, *, d: int, l: int, f: int) -> None:
+        super().__init__(d=d, l=l)
         require_sizes(f=f)
         self.W_1: nn.Parameter = self.weight(l, f)
         self.b_1: nn.Parameter = self.weight(f)
@@ -73,16 +65,8 @@ class Gated(SequenceMixer):
     bounded = True
     causal: ClassVar[bool] = False
 
-    def __init__(
-        self,
-        *,
-        d: int,
-        l: int,
-        f: int,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-    ) -> None:
-        super().__init__(d=d, l=l, device=device, dtype=dtype)
+    def __init__(self, *, d: int, l: int, f: int) -> None:
+        super().__init__(d=d, l=l)
         require_sizes(f=f)
         self.f = f
         self.W_U: nn.Parameter = self.weight(d, f)
@@ -145,17 +129,8 @@ class Attending(Gated):
     W_Q, W_K and W_V are (d, K), W_T is (K, f) and b_T (f,).
     """
 
-    def __init__(
-        self,
-        *,
-        d: int,
-        l: int,
-        f: int,
-        K: int,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-    ) -> None:
-        super().__init__(d=d, l=l, f=f, device=device, dtype=dtype)
+    def __init__(self, *, d: int, l: int, f: int, K: int) -> None:
+        super().__init__(d=d, l=l, f=f)
         require_sizes(K=K)
         self.K = K
         self.W_Q: nn.Parameter = self.weight(d, K)
@@ -245,15 +220,8 @@ class FNetMatrix(FNet):
     C_l: Tensor
     S_l: Tensor
 
-    def __init__(
-        self,
-        *,
-        d: int,
-        l: int,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-    ) -> None:
-        super().__init__(d=d, l=l, device=device, dtype=dtype)
+    def __init__(self, *, d: int, l: int) -> None:
+        super().__init__(d=d, l=l)
         for name, points in (("d", d), ("l", l)):
             for part, table in zip("CS", self.tables(points), strict=True):
                 self.register_buffer(f"{part}_{name}", table, persistent=False)

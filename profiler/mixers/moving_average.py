@@ -46,10 +46,8 @@ class Mega(Mixer):
         v: int,
         C: int | None = None,
         options: Sequence[str] = (),
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
     ) -> None:
-        super().__init__(d=d, l=l, device=device, dtype=dtype)
+        super().__init__(d=d, l=l)
         self.bounded = not options
         self.C = C if options and C else l
         require_sizes(N=N, K=K, v=v, C=self.C)

@@ -67,17 +67,8 @@ class Restricted(Heads):
     MIXER: ClassVar[str]
     layout: ClassVar[ScoreLayout]
 
-    def __init__(
-        self,
-        *,
-        d: int,
-        l: int,
-        n: int,
-        w: int,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-    ) -> None:
-        super().__init__(d=d, l=l, n=n, device=device, dtype=dtype)
+    def __init__(self, *, d: int, l: int, n: int, w: int) -> None:
+        super().__init__(d=d, l=l, n=n)
         require_sizes(w=w)
         self.w = w
 
@@ -184,18 +175,8 @@ class InBlocks(Heads):
 
     causal: ClassVar[bool] = True
 
-    def __init__(
-        self,
-        *,
-        d: int,
-        l: int,
-        n: int,
-        B: int,
-        options: Sequence[str] = (),
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-    ) -> None:
-        super().__init__(d=d, l=l, n=n, options=options, device=device, dtype=dtype)
+    def __init__(self, *, d: int, l: int, n: int, B: int, options: Sequence[str] = ()) -> None:
+        super().__init__(d=d, l=l, n=n, options=options)
         require_sizes(B=B)
         self.B = B
 

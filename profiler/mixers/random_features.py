@@ -48,19 +48,10 @@ class RandomFeatures(ByFeatures):
 
     w: Tensor
 
-    def __init__(
-        self,
-        *,
-        d: int,
-        l: int,
-        n: int,
-        m: int,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-    ) -> None:
+    def __init__(self, *, d: int, l: int, n: int, m: int) -> None:
         require_sizes(m=m)
         self.m = m
-        super().__init__(d=d, l=l, n=n, device=device, dtype=dtype)
+        super().__init__(d=d, l=l, n=n)
 
 
 class Positive(RandomFeatures):
@@ -123,18 +114,8 @@ class CausalPerformerParallel(CausalPerformer):
 class FeaturesInChunks(RandomFeatures, InChunks):
     """One chunk of C tokens after another."""
 
-    def __init__(
-        self,
-        *,
-        d: int,
-        l: int,
-        n: int,
-        m: int,
-        C: int,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-    ) -> None:
-        super().__init__(d=d, l=l, n=n, m=m, device=device, dtype=dtype)
+    def __init__(self, *, d: int, l: int, n: int, m: int, C: int) -> None:
+        super().__init__(d=d, l=l, n=n, m=m)
         self.cut(C)
 
 
@@ -374,7 +355,7 @@ class FastFood(Trained):
         """The permutation, before all weights, four maps and three diagonals."""
         h = self.h
         ones = [[(p & q).bit_count() % 2 for q in range(h)] for p in range(h)]
-        signs = 1 - 2 * torch.tensor(ones, **self._made)  # type: ignore[arg-type]
+        signs = 1 - 2 * self.like.new_tensor(ones)
         self.register_buffer("H", signs, persistent=False)
         self.register_buffer("PH", signs[torch.randperm(h).to(signs.device)])
         super().declare()

@@ -42,16 +42,8 @@ class Recurrence(Mixer):
     GATES: ClassVar[int] = 1
     STATE: ClassVar[tuple[str, ...]] = ("y",)
 
-    def __init__(
-        self,
-        *,
-        d: int,
-        l: int,
-        options: Sequence[str] = (),
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-    ) -> None:
-        super().__init__(d=d, l=l, device=device, dtype=dtype)
+    def __init__(self, *, d: int, l: int, options: Sequence[str] = ()) -> None:
+        super().__init__(d=d, l=l)
         self.options = tuple(options)
         packed = (self.GATES,) if self.GATES > 1 else ()
         self.W: nn.Parameter = self.weight(*packed, d, d)

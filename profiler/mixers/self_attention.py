@@ -51,10 +51,8 @@ class Heads(SequenceMixer):
         K: int | None = None,
         V: int | None = None,
         options: Sequence[str] = (),
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
     ) -> None:
-        super().__init__(d=d, l=l, device=device, dtype=dtype)
+        super().__init__(d=d, l=l)
         require_sizes(n=n)
         self.n = n
         self.g = self._groups(g, "grouped" in options)

@@ -31,18 +31,8 @@ class Sinkhorn(InBlocks):
     bounded = True
     causal = False
 
-    def __init__(
-        self,
-        *,
-        d: int,
-        l: int,
-        n: int,
-        B: int,
-        T: int,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-    ) -> None:
-        super().__init__(d=d, l=l, n=n, B=B, device=device, dtype=dtype)
+    def __init__(self, *, d: int, l: int, n: int, B: int, T: int) -> None:
+        super().__init__(d=d, l=l, n=n, B=B)
         require_sizes(T=T)
         self.T = T
         self.W_S = self.weight(self.K, l // B)
@@ -84,20 +74,10 @@ class Reformer(Headed):
 
     H: Tensor
 
-    def __init__(
-        self,
-        *,
-        d: int,
-        l: int,
-        n: int,
-        C: int,
-        m: int,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-    ) -> None:
+    def __init__(self, *, d: int, l: int, n: int, C: int, m: int) -> None:
         require_sizes(C=C, m=m)
         self.C, self.m = C, m
-        super().__init__(d=d, l=l, n=n, device=device, dtype=dtype)
+        super().__init__(d=d, l=l, n=n)
 
     def declare(self) -> None:
         """The directions, drawn before all weights, and three maps."""

@@ -125,18 +125,8 @@ class Summaries(State):
 class FixedAttention(InBlocks, Mixer):
     """A token attends to its block and to the last s rows of those before."""
 
-    def __init__(
-        self,
-        *,
-        d: int,
-        l: int,
-        n: int,
-        B: int,
-        s: int,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-    ) -> None:
-        super().__init__(d=d, l=l, n=n, B=B, device=device, dtype=dtype)
+    def __init__(self, *, d: int, l: int, n: int, B: int, s: int) -> None:
+        super().__init__(d=d, l=l, n=n, B=B)
         require_sizes(s=s)
         self.kept = min(s, B)
 
@@ -195,18 +185,8 @@ class FixedAttention(InBlocks, Mixer):
 class Windowed(Heads):
     """A window of w rows, and s rows that see all and are seen by all."""
 
-    def __init__(
-        self,
-        *,
-        d: int,
-        l: int,
-        n: int,
-        w: int,
-        s: int,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-    ) -> None:
-        super().__init__(d=d, l=l, n=n, device=device, dtype=dtype)
+    def __init__(self, *, d: int, l: int, n: int, w: int, s: int) -> None:
+        super().__init__(d=d, l=l, n=n)
         require_sizes(w=w, s=s)
         self.w, self.s = w, s
 
@@ -229,18 +209,8 @@ class Windowed(Heads):
 class Longformer(Windowed):
     """Global rows have projections of their own."""
 
-    def __init__(
-        self,
-        *,
-        d: int,
-        l: int,
-        n: int,
-        w: int,
-        s: int,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-    ) -> None:
-        super().__init__(d=d, l=l, n=n, w=w, s=s, device=device, dtype=dtype)
+    def __init__(self, *, d: int, l: int, n: int, w: int, s: int) -> None:
+        super().__init__(d=d, l=l, n=n, w=w, s=s)
         self.W_Q_g, self.W_K_g, self.W_V_g = (self.weight(d, d) for _ in range(3))
 
     def mix(self, x: Tensor) -> Tensor:
@@ -261,24 +231,13 @@ class BigBird(Windowed):
 
     P: Tensor
 
-    def __init__(
-        self,
-        *,
-        d: int,
-        l: int,
-        n: int,
-        w: int,
-        s: int,
-        c: int,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-    ) -> None:
-        super().__init__(d=d, l=l, n=n, w=w, s=s, device=device, dtype=dtype)
+    def __init__(self, *, d: int, l: int, n: int, w: int, s: int, c: int) -> None:
+        super().__init__(d=d, l=l, n=n, w=w, s=s)
         require_sizes(c=c)
         self.c = c
-        self.register_buffer("P", self.table(l, device), persistent=False)
+        self.register_buffer("P", self.table(l, self.like.device), persistent=False)
 
-    def table(self, length: int, device: torch.device | str | None) -> Tensor:
+    def table(self, length: int, device: torch.device) -> Tensor:
         """Which c rows each of a number of rows sees besides, counted from 0."""
         return torch.tensor(drawn(length, self.c, self.w, self.s), device=device) - 1
 

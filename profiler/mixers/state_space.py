@@ -67,17 +67,8 @@ class Diagonal(LongConvolved):
     A_im: nn.Parameter
     log_A_im: nn.Parameter
 
-    def __init__(
-        self,
-        *,
-        d: int,
-        l: int,
-        N: int,
-        channels: int | None = None,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-    ) -> None:
-        super().__init__(d=d, l=l, channels=channels, device=device, dtype=dtype)
+    def __init__(self, *, d: int, l: int, N: int, channels: int | None = None) -> None:
+        super().__init__(d=d, l=l, channels=channels)
         require_sizes(N=N)
         self.N = N
         own = () if self.shared else (d,)
@@ -193,16 +184,8 @@ class S4D(Diagonal):
         **DISCRETISED, **KERNEL, "H": "elementwise", "y": "contraction",
     }  # fmt: skip
 
-    def __init__(
-        self,
-        *,
-        d: int,
-        l: int,
-        N: int,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-    ) -> None:
-        super().__init__(d=d, l=l, N=N, device=device, dtype=dtype)
+    def __init__(self, *, d: int, l: int, N: int) -> None:
+        super().__init__(d=d, l=l, N=N)
         self.W_1: nn.Parameter = self.weight(d, d)
         self.W_2: nn.Parameter = self.weight(d, d)
 
@@ -297,19 +280,9 @@ class GSS(Diagonal):
         **dict.fromkeys(("u", "O"), "elementwise"),
     }
 
-    def __init__(
-        self,
-        *,
-        d: int,
-        l: int,
-        N: int,
-        f: int,
-        r: int,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-    ) -> None:
+    def __init__(self, *, d: int, l: int, N: int, f: int, r: int) -> None:
         require_sizes(f=f, r=r)
-        super().__init__(d=d, l=l, N=N, channels=r, device=device, dtype=dtype)
+        super().__init__(d=d, l=l, N=N, channels=r)
         self.W_V: nn.Parameter = self.weight(d, f)
         self.W_U: nn.Parameter = self.weight(d, r)
         self.gain: nn.Parameter = self.weight(r)
@@ -364,17 +337,8 @@ class H3(Diagonal):
         "Z": "convolution",
     }
 
-    def __init__(
-        self,
-        *,
-        d: int,
-        l: int,
-        N: int,
-        k: int,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-    ) -> None:
-        super().__init__(d=d, l=l, N=N, device=device, dtype=dtype)
+    def __init__(self, *, d: int, l: int, N: int, k: int) -> None:
+        super().__init__(d=d, l=l, N=N)
         require_sizes(k=k)
         self.k = k
         self.W_Q: nn.Parameter = self.weight(d, d)
@@ -429,18 +393,8 @@ class Spade(S4D):
         **dict.fromkeys(("N_G", "N_L"), "elementwise"),
     }
 
-    def __init__(
-        self,
-        *,
-        d: int,
-        l: int,
-        N: int,
-        n: int,
-        w: int,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-    ) -> None:
-        super().__init__(d=d, l=l, N=N, device=device, dtype=dtype)
+    def __init__(self, *, d: int, l: int, N: int, n: int, w: int) -> None:
+        super().__init__(d=d, l=l, N=N)
         require_sizes(w=w)
         self.n, self.h, self.w = n, head_width(d, n), w
         self.W_Q_w: nn.Parameter = self.weight(d, d)

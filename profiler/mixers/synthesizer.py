@@ -127,18 +127,9 @@ class Dense(OfToken):
 class FactorizedDense(OfToken):
     """Products of two factors; W_P is (n, h, ceil(l/B)) and W_S (n, h, B)."""
 
-    def __init__(
-        self,
-        *,
-        d: int,
-        l: int,
-        n: int,
-        B: int,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-    ) -> None:
+    def __init__(self, *, d: int, l: int, n: int, B: int) -> None:
         self.B = B
-        super().__init__(d=d, l=l, n=n, device=device, dtype=dtype)
+        super().__init__(d=d, l=l, n=n)
 
     def declare(self) -> None:
         """W_P and W_S besides."""
@@ -203,18 +194,9 @@ class Random(OfPosition):
 class FactorizedRandom(OfPosition):
     """R_1 and R_2 are (n, l, r)."""
 
-    def __init__(
-        self,
-        *,
-        d: int,
-        l: int,
-        n: int,
-        r: int,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-    ) -> None:
+    def __init__(self, *, d: int, l: int, n: int, r: int) -> None:
         self.r = r
-        super().__init__(d=d, l=l, n=n, device=device, dtype=dtype)
+        super().__init__(d=d, l=l, n=n)
 
     def declare(self) -> None:
         """R_1 and R_2 besides."""

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 
 import torch
@@ -127,6 +130,22 @@ class PreparedState(State):
     prepared: Tensor
 
 
+_making: ContextVar[tuple[torch.device | str | None, torch.dtype | None]] = ContextVar(
+    "making", default=(None, None)
+)
+"""The device and the dtype of mixers that say none; torch's own where these are None."""
+
+
+@contextmanager
+def made_in(device: torch.device | str, dtype: torch.dtype) -> Iterator[None]:
+    """Mixers that are made inside have their parameters on this device and in this dtype."""
+    before = _making.set((device, dtype))
+    try:
+        yield
+    finally:
+        _making.reset(before)
+
+
 class SequenceMixer(nn.Module, ABC):
     """A mixer of width d for whole sequences: x (b, s, d) to y (b, s, d).
 
@@ -153,19 +172,20 @@ class SequenceMixer(nn.Module, ABC):
         super().__init__()
         require_sizes(d=d, l=l)
         self.d, self.l = d, l
-        self._made = {"device": device, "dtype": dtype}
-        self.register_buffer("like", torch.empty(0, device=device, dtype=dtype), persistent=False)
+        place, kind = _making.get()
+        like = torch.empty(0, device=device or place, dtype=dtype or kind)
+        self.register_buffer("like", like, persistent=False)
 
     def weight(self, *shape: int) -> nn.Parameter:
         """A parameter of this shape, normal with standard deviation 1/sqrt(fan-in)."""
-        made = nn.Parameter(torch.empty(shape, **self._made))  # type: ignore[arg-type]
+        made = nn.Parameter(self.like.new_empty(shape))
         nn.init.normal_(made, std=fan_in(made.shape) ** -0.5)
         return made
 
     def untrained(self, name: str, *shape: int) -> None:
         """Register a buffer of this shape, normal numbers, drawn alike on every device and in every
         dtype where no weight is declared before it."""
-        made = torch.empty(shape, **self._made)  # type: ignore[arg-type]
+        made = self.like.new_empty(shape)
         self.register_buffer(name, made.copy_(torch.randn(shape, dtype=torch.float64)))
 
     def forward(self, x: Tensor) -> Tensor:
@@ -214,17 +234,9 @@ class SequenceMixer(nn.Module, ABC):
 class Headed(SequenceMixer):
     """A mixer of n heads, each of width h = d/n; a subclass declares its weights in `declare`."""
 
-    def __init__(
-        self,
-        *,
-        d: int,
-        l: int,
-        n: int,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-    ) -> None:
+    def __init__(self, *, d: int, l: int, n: int) -> None:
         """Raises ValueError where n does not divide d."""
-        super().__init__(d=d, l=l, device=device, dtype=dtype)
+        super().__init__(d=d, l=l)
         self.n, self.h = n, head_width(d, n)
         self.declare()
 

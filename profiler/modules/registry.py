@@ -29,7 +29,15 @@ from costmodel.mixers.load import USER
 from costmodel.program.conventions import KERNEL_CLASSES, REWRITES
 from costmodel.program.lowering import lower
 from costmodel.program.phases import inference_reason, underivable
-from profiler.modules.base import Mixer, SequenceMixer, State, Unsupported, fan_in, require_sizes
+from profiler.modules.base import (
+    Mixer,
+    SequenceMixer,
+    State,
+    Unsupported,
+    fan_in,
+    made_in,
+    require_sizes,
+)
 
 __all__ = [
     "KERNEL_CLASSES",
@@ -288,7 +296,8 @@ def _construct(
     require_sizes(**{letter: sizes[letter] for letter in sizes if letter in taken})
     accepted = {name: value for name, value in given.items() if takes_all or name in taken}
     where = torch.device(device)
-    with torch.random.fork_rng(devices=[where] if where.type == "cuda" else []):
+    forked = torch.random.fork_rng(devices=[where] if where.type == "cuda" else [])
+    with forked, made_in(where, dtype):
         torch.default_generator.manual_seed(seed)
         return implementation.module(**accepted).to(device=where, dtype=dtype)
 
