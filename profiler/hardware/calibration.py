@@ -1,9 +1,9 @@
 """Do the counters count known work correctly, and what does one function execute on this chip?
 
-Kernels whose work is known run under ncu, in the session that measures: a matrix product, a pass
-over 1 GiB, one exponential per element, and a chain of fused multiply-adds on pairs of halves. What
-a function executes besides its core instruction (a division's Newton steps, an exponential's
-multiplication by log2 e) is counted in a kernel that applies the function once per element.
+Kernels of known work run under ncu, in the same session as the measurement: a matrix product, a
+pass over 1 GiB, one exponential per element, and a chain of fused multiply-adds on pairs of halves.
+A function executes more than its core instruction (a division its Newton steps, an exponential a
+multiplication by log2 e): a kernel that applies the function once per element counts the rest.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from profiler.hardware.tiles import Product, Tile, tile_of
 from profiler.host.device import DTYPES
 
 SIDE = 4096
-"""The side of the matrices."""
+"""Rows and columns of each matrix in the matrix product."""
 COPIED = 2**30
-"""Bytes that are read, and as many that are written."""
+"""Bytes that the copy kernel reads; it writes as many."""
 ENTRIES = 2**24
-"""Entries that a function is applied to."""
+"""Elements of the tensor that a function kernel is applied to."""
 TOLERANCE = 0.01
-"""The accepted deviation of a number of operations, relative to what is known."""
+"""The accepted deviation of a counted number of operations, relative to the known number."""
 CONSTANTS = 8
-"""Instructions of half precision, at most, by which a thread writes constants beside its work."""
+"""An upper bound on the half-precision instructions with which a thread writes constants."""
 CHAIN = round(CONSTANTS / TOLERANCE)
-"""Multiply-adds on pairs of halves per entry: so many that constants stay within the tolerance, if
-each thread has one entry alone."""
+"""Multiply-adds on pairs of halves per entry, so many that the `CONSTANTS` of a thread stay within
+the tolerance even if the thread works on a single entry."""
 
 GEMM, COPY, EX2, HALVES = "gemm", "copy", "ex2", "halves"
 FUNCTIONS = ("exp", "div", "sqrt", "log", "sin", "cos", "tanh", "erf")
-"""Classes of operations for which torch has a kernel of one function."""
+"""Operation classes that torch computes with an elementwise kernel of one function."""
 
 CHAINED = f"""
 template <typename T> T halves(T x) {{
@@ -65,7 +65,7 @@ NAMES = (GEMM, COPY, EX2, HALVES, *FUNCTIONS)
 
 
 def makers(device: torch.device, dtype: str) -> Mapping[str, Callable[[], Call]]:
-    """Name of a kernel -> what makes its call."""
+    """Name of a calibration kernel -> a function that allocates tensors and returns the call."""
     kind = DTYPES[dtype]
     return {
         GEMM: lambda: product_kernel(device, kind),
@@ -77,21 +77,21 @@ def makers(device: torch.device, dtype: str) -> Mapping[str, Callable[[], Call]]
 
 
 def product_kernel(device: torch.device, kind: torch.dtype) -> Call:
-    """A product of square matrices of random numbers."""
+    """The product of two random matrices of shape (`SIDE`, `SIDE`)."""
     a, b = (torch.randn(SIDE, SIDE, device=device).to(kind) for _ in range(2))
     out = torch.empty_like(a)
     return lambda: torch.mm(a, b, out=out)
 
 
 def copy_kernel(device: torch.device) -> Call:
-    """A kernel that reads and writes every byte (a negation: torch may copy without a kernel)."""
+    """A pass that reads and writes `COPIED` bytes: a negation, as torch may copy by memcpy."""
     source = torch.randn(COPIED // 4, device=device)
     target = torch.empty_like(source)
     return lambda: torch.neg(source, out=target)
 
 
 def chain_kernel(device: torch.device) -> Call:
-    """Multiply-adds on pairs of halves in assembly, so that no compiler changes their number."""
+    """`CHAIN` multiply-adds per entry on pairs of halves, in PTX so that no compiler drops any."""
     from torch.cuda.jiterator import _create_jit_fn
 
     run = _create_jit_fn(CHAINED)
@@ -100,7 +100,7 @@ def chain_kernel(device: torch.device) -> Call:
 
 
 def function_kernel(name: str, device: torch.device, kind: torch.dtype) -> Call:
-    """A function of numbers near 1, of two operands where it takes two."""
+    """A torch function applied to `ENTRIES` positive numbers near 1; a division takes two."""
     entries = (torch.randn(ENTRIES, device=device).abs() + 0.5).to(kind)
     out = torch.empty_like(entries)
     called = getattr(torch, name)
@@ -110,7 +110,7 @@ def function_kernel(name: str, device: torch.device, kind: torch.dtype) -> Call:
 
 @dataclass(frozen=True)
 class Check:
-    """What a kernel is known to do, and what was counted, in `unit`."""
+    """The known and the counted work of one calibration kernel, in `unit`."""
 
     name: str
     unit: str
@@ -119,13 +119,13 @@ class Check:
     tolerance: float
     """The accepted deviation, relative to `expected`."""
     lacking: int = 0
-    """What may be missing in addition: bytes that stay in a cache and are written later."""
+    """Further units that may be missing: written bytes that are still in the cache."""
     reason: str = ""
-    """Why nothing was counted."""
+    """Why `found` is None."""
 
     @property
     def holds(self) -> bool:
-        """Whether the work was counted, and correctly."""
+        """Whether the work was counted, within the tolerance."""
         if self.found is None:
             return False
         low = (1 - self.tolerance) * self.expected - self.lacking
@@ -133,7 +133,7 @@ class Check:
 
     @property
     def label(self) -> str:
-        """The label for counts read in the same session; "" where the check holds."""
+        """The warning beside counts that were read in the same session; "" if the check holds."""
         if self.holds:
             return ""
         if self.found is None:
@@ -142,7 +142,7 @@ class Check:
         return f"calibration of {self.name} fails: {said}"
 
     def to_json(self) -> dict[str, Any]:
-        """The fields, and whether the check holds."""
+        """The fields and `holds`, as JSON values."""
         return {
             "name": self.name, "unit": self.unit, "expected": self.expected, "found": self.found,
             "tolerance": self.tolerance, "lacking": self.lacking, "holds": self.holds,
@@ -152,18 +152,18 @@ class Check:
 
 @dataclass(frozen=True)
 class Calibration:
-    """The checks, the scale of half-precision counts, and what functions execute."""
+    """The checks, the scale of half-precision counts, and the operations of each function."""
 
     checks: tuple[Check, ...]
     halves: float | None
-    """Operations of half precision per counted instruction; None where that is unknown."""
+    """Half-precision operations per counted instruction (1 or 2); None if the check failed."""
     functions: Mapping[str, Mapping[str, int]]
-    """Class -> what the hardware executed, by class, for `ENTRIES` operations of it."""
+    """Function -> the operations, by class, that the hardware executed for `ENTRIES` calls."""
     commands: tuple[str, ...]
 
     @property
     def labels(self) -> list[str]:
-        """The labels of counts read in this session; [] where every check holds."""
+        """The warnings of all failed checks; [] if every check holds."""
         return [check.label for check in self.checks if check.label]
 
     def to_json(self) -> dict[str, Any]:
@@ -179,20 +179,20 @@ class Calibration:
 
 @dataclass(frozen=True)
 class KernelCounts:
-    """What was counted of one kernel; None for what was not read."""
+    """The counts of one kernel: instructions, DRAM bytes, opcodes; None if not read."""
 
     executed: Mapping[str, int] | None
     moved: Mapping[str, int] | None
     opcodes: Mapping[str, int] | None
     tile: Tile | None = None
-    """That of a matrix product, where the kernel's name tells it."""
+    """The tile of a matrix product, if the kernel's name contains one."""
 
 
 def calibrated(
     counters: Ran | Refused, opcodes: Ran | Refused, chip: Chip, dtype: str, l2_bytes: int
 ) -> Calibration:
-    """The calibration from two runs of its kernels, one of counters and one of instructions by
-    opcode."""
+    """The calibration, from a run of its kernels with performance counters and a run with counts
+    by opcode."""
 
     def found(name: str) -> KernelCounts:
         return counted_of(name, counters, opcodes, chip, dtype)
@@ -224,7 +224,7 @@ def calibrated(
 def counted_of(
     name: str, counters: Ran | Refused, opcodes: Ran | Refused, chip: Chip, dtype: str
 ) -> KernelCounts:
-    """What the kernels in one NVTX range did."""
+    """The counts of the kernels that were launched in the NVTX range of a calibration kernel."""
     executed = moved = by_opcode = tile = None
     if isinstance(counters, Ran) and (own := counters.within(range_of(name))).kernels:
         names = chip.executed(dtype)
@@ -236,7 +236,7 @@ def counted_of(
 
 
 def kernel_classes(found: KernelCounts, dtype: str, halves: float | None) -> Mapping[str, int]:
-    """Operations by class; {} where multiplications are unknown."""
+    """Executed operations by class; {} if the number of multiplications is unknown."""
     if found.opcodes is None:
         return {}
     executed = classes_of(found.executed, found.opcodes, dtype, halves)
@@ -244,7 +244,7 @@ def kernel_classes(found: KernelCounts, dtype: str, halves: float | None) -> Map
 
 
 def product_check(found: KernelCounts, dtype: str, halves: float | None, why: str) -> Check:
-    """The check of the matrix product: multiplications and additions together, in whole tiles."""
+    """The check of the matrix product: multiplications plus additions, with whole tiles."""
     product = Product(1, SIDE, SIDE, SIDE)
     product = product.padded(found.tile) if found.tile else product
     counted = classes_of(found.executed, found.opcodes, dtype, halves, why)
@@ -255,7 +255,7 @@ def product_check(found: KernelCounts, dtype: str, halves: float | None, why: st
 
 
 def bytes_moved(found: KernelCounts) -> int | None:
-    """Bytes read and written; None unless both were read."""
+    """DRAM bytes read plus written; None unless both counters have a value."""
     return None if not found.moved or len(found.moved) < 2 else sum(found.moved.values())
 
 
@@ -270,8 +270,8 @@ def executed_pairs(found: KernelCounts) -> int | None:
 
 
 def half_counts(found: KernelCounts, why: str) -> Check:
-    """The check of counted half-precision multiply-adds: one per pair of halves, or one per
-    half."""
+    """The check of counted half-precision multiply-adds. ncu counts an instruction on a pair as one
+    or as two; the expected number is whichever of the two is closer to the count."""
     chained = ENTRIES * CHAIN
     counted = None if found.executed is None else found.executed.get("hfma")
     each_half = (counted or 0) > chained * (1 + PAIR) / 2

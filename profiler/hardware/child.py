@@ -1,7 +1,7 @@
-"""What runs in a process under ncu: one call, or the kernels of a calibration?
+"""The program that runs under ncu: one call, or the kernels of a calibration.
 
-Started as `python -m profiler.hardware.child JSON`. ncu counts what is launched within NVTX ranges,
-each around one call that comes after a few warm-up calls.
+Started as `python -m profiler.hardware.child JSON`. ncu counts the kernels that are launched within
+NVTX ranges; a range holds one call, and warm-up calls precede the range.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from profiler.host.device import on_device
 from profiler.records.reading import reason_of
 
 WARMUPS = 3
-"""Calls before the one that is counted: libraries choose and allocate in the first calls."""
+"""Warm-up calls: in the first calls, libraries choose kernels and allocate workspaces."""
 
 
 def count_call(name: str, call: Callable[[], Any], reset: Callable[[], Any] = lambda: None) -> None:
-    """Make one call within a range, after warm-up calls."""
+    """Make one call within an NVTX range, after warm-up calls; `reset` precedes each call."""
     for _ in range(WARMUPS):
         reset()
         call()
@@ -39,12 +39,11 @@ def count_call(name: str, call: Callable[[], Any], reset: Callable[[], Any] = la
 
 
 def run_asked(asked: Mapping[str, Any]) -> None:
-    """Run what the JSON asks for on its `device`: one call, or the kernels of a calibration for a
-    `dtype`.
+    """Run one call, or the kernels of a calibration, on the `device` that the JSON names.
 
-    `make`, a "module:function", makes the call, and what restores what the call changes, from the
-    JSON values `of`. A calibration kernel that cannot be made or run prints why, and the others
-    still run.
+    With `make`, a "module:function": the function takes the JSON value `of` and returns the call
+    and a function that undoes the call's changes. With `dtype`: the calibration. A calibration
+    kernel that fails prints its error, and the remaining kernels still run.
     """
     with on_device(asked["device"]):
         if "make" in asked:

@@ -1,8 +1,8 @@
-"""What did the hardware execute and move in one call, as ncu reads it in separate processes?
+"""What did the hardware execute and move in one call?
 
-Three processes: counters and the bytes of cold caches; the bytes in sequence; the instructions by
-opcode. Where counters may not be read, patched code still counts instructions. What is missing is a
-reason, never a zero.
+ncu runs the call in three processes: one reads the performance counters and the DRAM bytes of cold
+caches, one the DRAM bytes in sequence, one the instructions by opcode. Opcodes are counted even if
+the counters are forbidden. A missing number is recorded as a reason, never as zero.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ NEEDS = (
 def counts_of_call(
     device: str, dtype: str, call: Mapping[str, Any], note: Callable[[str], None] = lambda _: None
 ) -> HardwareCounts | Unavailable:
-    """What a call executed and moved, or one sentence on why that is unknown.
+    """The counts of one call, or Unavailable with the reason in one sentence.
 
-    `call` says how a separate process makes the call: `make` and `of` (see `child.run`).
+    `call` describes the call to a separate process: `make` and `of` (see `child.run_asked`).
     """
     ncu = shutil.which(NCU)
     if missing := missing_tools(device, ncu):
@@ -72,7 +72,7 @@ def counts_of_call(
 
 
 def not_asked() -> Unavailable:
-    """Why counters were not read: nobody asked, or this machine lacks what reading them needs."""
+    """Why a measurement without `--counters` has no counters: not asked for, or impossible."""
     missing = missing_tools("cuda", shutil.which(NCU))
     if not missing:
         return Unavailable("hardware counters were not asked for (--counters reads them)")
@@ -80,7 +80,7 @@ def not_asked() -> Unavailable:
 
 
 def missing_tools(device: str, ncu: str | None) -> str:
-    """What this machine lacks for reading counters; "" where nothing is missing."""
+    """The missing prerequisites of reading counters, joined by "and"; "" if none is missing."""
     found = []
     if not torch.cuda.is_available():
         found.append("torch finds no NVIDIA GPU")
@@ -92,7 +92,7 @@ def missing_tools(device: str, ncu: str | None) -> str:
 
 
 def chip_of(device: str) -> Chip | Unavailable:
-    """The chip of a device; Unavailable where the names of its counters are unknown."""
+    """The chip of a device; Unavailable if the names of its counters are unknown."""
     capability = torch.cuda.get_device_capability(device)
     if capability in CHIPS:
         return CHIPS[capability]
@@ -104,10 +104,10 @@ def chip_of(device: str) -> Chip | Unavailable:
 
 
 def runs_of(chip: Chip, dtype: str) -> tuple[NcuRun, NcuRun, NcuRun]:
-    """The three runs: counters with the bytes of cold caches, bytes in sequence, opcodes.
+    """The three runs: counters and DRAM bytes of cold caches, DRAM bytes in sequence, opcodes.
 
-    Bytes in sequence are read alone, in one pass: a second pass would find in the caches what the
-    first one left.
+    DRAM bytes in sequence have a run to themselves, which takes one pass: a second pass would
+    find the data of the first pass in the caches.
     """
     moved = tuple(chip.moved.values())
     return (
@@ -119,7 +119,7 @@ def runs_of(chip: Chip, dtype: str) -> tuple[NcuRun, NcuRun, NcuRun]:
 
 @cache
 def calibration(ncu: str, device: str, dtype: str) -> Calibration:
-    """The calibration for a device and a type of number, taken once per process."""
+    """The calibration of a device for a number type, run once per process."""
     chip, able = CHIPS[torch.cuda.get_device_capability(device)], abilities(ncu, device)
     counters, _, opcodes = runs_of(chip, dtype)
     asked = {"device": device, "dtype": dtype}
@@ -136,7 +136,7 @@ def calibration(ncu: str, device: str, dtype: str) -> Calibration:
 def counter_runs(
     ncu: str, chip: Chip, dtype: str, asked: Mapping[str, Any], able: Ability
 ) -> dict[str, Ran | Refused]:
-    """The three runs of a call, by name; where the first one fails the others are not tried."""
+    """Name -> result of the three runs of a call. If the first run fails, so do all others."""
     runs: dict[str, Ran | Refused] = {}
     failed: Refused | None = None
     for run in runs_of(chip, dtype):
@@ -151,8 +151,7 @@ def counter_runs(
 def merged_runs(
     chip: Chip, dtype: str, known: Calibration, version: str, runs: Mapping[str, Ran | Refused]
 ) -> HardwareCounts:
-    """The counts of a call from its runs; a run whose kernels differ from the first run's is left
-    out."""
+    """The counts of a call from its runs, without runs whose kernels differ (see `alike`)."""
     read, reasons = alike(runs)
     names = chip.executed(dtype)
     counted, moved = None, {}
@@ -190,7 +189,7 @@ def merged_runs(
 
 
 def alike(runs: Mapping[str, Ran | Refused]) -> tuple[dict[str, Ran], dict[str, str]]:
-    """The runs that launched the same kernels as the first one, and why others are left out."""
+    """The successful runs with the launches of the first successful run; other runs: reasons."""
     read: dict[str, Ran] = {}
     reasons: dict[str, str] = {}
     for name, run in runs.items():
@@ -206,12 +205,12 @@ def alike(runs: Mapping[str, Ran | Refused]) -> tuple[dict[str, Ran], dict[str, 
 
 
 def launches_of_run(run: Ran) -> list[Launch]:
-    """Name, grid and block of every kernel, in order."""
+    """The launches of a run, in order: name, grid and block of each kernel."""
     return [kernel.launch for kernel in run.kernels]
 
 
 def unlike(first: Sequence[Launch], other: Sequence[Launch]) -> str:
-    """Why two runs did not launch the same kernels; "" where they did."""
+    """The sentence that the second run launched other kernels than the first; "" if equal."""
     if first == other:
         return ""
     what = "other kernels than the first one"

@@ -1,9 +1,9 @@
 """Which metric of ncu counts which operations, on which chip?
 
 Metrics are named as PerfWorks lists them for each chip (libnvperf_host of CUPTI 12.9, of 13.5 for
-GB110). For tensor cores only the totals of a type of number are read: ncu also lists parts of these
-totals (dense, sparse, by instruction) under names of their own, and adding both would count
-everything twice.
+GB110). Of tensor cores only the total per number type is read: ncu also lists parts of each total
+(dense, sparse, by instruction) as separate metrics, and a sum of all metrics would count each
+operation twice.
 """
 
 from __future__ import annotations
@@ -20,23 +20,21 @@ OPERATIONS: Mapping[str, Mapping[str, int]] = {
     **{kind + name: steps for kind in "fdh" for name, steps in STEPS.items()},
     **{f"f{name}2": dict.fromkeys(steps, 2) for name, steps in STEPS.items()},
 }
-"""Counted instruction -> the operations of one thread in it: single (f), double (d) and half
-precision (h), and pairs of single precision. How many half-precision operations ncu counts as one
-is calibrated."""
-
+"""Counted instruction -> multiplications and additions per thread: single (f), double (d) and half
+precision (h), and pairs of single precision (fadd2). A half-precision instruction may work on a
+pair: the calibration finds how many operations ncu's count stands for."""
 XU = "xu"
-"""Instructions of the unit for special functions: MUFU, and conversions between integers and
-floats."""
+"""Instructions of the special-function unit (XU): MUFU, and int/float conversions."""
 TENSOR = "tensor "
-"""Begins the names of totals of tensor cores; a multiply-add counts as two, and padding is
+"""Prefix of the names of tensor core totals: operations, a multiply-add as two, padding
 included."""
 OPCODES = "sass__thread_inst_executed_true_per_opcode_with_modifier_all"
-"""Threads' instructions by opcode, counted by patched code: readable without permission to read
-counters."""
+"""Instructions executed per thread, by opcode. Instrumented (patched) SASS code counts them, which
+needs no permission to read performance counters."""
 
 
 def sass(name: str) -> str:
-    """The metric of one kind of instruction, counting threads whose predicate was true.
+    """The metric that counts one SASS instruction, once per thread whose predicate was true.
 
     >>> sass("ffma")
     'smsp__sass_thread_inst_executed_op_ffma_pred_on.sum'
@@ -46,17 +44,17 @@ def sass(name: str) -> str:
 
 @dataclass(frozen=True)
 class Chip:
-    """A chip and those of its counters' names that differ between chips."""
+    """A chip, with the counter names that differ between chips."""
 
     name: str
     tensor: Mapping[str, tuple[str, ...]] = field(hash=False)
-    """Type of number -> the totals of tensor cores that may work on it, disjoint."""
+    """Number type of a module -> the tensor core totals to add; no operation is in two totals."""
     dram: tuple[str, str] = ("dram__bytes_read.sum", "dram__bytes_write.sum")
     pairs: bool = False
-    """Whether one instruction may add or multiply a pair of single-precision numbers."""
+    """Whether the chip has instructions on pairs of single-precision numbers (fadd2, ffma2)."""
 
     def executed(self, dtype: str) -> dict[str, str]:
-        """The counters to read for a module of this type of number: quantity -> metric."""
+        """The counters to read for a module of this number type: quantity -> metric of ncu."""
         names = [n for n in OPERATIONS if self.pairs or not n.endswith("2")]
         totals = {TENSOR + kind: f"sm__ops_path_tensor_{kind}.sum" for kind in self.tensor[dtype]}
         xu = {XU: "smsp__thread_inst_executed_pipe_xu_pred_on.sum"}
@@ -64,12 +62,12 @@ class Chip:
 
     @property
     def moved(self) -> dict[str, str]:
-        """Bytes read from and written to the chip's memory: quantity -> metric."""
+        """The counters of DRAM traffic in bytes: "read" and "write" -> metric of ncu."""
         return dict(zip(("read", "write"), self.dram, strict=True))
 
 
 TF32 = "src_tf32_dst_fp32"
-"""The total of tensor cores on fp32 numbers that are rounded to TF32; 0 where fp32 is fp32."""
+"""The tensor core total on fp32 inputs rounded to TF32; 0 unless TF32 is switched on."""
 
 AMPERE: Mapping[str, tuple[str, ...]] = {
     "bf16": ("src_bf16_dst_fp32",),
@@ -81,7 +79,7 @@ HOPPER: Mapping[str, tuple[str, ...]] = {**AMPERE, "fp16": ("src_fp16",)}
 
 
 def halves_alone(name: str) -> Mapping[str, tuple[str, ...]]:
-    """Totals of tensor cores before Ampere, which work on fp16 only."""
+    """The tensor core totals of a chip before Ampere, whose tensor cores take fp16 only."""
     return {"bf16": (), "fp16": (name,), "fp32": (), "fp64": ()}
 
 
@@ -96,12 +94,12 @@ CHIPS: Mapping[tuple[int, int], Chip] = {
     (10, 3): Chip("GB110", AMPERE, pairs=True),
     (12, 0): Chip("GB202", AMPERE, ("dram__bytes_op_read.sum", "dram__bytes_op_write.sum")),
 }
-"""Compute capability -> chip; the counters' names of other chips are unknown here."""
+"""Compute capability -> chip. For other chips the counter names are not known."""
 
 
 def complete_counts(read: Mapping[str, int], names: Collection[str]) -> dict[str, int] | None:
-    """The counters that were read: None where an arithmetic one has no value; without totals of
-    tensor cores where one of them has none, since a sum of some is not their sum.
+    """The counters of `names` if complete: None if a counter of `OPERATIONS` was not read, and
+    without all tensor core totals if one of these was not read (the sum would be too small).
 
     >>> complete_counts({"fadd": 1, "fmul": 2}, ["fadd", "fmul"])
     {'fadd': 1, 'fmul': 2}
@@ -116,11 +114,10 @@ def complete_counts(read: Mapping[str, int], names: Collection[str]) -> dict[str
 
 
 def operations_in_counters(executed: Mapping[str, int], kinds: str) -> dict[str, int]:
-    """Multiplications and additions in counted instructions of some precisions, without those of
-    tensor cores.
+    """Multiplications and additions outside tensor cores, from counted instructions.
 
-    A multiply-add is one of each, so that of single precision their sum is fadd + fmul + 2 ffma + 2
-    fadd2 + 2 fmul2 + 4 ffma2.
+    `kinds` holds the first letters of the precisions to include, such as "fd". A multiply-add is
+    one multiplication and one addition, an instruction on pairs counts twice.
 
     >>> operations_in_counters({"fadd": 1, "ffma": 10, "hmul": 100, "xu": 5}, "f")
     {'mul': 10, 'add': 11}
@@ -138,14 +135,15 @@ INSTRUCTIONS: Mapping[str, str] = {
     **{f"F{name.upper()}32I": f"f{name}" for name in STEPS},
     **{f"H{name.upper()}2{constant}": f"h{name}" for name in STEPS for constant in ("", "_32I")},
 }
-"""Opcode without modifiers -> the counted instruction that it belongs to; 32I means an immediate
-operand."""
+"""Opcode without modifiers -> the instruction of `OPERATIONS` that counts it. 32I marks opcodes
+with an immediate operand."""
 
 MUFU = "MUFU."
 
 
 def executed_by(opcodes: Mapping[str, int]) -> dict[str, int]:
-    """The counted instructions from opcodes, where the counters themselves may not be read.
+    """Counts per instruction of `OPERATIONS`, added up from counts per opcode. They replace the
+    performance counters where these may not be read.
 
     >>> executed_by({"FADD.FTZ": 2, "FADD": 1, "HFMA2.MMA": 4, "MUFU.EX2": 8})
     {'fadd': 3, 'hfma': 4}

@@ -1,9 +1,9 @@
 """How is a process run under ncu, what did ncu read, and if nothing, why?
 
-Clocks are left alone, and nothing is timed under ncu, which runs kernels one by one, several times
-each. Between these runs it flushes caches ("all": bytes as from cold caches) or not ("none": bytes
-as they move in sequence, where one pass reads everything). Errors of ncu are turned into a cause
-and a remedy, and what ncu may read on this machine is tested on a process with one kernel.
+ncu repeats each kernel once per pass of metrics (kernel replay). Between passes ncu flushes the
+caches ("all": DRAM traffic of cold caches) or leaves them ("none": traffic of the kernels in
+sequence, valid if one pass reads all metrics). Clocks are not locked, and nothing is timed. Errors
+of ncu become a cause and a remedy; a process with one kernel tests what ncu may read here.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ NCU = "ncu"
 
 
 LIMIT_S = 600.0
-"""Seconds after which ncu and everything that it started are stopped."""
+"""Seconds after which ncu and all its child processes are killed."""
 
 
 VERSION_S = 30.0
-"""Seconds after which `ncu --version` is stopped."""
+"""Seconds after which `ncu --version` is killed."""
 
 
 RANGE = "costmodel"
-"""The NVTX range in which kernels are counted. It is started and ended, not pushed and popped: a
-backward pass launches its kernels from another thread."""
+"""The NVTX range in which kernels are counted. A start/end range covers all threads; a push/pop
+range would miss the backward pass, whose kernels another thread launches."""
 
 
 CHILD = "profiler.hardware.child"
@@ -50,7 +50,7 @@ LOG = "ncu.csv"
 @dataclass(frozen=True)
 class NcuRun:
     """One process under ncu: the metrics to read, and whether caches are flushed before each
-    kernel."""
+    kernel ("all") or not ("none")."""
 
     name: str
     metrics: tuple[str, ...]
@@ -59,7 +59,7 @@ class NcuRun:
 
 @dataclass(frozen=True)
 class Ran:
-    """What a run read."""
+    """A successful run: the kernels with their metrics, and the command as a user can type it."""
 
     kernels: tuple[Kernel, ...]
     command: str
@@ -70,8 +70,8 @@ class Ran:
         return replace(self, kernels=tuple(k for k in self.kernels if word.search(k.ranges)))
 
     def totals(self, asked: Mapping[str, str]) -> dict[str, int]:
-        """Quantity -> the sum of its metric over all kernels, from quantity -> metric; a quantity
-        that some kernel lacks is left out."""
+        """Quantity -> the sum of its metric over all kernels. `asked` maps quantities to metrics; a
+        quantity without a value in some kernel is left out."""
         found: dict[str, int] = {}
         for quantity, metric in asked.items():
             values = [kernel.values[metric] for kernel in self.kernels if metric in kernel.values]
@@ -80,8 +80,8 @@ class Ran:
         return found
 
     def parts(self, metric: str) -> dict[str, int] | None:
-        """A metric summed over all kernels, by opcode; None where some kernel lacks it, or gives
-        only the sum."""
+        """Opcode -> a metric summed over all kernels; None if some kernel has no value, or only a
+        total without opcodes."""
         found: dict[str, int] = {}
         for kernel in self.kernels:
             listed = kernel.parts.get(metric, {})
@@ -94,7 +94,8 @@ class Ran:
 
 @dataclass(frozen=True)
 class Refused:
-    """Why a run read nothing, what would help, and whether patched code may still count."""
+    """A failed run: the cause, the remedy (or ""), and whether counts by opcode may still work
+    (`patched`: instrumented code counts them, without performance counters)."""
 
     cause: str
     fix: str = ""
@@ -102,13 +103,13 @@ class Refused:
 
     @property
     def reason(self) -> str:
-        """One sentence."""
+        """Cause and remedy in one sentence."""
         return f"{self.cause}: {self.fix}" if self.fix else self.cause
 
 
 def options(run: NcuRun, ranges: Sequence[str] = (), log: str | None = None) -> list[str]:
-    """The options of ncu; without `log` it reports on stdout, and without ranges it counts
-    everything."""
+    """The command-line options of ncu. Without `log` ncu writes its report to stdout; without
+    `ranges` it counts every kernel."""
     included = [word for name in ranges for word in ("--nvtx-include", name)]
     parts = ("--print-metric-instances", "details") if OPCODES in run.metrics else ()
     into = () if log is None else ("--log-file", log)
@@ -120,16 +121,16 @@ def options(run: NcuRun, ranges: Sequence[str] = (), log: str | None = None) -> 
 
 
 INJECTED = "CUDA_INJECTION64_PATH"
-"""Names a tool that CUDA loads into every process; ncu cannot connect beside such a tool."""
+"""The variable that names a tool that CUDA loads into every process. ncu fails beside a tool."""
 
 
 def plain_variables() -> dict[str, str]:
-    """Variables of a process under ncu: numbers with points, and no other injected tool."""
+    """Environment variables for ncu: decimal points in numbers, no injected tool."""
     return {"LC_ALL": "C"} | ({INJECTED: "none"} if INJECTED in os.environ else {})
 
 
 def child_variables() -> dict[str, str]:
-    """The same, and a path on which the process finds the modules that this process finds."""
+    """`plain_variables`, and a PYTHONPATH with this process's path of modules."""
     path = os.pathsep.join(place or os.getcwd() for place in sys.path)
     return {**plain_variables(), "PYTHONPATH": path}
 
@@ -143,11 +144,11 @@ def run_ncu(
     limit_s: float = LIMIT_S,
     host: Host | None = None,
 ) -> Ran | Refused:
-    """Run `child` under ncu, and read the report.
+    """Run the module `CHILD` under ncu and read the report.
 
     Args:
-        asked: what `child` is to run, as JSON values.
-        ranges: the NVTX ranges in which `child` launches what is counted.
+        asked: the argument of `child.run_asked`, as JSON values.
+        ranges: the NVTX ranges whose kernels are counted.
     """
     program = ("-P", "-m", CHILD, json.dumps(asked, sort_keys=True))
     with tempfile.TemporaryDirectory() as folder:
@@ -163,7 +164,7 @@ def run_ncu(
 def understood(
     done: ChildExit, report: str, run: NcuRun, limit_s: float, host: Host
 ) -> tuple[Kernel, ...] | Refused:
-    """The kernels of a report, or why there are none."""
+    """The kernels of a report, or the cause of their absence."""
     if done.status is None:
         slow = f"ncu did not end within {limit_s:.0f} s and was stopped"
         return Refused(slow, "try again (a first import of torch is slow), or smaller sizes")
@@ -178,7 +179,7 @@ def understood(
 
 
 def ncu_version(ncu: str) -> str | None:
-    """The version that ncu prints, such as 2025.3.1.0; None where it prints none."""
+    """The version of ncu, such as 2025.3.1.0; None if ncu prints no version."""
     done = run_child((ncu, "--version"), VERSION_S, {})
     found = re.search(r"[Vv]ersion\s+([\d.]*\d)", done.text)
     return found[1] if found and done.status == 0 else None
@@ -198,8 +199,7 @@ UPDATE = "update Nsight Compute (ncu) to one as new as the driver"
 
 @dataclass(frozen=True)
 class Fault:
-    """Words in ncu's output, the cause that they mean, what to do, and whether patched code may
-    still count."""
+    """A known error: words in ncu's output, cause, remedy, and `patched` as in `Refused`."""
 
     words: str
     cause: str
@@ -233,17 +233,17 @@ FAULTS = (
           "set TMPDIR to a folder of your own"),
     Fault("No kernels were profiled", "ncu saw no kernel"),
 )  # fmt: skip
-"""The first one whose words occur in ncu's output is the cause."""
+"""The known errors. The first fault whose words occur in ncu's output is reported."""
 
 
 def fault_in(texts: Iterable[str]) -> Fault | None:
-    """What went wrong, by ncu's own words; None where they name no known fault."""
+    """The first fault whose words occur in the texts; None if no fault matches."""
     said = "\n".join(texts)
     return next((fault for fault in FAULTS if fault.words in said), None)
 
 
 def in_container(fix: str, host: Host) -> str:
-    """The remedy, with what a container needs added."""
+    """The remedy; in a container, `HOST_OPTION` is followed by the container's own option."""
     inside = container(host) not in (None, NO_CONTAINER)
     if fix == HOST_OPTION and inside:
         return f"{fix}; or start the container with --cap-add=SYS_ADMIN"
@@ -251,8 +251,8 @@ def in_container(fix: str, host: Host) -> str:
 
 
 PROBE_S = 180.0
-"""Seconds after which the test process is stopped: a first import of torch from a cold disk alone
-may take a minute under ncu."""
+"""Seconds after which the test process is killed. The first import of torch from a cold disk may
+take a minute under ncu."""
 
 
 METRIC = "smsp__inst_executed.sum"
@@ -262,12 +262,12 @@ ONE_KERNEL = "import torch; torch.ones(8, device={device!r}).add_(1); torch.cuda
 
 
 Start = Callable[[Sequence[str], float, Mapping[str, str]], ChildExit]
-"""Runs a command for at most so many seconds, with environment variables."""
+"""A function that runs a command (words, time limit in seconds, environment variables)."""
 
 
 @dataclass(frozen=True)
 class Ability:
-    """Why counters, and instructions by opcode, cannot be read; None where they can."""
+    """Which of counters and counts by opcode ncu may read: None, or the reason why not."""
 
     counters: Refused | None = None
     opcodes: Refused | None = None
@@ -280,8 +280,8 @@ def ability(
     python: str = sys.executable,
     host: Host | None = None,
 ) -> Ability:
-    """What ncu may read; opcodes are tested where counters are refused and patched code may still
-    count."""
+    """Test ncu on a process with one kernel. A second process tests counts by opcode if counters
+    fail for a reason that need not affect instrumented code, such as a missing permission."""
 
     def refused(metric: str) -> Refused | None:
         run = NcuRun("probe", (metric,), "none")
@@ -301,5 +301,5 @@ def ability(
 
 @cache
 def abilities(ncu: str, device: str) -> Ability:
-    """What ncu may read on this machine, tested once per process."""
+    """The `ability` of ncu on this machine, tested once per process."""
     return ability(ncu, device)

@@ -1,8 +1,8 @@
-"""What does ncu's CSV page of raw values say of each kernel?
+"""A parser for the CSV page of raw values that ncu prints.
 
-The table begins at its header, after ncu's own lines; a row of units follows, then one row per
-kernel. Numbers have commas at thousands. A metric with a value per opcode is printed as the sum
-and, in parentheses, as `OPCODE: number` for each (`--print-metric-instances details`).
+After ncu's log lines come a header, a row of units, and one row per kernel. Numbers have commas at
+thousands. A metric by opcode is printed as its sum and, in parentheses, the value of each opcode:
+`30 (FADD: 10; FMUL: 20)` (`--print-metric-instances details`).
 """
 
 from __future__ import annotations
@@ -14,42 +14,42 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 
 HEAD = ("ID", "Kernel Name", "Grid Size", "Block Size")
-"""Columns that every page has."""
+"""The columns that every page has."""
 RANGES = ("Start/Stop_Range", "Push/Pop_Range")
-"""Parts of the names of the columns that tell in which NVTX ranges a kernel was launched."""
+"""Substrings of the names of the columns with the NVTX ranges of a kernel."""
 NOT_THERE = "n/a"
-"""Printed in place of a value that the chip, or this ncu, does not have."""
+"""The cell of a metric that the chip or this version of ncu does not have."""
 
 SCALES: Mapping[str, int] = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
-"""Prefix of a unit -> its factor: `byte` is a base unit, `Kbyte` is not."""
+"""Prefix of a unit -> factor: 1 for `byte`, 1000 for `Kbyte`."""
 
 
 class ReportError(ValueError):
-    """ncu's output is not what was asked for; one sentence says what is wrong."""
+    """ncu's output has an unexpected form; the message is one sentence."""
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """One launch of a kernel, its values in base units."""
+    """One launch of a kernel, with its metrics in base units."""
 
     name: str
     grid: str
     block: str
     values: Mapping[str, int]
-    """Metric -> value; a metric that the chip does not have is absent."""
+    """Metric -> value; metrics that the chip does not have are absent."""
     parts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    """Metric -> its values by opcode."""
+    """Metric -> opcode -> value; the values of a metric add up to its entry in `values`."""
     ranges: str = ""
-    """The text of the columns of NVTX ranges."""
+    """The cells of the columns of NVTX ranges, joined by blanks."""
 
     @property
     def launch(self) -> tuple[str, str, str]:
-        """What is equal for the same launch in another run: name, grid, block."""
+        """Name, grid and block, by which launches of two runs are compared."""
         return self.name, self.grid, self.block
 
 
 def kernels(text: str, metrics: Sequence[str]) -> tuple[Kernel, ...]:
-    """The kernels of a report, with these metrics.
+    """The kernels of a report, in order of launch, with the given metrics.
 
     Raises:
         ReportError: no table, no kernel, a missing column, or a value that is no number.
@@ -75,7 +75,7 @@ def kernels(text: str, metrics: Sequence[str]) -> tuple[Kernel, ...]:
 
 
 def table_rows(text: str) -> Iterator[list[str]]:
-    """The rows from the header on; ncu's own lines, which begin with ==, are left out."""
+    """The rows of the table from the header on, without ncu's log lines (they begin with ==)."""
     lines = [line for line in text.splitlines() if line.strip() and not line.startswith("==")]
     start = next((k for k, line in enumerate(lines) if line.startswith(('"ID"', "ID,"))), None)
     return iter(()) if start is None else csv.reader(lines[start:])
@@ -98,8 +98,8 @@ def kernel(cells: Mapping[str, str], metrics: Sequence[str], units: Mapping[str,
 
 
 def metric_value(name: str, text: str, factor: int) -> tuple[int, dict[str, int]]:
-    """A metric's value, and its parts by opcode where it has some: they must add up to the
-    value."""
+    """The value in the cell of a metric, and its parts by opcode ({} for a plain number);
+    ReportError for a part without an opcode, or parts that do not add up to the value."""
     whole, _, inside = text.partition("(")
     value = counted_number(name, whole, factor)
     if not inside:
@@ -117,7 +117,7 @@ def metric_value(name: str, text: str, factor: int) -> tuple[int, dict[str, int]
 
 
 def scale(name: str, unit: str) -> int:
-    """The factor of a unit: ncu was asked for base units, and may print others.
+    """The factor of a unit (ncu may print scaled units despite `--print-units base`).
 
     >>> scale("bytes", "byte"), scale("bytes", "Mbyte")
     (1, 1000000)
@@ -129,7 +129,7 @@ def scale(name: str, unit: str) -> int:
 
 
 def counted_number(name: str, text: str, factor: int = 1) -> int:
-    """A whole number, printed with commas at thousands.
+    """A number with commas at thousands, times a factor, rounded to an integer.
 
     >>> counted_number("bytes", "1,048,576"), counted_number("bytes", "1.5", 1000)
     (1048576, 1500)
@@ -141,5 +141,5 @@ def counted_number(name: str, text: str, factor: int = 1) -> int:
 
 
 def absent(*metrics: str) -> str:
-    """The sentence that ncu has no value of these metrics."""
+    """The sentence that ncu has no value for these metrics."""
     return f"ncu has no value of {', '.join(metrics)}: this chip, or this ncu, does not have it"

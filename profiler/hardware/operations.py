@@ -1,5 +1,4 @@
-"""Which operations did the hardware execute, in the classes in which dispatched operations are
-counted?"""
+"""The operations that the hardware executed, by the classes of `profiler/counting`."""
 
 from __future__ import annotations
 
@@ -12,28 +11,28 @@ FUNCTIONS: Mapping[str, str] = {
     "EX2": "exp", "RCP": "div", "RCP64H": "div", "RSQ": "sqrt", "RSQ64H": "sqrt", "SQRT": "sqrt",
     "LG2": "log", "SIN": "sin", "COS": "cos", "TANH": "tanh",
 }  # fmt: skip
-"""Function of a MUFU instruction -> the class of operations whose core it is."""
+"""Function of a MUFU instruction -> the operation class that uses one MUFU per operation."""
 COMPARISONS: Mapping[str, int] = {
     **dict.fromkeys(("FMNMX", "FSETP", "FSET", "DMNMX", "DSETP", "DSET"), 1),
     **dict.fromkeys(("FMNMX3", "HMNMX2", "HSETP2", "HSET2"), 2),
 }
-"""Opcode without modifiers -> its comparisons: operands less results."""
+"""Opcode without modifiers -> comparisons: 2 for three operands or a pair of halves, else 1."""
 MATRIX = ("HMMA", "HGMMA", "DMMA", "QMMA", "QGMMA", "OMMA", "UTCHMMA", "UTCQMMA", "UTCOMMA")
-"""Opcodes of tensor cores that work on floating numbers."""
+"""Floating-point opcodes of tensor cores."""
 PAIR = 2
-"""Halves in one instruction of half precision."""
+"""Half-precision numbers per half-precision instruction."""
 HALF = ("bf16", "fp16")
-"""Types of number whose arithmetic may be in half precision. In modules of other types compilers
-use half-precision instructions to write constants."""
+"""Number types with half-precision arithmetic. In modules of other types, half-precision
+instructions write constants and are not counted."""
 
 NO_OPCODES = "instructions were not read by opcode, which tells functions and comparisons"
 UNTOLD: Mapping[str, str] = {"convert": "conversions are not told from shifts"}
-"""Class of dispatched operations without instructions of its own -> why it is not counted."""
+"""Operation class that opcodes do not identify -> the reason why it is not counted."""
 
 
 @dataclass(frozen=True)
 class ExecutedClasses:
-    """Operations by class; `reasons` has every class that is unknown, and why."""
+    """Class -> number of operations; for classes of unknown number, class -> reason."""
 
     known: Mapping[str, int] = field(default_factory=dict)
     reasons: Mapping[str, str] = field(default_factory=dict)
@@ -49,9 +48,9 @@ def classes_of(
     """The operations of a call by class, from counters and opcodes.
 
     Args:
-        executed: counted instructions and totals of tensor cores; None where they were not read.
-        opcodes: threads' instructions by opcode; None where they were not read.
-        halves: operations of half precision that one counted instruction stands for, as calibrated.
+        executed: counted instructions and tensor core totals; None if they were not read.
+        opcodes: instructions per thread, by opcode; None if they were not read.
+        halves: half-precision operations per counted instruction, from the calibration.
         without: why `executed` was not read.
     """
     known: dict[str, int] = {}
@@ -81,7 +80,8 @@ def arithmetic_of(
     halves: float | None,
     without: str,
 ) -> dict[str, int] | str:
-    """Multiplications and additions, or why they are unknown."""
+    """Multiplications and additions, or why they are unknown. Opcodes replace counters that were
+    not read, unless tensor cores worked: opcodes do not give their number of operations."""
     matrix = None if executed is None else tensor_total(executed)
     worked = None if opcodes is None else any(o.partition(".")[0] in MATRIX for o in opcodes)
     if worked and not matrix:
@@ -99,6 +99,6 @@ def arithmetic_of(
 
 
 def tensor_total(executed: Mapping[str, int]) -> int | None:
-    """What tensor cores did, a multiply-add as two, whole tiles; None where it was not read."""
+    """Operations of tensor cores, a multiply-add as two, padding included; None if not read."""
     totals = [number for name, number in executed.items() if name.startswith(TENSOR)]
     return sum(totals) if totals else None

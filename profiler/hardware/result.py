@@ -1,5 +1,5 @@
-"""What was read of one call: executed instructions, moved bytes, and reasons for what is
-missing?"""
+"""The counts of one call: executed instructions, DRAM bytes, and the reason for each missing
+number."""
 
 from __future__ import annotations
 
@@ -26,36 +26,36 @@ Launch = tuple[str, str, str]
 
 
 MOVED = {COLD: "dram_bytes_cold", IN_SEQUENCE: "dram_bytes_in_sequence"}
-"""State of the caches -> the name of the reading of moved bytes."""
+"""State of the caches -> the name of the reading of DRAM bytes."""
 
 
 @dataclass(frozen=True)
 class HardwareCounts:
-    """What one call executed and moved, as far as it could be read."""
+    """The instructions that one call executed and the DRAM bytes that it moved, as far as read."""
 
     chip: str
     version: str
     executed: Mapping[str, int] | None
-    """Counted instructions and totals of tensor cores; None where they were not read."""
+    """Counted instructions and tensor core totals; None if they were not read."""
     opcodes: Mapping[str, int] | None
-    """Threads' instructions by opcode; None where they were not read."""
+    """Instructions per thread, by opcode; None if they were not read."""
     moved: Mapping[str, Mapping[str, int]]
-    """`cold` and `in_sequence`: bytes read and written."""
+    """`cold` and `in_sequence` -> DRAM bytes: `read` and `write`."""
     kernels: Mapping[Launch, int]
-    """Name, grid and block of a kernel -> how often it was launched."""
+    """(name, grid, block) of a kernel -> number of launches."""
     tiles: Sequence[Tile]
-    """The tiles of the matrix-product kernels whose names tell them, in order."""
+    """The tiles of the matrix-product kernels with a tile in their name, in order of launch."""
     commands: Mapping[str, str]
     metrics: Mapping[str, str]
     """Quantity -> ncu's metric for it."""
     calibration: Calibration
     reasons: Mapping[str, str] = field(default_factory=dict)
-    """Why something is missing: `executed`, `opcodes`, `cold`, `in_sequence`, or a quantity of
-    `metrics`."""
+    """Missing part (`executed`, `opcodes`, `cold`, `in_sequence`, or a quantity of `metrics`) ->
+    why it is missing."""
 
     @property
     def labels(self) -> list[str]:
-        """What a reader must know of the counts."""
+        """Warnings beside the counts: failed checks of the calibration, and fp32 work in TF32."""
         rounded = (self.executed or {}).get(TENSOR + TF32, 0)
         said = f"{rounded:,} operations of tensor cores on fp32 rounded to TF32"
         return [*self.calibration.labels, *([said] if rounded else [])]
@@ -82,7 +82,7 @@ class HardwareCounts:
         }
 
     def readings(self) -> dict[str, Measured]:
-        """The moved bytes, each a reading or the reason why there is none."""
+        """Name of a reading -> DRAM bytes, read plus written, or the reason for its absence."""
         found: dict[str, Measured] = {}
         for caches, name in MOVED.items():
             if caches not in self.moved:
@@ -97,29 +97,29 @@ class HardwareCounts:
 
 @dataclass(frozen=True)
 class HardwareLevel:
-    """Level 4 of a reconciliation: what the hardware executed, by class, and how that is known."""
+    """Level 4 of a reconciliation: the operations that the hardware executed, by class."""
 
     chip: str
     ncu: str
     """The version of ncu."""
     counts: Classes
     untold: Mapping[str, str] = field(default_factory=dict)
-    """Class, or `other` for all without a column -> why its number is unknown."""
+    """Class -> why its number is unknown; `other` stands for all classes without a column."""
     labels: tuple[str, ...] = ()
-    """What the calibration found wrong with the counters."""
+    """The warnings of `HardwareCounts.labels`."""
     reasons: Mapping[str, str] = field(default_factory=dict)
-    """Why something was not read."""
+    """Missing part of the counts -> why it is missing."""
 
     def lacks(self, name: str) -> bool:
         """Whether the number of a class is unknown."""
         return bool(self.why(name))
 
     def why(self, name: str) -> str:
-        """Why the number of a class is unknown; "" where it is known."""
+        """Why the number of a class is unknown; "" if it is known."""
         return self.untold.get(name) or (self.untold.get(OTHER, "") if name not in CLASSES else "")
 
     def to_json(self) -> dict[str, Any]:
-        """The fields but the counts, which stand with the level."""
+        """The fields except `counts`, which the reconciliation stores with its other levels."""
         return {
             "chip": self.chip,
             "ncu": self.ncu,
@@ -130,7 +130,7 @@ class HardwareLevel:
 
 
 def hardware_level(measurement: Measurement) -> HardwareLevel | None:
-    """Level 4 of a measurement; None where no counters were read."""
+    """Level 4 of a measurement; None if the measurement has no hardware counts."""
     record = measurement.counts.get("hardware")
     if record is None:
         return None

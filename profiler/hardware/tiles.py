@@ -1,8 +1,8 @@
 """Which matrix products does a call dispatch, and in tiles of which size are they computed?
 
-A kernel computes whole tiles: beyond the edge of a matrix it multiplies zeros. The kernels of
-cuBLAS and CUTLASS carry their tile in their name: rows and columns of the result as the library
-stores it, column by column, and the number of terms summed at a time.
+A kernel computes whole tiles: beyond the edge of a matrix it multiplies zeros. The names of cuBLAS
+and CUTLASS kernels contain the tile: rows and columns of the result in the library's column-major
+order, and the number of terms per step of the summation.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 Tile = tuple[int, int, int]
-"""Rows, columns, terms."""
+"""Rows, columns and summed terms of a tile."""
 
 NAMED = (
     re.compile(r"tilesize(\d+)x(\d+)x(\d+)"),
     re.compile(r"_(\d+)x(\d+)_(\d+)x\d+_"),
     re.compile(r"_(\d+)x(\d+)_\w*stages_(\d+)x\d+"),
 )
-"""How kernel names give a tile; a number after the terms is the number of stages."""
+"""Tiles in kernel names: `_128x64_..._stages_32x6` has tile (128, 64, 32) and 6 pipeline stages."""
 
 
 def tile_of(name: str) -> Tile | None:
-    """The tile in a kernel's name; None where the name has none.
+    """The tile in a kernel's name; None if the name contains no tile.
 
     >>> tile_of("ampere_bf16_s16816gemm_bf16_128x64_ldg8_f2f_stages_32x6_nn")
     (128, 64, 32)
@@ -47,11 +47,11 @@ class Product:
 
     @property
     def multiplications(self) -> int:
-        """One per term of every entry."""
+        """The number of multiplications: one per term of each entry of the results."""
         return self.batch * self.rows * self.columns * self.terms
 
     def padded(self, tile: Tile) -> Product:
-        """The product in whole tiles; the library's rows are torch's columns.
+        """The product in whole tiles; torch is row-major, so that a tile's rows are its columns.
 
         >>> Product(2, 5, 7, 9).padded((8, 4, 16))
         Product(batch=2, rows=8, columns=8, terms=16)
@@ -75,7 +75,7 @@ def whole_tiles(extent: int, tile: int) -> int:
 
 
 def padding(products: Iterable[Product], tiles: Iterable[Tile]) -> int:
-    """Multiplications beyond the edges of the matrices, each product in its kernel's tile."""
+    """Multiplications beyond the edges of the matrices; one tile per product."""
     return sum(
         product.padded(tile).multiplications - product.multiplications
         for product, tile in zip(products, tiles, strict=True)
@@ -83,11 +83,11 @@ def padding(products: Iterable[Product], tiles: Iterable[Tile]) -> int:
 
 
 OPERANDS = {"aten::mm": (0, 1), "aten::bmm": (0, 1), "aten::addmm": (1, 2), "aten::baddbmm": (1, 2)}
-"""Operation -> the positions of the two matrices among its arguments."""
+"""Operation of torch -> the positions of the two matrices in its arguments."""
 
 
 class Products(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leaves it untyped
-    """A dispatch mode that notes every matrix product, in order."""
+    """A dispatch mode that records the shape of each matrix product, in order."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # torch leaves it untyped
@@ -102,13 +102,13 @@ class Products(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
 
 
 def product_shape(left: Tensor, right: Tensor) -> Product:
-    """The shape of a matrix product."""
+    """The extents of the product of two matrices, or of two batches of matrices."""
     batch = left.shape[0] if left.dim() > 2 else 1
     return Product(batch, left.shape[-2], right.shape[-1], left.shape[-1])
 
 
 def products_of(call: Callable[[], Any]) -> Sequence[Product]:
-    """The matrix products that a call dispatches, those of gradients included."""
+    """The matrix products that a call dispatches, in the forward and the backward pass."""
     noting = Products()
     with noting:
         call()
