@@ -136,7 +136,8 @@ def calibration(ncu: str, device: str, dtype: str) -> Calibration:
 def counter_runs(
     ncu: str, chip: Chip, dtype: str, asked: Mapping[str, Any], able: Ability
 ) -> dict[str, Ran | Refused]:
-    """Name -> result of the three runs of a call. If the first run fails, so do all others."""
+    """Name -> result of the three runs of a call. Runs of metrics that ncu may not read are not
+    started; if the first run is started and fails, the others get its reason instead of a start."""
     runs: dict[str, Ran | Refused] = {}
     failed: Refused | None = None
     for run in runs_of(chip, dtype):
