@@ -500,11 +500,42 @@ def test_a_closed_pipe_is_no_error() -> None:
     assert made.stderr == "" and made.stdout.startswith("sizes:")
 
 
+@pytest.mark.parametrize("width", [40, 80])
+@pytest.mark.parametrize("command", [
+    "explain lstm --phase all",
+    "explain self-attention --phase training",
+    f"table she strided-attention --l {2**40} --d {2**40} --columns mixer,mul,total,span",
+    "table mega gss --symbolic --phase inference",
+    "model gpt-2 --phase training-step",
+    "model transformer-base --symbolic",
+    "list she",
+    f"verify {CLAIMS}",
+    "check reformer --claim 'total = O(l*log(l))' --claim 'mul = 4*l*d^2 + 2*l^2*d'",
+])  # fmt: skip
+def test_every_line_fits_the_terminal_and_no_number_is_cut(
+    command: str, width: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = {}
+    for columns in (None, width):
+        monkeypatch.setattr(
+            "costmodel.commands.options.screen", lambda output, columns=columns: (columns, False)
+        )
+        assert cli.run(shlex.split(command)) in (0, 1)
+        said[columns] = capsys.readouterr().out
+    assert max(map(len, said[width].splitlines())) <= width
+    joined = "".join(said[width].split())
+    numbers = {*re.findall(r"\d[\d,]*", said[None])}
+    assert numbers and [number for number in numbers if number not in joined] == []
+
+
+@pytest.mark.parametrize("said", ["by the terminal", "by COLUMNS"])
 @pytest.mark.parametrize(("columns", "bands"), [(80, 2), (200, 1)])
-def test_a_narrow_terminal_shows_all_columns_in_bands(columns: int, bands: int) -> None:
+def test_a_narrow_terminal_shows_all_columns_in_bands(columns: int, bands: int, said: str) -> None:
     master, slave = pty.openpty()
-    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    wide = columns if said == "by the terminal" else 0
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, wide, 0, 0))
     environment = {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "NO_COLOR")}
+    environment |= {} if wide else {"COLUMNS": str(columns)}
     made = subprocess.Popen(
         [sys.executable, "cli.py", "table", "--phase", "training"],
         cwd=ROOT, stdout=slave, stderr=slave, env={**environment, "TERM": "xterm"},

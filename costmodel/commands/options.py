@@ -6,6 +6,7 @@ import functools
 import inspect
 import os
 import shlex
+import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -259,11 +260,12 @@ def show(
 
 
 def screen(output: Path | None) -> tuple[int | None, bool]:
-    """The terminal's width and whether it shows colour; no width for a pipe or a file."""
+    """The terminal's width, or COLUMNS in its place, and whether it shows colour; no width for a
+    pipe or a file."""
     if output is not None or not sys.stdout.isatty():
         return None, False
     colour = "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
-    return os.get_terminal_size(sys.stdout.fileno()).columns, colour
+    return shutil.get_terminal_size().columns, colour
 
 
 def regenerating(context: typer.Context) -> str:

@@ -3,6 +3,7 @@ other shapes, and no column goes."""
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
@@ -64,13 +65,14 @@ def with_notes(parts: Sequence[Part]) -> Iterator[tuple[Part, list[Line]]]:
 
 def _block(part: Part, notes: Sequence[Line], page: Page) -> str:
     if isinstance(part, Heading):
-        line = f"{part.text}\n{'=' * len(part.text)}" if part.level == 1 else part.text
-        return bold(line, page)
+        lines = wrapped(part.text, page.width)
+        under = "=" * max(map(len, lines.splitlines()), default=0)
+        return bold(f"{lines}\n{under}" if part.level == 1 else lines, page)
     if isinstance(part, Paragraph):
         lead = "- " if part.item else "> " if part.quote else ""
         return wrapped(text(part.line), page.width, lead)
     if isinstance(part, Display):
-        return _equations(part)
+        return _equations(part, page.width)
     if isinstance(part, Verbatim):
         return part.text
     return "\n".join([*_titled(part, page), *_drawn(part, page), *_below(part, notes, page)])
@@ -82,14 +84,43 @@ def bold(words: str, page: Page) -> str:
 
 
 def wrapped(words: str, width: int | None, lead: str = "", hang: str | None = None) -> str:
-    """A sentence in lines that fit, broken between words."""
-    hang = " " * len(lead) if hang is None else hang
+    """A sentence in lines that fit, broken between words; a word that no line holds is broken after
+    a sign, and a number after a comma.
+
+    Args:
+        hang: what further lines begin with, cut where a word needs the room.
+    """
     if width is None:
         return lead + words
-    return textwrap.fill(
-        words, max(width, 20), initial_indent=lead, subsequent_indent=hang,
-        break_long_words=False, break_on_hyphens=False,
-    )  # fmt: skip
+    width, hang = max(width, 20), " " * len(lead) if hang is None else hang
+    room = width - min(len(hang), 2 * len(GAP))
+    found = [(len(gap), _fragments(word, room)) for gap, word in _WORDS.findall(words)]
+    longest = max((len(part) for _, parts in found for part in parts), default=0)
+    hang = hang[: max(width - longest, 0)]
+    lines, line = [], lead
+    for gap, parts in found:
+        for k, part in enumerate(parts):
+            added = " " * (0 if k else gap) + part
+            if line.strip() and line != lead and len(line) + len(added) > width:
+                lines.append(line)
+                line = hang + part
+            else:
+                line += added
+    return "\n".join([*lines, line])
+
+
+_WORDS = re.compile(r"(\s*)(\S+)")
+
+
+def _fragments(word: str, room: int) -> list[str]:
+    """A word, or its pieces where it is longer than a line."""
+    if len(word) <= room:
+        return [word]
+    return [
+        part
+        for piece in pieces(word)
+        for part in (re.split(r"(?<=,)(?=\d)", piece) if len(piece) > room else [piece])
+    ]
 
 
 def text(cell: Text, marks: Mapping[str, int] | None = None, *, factored: bool = False,
@@ -117,15 +148,20 @@ def text(cell: Text, marks: Mapping[str, int] | None = None, *, factored: bool =
     return cell if isinstance(cell, str) else cell.text
 
 
-def _equations(part: Display) -> str:
+def _equations(part: Display, width: int | None) -> str:
+    """An equation a line; one that is too long is broken, the ranges of its indices below it."""
     left = max((len(shown.left.text) for shown in part.equations), default=0)
     lines = []
     for shown in part.equations:
         sides = " = ".join(text(s) for s in (shown.right, shown.closed) if s is not None)
-        ranges = ", ".join(r.text for r in shown.ranges)
-        tail = f"    for {ranges}" if ranges else ""
-        cite = f"    {shown.cite}" if shown.cite else ""
-        lines.append(f"  {shown.left.text:<{left}} = {sides}{tail}{cite}")
+        ranges = f"for {', '.join(r.text for r in shown.ranges)}" if shown.ranges else ""
+        tail = "    ".join(filter(None, (ranges, shown.cite)))
+        line = "    ".join(filter(None, (f"  {shown.left.text:<{left}} = {sides}", tail)))
+        if width is None or len(line) <= width:
+            lines.append(line)
+            continue
+        lines.append(wrapped(f"{shown.left.text} = {sides}", width, GAP, 3 * GAP))
+        lines += [wrapped(tail, width, 3 * GAP, 4 * GAP)] if tail else []
     return "\n".join(lines)
 
 
@@ -255,7 +291,8 @@ def _grid(
     body = iter(cells)
     for row in table.rows:
         if isinstance(row, Section):
-            lines += [""] * (lines[-1] != rule) + [bold(text(row.line), page)] * bool(row.line)
+            said = [bold(wrapped(text(row.line), page.width), page)] if row.line else []
+            lines += [""] * (lines[-1] != rule) + said
         else:
             found = next(body)
             broken = [_lines(found[k], w) for k, w in zip(shown, widths, strict=True)]
@@ -295,7 +332,9 @@ def _stacked(table: Table, cells: Sequence[Sequence[str]], page: Page) -> list[s
     rest = [k for k in range(len(table.columns)) if k not in about]
     headers = [text(table.columns[k].header) for k in rest]
     widest = max(map(len, headers), default=0)
-    wide = max((len(row[k]) for row in cells for k in rest if _is_number(row[k])), default=0)
+    room = max(page.width - 2 * len(GAP) - widest, 0)
+    numbers = [len(row[k]) for row in cells for k in rest if _is_number(row[k])]
+    wide = max((number for number in numbers if number <= room), default=0)
     pairs = [
         [
             f"{header:<{widest}}{GAP}{row[k]:{'>' if table.columns[k].numeric else '<'}{wide}}"
@@ -307,7 +346,7 @@ def _stacked(table: Table, cells: Sequence[Sequence[str]], page: Page) -> list[s
     named, lines = iter(range(len(cells))), []
     for row in table.rows:
         if isinstance(row, Section):
-            lines += ["", bold(text(row.line), page)] if row.line else []
+            lines += ["", bold(wrapped(text(row.line), page.width), page)] if row.line else []
             continue
         k = next(named)
         title = ", ".join(_name(table.columns[j], cells[k][j]) for j in about)
@@ -317,6 +356,10 @@ def _stacked(table: Table, cells: Sequence[Sequence[str]], page: Page) -> list[s
                 pair[k].ljust(max(len(line) for other in pairs[j::beside] for line in other))
                 for j, pair in enumerate(pairs[start : start + beside])
             )
+            value = cells[k][rest[start]]
+            if beside == 1 and _is_number(value) and len(value) > room:
+                lines.append(wrapped(f"{headers[start]}{GAP}{value}", page.width, GAP, 2 * GAP))
+                continue
             lines.append(wrapped(line.rstrip(), page.width, hang=" " * (2 * len(GAP) + widest)))
     return [*lines[1:], ""]
 
