@@ -1,4 +1,4 @@
-"""What does an NVIDIA board say of itself, and in what state is it, through torch and NVML?"""
+"""The identity and the current state of an NVIDIA board, as torch and NVML report them."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from profiler.meters.nvml import NOT_LISTED, ask_nvml
 from profiler.records.reading import reason_of
 
 Question = Callable[[Any, Any], Any]
-"""A question to NVML about a board."""
+"""A function of the NVML bindings and the handle of a board that returns a fact."""
 
 VIRTUAL = {0: "none", 1: "passthrough", 2: "vGPU", 3: "vGPU host", 4: "vSGA host"}
-"""nvmlGpuVirtualizationMode_t."""
+"""The values of nvmlGpuVirtualizationMode_t."""
 
 SWITCH = {0: "off", 1: "on"}
-"""nvmlEnableState_t, and the modes of MIG."""
+"""The values of nvmlEnableState_t, and of the MIG mode."""
 
 EVENTS: Mapping[int, str] = {
     0x1: "idle", 0x2: "application clocks", 0x4: "software power cap", 0x8: "hardware slowdown",
     0x10: "sync boost", 0x20: "software thermal slowdown", 0x40: "hardware thermal slowdown",
     0x80: "hardware power brake", 0x100: "display clocks",
 }  # fmt: skip
-"""Bits of nvmlDeviceGetCurrentClocksEventReasons."""
+"""Bit of nvmlDeviceGetCurrentClocksEventReasons -> the cause of a lowered clock."""
 
 
 def decoded(value: str | bytes) -> str:
-    """NVML's strings, which older bindings give as bytes."""
+    """A string of NVML as str; older bindings return bytes."""
     return value.decode() if isinstance(value, bytes) else value
 
 
@@ -40,7 +40,7 @@ def mode_name(names: Mapping[int, str], number: int) -> str:
 
 
 def events(nvml: Any, handle: Any) -> list[str]:
-    """What holds the clocks down now; older drivers call it throttling."""
+    """The current causes of throttling: names of `EVENTS`, or unknown bits in hexadecimal."""
     question = getattr(nvml, "nvmlDeviceGetCurrentClocksEventReasons", None)
     try:
         if question is None:
@@ -57,7 +57,7 @@ def events(nvml: Any, handle: Any) -> list[str]:
 
 
 def power_limit_W(nvml: Any, handle: Any) -> float:
-    """What the board may draw continuously."""
+    """The enforced power cap in watts."""
     return float(nvml.nvmlDeviceGetEnforcedPowerLimit(handle)) / 1000
 
 
@@ -75,7 +75,7 @@ IDENTITY: Mapping[str, Question] = {
     "max_memory_clock_MHz": lambda nvml, board: nvml.nvmlDeviceGetMaxClockInfo(board, 2),
     "memory_bus_bits": lambda nvml, board: nvml.nvmlDeviceGetMemoryBusWidth(board),
 }
-"""Facts that tell one board from another; clocks 1 and 2 are NVML_CLOCK_SM and NVML_CLOCK_MEM."""
+"""Facts that identify a board; clocks 1 and 2 are NVML_CLOCK_SM and NVML_CLOCK_MEM."""
 
 STATE: Mapping[str, Question] = {
     "temperature_C": lambda nvml, board: nvml.nvmlDeviceGetTemperature(board, 0),
@@ -92,8 +92,8 @@ STATE: Mapping[str, Question] = {
 def board_answers(
     questions: Mapping[str, Question], nvml: Any, board: Any, reasons: dict[str, str], prefix: str
 ) -> dict[str, Any]:
-    """The facts that the board answers; `reasons` gains a sentence for each fact that it
-    refuses."""
+    """Name -> fact, for the facts that NVML returns; for the other facts, `reasons` gets the error
+    under `prefix` + name."""
     found = {}
     for name, question in questions.items():
         try:
@@ -106,10 +106,10 @@ def board_answers(
 def other_users(
     nvml: Any, board: Any, reasons: dict[str, str], prefix: str, own: int | None = None
 ) -> dict[str, Any]:
-    """How many other processes compute on the board, and the bytes that they hold.
+    """The number of other processes that compute on the board, and the bytes that they hold.
 
-    In a container NVML names processes by the host's ids: if this process's id is not listed, it
-    cannot be told which of them it is, and only that reason is given.
+    In a container NVML lists the process ids of the host. If the own id is not in the list, this
+    process cannot be subtracted: the answer is empty, with a reason.
     """
     try:
         listed = ask_nvml(nvml, nvml.nvmlDeviceGetComputeRunningProcesses, board)
@@ -132,7 +132,7 @@ def other_users(
 
 
 def cuda_facts(place: torch.device, reasons: dict[str, str]) -> dict[str, Any]:
-    """What torch knows about a CUDA device."""
+    """The name, compute capability, multiprocessors, memory and L2 size that torch reports."""
     if not torch.cuda.is_available():
         reasons["cuda_device"] = "torch finds no NVIDIA GPU"
         return {}

@@ -1,4 +1,4 @@
-"""Which device and which element type does a name stand for?"""
+"""The devices and element types that a name stands for, and the precision of fp32 on them."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ ALIASES = {"float64": "fp64", "float32": "fp32", "bfloat16": "bf16", "float16": 
 
 
 FIRST_IN_THREAD = "Attempting to run cu(BLAS|FFT), but there was no current CUDA context"
-"""What torch warns of once, in its own thread of a backward pass, before it mends that itself."""
+"""A harmless warning: torch creates the missing context in its thread of the backward pass."""
 
 
 @contextmanager
 def on_device(device: str | torch.device) -> Iterator[None]:
-    """A context in which a GPU is torch's current device and fp32 is fp32 (`full_precision`), and
-    `FIRST_IN_THREAD` ends no call where warnings are errors."""
+    """A context in which a GPU is torch's current device, fp32 has `full_precision`, and the
+    warning `FIRST_IN_THREAD` is ignored, even if warnings are errors."""
     place = torch.device(device)
     there = torch.cuda.device(place) if place.type == "cuda" else nullcontext()
     with there, full_precision(), warnings.catch_warnings():
@@ -38,9 +38,9 @@ def on_device(device: str | torch.device) -> Iterator[None]:
 
 @contextmanager
 def full_precision() -> Iterator[None]:
-    """A context in which fp32 is computed in fp32 throughout.
+    """A context in which all fp32 work is done in fp32.
 
-    By its defaults torch computes products in fp32, and lets cuDNN round the operands of
+    By default torch computes matrix products in fp32, but lets cuDNN round the operands of
     convolutions and recurrent layers to TF32.
     """
     before = torch.backends.cudnn.allow_tf32, torch.get_float32_matmul_precision()
@@ -52,8 +52,8 @@ def full_precision() -> Iterator[None]:
 
 
 def set_precision(tf32: bool, products: str) -> None:
-    """Whether cuDNN may round to TF32, and the precision of products; some versions of torch warn
-    once that there is a newer way, which others lack."""
+    """Set whether cuDNN may round to TF32, and the precision of matrix products. The warning of
+    newer versions of torch is ignored: older versions lack the API that it recommends."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Please use the new API settings")
         torch.backends.cudnn.allow_tf32 = tf32
@@ -61,7 +61,7 @@ def set_precision(tf32: bool, products: str) -> None:
 
 
 def dtype_name(name: str) -> str:
-    """The short name of a dtype; MeasureError lists the choices."""
+    """The short name of a dtype, such as fp32 for float32; MeasureError lists the choices."""
     short = ALIASES.get(name, name)
     if short not in DTYPES:
         raise MeasureError(f"unknown dtype '{name}': expected one of {', '.join(DTYPES)}")
@@ -69,12 +69,12 @@ def dtype_name(name: str) -> str:
 
 
 def default_device() -> str:
-    """The name of the default device: cuda where torch finds a GPU, else cpu."""
+    """The name of the default device: cuda if torch finds a GPU, else cpu."""
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def kind_of_device(name: str) -> torch.device:
-    """A device of a type that may be measured, present or not; MeasureError for other types."""
+    """A CPU or CUDA device, present or not; MeasureError for other types of device."""
     try:
         place = torch.device(name)
     except RuntimeError:
@@ -85,7 +85,7 @@ def kind_of_device(name: str) -> torch.device:
 
 
 def device_name(name: str | None) -> str:
-    """A usable device; MeasureError says what is missing."""
+    """The name of a device, by default `default_device`; MeasureError if it is not present."""
     if name is None:
         return default_device()
     place = kind_of_device(name)

@@ -1,10 +1,10 @@
-"""On what machine, with what software and in what state was something measured?
+"""On what machine, with what software and in what state was a measurement taken?
 
-Facts that identify machine and software stand at the top and under `gpu`; facts that vary from run
-to run (temperature, clocks, load, other users of the device) stand under `state`. A measurement
-holds the state twice, `state_before` from before anything ran and `state` from its end, and also
-the `command` that was typed, and the `ceilings` of the device where they were asked for. What is
-unknown is absent, with a sentence in `reasons`.
+The environment is a nested mapping. Facts that identify machine and software stand at the top level
+and under `gpu`; facts that vary from run to run (temperature, clocks, load, other users of the
+device) stand under `state`. A measurement adds `state_before` (the state before the first call),
+the `command` that was typed and, if asked for, the `ceilings` of the device. An unknown fact is
+absent, with a sentence in `reasons`.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ PACKAGES = {
     "nvidia_ml_py": "nvidia-ml-py",
     "package": PACKAGE,
 }
-"""Fact -> the distribution whose version it is."""
+"""Fact -> the distribution whose version is recorded."""
 
 
 def environment(device: str | torch.device = "cpu", host: Host | None = None) -> dict[str, Any]:
-    """JSON values that describe machine, software and state, with `reasons` for what is missing.
+    """Machine, software and state as JSON values, with `reasons` for missing facts.
 
-    No host name, no user name and no path is included.
+    Host names, user names and paths are left out.
     """
     place, host = torch.device(device), host or Host()
     reasons: dict[str, str] = {}
@@ -64,14 +64,14 @@ def environment(device: str | torch.device = "cpu", host: Host | None = None) ->
 
 
 def current_state(device: str | torch.device = "cpu", host: Host | None = None) -> dict[str, Any]:
-    """The current values of what varies from run to run; what is unknown is absent."""
+    """The current `state` of host and board; unknown facts are absent."""
     reasons: dict[str, str] = {}
     return host_state(host or Host(), reasons) | board_facts(torch.device(device), reasons)[1]
 
 
 @cache
 def package_version(package: str) -> str | None:
-    """The installed version of a package, looked up once: what is loaded stays."""
+    """The version of an installed package, looked up once per process; None if missing."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
@@ -79,8 +79,8 @@ def package_version(package: str) -> str | None:
 
 
 def versions(reasons: dict[str, str]) -> dict[str, str]:
-    """Versions of the libraries; those of CUDA and cuDNN are the ones that torch was built with and
-    loads."""
+    """The versions of `PACKAGES`, of the CUDA that torch was built with, and of the cuDNN that
+    torch loads; `reasons` for missing ones."""
     found: dict[str, str] = {}
     for fact, package in PACKAGES.items():
         version = package_version(package)
@@ -100,7 +100,7 @@ def versions(reasons: dict[str, str]) -> dict[str, str]:
 
 
 def torch_settings() -> dict[str, Any]:
-    """Settings of torch that change speed or precision, as they are while it is measured."""
+    """The settings of torch that change speed or precision, as they hold while a call is timed."""
     with full_precision():
         return {
             "float32_matmul_precision": torch.get_float32_matmul_precision(),
@@ -112,14 +112,14 @@ def torch_settings() -> dict[str, Any]:
 
 
 def revision(reasons: dict[str, str]) -> dict[str, str]:
-    """The commit of this code, as it was when first asked for."""
+    """The commit of this code, looked up once per process, or a reason."""
     found, reason = _own_revision()
     reasons |= {"revision": reason} if reason else {}
     return {} if found is None else {"revision": found}
 
 
 CHECKOUT = Path(__file__).resolve().parents[2]
-"""Where this code stands, if it was not installed from a wheel."""
+"""The root of the checkout, if the code was not installed from a wheel."""
 
 
 @cache
@@ -130,7 +130,7 @@ def _own_revision() -> tuple[str | None, str]:
 
 
 def git_revision(checkout: Path, reasons: dict[str, str]) -> str | None:
-    """The commit of a checkout, `+changes` appended where tracked files differ from it."""
+    """The commit of a checkout, followed by `+changes` if tracked files differ from the commit."""
     if not (checkout / ".git").exists():
         reasons["revision"] = "not run from a checkout"
         return None
@@ -144,7 +144,7 @@ def git_revision(checkout: Path, reasons: dict[str, str]) -> str | None:
 
 
 def git(checkout: Path, *arguments: str) -> str:
-    """What a git command prints."""
+    """The stripped output of a git command; CalledProcessError if the command fails."""
     done = subprocess.run(
         ["git", *arguments], cwd=checkout, capture_output=True, text=True, timeout=30, check=True
     )
@@ -154,7 +154,7 @@ def git(checkout: Path, *arguments: str) -> str:
 def board_facts(
     place: torch.device, reasons: dict[str, str]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What NVML knows about the board: what identifies the board, and its state."""
+    """NVML's facts about the board of a device: (`IDENTITY`, `STATE` with other users)."""
     try:
         nvml = load_nvml()
         if place.type != "cuda" or not torch.cuda.is_available():
@@ -170,24 +170,23 @@ def board_facts(
 
 
 VARYING = ("state", "state_before", "command", "ceilings", "reasons")
-"""What differs between two runs on one machine."""
+"""Top-level facts that differ between two runs on one machine."""
 
 WHOLE = ("variables",)
-"""Mappings that are complete: a name absent from one is not set."""
+"""Mappings that list every set name: an absent name is unset, and not merely unknown."""
 
 BOARDS = ("gpu.uuid", "variables.CUDA_VISIBLE_DEVICES")
-"""Facts that tell one board from another of the same kind."""
+"""Facts that distinguish two boards of the same model."""
 
 
 def environment_differences(
     a: Mapping[str, Any], b: Mapping[str, Any], *, boards: bool = False
 ) -> list[str]:
-    """A sentence for each fact of machine and software in which two environments differ; [] where
-    none.
+    """One sentence `fact: value and value` per fact of machine and software that differs.
 
-    Temperature, clocks, load and other users are not compared. A fact that one environment lacks
-    (null, or absent as in records of an older version) cannot differ; an absent variable counts as
-    unset. With `boards`, two boards of one kind differ too.
+    Facts in `VARYING` are not compared. A fact that is None or absent in one environment is
+    unknown there and does not differ, but an absent environment variable is unset and may differ.
+    With `boards`, two boards of the same model differ.
     """
     first, second = flat(a), flat(b)
     found = []
@@ -203,7 +202,7 @@ def environment_differences(
 
 
 def flat(facts: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """The facts that do not vary, nested names joined by points."""
+    """The facts outside `VARYING` as one mapping, nested names joined by dots: `gpu.uuid`."""
     found: dict[str, Any] = {}
     for name, value in facts.items():
         if not prefix and name in VARYING:
@@ -216,5 +215,5 @@ def flat(facts: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def fact_words(value: Any) -> str:
-    """A fact's value in a sentence."""
+    """The value of a fact, in words."""
     return "not set" if value is None else str(value)

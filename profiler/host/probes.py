@@ -1,6 +1,6 @@
-"""What is asked of a machine when its abilities are examined, and how is a finding recorded?
+"""How is a machine examined for what it can measure, and how is a finding recorded?
 
-In tests, fakes answer in place of the machine.
+Tests replace the functions of `Surroundings` by fakes.
 """
 
 from __future__ import annotations
@@ -29,14 +29,15 @@ YES, PARTLY, NO, UNTRIED = "yes", "partly", "no", "not tried"
 
 @dataclass(frozen=True)
 class ChildExit:
-    """How a child process ended: its exit status, None where it was stopped, and its output."""
+    """The exit status of a child process (None: killed at its time limit), and its output."""
 
     status: int | None
     text: str = ""
 
 
 def run_child(words: Sequence[str], seconds: float, variables: Mapping[str, str]) -> ChildExit:
-    """Run a command for at most `seconds`; then kill it and all that it started."""
+    """Run a command; kill it and its child processes after `seconds`, or on an interrupt. In the
+    added environment `variables`, "{folder}" stands for a temporary folder."""
     with tempfile.TemporaryDirectory() as folder:
         own = {name: value.replace("{folder}", folder) for name, value in variables.items()}
         try:
@@ -63,12 +64,12 @@ def run_child(words: Sequence[str], seconds: float, variables: Mapping[str, str]
 
 
 LAST_WORDS_S = 5.0
-"""Seconds for which a killed process's output is still read: a process that it started may have
-left its session and keep the output open."""
+"""Seconds to read the output of a killed process. The read may block longer, as a descendant that
+left the session keeps the pipe open."""
 
 
 def stopped(started: subprocess.Popen[str]) -> str:
-    """Kill a process and what it started; return its output."""
+    """Kill the process group of a process; return its output, "" if a pipe stays open."""
     os.killpg(started.pid, signal.SIGKILL)
     try:
         return started.communicate(timeout=LAST_WORDS_S)[0]
@@ -80,7 +81,7 @@ def stopped(started: subprocess.Popen[str]) -> str:
 
 
 def last_line(done: ChildExit) -> str:
-    """The last error, or else the last line, of a process's output, without paths."""
+    """The last line of output that reports an error, or else the last line, with exit status."""
     lines = [line.strip() for line in done.text.splitlines() if line.strip()]
     errors = [line for line in lines if "Error" in line or "==ERROR==" in line]
     said = (errors or lines or ["it said nothing"])[-1]
@@ -88,19 +89,18 @@ def last_line(done: ChildExit) -> str:
 
 
 def board_handle(nvml: Any, device: str) -> Any:
-    """NVML's handle of torch's device."""
+    """The NVML handle of a torch device."""
     return handle_of(nvml, torch.cuda.get_device_properties(torch.device(device)))
 
 
 @dataclass(frozen=True)
 class Surroundings:
-    """Everything that an examination asks of a machine; the real machine unless a test replaces
-    parts."""
+    """The functions by which an examination queries a machine: by default the real machine."""
 
     device: str = field(default_factory=default_device)
     host: Host = field(default_factory=Host)
     cuda_build: str | None = torch.version.cuda
-    """The CUDA version that torch was built with; None for a build without."""
+    """The CUDA version that torch was built with; None for a build without CUDA."""
     cuda_usable: Callable[[], bool] = torch.cuda.is_available
     nvml: Callable[[], Any] = load_nvml
     handle: Callable[[Any, str], Any] = board_handle
@@ -113,13 +113,13 @@ class Surroundings:
 
     @property
     def on_gpu(self) -> bool:
-        """Whether a GPU is examined."""
+        """Whether the examined device is a GPU."""
         return torch.device(self.device).type == "cuda"
 
 
 @dataclass(frozen=True)
 class MachineFinding:
-    """Whether one thing can be measured, or disturbs: verdict, explanation, and what to do."""
+    """Whether a quantity can be measured, or a fact disturbs: verdict, explanation, remedy."""
 
     what: str
     verdict: str
@@ -136,11 +136,11 @@ CODES: Mapping[int | None, str] = {
     18: "reload the driver (reboot): its library was updated under it",
     4: "ask for read access to the GPU",
 }
-"""NVML's error code -> what to do."""
+"""NVML's error code -> the remedy."""
 
 
 def nvml_fault(around: Surroundings) -> tuple[str, str] | None:
-    """Why NVML does not answer, and what would help; None where it answers."""
+    """The reason why NVML cannot be loaded, and the remedy; None if NVML can be loaded."""
     try:
         around.nvml()
     except SensorError as error:

@@ -1,6 +1,6 @@
 """What are the processor and the operating system, and how much of them may be used?
 
-Everything is read through a `Host`, so that tests can provide files and variables of their own.
+Files and variables are read through a `Host`, which tests replace.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ VARIABLES = (
 
 UNLIMITED = "unlimited"
 NO_CONTAINER = "none found"
-"""What is printed where nothing points to a container, which does not prove that there is none."""
+"""Printed if no sign of a container is found; an undetected container remains possible."""
 
 SUFFIXES = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
 
@@ -46,8 +46,8 @@ def _usable() -> int:
 
 @dataclass(frozen=True)
 class Host:
-    """The sources of facts about a machine: files under `root`, environment variables, the
-    scheduler."""
+    """The sources of facts about a machine: files under `root`, environment variables, and the
+    scheduler's load averages, usable cores and number of cores."""
 
     root: Path = Path("/")
     variables: Mapping[str, str] = field(default_factory=lambda: os.environ)
@@ -56,19 +56,19 @@ class Host:
     cores: Callable[[], int | None] = os.cpu_count
 
     def text(self, path: str) -> str | None:
-        """A file's text without surrounding blanks; None where it cannot be read."""
+        """The stripped text of a file; None if the file cannot be read."""
         try:
             return (self.root / path).read_text(encoding="utf-8", errors="replace").strip()
         except OSError:
             return None
 
     def number(self, path: str) -> int | None:
-        """The whole number in a file; None where there is none."""
+        """The integer in a file; None if the file holds something else or cannot be read."""
         text = self.text(path)
         return int(text) if text is not None and re.fullmatch(r"-?\d+", text) else None
 
     def exists(self, path: str) -> bool:
-        """Whether there is such a file or folder."""
+        """Whether a file or folder exists."""
         return (self.root / path).exists()
 
 
@@ -77,7 +77,7 @@ SCALING = f"{CPU}/cpu0/cpufreq"
 
 
 def host_facts(host: Host, reasons: dict[str, str]) -> dict[str, Any]:
-    """Facts that identify processor, memory and limits; a missing one is absent, with a reason."""
+    """Facts that identify processor, memory and limits; for a missing fact, `reasons` says why."""
     found = {
         "cpu": cpu_model(host),
         "cores": host.cores(),
@@ -95,7 +95,7 @@ def host_facts(host: Host, reasons: dict[str, str]) -> dict[str, Any]:
 
 
 def host_state(host: Host, reasons: dict[str, str]) -> dict[str, Any]:
-    """What varies from run to run: load and the first core's clock."""
+    """Facts that vary from run to run: load average and the clock of the first core."""
     found = {
         "load_average": load_average(host),
         "cpu_MHz": megahertz(host, f"{SCALING}/scaling_cur_freq"),
@@ -124,13 +124,14 @@ WHY = {
 def known_facts(
     found: Mapping[str, Any], why: Mapping[str, str], reasons: dict[str, str], prefix: str = ""
 ) -> dict[str, Any]:
-    """The facts that are not None; for the others `reasons` gains a sentence."""
+    """The facts that are not None; for each fact that is None, `reasons` gets its sentence of
+    `why`, under `prefix` + name."""
     reasons |= {f"{prefix}{name}": why[name] for name, value in found.items() if value is None}
     return {name: value for name, value in found.items() if value is not None}
 
 
 def cpu_model(host: Host) -> str | None:
-    """The processor's name."""
+    """The name of the processor; None if unknown."""
     for line in (host.text("proc/cpuinfo") or "").splitlines():
         key, _, value = line.partition(":")
         if key.strip() == "model name" and value.strip():
@@ -147,14 +148,14 @@ def usable_cores(host: Host) -> int | None:
 
 
 def physical_cores(host: Host) -> int | None:
-    """The number of cores, hardware threads of one core counted once."""
+    """The number of cores, where the hardware threads of a core count as one."""
     folders = (host.root / CPU).glob("cpu[0-9]*")
     lists = {host.text(f"{CPU}/{f.name}/topology/thread_siblings_list") for f in folders}
     return len(lists - {None}) or None
 
 
 def caches(host: Host) -> dict[str, int]:
-    """Bytes of each cache that the first core sees, such as `L1d`, `L2`, `L3`."""
+    """Name of a cache of the first core (`L1d`, `L1i`, `L2`, `L3`) -> size in bytes."""
     found: dict[str, int] = {}
     base = f"{CPU}/cpu0/cache"
     for folder in sorted((host.root / base).glob("index[0-9]*")):
@@ -169,13 +170,13 @@ def caches(host: Host) -> dict[str, int]:
 
 
 def memory_bytes(host: Host) -> int | None:
-    """The machine's main memory."""
+    """The size of main memory in bytes."""
     found = re.search(r"^MemTotal:\s+(\d+) kB", host.text("proc/meminfo") or "", re.MULTILINE)
     return int(found[1]) * 1024 if found else None
 
 
 def megahertz(host: Host, path: str) -> float | None:
-    """A frequency that the kernel gives in kHz."""
+    """The frequency in MHz from a file in kHz."""
     number = host.number(path)
     return None if number is None else number / 1000
 
@@ -190,7 +191,7 @@ def boost(host: Host) -> str | None:
 
 
 def load_average(host: Host) -> float | None:
-    """Processes that ran or waited, averaged over the last minute."""
+    """The load average: running and waiting processes, averaged over the last minute."""
     try:
         return round(host.load()[0], 2)
     except (AttributeError, OSError):
@@ -198,11 +199,11 @@ def load_average(host: Host) -> float | None:
 
 
 def cpu_limit(host: Host) -> float | str | None:
-    """How many processors' time the control groups grant, or `unlimited`; None where no group
-    tells.
+    """The CPU limit of the control groups (cgroups), in processors, or `unlimited`; None if no
+    group states a limit.
 
-    A group's limit holds for all groups in it: the smallest from the process's group upwards
-    counts.
+    A group's limit holds for its subgroups too. The answer is the least limit of the process's
+    group and the groups that contain it.
     """
     limits: list[float | None] = []
     for line in (host.text("proc/self/cgroup") or "").splitlines():
@@ -221,7 +222,7 @@ def cpu_limit(host: Host) -> float | str | None:
 
 
 def upwards(path: str) -> list[str]:
-    """A group's folder and its parent folders.
+    """The folder of a control group and its parent folders.
 
     >>> upwards("/a/b")
     ['/a/b', '/a', '']
@@ -231,8 +232,8 @@ def upwards(path: str) -> list[str]:
 
 
 def quota(text: str | None) -> list[float | None]:
-    """A limit in processors, from `QUOTA PERIOD` in microseconds: [None] for no limit, [] for no
-    such text.
+    """A CPU limit in processors, from `QUOTA PERIOD` in microseconds, as a list of one: [None] is
+    "unlimited", [] a text of another form.
 
     >>> quota("150000 100000"), quota("max 100000"), quota("-1 100000"), quota(None)
     ([1.5], [None], [None], [])
@@ -247,7 +248,7 @@ KINDS = ("docker", "podman", "kubepods", "containerd", "crio", "lxc", "garden", 
 
 
 def container(host: Host) -> str | None:
-    """The kind of container the process runs in, as far as it can be detected."""
+    """The kind of container that the process runs in, or `NO_CONTAINER`; None without /proc."""
     if host.exists(".dockerenv"):
         return "docker"
     if host.exists("run/.containerenv"):
@@ -266,13 +267,12 @@ def container(host: Host) -> str | None:
 
 
 def speed_variables(host: Host) -> dict[str, str]:
-    """The environment variables that change speed, as they are set; paths are cut to their last
-    part."""
+    """The variables of `VARIABLES` that are set, with paths shortened by `pathless`."""
     return {name: pathless(host.variables[name]) for name in VARIABLES if name in host.variables}
 
 
 def pathless(value: str) -> str:
-    """A value in which each absolute path is cut to its last part.
+    """A text in which each path with folders is replaced by its last part.
 
     >>> pathless("/vendor/lib/libjemalloc.so.2:other"), pathless("max_split_size_mb:64")
     ('libjemalloc.so.2:other', 'max_split_size_mb:64')
