@@ -58,7 +58,7 @@ from costmodel.commands.streams import (
     printed,
     safe_streams,
 )
-from costmodel.errors import TOO_LITTLE, words_of
+from costmodel.errors import TOO_LITTLE, missing_package, words_of
 from costmodel.mixers.load import mixer as load_mixer, raised_in_users_file
 from costmodel.program.conventions import convention as read_convention
 from costmodel.report.formats import formats
@@ -580,8 +580,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def run(typed: Sequence[str]) -> int:
     """The exit code of a command line; errors become one sentence on standard error."""
     named = next((word for word in typed if not word.startswith("-")), "")
-    command = command_line(measuring=named not in DERIVING)
     try:
+        command = command_line(measuring=named not in DERIVING)
         no_empty_word(typed)
         with command.make_context("costmodel", list(typed)) as context:
             context.meta["typed"] = tuple(typed)
@@ -603,11 +603,14 @@ def run(typed: Sequence[str]) -> int:
         complain(_sentence(error))
         return MISUSED if not isinstance(error, OSError) or error.filename is not None else FAILED
     except Exception as error:
-        from costmodel.commands.mistyped import is_of_the_line, sentence
+        from costmodel.commands.mistyped import PROGRAM, is_of_the_line, sentence
 
         if is_of_the_line(error):
             return complain(sentence(error, typed))
-        if not (said := raised_in_users_file(error)):
+        said = raised_in_users_file(error)
+        if not said and (needs := missing_package(error)):
+            said = f"{named or PROGRAM} needs {needs}"
+        if not said:
             raise
         told([said])
         return FAILED

@@ -195,3 +195,22 @@ def as_exception() -> Iterator[None]:
         raise
     except BaseException as error:
         raise Raised(words_of(error)) from error
+
+
+INSTALLED_AS = {"pynvml": "nvidia-ml-py"}
+"""Package as it is imported -> as it is installed, where the two names differ."""
+
+OWN = ("costmodel", "profiler", "cli")
+
+
+def missing_package(error: BaseException) -> str:
+    """The package that an import did not find, and what installs it; empty for another error, and
+    for a module of this project.
+
+    >>> missing_package(ModuleNotFoundError("no torch", name="torch.nn"))
+    'torch, which is not installed (pip install torch)'
+    """
+    name = (getattr(error, "name", None) or "").partition(".")[0]
+    if not isinstance(error, ModuleNotFoundError) or not name or name in OWN:
+        return ""
+    return f"{name}, which is not installed (pip install {INSTALLED_AS.get(name, name)})"

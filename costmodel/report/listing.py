@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from costmodel.errors import UnknownMixer
+from costmodel.errors import UnknownMixer, missing_package
 from costmodel.language.equations import Mixer
 from costmodel.language.options import joined
 from costmodel.mixers import builtin, groups, names
@@ -20,7 +20,8 @@ OWN = "our own reading only"
 
 
 Modules = Callable[[str], Mapping[str, str]]
-"""A mixer's name -> the names of its implementations, each with its class, MODULE:CLASS."""
+"""A mixer's name -> the names of its implementations, each with its class, MODULE:CLASS. Where
+what they are written with is not installed, it raises ModuleNotFoundError."""
 
 
 @dataclass(frozen=True)
@@ -32,9 +33,21 @@ class Entry:
     modules: Modules
 
     @property
-    def implementations(self) -> Mapping[str, str]:
-        """The names of the mixer's implementations, each with its class as `trace` takes it."""
-        return self.modules(self.mixer.name)
+    def implementations(self) -> Mapping[str, str] | None:
+        """The names of the mixer's implementations, each with its class as `trace` takes it; None
+        where what they are written with is not installed."""
+        return None if self.needs else self.modules(self.mixer.name)
+
+    @property
+    def needs(self) -> str:
+        """The package that the implementations need and that is not installed, if there is one."""
+        try:
+            self.modules(self.mixer.name)
+        except ModuleNotFoundError as error:
+            if needs := missing_package(error):
+                return needs
+            raise
+        return ""
 
     @property
     def inference(self) -> dict[str, str | None]:
@@ -61,7 +74,8 @@ class Entry:
         return ", ".join(f"{f}*" if reason else f for f, reason in self.inference.items())
 
     def as_json(self) -> dict[str, object]:
-        """The entry for other programs."""
+        """The entry for other programs; what could not be loaded is null."""
+        modules = self.implementations
         return {
             "name": self.mixer.name,
             "aliases": list(self.mixer.aliases),
@@ -72,8 +86,8 @@ class Entry:
             "source": self.mixer.source,
             "forms": {f: {"inference": r is None, "reason": r} for f, r in self.inference.items()},
             "options": dict(self.mixer.offers),
-            "implementations": list(self.implementations),
-            "classes": dict(self.implementations),
+            "implementations": None if modules is None else list(modules),
+            "classes": None if modules is None else dict(modules),
             "references": list(self.references),
         }
 
@@ -124,6 +138,10 @@ def _names(mixer: Mixer) -> str:
     return mixer.name + "".join(f" ({alias})" for alias in mixer.aliases)
 
 
+def _listed(names: Iterable[str] | None) -> str:
+    return "–" if names is None else ", ".join(names) or "none"
+
+
 COLUMNS: tuple[tuple[str, str, Callable[[Entry], str]], ...] = (
     ("name", "name", lambda entry: _names(entry.mixer)),
     ("idea", "what it does", lambda entry: entry.mixer.idea),
@@ -131,7 +149,7 @@ COLUMNS: tuple[tuple[str, str, Callable[[Entry], str]], ...] = (
     ("paper", "paper", lambda entry: entry.paper),
     ("options", "options", lambda entry: ", ".join(entry.mixer.offers) or "none"),
     ("implementations", "implementations",
-     lambda entry: ", ".join(entry.implementations) or "none"),
+     lambda entry: _listed(entry.implementations)),
     ("references", "equals, in float64", lambda entry: ", ".join(entry.references) or OWN),
 )  # fmt: skip
 BRIEFLY = 3
@@ -172,7 +190,8 @@ def _rows(found: Sequence[Entry]) -> Rows:
         more = [cell(entry) for *_, cell in COLUMNS[1:]]
         mixer = entry.mixer
         lead = (mixer.group, mixer.name, ", ".join(mixer.aliases), mixer.title)
-        rows.append((*lead, *more, mixer.source, ", ".join(entry.implementations.values())))
+        classes = (entry.implementations or {}).values()
+        rows.append((*lead, *more, mixer.source, ", ".join(classes)))
     return header, rows
 
 
@@ -199,12 +218,14 @@ FEW = 5
 
 def _classes(found: Sequence[Entry]) -> list[Note]:
     """Where the implementations stand, as `costmodel trace` takes them."""
+    if needs := next((entry.needs for entry in found if entry.needs), ""):
+        return [Note((f"implementations are not listed: they need {needs}",))]
     if len(found) > FEW:
         return [Note(("`costmodel list NAME` adds the classes of modules that `trace` takes",))]
     lines = [
         f"class of {entry.mixer.name}, {name}: {place}"
         for entry in found
-        for name, place in entry.implementations.items()
+        for name, place in (entry.implementations or {}).items()
     ]
     if lines:
         lines.append("`costmodel trace CLASS --over l,d` counts a class, in sizes that it takes")

@@ -1,0 +1,69 @@
+"""Does what follows from equations need no torch, and does the rest say what to install?"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+RECORDS = str(Path(__file__).parent / "recorded.jsonl")
+
+THEORY = {
+    "table she": "she ",
+    "explain me": "Equations",
+    "model gpt-2 --phase training": "GPT-2",
+    "check she --claim parameters=l*d^2+d^2": "",
+    "list attention": "implementations are not listed: they need torch, which is not installed",
+    "list she --format json": '"implementations": null',
+    "list she --format csv": ",–,",
+    "--version": "costmodel ",
+    "--help": "reconcile",
+}
+MEASURING = (
+    "check she", "trace torch.nn:Linear --over l", "profile she", "sweep she --l 8 -o swept.jsonl", "compare she he",
+    f"reconcile --from {RECORDS}", f"merge {RECORDS} -o merged.jsonl", "doctor", "training",
+    f"plot {RECORDS} -o plot.svg", f"scaling {RECORDS}", f"statement --from {RECORDS}",
+)  # fmt: skip
+
+CHILD = """
+import contextlib, io, json, sys
+sys.modules["torch"] = None
+import cli
+found = {}
+for typed in json.loads(sys.argv[1]):
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = cli.run(typed.split())
+    found[typed] = code, out.getvalue(), err.getvalue()
+print(json.dumps(found))
+"""
+
+
+@cache
+def without_torch() -> dict[str, tuple[int, str, str]]:
+    """Command -> exit code, output and errors where torch is not installed, in one process."""
+    typed = json.dumps([*THEORY, *MEASURING])
+    done = subprocess.run(
+        [sys.executable, "-c", CHILD, typed], capture_output=True, text=True, check=True
+    )
+    found: dict[str, tuple[int, str, str]] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+@pytest.mark.parametrize("typed", THEORY)
+def test_what_follows_from_equations_needs_no_torch(typed: str) -> None:
+    code, out, err = without_torch()[typed]
+    assert (code, err) == (0, "")
+    assert THEORY[typed] in out
+
+
+@pytest.mark.parametrize("typed", MEASURING)
+def test_what_measures_says_what_to_install(typed: str) -> None:
+    code, out, err = without_torch()[typed]
+    assert (code, out) == (1, "")
+    name = typed.split()[0]
+    assert err == f"costmodel: {name} needs torch, which is not installed (pip install torch)\n"
