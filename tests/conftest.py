@@ -45,7 +45,7 @@ def nobody_else(patch: pytest.MonkeyPatch) -> None:
     from profiler.meters import disturbances
 
     patch.setattr(disturbances, "switches_and_faults", lambda: (0, 0))
-    patch.setattr(disturbances, "waited_for_processors_s", lambda: None)
+    patch.setattr(disturbances, "thread_times", dict)
 
 
 FEW_COLLECTIONS = 100_000

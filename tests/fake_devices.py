@@ -66,6 +66,10 @@ class ScriptedWatch:
     def before(self) -> None:
         """Nothing to note."""
 
+    def aside(self, prepare: Callable[[], Any]) -> Callable[[], Any]:
+        """The same."""
+        return prepare
+
     def after(self) -> BlockObservation:
         """The next of the script."""
         self.rounds += 1

@@ -1,20 +1,21 @@
-"""Was the device undisturbed while a block of regions was timed: its clock, its limits, other
-users?
+"""What disturbed the device while a block of regions was timed: heat, limits, other users?
 
 Counters are read before and after a block and compared, so that a limit that acted at any moment of
-the block shows. A sensor that cannot be read leaves a sentence.
+the block shows. What others took is a share of the block's time: how long a thread of this process
+waited for a processor. A sensor that cannot be read leaves a sentence.
 """
 
 from __future__ import annotations
 
 import os
 import statistics
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 
@@ -27,7 +28,8 @@ from profiler.meters.nvml import (
     load_nvml,
     others_on,
 )
-from profiler.records.grades import INTERRUPTED, SHARED
+from profiler.meters.timers import Call
+from profiler.records.grades import INTERRUPTED, ONE_THREAD, SHARED
 from profiler.records.reading import reason_of
 
 POWER_CAP_REASON = 0x4
@@ -40,19 +42,17 @@ SLOWDOWN_REASONS: Mapping[int, str] = {
 """Bits of nvmlDeviceGetCurrentClocksEventReasons that mean that a clock is held down."""
 
 SM_CLOCK = 1  # NVML_CLOCK_SM
-PREEMPTED = 0.5
-"""From this many involuntary switches per timed region on, the median region was interrupted."""
-SLICE_S = 4e-3
-"""What others get with a switch: a time slice of a scheduler, some milliseconds."""
 NOTICED = 0.05
-"""Waits that are together a smaller part of a block do not bend its median."""
+"""A block of which a thread waited for a processor for a larger share is disturbed."""
 CAPPED = "power-capped"
 """The label of a reading for which a power limit held the clock down."""
 UNDISTURBED = "blocks were undisturbed"
-"""In the reason of a latency that is missing because too few of them were."""
+"""In the reason of a latency of old that is missing because too few of them were."""
 MEANT: Mapping[str, str] = {
-    INTERRUPTED: "most timed regions hold a wait while others had the processor, which bends a "
-    "ratio by more than its interval tells",
+    INTERRUPTED: "others had the processors for more than a twentieth of the time: an estimate by "
+    "the fastest tenth of the timed regions, between the least that a call needs and the median",
+    ONE_THREAD: "several threads wait for the one whose processor others hold; the interval begins "
+    "at the time of one thread divided by their number",
     CAPPED: "at its limit of power a chip lowers its clock by the numbers that it works with: "
     "times are those of random ones",
 }
@@ -71,15 +71,29 @@ class BlockObservation:
     switches: int = 0
     """How often the system took a processor away from this process."""
     waited_s: float | None = None
-    """Seconds in which threads of this process were ready and others had the processors, summed
-    over the threads; None where the system does not tell. Threads that wait for one another all
-    wait for the one that lacks a processor, though nothing takes theirs away."""
+    """Seconds that the thread that waited longest was ready while others had the processors; None
+    where nothing tells."""
+    processor_s: float | None = None
+    """Seconds that the busiest thread was on a processor; None where nothing tells."""
     page_faults: int = 0
     """Pages that the system gave to this process. An allocator that returns memory to the system
     after every call makes calls several times as long."""
     others: str = ""
     """What shows that other processes computed on the device; "" where nothing does."""
     notes: Mapping[str, Any] = field(default_factory=dict)
+
+
+class ThreadTime(NamedTuple):
+    """What a thread used so far."""
+
+    ran_ns: int
+    """On a processor."""
+    waited_ns: int
+    """Ready, while others had the processors."""
+
+
+Threads = Mapping[int, ThreadTime]
+"""Thread -> what it used so far."""
 
 
 class Watch(Protocol):
@@ -93,6 +107,10 @@ class Watch(Protocol):
 
     def before(self) -> None:
         """Note the counters."""
+        ...
+
+    def aside(self, prepare: Call) -> Call:
+        """The same, whose time on processors is not counted."""
         ...
 
     def after(self) -> BlockObservation:
@@ -162,6 +180,10 @@ class NvmlWatch:
         """Note the counters."""
         self.counters = self.fields()
 
+    def aside(self, prepare: Call) -> Call:
+        """The same: a board's counters do not tell calls apart."""
+        return prepare
+
     def after(self) -> BlockObservation:
         """What happened since `before()`; the clock is read first, before the board can rest."""
         clock, bits, now = self.clock(), self.event_reasons(), self.fields()
@@ -190,34 +212,52 @@ class CpuWatch:
         frequency: Callable[[], float | None] | None = None,
         counted: Callable[[], tuple[int, int]] | None = None,
         load: Callable[[], float] | None = None,
-        waited: Callable[[], float | None] | None = None,
+        threads: Callable[[], Threads] | None = None,
     ) -> None:
         self.frequency = frequency or cpu_frequency_MHz
         self.counted: Callable[[], tuple[int, int]] = counted or switches_and_faults
         self.load = load or load_last_minute
-        self.waited: Callable[[], float | None] = waited or waited_for_processors_s
+        self.threads: Callable[[], Threads] = threads or thread_times
         self.reasons: dict[str, str] = {}
         self.first = (0, 0)
-        self.waited_before: float | None = None
+        self.used: dict[int, ThreadTime] = {}
+        """Thread -> what it used since `before()`, less what it used aside."""
 
     def clock(self) -> float | None:
         """The highest clock of a processor, in MHz."""
         return self.frequency()
 
     def before(self) -> None:
-        """Note how often the process was interrupted so far, how long it waited, and how many pages
-        it was given."""
-        self.waited_before = self.waited()
+        """Note how often the process was interrupted so far, how long its threads ran and waited,
+        and how many pages it was given."""
         try:
             self.first = self.counted()
         except ImportError:
             self.reasons["involuntary_switches"] = "this system does not count them"
             self.counted = lambda: (0, 0)
+        self.used = {}
+        self._count(-1)
+
+    def _count(self, sign: int) -> None:
+        """Add what the threads used so far, or take it away."""
+        for thread, now in self.threads().items():
+            then = self.used.get(thread, ThreadTime(0, 0))
+            self.used[thread] = ThreadTime(*(a + sign * b for a, b in zip(then, now, strict=True)))
+
+    def aside(self, prepare: Call) -> Call:
+        """The same, whose time on processors is not counted."""
+
+        def uncounted() -> Any:
+            self._count(1)
+            found = prepare()
+            self._count(-1)
+            return found
+
+        return uncounted
 
     def after(self) -> BlockObservation:
-        """Clock and load as they are now, and the interruptions since `before()`."""
-        waited, before = self.waited(), self.waited_before
-        waited_s = None if waited is None or before is None else max(waited - before, 0.0)
+        """Clock and load as they are now, and what happened since `before()`."""
+        self._count(1)
         switches, faults = (
             now - then for now, then in zip(self.counted(), self.first, strict=True)
         )
@@ -230,7 +270,12 @@ class CpuWatch:
         except OSError as error:
             self.reasons["load_average"] = reason_of(error)
         return BlockObservation(
-            clock_MHz=clock, switches=switches, waited_s=waited_s, page_faults=faults, notes=notes
+            clock_MHz=clock,
+            switches=switches,
+            waited_s=longest(each.waited_ns for each in self.used.values()),
+            processor_s=longest(each.ran_ns for each in self.used.values()),
+            page_faults=faults,
+            notes=notes,
         )
 
     def missing(self) -> Mapping[str, str]:
@@ -251,6 +296,10 @@ class NoWatch:
 
     def before(self) -> None:
         """Nothing to note."""
+
+    def aside(self, prepare: Call) -> Call:
+        """The same."""
+        return prepare
 
     def after(self) -> BlockObservation:
         """Nothing seen."""
@@ -286,17 +335,25 @@ def switches_and_faults() -> tuple[int, int]:
     return usage.ru_nivcsw, usage.ru_minflt
 
 
-def waited_for_processors_s(tasks: Path = Path("/proc/self/task")) -> float | None:
-    """Seconds that the threads of this process have waited for a processor, as Linux's scheduler
-    counts; None where it does not."""
-    waited_ns = 0
+def thread_times(tasks: Path = Path("/proc/self/task")) -> Threads:
+    """What every thread of this process used, as Linux's scheduler counts (proc(5), schedstat);
+    elsewhere what the process used in all, and how long it was on no processor."""
+    found: dict[int, ThreadTime] = {}
     try:
         for thread in tasks.iterdir():
             with suppress(FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
-                waited_ns += int((thread / "schedstat").read_text(encoding="ascii").split()[1])
-    except (OSError, ValueError, IndexError):
-        return None
-    return waited_ns * 1e-9
+                ran, waited, _ = (thread / "schedstat").read_text(encoding="ascii").split()
+                found[int(thread.name)] = ThreadTime(int(ran), int(waited))
+    except (OSError, ValueError):
+        ran_ns = time.process_time_ns()
+        return {0: ThreadTime(ran_ns, time.perf_counter_ns() - ran_ns)}
+    return found
+
+
+def longest(spans_ns: Iterable[int]) -> float | None:
+    """The longest span, in seconds; None of none."""
+    found = max(spans_ns, default=None)
+    return None if found is None else max(found, 0) * 1e-9
 
 
 def load_last_minute() -> float:
@@ -355,21 +412,10 @@ class DisturbanceLog:
         self.left_out: list[str] = []
         """What disturbed each block that was left out."""
 
-    def disturbance(
-        self, seen: BlockObservation, regions: int = 1, timed_s: float = 0.0, spent_s: float = 0.0
-    ) -> str:
-        """What held the device back in a block, or took it away; "" where nothing did.
-
-        Args:
-            regions: how many were timed, in `timed_s` of the `spent_s` that the block took.
-        """
+    def heat(self, seen: BlockObservation) -> str:
+        """What held the clock down in a block; "" where nothing did."""
         if seen.slowed:
             return ", ".join(seen.slowed)
-        if seen.waited_s is not None and seen.waited_s > NOTICED * spent_s > 0:
-            return INTERRUPTED
-        switches = seen.switches * (min(timed_s / spent_s, 1.0) if spent_s > 0 else 1.0)
-        if switches > PREEMPTED * regions and switches * SLICE_S > NOTICED * timed_s:
-            return INTERRUPTED
         if seen.clock_MHz is None:
             return ""
         self.clocks.append(seen.clock_MHz)
@@ -392,17 +438,6 @@ class DisturbanceLog:
         found = Counter(self.left_out).most_common()
         return ", ".join(f"{why} in {times}" for why, times in found)
 
-    def too_few(self, needed: int) -> str:
-        """Why there is no median: so few blocks were undisturbed; "" where they are as many as
-        needed, or none was disturbed."""
-        number = len(self.kept)
-        if number >= needed or not self.left_out:
-            return ""
-        return (
-            f"{number} of {number + len(self.left_out)} {UNDISTURBED}, and a median needs "
-            f"{needed}: {self.by}"
-        )
-
     @property
     def labels(self) -> list[str]:
         """The labels of the reading."""
@@ -412,7 +447,6 @@ class DisturbanceLog:
     def details(self) -> dict[str, Any]:
         """JSON values for the reading."""
         clocks = [s.clock_MHz for s in self.kept if s.clock_MHz is not None]
-        waits = [s.waited_s for s in self.kept if s.waited_s is not None]
         others = sorted({seen.others for seen in self.kept} - {""})
         return {
             "watched_by": self.watch.name,
@@ -421,7 +455,6 @@ class DisturbanceLog:
             "clock_MHz": statistics.median(clocks) if clocks else None,
             "lowest_clock_MHz": min(clocks, default=None),
             "involuntary_switches": sum(s.switches for s in self.kept),
-            "waited_s": sum(waits) if waits else None,
             "page_faults": sum(s.page_faults for s in self.kept),
             **({"others": others} if others else {}),
             "not_watched": dict(self.watch.missing()),

@@ -21,6 +21,7 @@ from functools import lru_cache
 from itertools import accumulate, pairwise
 from typing import Any
 
+from profiler.records.grades import BUSY, QUIET, grade_of
 from profiler.records.reading import Reading
 
 CONFIDENCE = 0.95
@@ -113,9 +114,18 @@ def over_processes(found: Mapping[int, Reading]) -> Reading:
     samples, with the interval that spans processes. A number or bytes in which all agree stays as
     the first process found them.
 
+    Of times the quiet ones alone are taken where most are quiet; otherwise the regions of all
+    processes make one busy time.
+
     Args:
         found: process -> the reading.
     """
+    timed = next(iter(found.values())).unit == "s"
+    quiet = {p: r for p, r in found.items() if not timed or grade_of(r) == QUIET}
+    if 2 * len(quiet) > len(found):
+        found = quiet
+    elif len(found) > 1:
+        return all_regions(found)
     first = next(iter(found.values()))
     values = [reading.value for reading in found.values()]
     exact = first.unit not in ("s", "J", "W")
@@ -140,21 +150,62 @@ def over_processes(found: Mapping[int, Reading]) -> Reading:
         "confidence": confidence,
         "n": len(values),
         "blocks": [1] * len(values),
-        "p20": quantile(values, 0.2),
-        "p80": quantile(values, 0.8),
-        "iqr": quantile(values, 0.75) - quantile(values, 0.25),
+        **spread(values),
         "stop_rule": "processes done",
         **united,
-        "processes": [
-            {"process": number, "value": reading.value, "samples": list(reading.samples)}
-            for number, reading in found.items()
-        ],
+        "processes": processes_of(found),
     }
     details.pop("ci_missing", None)
     sampled = [reading.details.get("sampled_s") for reading in found.values()]
     if None not in sampled:
         details["sampled_s"] = sum(filter(None, sampled))
     return replace(first, value=statistics.median(values), samples=tuple(values), details=details)
+
+
+def all_regions(found: Mapping[int, Reading]) -> Reading:
+    """The busy time of the regions of all processes together.
+
+    Threads that wait for one another on one processor make a process that is much slower than the
+    others: it has few regions in the same time, so that it counts for little.
+    """
+    told = [reading.details for reading in found.values()]
+    regions = [sample for reading in found.values() for sample in reading.samples]
+    least = min(each.get("ci_low") or min(reading.samples)
+                for each, reading in zip(told, found.values(), strict=True))  # fmt: skip
+    value, low, high = busy_estimate(regions, least)
+    details = {
+        **next(iter(found.values())).details,
+        "grade": BUSY,
+        "ci_low": low,
+        "ci_high": high,
+        "n": len(regions),
+        "blocks": [size for each in told for size in each.get("blocks", ())],
+        "waiting": [share for each in told for share in each.get("waiting", ())],
+        **spread(regions),
+        "stop_rule": "processes done",
+        "labels": list(dict.fromkeys(label for each in told for label in each.get("labels", ()))),
+        "processes": processes_of(found),
+    }
+    details.pop("ci_missing", None)
+    first = next(iter(found.values()))
+    return replace(first, value=value, samples=tuple(regions), details=details)
+
+
+def processes_of(found: Mapping[int, Reading]) -> list[dict[str, Any]]:
+    """Value and samples of a reading in each process."""
+    return [
+        {"process": number, "value": reading.value, "samples": list(reading.samples)}
+        for number, reading in found.items()
+    ]
+
+
+def spread(values: Sequence[float]) -> dict[str, float]:
+    """p20, p80, iqr."""
+    return {
+        "p20": quantile(values, 0.2),
+        "p80": quantile(values, 0.8),
+        "iqr": quantile(values, 0.75) - quantile(values, 0.25),
+    }
 
 
 def processes_in(reading: Reading) -> int:

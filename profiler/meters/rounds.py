@@ -8,11 +8,11 @@ stays disturbed, its round is left out and taken anew, so that all candidates ha
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
 from profiler.meters.disturbances import DisturbanceLog
+from profiler.meters.intervals import LOW, quantile
 from profiler.meters.latency import calls_in_turn
 from profiler.meters.sampler import (
     COOLING_S,
@@ -75,10 +75,12 @@ class Visitor:
             found = take_block(
                 self.setting, self.log, region, self.prepare, self.block, lambda: 0.0
             )
-            if not found.disturbance:
-                return statistics.median(found.samples)
+            if not found.heat:
+                self.log.keep(found.seen)
+                return quantile(found.samples, LOW)
+            self.log.leave_out(found.heat)
             self.setting.pause(COOLING_S)
-        raise Disturbed(found.disturbance)
+        raise Disturbed(found.heat)
 
 
 def visitor(work: Timeable, setting: Instruments) -> Visitor:

@@ -1,9 +1,10 @@
 """How are durations sampled: after which warm-up, in which blocks, and until when?
 
-A block is a number of timed regions between two looks at the device. One in which the device was
-disturbed is left out and taken anew, so that the samples are those of undisturbed blocks alone;
-where these stay too few, there is no median. The interval of the median is made of the blocks'
-medians (`intervals.py`), and sampling stops where it is narrow.
+A block is a number of timed regions between two looks at the device. Where enough blocks had the
+device to themselves, the samples are those of these blocks alone, and the time is quiet: the
+median, whose interval is made of the blocks' medians (`intervals.py`); sampling stops where it is
+narrow. Otherwise the time is busy: an estimate from all regions. A block under heat is taken anew
+after a pause; no pause keeps other programs from the processors.
 """
 
 from __future__ import annotations
@@ -15,22 +16,25 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from profiler.meters.disturbances import DisturbanceLog, Watch
+from profiler.meters.disturbances import NOTICED, BlockObservation, DisturbanceLog, Watch
 from profiler.meters.intervals import (
+    busy_estimate,
     least_number,
     median_interval,
     medians_of,
     no_interval,
-    quantile,
+    spread,
 )
-from profiler.meters.timers import Call, CudaTimer, Timer
+from profiler.meters.timers import Call, CudaTimer, Timer, do_nothing
+from profiler.records.grades import BUSY, INTERRUPTED, ONE_THREAD, QUIET, THROTTLED
 
 BLOCK_TICKS = 50  # the shortest timed region, in ticks of the timer
 
 
 CLOCK_EVERY_S = 0.1  # between two readings of a GPU's clock during warm-up
 CLOCKS = 3  # readings that must agree for the clock to have settled
-COOLING_S = 0.05  # the pause after a disturbed block; half as long again after each in a row
+APART = 2.0  # ends of a busy time that are farther apart tell little
+COOLING_S = 0.05  # the pause after a block under heat; half as long again after each in a row
 COOLINGS = 3  # so many times at most
 
 
@@ -79,7 +83,7 @@ class Clock:
         return {"warmup_clocks_MHz": self.read_MHz[-CLOCKS:], "warmup_clock_settled": self.settled}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Block:
     """Regions timed one after another between two looks at the device."""
 
@@ -87,24 +91,39 @@ class Block:
     """Seconds a call, of each region."""
     spent_s: float
     """Seconds that all of it took."""
-    disturbance: str
-    """What held the device back, or took it away; "" where nothing did."""
+    seen: BlockObservation
+    heat: str
+    """What held the clock down; "" where nothing did."""
+    waiting: float
+    """For which share of its regions' time a thread was ready and others had its processor."""
+    processor_s: float | None
+    """Seconds a call that the busiest thread was on a processor; None where nothing tells."""
+
+    @property
+    def quiet(self) -> bool:
+        """Whether the block had the device to itself."""
+        return not self.heat and self.waiting <= NOTICED
 
 
 class Disturbed(RuntimeError):
-    """Too few blocks were undisturbed for a median."""
+    """A clock stayed held down."""
 
 
 @dataclass
 class Sampled:
-    """The result of sampling: the undisturbed blocks, and how sampling went."""
+    """The result of sampling: the blocks, and how sampling went."""
 
     log: DisturbanceLog
     block: int
     """Calls in a region."""
-    kept: list[Block] = field(default_factory=list)
+    needed: int = 1
+    """So many quiet blocks make a quiet time."""
+    threads: int = 1
+    """How many threads the call has otherwise, where one took this time."""
+    taken: list[Block] = field(default_factory=list)
     rule: str = ""
-    labels: list[str] = field(default_factory=list)
+    late: list[str] = field(default_factory=list)
+    """The label of a first sample that is much longer than the others."""
     warmup: int = 0
     """Calls before sampling began."""
     extended: int = 0
@@ -113,33 +132,95 @@ class Sampled:
     """A GPU's clock at the end of the warm-up."""
 
     @property
+    def quiet(self) -> list[Block]:
+        """The blocks that had the device to themselves."""
+        return [block for block in self.taken if block.quiet]
+
+    @property
+    def grade(self) -> str:
+        """`quiet` where enough blocks are, or all; what one thread took for several is not."""
+        enough = len(self.quiet) >= min(self.needed, len(self.taken))
+        return QUIET if enough and self.threads == 1 else BUSY
+
+    @property
+    def kept(self) -> list[Block]:
+        """The blocks that the time is made of: the quiet ones; of a busy time all, without those
+        under heat where enough are under none."""
+        if self.grade == QUIET:
+            return self.quiet
+        cool = [block for block in self.taken if not block.heat]
+        return cool if len(cool) >= self.needed else self.taken
+
+    @property
     def samples(self) -> list[float]:
         """Seconds a call of each region, in the order taken."""
         return [sample for block in self.kept for sample in block.samples]
 
-    @property
-    def medians(self) -> list[float]:
-        """Of each block."""
-        return [statistics.median(block.samples) for block in self.kept]
+    def estimate(self) -> tuple[float, float, float]:
+        """Value, lower and upper end of a busy time."""
+        used = [block.processor_s for block in self.kept if block.processor_s is not None]
+        value, low, high = busy_estimate(self.samples, min(used, default=None))
+        return value, low / self.threads, high
 
     @property
-    def median(self) -> float:
-        """Of the blocks' medians, in seconds a call."""
-        return statistics.median(self.medians)
+    def vague(self) -> bool:
+        """Whether the ends of a busy time lie far apart."""
+        if self.grade == QUIET:
+            return False
+        _, low, high = self.estimate()
+        return high > APART * low
+
+    @property
+    def value(self) -> float:
+        """Seconds a call: the median of the blocks' medians, or the estimate of a busy time."""
+        if self.grade == BUSY:
+            return self.estimate()[0]
+        return statistics.median(medians_of_blocks(self.kept))
+
+    @property
+    def labels(self) -> list[str]:
+        """What disturbed the blocks that the time is made of."""
+        found = [*self.late]
+        found += [THROTTLED] if any(block.heat for block in self.kept) else []
+        if self.threads > 1:
+            return [*found, INTERRUPTED, ONE_THREAD]
+        return found + ([INTERRUPTED] if any(b.waiting > NOTICED for b in self.kept) else [])
+
+    def arrange(self) -> None:
+        """Tell the log which blocks the time is made of."""
+        kept = self.kept
+        self.log.kept = [block.seen for block in kept]
+        self.log.left_out = [b.heat or INTERRUPTED for b in self.taken if b not in kept]
 
     @property
     def details(self) -> dict[str, Any]:
         """JSON values for the reading."""
-        return latency_summary(self.samples, [len(block.samples) for block in self.kept]) | {
+        kept = self.kept
+        found = latency_summary(self.samples, [len(block.samples) for block in kept])
+        if self.grade == BUSY:
+            _, low, high = self.estimate()
+            found |= {"ci_low": low, "ci_high": high}
+            found.pop("ci_missing", None)
+        used = [block.processor_s for block in kept if block.processor_s is not None]
+        return found | {
+            "grade": self.grade,
+            "waiting": [round(block.waiting, 4) for block in kept],
+            "processor_s": statistics.median(used) if used else None,
             "stop_rule": self.rule,
-            "sampled_s": sum(block.spent_s for block in self.kept),
+            "sampled_s": sum(block.spent_s for block in kept),
             "warmup": self.warmup,
             "warmup_extended": self.extended,
             **self.clock,
             "block": self.block,
             "labels": [*self.labels, *self.log.labels],
             **self.log.details(),
+            "disturbances": sorted({b.heat or INTERRUPTED for b in self.taken if not b.quiet}),
         }
+
+
+def medians_of_blocks(blocks: Sequence[Block]) -> list[float]:
+    """The median of each block."""
+    return [statistics.median(block.samples) for block in blocks]
 
 
 def sample_latency(setting: Instruments, work: Call, prepare: Call, *, alone: bool) -> Sampled:
@@ -147,9 +228,6 @@ def sample_latency(setting: Instruments, work: Call, prepare: Call, *, alone: bo
 
     Where the first sample is more than five medians long, it contains compiling or tuning that
     belongs to the warm-up: the warm-up is extended and sampling begins anew, three times at most.
-
-    Raises:
-        Disturbed: too few blocks were undisturbed.
     """
     limits = setting.limits
     warmup = extended = 0
@@ -210,24 +288,27 @@ def block_size(setting: Instruments, durations: Sequence[float], *, alone: bool)
     if alone:
         return 1
     tick = setting.timer.tick_s
-    needed = max(BLOCK_TICKS * tick, setting.limits.region_seconds)
-    typical = max(statistics.median(durations), tick)
+    needed = max(BLOCK_TICKS * tick, region_seconds(setting))
+    typical = max(min(durations), tick)
     return max(1, math.ceil(needed / typical - 1e-9))
+
+
+def region_seconds(setting: Instruments) -> float:
+    """The length of a region of several calls: short ones mostly hold no wait."""
+    return min(setting.timer.region_s, setting.limits.region_seconds)
 
 
 def take_blocks(
     setting: Instruments, work: Call, prepare: Call, size: int, *, patient: bool
 ) -> Sampled | None:
-    """Undisturbed blocks until a rule stops, `size` calls in a region; None where the first sample
-    belongs to the warm-up.
+    """Blocks until a rule stops, `size` calls in a region; None where the first sample belongs to
+    the warm-up.
 
     Where not `patient`, such a sample is kept with a label.
-
-    Raises:
-        Disturbed: the time was over before enough blocks were undisturbed.
     """
     limits, timer = setting.limits, setting.timer
-    found = Sampled(DisturbanceLog(setting.watch, limits.slow_clock), size)
+    log = DisturbanceLog(setting.watch, limits.slow_clock)
+    found = Sampled(log, size, min(least_number(), limits.min_blocks))
     region = work if size == 1 else calls_as_one(work, size)
     began = timer.now_s()
     in_a_row = 0
@@ -237,22 +318,25 @@ def take_blocks(
         return timer.now_s() - began
 
     while not found.rule:
-        block = take_block(setting, found.log, region, prepare, size, spent_s)
-        if block.disturbance:
+        block = take_block(setting, log, region, prepare, size, spent_s)
+        found.taken.append(block)
+        if block.heat:
             setting.pause(COOLING_S * 1.5 ** min(in_a_row, COOLINGS - 1))
             in_a_row += 1
         else:
-            found.kept.append(block)
             in_a_row = 0
-        if not looked and len(found.samples) >= LATE_AMONG:
+        quiet = found.quiet
+        first = [sample for each in quiet for sample in each.samples]
+        if not looked and len(first) >= LATE_AMONG:
             looked = True
-            if is_late(found.samples, limits.late):
+            if is_late(first, limits.late):
                 if patient:
                     return None
-                found.labels.append("first call slow")
-        found.rule = why_stop(found.medians, spent_s(), limits)
-    if why := found.log.too_few(min(least_number(), limits.min_blocks)):
-        raise Disturbed(why)
+                found.late.append("first call slow")
+        spent = spent_s()
+        settled = why_stop(medians_of_blocks(quiet), spent, limits)
+        found.rule = settled or why_busy(found.taken, spent, limits)
+    found.arrange()
     return found
 
 
@@ -264,24 +348,28 @@ def take_block(
     size: int,
     spent_s: Callable[[], float],
 ) -> Block:
-    """Regions of `size` calls for the time of a block, and whether the device was disturbed
-    meanwhile; `log` keeps the block or leaves it out."""
-    limits, timer = setting.limits, setting.timer
-    setting.watch.before()
+    """Regions of `size` calls for the time of a block, and what disturbed the device meanwhile."""
+    limits, timer, watch = setting.limits, setting.timer, setting.watch
+    watch.before()
     began = timer.now_s()
 
     def over() -> bool:
         return timer.now_s() - began >= limits.block_seconds or spent_s() >= limits.max_seconds
 
-    regions = timer.several_s(region, MOST_REGIONS * limits.regions, over, prepare)
+    before = prepare if prepare is do_nothing else watch.aside(prepare)
+    most = MOST_REGIONS * max(limits.regions, round(limits.block_seconds / timer.region_s))
+    regions = timer.several_s(region, most, over, before)
     spent = timer.now_s() - began
-    seen = setting.watch.after()
-    disturbance = log.disturbance(seen, len(regions), sum(regions), spent)
-    if disturbance:
-        log.leave_out(disturbance)
-    else:
-        log.keep(seen)
-    return Block([region_s / size for region_s in regions], spent, disturbance)
+    seen = watch.after()
+    timed = sum(regions)
+    return Block(
+        [region_s / size for region_s in regions],
+        spent,
+        seen,
+        log.heat(seen),
+        (seen.waited_s or 0.0) / timed if timed > 0 else 0.0,
+        None if seen.processor_s is None else seen.processor_s / (len(regions) * size),
+    )
 
 
 def calls_as_one(work: Call, times: int) -> Call:
@@ -302,7 +390,7 @@ MORE = 1.5
 narrow one is looked for, the more often one is found that is too narrow."""
 
 MOST_REGIONS = 2
-"""A block ends after so many times `regions`, though its time is not over."""
+"""A block ends after so many times as many regions as fill it, though its time is not over."""
 
 LATE_AMONG = 5
 """Samples among which the first one is looked at."""
@@ -312,8 +400,8 @@ LATE_AMONG = 5
 class LatencyLimits:
     """When a measurement of latency may stop; seconds are read from the clock that times it.
 
-    `min_seconds` is the least that undisturbed blocks take in all, work between calls (flushing
-    caches) included, unless calls that cannot share a region are so short that a block ends after
+    `min_seconds` is the least that quiet blocks take in all, work between calls (flushing caches)
+    included, unless calls that cannot share a region are so short that a block ends after
     `MOST_REGIONS` times as many regions as it should have; a shorter `max_seconds` takes its place.
     """
 
@@ -322,6 +410,7 @@ class LatencyLimits:
     regions: int = 25  # of a block, where calls can share them
     min_seconds: float = 0.5
     max_seconds: float = 15.0
+    busy_seconds: float = 1.0  # after which a busy device is not waited for
     settled: float = 0.01  # largest distance of the interval's ends, relative to the median
     warmup_calls: int = 50
     warmup_seconds: float = 5.0
@@ -341,8 +430,12 @@ class LatencyLimits:
     @classmethod
     def within(cls, seconds: float) -> LatencyLimits:
         """The limits where so many seconds are the most for sampling: warming up takes at most
-        twice as long."""
-        return cls(max_seconds=seconds, warmup_seconds=min(cls.warmup_seconds, 2 * seconds))
+        twice as long, and half is enough where others use the device."""
+        return cls(
+            max_seconds=seconds,
+            warmup_seconds=min(cls.warmup_seconds, 2 * seconds),
+            busy_seconds=min(cls.busy_seconds, seconds / 2),
+        )
 
     @property
     def block_seconds(self) -> float:
@@ -351,7 +444,7 @@ class LatencyLimits:
 
     @property
     def region_seconds(self) -> float:
-        """The time of a region of several calls: `regions` fill a block."""
+        """The longest time of a region of several calls: `regions` fill a block."""
         return self.block_seconds / self.regions
 
     @property
@@ -376,10 +469,24 @@ def is_settled(medians: Sequence[float], tolerance: float) -> bool:
     return max(interval[1] - middle, middle - interval[0]) <= tolerance * middle
 
 
-def why_stop(medians: Sequence[float], spent_s: float, limits: LatencyLimits) -> str:
-    """The name of the rule that stops sampling after these blocks; "" where it goes on.
+HOPELESS = "busy device"
+"""The rule that stops sampling where too few blocks will be quiet."""
 
-    `spent_s` is the time since sampling began, with disturbed blocks and pauses.
+
+def why_busy(taken: Sequence[Block], spent_s: float, limits: LatencyLimits) -> str:
+    """The name of the rule that stops sampling where others use the device so much that its caps
+    will be reached before enough blocks are quiet; "" where it goes on."""
+    waited = [block for block in taken if not (block.heat or block.quiet)]
+    quiet = sum(block.quiet for block in taken)
+    if spent_s < limits.busy_seconds or len(waited) < max(least_number(), len(taken) / 2):
+        return ""
+    return HOPELESS if quiet * limits.max_seconds < limits.min_blocks * spent_s else ""
+
+
+def why_stop(medians: Sequence[float], spent_s: float, limits: LatencyLimits) -> str:
+    """The name of the rule that stops sampling after these quiet blocks; "" where it goes on.
+
+    `spent_s` is the time since sampling began, with all blocks and pauses.
     """
     number, capped = len(medians), spent_s >= limits.max_seconds
     looks = number in limits.looks or (capped and number >= limits.min_blocks)
@@ -405,9 +512,7 @@ def latency_summary(
     ends = median_interval(values)
     low, high = ends or (None, None)
     return {
-        "p20": quantile(samples, 0.2),
-        "p80": quantile(samples, 0.8),
-        "iqr": quantile(samples, 0.75) - quantile(samples, 0.25),
+        **spread(samples),
         "n": len(samples),
         "blocks": sizes,
         "ci_low": low,

@@ -37,6 +37,8 @@ class Timer(Protocol):
 
     tick_s: float
     name: str
+    region_s: float
+    """How long a region is where calls share it."""
 
     def now_s(self) -> float:
         """Seconds of a monotonic clock, for the caps."""
@@ -63,6 +65,8 @@ class ClockTimer:
     """Times work that is done when the call returns, with a clock in nanoseconds."""
 
     name = "perf_counter"
+    region_s = 0.2e-3
+    """On a busy machine a region of a millisecond holds a wait too often."""
 
     def __init__(self, clock: Callable[[], int] = time.perf_counter_ns) -> None:
         self.clock = clock
@@ -152,6 +156,7 @@ class CudaTimer:
 
     name = "cuda events"
     tick_s = CUDA_TICK_S
+    region_s = 1e-3
 
     def __init__(self, stream: Stream) -> None:
         self.stream = stream

@@ -8,6 +8,7 @@ from costmodel.language.equations import Mixer
 from costmodel.questions.traffic import traffic
 from profiler.meters.ceilings import COPY, product_name
 from profiler.meters.intervals import processes_in
+from profiler.records.grades import grade_of
 from profiler.records.measurement import Measurement
 from profiler.records.reading import Unavailable
 from profiler.run.caveats import contention, idleness
@@ -44,32 +45,15 @@ RATES = ("operations_per_s", "bytes_per_s", "J_per_operation")
 
 def cost_of(
     measurement: Measurement, mixer: Mixer, form: str, executed: int
-) -> tuple[dict[str, Any] | None, dict[str, str]]:
+) -> tuple[dict[str, Any], dict[str, str]]:
     """Rung 5 of a call that executed so many operations, and the reason of every None in it.
 
-    Rates are given only where the latency is that of a busy device that nothing else used, and
-    where nothing that was measured is below what no call can do without.
+    Time, memory and energy are each there or missing by themselves. Rates are given only where the
+    latency is that of a busy device that nothing else used, and where nothing that was measured is
+    below what no call can do without.
     """
     readings, reasons = measurement.readings, measurement.reasons
-    if "latency" not in readings:
-        return None, {"5": reasons.get("latency", "latency was not measured")}
-    latency = readings["latency"]
-    sizes: dict[str, Any] = dict(measurement.sizes)
-    moved = traffic(mixer, measurement.phase, form).at(dtype=measurement.dtype, **sizes)
-    cost: dict[str, Any] = {
-        "latency_s": latency.value,
-        "latency_p20_s": latency.details["p20"],
-        "latency_p80_s": latency.details["p80"],
-        "latency_samples": latency.details["n"],
-        "latency_stop_rule": latency.details["stop_rule"],
-        "latency_processes": processes_in(latency),
-        "latency_labels": list(latency.details.get("labels", ())),
-    }
-    why: dict[str, str] = {}
-    for end in INTERVAL:
-        cost[f"latency_{end}_s"] = latency.details.get(end)
-        if cost[f"latency_{end}_s"] is None:
-            why[f"latency_{end}_s"] = latency.details.get("ci_missing", NO_INTERVAL)
+    cost, why = latency_of(measurement)
     for key, name in READ.items():
         cost[key] = None
         if name not in readings:
@@ -77,14 +61,16 @@ def cost_of(
         else:
             value = readings[name].value
             cost[key] = round(value) if key in WHOLE else value
-    beneath = "; ".join(readings_below(measurement, mixer, form).values())
-    verdict = beneath or contention(measurement) or idleness(measurement)
+    sizes: dict[str, Any] = dict(measurement.sizes)
+    moved = traffic(mixer, measurement.phase, form).at(dtype=measurement.dtype, **sizes)
+    verdict = why.get("latency_s") or "; ".join(readings_below(measurement, mixer, form).values())
+    verdict = verdict or contention(measurement) or idleness(measurement)
     cost |= {"compulsory_bytes": moved["compulsory"], "verdict": verdict or COMPARABLE}
     cost |= dict.fromkeys(RATES)
     if verdict:
         return with_ceilings(cost, why | dict.fromkeys(("5", *RATES), verdict), measurement)
-    cost["operations_per_s"] = executed / latency.value
-    cost["bytes_per_s"] = moved["compulsory"] / latency.value
+    cost["operations_per_s"] = executed / cost["latency_s"]
+    cost["bytes_per_s"] = moved["compulsory"] / cost["latency_s"]
     if cost["energy_J"] is None:
         why["J_per_operation"] = why["energy_J"]
     elif not executed:
@@ -92,6 +78,39 @@ def cost_of(
     else:
         cost["J_per_operation"] = cost["energy_J"] / executed
     return with_ceilings(cost, why, measurement)
+
+
+OF_LATENCY = ("latency_s", "latency_p20_s", "latency_p80_s", "latency_samples",
+              "latency_stop_rule", "latency_processes", "latency_grade",
+              *(f"latency_{end}_s" for end in INTERVAL))  # fmt: skip
+"""What rung 5 says of the time."""
+
+
+def latency_of(measurement: Measurement) -> tuple[dict[str, Any], dict[str, str]]:
+    """The time of the call, and the reason of every None in it."""
+    latency = measurement.readings.get("latency")
+    if latency is None:
+        missing = measurement.reasons.get("latency", "latency was not measured")
+        nothing: dict[str, Any] = dict.fromkeys(OF_LATENCY)
+        return nothing | {"latency_labels": []}, dict.fromkeys(OF_LATENCY, missing)
+    cost: dict[str, Any] = {
+        "latency_s": latency.value,
+        "latency_p20_s": latency.details["p20"],
+        "latency_p80_s": latency.details["p80"],
+        "latency_samples": latency.details["n"],
+        "latency_stop_rule": latency.details["stop_rule"],
+        "latency_processes": processes_in(latency),
+        "latency_grade": grade_of(latency),
+        "latency_labels": list(latency.details.get("labels", ())),
+    }
+    if measurement.environment.get("threads") == 1 and latency.details.get("processor_s"):
+        cost["latency_processor_s"] = latency.details["processor_s"]
+    why: dict[str, str] = {}
+    for end in INTERVAL:
+        cost[f"latency_{end}_s"] = latency.details.get(end)
+        if cost[f"latency_{end}_s"] is None:
+            why[f"latency_{end}_s"] = latency.details.get("ci_missing", NO_INTERVAL)
+    return cost, why
 
 
 def with_ceilings(

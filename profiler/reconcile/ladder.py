@@ -39,6 +39,7 @@ from profiler.reconcile.hardware import beyond, hardware_causes, moved
 from profiler.reconcile.levels import EXHAUSTED, Cause, Ladder, PeerFigure
 from profiler.reconcile.memory import memory
 from profiler.records.measurement import REASON, Measurement
+from profiler.run.caveats import no_quiet_time
 from profiler.run.plan import candidate_in_record
 
 
@@ -163,6 +164,7 @@ def peer_figure(
     predicted: int | None = None
     causes: list[tuple[str, int]] = []
     reasons: dict[str, str] = {}
+    share = None if printed is None else printed["uncounted_time_share"]
     if phase in TRAINING_STEP:
         reasons["predicted"] = reasons["unexplained"] = (
             f"what {peer.name} counts of a backward pass is measured, not derived"
@@ -178,6 +180,8 @@ def peer_figure(
         reasons |= dict.fromkeys(("printed", "unexplained", "uncounted_time_share"), why)
     elif printed["uncounted_time_share"] is None:
         reasons["uncounted_time_share"] = "the time of single operations was not measured"
+    elif why := no_quiet_time(measurement):
+        share, reasons["uncounted_time_share"] = None, why
     return PeerFigure(
         name=peer.name,
         predicted=predicted,
@@ -185,7 +189,7 @@ def peer_figure(
         unit="flop" if peer.additions else "mac",
         causes=merged(causes),
         uncounted={} if printed is None else printed["uncounted"],
-        uncounted_time_share=None if printed is None else printed["uncounted_time_share"],
+        uncounted_time_share=share,
         reasons=reasons,
     )
 

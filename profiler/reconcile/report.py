@@ -22,6 +22,7 @@ from costmodel.report.document import (
 )
 from profiler.counting.dispatch import UNSEEN
 from profiler.hardware.result import HardwareLevel
+from profiler.meters.disturbances import label_meanings
 from profiler.meters.memory.live_tensors import CAUSES, WORKSPACE
 from profiler.reconcile.arrays import DENSE
 from profiler.reconcile.cost import COMPARABLE
@@ -32,6 +33,7 @@ from profiler.reconcile.levels import (
     ListedTensor,
     MovedMemory,
 )
+from profiler.records.grades import BUSY, INTERRUPTED, ONE_THREAD, mark, marked
 from profiler.records.words import PHASES, scaled, sizes_words
 from profiler.run.caveats import processes_words, spread_words, stopped
 from profiler.run.lower_bounds import NOT_ASKED
@@ -115,8 +117,10 @@ def summary(found: Sequence[Ladder]) -> Iterator[Table]:
             cells = {**_line(ladder), "sizes": own}
             rows.append(tuple(cells[column.name] for column in shown))
         title = f"Theory against measurement: {PHASES[phase]}, {common}, {dtype} on {device}"
-        numbers = {x.rungs["5"]["latency_processes"] for x in group if x.rungs["5"] is not None}
-        notes = (*OF_SUMMARY, *(Note((said,)) for said in processes_words(numbers)))
+        costs = [x.rungs["5"] for x in group if x.rungs["5"]["latency_s"] is not None]
+        said = processes_words((c["latency_processes"], c["latency_grade"]) for c in costs)
+        said += label_meanings(label for c in costs for label in c["latency_labels"])
+        notes = (*OF_SUMMARY, *(Note((sentence,)) for sentence in said))
         yield Table(title, tuple(shown), tuple(rows), notes)
 
 
@@ -142,7 +146,7 @@ def _line(ladder: Ladder) -> Mapping[str, Text]:
 
     same = ("mixer", "implementation", "derived", "executed", "dispatched", "unexplained")
     return {name: found[name] for name in same} | {
-        "time": cell("latency_s", lambda value: scaled(value, "s")),
+        "time": cell("latency_s", lambda value: marked(value, _mark(ladder))),
         "interval": cell(
             "latency_ci_low_s", lambda low: spread_words(low, found["latency_ci_high_s"])
         ),
@@ -153,7 +157,14 @@ def _line(ladder: Ladder) -> Mapping[str, Text]:
     }
 
 
-TAKEN = ("latency_s", "latency_ci_low_s", "latency_ci_high_s", "peak_memory_bytes", "energy_J")
+def _mark(ladder: Ladder) -> str:
+    """What stands behind the time of a device that was not quiet; "" behind any other."""
+    cost = ladder.rungs["5"]
+    return mark(cost["latency_labels"]) if cost["latency_grade"] == BUSY else ""
+
+
+TAKEN = ("latency_s", "latency_ci_low_s", "latency_ci_high_s", "latency_grade",
+         "peak_memory_bytes", "energy_J")  # fmt: skip
 """The quantities of rung 5 that stand in the summary."""
 
 
@@ -161,12 +172,8 @@ def summary_record(ladder: Ladder) -> dict[str, Any]:
     """The line of an implementation as JSON values, not rounded; what is None has its reason."""
     derived, executed, dispatched = (sum(ladder.rungs[k].values()) for k in "123")
     cost, peak = ladder.rungs["5"], ladder.memory["peak"]
-    taken = dict.fromkeys(TAKEN) if cost is None else {name: cost[name] for name in TAKEN}
-    reasons = {
-        name: ladder.reasons["5" if cost is None else name]
-        for name, value in taken.items()
-        if value is None
-    }
+    taken = {name: cost[name] for name in TAKEN}
+    reasons = {name: ladder.reasons[name] for name, value in taken.items() if value is None}
     if peak.unexplained is None:
         reasons["unexplained_bytes"] = peak.reason
     time, why = _of_time(ladder)
@@ -197,10 +204,11 @@ def _of_time(ladder: Ladder) -> tuple[str, str]:
     """What is to be known of the time in a few words, and a sentence that says why it is not
     comparable; nothing where it is that of the call alone."""
     cost = ladder.rungs["5"]
-    if cost is None:
-        return "time not measured", ladder.reasons["5"]
+    if cost["latency_s"] is None:
+        return "time not measured", ladder.reasons["latency_s"]
     why = "" if cost["verdict"] == COMPARABLE else cost["verdict"]
-    words = ", ".join(filter(None, [*cost["latency_labels"], why.partition(":")[0]]))
+    told = [label for label in cost["latency_labels"] if label not in (INTERRUPTED, ONE_THREAD)]
+    words = ", ".join(filter(None, [*told, why.partition(":")[0]]))
     return f"time {words}" if words else "", why
 
 
@@ -422,22 +430,20 @@ ENDS = ("latency_ci_low_s", "latency_ci_high_s")
 def _cost(ladder: Ladder, title: str) -> Table:
     cost = ladder.rungs["5"]
     columns = (Column("quantity", "quantity", numeric=False), Column("value", "value"))
-    if cost is None:
-        return Table(title, columns, (("not measured", Missing(ladder.reasons["5"])),))
     rows: list[Row] = []
     for key, words, unit in COSTS:
         if key == "latency_samples":
-            rows.append(("latency, 20-80 %", spread_words(*(cost[end] for end in SPREAD))))
-            rows.append(("latency, interval", _interval(ladder)))
+            rows.append(("latency, 20-80 %", _between(ladder, SPREAD)))
+            rows.append(("latency, interval", _between(ladder, ENDS)))
+            if (alone := cost.get("latency_processor_s")) is not None:
+                rows.append(("on a processor", scaled(alone, "s")))
         rows.append((words, _quantity(ladder, key, unit)))
         if key in SHARES and ladder.reasons.get(f"ceiling_{key}") != NOT_ASKED:
             rows.append((SHARES[key], _share(ladder, key, unit)))
-    notes = (
-        Note((f"sampling of latency stopped {stopped(cost['latency_stop_rule'])}",)),
-        Note((MEMORY,)),
-        Note((f"verdict: {cost['verdict']}",)),
-    )
-    return Table(title, columns, tuple(rows), notes)
+    rule = cost["latency_stop_rule"]
+    said = [] if rule is None else [f"sampling of latency stopped {stopped(rule)}"]
+    said += [MEMORY, f"verdict: {cost['verdict']}"]
+    return Table(title, columns, tuple(rows), tuple(Note((sentence,)) for sentence in said))
 
 
 def _quantity(ladder: Ladder, key: str, unit: str) -> Cell:
@@ -445,6 +451,8 @@ def _quantity(ladder: Ladder, key: str, unit: str) -> Cell:
     value = ladder.rungs["5"][key]
     if value is None:
         return Missing(ladder.reasons[key])
+    if key == "latency_s":
+        return marked(value, _mark(ladder))
     return f"{value:,.0f} {unit}".strip() if unit in ("", "B") else scaled(value, unit)
 
 
@@ -458,10 +466,11 @@ def _share(ladder: Ladder, key: str, unit: str) -> Cell:
     return f"{share:.1%} of {scaled(top, unit)}{beside}"
 
 
-def _interval(ladder: Ladder) -> Cell:
-    low, high = (ladder.rungs["5"][end] for end in ENDS)
+def _between(ladder: Ladder, ends: tuple[str, str]) -> Cell:
+    """From one time to another, or why these are missing."""
+    low, high = (ladder.rungs["5"][end] for end in ends)
     if low is None or high is None:
-        return Missing(ladder.reasons[ENDS[0]])
+        return Missing(ladder.reasons[ends[0]])
     return spread_words(low, high)
 
 
@@ -515,11 +524,10 @@ def csv_rows(x: Ladder) -> list[tuple[Any, ...]]:
             rows.append((*lead, "memory", entry, f"{name}_bytes", number, why))
     rows += _csv_hardware(x, lead)
     cost = x.rungs["5"]
-    if cost is None:
-        return [*rows, (*lead, "5", "rung", None, None, x.reasons["5"])]
     single = [key for key, _, _ in COSTS]
     for key in (*SPREAD, *ENDS, "latency_processes", *single, *CEILINGS):
         why = None if cost[key] is not None else x.reasons[key]
         rows.append((*lead, "5", "rung", key, cost[key], why))
-    rows.append((*lead, "5", "stop rule", None, None, cost["latency_stop_rule"]))
+    for words, said in (("stop rule", "latency_stop_rule"), ("grade", "latency_grade")):
+        rows += [] if cost[said] is None else [(*lead, "5", words, None, None, cost[said])]
     return [*rows, (*lead, "5", "verdict", None, None, cost["verdict"])]

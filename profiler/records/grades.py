@@ -17,6 +17,8 @@ QUIET, BUSY = "quiet", "busy"
 INTERRUPTED, THROTTLED, SHARED = "preempted", "throttled", "shared device"
 """Labels of a time: others had the processors, a clock was held down, others computed on the
 board."""
+ONE_THREAD = "one thread"
+"""The label of a busy time that one thread took, where the call otherwise has several."""
 DISTURBED_LABELS = (THROTTLED, INTERRUPTED, SHARED)
 """Labels of a reading whose value is not that of the call alone."""
 ROUGHLY = 3
@@ -41,8 +43,18 @@ def mark_of(reading: Reading) -> str:
     """What stands behind an estimate, in brackets; "" behind a quiet time."""
     if grade_of(reading) == QUIET:
         return ""
-    labels = reading.details.get("labels", ())
-    return disturbed_by(label for label in labels if label != INTERRUPTED) or BUSY
+    return mark(reading.details.get("labels", ()))
+
+
+def mark(labels: Iterable[str]) -> str:
+    """What stands behind an estimate with these labels.
+
+    >>> mark(["preempted", "one thread"]), mark(["throttled"])
+    ('busy, one thread', 'throttled')
+    """
+    there = set(labels)
+    held = disturbed_by(there - {INTERRUPTED}) or BUSY
+    return f"{held}, {ONE_THREAD}" if ONE_THREAD in there else held
 
 
 def time_words(reading: Reading) -> str:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Iterable
 
 from profiler.meters.intervals import confidence_of
-from profiler.records.grades import disturbed_by
+from profiler.records.grades import QUIET, disturbed_by, grade_of
 from profiler.records.measurement import Measurement
 from profiler.records.reading import Reading
 from profiler.records.words import scaled
@@ -35,24 +35,37 @@ def stopped(rule: str) -> str:
         "stable noise": "once the noise no longer changed",
         "rounds done": "after all rounds",
         "processes done": "after all processes",
+        "busy device": "because others used the device",
     }.get(rule, f"by the {rule}")
 
 
-def processes_words(numbers: Collection[int]) -> list[str]:
-    """What the intervals of latencies cover that span so many processes."""
+def processes_words(timed: Iterable[tuple[int, str]]) -> list[str]:
+    """What the intervals of times cover.
+
+    Args:
+        timed: over how many processes each goes, and its grade.
+    """
     said = []
-    for number in sorted(numbers):
+    for number in sorted({number for number, grade in timed if grade == QUIET}):
         if number == 1:
             said.append(
-                "time: of one process, with an interval of 95 % by its blocks of calls; another "
-                "process, or another hour, may lie outside (--processes K)"
+                "time: of one process, with an interval by its blocks of calls, within this "
+                "process: another one, or another hour, may lie outside (--processes K)"
             )
         else:
             said.append(
-                f"time: median of {number} fresh processes, with their interval of "
-                f"{confidence_of(number):.1%}"
+                f"time: median of {number} processes, with an interval that holds the median of "
+                f"all such processes with {confidence_of(number):.1%} or more"
             )
     return said
+
+
+def no_quiet_time(measurement: Measurement) -> str:
+    """Why shares of the time are not told: there is no quiet time; "" where there is one."""
+    latency = measurement.readings.get("latency")
+    if latency is None:
+        return measurement.reasons.get("latency", "latency was not measured")
+    return "" if grade_of(latency) == QUIET else "the device was not quiet while it was timed"
 
 
 def contention(measurement: Measurement) -> str:

@@ -15,10 +15,11 @@ from profiler.hardware.result import MOVED, hardware_level
 from profiler.meters.ceilings import ceilings_words
 from profiler.meters.disturbances import label_meanings
 from profiler.meters.intervals import processes_in
+from profiler.records.grades import grade_of, time_words
 from profiler.records.measurement import Measurement
 from profiler.records.reading import Measured, Unavailable
 from profiler.records.words import DIGITS, PHASES, scaled, sizes_words
-from profiler.run.caveats import contention, processes_words
+from profiler.run.caveats import contention, no_quiet_time, processes_words
 from profiler.run.energy_tokens import per_token
 
 LEAD = ("mixer", "implementation", "form", "phase", "sizes", "dtype", "device")
@@ -74,7 +75,10 @@ def measured(m: Measurement, name: str, unit: str) -> Cell:
     """A reading with four significant digits; bytes and numbers whole."""
     if name not in m.readings:
         return missing(m, name)
-    value = m.readings[name].value
+    reading = m.readings[name]
+    if unit == "s":
+        return time_words(reading)
+    value = reading.value
     return f"{value:,.0f} {unit}".strip() if unit in ("", "B") else scaled(value, unit)
 
 
@@ -220,8 +224,9 @@ COMPILED = (
 def _notes(found: Sequence[Measurement]) -> Iterator[Note]:
     """What the columns mean, and what a reader must know of single measurements."""
     yield from ABOUT_COLUMNS
-    processes = {processes_in(m.readings["latency"]) for m in found if "latency" in m.readings}
-    yield from (Note((said,)) for said in processes_words(processes))
+    timed = [m.readings["latency"] for m in found if "latency" in m.readings]
+    said = processes_words((processes_in(each), grade_of(each)) for each in timed)
+    yield from (Note((sentence,)) for sentence in said)
     if any("state" in m.readings for m in found):
         yield Note((STATE,))
     if any("compile" in m.readings for m in found):
@@ -270,7 +275,8 @@ def _left_out(found: Sequence[Measurement]) -> Iterator[str]:
                 continue
             listed = ", ".join(f"{op} x{n}" for op, n in peer["uncounted"].items())
             share = peer["uncounted_time_share"]
-            time = "an unknown share" if share is None else f"{share:.1%}"
+            known = share is not None and not no_quiet_time(m)
+            time = f"{share:.1%}" if known else "an unknown share"
             yield f"{name} did not count in {row}: {listed} ({time} of the time)"
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -24,6 +24,7 @@ from profiler.meters.sampler import (
     why_stop,
 )
 from profiler.meters.timers import tick_of
+from profiler.records.grades import grade_of, time_words
 from profiler.records.reading import Reading, Unavailable
 from tests.fake_devices import MS, UNWATCHED, US, Clock, ScriptedWatch, Work, read, refused
 
@@ -214,11 +215,11 @@ def test_short_calls_share_a_region() -> None:
     assert found.value == pytest.approx((5 * 900 + 100) / 5 * 1e-9)
 
 
-def test_regions_are_long_enough_for_half_a_second_in_twenty_blocks_of_25() -> None:
+def test_calls_share_regions_of_a_fifth_of_a_millisecond_however_long_a_block_is() -> None:
     clock = Clock()
     found = read(timed(Work(clock, 10 * US), clock, LatencyLimits()))
-    assert found.details["block"] == 100  # 0.5 s / (20 x 25) = 1 ms = 100 calls
-    assert set(found.details["blocks"]) <= {25, 26} and len(found.details["blocks"]) == 20
+    assert found.details["block"] == 20
+    assert set(found.details["blocks"]) <= {125, 126} and len(found.details["blocks"]) == 20
     assert found.value == pytest.approx(10e-6)
 
 
@@ -272,31 +273,25 @@ def test_a_disturbed_block_is_taken_anew_and_is_no_sample() -> None:
     assert pauses == [0.05]
 
 
-def test_what_stays_disturbed_has_no_median() -> None:
+def test_what_stays_hot_is_told_with_its_label() -> None:
     clock = Clock()
     pauses: list[float] = []
     work = Work(clock, 6 * MS)
-    why = refused(
-        timed(work, clock, LatencyLimits(), watch=ScriptedWatch(HOT), pause=pauses.append)
-    )
-    assert why == (
-        "0 of 500 blocks were undisturbed, and a median needs 6: hardware thermal slowdown in 500"
-    )
+    found = read(timed(work, clock, LatencyLimits(), watch=ScriptedWatch(HOT), pause=pauses.append))
+    assert (found.value, grade_of(found)) == (pytest.approx(6e-3), "busy")
+    assert found.details["labels"] == ["throttled"]
+    assert time_words(found) == "≈ 6 ms (throttled)"
     assert pauses[:4] == pytest.approx([0.05, 0.075, 0.1125, 0.1125])
 
 
-@pytest.mark.parametrize(("undisturbed", "known"), [(5, False), (6, True)])
-def test_six_undisturbed_blocks_are_needed(undisturbed: int, known: bool) -> None:
+@pytest.mark.parametrize(("cool", "grade"), [(5, "busy"), (6, "quiet")])
+def test_six_quiet_blocks_make_a_quiet_time(cool: int, grade: str) -> None:
     clock = Clock()
-    seen = [*[HOT, FINE] * undisturbed, HOT]
-    found = timed(Work(clock, 100 * MS), clock, LatencyLimits(), watch=ScriptedWatch(*seen))
-    assert isinstance(found, Reading) == known
-    if known:
-        details = read(found).details
-        assert (len(details["blocks"]), details["stop_rule"]) == (6, "time cap")
-        assert details["ci_low"] is not None
-    else:
-        assert refused(found).startswith("5 of 150 blocks were undisturbed")
+    seen = [*[HOT, FINE] * cool, HOT]
+    work = Work(clock, 100 * MS)
+    found = read(timed(work, clock, LatencyLimits(), watch=ScriptedWatch(*seen)))
+    assert grade_of(found) == grade
+    assert (len(found.details["blocks"]) == 6) == (grade == "quiet")
 
 
 def test_a_few_long_calls_that_nothing_disturbed_have_a_median_without_interval() -> None:
@@ -332,64 +327,81 @@ def test_power_cap_alone_is_a_label_and_nothing_is_left_out() -> None:
 
 
 class Shared(ScriptedWatch):
-    """A processor of which others get so many slices of so long in each of the first blocks."""
+    """A processor of which others get one slice in so many regions."""
 
-    def __init__(self, clock: Clock, switches: int, slice_ms: int, blocks: int) -> None:
+    def __init__(self, clock: Clock, call: Work, every: int, slice_ms: int = 4) -> None:
         super().__init__()
-        self.waits = slice_ms * MS * switches
-        self.switches, self.time, self.blocks = switches, clock, blocks
+        self.time, self.call, self.every, self.slice_ns = clock, call, every, slice_ms * MS
+        self.waited_ns = self.ran_ns = 0
+
+    def __call__(self) -> None:
+        """The call, after a wait where it is its turn."""
+        if self.call.calls % self.every == 0:
+            self.time.ns += self.slice_ns
+            self.waited_ns += self.slice_ns
+        before = self.time.ns
+        self.call()
+        self.ran_ns += self.time.ns - before
+
+    def before(self) -> None:
+        self.waited_ns = self.ran_ns = 0
 
     def after(self) -> BlockObservation:
-        self.rounds += 1
-        return BlockObservation(switches=self.switches * (self.rounds <= self.blocks))
-
-    def slowed(self, clock: Clock, call: Work, regions: int) -> Callable[[], None]:
-        """A call that waits its part of a disturbed block's slices."""
-
-        def waiting() -> None:
-            call()
-            clock.ns += self.waits // regions * (self.rounds < self.blocks)
-
-        return waiting
+        return BlockObservation(waited_s=self.waited_ns * 1e-9, processor_s=self.ran_ns * 1e-9)
 
 
-def test_a_call_of_36_us_that_waits_48_ms_is_not_said_to_take_48_ms() -> None:
-    """Every region waits for others: no median where they stay, the true one once they leave."""
-    for stay in (10**6, 40):
-        clock = Clock()
-        watch = Shared(clock, switches=12, slice_ms=4, blocks=stay)
-        work = watch.slowed(clock, Work(clock, 36 * US), regions=1)
-        found = timed(work, clock, LatencyLimits(), watch=watch)
-        if stay == 40:
-            assert read(found).value == pytest.approx(36e-6)
-            assert read(found).details["left_out_blocks"] == 40
-        else:
-            assert "preempted in" in refused(found)
-
-
-def test_a_switch_that_a_long_call_does_not_notice_is_no_disturbance() -> None:
-    """One slice of 4 ms is a tenth of 40 ms, and a hundredth of 400 ms."""
-    for call_ms, undisturbed in ((40, False), (400, True)):
-        clock = Clock()
-        watch = ScriptedWatch(BlockObservation(switches=1))
-        found = timed(Work(clock, call_ms * MS), clock, LatencyLimits(), watch=watch)
-        assert isinstance(found, Reading) == undisturbed
-
-
-def test_waits_in_fewer_than_half_of_the_regions_leave_the_median() -> None:
+def shared(durations: Sequence[int], every: int, limits: LatencyLimits | None = None) -> Reading:
+    """The time of calls that share their processor, in nanoseconds one by one."""
     clock = Clock()
-    often, seldom = (ScriptedWatch(BlockObservation(switches=n)) for n in (14, 12))
-    limits = LatencyLimits(max_seconds=1.0)  # blocks of 25 or 26 regions
-    assert "preempted" in refused(timed(Work(clock, MS), clock, limits, watch=often))
-    assert read(timed(Work(clock, MS), clock, limits, watch=seldom)).details["labels"] == []
+    watch = Shared(clock, Work(clock, *durations), every)
+    return read(timed(watch, clock, limits or LatencyLimits(), watch=watch))
+
+
+def test_a_call_of_200_us_that_waits_for_4_ms_every_third_time_is_said_to_take_200_us() -> None:
+    found = shared([200 * US + k % 11 * US for k in range(10**5)], every=3)
+    assert grade_of(found) == "busy" and found.details["labels"] == ["preempted"]
+    assert found.value == pytest.approx(201e-6, abs=1e-6)
+    assert found.details["ci_low"] == pytest.approx(200e-6)
+    assert found.details["ci_high"] >= found.value
+    assert found.details["waiting"][0] == pytest.approx(0.87, abs=0.05)
+
+
+def test_a_long_call_whose_every_run_waits_is_between_its_processor_time_and_the_median() -> None:
+    found = shared([20 * MS], every=1)
+    low, high = found.details["ci_low"], found.details["ci_high"]
+    assert (low, found.value, high) == pytest.approx((20e-3, 24e-3, 24e-3))
+
+
+@pytest.mark.parametrize(("call_ms", "grade"), [(40, "busy"), (500, "quiet")])
+def test_a_wait_that_a_long_call_does_not_notice_is_no_disturbance(
+    call_ms: int, grade: str
+) -> None:
+    """One slice of 4 ms is a tenth of 40 ms, and less than a hundredth of 500 ms."""
+    found = shared([call_ms * MS], every=1)
+    assert grade_of(found) == grade
+
+
+def test_switches_alone_are_no_disturbance() -> None:
+    clock = Clock()
+    watch = ScriptedWatch(BlockObservation(switches=1000, waited_s=1e-3))
+    found = read(timed(Work(clock, MS), clock, LatencyLimits(), watch=watch))
+    assert grade_of(found) == "quiet" and found.details["labels"] == []
+
+
+def test_a_busy_device_is_not_waited_for() -> None:
+    """Of 15 s that sampling may take, one shows that no block will be quiet."""
+    found = shared([200 * US], every=3)
+    assert found.details["stop_rule"] == "busy device"
+    assert found.details["sampled_s"] == pytest.approx(1, rel=0.05)
+    few = shared([200 * US], 3, LatencyLimits(max_seconds=0.5))
+    assert (few.details["stop_rule"], grade_of(few)) == ("time cap", "busy")
 
 
 def test_the_time_cap_holds_for_disturbed_blocks_too() -> None:
     clock = Clock()
     limits = LatencyLimits(max_seconds=4)
-    assert "0 of 40 blocks" in refused(
-        timed(Work(clock, 100 * MS), clock, limits, watch=ScriptedWatch(HOT))
-    )
+    found = read(timed(Work(clock, 100 * MS), clock, limits, watch=ScriptedWatch(HOT)))
+    assert found.details["n"] == 40
     assert clock.ns == 4300 * MS  # three calls of warm-up
 
 
@@ -423,3 +435,26 @@ def test_real_clock_gives_a_positive_time_and_says_the_threads() -> None:
     assert found.details["threads"] == torch.get_num_threads()
     assert found.details["interop_threads"] == torch.get_num_interop_threads()
     assert found.details["watched_by"] == "operating system"
+
+
+def test_threads_that_wait_for_one_another_are_timed_as_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Two threads of which one waits for a slice in every call, and one that does not wait."""
+    clock, threads = Clock(), [2]
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads[0])
+    monkeypatch.setattr(torch, "set_num_threads", lambda n: threads.__setitem__(0, n))
+    spinning = Shared(clock, Work(clock, 110 * US), every=1, slice_ms=60)
+    single = Work(clock, 130 * US)
+
+    def call() -> None:
+        if threads[0] == 2:
+            spinning()
+            return
+        single()
+        spinning.ran_ns += 130 * US
+
+    found = read(timed(call, clock, LatencyLimits.within(1), watch=spinning))
+    assert threads == [2]
+    assert time_words(found) == "≈ 130 µs (busy, one thread)"
+    assert found.details["ci_low"] == pytest.approx(65e-6)

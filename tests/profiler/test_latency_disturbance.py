@@ -17,13 +17,14 @@ from profiler.meters.disturbances import (
     DisturbanceLog,
     NoWatch,
     NvmlWatch,
+    ThreadTime,
     cpu_frequency_MHz,
     switches_and_faults,
-    waited_for_processors_s,
+    thread_times,
     watch_for,
 )
 from profiler.meters.energy.protocol import SensorError
-from tests.fake_devices import ScriptedWatch
+from tests.fake_devices import MS, ScriptedWatch
 
 
 class NVMLError(Exception):
@@ -171,7 +172,7 @@ def test_without_nvml_nothing_is_watched_and_the_reason_is_kept(
 
 def test_a_cpu_is_watched_by_its_operating_system() -> None:
     counts = iter([(10, 100), (17, 130)])
-    watch = CpuWatch(lambda: 2600.0, lambda: next(counts), lambda: 0.5)
+    watch = CpuWatch(lambda: 2600.0, lambda: next(counts), lambda: 0.5, dict)
     watch.before()
     seen = watch.after()
     assert seen == BlockObservation(
@@ -188,7 +189,7 @@ def test_what_a_system_does_not_tell_has_a_reason() -> None:
     def none_counted() -> tuple[int, int]:
         raise ImportError("No module named 'resource'")
 
-    watch = CpuWatch(lambda: None, none_counted, none_kept)
+    watch = CpuWatch(lambda: None, none_counted, none_kept, dict)
     watch.before()
     assert watch.after() == BlockObservation()
     assert set(watch.missing()) == {"clock", "involuntary_switches", "load_average"}
@@ -221,26 +222,49 @@ def test_counts_of_a_real_process() -> None:
     assert after[1] >= before[1] + 8
 
 
-def test_waits_of_any_thread_for_a_processor_disturb_a_block(tmp_path: Path) -> None:
-    """Threads that wait for one another see no switch; the one without a processor waits."""
+def test_threads_are_asked_of_linux_and_elsewhere_the_process(tmp_path: Path) -> None:
     for number, waited in ((1, 0), (2, 30_000_000)):
         (tmp_path / str(number)).mkdir()
         (tmp_path / str(number) / "schedstat").write_text(f"5 {waited} 7\n", encoding="ascii")
-    assert waited_for_processors_s(tmp_path) == pytest.approx(0.03)
-    assert waited_for_processors_s(tmp_path / "absent") is None
-    waits = iter([1.0, 1.03])
-    watch = CpuWatch(lambda: None, lambda: (0, 0), lambda: 0.5, lambda: next(waits))
+    assert thread_times(tmp_path) == {1: (5, 0), 2: (5, 30_000_000)}
+    (elsewhere,) = thread_times(tmp_path / "absent").values()
+    assert elsewhere.ran_ns > 0
+
+
+def seen_of(*threads: dict[int, ThreadTime], aside: bool = False) -> BlockObservation:
+    """What a watch sees whose threads used this at its looks."""
+    told = iter(threads)
+    watch = CpuWatch(lambda: None, lambda: (0, 0), lambda: 0.5, lambda: next(told))
     watch.before()
-    seen = watch.after()
-    assert seen.waited_s == pytest.approx(0.03) and seen.switches == 0
-    log = DisturbanceLog(watch, 0.75)
-    assert log.disturbance(seen, 25, 0.5, 0.5) == "preempted"
-    assert log.disturbance(seen, 25, 0.7, 0.7) == ""
+    if aside:
+        watch.aside(lambda: None)()
+    return watch.after()
+
+
+def test_waits_of_threads_are_not_added_up() -> None:
+    """Four threads that waited for 2 ms each at the same time waited for 2 ms."""
+    before = {n: ThreadTime(50 * MS, 5 * MS) for n in range(4)}
+    after = {n: ThreadTime((51 + n) * MS, 7 * MS) for n in range(4)}
+    seen = seen_of(before, after)
+    assert seen.waited_s == pytest.approx(2e-3)
+    assert seen.processor_s == pytest.approx(4e-3)  # of the busiest
+
+
+def test_what_prepares_a_call_is_not_counted() -> None:
+    """Of 30 ms on a processor and 10 ms of waiting, 20 and 8 went into preparing."""
+    times = [(0, 0), (5, 1), (25, 9), (30, 10)]
+    seen = seen_of(*({1: ThreadTime(a * MS, b * MS)} for a, b in times), aside=True)
+    assert (seen.processor_s, seen.waited_s) == pytest.approx((10e-3, 2e-3))
+
+
+def test_a_thread_that_begins_in_a_block_counts_and_one_that_ends_does_not() -> None:
+    seen = seen_of({1: ThreadTime(9 * MS, 9 * MS)}, {2: ThreadTime(3 * MS, MS)})
+    assert (seen.processor_s, seen.waited_s) == pytest.approx((3e-3, 1e-3))
 
 
 def test_a_board_without_a_clock_disturbs_nothing() -> None:
     log = DisturbanceLog(ScriptedWatch(BlockObservation()), 0.75)
-    assert log.disturbance(BlockObservation()) == ""
+    assert log.heat(BlockObservation()) == ""
     assert log.labels == []
     assert log.details()["clock_MHz"] is None
 
@@ -248,8 +272,8 @@ def test_a_board_without_a_clock_disturbs_nothing() -> None:
 def test_a_clock_is_held_against_the_median_of_all_rounds() -> None:
     log = DisturbanceLog(ScriptedWatch(BlockObservation()), 0.75)
     for clock in (1980.0, 1980.0, 1960.0):
-        assert log.disturbance(BlockObservation(clock_MHz=clock)) == ""
-    assert log.disturbance(BlockObservation(clock_MHz=1400.0)) == "clock at 1400 of 1970 MHz"
+        assert log.heat(BlockObservation(clock_MHz=clock)) == ""
+    assert log.heat(BlockObservation(clock_MHz=1400.0)) == "clock at 1400 of 1970 MHz"
 
 
 @pytest.mark.gpu

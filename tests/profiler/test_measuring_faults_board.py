@@ -92,10 +92,11 @@ def test_thermal_slowdown_in_one_block_leaves_that_block_out(board: Simulated, n
     assert found.details["labels"] == []
 
 
-def test_thermal_slowdown_in_every_block_leaves_no_median(board: Simulated) -> None:
-    found = measured(board, meanwhile=holding(board, 270, lambda call: True))
-    assert "blocks were undisturbed" in refused(found)
-    assert "a thermal counter moved" in refused(found)
+def test_thermal_slowdown_in_every_block_is_a_label(board: Simulated) -> None:
+    found = watched(board, meanwhile=holding(board, 270, lambda call: True))
+    assert found.details["labels"] == ["throttled"]
+    assert found.details["disturbances"] == ["a thermal counter moved"]
+    assert found.value == pytest.approx(200e-6)
 
 
 def test_power_cap_leaves_nothing_out_and_is_labelled(board: Simulated) -> None:

@@ -20,7 +20,7 @@ from profiler.mixers.self_attention import ExplicitSelfAttention, FusedSelfAtten
 from profiler.modules.described import description_of, executed_classes
 from profiler.modules.registry import Implementation, implementations
 from profiler.reconcile.levels import Ladder
-from profiler.reconcile.report import document
+from profiler.reconcile.report import document, summary_record
 from profiler.records.reading import MeasureError, Reading
 from profiler.run.measure import measure
 from profiler.run.request import Request
@@ -262,8 +262,32 @@ def test_rungs_that_were_not_measured_say_what_they_need() -> None:
     assert result.rungs["4"] is None
     assert result.reasons["4"] == "the record says nothing of hardware counters"
     assert result.reasons["1-2"].startswith("the causes are the equations counted again")
-    assert result.rungs["5"] is None
-    assert "latency was not measured" in result.reasons["5"]
+    assert result.rungs["5"]["latency_s"] is None
+    assert "latency was not measured" in result.reasons["latency_s"]
+
+
+def test_a_missing_time_takes_nothing_with_it() -> None:
+    readings = {
+        "peak_memory": Reading("peak_memory", 4096, "B", (4096.0,)),
+        "energy": Reading("energy", 0.5, "J", (0.5,)),
+    }
+    result = reconciled("me", implementations("me")["toeplitz"], SIZES[1], readings=readings)
+    line = summary_record(result)
+    assert (line["peak_memory_bytes"], line["energy_J"], line["latency_s"]) == (4096, 0.5, None)
+    assert line["reasons"]["latency_s"] == "latency was not measured"
+    assert "peak_memory_bytes" not in line["reasons"]
+    assert result.reasons["operations_per_s"] == "latency was not measured"
+
+
+def test_a_busy_time_is_printed_as_an_estimate_and_gives_no_rates() -> None:
+    busy = latency(0.9e-3, 1e-3, 2e-3, grade="busy", labels=["preempted", "one thread"])
+    result = reconciled(
+        "me", implementations("me")["toeplitz"], SIZES[1], readings={"latency": busy}
+    )
+    assert result.rungs["5"]["operations_per_s"] is None
+    text = printed(document([result]), "rich")
+    assert "≈ 1 ms (busy, one thread)" in text and "95" not in text
+    assert "time not comparable" in text and "one thread: several threads wait" in text
 
 
 @pytest.mark.parametrize(("floor", "verdict"), [(0.2, "comparable"), (0.9, "not comparable")])
