@@ -70,6 +70,22 @@ def test_profile_in_json_and_csv(capsys: Capture) -> None:
     assert {row["reading"] for row in rows} >= {"latency", "peak_memory", "kernels", "energy"}
 
 
+def test_counts_alone_take_no_time_and_keep_their_bytes(
+    capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is sampled, and no profiler is started."""
+    monkeypatch.delattr("profiler.meters.sampler.warm_up")
+    words = ("me", "--impl", "toeplitz", "--l", "3", "--d", "2", "--counts-only")
+    (record,) = json.loads(printed(capsys, "profile", *words, "--format", "json"))["measurements"]
+    assert record["reasons"]["latency"] == "only counts were asked for (--counts-only)"
+    assert record["readings"]["peak_memory"]["value"] > 0
+    (line,) = json.loads(printed(capsys, "reconcile", *words, "--format", "json"))["summary"]
+    assert line["dispatched"] > 0 and line["unexplained"] == 0 == line["unexplained_bytes"]
+    assert line["latency_s"] is None and line["peak_memory_bytes"] > 0
+    refusal = refused(capsys, "profile", *words, "--processes", "3")
+    assert refusal == "--counts-only times nothing: leave out --ceilings and --processes"
+
+
 def test_profile_of_several_sizes_and_dtypes(capsys: Capture) -> None:
     out = printed(
         capsys, "profile", "me", "--impl", "toeplitz", "--l", "2,4", "--d", "2", "--device", "cpu",

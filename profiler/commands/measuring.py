@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
+import gc
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -76,10 +78,12 @@ TRIALS = typer.Option(
 PROCESSES = typer.Option(
     "--processes",
     metavar="K",
-    help="Fresh processes that each measure everything; intervals then span them.",
+    help="Fresh processes that each measure everything; intervals then span them. Without it, "
+    "profile and reconcile time short calls of a CPU in two more.",
     min=1,
     max=MOST_PROCESSES,
 )
+COUNTS_ONLY = typer.Option("--counts-only", help="Operations and bytes alone: nothing is timed.")
 
 
 CEILINGS = typer.Option(
@@ -104,7 +108,7 @@ class Asked:
     energy: bool | None
     energy_window: float
     energy_trials: int
-    processes: int
+    processes: int | None
     ceilings: bool
     counters: bool
     output: Path | None
@@ -159,7 +163,7 @@ def _measuring(
     energy: Annotated[bool | None, ENERGY] = None,
     energy_window: Annotated[float, WINDOW] = EnergyLimits.window_s,
     energy_trials: Annotated[int, TRIALS] = EnergyLimits.trials,
-    processes: Annotated[int, PROCESSES] = 1,
+    processes: Annotated[int | None, PROCESSES] = None,
     ceilings: Annotated[bool, CEILINGS] = False,
     counters: Annotated[
         bool,
@@ -224,7 +228,7 @@ def energy_wanted(asked: bool | None, device: str | None) -> bool:
     return not (device or default_device()).startswith("cuda") if asked is None else asked
 
 
-def measured(asked: Asked, command: str) -> Session:
+def measured(asked: Asked, command: str, *, counts_only: bool = False) -> Session:
     """Measure what a command line asks for; failures are told as they come to light."""
     from profiler.meters.sampler import LatencyLimits
     from profiler.run.duration import estimate, longest_s
@@ -234,11 +238,15 @@ def measured(asked: Asked, command: str) -> Session:
 
     limits = LatencyLimits.within(asked.seconds)
     wanted = list({Point(request).key: request for request in requests(planned(asked))}.values())
-    bounded(len(wanted), 1, asked.processes)
-    if asked.processes * sum(longest_s(request, limits) for request in wanted) > LONG_S:
-        told([estimate(wanted * asked.processes, limits)])
-    starts = None if asked.processes == 1 else one_worker(asked)
-    with bar() as progress:
+    number = asked.processes or 1
+    bounded(len(wanted), 1, number)
+    if counts_only:
+        if asked.ceilings or number > 1:
+            raise UsageError("--counts-only times nothing: leave out --ceilings and --processes")
+    elif number * sum(longest_s(request, limits) for request in wanted) > LONG_S:
+        told([estimate(wanted * number, limits)])
+    starts = None if number == 1 else one_worker(asked)
+    with objects_settled(), bar() as progress:
         found = session.run(
             wanted,
             asked.output,
@@ -246,11 +254,25 @@ def measured(asked: Asked, command: str) -> Session:
             progress=progress,
             command=command,
             ceilings=asked.ceilings,
-            processes=asked.processes,
+            counts_only=counts_only,
+            processes=number,
             starts=starts,
+            further=None if counts_only else further(asked),
         )
     told(found.failures)
     return found
+
+
+@contextmanager
+def objects_settled() -> Iterator[None]:
+    """What is there before is no garbage: the searches for cycles that come with every measurement
+    of memory pass it over, of which torch's modules alone take a third of a second each."""
+    gc.collect()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
 
 
 def workers(asked: Asked) -> tuple[str, Starts]:
@@ -272,6 +294,30 @@ def one_worker(asked: Asked) -> Starts:
     """What starts a process for the first of the devices."""
     _, starts = workers(asked)
     return dict(list(starts.items())[:1])
+
+
+LEAST_S = 0.5
+"""Who samples for a shorter time wants no interval over processes."""
+AGAIN_S = 0.3
+"""Most seconds to sample a latency again."""
+
+
+def further(asked: Asked) -> Starts | None:
+    """What starts a process that times short calls of a CPU again; None where a number of processes
+    was asked for, or little time."""
+    from profiler.host.device import device_name
+    from profiler.meters.sampler import LatencyLimits
+    from profiler.sweep.child import TIME_AGAIN
+    from profiler.sweep.devices import devices
+    from profiler.sweep.processes import processes
+
+    kind = device_name(asked.device)
+    if asked.processes or asked.seconds < LEAST_S or kind != "cpu":
+        return None
+    if asked.compile_:
+        return None
+    first, *_ = devices(kind)
+    return processes([first], kind, LatencyLimits.within(AGAIN_S), TIME_AGAIN)
 
 
 def held_against_equations(names: Sequence[str]) -> None:
@@ -298,13 +344,14 @@ def not_interrupted(found: Session, output: Path | None) -> None:
 def profile(
     context: typer.Context,
     asked: Asked,
+    counts_only: Annotated[bool, COUNTS_ONLY] = False,
     format_: Annotated[str, formatted("rows", "data")] = "rich",
 ) -> None:
     """Run the real modules: time, memory, operations as dispatched, other counters, energy."""
     from profiler.run.report import document
 
     chosen(format_, "--format", formats("rows", "data"))
-    found = measured(asked, regenerating(context))
+    found = measured(asked, regenerating(context), counts_only=counts_only)
     if found.measurements:
         show(document(found.measurements), format_, None, False, context)
     not_interrupted(found, asked.output)
@@ -320,6 +367,7 @@ def reconcile(
         Path | None, typer.Option("--from", metavar="FILE.jsonl", help="Records, not new runs.")
     ] = None,
     own: Own = None,
+    counts_only: Annotated[bool, COUNTS_ONLY] = False,
     full: Annotated[
         bool, typer.Option("--full", help="Every ladder, also where nothing is unexplained.")
     ] = False,
@@ -345,7 +393,7 @@ def reconcile(
         raise UsageError("--own is for records: give --from FILE.jsonl with it, or leave it out")
     else:
         held_against_equations(asked.mixers or ())
-        found = measured(asked, regenerating(context))
+        found = measured(asked, regenerating(context), counts_only=counts_only)
         records, problems = found.measurements, found.failures
     made, unknown = ladders(records)
     told(unknown)

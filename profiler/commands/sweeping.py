@@ -116,7 +116,7 @@ def blocks_of(asked: Asked, manner: Manner, device: str | None = None) -> list[B
     found = requests(replace(wanted, device=here), refused=True)
     kind = (asked.device or found[0].device).partition(":")[0]
     found = [replace(request, device=kind) for request in found]
-    return order.grid(found, manner.rounds, manner.order_seed, asked.processes, part)
+    return order.grid(found, manner.rounds, manner.order_seed, asked.processes or 1, part)
 
 
 def printed_plan(asked: Asked, manner: Manner, format_: str, context: typer.Context) -> None:

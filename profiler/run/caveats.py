@@ -93,7 +93,7 @@ def contention(measurement: Measurement) -> str:
 
 def _is_known(latency: Reading) -> bool:
     """Whether the median settled, or its interval is narrow whatever ended the sampling."""
-    if latency.details["stop_rule"] in ("median settled", "rounds done"):
+    if latency.details["stop_rule"] in ("median settled", "rounds done", "processes done"):
         return True
     ends = [latency.details.get(end) for end in ("ci_low", "ci_high")]
     return all(end and abs(end - latency.value) <= KNOWN * latency.value for end in ends)

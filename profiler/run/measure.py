@@ -64,6 +64,57 @@ def measure(
     Raises:
         MeasureError: the implementation cannot run this phase, dtype or size at all.
     """
+    return _made(request, note, lambda work: _measurement_of(request, work, limits, note))
+
+
+def count(
+    request: Request,
+    *,
+    limits: LatencyLimits | None = None,
+    note: Callable[[str], None] = lambda _: None,
+) -> Measurement:
+    """What no clock tells of one implementation: operations, other counters' figures, bytes.
+
+    Args:
+        limits: of sampling, which does not take place.
+
+    Raises:
+        MeasureError: as `measure`.
+    """
+    return _made(request, note, lambda work: _counts_of(request, work, note))
+
+
+def time_again(
+    request: Request,
+    *,
+    limits: LatencyLimits | None = None,
+    note: Callable[[str], None] = lambda _: None,
+) -> Measurement:
+    """The hot latency of one implementation and nothing else, in a fresh process.
+
+    Raises:
+        MeasureError: as `measure`.
+    """
+
+    def timed(work: PreparedCall) -> Measurement:
+        note("measuring latency")
+        call, reset = work.timed()
+        found = latency(
+            call,
+            device=request.device,
+            reset=reset,
+            reset_is_trivial=work.trivial,
+            limits=limits,
+        )
+        return _record(request, {"latency": work.noted(found)}, {"seed": request.seed})
+
+    return _made(request, note, timed)
+
+
+def _made(
+    request: Request, note: Callable[[str], None], take: Callable[[PreparedCall], Measurement]
+) -> Measurement:
+    """What is taken of the prepared call, with the state of the device before."""
     note("building")
     require_token(request)
     with on_device(request.device):
@@ -74,7 +125,7 @@ def measure(
         except Exception as error:  # a module of a user's own may raise anything
             raise MeasureError(_with_candidate(request, failure(error))) from error
         try:
-            found = _measurement_of(request, work, limits, note)
+            found = take(work)
         except RuntimeError as error:  # the device ran out of memory meanwhile, for one
             raise MeasureError(_with_candidate(request, failure(error))) from error
     return replace(found, environment={**found.environment, "state_before": before})
@@ -120,6 +171,29 @@ def _measurement_of(
     printed, seen = profiled(work, request, dispatched, peers, lost_in(measured), note)
     measured |= seen
     counts = told | {"peers": printed, "seed": request.seed, "call": dict(work.details)}
+    return _record(request, measured, counts)
+
+
+COUNTS_ONLY = Unavailable("only counts were asked for (--counts-only)")
+
+
+def _counts_of(request: Request, work: PreparedCall, note: Callable[[str], None]) -> Measurement:
+    dispatched, told, measured = counted(work, request, note)
+    note("asking other counters")
+    peers = peers_of(work)
+    note("measuring memory")
+    measured = {"peak_memory": peak_of_call(work, request.device)} | measured
+    measured["kernels"] = kernels_of(work, request.device, dispatched)
+    measured |= dict.fromkeys((*KINDS, "launch_estimate", *ENERGIES), COUNTS_ONLY)
+    printed, untold = figures_of(peers, COUNTS_ONLY)
+    counts = told | {"peers": printed, "seed": request.seed, "call": dict(work.details)}
+    return _record(request, measured | untold, counts)
+
+
+def _record(
+    request: Request, measured: Mapping[str, Measured], counts: Mapping[str, Any]
+) -> Measurement:
+    """The record of what was measured and counted."""
     readings, reasons = divide(measured)
     found = Measurement(
         mixer=request.mixer.origin,
@@ -186,9 +260,16 @@ def profiled(
         kernels = kernels_of(work, request.device, dispatched)
         on_gpu = request.device.startswith("cuda")
         times = operation_times(work.bare, reset=work.reset, cuda=on_gpu)
-    printed = {n: peer_json(p, times) for n, p in peers.items() if isinstance(p, PeerCount)}
-    untold = {f"peer {n}": p for n, p in peers.items() if isinstance(p, Unavailable)}
+    printed, untold = figures_of(peers, times)
     return printed, {"kernels": kernels, **untold}
+
+
+def figures_of(
+    peers: Mapping[str, PeerCount | Unavailable], times: OperationTimes | Unavailable
+) -> tuple[dict[str, Any], dict[str, Measured]]:
+    """Other counters' figures as JSON values, and why a counter has none."""
+    printed = {n: peer_json(p, times) for n, p in peers.items() if isinstance(p, PeerCount)}
+    return printed, {f"peer {n}": p for n, p in peers.items() if isinstance(p, Unavailable)}
 
 
 def hardware_of(

@@ -29,6 +29,7 @@ from profiler.sweep.workers import Measure, attempt
 
 MEASURE = "profiler.run.measure:measure"
 MEASURE_WITH_CEILINGS = "profiler.run.measure:measure_with_ceilings"
+TIME_AGAIN = "profiler.run.measure:time_again"
 """What measures, as MODULE:FUNCTION."""
 
 

@@ -14,9 +14,10 @@ from itertools import groupby
 from pathlib import Path
 
 from profiler.meters.sampler import LatencyLimits
+from profiler.records.grades import QUIET, grade_of
 from profiler.records.measurement import Measurement, new_id
 from profiler.records.store import StoreError, append, read
-from profiler.run.measure import measure, measure_with_ceilings
+from profiler.run.measure import count, measure, measure_with_ceilings
 from profiler.run.request import Request
 from profiler.sweep.failures import (
     DISTURBED,
@@ -26,7 +27,7 @@ from profiler.sweep.failures import (
 )
 from profiler.sweep.joined import joined
 from profiler.sweep.order import shuffled
-from profiler.sweep.points import Block, Point
+from profiler.sweep.points import Block, Point, key_of
 from profiler.sweep.results import Results, writable
 from profiler.sweep.workers import Note, Outcome, Outcomes, Team, Worker, here
 
@@ -67,8 +68,10 @@ def run(
     progress: Progress = lambda done, of, what: None,
     command: str = "",
     ceilings: bool = False,
+    counts_only: bool = False,
     processes: int = 1,
     starts: Starts | None = None,
+    further: Starts | None = None,
 ) -> Session:
     """Measure requests one by one, appending each record to `output`; those before an interrupt,
     where one comes.
@@ -80,6 +83,9 @@ def run(
         starts: what starts a worker, where there are several processes.
         command: what was typed; every record keeps it.
         ceilings: whether every record also says what the device reaches at best.
+        counts_only: whether nothing is timed.
+        further: what starts a worker that times again, in `FURTHER` processes, each of the calls
+            that this process found to be short and its device quiet for.
 
     Raises:
         StoreError: the file cannot be written: said before anything is measured, unless the disk
@@ -98,8 +104,8 @@ def run(
             append(output, found)
         session.measurements.append(found)
 
-    by = measure_with_ceilings if ceilings else measure
-    plan = new_id() if processes > 1 else ""
+    by = count if counts_only else measure_with_ceilings if ceilings else measure
+    plan = new_id() if processes > 1 or further else ""
     blocks = [
         Block("", tuple(Point(r, process=k, plan=plan) for r in shuffled(requests, k)))
         for k in range(processes)
@@ -110,12 +116,37 @@ def run(
             return here(blocks, by, limits, note)
         return in_fresh_processes(lambda: Team(starts, wanted=lambda point: True), blocks, note)
 
+    def again(blocks: Sequence[Block], note: Note) -> Outcomes:
+        assert further is not None
+        return in_fresh_processes(lambda: Team(further, wanted=lambda point: True), blocks, note)
+
     try:
         settle(blocks, outcomes, keep, progress)
+        if further and (short := [r for r in requests if is_short(r, session.measurements)]):
+            numbers = range(1, FURTHER + 1)
+            each = [
+                tuple(Point(r, process=k, plan=plan) for r in shuffled(short, k)) for k in numbers
+            ]
+            settle([Block("", points) for points in each], again, keep, progress)
     except KeyboardInterrupt:
         session.interrupted = True
     session.measurements = joined(session.measurements)
     return session
+
+
+FURTHER = 2
+"""Processes that time short calls again, so that an interval spans three."""
+SHORT_S = 0.02
+"""A call that takes no longer is timed again."""
+
+
+def is_short(request: Request, measured: Sequence[Measurement]) -> bool:
+    """Whether what was requested was found to be a short call of a quiet device."""
+    key = Point(request).key
+    found = [
+        m.readings["latency"] for m in measured if "latency" in m.readings and key_of(m) == key
+    ]
+    return any(one.value <= SHORT_S and grade_of(one) == QUIET for one in found)
 
 
 def in_fresh_processes(team: Callable[[], Team], blocks: Sequence[Block], note: Note) -> Outcomes:

@@ -13,9 +13,10 @@ import pytest
 import cli
 import costmodel as cm
 from profiler.compare.records import medians
-from profiler.meters.intervals import median_interval, over_processes, processes_in
+from profiler.meters.intervals import busy_estimate, median_interval, over_processes, processes_in
 from profiler.reconcile.cost import cost_of
 from profiler.reconcile.ladder import ladders
+from profiler.records.grades import grade_of
 from profiler.records.measurement import Measurement
 from profiler.records.reading import Reading
 from profiler.records.store import read
@@ -25,7 +26,7 @@ from profiler.studies.ratios import ratio
 from profiler.studies.registry import study
 from profiler.studies.study import Manner, StudyError
 from profiler.studies.thesis_training import STUDY as THESIS
-from profiler.sweep import order
+from profiler.sweep import order, session
 from profiler.sweep.failures import MEMORY, Failure, failed_record
 from profiler.sweep.joined import joined
 from profiler.sweep.points import Point
@@ -73,6 +74,31 @@ def spanned(*seconds: float, **of: Any) -> Measurement:
     """The record of a point that took so long in each process."""
     (found,) = joined([taken(around(value), k, **of) for k, value in enumerate(seconds)])
     return found
+
+
+# Times of busy processes
+
+
+def busy(regions: Sequence[float], low: float) -> Reading:
+    """A busy time of these regions."""
+    value, _, high = busy_estimate(regions, low)
+    told = {"grade": "busy", "labels": ["preempted"], "ci_low": low, "ci_high": high, "blocks": [1]}
+    return Reading("latency", value, "s", tuple(regions), told)
+
+
+def test_a_process_whose_threads_waited_for_one_another_counts_for_little() -> None:
+    """Three regions of it beside a hundred of each of the others."""
+    fast = [1.0 + k / 1000 for k in range(100)]
+    found = over_processes({0: busy([500.0] * 3, 90.0), 1: busy(fast, 0.9), 2: busy(fast, 0.95)})
+    assert grade_of(found) == "busy" and processes_in(found) == 3
+    assert found.value == pytest.approx(1.01, abs=0.01)
+    assert found.details["ci_low"] == 0.9 and found.details["ci_high"] < 1.1
+
+
+def test_quiet_processes_are_taken_where_they_are_most() -> None:
+    quiet = around(1.0), around(1.2)
+    found = over_processes({0: quiet[0], 1: busy([5.0] * 9, 2.0), 2: quiet[1]})
+    assert (grade_of(found), found.value, processes_in(found)) == ("quiet", 1.1, 2)
 
 
 # One reading
@@ -456,3 +482,33 @@ def test_a_study_on_a_gpu_measures_ceilings_unless_it_is_told_otherwise(
     done = found.measure(manner, path, lambda *_: None, lambda _: None)
     assert done.complete
     assert given == ["measure_with_ceilings" if tops else "measure"]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "grade", "again"),
+    [
+        (0.01, "quiet", True),
+        (0.1, "quiet", False),
+        (0.01, "busy", False),
+    ],
+)
+def test_short_calls_of_a_quiet_device_are_timed_in_two_more_processes(
+    seconds: float, grade: str, again: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    asked, path = request(), tmp_path / "results.jsonl"
+    first = replace(around(seconds, seconds / 100), details={"grade": grade, "labels": []})
+    monkeypatch.setattr(session, "measure", lambda of, **_: taken(first, of=of))
+    later = iter([0.02, 0.03])
+    workers = one_worker(lambda of, **_: taken(around(next(later), 1e-4), of=of))
+    (found,) = run([asked], path, further=workers).measurements
+    timed = found.readings["latency"]
+    assert processes_in(timed) == (3 if again else 1)
+    if again:
+        assert (timed.value, timed.details["ci_low"], timed.details["ci_high"]) == (
+            0.02,
+            0.01,
+            0.03,
+        )
+        assert timed.details["confidence"] == 0.75
+    kept, problems = records_of([path])
+    assert (kept, problems) == ([found], [])
