@@ -1,1 +1,1 @@
-"""Questions put to a machine as a whole: a plan, and a page from its records alone."""
+"""Studies: a plan of measurements that answers a question, and a page made from its records."""

@@ -1,4 +1,4 @@
-"""How is a study of mixers measured: which grid on which device, and what is left out of it?"""
+"""A study of mixers: which points of its grid are measured on a device, and which are left out?"""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ from profiler.sweep.joined import joined
 from profiler.sweep.points import Block, key_of
 
 LAUNCHES = 100_000
-"""A call that launches more operations is left out: each takes some 10 us to launch on a GPU."""
+"""The limit of launches per call; calls above it are left out (a GPU launch takes some 10 us)."""
 
 
 @dataclass(frozen=True)
 class Planned:
-    """The points of a study on a device, and a sentence for each way in which some are left out."""
+    """The points of a study on a device, and one sentence per limit that leaves points out."""
 
     blocks: tuple[Block, ...]
     left_out: tuple[str, ...]
@@ -54,22 +54,22 @@ class Planned:
 
 @dataclass(frozen=True)
 class GridStudy:
-    """Mixers at a grid of sizes."""
+    """A study that measures mixers at a grid of sizes."""
 
     name: str
-    """What is typed: of the studies that come with the project the file's name, else its path."""
+    """The name in commands: the file name of a built-in study, or the path of a user's plan."""
     plan: StudyPlan
 
     @property
     def question(self) -> str:
-        """As the page's title asks it."""
+        """The question of the study, the title of its page."""
         return self.plan.question
 
     def planned(self, manner: Manner) -> Planned:
-        """The grid of a device, candidates at equal sizes in rounds.
+        """The grid of a device; the candidates at equal sizes take turns in rounds.
 
         Raises:
-            StudyError: no plan for such a device.
+            StudyError: no grid for the device, or no length up to `manner.largest`.
         """
         scale = self.scale(manner.device)
         lengths = values("l", scale.lengths)
@@ -92,7 +92,7 @@ class GridStudy:
         return Planned(tuple(blocks), left)
 
     def scale(self, device: str) -> Scale:
-        """The grid of a kind of device."""
+        """The grid of a kind of device; StudyError if the plan has none."""
         if device not in self.plan.devices:
             known = ", ".join(self.plan.devices)
             raise StudyError(
@@ -107,8 +107,8 @@ class GridStudy:
         progress: Progress,
         tell: Callable[[str], None],
     ) -> Done:
-        """Measure what the file lacks of the grid, as `costmodel sweep` does; what the device
-        reaches at best, too, where the manner asks for it."""
+        """Measure the points that the file lacks, as `costmodel sweep` does; if `manner` asks, also
+        the device's ceilings."""
         from profiler.host.device import device_name
         from profiler.meters.sampler import LatencyLimits
         from profiler.sweep.child import MEASURE, MEASURE_WITH_CEILINGS
@@ -135,7 +135,7 @@ class GridStudy:
         return Done((*results.problems, *found.failures), complete)
 
     def refuse_other_manner(self, planned: Planned, output: Path) -> None:
-        """StudyError where a file holds records of this study that were measured otherwise."""
+        """StudyError if the file holds records of this study with other options than planned."""
         from profiler.records.store import read
 
         options = next((p.options for block in planned.blocks for p in block.points), {})
@@ -153,7 +153,7 @@ class GridStudy:
         return [record for record in records if record.mixer in self.plan.mixers]
 
     def page(self, records: Sequence[Measurement], source: str) -> Document:
-        """The page, from records of this study's mixers."""
+        """The page of the study, from the records of its mixers; StudyError if they mix manners."""
         own = self.own(records)
         if len(several := manners(own)) > 1:
             raise StudyError(
@@ -177,15 +177,14 @@ class GridStudy:
         return page(self.name, self.question, own, source, found, self.left_out(own, kind))
 
     def place(self, record: Measurement) -> tuple[object, ...]:
-        """Where a record stands on the page: mixers as the study names them, whatever order they
-        were measured in."""
+        """The sort key of a record on the page, which begins with the mixer's place in the plan."""
         sizes, round_ = record.sizes, record.sweep.get("round", 0)
         mixer = self.plan.mixers.index(record.mixer)
         names = (mixer, record.implementation, record.phase, record.dtype)
         return (*names, sizes["d"], sizes["l"], round_, record.created, record.id)
 
     def left_out(self, records: Sequence[Measurement], kind: str) -> list[str]:
-        """What the device's plan leaves out, and what of it the records lack."""
+        """Sentences on points that the plan leaves out, and on planned points without a record."""
         if kind not in self.plan.devices:
             return [f"the study has no plan for {kind}"]
         scale = self.plan.devices[kind]
@@ -200,13 +199,14 @@ class GridStudy:
 
 
 def at_any_energy(sweep: Mapping[str, Any]) -> dict[str, Any]:
-    """What a record keeps of a sweep, in round 0 and however its energy was measured."""
+    """A record's `sweep` with round 0 and without energy options, to compare it with a plan."""
     options = {k: v for k, v in sweep.get("options", {}).items() if k not in OF_ENERGY}
     return {**sweep, "round": 0, "options": options}
 
 
 def within(found: Sequence[Request], scale: Scale) -> tuple[list[Request], tuple[str, ...]]:
-    """The requests that a device can be asked for, and a sentence on those that it cannot."""
+    """The requests within the limits of operations, live set and launches; and one sentence per
+    limit that some requests exceed."""
     limits = (
         (partial(derived, executed_operations), scale.operations,
          "executes more than {:.0e} operations, as derived, and would take minutes"),
@@ -229,7 +229,7 @@ def within(found: Sequence[Request], scale: Scale) -> tuple[list[Request], tuple
 
 
 def derived(rule: Callable[[ExecutedMixer], Exact], request: Request) -> int:
-    """What the equations give for a request; 0 where they give nothing, so that it is tried."""
+    """The value of a derived quantity for a request; 0, below any limit, if it has none."""
     phase = phase_name(request.phase)
     try:
         does = description_of(request.equations, request.implementation, phase)
@@ -240,16 +240,16 @@ def derived(rule: Callable[[ExecutedMixer], Exact], request: Request) -> int:
 
 
 SHORT = (3, 5)
-"""Lengths at which launches are counted."""
+"""The two lengths at which launches are counted."""
 
 
 class Launches:
-    """The operations that a call launches, as dispatched at two short lengths and continued as a
-    line in l; 0 where it does not run there, so that it is tried. Width does not change them."""
+    """The launches of a call, extrapolated linearly in l from the dispatched operations at two
+    `SHORT` lengths (0 if the call fails there). Launches do not depend on the width."""
 
     def __init__(self) -> None:
         self.counted: dict[tuple[str, ...], tuple[int, int]] = {}
-        """At the two lengths, by candidate and phase."""
+        """(mixer, implementation, phase) -> launches at the two lengths."""
 
     def __call__(self, request: Request) -> int:
         candidate = (request.mixer.origin, request.implementation.name, request.phase)
@@ -259,7 +259,7 @@ class Launches:
         return first + (second - first) * (request.sizes["l"] - SHORT[0]) // (SHORT[1] - SHORT[0])
 
     def at(self, request: Request, length: int) -> int:
-        """Launched at a length."""
+        """The launches at a length, counted on the CPU; 0 if the call fails."""
         sizes = {**request.sizes, **dict.fromkeys({"l", "t"} & {*request.sizes}, length)}
         try:
             work = prepare(replace(request, sizes=sizes, device="cpu"))
@@ -270,7 +270,7 @@ class Launches:
 
 
 def listed(found: Sequence[Request]) -> str:
-    """Requests by candidate and phase, with the lengths and widths that they are about."""
+    """Requests in words, grouped by candidate and phase, with their lengths per width."""
     groups: dict[str, dict[int, set[int]]] = {}
     for request in found:
         phase = PHASES[phase_name(request.phase)]
@@ -284,7 +284,7 @@ def listed(found: Sequence[Request]) -> str:
 
 
 def lacking(absent: Sequence[Request]) -> str:
-    """What of the plan is in no record."""
+    """The sentence on planned points without a record: the number per candidate, the longest."""
     by = Counter(f"{r.mixer.name} {r.implementation.name}" for r in absent)
     named = ", ".join(f"{name} ({number})" for name, number in by.items())
     largest = max(absent, key=lambda r: r.sizes["l"])

@@ -1,6 +1,6 @@
-"""What does the page of mixers beside a base say of the records of a grid?
+"""The page of a study of mixers: comparisons with the base mixer, growth, and all times.
 
-Every ratio is of the other mixer to the base, each by its fastest implementation at a point.
+A ratio is the cost of a mixer over the base's, each by its fastest implementation at a point.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ TITLES: Mapping[str, tuple[str, str]] = {
     "energy": ("Energy, gross, a call", "J"),
     "J_per_token": ("Energy, gross, a token", "J"),
 }
-"""Reading -> title and unit of its table."""
+"""Reading -> (title, unit) of its table."""
 
 
 def parts(plan: StudyPlan, records: Sequence[Measurement]) -> Iterator[Part]:
-    """The page's own parts."""
+    """The page's parts: published claim, mixers beside the base, growth, tables over lengths."""
     found = pairs(records, plan.base, plan.others)
     if plan.claim:
         printed = claim(plan.claim)
@@ -53,7 +53,7 @@ def parts(plan: StudyPlan, records: Sequence[Measurement]) -> Iterator[Part]:
 
 
 def standing(own: Sequence[Pair], base: str) -> str:
-    """How one mixer stands to the base over all points, every word of it from the pairs."""
+    """The comparison of one mixer with the base over all points, in words."""
     if not own:
         return f"no point was measured at which it and {base} can be compared"
     shorter = [pair for pair in own if pair.shorter]
@@ -82,7 +82,7 @@ def standing(own: Sequence[Pair], base: str) -> str:
 
 
 def tally(found: Sequence[Ratio], less: str, more: str) -> str:
-    """How often less and how often more is shown, and why some are not compared."""
+    """At how many points less, more and no difference is shown, and why others are refused."""
     fewer, larger = [r for r in found if r.less], [r for r in found if r.more]
     reasons = [r.refused for r in found if r.refused]
     same = len(found) - len(fewer) - len(larger) - len(reasons)
@@ -97,7 +97,7 @@ SHOWN, FEWER = "yes", "faster, with fewer operations"
 
 
 def shows(pair: Pair) -> str:
-    """Whether the shorter path shows at a point: only where it is faster for no other reason."""
+    """`SHOWN` if only the shorter path explains a shorter time; else words on why it does not."""
     if pair.steps is None:
         return "not known: paths not derived"
     if not pair.shorter:
@@ -131,16 +131,16 @@ COLUMNS: Sequence[tuple[Column, Callable[[Pair], Cell]]] = (
     (Column("memory", "peak memory", numeric=False), lambda p: p.memory.cell()),
     (Column("energy", "energy", numeric=False), lambda p: p.energy.cell()),
 )
-"""Each column, and what stands in it of a pair."""
+"""The columns, each with the function from a pair to its cell."""
 
 
 def times(value: float | None) -> Cell:
-    """A derived ratio."""
+    """A derived ratio in words."""
     return Missing("not derived") if value is None else f"{value:.3g} times"
 
 
 def compared(found: Sequence[Pair], plan: StudyPlan) -> Iterator[Table]:
-    """A table for each setting; no column in which the page has nothing."""
+    """One table of pairs per setting, without the columns that are empty in all tables."""
     rows = {id(pair): tuple(show(pair) for _, show in COLUMNS) for pair in found}
     empty = [
         column.name for k, (column, _) in enumerate(COLUMNS)
@@ -161,16 +161,16 @@ def compared(found: Sequence[Pair], plan: StudyPlan) -> Iterator[Table]:
 
 
 def with_joules_a_token(record: Measurement) -> Measurement:
-    """The record with what a token costs among its readings, or why that is not known."""
+    """The record with the readings of energy per token added, or the reasons for their absence."""
     found, why = divide(per_token(record))
     readings, reasons = {**record.readings, **found}, {**record.reasons, **why}
     return replace(record, readings=readings, reasons=reasons)
 
 
 def over_lengths(cells: Cells, reading: str) -> Table | None:
-    """A row for each implementation, a column for each length; None where nobody has the reading.
+    """A row per implementation, a column per length; None if no record has the reading.
 
-    A cell is the geometric mean of the rounds' medians; what is bound by launches is in brackets.
+    A cell is the geometric mean of the rounds' medians, in brackets if launches bound the time.
     """
     if not any(
         reading in r.readings
@@ -197,7 +197,7 @@ def over_lengths(cells: Cells, reading: str) -> Table | None:
 
 
 def cell(records: Rounds, reading: str, unit: str) -> Cell:
-    """The value of a point, or the reason why there is none."""
+    """The geometric mean of a reading over the rounds of a point, or the reason for its absence."""
     read = [r.readings[reading].value for r in records if reading in r.readings]
     if not read:
         return Missing(absence(records, reading))
@@ -206,7 +206,7 @@ def cell(records: Rounds, reading: str, unit: str) -> Cell:
 
 
 def absence(records: Rounds, reading: str) -> str:
-    """Why a point has no value."""
+    """Why a point lacks a reading: the kind of its failure, or the recorded reason."""
     for record in records:
         if record.failure:
             kind = str(record.failure.get("kind", ""))

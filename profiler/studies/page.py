@@ -1,4 +1,4 @@
-"""What do all pages of studies say: on which machine, by which command, what is missing and why?"""
+"""The page of any study: question, command, missing points and why, machine."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from profiler.records.words import PHASES, sizes_words
 from profiler.studies.study import counted, grouped, kind_of
 
 FOLLOWED = ("latency", "latency_cold", "latency_graph", "peak_memory", "energy", "energy_net")
-"""The readings whose absence a page accounts for."""
+"""The readings whose absence a page explains."""
 
 OF_A_CPU = Paragraph((
     Strong("These are figures of a CPU. They say nothing about a GPU"),
     ", and on a GPU the answers may be others.",
 ))  # fmt: skip
 SHOWN = 6
-"""So many failed points are named."""
+"""The number of failed points that a sentence names; the rest are counted."""
 
 
 def page(
@@ -30,10 +30,10 @@ def page(
     parts: Iterable[Part],
     left_out: Sequence[str],
 ) -> Document:
-    """A page: question, machine, the study's own parts, what is missing and why.
+    """A page: question, the study's own parts, missing points and why, machine and software.
 
     Args:
-        left_out: sentences on what the plan itself leaves out.
+        left_out: sentences on the points that the plan itself leaves out.
     """
     kind = kind_of(records)
     written = (
@@ -56,7 +56,7 @@ def page(
 
 
 def missing(records: Sequence[Measurement], left_out: Sequence[str]) -> list[Paragraph]:
-    """Readings without values, points that failed, and what the plan leaves out."""
+    """List items on absent readings, failed points, and points left out by the plan."""
     measured = [record for record in records if not record.failure]
     reasons = {name: [r.reasons[name] for r in measured if name in r.reasons] for name in FOLLOWED}
     absent = {
@@ -71,7 +71,7 @@ def missing(records: Sequence[Measurement], left_out: Sequence[str]) -> list[Par
 
 
 def failed(records: Sequence[Measurement]) -> list[str]:
-    """Points that were tried and not measured, by kind, and what ended them."""
+    """One sentence per kind of failure, on the points that failed in every attempt."""
     measured = {point_words(record) for record in records if not record.failure}
     kinds: dict[str, dict[str, str]] = {}
     for record in records:
@@ -89,7 +89,7 @@ def failed(records: Sequence[Measurement]) -> list[str]:
 
 
 def point_words(record: Measurement) -> str:
-    """A point in a sentence."""
+    """A point in words, such as `she reference (training, fp32, b=1, l=64)`."""
     phase = PHASES.get(record.phase, record.phase)
     return (
         f"{record.mixer} {record.implementation} ({phase}, {record.dtype}, "

@@ -1,4 +1,4 @@
-"""How do two mixers stand to each other at every point of a study, measured and derived?"""
+"""How do the costs of two mixers compare at each point of a study, measured and derived?"""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Rounds = list[Measurement]
 
 @dataclass(frozen=True)
 class Setting:
-    """What the points of one table have in common."""
+    """Phase, dtype and width, which all points of one table share."""
 
     phase: str
     dtype: str
@@ -27,7 +27,7 @@ class Setting:
 
     @property
     def words(self) -> str:
-        """In a title."""
+        """The setting in words, for a title."""
         return f"{PHASES[self.phase]}, {self.dtype}, d = {self.d}"
 
 
@@ -40,11 +40,11 @@ class Cells:
 
     @property
     def lengths(self) -> list[int]:
-        """Every length of any candidate."""
+        """The lengths at which any candidate has a record, in increasing order."""
         return sorted({l for found in self.candidates.values() for l in found})
 
     def at(self, mixer: str, length: int) -> dict[str, Rounds]:
-        """The implementations of a mixer that were measured at a length."""
+        """Implementation -> measured rounds of a mixer at a length; failures are left out."""
         return {
             implementation: kept
             for (name, implementation), found in self.candidates.items()
@@ -53,12 +53,12 @@ class Cells:
 
 
 def measured(records: Sequence[Measurement]) -> Rounds:
-    """Those that are no failures."""
+    """The records that are no failures."""
     return [record for record in records if not record.failure]
 
 
 def settings(records: Sequence[Measurement]) -> Iterator[Cells]:
-    """The records by phase, element type and width."""
+    """The records grouped by phase, dtype and width."""
     groups: dict[Setting, dict[tuple[str, str], dict[int, Rounds]]] = {}
     for record in records:
         setting = Setting(record.phase, record.dtype, record.sizes["d"])
@@ -72,36 +72,36 @@ def settings(records: Sequence[Measurement]) -> Iterator[Cells]:
 
 @dataclass(frozen=True)
 class Pair:
-    """Two mixers at one point, each by its fastest implementation there."""
+    """Two mixers at one point, each by its fastest implementation; ratios are second over first."""
 
     setting: Setting
     l: int
     first: tuple[str, str]
     second: tuple[str, str]
-    """Mixer and implementation."""
+    """`first` and `second` are (mixer, implementation)."""
     time: Ratio
     memory: Ratio
     energy: Ratio
     bound: bool
-    """Whether the times are those of launches, on either side."""
+    """Whether the times of either side are bound by launches."""
     operations: float | None
-    """Derived operations of the second over those of the first, by the equations alone."""
+    """The ratio of operations, derived from the equations; None if not derived."""
     span: float | None
-    """The same of the span; None where it is not derived."""
+    """The ratio of spans, derived from the equations; None if not derived."""
     steps: tuple[int, int] | None
-    """Steps of both critical paths; None where one is not derived."""
+    """The steps of the critical paths of (first, second); None if one is not derived."""
 
     @property
     def shorter(self) -> bool:
-        """Whether the second's critical path has fewer steps."""
+        """Whether the critical path of the second mixer has fewer steps."""
         return self.steps is not None and self.steps[1] < self.steps[0]
 
 
 def pairs(records: Sequence[Measurement], first: str, others: Sequence[str]) -> list[Pair]:
-    """Each of the others beside the first, wherever both were measured.
+    """The pairs of `first` with each of `others`, at each point at which both were measured.
 
-    Which implementation is the fastest is chosen by the same records; intervals hold together for
-    all pairs of the page.
+    The same records choose the fastest implementation and give the ratio. The confidence level
+    holds for all intervals of the page together.
     """
     points = [
         (cells, length, other)
@@ -129,7 +129,7 @@ def _pair(cells: Cells, length: int, first: str, second: str, number: int) -> Pa
 
 
 def _both(rule: Callable[[Measurement], int], *sides: Measurement) -> tuple[int, int] | None:
-    """What is derived of the first and of the second; None where one is not derived."""
+    """The derived quantities of the first and of the second; None if one is not derived."""
     try:
         first, second = map(rule, sides)
     except (Unsupported, Unanswered):
@@ -138,7 +138,7 @@ def _both(rule: Callable[[Measurement], int], *sides: Measurement) -> tuple[int,
 
 
 def _over(both: tuple[int, int] | None) -> float | None:
-    """The second over the first."""
+    """The second quantity over the first; None if unknown or the first is 0."""
     return both[1] / both[0] if both and both[0] else None
 
 

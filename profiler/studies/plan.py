@@ -1,4 +1,4 @@
-"""What does a file say of a study: which mixers stand beside which one, at which sizes on what?
+"""The plan of a study as a TOML file: a base mixer, the mixers compared with it, and the grid.
 
 The keys are listed in tables/studies/README.md.
 """
@@ -26,25 +26,25 @@ KINDS = ("cpu", "cuda")
 
 
 class Scale(Struct, frozen=True, forbid_unknown_fields=True):
-    """What a study measures on one kind of device."""
+    """The grid of a study on one kind of device."""
 
     lengths: Name
     widths: Name
     dtypes: Name
     rounds: Size
     seconds: Annotated[float, Meta(gt=0, le=1e6)]
-    """Most seconds to sample one latency for."""
+    """The time limit for the samples of one latency."""
     operations: Size
-    """A call that executes more, as derived, is left out: it would take minutes."""
+    """The limit of derived operations per call; calls above it take minutes and are left out."""
     live_bytes: Size | None = None
-    """A forward pass or training step that holds more, as derived, is left out where no device
-    refuses it (a machine's main memory); None where running out of memory is a finding."""
+    """The limit of the derived live set in bytes; calls above it are left out, as they would fill
+    the main memory. None: no limit (on a GPU, running out of memory is a finding)."""
     instead: str = ""
-    """Why this is less than elsewhere."""
+    """A sentence on why this grid is smaller than the grids of other devices."""
 
 
 class StudyPlan(Struct, frozen=True, forbid_unknown_fields=True):
-    """Mixers beside a base, on a grid for each kind of device."""
+    """Mixers that are compared with a base mixer, on a grid per kind of device."""
 
     question: Name
     base: Name
@@ -52,7 +52,7 @@ class StudyPlan(Struct, frozen=True, forbid_unknown_fields=True):
     phases: Names
     devices: Annotated[dict[str, Scale], Meta(min_length=1)]
     as_wide: tuple[Name, ...] = ()
-    """Sizes that are as large as the width."""
+    """The letters of further sizes that equal the width d."""
     claim: str = ""
     """The id of the published claim that the page quotes."""
 
@@ -63,11 +63,11 @@ class StudyPlan(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def load(path: Path) -> StudyPlan:
-    """The plan that a file states, mixers by the names that records have.
+    """The plan in a TOML file, with mixers renamed to their `origin`, as in records.
 
     Raises:
-        StudyError: what is no TOML, lacks a key, or has one that is unknown or cannot be read; the
-            sentence names file and key.
+        StudyError: a file that is no TOML, lacks a key, has an unknown key, or has a value that
+            cannot be read; the message names file and key.
     """
     try:
         plan = checked(read_data(path), StudyPlan, "")
@@ -88,7 +88,7 @@ def load(path: Path) -> StudyPlan:
 
 
 def rules(plan: StudyPlan) -> Iterator[tuple[str, Callable[[str], Any], Sequence[str]]]:
-    """Each key, what refuses its texts with a ValueError, and the texts."""
+    """Triples (key, rule, texts): the rule raises ValueError for a bad text under the key."""
     yield "base", measurable, (plan.base,)
     yield "others", measurable, plan.others
     yield "phases", phase_name, plan.phases
@@ -103,19 +103,19 @@ def rules(plan: StudyPlan) -> Iterator[tuple[str, Callable[[str], Any], Sequence
 
 
 def measurable(name: str) -> None:
-    """Refuse a mixer that there is none of, or that has no length or width."""
+    """Refuse the name of an unknown mixer, or of a mixer without size l or d."""
     only_imported(name)
     if lacking := {"l", "d"} - set(load_mixer(name).letters):
         raise StudyError(f"{name} has no size {' and no size '.join(sorted(lacking))}")
 
 
 def size_of_one(letter: str, mixers: Sequence[str]) -> None:
-    """Refuse what is no size of any mixer, or is given by the grid."""
+    """Refuse a letter that is a size of no mixer, and the letters l and d of the grid."""
     if letter in ("l", "d") or not any(letter in load_mixer(name).letters for name in mixers):
         raise StudyError(f"'{letter}' is no further size of {', '.join(mixers)}")
 
 
 def kind(device: str) -> None:
-    """Refuse what is no kind of device."""
+    """Refuse a name that is no kind of device."""
     if device not in KINDS:
         raise StudyError(f"'{device}' is no kind of device: expected {' or '.join(KINDS)}")

@@ -1,4 +1,4 @@
-"""What do the papers print, as transcribed under tables/published, that a study stands beside?"""
+"""The printed claims and training times that studies compare with, from tables/published."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from profiler.studies.study import StudyError
 
 
 def claims() -> Iterator[Claim]:
-    """Every claim that comes with the project."""
+    """All claims in the files under tables/published."""
     for path in published_files():
         yield from load(path)
 
 
 def claim(name: str) -> Claim:
-    """The claim with this id; StudyError where there is none any more."""
+    """The claim with an id; StudyError if no claim has the id."""
     for each in claims():
         if each.id == name:
             return each
@@ -26,22 +26,22 @@ def claim(name: str) -> Claim:
 
 @dataclass(frozen=True)
 class PrintedTime:
-    """A training time as a paper prints it: that of a model over that of another."""
+    """A printed training time: the time of `model` over the time of `against`."""
 
     model: str
     against: str
     ratio: float
     low: float
     high: float
-    """The ratios that round to the printed figure."""
+    """`low` to `high` is the interval of ratios that round to the printed figure."""
     claim: Claim
 
 
 def printed_times(place: str) -> list[PrintedTime]:
-    """The training times of a table, as ratios: what is printed is the change in percent.
+    """The training times of a paper's table, converted from changes in percent to ratios.
 
     Args:
-        place: how the claims' places begin, such as `Table 7.4`.
+        place: the table, as in the `place` of the claims: `Table 7.4`.
     """
     found = []
     for each in claims():

@@ -1,6 +1,4 @@
-"""By how much does one measurement cost more or less than another one: a ratio with its interval,
-and the words for it, which follow from the interval alone?
-"""
+"""The ratio of two measured costs with its interval, and words that follow from the interval."""
 
 from __future__ import annotations
 
@@ -17,12 +15,12 @@ from profiler.records.reading import Reading
 from profiler.scaling.series import waits_for_launches
 
 LATENCY = ("latency_graph", "latency")
-"""Without launches where both sides have it: on a GPU they hide what a call needs by itself."""
+"""The readings of time, the preferred first: CUDA graph replay excludes the time of launches."""
 
 
 @dataclass(frozen=True)
 class Ratio:
-    """What the second costs relative to the first, or why that is not known."""
+    """The cost of the second over the cost of the first, or why it is unknown (`refused`)."""
 
     value: float | None = None
     low: float | None = None
@@ -30,20 +28,20 @@ class Ratio:
     reading: str = ""
     refused: str = ""
     exact: bool = False
-    """Whether both repeat to the byte, so that the ratio has no interval."""
+    """Whether both costs are exactly reproducible, so that `low` = `value` = `high`."""
 
     @property
     def less(self) -> bool:
-        """Shown to cost less."""
+        """Whether the whole interval lies below 1: the second is shown to cost less."""
         return self.high is not None and self.high < 1
 
     @property
     def more(self) -> bool:
-        """Shown to cost more."""
+        """Whether the whole interval lies above 1: the second is shown to cost more."""
         return self.low is not None and self.low > 1
 
     def words(self, less: str = "faster", more: str = "slower") -> str:
-        """`faster by 1.80 to 2.10 times`, from the interval alone.
+        """The interval in words, as factors above 1.
 
         >>> Ratio(0.5, 0.4, 0.625).words(), Ratio(1.0, 0.9, 1.1).words()
         ('faster by 1.60 to 2.50 times', 'no difference shown (0.90 to 1.10)')
@@ -62,13 +60,13 @@ class Ratio:
         return "equal" if self.exact else f"no difference shown ({low:.2f} to {high:.2f})"
 
     def cell(self, less: str = "less", more: str = "more") -> Cell:
-        """The words, or why there is no ratio."""
+        """The words as a cell of a table, or a missing cell with the reason."""
         return Missing(self.refused) if self.refused else self.words(less, more)
 
 
 def ends(found: Sequence[Ratio]) -> str:
-    """The least and the most that the intervals of ratios allow, those below one inverted; "" where
-    none has an interval.
+    """The range of factors over all intervals, where intervals below 1 are inverted; "" if no ratio
+    has an interval.
 
     >>> ends([Ratio(0.5, 0.4, 0.625), Ratio(0.25, 0.2, 0.5)])
     ' (by 1.60 to 5.00 times)'
@@ -84,7 +82,7 @@ def ends(found: Sequence[Ratio]) -> str:
 
 
 def by_round(records: Iterable[Measurement]) -> dict[int, Measurement]:
-    """Each record under its round; the last one of several."""
+    """Round -> record; the last record, if a round has several."""
     return {int(record.sweep.get("round", 0)): record for record in records}
 
 
@@ -94,10 +92,10 @@ def ratio(
     readings: Sequence[str] = LATENCY,
     comparisons: int = 1,
 ) -> Ratio:
-    """The ratio of the medians of the first reading that all rounds of both have.
+    """The ratio of medians of the first of `readings` that all records of the common rounds have.
 
-    Each round gives a ratio with an interval, wide enough that all comparisons of a table hold
-    together; the rounds' mean lies in the interval that holds those of all rounds.
+    The value is the geometric mean of the rounds' ratios. The interval covers the intervals of all
+    rounds, each wide enough that the level holds for all `comparisons` together (Bonferroni).
     """
     one, other = by_round(first), by_round(second)
     rounds = sorted(one.keys() & other.keys())
@@ -119,7 +117,7 @@ def ratio(
 
 
 def bytes_ratio(first: Sequence[Measurement], second: Sequence[Measurement]) -> Ratio:
-    """The ratio of peaks of memory, which repeat to the byte."""
+    """The ratio of peak memories; refused unless the peaks are equal in all rounds."""
     name = "peak_memory"
     peaks = [
         [r.readings[name].value for r in side if name in r.readings] for side in (first, second)
@@ -135,7 +133,8 @@ def bytes_ratio(first: Sequence[Measurement], second: Sequence[Measurement]) -> 
 
 
 def energy_ratio(first: Sequence[Measurement], second: Sequence[Measurement]) -> Ratio:
-    """The ratio of gross energies: the ends of the two intervals; gains of the sensor cancel."""
+    """The ratio of gross energies, with the interval from the ends of the two intervals. A gain
+    error of the sensor cancels."""
     name = "energy"
     sides = [[r.readings[name] for r in side if name in r.readings] for side in (first, second)]
     if not all(sides):
@@ -147,14 +146,14 @@ def energy_ratio(first: Sequence[Measurement], second: Sequence[Measurement]) ->
 
 
 def span(readings: Sequence[Reading]) -> tuple[float, float, float]:
-    """Mean value, lowest and highest end of the intervals."""
+    """The mean value of readings, the lowest and the highest end of their intervals."""
     lows = [r.details.get("ci_low", min(r.samples, default=r.value)) for r in readings]
     highs = [r.details.get("ci_high", max(r.samples, default=r.value)) for r in readings]
     return statistics.fmean(r.value for r in readings), min(lows), max(highs)
 
 
 def why_not(records: Sequence[Measurement], name: str) -> str:
-    """The first reason that a record gives for a reading it lacks."""
+    """The first recorded reason for the absence of a reading."""
     reasons = (r.reasons.get(name) for r in records if name not in r.readings)
     return next(filter(None, reasons), f"{name} was not measured")
 
@@ -162,7 +161,8 @@ def why_not(records: Sequence[Measurement], name: str) -> str:
 def fastest(
     candidates: Mapping[str, Sequence[Measurement]], readings: Sequence[str] = LATENCY
 ) -> str | None:
-    """The implementation of the least median, of those that have the reading most of them have."""
+    """The implementation with the least geometric mean of the first of `readings` that any
+    implementation has; None if no implementation has any."""
     for name in readings:
         times = {
             key: statistics.geometric_mean(values)
@@ -175,5 +175,5 @@ def fastest(
 
 
 def bound(records: Iterable[Measurement]) -> bool:
-    """Whether any of the records waits for launches most of the time."""
+    """Whether the device waits for launches most of the time in any of the records."""
     return any(waits_for_launches(record) for record in records)

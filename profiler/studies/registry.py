@@ -1,4 +1,4 @@
-"""Which questions are put to a machine as a whole: a named plan, and a page from its records?"""
+"""Which studies are there, by name or as a user's TOML file?"""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ Study = GridStudy | ThesisTraining
 
 
 def studies() -> dict[str, Study]:
-    """Every study that comes with the project, by its name: a plan's is that of its file."""
+    """Name -> study, for all built-in studies; a TOML plan has the name of its file."""
     files = sorted(data_dir("studies").glob("*.toml"))
     return {**{file.stem: GridStudy(file.stem, load(file)) for file in files}, THESIS.name: THESIS}
 
 
 def listing() -> Document:
-    """Every study with its question."""
+    """The built-in studies with their questions, as a document."""
     lines = [Paragraph((f"{s.name}: {s.question}",), item=True) for s in studies().values()]
     own = "These come with the project; `costmodel study FILE.toml` takes a plan of your own."
     return Document(lambda: [*lines, Paragraph((own,))])
 
 
 def study(name: str) -> Study:
-    """The study with this name, or that of a user's plan, FILE.toml; StudyError lists the names."""
+    """The built-in study with a name, or a user's plan, FILE.toml; StudyError lists the names."""
     if name.endswith(".toml"):
         return GridStudy(name, load(Path(name)))
     known = studies()

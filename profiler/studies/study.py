@@ -1,4 +1,4 @@
-"""What is a study: which points does it measure on a device, and what becomes of its records?"""
+"""What the user chooses of a study, its outcome, and words that all studies share."""
 
 from __future__ import annotations
 
@@ -15,44 +15,44 @@ Progress = Callable[[int, int, str], None]
 
 
 class StudyError(MeasureError):
-    """A study that cannot be made or written down; one sentence says why."""
+    """A study that cannot be measured or reported; the message is one sentence."""
 
 
 @dataclass(frozen=True)
 class Manner:
-    """How a study is measured; None takes the study's own for the device."""
+    """The user's options for a study; None stands for the study's own value for the device."""
 
     device: str
     """cpu or cuda."""
     rounds: int | None = None
     seconds: float | None = None
-    """Most seconds to sample one latency for."""
+    """The time limit for the samples of one latency."""
     shard: str | None = None
-    """`i/n`: the i-th of n parts of a grid."""
+    """`i/n`: measure the i-th of n parts of the grid."""
     largest: int | None = None
-    """Of lengths, or of training steps a round: a smaller run than the study's own."""
+    """For a short run: the largest length of a grid, or the training steps of a visit."""
     energy: bool | None = None
-    """Whether energy is measured: on a GPU only where it is said, for it takes most of the time."""
+    """Whether energy is measured; None: on a CPU only, since on a GPU energy takes most time."""
     energy_window_s: float | None = None
     energy_trials: int | None = None
     processes: int = 1
-    """Fresh processes that each measure everything."""
+    """The number of fresh processes, each of which measures all points."""
     ceilings: bool | None = None
-    """Whether records also say what the device reaches at best: on a GPU, unless it is said."""
+    """Whether the device's peak rates are measured and recorded; None: on a GPU only."""
 
     @property
     def with_ceilings(self) -> bool:
-        """Whether ceilings are measured."""
+        """Whether ceilings are measured, with the default for the device."""
         return self.on_gpu if self.ceilings is None else self.ceilings
 
     @property
     def with_energy(self) -> bool:
-        """Whether energy is measured."""
+        """Whether energy is measured, with the default for the device."""
         return not self.on_gpu if self.energy is None else self.energy
 
     @property
     def on_gpu(self) -> bool:
-        """Whether the device is one."""
+        """Whether the device is a GPU."""
         return self.device.startswith("cuda")
 
     def __post_init__(self) -> None:
@@ -67,7 +67,7 @@ class Manner:
 
     @property
     def options(self) -> dict[str, Any]:
-        """What is asked of energy in place of the study's own, by the names of a request."""
+        """The energy options that replace the study's own: field of a request -> value."""
         asked = {
             "energy": None if self.with_energy else False,
             "energy_window_s": self.energy_window_s,
@@ -78,15 +78,15 @@ class Manner:
 
 @dataclass(frozen=True)
 class Done:
-    """What measuring gave: sentences for what failed, and whether anything is missing that another
-    run of the same command would add."""
+    """The outcome of a run: one sentence per failure, and whether all points are measured, so that
+    the same command has nothing left to add."""
 
     failures: tuple[str, ...] = ()
     complete: bool = True
 
 
 def kind_of(records: Sequence[Measurement]) -> str:
-    """The kind of device of all records; StudyError where there are several, or no record."""
+    """The kind of device (cpu, cuda) of all records; StudyError for several kinds, or no record."""
     kinds = sorted({record.device.partition(":")[0] for record in records})
     if len(kinds) != 1:
         there = " and ".join(kinds) or "none"
@@ -95,7 +95,7 @@ def kind_of(records: Sequence[Measurement]) -> str:
 
 
 def manner_words(options: Mapping[str, Any]) -> str:
-    """What the records of a point say of how it was measured.
+    """The options of a measurement that differ from their defaults, in words.
 
     >>> manner_words({"energy_trials": 3}), manner_words({})
     ('energy_trials=3', "the study's own options")
@@ -104,17 +104,17 @@ def manner_words(options: Mapping[str, Any]) -> str:
 
 
 def manners(records: Sequence[Measurement]) -> list[str]:
-    """How records were measured, in words; two are not to be taken for one."""
+    """The distinct `manner_words` of records; records of different manners are not compared."""
     return sorted({manner_words(record.sweep.get("options", {})) for record in records})
 
 
 def counted(number: int, noun: str) -> str:
-    """`1 point`, `2 points`."""
+    """A number with its noun: `1 point`, `2 points`."""
     return f"{number:,} {noun}{'s' if number != 1 else ''}"
 
 
 def grouped(reasons: Mapping[str, Sequence[str]]) -> list[str]:
-    """`what: reason`, equal reasons said once for all that they are about."""
+    """Sentences `latency, energy: reason`, one per distinct reason, from name -> reasons."""
     about: dict[str, list[str]] = {}
     for what, found in reasons.items():
         for reason in dict.fromkeys(found):

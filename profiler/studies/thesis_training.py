@@ -1,4 +1,4 @@
-"""Do the thesis's five networks take the times, relative to each other, that it prints?
+"""Are the training times of the thesis's five networks, relative to each other, as printed?
 
 João Terroa: Exploring Causal Attention Models in Transformers for Large Language Models (2024),
 section 7.2.1 and Table 7.4: trainings of 40,000 iterations.
@@ -40,7 +40,7 @@ RATES: Mapping[str, Rate] = {
     "cuda": Rate(batch=64, steps=10, rounds=15),
     "cpu": Rate(batch=2, steps=1, rounds=15),
 }
-"""Device -> how much is trained. The batch of the thesis is 64 (section 6.2)."""
+"""Device -> amount of training. The batch of the thesis is 64 (section 6.2)."""
 
 OTHERWISE = (
     "the thesis's text and its evaluations in between: random tokens are trained on, and the "
@@ -52,7 +52,7 @@ OTHERWISE = (
 
 @dataclass(frozen=True)
 class ThesisTraining:
-    """Training steps of networks in turns."""
+    """A study that times training steps of the thesis's networks in turns."""
 
     name: str = "thesis-training"
     question: str = (
@@ -66,7 +66,7 @@ class ThesisTraining:
         progress: Progress,
         tell: Callable[[str], None],
     ) -> Done:
-        """Measure all networks, unless the file holds a whole run already."""
+        """Measure all networks, unless the file already holds a complete run with these options."""
         from profiler.host.device import device_name
         from profiler.records.store import append, read
         from profiler.sweep.results import writable
@@ -103,12 +103,12 @@ class ThesisTraining:
         return Done(failures, len(records) == len(names))
 
     def networks(self) -> list[str]:
-        """The baseline, then the others in the order of the table."""
+        """The names of the networks: the baseline, then the others in the table's order."""
         found = printed_times(PLACE)
         return list(dict.fromkeys([*(p.against for p in found), *(p.model for p in found)]))
 
     def page(self, records: Sequence[Measurement], source: str) -> Document:
-        """The page, from the last run in the records."""
+        """The page of the last run in the records."""
         found = latest(records)
         baseline = self.networks()[0]
         if baseline not in found or len(found) < 2:
@@ -132,7 +132,7 @@ class ThesisTraining:
 
 @dataclass(frozen=True)
 class Compared:
-    """One network beside the baseline."""
+    """One network compared with the baseline: printed, measured (if `record`) and derived."""
 
     printed: PrintedTime
     base: Measurement
@@ -141,15 +141,15 @@ class Compared:
 
     @property
     def verdict(self) -> Verdict:
-        """Of its time beside the baseline's."""
+        """The measured ratio of the network's time to the baseline's, or why there is none."""
         name = self.printed.model
         missing = Verdict(self.base.mixer, name, 0, refused=f"{name} was not measured")
         return self.ratios.get(name, missing)
 
     @property
     def derived(self) -> float:
-        """Operations of a training step, relative to the baseline's, masked pairs computed as the
-        thesis's code does."""
+        """Derived operations of a training step over those of the baseline, in the convention of
+        the printed claim (masked pairs are computed, as in the thesis's code)."""
         b = self.base.sizes["b"]
         convention = self.printed.claim.convention
         return step_operations(self.printed.model, convention, b) / step_operations(
@@ -157,7 +157,7 @@ class Compared:
         )
 
     def place_of(self, value: float) -> str:
-        """Where a figure lies, seen from the measured interval."""
+        """Whether a ratio lies below, inside or above the measured confidence interval."""
         low, high = self.verdict.ci_low, self.verdict.ci_high
         if low is None or high is None:
             return "not compared"
@@ -167,33 +167,33 @@ class Compared:
 
     @property
     def printed_place(self) -> str:
-        """The same of the printed figure, which was rounded: any value that it may stand for."""
+        """`place_of` the printed ratio: inside, if part of its rounding interval is inside."""
         places = [self.place_of(v) for v in (self.printed.low, self.printed.high)]
         return places[0] if places[0] == places[1] else "inside the interval"
 
 
 @cache
 def step_operations(name: str, convention: tuple[str, ...], batch: int) -> int:
-    """Operations of a training step of a network, the optimiser's left out."""
+    """Operations of a training step of a network, without the optimiser's."""
     return model(name).count("training-step", ",".join(convention)).at(b=batch).total
 
 
 def latest(records: Sequence[Measurement]) -> dict[str, Measurement]:
-    """The networks of the last run in the records."""
+    """Network -> record, of the last run in the records; {} if there is no run."""
     runs = runs_in([record for record in records if "network" in record.counts])
     return {name: next(iter(own.values())) for name, own in runs[-1].items()} if runs else {}
 
 
 def ratios_to(baseline: str, found: Mapping[str, Measurement]) -> dict[str, Verdict]:
-    """Network -> its measured ratio to the baseline, over the rounds of all networks."""
+    """Network -> verdict on its time over the baseline's, paired by rounds."""
     run = {name: {0: found[name]} for name in (baseline, *found)}
     verdicts = (row.verdict for row in rows_of(run, LEVEL) if row.quantity == "latency")
     return {each.second: each for each in verdicts if each.first == baseline}
 
 
 def overall(compared: Sequence[Compared]) -> str:
-    """How many printed and derived ratios lie in the measured intervals, and whether the order is
-    the same."""
+    """How many printed and derived ratios lie in the measured intervals, and whether they order the
+    networks as the measured medians do."""
     known = [c for c in compared if not c.verdict.refused and c.verdict.ratio is not None]
     if not known:
         return (
@@ -233,7 +233,7 @@ COLUMNS = (
 
 
 def table(compared: Sequence[Compared], base: Measurement) -> Table:
-    """All networks beside the baseline."""
+    """The table of all networks compared with the baseline."""
     rows = tuple(_row(each) for each in compared)
     taken = len(base.readings["latency"].samples)
     notes = (
@@ -266,11 +266,11 @@ def _row(each: Compared) -> tuple[Cell, ...]:
 
 
 COSTS = ("latency", "peak memory", "energy", "per token")
-"""What is shown of a step, by the columns of `costmodel profile`."""
+"""The columns of `costmodel profile` that `costs` shows."""
 
 
 def costs(found: Mapping[str, Measurement]) -> Table:
-    """What a step of each takes."""
+    """The table of latency, memory and energy of each network's training step."""
     shown = [(column, cell) for column, cell in MEASURED if column.name in COSTS]
     columns = (COLUMNS[0], *(column for column, _ in shown))
     rows = tuple((name, *(cell(record) for _, cell in shown)) for name, record in found.items())
@@ -278,7 +278,7 @@ def costs(found: Mapping[str, Measurement]) -> Table:
 
 
 def left_out(found: Mapping[str, Measurement]) -> list[str]:
-    """In what the steps are others than those of the thesis."""
+    """Sentences on how the measured steps differ from the trainings of the thesis."""
     record = next(iter(found.values()))
     b, steps = record.sizes["b"], record.counts["network"]["steps"]
     usual = RATES["cuda"]

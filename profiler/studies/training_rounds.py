@@ -1,7 +1,7 @@
-"""What does a training step of several networks take, measured in turns so that drift cancels?
+"""What does a training step of several networks cost, measured in turns so that drift cancels?
 
 A step is a forward pass with the loss, a backward pass and a step of AdamW, on one batch of random
-tokens. All networks stay on the device; they are visited in rounds, in random order and backwards.
+tokens. All networks stay on the device. A round visits them in random order, then in reverse.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ from profiler.run.measure import NO_ENERGY, failure
 from profiler.studies.study import Progress
 
 LEARNING_RATE = 3e-4
-"""That of Karpathy's ng-video-lecture, gpt.py, on which the thesis's networks build."""
+"""The learning rate of Karpathy's ng-video-lecture, gpt.py, the base of the thesis's networks."""
 
 VISIT = LatencyLimits(
     min_blocks=1, regions=1, min_seconds=0.0, warmup_calls=20, warmup_seconds=10.0
 )
-"""One region, after a warm-up of at most so many steps or seconds."""
+"""One timed region, after a warm-up of at most 20 steps or 10 s."""
 
 OWN_LIMITS: Mapping[str, Any] = {
     "energy": True,
     "energy_window_s": EnergyLimits.window_s,
     "energy_trials": TRIALS_IN_TURNS,
 }
-"""How energy is measured unless something else is asked for; trials there and back."""
+"""The default energy options: trials of all networks in turn, forwards and in reverse."""
 
 METHOD = (
     "rounds of all networks in random order and backwards; a sample is the mean of the two visits "
@@ -56,7 +56,7 @@ METHOD = (
 
 @dataclass(frozen=True)
 class Rate:
-    """How much is trained: sequences in a batch, steps in a visit, rounds."""
+    """The amount of training: sequences per batch, steps per visit, rounds."""
 
     batch: int
     steps: int
@@ -64,12 +64,12 @@ class Rate:
 
     @property
     def trained(self) -> int:
-        """Timed steps of each network: two visits a round."""
+        """The timed steps of each network, which has two visits per round."""
         return 2 * self.steps * self.rounds
 
 
 class Step:
-    """A training step of a network; calling it trains once."""
+    """A network with optimiser and batch; a call makes one training step."""
 
     def __init__(self, name: str, batch: int, device: str, seed: int = 0) -> None:
         network = model(name)
@@ -82,7 +82,7 @@ class Step:
         self.optimiser = torch.optim.AdamW(self.network.parameters(), lr=LEARNING_RATE)
 
     def forget(self) -> None:
-        """No gradient is left of the step before."""
+        """Free the gradients of the previous step."""
         self.optimiser.zero_grad(set_to_none=True)
 
     def __call__(self) -> None:
@@ -93,7 +93,7 @@ class Step:
 
 @dataclass
 class Training:
-    """Networks that are trained in turns."""
+    """A comparison of networks, whose training steps are measured in turns."""
 
     names: Sequence[str]
     rate: Rate
@@ -102,17 +102,17 @@ class Training:
     progress: Progress = lambda done, of, what: None
     timer: Timer | None = None
     watch: Watch | None = None
-    """In place of the device's own, in tests."""
+    """`timer` and `watch` replace the device's own in tests."""
     logs: dict[str, DisturbanceLog] = field(default_factory=dict)
-    """What was seen of the device meanwhile."""
+    """Network -> the disturbances seen during its visits."""
     steps: dict[str, Callable[[], None]] = field(default_factory=dict)
     sizes: dict[str, Mapping[str, int]] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
-    """What is asked of energy in place of `OWN_LIMITS`'s values, by the same names."""
+    """Energy options that replace those of `OWN_LIMITS`."""
     failed: dict[str, str] = field(default_factory=dict)
 
     def records(self) -> list[Measurement]:
-        """One record for each network that ran: sample k of its latency is that of round k."""
+        """One record per network that did not fail; sample k of its latency is from round k."""
         with on_device(self.device):
             self.prepare()
             timer = self.timer or timer_for(torch.device(self.device))
@@ -128,7 +128,7 @@ class Training:
         ]
 
     def energies(self, kept: Sequence[str]) -> PairedEnergy | Unavailable:
-        """Joules of a step of each network, in trials that take turns."""
+        """The energy of a step of each network, in trials that take turns."""
         asked = {**OWN_LIMITS, **self.options}
         if not asked["energy"]:
             return NO_ENERGY
@@ -142,12 +142,12 @@ class Training:
         return energies_in_turn(calls, device=self.device, limits=limits)
 
     def memory(self, name: str) -> Measured:
-        """The peak of a step's memory, gradients of the step before left out."""
+        """The peak memory of a step that starts without gradients of the previous step."""
         step = self.steps[name]
         return peak_memory(step, device=self.device, reset=getattr(step, "forget", None))
 
     def prepare(self) -> None:
-        """Every network on the device, or the reason why it cannot be."""
+        """Build each network on the device and make one step; a failure goes to `failed`."""
         for name in self.names:
             if name in self.steps:
                 continue
@@ -161,7 +161,7 @@ class Training:
             self.steps[name], self.sizes[name] = made, made.sizes
 
     def visited(self, timer: Timer) -> Rounds:
-        """All rounds, of undisturbed visits."""
+        """Warm up all networks and time them in rounds; a disturbed visit is repeated."""
         watch = self.watch or watch_for(torch.device(self.device))
         setting = Instruments(VISIT, timer, watch)
         visits: dict[str, Visitor] = {}
@@ -176,7 +176,7 @@ class Training:
         return found
 
     def latency(self, name: str, values: Sequence[float], timer: Timer, identity: str) -> Measured:
-        """The median over rounds, or why there is none."""
+        """The median latency over rounds, or Unavailable with too few undisturbed rounds."""
         needed = min(least_number(), self.rate.rounds)
         if why := undisturbed_too_few(self.logs, len(values), needed):
             return Unavailable(why)
@@ -194,7 +194,7 @@ class Training:
         return Reading("latency", statistics.median(values), "s", tuple(values), details)
 
     def tell_round(self, done: int) -> None:
-        """Progress over the rounds."""
+        """Report how many rounds are done."""
         self.progress(done, self.rate.rounds, f"round {done + 1} of {self.rate.rounds}")
 
     def record(
@@ -206,7 +206,7 @@ class Training:
         energy: Measured,
         identity: str,
     ) -> Measurement:
-        """What was measured of a network."""
+        """The record of a network."""
         latency = self.latency(name, found.values[name], timer, identity)
         readings, reasons = divide({"latency": latency, "peak_memory": memory, "energy": energy})
         return Measurement(
@@ -236,7 +236,7 @@ class Training:
 
 
 def joules(energies: PairedEnergy | Unavailable, name: str) -> Measured:
-    """The energy of one of several loads."""
+    """The energy of a step of one network, or the reason for its absence."""
     if isinstance(energies, Unavailable):
         return energies
     return energies.readings.get(name) or Unavailable("the network failed before")
