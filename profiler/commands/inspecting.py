@@ -68,7 +68,7 @@ def statement(
 
     chosen(format_, "--format", ("plain", "markdown", "latex"))
     no_source(output, source)
-    records, problems = recorded(source, complain)
+    records, problems = recorded(source, complain, every=True)
     show(document(records), "rich" if format_ == "plain" else format_, output, force, context)
     told(problems)
     if problems:

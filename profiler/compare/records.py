@@ -5,8 +5,8 @@ sweep at equal sizes: of a sweep a pair of rounds, there and back, is one. Of tw
 has as its partner the record of the same mixer, implementation, sizes, dtype, phase and kind of
 device in the other file. Those were not measured in turns: at a point only the noise within each
 run can be judged, by intervals of both medians, made of the medians of blocks
-(`meters.intervals`), and a drift between the runs is not excluded. A reading whose labels say that
-it was disturbed is compared with nothing.
+(`meters.intervals`), and a drift between the runs is not excluded. A busy time differs from another
+one where their intervals do not touch; no tendency over all points is told of busy times.
 
 Of energies the values are trials, each a window on its own. What is wrong with a sensor's gain is
 the same in every trial of a board, so that it cancels where both files are of one board; of two
@@ -22,6 +22,7 @@ from itertools import combinations
 from pathlib import Path
 
 from profiler.compare.rows import (
+    BUSY_TIMES,
     PROCESSES,
     Comparison,
     Row,
@@ -43,12 +44,14 @@ from profiler.compare.verdict import (
 from profiler.host.environment import environment_differences
 from profiler.meters.energy.protocol import SYSTEMATIC
 from profiler.meters.intervals import (
+    LOW,
     block_medians,
     median_interval,
     no_interval,
     processes_in,
+    quantile,
 )
-from profiler.records.grades import disturbed_by
+from profiler.records.grades import BUSY, disturbed_by, grade_of
 from profiler.records.measurement import Measurement
 from profiler.records.reading import MeasureError, Reading
 from profiler.records.words import options_words, sizes_words
@@ -166,7 +169,7 @@ def sweep_rows(point: str, block: Sequence[Measurement], level: float) -> list[R
     shared = set.intersection(*(set(r.sizes) for r in block))
     failed: dict[str, str] = {}
     for r in block:
-        if "latency" in r.readings and not disturbed_by(details_of(r).get("labels", ())):
+        if "latency" in r.readings:
             own = sizes_words({x: n for x, n in r.sizes.items() if x not in shared})
             name = f"{r.mixer} {r.implementation}{f' ({own})' if own else ''}"
             taken = by_round.setdefault(name, {})
@@ -177,6 +180,13 @@ def sweep_rows(point: str, block: Sequence[Measurement], level: float) -> list[R
     if len(by_round) < 2:
         return []
     common = sorted(set.intersection(*(set(taken) for taken in by_round.values())))
+    rounds = [taken[k] for taken in by_round.values() for k in common]
+    busy = BUSY in map(grade_of, rounds)
+
+    def value(reading: Reading) -> float:
+        """Of the same kind for all candidates: where one is busy, the low quantile of each."""
+        return quantile(reading.samples, LOW) if busy else reading.value
+
     if any(processes_in(by_round[name][k]) > 1 for name in by_round for k in common):
         unit = PROCESSES
         values = by_process({name: [taken[k] for k in common] for name, taken in by_round.items()})
@@ -184,7 +194,7 @@ def sweep_rows(point: str, block: Sequence[Measurement], level: float) -> list[R
         unit = "pairs of rounds"
         pairs = [k for k in common if k % 2 == 0 and k + 1 in common]
         values = {
-            name: [(taken[k].value + taken[k + 1].value) / 2 for k in pairs]
+            name: [(value(taken[k]) + value(taken[k + 1])) / 2 for k in pairs]
             for name, taken in by_round.items()
         }
     rows = latency_rows(values, level, failed, unit)
@@ -298,7 +308,11 @@ def pointwise(
             gains = (gain(x), gain(y)) if key in apart else (0.0, 0.0)
             verdict = medians(a, b, x, y, level, len(both), gains)
             rows.append(Row(quantity, verdict, x.unit, x.value, y.value, point_words(key)))
-        alike = {key: each for key, each in both.items() if key not in apart}
+        alike = {
+            key: each
+            for key, each in both.items()
+            if key not in apart and not (each[0].unit == "s" and BUSY in map(grade_of, each))
+        }
         rows += over_all(a, b, quantity, alike, level)
     for key in shared:
         bytes_ = (one[key].readings.get("peak_memory"), other[key].readings.get("peak_memory"))
@@ -343,7 +357,8 @@ def medians(
     """Two medians with intervals of their own: apart, or not shown to be.
 
     Each interval misses its median with at most level / (2 points), so that all ratios of a
-    comparison together lie within theirs at the level.
+    comparison together lie within theirs at the level. A busy time has an interval of its own: it
+    is apart from another time where the two intervals do not touch.
 
     Args:
         gains: by how much, relatively, all samples of each may be off alike.
@@ -353,19 +368,30 @@ def medians(
     if min(*x.samples, *y.samples, x.value, y.value) <= 0:
         return Verdict(a, b, few, refused="a ratio needs values above zero")
     for name, reading in ((a, x), (b, y)):
-        if (by := disturbed_by(reading.details.get("labels", ()))) and reading.unit == "s":
+        by = disturbed_by(reading.details.get("labels", ()))
+        if by and reading.unit == "s" and "grade" not in reading.details:
             return Verdict(a, b, few, refused=f"{name}: it is labelled {by}")
-    ends = [median_interval(block_medians(reading), 1 - share) for reading in (x, y)]
+    busy = BUSY in map(grade_of, (x, y)) and x.unit == "s"
+    ends = [ends_of(reading, 1 - share) for reading in (x, y)]
     if None in ends:
         return Verdict(a, b, few, refused=_too_few(x, y, 1 - share))
     (x_low, x_high), (y_low, y_high) = (end for end in ends if end is not None)
     x_gain, y_gain = gains
     low = y_low / x_high * (1 - x_gain) / (1 + y_gain)
     high = y_high / x_low * (1 + x_gain) / (1 - y_gain)
+    differs = not low <= 1 <= high
+    if busy:
+        return Verdict(a, b, few, y.value / x.value, low, high, differs=differs, of=BUSY_TIMES)
     ratio = statistics.median(block_medians(y)) / statistics.median(block_medians(x))
     within = "processes" if min(map(processes_in, (x, y))) > 1 else "blocks"
-    differs = not low <= 1 <= high
     return Verdict(a, b, few, ratio, low, high, 1 - level / points, differs=differs, of=within)
+
+
+def ends_of(reading: Reading, confidence: float) -> tuple[float, float] | None:
+    """The interval of a reading: of a busy time the one that it has."""
+    if reading.unit == "s" and grade_of(reading) == BUSY:
+        return float(reading.details["ci_low"]), float(reading.details["ci_high"])
+    return median_interval(block_medians(reading), confidence)
 
 
 def _too_few(x: Reading, y: Reading, confidence: float) -> str:

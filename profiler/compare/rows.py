@@ -22,6 +22,8 @@ from profiler.sweep.joined import process_of
 
 PROCESSES = "processes"
 """What one value of each candidate comes from where there are several processes."""
+BUSY_TIMES = "busy times"
+"""What two values are where a device was busy: each has an interval of no confidence."""
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 
 LEAST = 4
@@ -29,6 +29,9 @@ test of every value of a curve."""
 KNOWN_TO = 1e-3
 """The smallest standard deviation of a median, relative to it, that is used."""
 
+TOUCHING = "busy (its interval touches that of the next size)"
+"""Why a busy value shows no growth."""
+
 NORMAL = 1.959963984540054
 """Standard deviations within which 95 % of a normal distribution lies."""
 
@@ -43,6 +46,8 @@ class MeasuredValue:
     high: float
     cut: str = ""
     """Why the value does not show the work (the device waits for the host); "" where it does."""
+    busy: bool = False
+    """Whether the value is an estimate from a device that others used; its interval is wide."""
 
     @cached_property
     def x(self) -> float:
@@ -200,6 +205,18 @@ def power_of(
     kept = [v for v in values if first <= v.size <= last]
     ys = [math.log(function(v.size)) for v in kept]
     return fit_line([v.x for v in kept], ys, [v.deviation for v in kept]).slope
+
+
+def told_apart(values: Sequence[MeasuredValue]) -> list[MeasuredValue]:
+    """The values of ascending sizes; a busy one shows no growth where its interval touches that of
+    the next smaller or larger size."""
+    found = []
+    for k, value in enumerate(values):
+        beside = [*values[max(k - 1, 0) : k], *values[k + 1 : k + 2]]
+        touches = any(value.low <= each.high and each.low <= value.high for each in beside)
+        hidden = value.busy and touches and not value.cut
+        found.append(replace(value, cut=TOUCHING) if hidden else value)
+    return found
 
 
 def pooled(rounds: Sequence[tuple[float, float, float]]) -> tuple[float, float, float]:

@@ -20,7 +20,16 @@ from profiler.scaling.derived import (
 )
 from profiler.scaling.exponents import Exponent, MeasuredValue, Unsettled, exponent, power_of
 from profiler.scaling.floors import Departure, departure, floors_of
-from profiler.scaling.series import LAUNCH_BOUND, QUANTITIES, MeasuredQuantity, Series, series_of
+from profiler.scaling.series import (
+    LAUNCH_BOUND,
+    QUANTITIES,
+    MeasuredQuantity,
+    Series,
+    has_nothing,
+    in_no_series,
+    series_of,
+    without_value,
+)
 
 LETTERS = ("l", "d")
 
@@ -124,12 +133,16 @@ def scalings(
     records: Sequence[Measurement], letters: Sequence[str] = LETTERS
 ) -> tuple[list[Scaling], list[str]]:
     """Every quantity along every series of the records, and a sentence for each letter without a
-    series."""
+    series, and for each reason why records, or some of their values, are in none."""
     found: list[Scaling] = []
     problems = []
+    every: list[Series] = []
     for letter in letters:
         along = series_of(records, letter)
-        if not along:
+        every += along
+        if along or all(map(has_nothing, records)):
+            problems += in_no_series(records, along, letter)
+        else:
             problems.append(
                 f"no two records differ in {letter} alone: no exponent in {letter}; measure "
                 f"several, such as --{letter} 128:2048:x2"
@@ -138,7 +151,15 @@ def scalings(
             predicted = Predictions(series)
             known: dict[str, Derived | str] = {}
             found += [scaling_along(series, q, predicted, known) for q in QUANTITIES.values()]
-    return found, problems
+    ids = {record.id for series in every for record in series.records}
+    for quantity in QUANTITIES.values():
+        lost = without_value(every, quantity)
+        if len(set().union(*lost.values())) < len(ids):  # of what none has, the tables say why
+            problems += [
+                f"{quantity.title} of {len(those):,} of {len(ids):,} records is left out: {why}"
+                for why, those in lost.items()
+            ]
+    return found, list(dict.fromkeys(problems))
 
 
 def scaling_along(

@@ -21,7 +21,16 @@ from profiler.records.reading import MeasureError
 from profiler.scaling.derived import LIVE, OPERATIONS, Predictions
 from profiler.scaling.exponents import MeasuredValue
 from profiler.scaling.floors import NO_JOULES, ScaledFloor, in_bytes, in_time
-from profiler.scaling.series import NO_INTERVAL, QUANTITIES, MeasuredQuantity, Series, series_of
+from profiler.scaling.series import (
+    NO_INTERVAL,
+    QUANTITIES,
+    MeasuredQuantity,
+    Series,
+    has_nothing,
+    in_no_series,
+    series_of,
+    without_value,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -118,7 +127,7 @@ class Panel:
     setting: str
     drawn: tuple[tuple[Series, tuple[MeasuredValue, ...]], ...]
     missing: Mapping[str, frozenset[str]]
-    """Reason why a series is not drawn -> the ids of its records."""
+    """Reason why records are not drawn -> their ids."""
 
 
 def draw(records: Sequence[Measurement], asked: PlotSelection, output: Path) -> list[str]:
@@ -172,7 +181,9 @@ def panels(
         along = series_of(records, letter)
         for series in along:
             groups.setdefault(series.setting_at(shared_sizes(along, series)), []).append(series)
-        if not groups:
+        if groups or all(map(has_nothing, records)):
+            problems += in_no_series(records, along, letter)
+        else:
             problems.append(f"no two records differ in {letter} alone: no panel against {letter}")
         columns += [
             [panel(QUANTITIES[name], letter, setting, group) for name in DRAWN]
@@ -191,17 +202,8 @@ def shared_sizes(along: Sequence[Series], series: Series) -> frozenset[str]:
 
 def panel(quantity: MeasuredQuantity, letter: str, setting: str, group: Sequence[Series]) -> Panel:
     """What one panel shows."""
-    found = []
-    missing: dict[str, frozenset[str]] = {}
-    for series in group:
-        values = series.values(quantity)
-        if values:
-            found.append((series, tuple(values)))
-            continue
-        whole = series.missing(quantity) or f"{series.label}: zero at every size"
-        for record in series.records:
-            why = record.reasons.get(quantity.reading, whole)
-            missing[why] = missing.get(why, frozenset()) | {record.id}
+    found = [(series, tuple(v)) for series in group if (v := series.values(quantity))]
+    missing = {why: frozenset(ids) for why, ids in without_value(group, quantity).items()}
     return Panel(quantity, letter, setting, tuple(found), missing)
 
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from profiler.records.grades import disturbed_by
-from profiler.records.measurement import Measurement
+from profiler.records.grades import BUSY, grade_of
+from profiler.records.measurement import REASON, Measurement
 from profiler.records.reading import Reading
 from profiler.records.words import PHASES, options_words, sizes_words
 from profiler.run.caveats import idleness
-from profiler.scaling.exponents import MeasuredValue, pooled
+from profiler.scaling.exponents import MeasuredValue, pooled, told_apart
 
 
 @dataclass(frozen=True)
@@ -122,7 +123,8 @@ class Series:
 
     def values(self, quantity: MeasuredQuantity) -> list[MeasuredValue]:
         """The values of a quantity, one per size, where it was measured and is above zero."""
-        return [v for size in self.sizes if (v := pooled_value(self.at(size), size, quantity))]
+        found = [v for size in self.sizes if (v := pooled_value(self.at(size), size, quantity))]
+        return told_apart(found)
 
     def missing(self, quantity: MeasuredQuantity) -> str:
         """Why no record has the quantity; "" where one has."""
@@ -135,12 +137,14 @@ class Series:
 def series_of(records: Iterable[Measurement], letter: str) -> list[Series]:
     """The series along a letter, of two sizes or more, in the order in which they first occur.
 
+    A record that keeps a failure is in one, too, where it has readings.
+
     A record of the last token, t = l, belongs to two series along l: one in which t varies with l,
     and one in which t is fixed.
     """
     groups: dict[tuple[object, ...], tuple[Key, list[Measurement]]] = {}
     for record in records:
-        if record.failure or letter not in record.sizes:
+        if has_nothing(record) or letter not in record.sizes:
             continue
         options = repr(sorted(record.sweep.get("options", {}).items()))
         names = (record.mixer, record.implementation, record.form, record.phase, record.dtype)
@@ -149,6 +153,44 @@ def series_of(records: Iterable[Measurement], letter: str) -> list[Series]:
             groups.setdefault((*key, options), (key, []))[1].append(record)
     found = [Series(*key, tuple(group)) for key, group in groups.values()]
     return [series for series in found if len(series.sizes) > 1]
+
+
+def has_nothing(record: Measurement) -> bool:
+    """Whether a record only says why nothing was measured."""
+    return bool(record.failure) and not record.readings
+
+
+def in_no_series(records: Sequence[Measurement], along: Sequence[Series], letter: str) -> list[str]:
+    """A sentence for each reason why records are in none of the series along a letter."""
+    inside = {record.id for series in along for record in series.records}
+    lost: Counter[str] = Counter()
+    for record in records:
+        if record.id in inside:
+            continue
+        if has_nothing(record):
+            lost[f"nothing was measured ({record.reasons.get(REASON, 'unknown reason')})"] += 1
+        elif letter in record.sizes:
+            lost[f"no other record differs in {letter} alone"] += 1
+        else:
+            lost[f"they have no size {letter}"] += 1
+    return [
+        f"{number:,} of {len(records):,} records are in no series in {letter}: {why}"
+        for why, number in lost.most_common()
+    ]
+
+
+def without_value(along: Iterable[Series], quantity: MeasuredQuantity) -> dict[str, set[str]]:
+    """Why records of series have no value of a quantity above zero -> the ids of these records."""
+    name = quantity.reading
+    found: dict[str, set[str]] = {}
+    for record in (record for series in along for record in series.records):
+        if name in record.readings and record.readings[name].value > 0:
+            continue
+        zero = f"{quantity.title} is zero"
+        why = f"{quantity.title} was not measured"
+        why = zero if name in record.readings else record.reasons.get(name, why)
+        found.setdefault(why, set()).add(record.id)
+    return found
 
 
 def device_kind(record: Measurement) -> str:
@@ -181,11 +223,9 @@ def pooled_value(
     found = pooled([reading_interval(reading) for reading in rounds])
     if not quantity.exact and not all(map(has_interval, rounds)):
         return MeasuredValue(size, *found, cut=f"{NO_INTERVAL} ({why_none(rounds)})")
-    labels = [label for reading in rounds for label in reading.details.get("labels", ())]
-    if not quantity.exact and (by := disturbed_by(labels)):
-        return MeasuredValue(size, *found, cut=by)
+    busy = not quantity.exact and any(grade_of(reading) == BUSY for reading in rounds)
     bound = quantity.launches and any(waits_for_launches(record) for record, _ in read)
-    return MeasuredValue(size, *found, cut=LAUNCH_BOUND if bound else "")
+    return MeasuredValue(size, *found, cut=LAUNCH_BOUND if bound else "", busy=busy)
 
 
 def has_interval(reading: Reading) -> bool:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from costmodel.symbolic.sizes import LETTERS
 from profiler.host.environment import environment_differences
 from profiler.meters.intervals import over_processes
 from profiler.records.measurement import REASON, Measurement
@@ -90,3 +91,22 @@ def together(found: Mapping[int, Measurement]) -> Measurement:
         reasons=reasons,
         labels=tuple(dict.fromkeys(x for record in measured.values() for x in record.labels)),
     )
+
+
+def settled(records: Sequence[Measurement]) -> list[Measurement]:
+    """The records without failures of points that were measured, or that failed later; those of a
+    sweep, whose order is drawn, in the order of what they are of. What was measured twice stays."""
+    last: dict[str, Measurement] = {}
+    for record in records:
+        key = key_of(record)
+        if not record.failure or key not in last or last[key].failure:
+            last[key] = record
+    kept = [r for r in records if not r.failure or last[key_of(r)] is r]
+    return sorted(kept, key=what) if any("round" in r.sweep for r in kept) else kept
+
+
+def what(record: Measurement) -> tuple[object, ...]:
+    """What a record is of, in the order in which a reader looks for it."""
+    sizes = tuple(record.sizes.get(letter, 0) for letter in LETTERS)
+    names = (record.mixer, record.phase, record.dtype, record.device, sizes, record.implementation)
+    return (*names, record.sweep.get("round", 0))

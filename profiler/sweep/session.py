@@ -25,7 +25,7 @@ from profiler.sweep.failures import (
     disturbed_as_failure,
     failed_record,
 )
-from profiler.sweep.joined import joined
+from profiler.sweep.joined import joined, settled
 from profiler.sweep.order import shuffled
 from profiler.sweep.points import Block, Point, key_of
 from profiler.sweep.results import Results, writable
@@ -250,13 +250,17 @@ def settle(
 
 
 def recorded(
-    paths: Sequence[Path], tell: Callable[[str], object] = lambda sentence: None
+    paths: Sequence[Path],
+    tell: Callable[[str], object] = lambda sentence: None,
+    *,
+    every: bool = False,
 ) -> tuple[list[Measurement], list[str]]:
     """The records of results files, those of several processes joined point by point, and a
     sentence for every line that is none.
 
-    A record that stands in several files, or twice in one, counts once. `tell` is told so, and of
-    lines that were cut off before the file was gone on with.
+    Failures of a point that was measured later, or failed again, are left out unless `every` record
+    is asked for. A record that stands in several files, or twice in one, counts once. `tell` is
+    told so, and of lines that were cut off before the file was gone on with.
 
     Raises:
         StoreError: a file cannot be read, or holds no record at all.
@@ -279,7 +283,13 @@ def recorded(
             remarks.append(
                 f"{again:,} of {len(records):,} records were read before: they count once"
             )
-        found += joined(new)
+        points = joined(new)
+        kept = points if every else settled(points)
+        if older := len(points) - len(kept):
+            remarks.append(
+                f"{older:,} of {len(points):,} records are failures of points with a newer record"
+            )
+        found += kept
         problems += [f"{path}: {sentence}" for sentence in told]
         for sentence in remarks:
             tell(f"{path}: {sentence}")

@@ -132,6 +132,27 @@ def test_what_was_disturbed_is_compared_with_nothing(label: str) -> None:
     assert (found.ratio, found.refused) == (None, f"b: it is labelled {label}")
 
 
+def busy(seconds: float, low: float, high: float) -> Reading:
+    ends = {"ci_low": low, "ci_high": high, "labels": ["preempted"], "grade": "busy"}
+    return Reading("latency", seconds, "s", (low, seconds, high), ends)
+
+
+@pytest.mark.parametrize(("low", "high", "differs"), [(1.9e-3, 2.6e-3, True), (1e-3, 3e-3, False)])
+def test_busy_times_differ_where_their_intervals_do_not_touch(
+    tmp_path: Path, low: float, high: float, differs: bool
+) -> None:
+    """Six points, each twice as slow: no tendency over all of them is told of busy times."""
+    lengths = (8, 16, 32, 64, 128, 256)
+    a = written(tmp_path / "a.jsonl", *map(timed, lengths))
+    slow = [replace(timed(l), readings={"latency": busy(2e-3, low, high)}) for l in lengths]
+    made, _ = compare_files([a, written(tmp_path / "b.jsonl", *slow)])
+    verdicts = [row.verdict for row in made.rows if row.quantity == "latency"]
+    assert [v.differs for v in verdicts] == [differs] * 6
+    assert {v.refused for v in verdicts} == {""} and {v.confidence for v in verdicts} == {None}
+    words = "second slower" if differs else "no difference shown"
+    assert printed(document(made), "markdown").count(words) == 6
+
+
 # Energies
 
 

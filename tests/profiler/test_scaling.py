@@ -394,6 +394,46 @@ def test_failures_are_no_points() -> None:
     assert one_series([*good, failed]).sizes == [2, 4]
 
 
+def test_what_a_record_without_a_time_holds_has_its_exponent_and_what_lacks_is_told() -> None:
+    """Of thirty-nine of forty-one records the device was disturbed: their bytes are there."""
+    lengths = tuple(range(64, 64 + 41))
+    records = along_l("me", "toeplitz", lengths, lambda l: 1e-9 * l, memory=lambda l: 64.0 * l,
+                      rounds=1)  # fmt: skip
+    why = "3 of 12 blocks were undisturbed"
+    lost = [
+        replace(
+            each,
+            readings={"peak_memory": each.readings["peak_memory"]},
+            reasons={**each.reasons, "latency": why},
+            failure={"kind": "disturbed"},
+        )
+        for each in records[2:]
+    ]
+    nothing = replace(records[0], id="x", readings={}, failure={"kind": "out of memory"},
+                      reasons={"measurement": "no memory"})  # fmt: skip
+    found, told = scalings([*records[:2], *lost, nothing], ("l",))
+    (held,) = (each for each in found if each.quantity.reading == "peak_memory")
+    assert held.series.sizes == list(lengths)
+    assert fitted(held.measured).value == pytest.approx(1)
+    assert told == [
+        "1 of 42 records are in no series in l: nothing was measured (no memory)",
+        f"latency, hot of 39 of 41 records is left out: {why}",
+    ]
+
+
+def test_a_busy_time_shows_growth_where_its_interval_touches_no_other() -> None:
+    def times(part: float) -> list[str]:
+        records = [
+            record("me", "toeplitz", {"b": 1, "l": l, "d": 64}, 1e-6 * l, grade="busy",
+                   ci_low=1e-6 * l / part, ci_high=1e-6 * l * part, labels=["preempted"])
+            for l in LENGTHS
+        ]  # fmt: skip
+        return [v.cut for v in one_series(records).values(QUANTITIES["latency"])]
+
+    assert times(1.3) == [""] * len(LENGTHS)
+    assert set(times(1.5)) == {"busy (its interval touches that of the next size)"}
+
+
 def test_a_launch_bound_point_is_marked_for_time_and_not_for_memory() -> None:
     records = along_l("me", "toeplitz", (2, 4), lambda l: 1.0, launches=lambda l: 0.6 / l)
     series = one_series(records)

@@ -20,6 +20,7 @@ from profiler.sweep.failures import (
 )
 from profiler.sweep.points import Point
 from profiler.sweep.results import MEASURED, Results
+from profiler.sweep.session import recorded
 from tests.sweeping import ENVIRONMENT, grid, keys_in, points_of, record_of, request
 
 
@@ -70,6 +71,28 @@ def test_points_of_another_command_are_told_apart(tmp_path: Path) -> None:
         environment = ENVIRONMENT | {"command": command}
         results.add(record_of(point.request, sweep=point.place, environment=environment))
     assert results.by_others(blocks, "sweep") == {"sweep --seconds 0.1": 1}
+
+
+def test_what_failed_before_it_was_measured_is_shown_no_more(tmp_path: Path) -> None:
+    """A resumed sweep: each point by its newest record, in order; `every` keeps its history."""
+    path = tmp_path / "runs.jsonl"
+    points = points_of(grid((2, 3), rounds=1))
+    failed = {"failure": {"kind": "fault"}, "readings": {}}
+    for attempt in range(2):
+        for number, point in enumerate(points):
+            fails = attempt == 0 or number == 1
+            append(path, record_of(point.request, sweep=point.place, **(failed if fails else {})))
+    told: list[str] = []
+    found, problems = recorded([path], told.append)
+    half = len(points)
+    assert (len(found), problems) == (half, [])
+    assert sum(bool(record.failure) for record in found) == 1
+    places = [(r.mixer, r.sizes["l"]) for r in found]
+    assert places == sorted(places)
+    assert told == [
+        f"{path}: {half} of {2 * half} records are failures of points with a newer record"
+    ]
+    assert len(recorded([path], every=True)[0]) == 2 * half
 
 
 def test_a_point_is_written_once_whoever_measured_it(tmp_path: Path) -> None:
