@@ -1,5 +1,5 @@
-"""Which names does a user's own module file need from the catalogue of mixers as PyTorch
-modules?"""
+"""The mixers of the catalogue as PyTorch modules; the names below are for files of a user's own
+modules."""
 
 from profiler.modules.registry import (
     Implementation,

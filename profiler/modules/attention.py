@@ -1,8 +1,8 @@
-"""How do queries attend to keys and values in PyTorch: step by step, or in one fused call?
+"""Softmax attention in PyTorch, step by step or in one fused call, shared by several mixers.
 
-Shared by the mixers that attend with softmax. Queries are (b, n, s, w), keys (b, g, t, w), values
-(b, g, t, u), and the result is (b, n, s, u); each of g heads of keys and values serves the next n/g
-heads of queries, uncopied.
+Shapes: queries (b, n, s, w), keys (b, g, t, w), values (b, g, t, u), result (b, n, s, u). With
+g < n (grouped-query attention), each of the g key and value heads serves n/g consecutive query
+heads, without a copy.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from profiler.modules.base import Unsupported
 
 
 class Attend(Protocol):
-    """Values weighted by the softmax of scores, which are first divided by sqrt(`by`)."""
+    """A function that computes softmax(q k^T / sqrt(`by`)) v, with a causal mask if `causal`."""
 
     def __call__(self, q: Tensor, k: Tensor, v: Tensor, *, by: int, causal: bool) -> Tensor:
-        """The heads' rows, (b, n, s, u)."""
+        """The rows of all heads, (b, n, s, u)."""
         ...
 
 
 @dataclass(frozen=True)
 class Attention:
-    """A way to attend: the rewrites that it means, and the kernel classes of the scores Z, the
-    attention A and the heads' rows R."""
+    """An implementation of attention, with the rewrites of the equations that it executes and the
+    kernel classes of the scores Z, the attention weights A and the heads' rows R."""
 
     name: str
     compute: Attend
@@ -39,7 +39,7 @@ class Attention:
 
 
 def dense_attention(q: Tensor, k: Tensor, v: Tensor, *, by: int, causal: bool) -> Tensor:
-    """Every score is computed and divided, then those of later tokens are masked."""
+    """Compute all scores, divide them, then mask the scores of later tokens."""
     scores = products(q, k) / math.sqrt(by)
     if causal:
         length = scores.shape[-1]
@@ -49,12 +49,12 @@ def dense_attention(q: Tensor, k: Tensor, v: Tensor, *, by: int, causal: bool) -
 
 
 def products(q: Tensor, k: Tensor) -> Tensor:
-    """Every query times every key, (b, n, s, t)."""
+    """The dot products of all queries and keys, (b, n, s, t)."""
     return by_groups(q, k.transpose(-2, -1))
 
 
 def by_groups(rows: Tensor, shared: Tensor) -> Tensor:
-    """Rows (b, n, s, x) times what their group of heads shares, (b, g, x, y): (b, n, s, y)."""
+    """Rows (b, n, s, x) times the matrix (b, g, x, y) of their head's group: (b, n, s, y)."""
     if shared.shape[1] == rows.shape[1]:
         return rows @ shared
     batch, groups = shared.shape[:2]
@@ -63,11 +63,11 @@ def by_groups(rows: Tensor, shared: Tensor) -> Tensor:
 
 
 def sdpa_attention(q: Tensor, k: Tensor, v: Tensor, *, by: int, causal: bool) -> Tensor:
-    """One call of PyTorch's scaled_dot_product_attention: masked pairs are skipped.
+    """One call of PyTorch's scaled_dot_product_attention, which skips masked pairs.
 
-    Counted by the reference arithmetic in that function's documentation, which multiplies each
-    score by the scale. Raises Unsupported where the device has no fused kernel for these operands:
-    PyTorch would silently take a dense path that the count does not describe.
+    The count follows the reference arithmetic in that function's documentation, which multiplies
+    each score by the scale. Raises Unsupported if the device has no fused kernel for the operands,
+    since PyTorch would silently take a dense path with other counts.
     """
     if not _has_fused_kernel(q, k, v, causal):
         values = "" if v.shape[-1] == q.shape[-1] else f" and values of width {v.shape[-1]}"
@@ -82,9 +82,9 @@ def sdpa_attention(q: Tensor, k: Tensor, v: Tensor, *, by: int, causal: bool) ->
 
 
 def _has_fused_kernel(q: Tensor, k: Tensor, v: Tensor, causal: bool) -> bool:
-    """Whether one of PyTorch's fused kernels accepts these operands.
+    """Whether a fused kernel of PyTorch accepts the operands.
 
-    The CPU's kernel accepts only values as wide as the queries.
+    The kernel of the CPU requires values as wide as the queries.
     """
     if q.device.type != "cuda":
         return v.shape[-1] == q.shape[-1]

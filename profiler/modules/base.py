@@ -1,4 +1,4 @@
-"""What do all mixer modules share: sizes, checks, and the state kept between tokens?"""
+"""The base classes of mixer modules: sizes, checks, and the state kept between tokens."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 
 class Unsupported(ValueError):
-    """An operation that the device does not have in this dtype; the message says which and why."""
+    """The device has no kernel for an operation in a dtype; the message names both."""
 
 
 def require_sizes(**sizes: int) -> None:
@@ -33,7 +33,7 @@ def head_width(d: int, n: int) -> int:
 
 
 def fan_in(shape: torch.Size) -> int:
-    """Number of terms that one output of a weight of this shape sums.
+    """The number of terms that one output of a weight sums.
 
     The last axis of a weight is its output axis, (in, out), (lag, in, out) or (lag, channel);
     a weight of one axis is a list of terms.
@@ -46,14 +46,14 @@ def fan_in(shape: torch.Size) -> int:
 
 @dataclass
 class State:
-    """What a mixer holds after `position` tokens: the arrays that later tokens read.
+    """The state of a mixer after `position` tokens: the arrays that later tokens read.
 
     `arrays` maps an array's name in the equations to a preallocated tensor (b, ..., capacity,
-    width), one row per token. Rows fill from the front, or from the end where `newest_first`, so
-    that the held rows are always one view: oldest token first, or newest first. The first array has
-    room for all tokens unless `sliding`. Another one may have less, and the first too where
-    sliding: only the latest rows are held, a new one replaces the oldest. The state of a recurrence
-    is one row, replaced by each token.
+    width), one row per token. The held rows are one view: they fill from the front, oldest token
+    first, or with `newest_first` from the end, newest token first. An array with fewer rows than
+    tokens holds the latest rows, as in a sliding window. The first array must have room for all
+    tokens unless `sliding`. Examples: a KV cache has l rows, the state of a recurrence has one row,
+    which each token replaces.
     """
 
     arrays: dict[str, Tensor]
@@ -68,12 +68,12 @@ class State:
 
     @property
     def capacity(self) -> int:
-        """Number of rows that fit into the first array."""
+        """Number of rows of the first array."""
         return self._shape[-2]
 
     @property
     def _shape(self) -> torch.Size:
-        """The shape of the first array; all have the same samples."""
+        """The shape of the first array; all arrays have the same batch."""
         for array in self.arrays.values():
             return array.shape
         raise ValueError(
@@ -82,7 +82,7 @@ class State:
         )
 
     def rows(self, name: str) -> int:
-        """Number of tokens whose rows an array holds: all, or the latest that fit."""
+        """Number of rows that an array holds: one per token, at most its capacity."""
         return min(self.position, self.arrays[name].shape[-2])
 
     @property
@@ -91,7 +91,7 @@ class State:
         return sum(self.held(name)[0].numel() for name in self.arrays)
 
     def held(self, name: str) -> Tensor:
-        """The rows of the tokens held, a view (b, ..., rows, width)."""
+        """The held rows of an array, a view (b, ..., rows, width)."""
         array, rows = self.arrays[name], self.rows(name)
         return array.narrow(-2, array.shape[-2] - rows if self.newest_first else 0, rows)
 
@@ -105,7 +105,7 @@ class State:
         self.position += 1
 
     def _write(self, array: Tensor, row: Tensor) -> None:
-        """Write a row; in a full array every row but the oldest moves by one, over the oldest."""
+        """Write a row; in a full array, first shift the rows by one over the oldest row."""
         last = array.shape[-2] - 1
         if 0 < last < self.position:
             to, since = (1, 0) if self.newest_first else (0, 1)
@@ -115,7 +115,7 @@ class State:
             array.select(-2, last - at if self.newest_first else at).copy_(row)
 
     def require_room(self) -> None:
-        """Raise a ValueError when no further token fits."""
+        """Raise a ValueError if the state is full."""
         if self.arrays and self.position >= self.capacity and not self.sliding:
             raise ValueError(
                 f"the state is full, it holds {self.position} tokens of at most {self.capacity}: "
@@ -124,8 +124,8 @@ class State:
 
 
 class PreparedState(State):
-    """A state beside which stands what is computed from the parameters alone, before the first
-    token."""
+    """A state with a tensor `prepared` that depends on the parameters alone and is computed before
+    the first token."""
 
     prepared: Tensor
 
@@ -133,12 +133,12 @@ class PreparedState(State):
 _making: ContextVar[tuple[torch.device | str | None, torch.dtype | None]] = ContextVar(
     "making", default=(None, None)
 )
-"""The device and the dtype of mixers that say none; torch's own where these are None."""
+"""The default device and dtype of new mixers; None stands for torch's default."""
 
 
 @contextmanager
 def made_in(device: torch.device | str, dtype: torch.dtype) -> Iterator[None]:
-    """Mixers that are made inside have their parameters on this device and in this dtype."""
+    """A context in which mixers are constructed on this device and in this dtype."""
     before = _making.set((device, dtype))
     try:
         yield
@@ -150,16 +150,15 @@ class SequenceMixer(nn.Module, ABC):
     """A mixer of width d for whole sequences: x (b, s, d) to y (b, s, d).
 
     A subclass declares its parameters with `weight`, named and shaped as in its equations, and
-    writes `mix`; sizes and dtypes are checked here. It has no `step`: where no form of the
-    equations is causal, one token has no output of its own. A causal mixer is a `Mixer`.
+    defines `mix`; this class checks sizes and dtypes. It has no `step`, since without a causal form
+    one token has no output. A causal mixer is a `Mixer`.
     """
 
     bounded = False
-    """Whether a parameter has extent l, so that no sequence may be longer."""
+    """Whether a parameter has extent l, which limits the length of sequences."""
 
     like: Tensor
-    """An empty tensor on the device and in the dtype of the parameters, for modules that have
-    none."""
+    """An empty tensor with the device and dtype of the module, even if it has no parameters."""
 
     def __init__(
         self,
@@ -177,23 +176,23 @@ class SequenceMixer(nn.Module, ABC):
         self.register_buffer("like", like, persistent=False)
 
     def weight(self, *shape: int) -> nn.Parameter:
-        """A parameter of this shape, normal with standard deviation 1/sqrt(fan-in)."""
+        """A parameter of normal random numbers with standard deviation 1/sqrt(fan-in)."""
         made = nn.Parameter(self.like.new_empty(shape))
         nn.init.normal_(made, std=fan_in(made.shape) ** -0.5)
         return made
 
     def untrained(self, name: str, *shape: int) -> None:
-        """Register a buffer of this shape, normal numbers, drawn alike on every device and in every
-        dtype where no weight is declared before it."""
+        """Register a buffer of standard normal numbers. Declared before all weights, the buffer has
+        the same values on every device and in every dtype."""
         made = self.like.new_empty(shape)
         self.register_buffer(name, made.copy_(torch.randn(shape, dtype=torch.float64)))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Mix whole sequences: x (b, s, d) to y (b, s, d), s at most l where a parameter has extent
-        l.
+        """Mix whole sequences: x (b, s, d) to y (b, s, d), with s at most l if `bounded`.
 
-        Raises ValueError on a wrong shape or dtype, Unsupported where the device lacks an
-        operation in this dtype.
+        Raises:
+            ValueError: a wrong shape or dtype.
+            Unsupported: the device has no kernel for an operation in this dtype.
         """
         self._require_sequence(x)
         try:
@@ -204,7 +203,7 @@ class SequenceMixer(nn.Module, ABC):
 
     @abstractmethod
     def mix(self, x: Tensor) -> Tensor:
-        """The whole sequence, shapes checked: (b, s, d) to (b, s, d)."""
+        """Mix whole sequences of checked shape: (b, s, d) to (b, s, d)."""
 
     def _require_sequence(self, x: Tensor) -> None:
         shape = tuple(int(size) for size in x.shape)
@@ -224,7 +223,7 @@ class SequenceMixer(nn.Module, ABC):
             )
 
     def _require_kernel(self, x: Tensor, error: RuntimeError) -> None:
-        """Raise Unsupported where `error` says that the device has no kernel for the dtype."""
+        """Raise Unsupported if `error` says that the device has no kernel for the dtype."""
         if "not implemented for" in str(error):
             raise Unsupported(
                 f"{type(self).__name__} on {x.device.type} in {x.dtype}: {error}"
@@ -232,10 +231,10 @@ class SequenceMixer(nn.Module, ABC):
 
 
 class Headed(SequenceMixer):
-    """A mixer of n heads, each of width h = d/n; a subclass declares its weights in `declare`."""
+    """A mixer with n heads of width h = d/n; a subclass declares its weights in `declare`."""
 
     def __init__(self, *, d: int, l: int, n: int) -> None:
-        """Raises ValueError where n does not divide d."""
+        """Raises ValueError unless n divides d."""
         super().__init__(d=d, l=l)
         self.n, self.h = n, head_width(d, n)
         self.declare()
@@ -245,26 +244,26 @@ class Headed(SequenceMixer):
         """Declare the parameters, in the order of the equations."""
 
     def heads(self, rows: Tensor) -> Tensor:
-        """Rows of all heads side by side, (..., s, n*w), as (..., n, s, w)."""
+        """Reshape concatenated heads (..., s, n*w) to (..., n, s, w)."""
         return self.split(rows).transpose(-3, -2)
 
     def split(self, rows: Tensor) -> Tensor:
-        """Rows of all heads side by side, (..., n*w), as (..., n, w)."""
+        """Reshape concatenated heads (..., n*w) to (..., n, w)."""
         return rows.view(*rows.shape[:-1], self.n, -1)
 
 
 class Mixer(SequenceMixer):
     """A causal mixer of width d: x (b, s, d) to y (b, s, d), or one token at a time.
 
-    A subclass also writes `advance` and `initial_state`; the room in the state is checked here.
+    A subclass also defines `advance` and `initial_state`; this class checks the state's capacity.
     """
 
     @torch.no_grad()
     def step(self, x_t: Tensor, state: State) -> Tensor:
-        """Mix one further token: x_t (b, d) to y_t (b, d), writing the token into `state`.
+        """Mix the next token: x_t (b, d) to y_t (b, d), and write the token into `state`.
 
-        Does the work of this token only and records no gradient. Raises as `forward`, and a
-        ValueError when the state is full; a call refused for shape, dtype or room changes nothing.
+        Only this token's work is done, without gradients. Raises as `forward`, and a ValueError if
+        the state is full; a call refused for shape, dtype or room leaves the state unchanged.
         """
         self._require_token(x_t, state)
         try:
@@ -275,14 +274,14 @@ class Mixer(SequenceMixer):
 
     @abstractmethod
     def advance(self, x_t: Tensor, state: State) -> Tensor:
-        """One token, shapes and room checked: (b, d) to (b, d)."""
+        """Mix one token of checked shape, with room in the state: (b, d) to (b, d)."""
 
     @abstractmethod
     def initial_state(self, batch: int, length: int | None = None) -> State:
-        """An empty state for `batch` samples and at most `length` tokens, l unless given."""
+        """An empty state for `batch` samples and at most `length` tokens (default: l)."""
 
     def _rows(self, batch: int, length: int | None, *inner: int) -> Tensor:
-        """Zeros (batch, *inner[:-1], length, inner[-1]), device and dtype the parameters'."""
+        """Zeros (batch, *inner[:-1], length, inner[-1]) with the device and dtype of `like`."""
         length = self.l if length is None else length
         require_sizes(batch=batch, length=length)
         if self.bounded and length > self.l:

@@ -1,5 +1,5 @@
-"""Which equations does an implementation execute, by its description, and how many operations are
-they?"""
+"""Which equations does an implementation execute, by its description, and with how many
+operations?"""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class Described:
     form: str
     rewrites: tuple[str, ...]
     kernels: Mapping[str, str] = field(default_factory=dict)
-    """Array -> kernel class; empty where the description names none."""
+    """Array -> kernel class; empty if the description names no kernel classes."""
 
 
 OF_AUTOGRAD = ("quotient-gradient", "cases-gradient", "fft-gradient")
-"""How torch takes gradients of functions that it has operations for (derivatives.yaml), in any
-module, unless a kernel of `OF_KERNELS` takes them otherwise."""
+"""The rewrites of gradients that autograd's formulas for single operations (derivatives.yaml)
+amount to. They hold in every module, beside the rewrites of `OF_KERNELS`."""
 
 
 OF_KERNELS: Mapping[str, tuple[str, ...]] = {
@@ -39,12 +39,12 @@ OF_KERNELS: Mapping[str, tuple[str, ...]] = {
         "softmax-gradient", "weighted-sum-gradient", "logsumexp-gradient", "scale-gradient",
     ),
 }  # fmt: skip
-"""Kernel class -> how its own backward pass takes the gradient of its result; that of fused
-attention is Algorithm 2 of Dao 2023, arXiv 2307.08691."""
+"""Kernel class -> the rewrites of gradients that its own backward kernel executes. For fused
+attention they are Algorithm 2 of Dao 2023, arXiv 2307.08691."""
 
 
 def kernel_of(operation: str) -> str:
-    """The kernel class whose own backward pass a dispatched operation is; "" where it is none."""
+    """The kernel class of a dispatched operation that is a backward kernel; "" for others."""
     if operation == "aten::_softmax_backward_data":
         return "softmax"
     fused = operation.endswith("_backward") and nominal(operation) == "fused attention"
@@ -52,8 +52,8 @@ def kernel_of(operation: str) -> str:
 
 
 def gradient_rewrites(used: Collection[str], rewrites: Sequence[str]) -> tuple[str, ...]:
-    """How the gradients through these kernel classes are taken, given the rewrites of the forward
-    pass: "dense" means that zeros are stored."""
+    """The rewrites of gradients for the kernel classes `used`, given the forward pass's rewrites. A
+    "dense" forward pass stores zeros, so that its gradients are "padded" too."""
     own = [rewrite for kernel in used for rewrite in OF_KERNELS.get(kernel, ())]
     padding = ["padded-rows" if "convolution" in used else "padded"] * ("dense" in rewrites)
     return tuple(name for name in REWRITES if name in (*OF_AUTOGRAD, *own, *padding))
@@ -62,9 +62,9 @@ def gradient_rewrites(used: Collection[str], rewrites: Sequence[str]) -> tuple[s
 def description_of(
     mixer: Mixer, implementation: Implementation, phase: str, dispatched: Iterable[str] = ()
 ) -> Described:
-    """What an implementation executes in a phase: `forward`, its backward pass, or `step`. How
-    gradients are taken follows from its kernel classes, and from the operations `dispatched` where
-    these are known."""
+    """The equations that an implementation executes in a phase: of `step` for inference, else of
+    `forward`, with its backward pass in training. The rewrites of gradients follow from the kernel
+    classes and, if known, from the names of `dispatched` operations."""
     if phase == "inference":
         form, rewrites = implementation.step_form, implementation.step_rewrites
         kernels = implementation.step_kernels
@@ -86,8 +86,8 @@ def description_of(
 
 
 def classes_at(counts: CountsAt) -> Classes:
-    """Operations per class, work common to all sequences once; classes with 0 are kept only where
-    papers have a column for them."""
+    """Operations per class, with the work that all sequences share (`counts.once`). Classes with 0
+    operations are kept if papers have a column for them."""
     found = counts.by_class()
     for name, number in (counts.once.by_class() if counts.once else {}).items():
         found[name] = found.get(name, 0) + number
@@ -95,28 +95,28 @@ def classes_at(counts: CountsAt) -> Classes:
 
 
 def class_differences(larger: Classes, smaller: Classes) -> Classes:
-    """larger - smaller per class; classes with difference 0 are left out."""
+    """`larger` minus `smaller`, per class; classes with difference 0 are left out."""
     names = dict.fromkeys([*larger, *smaller])
     return {n: d for n in names if (d := larger.get(n, 0) - smaller.get(n, 0))}
 
 
 def executed_counts(mixer: Mixer, does: Described, phase: str) -> Counts:
-    """The equations, counted as the implementation is described to execute them."""
+    """The counts of the equations in the form and under the rewrites of a description."""
     return count(mixer, phase, does.form, ("strict", *does.rewrites))
 
 
 def executed_classes(
     mixer: Mixer, does: Described, phase: str, sizes: Mapping[str, int]
 ) -> Classes:
-    """Level 2 of a reconciliation: what is executed, at some sizes."""
+    """Level 2 of a reconciliation: the operations of a description, by class, at sizes."""
     return classes_at(executed_counts(mixer, does, phase).at(**sizes))
 
 
 def switches_to(
     mixer: Mixer, form: str, rewrites: Sequence[str]
 ) -> Iterator[tuple[str, str, str, tuple[str, ...]]]:
-    """The switches that lead from the default form to a description: name, meaning, and the form
-    and rewrites with which the equations are counted again."""
+    """The switches that lead from the default form to a description, one after another: (name,
+    meaning, form, rewrites up to this switch)."""
     if form != mixer.default_form:
         meaning = f"form '{form}' computes the same function by other equations"
         yield f"form={form}", meaning, form, ()
@@ -125,18 +125,18 @@ def switches_to(
 
 
 def held_rewrites(does: Described) -> tuple[str, ...]:
-    """The rewrites that change which bytes are held; zeros around arrays are left out, for those
-    are measured."""
+    """The rewrites that change which bytes are live, without `PADDINGS`, whose bytes are
+    measured."""
     return tuple(name for name in does.rewrites if name not in PADDINGS)
 
 
 def dispatched_classes(operations: Mapping[str, Any]) -> Classes:
-    """Level 3 by class, from what the counter of dispatched operations recorded."""
+    """Level 3 of a reconciliation: dispatched operations by class, from a record."""
     return {k: operations[k] for k in CLASSES} | dict(operations["other"])
 
 
 def sum_classes(parts: Iterable[Classes]) -> Classes:
-    """The sums, class by class."""
+    """The sum of several counts, class by class."""
     total: Classes = {}
     for part in parts:
         for name, number in part.items():

@@ -1,9 +1,9 @@
-"""Which PyTorch modules implement a mixer, and what does each of them execute?
+"""Which PyTorch modules implement a mixer, and which equations does each of them execute?
 
-An implementation is described once: the form of the equations that it computes, the rewrites of the
-equations that it means, and the kernel class of each equation; and the same for its `step`.
+A description gives the form that `forward` computes, the rewrites of the form's equations, and the
+kernel class of each equation; and form, rewrites and kernel classes of `step`.
 
-A user's own class is described in the same way, beside the user's equations:
+A user describes a module class in the same way, beside the user's equations:
 
     from profiler.modules import implementation
 
@@ -56,10 +56,10 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Implementation:
-    """One module class of a mixer and what it executes.
+    """One module class of a mixer, with the equations that it executes.
 
     `kernels` maps the name of an array to the kernel class of its equation; None means that the
-    classes are derived from the equations. `step_form` is None where the class has no `step`.
+    classes are derived from the equations. `step_form` is None if the class has no `step`.
     """
 
     mixer: str
@@ -74,10 +74,10 @@ class Implementation:
     takes: tuple[str, ...] = ()
     """The mixer's options that the class accepts."""
     options: tuple[str, ...] = ()
-    """The mixer's options that it is built with."""
+    """The mixer's options that the module is built with."""
 
     def __post_init__(self) -> None:
-        """Refuse a kernel class outside the closed list."""
+        """Refuse a kernel class outside `KERNEL_CLASSES`."""
         for kernels in (self.kernels or {}, self.step_kernels or {}):
             for array, kernel in kernels.items():
                 if kernel not in KERNEL_CLASSES:
@@ -88,13 +88,13 @@ class Implementation:
 
     @property
     def home(self) -> str:
-        """The Python module of the user's file that holds the class; "" for the project's own."""
+        """The Python module of a user's file with the class; "" for a built-in class."""
         place = self.module.__module__
         return place if place.startswith(USER) else ""
 
     @property
     def place(self) -> str:
-        """Where the class stands, MODULE:CLASS."""
+        """The place of the class, MODULE:CLASS."""
         return f"{self.module.__module__}:{self.module.__qualname__}"
 
 
@@ -117,13 +117,12 @@ def implementation(
 ) -> Callable[[_Module], _Module]:
     """Describe the decorated module class as an implementation of `mixer`.
 
-    The name is the form unless given. `step` runs the same form under the same rewrites unless
-    given, without "dense", which widens the sums over a whole sequence. The class also implements
-    the mixer with any of `options`: its constructor takes the chosen ones as `options`.
+    The default name is the form. By default `step` has the form and rewrites of `forward`, except
+    "dense", which concerns sums over whole sequences. The class also implements the mixer with any
+    of `options`; its constructor gets the chosen options as the argument `options`.
 
-    Raises ValueError for an unknown kernel class or rewrite, and for a second class of the same
-    name.
-    """
+    Raises:
+        ValueError: an unknown kernel class or rewrite, or a second class with the same name."""
     for rewrite in (*rewrites, *(step_rewrites or ())):
         if rewrite not in REWRITES:
             known = ", ".join(REWRITES)
@@ -152,11 +151,11 @@ def implementation(
 
 
 def implementations(mixer: Equations | str) -> dict[str, Implementation]:
-    """The implementations of a mixer by name, the default first.
+    """Name -> implementation of a mixer, the default implementation first.
 
-    A built-in mixer (also by its name) has those of every file; a mixer of a user's own file has
-    those of that file. A mixer with options has the classes that accept them. Raises ValueError for
-    a mixer without implementations.
+    A built-in mixer (or its name) has the implementations of all files, a user's mixer those of the
+    user's file. With options, only classes that accept the options are included. Raises ValueError
+    for a mixer without implementations.
     """
     if isinstance(mixer, str) and split(mixer)[1]:
         mixer = builtin(mixer)
@@ -180,7 +179,7 @@ def implementations(mixer: Equations | str) -> dict[str, Implementation]:
 
 
 def _require_arrays(mixer: Equations, described: Implementation) -> None:
-    """Refuse a kernel class for what no form of a mixer of a user's own computes."""
+    """Refuse a kernel class for an array that no form of a user's mixer computes."""
     known = {array: None for form in mixer.forms.values() for array in form.arrays}
     known |= {array.name: None for array in mixer.arrays.values() if array.role == "output"}
     for given in (described.kernels or {}, described.step_kernels or {}):
@@ -192,8 +191,8 @@ def _require_arrays(mixer: Equations, described: Implementation) -> None:
 
 
 def _registered_names(base: str, options: Sequence[str]) -> Iterator[tuple[str, set[str]]]:
-    """The registered names under which a mixer with these options may be found, those with fewest
-    options first, each with the options that the class must then accept."""
+    """Pairs (registered name of the mixer, options that the class must accept as well), names with
+    fewer options first. For `m+a`: ("m", {"a"}), then ("m+a", {}) if it is registered."""
     named = {entry: split(entry) for entry in _registry}
     for entry in sorted(named, key=lambda entry: len(named[entry][1])):
         if named[entry][0] == base and {*named[entry][1]} <= {*options}:
@@ -201,14 +200,14 @@ def _registered_names(base: str, options: Sequence[str]) -> Iterator[tuple[str, 
 
 
 STEPLESS = "it has no `step`"
-"""Why a class cannot mix one new token although its equations could."""
+"""The reason of a class that cannot mix one new token, although its equations could."""
 
 
 def without_token(mixer: Equations, implementation: Implementation) -> str:
-    """Why an implementation cannot mix one new token, "" where it can.
+    """Why an implementation cannot mix one new token; "" if it can.
 
-    The equations' reason, where the form that a token would run has one; else the class's. A form
-    whose tokens could not be derived gives no reason: its `step` may be right all the same.
+    The form's own reason, if the equations have one, comes before `STEPLESS`. A form whose tokens
+    cannot be derived gives no reason, since its `step` may still be right.
     """
     form = mixer.forms.get(implementation.step_form or implementation.form)
     if form is not None and not underivable(lower(form)) and (why := inference_reason(lower(form))):
@@ -217,7 +216,7 @@ def without_token(mixer: Equations, implementation: Implementation) -> str:
 
 
 def _missing(name: str, home: str) -> str:
-    """The sentence that a mixer has no module, and how to give it one."""
+    """The sentence that a mixer has no module, and how to describe one."""
     said = f"no module implements the mixer {name!r}"
     base, options = split(name)
     if not home and not options:
@@ -245,13 +244,12 @@ def build(
     dtype: torch.dtype,
     seed: int,
 ) -> nn.Module:
-    """The module of these sizes with random parameters, equal for equal seeds on every device.
+    """The module with these sizes and random parameters, equal for equal seeds on every device.
 
     Each parameter is normal with standard deviation 1/sqrt(fan-in), drawn in float64 on the CPU in
-    the order of the parameters' names, then cast and moved; on the meta device parameters have
-    shapes alone. What the constructor draws on the CPU follows the seed too. Sizes that the class
-    does not take are ignored. Raises ValueError for a size that is needed and is missing or
-    refused.
+    the order of the parameters' names, then cast and moved; on the meta device, parameters have
+    only shapes. Random numbers of the constructor follow the seed too. Sizes that the class does
+    not take are ignored. Raises ValueError for a missing or refused size.
     """
     module = _construct(implementation, sizes, device, dtype, seed)
     if torch.device(device).type == "meta":
@@ -261,7 +259,7 @@ def build(
 
 
 def draw_parameters(module: nn.Module, seed: int) -> None:
-    """Draw all parameters, as `build` says; those that are no real numbers stay as they are."""
+    """Draw all floating-point parameters as `build` describes; others keep their values."""
     generator = torch.Generator().manual_seed(seed)
     for _, parameter in sorted(module.named_parameters()):
         if parameter.is_floating_point():
@@ -275,7 +273,7 @@ def _construct(
     dtype: torch.dtype,
     seed: int,
 ) -> nn.Module:
-    """The module with whatever parameters its constructor gives, torch's own seed untouched."""
+    """Construct the module, leaving torch's random state as it was; ValueError for bad sizes."""
     given: dict[str, object] = {**sizes, "device": device, "dtype": dtype}
     if implementation.options:
         given["options"] = implementation.options
@@ -303,8 +301,7 @@ def _construct(
 
 
 def _fill(parameter: nn.Parameter, generator: torch.Generator) -> None:
-    """Draw one parameter; kernels of matrices one matrix at a time, so that no second copy is
-    needed."""
+    """Draw one parameter; with three axes or more, slice by slice to save memory."""
     scale = fan_in(parameter.shape) ** -0.5
     with torch.no_grad():
         for slab in parameter if parameter.dim() > 2 else [parameter]:
@@ -312,13 +309,13 @@ def _fill(parameter: nn.Parameter, generator: torch.Generator) -> None:
 
 
 def _import_file(mixer: str) -> None:
-    """Import the file that holds the implementations of a built-in mixer."""
+    """Import the file with the implementations of a built-in mixer."""
     if (file := file_of(split(mixer)[0])) is not None:
         importlib.import_module(f"profiler.mixers.{file}")
 
 
 def _register(new: Implementation) -> None:
-    """Register an implementation; a file that is executed again replaces its own classes."""
+    """Register an implementation; a file that is imported again replaces its own classes."""
     _import_file(new.mixer)
     named = _registry.setdefault(new.mixer, {})
     old = named.get((new.home, new.name))

@@ -1,8 +1,8 @@
-"""How do queries read the sum over earlier tokens, or all, of key times value, in PyTorch?
+"""Linear attention in PyTorch, over earlier tokens or all: recurrence, running sum, scores, chunks.
 
-Shared by the mixers that attend without softmax. Queries and keys are (b, n, s, m), with m features
-or m = h; values and the reads are (b, n, s, h): token i reads the sum over k <= i of (q_i . k_k)
-v_k. The weights are the sums of q_i . k_k, (b, n, s), where a mixer divides by them.
+Shapes: queries and keys (b, n, s, m), with m features or m = h; values and reads (b, n, s, h). The
+read of token i is the sum over k <= i of (q_i . k_k) v_k. A weight, (b, n, s), is the sum of
+q_i . k_k, by which some mixers divide.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ from profiler.modules.base import Headed, Mixer, PreparedState, State, require_s
 from profiler.modules.registry import implementation
 
 Read = tuple[Tensor, Tensor]
-"""What queries read, and the weights; the weights are empty, (0,), where they are not asked for."""
+"""(reads, weights) of queries; a mixer without weights has an empty tensor (0,)."""
 
 
 WEIGHTS = ("Z", "D")
-"""The arrays of the weights."""
+"""The arrays of the equations that only a mixer with weights has."""
 
 
 class Sums(ABC):
-    """A way to sum."""
+    """An algorithm for the reads and weights."""
 
     computes: ClassVar[Mapping[str, str]]
-    """Array -> kernel class, the weights' arrays included."""
+    """Array -> kernel class, with the arrays of `WEIGHTS`."""
 
     @abstractmethod
     def whole(self, q: Tensor, k: Tensor, v: Tensor) -> Read:
-        """All tokens at once."""
+        """The reads and weights of all tokens of a sequence."""
 
 
 class AllTokens(Sums):
-    """Every query reads the sums over all tokens."""
+    """Bidirectional: each query reads the sums over all tokens."""
 
     computes: ClassVar[Mapping[str, str]] = {
         "S": "contraction",
@@ -47,34 +47,33 @@ class AllTokens(Sums):
     }
 
     def whole(self, q: Tensor, k: Tensor, v: Tensor) -> Read:
-        """One product of keys and values, one of queries with it; the same for the weights."""
+        """Reads q (k^T v), and weights q . (sum of keys)."""
         return q @ (k.transpose(-2, -1) @ v), (q @ k.sum(-2).unsqueeze(-1)).squeeze(-1)
 
 
 class RunningSums(Sums):
-    """A way to sum up to each token: the form of the equations that it computes, and the state
-    between tokens.
+    """A causal algorithm: the form of the equations that it computes, and its state between tokens.
 
-    With weights, an array Z or the scores' sum D exists beside S or the scores A.
+    With weights, there are the arrays Z (sum of keys) or D (sum of scores) beside S or A.
     """
 
     name: ClassVar[str]
     form: ClassVar[str]
     rewrites: ClassVar[tuple[str, ...]] = ()
     sliding: ClassVar[bool]
-    """Whether the state is one row, whatever the number of tokens."""
+    """Whether the state has a fixed size, as opposed to one row per token."""
 
     def __init__(self, *, weighted: bool) -> None:
         self.weighted = weighted
 
     @property
     def kernels(self) -> dict[str, str]:
-        """Array -> kernel class, for the arrays computed with or without weights."""
+        """Array -> kernel class; arrays of `WEIGHTS` only if `weighted`."""
         return self._named(self.computes)
 
     @property
     def step_kernels(self) -> dict[str, str]:
-        """The same for one token."""
+        """Array -> kernel class, for one token."""
         return self.kernels
 
     def _named(self, computes: Mapping[str, str]) -> dict[str, str]:
@@ -82,21 +81,21 @@ class RunningSums(Sums):
 
     @abstractmethod
     def latest(self, q: Tensor, k: Tensor, v: Tensor, state: State) -> Read:
-        """The newest token, (b, n, m) and (b, n, h); its key and value are written into the
-        state."""
+        """The read (b, n, h) and weight of the newest token, whose query and key are (b, n, m) and
+        value is (b, n, h); the state is updated."""
 
     @abstractmethod
     def widths(self, m: int, h: int) -> dict[str, int]:
-        """Array -> width of a held row of one head."""
+        """Array of the state -> width of its rows, per head."""
 
 
 def part(sums: Tensor, kept: Tensor | None) -> Tensor:
-    """The part of the sums (b, n, ...) of a head that is kept, (b, n), or all of them."""
+    """Sums (b, n, ...) scaled by the decay `kept` (b, n) of their head; unscaled if None."""
     return sums if kept is None else kept.view(*kept.shape, *(1,) * (sums.ndim - 2)) * sums
 
 
 class RecurrentSums(RunningSums):
-    """The sums S of k v^T, (m, h), and Z of k, (m), are carried from row to row."""
+    """A recurrence over rows with the sums S of k v^T, (m, h), and Z of k, (m)."""
 
     form = "recurrent"
     computes: ClassVar[Mapping[str, str]] = {
@@ -107,14 +106,14 @@ class RecurrentSums(RunningSums):
     sliding = True
 
     def widths(self, m: int, h: int) -> dict[str, int]:
-        """S row by row, and Z."""
+        """S, flattened to m*h, and Z."""
         return {"S": m * h, "Z": m} if self.weighted else {"S": m * h}
 
     def latest(
         self, q: Tensor, k: Tensor, v: Tensor, state: State, kept: Tensor | None = None
     ) -> Read:
-        """Add the token's product to the part of each sum that it keeps (b, n), or to all; after
-        the first token the sums are its product."""
+        """Add k v^T to S and k to Z, which are first scaled by the decay `kept` (b, n) if given;
+        the first token sets S and Z. Then read them with q."""
         S, Z = k.unsqueeze(-1) * v.unsqueeze(-2), k
         if state.position:
             S = part(state.held("S").view(S.shape), kept) + S
@@ -130,12 +129,12 @@ class RecurrentSums(RunningSums):
 
 
 class RowByRow(RecurrentSums):
-    """One row after another, holding one S at a time."""
+    """The recurrence as a loop over rows, with one S in memory."""
 
     name = "recurrent"
 
     def whole(self, q: Tensor, k: Tensor, v: Tensor, kept: Tensor | None = None) -> Read:
-        """Each row adds its product to the part of the sums that it keeps (b, n, s), or to all."""
+        """The recurrence over all rows, with the decay `kept` (b, n, s) if given."""
         S: Tensor | None = None
         Z: Tensor | None = None
         rows: list[Read] = []
@@ -152,7 +151,7 @@ class RowByRow(RecurrentSums):
 
 
 class AllRows(RecurrentSums):
-    """The sums of all rows at once, by a running sum: b n s m h numbers are in memory."""
+    """The sums of all rows by `cumsum` (a prefix sum), with b*n*s*m*h numbers in memory."""
 
     name = "cumsum"
     computes: ClassVar[Mapping[str, str]] = {
@@ -163,17 +162,17 @@ class AllRows(RecurrentSums):
 
     @property
     def step_kernels(self) -> dict[str, str]:
-        """For one token: one term is added to each sum."""
+        """Array -> kernel class for one token, which adds one term to each sum."""
         return self._named(RecurrentSums.computes)
 
     def whole(self, q: Tensor, k: Tensor, v: Tensor) -> Read:
-        """One running sum for each of S and Z, then one product with all queries."""
+        """A running sum for S and one for Z, then one product with all queries."""
         S = (k.unsqueeze(-1) * v.unsqueeze(-2)).cumsum(2)
         return self._read(q, S, k.cumsum(2) if self.weighted else k)
 
 
 class ScoredPairs(RunningSums):
-    """Every query is scored against every key; the scores of later tokens are zeroed."""
+    """All scores q_i . k_k in a dense matrix, with the scores of later tokens set to zero."""
 
     name = "parallel"
     form = "parallel"
@@ -182,17 +181,17 @@ class ScoredPairs(RunningSums):
     sliding = False
 
     def widths(self, m: int, h: int) -> dict[str, int]:
-        """Keys and values."""
+        """The keys and values of all tokens (a KV cache)."""
         return {"K": m, "V": h}
 
     def whole(self, q: Tensor, k: Tensor, v: Tensor) -> Read:
-        """Scores (b, n, s, s), then the values weighted by them."""
+        """Masked scores (b, n, s, s), times the values."""
         length = q.shape[2]
         later = torch.ones(length, length, dtype=torch.bool, device=q.device).triu(1)
         return self._read((q @ k.transpose(-2, -1)).masked_fill(later, 0), v)
 
     def latest(self, q: Tensor, k: Tensor, v: Tensor, state: State) -> Read:
-        """Scores (b, n, 1, t) against all held keys."""
+        """Scores (b, n, 1, t) of the newest query and all t keys, times the values."""
         state.append(K=k, V=v)
         scores = q.unsqueeze(2) @ state.held("K").transpose(-2, -1)
         reads, weights = self._read(scores, state.held("V"))
@@ -203,16 +202,16 @@ class ScoredPairs(RunningSums):
 
 
 Sum = tuple[Tensor, Tensor]
-"""S (b, n, m, h) and Z (b, n, m), the sums of k v^T and of k over the chunks that are complete."""
+"""S (b, n, m, h) and Z (b, n, m): the sums of k v^T and of k over the complete chunks."""
 
 
 class ChunkState(PreparedState):
-    """The keys and values of the running chunk, the sums over all chunks before, and what any state
-    holds.
+    """The keys and values of the current chunk, the sums over all complete chunks, and other arrays
+    as in any state.
 
-    The rows K (b, ..., C, m) and V (b, ..., C, h) fill from the front and are cleared when their
-    chunk is complete; S (b, n, 1, m h) and Z (b, n, 1, m) are held from the first complete chunk
-    on. For these, any number of tokens has room.
+    K (b, ..., C, m) and V (b, ..., C, h) fill from the front and are cleared at the end of their
+    chunk; S (b, n, 1, m*h) and Z (b, n, 1, m) count as held once a chunk is complete. These four
+    arrays never run full.
     """
 
     @property
@@ -222,24 +221,24 @@ class ChunkState(PreparedState):
 
     @property
     def in_chunk(self) -> int:
-        """Number of tokens in the running chunk."""
+        """Number of tokens in the current, incomplete chunk."""
         return self.position % self.C
 
     def rows(self, name: str) -> int:
-        """Number of tokens of the running chunk; of a sum 1 once a chunk is complete."""
+        """Number of held rows: tokens of the current chunk for K and V; for S and Z 0, then 1."""
         if name in CARRIED:
             return int(self.position >= self.C)
         return self.in_chunk if name in CHUNKED else super().rows(name)
 
     def held(self, name: str) -> Tensor:
-        """The rows held, a view (b, ..., rows, width)."""
+        """The held rows of an array, a view (b, ..., rows, width)."""
         if name in CARRIED + CHUNKED:
             return self.arrays[name].narrow(-2, 0, self.rows(name))
         return super().held(name)
 
     def append(self, **rows: Tensor) -> None:
-        """Write one token's key (b, ..., m) and value (b, ..., h) behind its chunk's, in place, and
-        any other row."""
+        """Write one token's rows in place: key (b, ..., m) and value (b, ..., h) at the end of the
+        current chunk, rows of other arrays as `State.append` does."""
         self.require_room()
         for name, row in rows.items():
             if name in CHUNKED:
@@ -249,12 +248,12 @@ class ChunkState(PreparedState):
         self.position += 1
 
     def chunk(self, name: str) -> Tensor:
-        """The rows of the newest token's chunk up to that token, (b, ..., rows, h)."""
+        """The rows of the newest token's chunk, up to the newest token: (b, ..., rows, width)."""
         return self.arrays[name].narrow(-2, 0, (self.position - 1) % self.C + 1)
 
     def complete(self, **sums: Tensor) -> None:
-        """Replace the sums (b, n, width) and overwrite the chunk's rows with NaN, so that none can
-        be read."""
+        """End a chunk: store the new sums (b, n, width), and fill K and V with NaN, so that an
+        erroneous read of an old row shows."""
         for name, sum_ in sums.items():
             self.arrays[name].select(-2, 0).copy_(sum_)
         for name in CHUNKED:
@@ -262,15 +261,15 @@ class ChunkState(PreparedState):
 
 
 CARRIED = ("S", "Z")
-"""The arrays of sums that are carried from chunk to chunk."""
+"""The arrays of the sums over complete chunks."""
 CHUNKED = ("K", "V")
-"""The arrays of a chunk's rows."""
+"""The arrays of the current chunk's rows."""
 
 
 class ChunkedSums(RunningSums):
-    """Chunks of C tokens: pairs within a chunk, row by row, and the sums of the chunks before.
+    """Chunks of C tokens: scores within the chunk, and the sums over the complete chunks.
 
-    A chunk is added to the sums when it is complete. No pair that the mask forbids is scored.
+    Scores are computed row by row, for k <= i alone. A complete chunk is added to the sums.
     """
 
     name = "chunked"
@@ -290,11 +289,11 @@ class ChunkedSums(RunningSums):
         self.C = C
 
     def widths(self, m: int, h: int) -> dict[str, int]:
-        """Keys and values of a chunk, S row by row, and Z."""
+        """K and V of a chunk, S flattened to m*h, and Z."""
         return {"K": m, "V": h, "S": m * h, "Z": m}
 
     def whole(self, q: Tensor, k: Tensor, v: Tensor) -> Read:
-        """Chunk after chunk; the last one may be short, and is then not added to the sums."""
+        """Chunk after chunk; a short last chunk is not added to the sums."""
         before: Sum | None = None
         found: list[Read] = []
         for start in range(0, q.shape[2], self.C):
@@ -309,7 +308,7 @@ class ChunkedSums(RunningSums):
         return _concatenated(found)
 
     def latest(self, q: Tensor, k: Tensor, v: Tensor, state: State) -> Read:
-        """The pairs of the newest token, and the sums of the chunks before its own."""
+        """The newest token: scores within its chunk, plus the sums over the complete chunks."""
         assert isinstance(state, ChunkState)
         before = self._sums(state)
         state.append(K=k, V=v)
@@ -321,7 +320,7 @@ class ChunkedSums(RunningSums):
         return reads.squeeze(2), weights.squeeze(-1)
 
     def _sums(self, state: ChunkState) -> Sum | None:
-        """The held sums; None before the first chunk is complete."""
+        """The sums in the state; None before the first complete chunk."""
         S, Z = state.held("S"), state.held("Z")
         if not S.shape[-2]:
             return None
@@ -329,21 +328,21 @@ class ChunkedSums(RunningSums):
 
 
 def _concatenated(parts: Sequence[Read]) -> Read:
-    """Reads (b, n, s, h) and weights (b, n, s) of consecutive rows, or chunks, concatenated."""
+    """Concatenate the reads (b, n, s, h) and weights (b, n, s) of consecutive rows or chunks."""
     reads, weights = zip(*parts, strict=True)
     return torch.cat(reads, dim=2), torch.cat(weights, dim=2)
 
 
 def _read_chunk(q: Tensor, k: Tensor, v: Tensor) -> Read:
-    """Reads N and weights D of one query (b, n, 1, m) within its chunk: over the keys up to its own
-    row and as many of the chunk's values."""
+    """Reads N and weights D of one query (b, n, 1, m) over the keys (b, n, r, m) of its chunk and
+    the chunk's first r values."""
     scores = q @ k.transpose(-2, -1)
     return scores @ v[:, :, : k.shape[2]], scores.sum(-1)
 
 
 def _with_sums(q: Tensor, reads: Tensor, weights: Tensor, before: Sum | None) -> Read:
-    """Reads and weights of queries (b, n, s, m) within their chunk, plus those of the sums before
-    it."""
+    """Add the reads and weights of the sums `before` to those of queries (b, n, s, m) within their
+    chunk."""
     if before is None:
         return reads, weights
     S, Z = before
@@ -352,7 +351,7 @@ def _with_sums(q: Tensor, reads: Tensor, weights: Tensor, before: Sum | None) ->
 
 
 def _sums_after(k: Tensor, v: Tensor, before: Sum | None) -> Sum:
-    """The sums at the end of a complete chunk with keys (b, n, C, m) and values (b, n, C, h)."""
+    """The sums `before`, plus a complete chunk with keys (b, n, C, m) and values (b, n, C, h)."""
     S = (k.unsqueeze(-1) * v.unsqueeze(-2)).sum(-3)
     if before is None:
         return S, k.sum(-2)
@@ -360,7 +359,7 @@ def _sums_after(k: Tensor, v: Tensor, before: Sum | None) -> Sum:
 
 
 class Summing(Headed, Mixer):
-    """A mixer of n heads whose queries read running sums."""
+    """A mixer with n heads that reads running sums by the algorithm `sums`."""
 
     MIXER: ClassVar[str]
     sums: RunningSums
@@ -373,10 +372,10 @@ class Summing(Headed, Mixer):
     @classmethod
     @abstractmethod
     def kernels(cls) -> dict[str, str]:
-        """Array -> kernel class, for the arrays around the sums."""
+        """Array -> kernel class, for the arrays outside of `sums`."""
 
     def initial_state(self, batch: int, length: int | None = None) -> PreparedState:
-        """The state of the way to sum, (batch, n, rows, width); one row has room for any length."""
+        """The empty state: arrays (batch, n, rows, width) with one row if `sums` is `sliding`."""
         require_sizes(length=self.l if length is None else length)
         rows = 1 if self.sums.sliding else length
         widths = self.sums.widths(self.features, self.h)
@@ -388,7 +387,7 @@ _Class = TypeVar("_Class", bound=type[Summing])
 
 
 def summing(sums: RunningSums) -> Callable[[_Class], _Class]:
-    """Give the decorated class its way to sum, and register it as an implementation."""
+    """Set `sums` of the decorated class, and register the class as an implementation."""
 
     def register(mixer: _Class) -> _Class:
         mixer.sums = sums

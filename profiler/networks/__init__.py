@@ -1,4 +1,4 @@
-"""How is a network of `costmodel.networks` run in PyTorch? By its twin, a torch module."""
+"""The networks of `costmodel.networks` as PyTorch modules, called twins."""
 
 from profiler.networks.twin import TwinError, twin
 

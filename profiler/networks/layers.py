@@ -1,4 +1,4 @@
-"""How do the layers of a network run in PyTorch?"""
+"""The layers of a network, and their stacks, as PyTorch modules."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from profiler.networks.parts import Dense, Embedding, LayerNorm, Made
 Sublayer = Callable[[Tensor], Tensor]
 
 DROPOUT = 0.1
-"""The dropout probability of a twin in training, where its network has dropout: networks state
-whether, not with which probability."""
+"""The dropout probability of a twin in training. Networks state only whether they have dropout,
+without its probability."""
 
 
 @dataclass(frozen=True)
 class Making:
-    """What a twin is made from: choices, all sizes, an implementation, device and dtype."""
+    """The arguments of a twin, from which its parts are made."""
 
     choices: Choices
     sizes: Mapping[str, int]
@@ -35,24 +35,24 @@ class Making:
 
     @property
     def made(self) -> Made:
-        """The device and dtype of parameters and tables."""
+        """`device` and `dtype` as keyword arguments."""
         return {"device": self.device, "dtype": self.dtype}
 
     def norm(self) -> LayerNorm:
-        """A layer norm of a row."""
+        """A layer norm over rows of width d."""
         c = self.choices
         return LayerNorm(self.sizes["d"], bias=c.norm_bias, eps=c.norm_eps, made=self.made)
 
     def dropout(self) -> nn.Module:
-        """The module that follows a sublayer."""
+        """The dropout after a sublayer; the identity if the network has none."""
         return nn.Dropout(DROPOUT) if self.choices.dropout else nn.Identity()
 
     def dense(self, d: int, f: int, activation: str) -> Dense:
-        """A linear map, with a bias where the network has biases."""
+        """A linear map (d to f) with activation, and a bias if the network has biases."""
         return Dense(d, f, made=self.made, activation=activation, bias=self.choices.biases)
 
     def mixer(self, name: str, number: int, length: int) -> nn.Module:
-        """The module of a mixer, its random weights chosen by `number`."""
+        """The module of a mixer for `length` tokens; `number` varies the seed of its weights."""
         mixer = mixer_of(name)
         sizes = {x: self.sizes[x] for x in mixer.letters if x != "l"} | {"l": length}
         return build(
@@ -61,20 +61,19 @@ class Making:
         )  # fmt: skip
 
     def implementations(self) -> tuple[str, ...]:
-        """The names of the implementations that the mixers of the network have."""
+        """The names of all implementations of the network's mixers."""
         c = self.choices
         both = (*c.encoder_mixers, c.cross) if c.kind == "encoder-decoder" else ()
         found = [name for mixer in (*c.mixers, *both) for name in implementations(mixer_of(mixer))]
         return tuple(dict.fromkeys(found))
 
     def stepless(self, name: str) -> str:
-        """Why a mixer cannot mix one new token, "" where it can."""
+        """Why a mixer cannot mix one new token; "" if it can."""
         mixer = mixer_of(name)
         return without_token(mixer, self._implementation(mixer))
 
     def _implementation(self, mixer: Mixer) -> Implementation:
-        """The implementation asked for by name; else of the form asked for; else the mixer's
-        first."""
+        """The implementation of the chosen name, else the first of the chosen form, else any."""
         known = implementations(mixer)
         if self.implementation in known:
             return known[self.implementation]
@@ -83,7 +82,7 @@ class Making:
 
 
 class Layer(nn.Module):
-    """The sublayers of one layer: a mixer, one that reads an encoder's output, and an FFN."""
+    """One layer: a mixer, a mixer that reads an encoder's output (or None), and an FFN."""
 
     def __init__(self, making: Making, mixer: nn.Module, cross: nn.Module | None) -> None:
         super().__init__()
@@ -101,18 +100,18 @@ class Layer(nn.Module):
         self.dropout = making.dropout()
 
     def forward(self, x: Tensor, memory: Tensor | None = None) -> Tensor:
-        """Rows (b, s, d) of whole sequences; `memory` (b, e, d) is an encoder's output."""
+        """Whole sequences, (b, s, d) to (b, s, d); `memory` (b, e, d) is an encoder's output."""
         return self._through(x, self.mixer, lambda rows: self.cross(rows, memory))
 
     def start(self, batch: int, length: int, memory: Tensor | None) -> list[Any]:
-        """The empty states of the mixers."""
+        """The empty states of the layer's mixers, with room for `length` tokens."""
         held = [self.mixer.initial_state(batch, length)]
         if self.cross is not None:
             held.append(self.cross.initial_state(batch, length, memory))
         return held
 
     def step(self, x_t: Tensor, held: list[Any]) -> Tensor:
-        """The row (b, d) of one further token."""
+        """One further token, (b, d) to (b, d), with the states of `start`."""
         return self._through(
             x_t,
             lambda row: self.mixer.step(row, held[0]),
@@ -120,7 +119,7 @@ class Layer(nn.Module):
         )
 
     def _through(self, x: Tensor, mix: Sublayer, read: Sublayer) -> Tensor:
-        """Each sublayer with its residual sum, and its norm before or after."""
+        """Apply each sublayer with its residual connection, and its norm before or after."""
         sublayers = [mix]
         if self.cross is not None:
             sublayers.append(read)
@@ -135,7 +134,8 @@ class Layer(nn.Module):
 
 
 class Stack(nn.Module):
-    """Embedding, layers and the norm at the end: an encoder, or a decoder."""
+    """An encoder (`length` "e") or decoder ("l"): embedding, layers, a norm at the end if pre-norm.
+    The mixer `cross` of a decoder reads an encoder's output; E is a shared embedding matrix."""
 
     def __init__(
         self,
@@ -171,7 +171,7 @@ class Stack(nn.Module):
         return rows
 
     def step(self, tokens_t: Tensor, position: int, held: list[Any]) -> Tensor:
-        """One token (b,) of each sequence to its row (b, d), `position` tokens being before it."""
+        """One token (b,) of each sequence, after `position` tokens, to its row (b, d)."""
         x = self.dropout(self.embedding.at(tokens_t, position))
         for layer, own in zip(self.layers, held, strict=True):
             x = layer.step(x, own)  # type: ignore[operator]  # a Layer

@@ -1,8 +1,8 @@
-"""How do a network's parts beside its mixers run in PyTorch: embedding, norm, FFN, head, loss?
+"""The parts of a network beside its mixers in PyTorch: embedding, norm, FFN, head and loss.
 
-The same parts as costmodel.networks.parts, with as many parameters. Each is written in operations
-that the counter of dispatched operations has rules for, as the equations have them. Token numbers
-start at 0, as in torch.
+They correspond to costmodel.networks.parts, with as many parameters. Each part executes the
+operations of its equations, for all of which the counter of dispatched operations has rules. Token
+numbers start at 0, as in torch.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from costmodel.networks.choices import Choices
 from costmodel.program.losses import SMOOTHING
 
 EPS = 1e-5
-"""The constant under a layer norm's root, where the norm has one."""
+"""The constant under the square root of a layer norm, if the network's norms have one."""
 
 Made = Mapping[str, Any]
-"""`device` and `dtype` of parameters and tables."""
+"""`device` and `dtype` of parameters and buffers, as keyword arguments."""
 
 
 def _identity(x: Tensor) -> Tensor:
@@ -39,7 +39,7 @@ ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
 
 
 def normal_parameter(*shape: int, std: float, made: Made) -> nn.Parameter:
-    """A parameter of normally distributed numbers."""
+    """A parameter of normal random numbers with standard deviation `std`."""
     parameter = nn.Parameter(torch.empty(shape, **made))
     nn.init.normal_(parameter, std=std)
     return parameter
@@ -63,7 +63,7 @@ class Dense(nn.Module):
 
 
 class LayerNorm(nn.Module):
-    """Mean, deviation, gain and offset, each a separate operation."""
+    """A layer norm with mean, deviation, gain and offset (if `bias`) as separate operations."""
 
     def __init__(self, d: int, *, bias: bool, eps: bool, made: Made) -> None:
         super().__init__()
@@ -72,7 +72,7 @@ class LayerNorm(nn.Module):
         self.offset = nn.Parameter(torch.zeros(d, **made)) if bias else None
 
     def forward(self, x: Tensor) -> Tensor:
-        """Each row (..., d) with mean 0 and variance 1, times the gain, plus the offset."""
+        """Normalise each row (..., d) to mean 0 and variance 1, times the gain, plus the offset."""
         centred = x - x.mean(-1, keepdim=True)
         variance = (centred * centred).mean(-1, keepdim=True)
         deviation = (variance + EPS if self.eps else variance).sqrt()
@@ -81,7 +81,7 @@ class LayerNorm(nn.Module):
 
 
 def sinusoids(l: int, d: int, made: Made) -> Tensor:
-    """Rows of sines and cosines (l, d), Vaswani et al. 2017, section 3.5."""
+    """Sinusoidal position embeddings (l, d), Vaswani et al. 2017, section 3.5."""
     position = torch.arange(l, dtype=torch.float64).unsqueeze(1)
     channel = torch.arange(d, dtype=torch.float64)
     angle = position / 10_000 ** ((channel - channel % 2) / d)
@@ -89,7 +89,7 @@ def sinusoids(l: int, d: int, made: Made) -> Tensor:
 
 
 class Embedding(nn.Module):
-    """Token numbers (b, s) to rows (b, s, d): embedding, positions, segments, norm, dropout."""
+    """Token numbers (b, s) to rows (b, s, d): token, position and segment embeddings, norm."""
 
     def __init__(
         self, c: Choices, *, u: int, l: int, d: int, made: Made, E: nn.Parameter | None = None
@@ -110,7 +110,7 @@ class Embedding(nn.Module):
         self.norm = norm if c.embedding_norm else None
 
     def forward(self, tokens: Tensor, segments: Tensor | None = None) -> Tensor:
-        """Rows of whole sequences; all tokens stand in the first segment unless told otherwise."""
+        """Rows of whole sequences; by default all tokens are in the first segment."""
         x = self._tokens(tokens)
         if self.bounded:
             rows = self.P[: tokens.shape[1]]
@@ -120,7 +120,7 @@ class Embedding(nn.Module):
         return self._finished(x, torch.zeros_like(tokens) if segments is None else segments)
 
     def at(self, tokens_t: Tensor, position: int) -> Tensor:
-        """Rows (b, d) of one token of each sequence, with `position` tokens before it."""
+        """Rows (b, d) of one token (b,) of each sequence, after `position` tokens."""
         x = self._tokens(tokens_t)
         if self.bounded:
             x = x + self._scaled(self.P[position])
@@ -144,8 +144,8 @@ class Embedding(nn.Module):
 
 
 class Head(nn.Module):
-    """A score for each entry of the vocabulary, (..., d) to (..., u); the weight is E (u, d) where
-    tied."""
+    """A linear map to scores, (..., d) to (..., u). With the embedding E (u, d), its transpose is
+    the weight (weight tying)."""
 
     def __init__(
         self, d: int, u: int, *, bias: bool, made: Made, E: nn.Parameter | None = None
@@ -156,7 +156,7 @@ class Head(nn.Module):
         self.b = nn.Parameter(torch.zeros(u, **made)) if bias else None
 
     def forward(self, x: Tensor) -> Tensor:
-        """Scores."""
+        """The scores (..., u) of rows (..., d)."""
         y = x @ (self.W.t() if self.tied else self.W)
         return y if self.b is None else y + self.b
 
@@ -167,7 +167,7 @@ def at_targets(rows: Tensor, targets: Tensor) -> Tensor:
 
 
 def loss_of_scores(scores: Tensor, targets: Tensor, *, smoothed: bool) -> Tensor:
-    """The mean over all rows of the targets' negative log-softmax; label smoothing as asked."""
+    """The mean cross-entropy of scores (..., u), with label smoothing if `smoothed`."""
     logs = torch.log_softmax(scores, -1)
     row = at_targets(logs, targets)
     if smoothed:
@@ -176,5 +176,5 @@ def loss_of_scores(scores: Tensor, targets: Tensor, *, smoothed: bool) -> Tensor
 
 
 def loss_of_probabilities(probabilities: Tensor, targets: Tensor) -> Tensor:
-    """The mean over all rows of the targets' negative logarithm."""
+    """The mean cross-entropy of probabilities (..., u)."""
     return -at_targets(probabilities, targets).log().mean()

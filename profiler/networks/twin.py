@@ -1,5 +1,4 @@
-"""How does a whole network run in PyTorch? As a torch twin, one for every network of
-costmodel.networks.
+"""A twin: a whole network of costmodel.networks as a PyTorch module.
 
     from costmodel.networks import model
 
@@ -7,8 +6,8 @@ costmodel.networks.
     net.loss(tokens[:, :-1], tokens[:, 1:]).backward()
     net.generate(tokens[:, :4], new=8)
 
-Its mixers are those of profiler.modules, its layers and other parts those of `layers.py` and
-`parts.py`. Tokens are numbers from 0 on.
+Mixers come from profiler.modules, layers and other parts from `layers.py` and `parts.py`. Tokens
+are numbers from 0 on.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from profiler.networks.parts import Head, loss_of_probabilities, loss_of_scores
 
 
 class TwinError(ValueError):
-    """A network cannot do what was asked; the message says what to do instead."""
+    """A request that the network cannot serve; the message says what to do instead."""
 
 
 @dataclass
@@ -42,11 +41,11 @@ class Decoding:
 
 
 class Twin(nn.Module):
-    """A network as a module; `costmodel.networks` says what it consists of and what it costs.
+    """A network as a module; `costmodel.networks` defines its parts and their costs.
 
     Attributes:
         choices: the network's choices.
-        sizes: every size, those that follow from others too.
+        sizes: letter -> every size, derived sizes included.
     """
 
     def __init__(self, making: Making) -> None:
@@ -62,7 +61,7 @@ class Twin(nn.Module):
         self._end(making)
 
     def _end(self, making: Making) -> None:
-        """Pooler, transform, classifier and head."""
+        """Make pooler, transform, classifier and head."""
         c, d, made = making.choices, making.sizes["d"], making.made
         self.pooler = making.dense(d, d, "tanh") if c.pooler else None
         self.transform: nn.Module = nn.Identity()
@@ -106,14 +105,14 @@ class Twin(nn.Module):
         """The network's result for whole sequences.
 
         Args:
-            tokens: (b, s) numbers below u; (b, towers, s) where several sequences are judged
-                together.
-            source: (b, e), what an encoder reads beside the decoder.
-            segments: (b, s), the segment of each token; all stand in the first unless given.
+            tokens: (b, s) numbers below u; (b, towers, s) if a classifier compares several
+                sequences.
+            source: (b, e), the tokens of the encoder, if there is one.
+            segments: (b, s), the segment of each token; by default all are in the first.
 
         Returns:
-            Scores (b, s, u) or (b, z), or probabilities where the network ends in a softmax;
-            without a head the pooler's row (b, d), or else all rows (b, s, d).
+            Scores (b, s, u) or (b, z), or probabilities if the network ends in a softmax;
+            without a head, the pooler's row (b, d), or all rows (b, s, d) without a pooler.
 
         Raises:
             TwinError: wrong shapes, or sequences longer than the positions.
@@ -129,7 +128,7 @@ class Twin(nn.Module):
         return first if c.head == "none" else self._ended(self.head(self.classifier(first)))
 
     def _first(self, tokens: Tensor, segments: Tensor | None) -> Tensor:
-        """The first position's row of each tower, side by side."""
+        """The rows of the first position, concatenated over towers: (b, towers * d)."""
         towers = self.choices.towers
         if towers == 1:
             return self.hidden(tokens, None, segments)[:, 0]
@@ -151,7 +150,9 @@ class Twin(nn.Module):
         source: Tensor | None = None,
         segments: Tensor | None = None,
     ) -> Tensor:
-        """The mean cross-entropy of targets (b, s), or (b,) of a classifier; as `forward`.
+        """The mean cross-entropy of targets (b, s), or (b,) for a classifier.
+
+        Other arguments and errors are those of `forward`.
 
         Raises:
             TwinError: a network without a head.
@@ -164,12 +165,12 @@ class Twin(nn.Module):
         return loss_of_scores(given, targets, smoothed=self.choices.smoothing)
 
     def start(self, batch: int, length: int, source: Tensor | None = None) -> Decoding:
-        """The state before the first token, with room for `length` tokens; an encoder reads
-        `source`.
+        """The state before the first token, with room for `length` tokens, after an encoder (if the
+        network has one) has read `source`.
 
         Raises:
-            TwinError: a network that generates no tokens, with its mixers' reason, or more tokens
-                than there are positions.
+            TwinError: a network that generates no tokens, with the mixer's reason, or a `length`
+                beyond the positions.
         """
         c = self.choices
         if c.head != "vocabulary":
@@ -182,10 +183,10 @@ class Twin(nn.Module):
         return Decoding([layer.start(batch, length, memory) for layer in layers], length)
 
     def step(self, tokens_t: Tensor, decoding: Decoding) -> Tensor:
-        """One further token (b,) of each sequence to the scores (b, u) of the next token.
+        """Read one further token (b,) of each sequence: the scores (b, u) of the next token.
 
         Raises:
-            TwinError: more tokens than there is room for.
+            TwinError: more tokens than the `length` of `start`.
         """
         if decoding.position >= decoding.length:
             raise TwinError(f"all {decoding.length} tokens have been read: start with more room")
@@ -195,9 +196,9 @@ class Twin(nn.Module):
 
     @torch.no_grad()
     def generate(self, prompt: Tensor, new: int, source: Tensor | None = None) -> Tensor:
-        """The prompt (b, p) and `new` tokens, each the likeliest after those before it, (b, p+new).
+        """Greedy decoding: the prompt (b, p) continued by `new` tokens, (b, p+new).
 
-        Every token passes through the mixers' `step`, none through `forward`. Raises as `start`.
+        All tokens, also of the prompt, pass through the mixers' `step`. Raises as `start`.
         """
         self._require_tokens(prompt, "the prompt")
         was, tokens = self.training, list(prompt.unbind(1))
@@ -213,7 +214,7 @@ class Twin(nn.Module):
         return torch.stack(tokens, 1)
 
     def _require_tokens(self, tokens: Tensor, what: str) -> None:
-        """TwinError unless tokens are (b, s) and no longer than the positions."""
+        """TwinError unless tokens are integers (b, s), with s within the positions."""
         if tokens.dim() != 2 or tokens.shape[1] < 1 or tokens.dtype != torch.long:
             raise TwinError(
                 f"{self.choices.name}: {what} must be whole numbers (b, s) of type torch.long, and "
@@ -230,11 +231,10 @@ class Twin(nn.Module):
 
 
 def all_sizes(network: Network, given: Mapping[str, int] | None = None) -> dict[str, int]:
-    """Every size of a network: given, the network's own, derived from others, or else the usual
-    default.
+    """Letter -> every size of a network: given, the network's own, derived, or the default.
 
     Raises:
-        SizeError: a size that the network refuses, or that comes out fractional.
+        SizeError: a size that the network refuses, or a derived size that is a fraction.
     """
     sizes = network.own.with_given(given or {})
     polys = [use.sizes.get(x, Poly.atom(x)) for use in network.uses for x in use.mixer.letters]
@@ -256,18 +256,18 @@ def twin(
     dtype: torch.dtype = torch.float32,
     seed: int = 0,
 ) -> Twin:
-    """A network as a module with random parameters, as many as `network.parameters()` says.
+    """A network as a module with random parameters, whose number is `network.parameters()`.
 
     Args:
-        network: of `costmodel.networks`.
-        sizes: replace the network's own; a size in neither has the usual default.
-        implementation: used for every mixer that has one of this name, such as `sdpa`.
+        network: a network of `costmodel.networks`.
+        sizes: sizes that replace the network's own; other sizes have their defaults.
+        implementation: the implementation of every mixer that has one of this name, such as `sdpa`.
         device: `meta` for shapes without memory.
         seed: equal seeds give equal parameters.
 
     Raises:
         SizeError: sizes that the network refuses.
-        TwinError: an implementation that none of its mixers has.
+        TwinError: an implementation that no mixer of the network has.
         ValueError: a mixer without a module.
     """
     place = torch.device(device)
