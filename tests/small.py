@@ -45,6 +45,8 @@ def complete(mixer: Mixer, sizes: Mapping[str, int]) -> dict[str, int]:
         if by in letters:
             whole = found[size]
             found[by] = next((k for k in range(2, whole) if whole % k == 0), whole)
+    if mixer.powers_of_two:  # that of h = d/n, wherever there is one
+        found["d"] = found["n"] * 2 ** (found["d"] // found["n"] - 1).bit_length()
     return found
 
 

@@ -392,6 +392,8 @@ class Mixer:
         self.offers: Mapping[str, str] = {}
         """Option -> what it means, for every option that may follow the name."""
         self.letters: tuple[str, ...] = ()
+        self.powers_of_two: tuple[Poly, ...] = ()
+        """The sizes that are powers of two wherever the mixer exists."""
         self._named: set[str] = set()
         """The letters of its sizes; d and n where it has h."""
         self.arrays: dict[str, Array] = {}
@@ -425,6 +427,11 @@ class Mixer:
         self.letters += tuple(x for x in names if x != "h" and x not in self.letters)
         self._named.update(*(one.letters for one in found))
         return found
+
+    def power_of_two(self, extent: Poly) -> None:
+        """Say that the mixer exists where a size, such as h, is a power of two, and nowhere else:
+        all else is refused."""
+        self.powers_of_two = tuple(dict.fromkeys((*self.powers_of_two, extent)))
 
     def declared(self, poly: Poly, where: str) -> None:
         """Refuse a size that is none of this mixer's, where it declares any."""

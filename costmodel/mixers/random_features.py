@@ -228,6 +228,7 @@ def from_channels(f: Form) -> Product:
 def fast_food(f: Form) -> Product:
     """Diagonals, a permutation and two Hadamard matrices."""
     (h,) = f.mixer.sizes("h")
+    f.mixer.power_of_two(h)
     B, G, S = (f.mixer.parameter(f"D_{name}", h, latex=name) for name in "BGS")
     PH = f.mixer.buffer("PH", h, h)
     H = f.mixer.buffer("H", h, h, value=lambda p, q, sizes: 1 - 2 * odd_in_both(p - 1, q - 1))

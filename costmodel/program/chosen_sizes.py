@@ -154,8 +154,9 @@ def one_combination(mixer: Mixer, given: Given) -> dict[str, int]:
 
 
 def fit(mixer: Mixer, sizes: Mapping[str, int], form: str | None = None) -> None:
-    """Refuse sizes at which an extent of a mixer, or of one of its forms, is not whole. Extents
-    that contain other sizes, those of another form, are not checked.
+    """Refuse sizes at which an extent of a mixer, or of one of its forms, is not whole, or a size
+    that has to be a power of two is none. Extents that contain other sizes, those of another form,
+    are not checked.
 
     Raises:
         SizeError: names the extent and the sizes, for instance d/n with d = 100 and n = 8.
@@ -167,6 +168,12 @@ def fit(mixer: Mixer, sizes: Mapping[str, int], form: str | None = None) -> None
         rank = {size: k for k, size in enumerate(divisors(mixer, form))}
         first = min(broken, key=lambda extent: max(rank.get(x, -1) for x in extent.letters))
         raise SizeError(_not_whole(mixer, first, values[first], sizes))
+    for size in mixer.powers_of_two:
+        if size.letters <= sizes.keys() and (value := size.at(sizes)).bit_count() != 1:
+            where = ", ".join(f"{x} = {sizes[x]}" for x in sorted(size.letters))
+            raise SizeError(
+                f"{mixer.name} needs {size} to be a power of two, got {value} ({where})"
+            )
 
 
 @cache

@@ -147,8 +147,10 @@ def of_the_backward_pass(phase: str) -> ConventionError:
 
 
 def _fits(mixer: Mixer, sizes: Mapping[str, int]) -> None:
-    """Refuse sizes at which a quotient of two is no whole number; other extents always are."""
-    if any(sizes.get(size, 0) % sizes.get(by, 1) for size, by in divisors(mixer).items()):
+    """Refuse sizes at which a quotient of two is no whole number, or what has to be a power of two
+    is none; other extents always fit."""
+    parted = any(sizes.get(size, 0) % sizes.get(by, 1) for size, by in divisors(mixer).items())
+    if parted or mixer.powers_of_two:
         fit(mixer, sizes)
 
 

@@ -13,6 +13,8 @@ import pytest
 import torch
 
 import costmodel as cm
+from costmodel.errors import SizeError
+from costmodel.program.chosen_sizes import fit
 from profiler.modules import registry
 from profiler.modules.registry import build
 from tests.mixers.held import (
@@ -119,6 +121,17 @@ def test_rows_of_a_hadamard_matrix_are_permuted(name: str) -> None:
                    dtype=torch.float64, seed=2)  # fmt: skip
     drawn = {tuple(row) for row in module.get_buffer("PH").tolist()}
     assert drawn == {tuple(transformed(row)) for row in np.eye(8)}
+
+
+@pytest.mark.parametrize("name", FASTFOOD)
+def test_a_width_that_is_no_power_of_two_is_refused(name: str) -> None:
+    """There is no Hadamard matrix of 3 rows."""
+    said = rf"{name} needs d/n to be a power of two, got 3 \(d = 6, n = 2\)"
+    for question in (cm.count, cm.span, cm.parameters):
+        with pytest.raises(SizeError, match=said):
+            question(cm.mixer(name)).at(d=6, n=2, l=4)
+    with pytest.raises(SizeError, match=said):
+        fit(cm.mixer(name), {"d": 6, "n": 2, "l": 4})
 
 
 @each_name

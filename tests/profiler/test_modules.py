@@ -489,13 +489,13 @@ def test_a_kernel_that_lacks_the_dtype_is_unsupported() -> None:
 
 @each
 def test_wrong_shapes_are_refused(described: Implementation) -> None:
-    sizes = {"d": 6, "l": 5, "n": 2}
+    sizes = {"d": 4, "l": 5, "n": 2}
     module, contexts = made(described, sizes), sequences(described, sizes, 1)[1:]
-    for shape in [(5, 6), (1, 5, 7), (1, 0, 6)]:
-        with pytest.raises(ValueError, match=r"x must be \(batch, length, 6\) and is"):
+    for shape in [(5, 4), (1, 5, 7), (1, 0, 4)]:
+        with pytest.raises(ValueError, match=r"x must be \(batch, length, 4\) and is"):
             module(torch.zeros(shape, dtype=torch.float64), *contexts)
     with pytest.raises(ValueError, match=r"x is torch.float32 and the parameters are"):
-        module(torch.zeros(1, 5, 6, dtype=torch.float32), *contexts)
+        module(torch.zeros(1, 5, 4, dtype=torch.float32), *contexts)
 
 
 @each_stepping
