@@ -271,6 +271,16 @@ ORDERS = [
      "d*t grows beyond what is claimed"),
     ("parameters = O(1)", "self-attention", "training", "agrees-in-limit",
      "whatever the length, d being fixed"),
+    # Key-value heads divide the heads, so that they are no more.
+    ("total = O(l*d^2+l^2*d)", "self-attention+grouped", "training", "agrees",
+     "the same leading terms"),
+    ("total = O(d^2+d*t)", "self-attention+grouped", "inference", "agrees",
+     "the same leading terms"),
+    # What sorts is a convention: a network has a logarithm more.
+    ("total = O(l*log(l))", "reformer", "training", "agrees-in-limit",
+     "under strict, sort=merge: "),
+    ("total = O(l)", "reformer", "training", "disagrees",
+     "l*log(l)**2*n grows beyond what is claimed"),
     ("total = O(l^2*sqrt(d)*d)", "self-attention", "training", "disagrees",
      "d**(3/2)*l**2 grows beyond what is derived"),
 ]  # fmt: skip

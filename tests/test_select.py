@@ -272,7 +272,7 @@ def test_a_choice_is_counted_as_executed(write: Write, sizes: dict[str, int]) ->
 
 
 @each_mixer
-@pytest.mark.parametrize("rewrites", [("dense",), ("safe-softmax",)])
+@pytest.mark.parametrize("rewrites", [("dense",), ("safe-softmax",), ("sort=merge",)])
 @pytest.mark.parametrize("accounting", ["strict", "mac"])
 def test_a_choice_is_counted_under_rewrites(
     write: Write, rewrites: tuple[str, ...], accounting: str
@@ -296,7 +296,9 @@ ENTRIES = [
 ] + [np.random.default_rng(k).normal(size=k) for k in range(1, 18)]
 
 
-knockout, repeated, network = (CHOICES[kind] for kind in ("argmax", "top-k", "sort"))
+knockout, repeated, network, merges = (
+    CHOICES[kind] for kind in ("argmax", "top-k", "sort", "merge-sort")
+)
 
 
 def contenders(values: Any) -> list[Contender]:
@@ -331,6 +333,15 @@ def test_a_bitonic_network_sorts(values: Any) -> None:
     assert network(contenders(values), 1, made) == list(np.argsort(values, kind="stable") + 1)
     columns = stages * (stages + 1) // 2
     assert (made.number, made.deepest) == (2**stages * columns // 2, columns)
+
+
+@pytest.mark.parametrize("values", ENTRIES, ids=len)
+def test_merges_sort(values: Any) -> None:
+    """P comparisons in each of L rounds; the last round begins when each run before it has its
+    first entry, and gives an entry a level."""
+    made, stages = Comparisons(), ceil_log2(len(values))
+    assert merges(contenders(values), 1, made) == list(np.argsort(values, kind="stable") + 1)
+    assert (made.number, made.deepest) == (2**stages * stages, 2**stages + stages - 1)
 
 
 def test_a_bitonic_network_sorts_everything() -> None:

@@ -30,7 +30,10 @@ from costmodel.report.document import Column, Document, Formula, Page
 from costmodel.report.formats import write
 from costmodel.report.mixer_document import document as table_document, shown as shown_table
 from costmodel.report.mixer_table import COLUMNS, Request, Row, selection, table
-from costmodel.symbolic.polynomial import size
+from costmodel.symbolic.cases import Quotient
+from costmodel.symbolic.piecewise import Exact
+from costmodel.symbolic.polynomial import Poly, size
+from costmodel.symbolic.printing import formula_words
 from tests.small import LEFT_OPEN, complete, distinct, has_inference, variants, without_inference
 
 FORWARD = {
@@ -636,3 +639,41 @@ def test_weights_counted_from_the_end_have_none_for_tokens_beyond_it() -> None:
     last, beyond = (row.value("mul") for row in block.rows)
     assert last == 64
     assert isinstance(beyond, Missing) and "before the start of W" in beyond.reason
+
+
+def test_a_ratio_to_itself_is_1() -> None:
+    """As a formula too, in every phase."""
+    mixers = (builtin("self-attention"), builtin("me"))
+    phases = ("training", "inference", "backward", "training-step")
+    request = Request(mixers, symbolic=True, phases=phases, columns=("mixer", "ratio"))
+    for block in table(request).blocks:
+        own, other = (row.value("ratio") for row in block.rows)
+        assert own == Exact.of(Poly.of(1)) and isinstance(other, Quotient)
+
+
+def test_a_class_with_a_column_is_not_shown_again_among_the_others() -> None:
+    request = Request(
+        (builtin("spade"),), phases=("training",), columns=("mixer", "sqrt", "other"),
+        given={"l": (4,), "d": (4,), "n": (2,)},
+    )  # fmt: skip
+    (block,) = table(request).blocks
+    (row,) = block.rows
+    assert row.value("other") == 8 + 16 and row.value("other", block.columns) == 16
+    header, (line,) = table_data.rows(table(request))
+    cells = dict(zip(header, line, strict=True))
+    assert (cells["sqrt"], cells["other"], cells["other_erf"]) == (8, 16, 16)
+    assert "other_sqrt" not in cells
+    symbolic = replace(request, symbolic=True, given={})
+    (row,) = table(symbolic).blocks[0].rows
+    own, rest = row.value("sqrt"), row.value("other", block.columns)
+    assert isinstance(own, Exact) and isinstance(rest, Exact) and own + rest == row.value("other")
+
+
+@pytest.mark.parametrize(("symbolic", "order"), [(True, "d**2*l"), (False, "d**2*l + d*l*w")])
+def test_a_size_that_is_given_does_not_grow_among_formulas(symbolic: bool, order: str) -> None:
+    request = Request(
+        (builtin("restricted-attention-causal"),), symbolic=symbolic, phases=("training",),
+        given={"w": (16,)},
+    )  # fmt: skip
+    found = table(request).blocks[0].rows[0].value("order")
+    assert isinstance(found, Exact) and formula_words(found) == order

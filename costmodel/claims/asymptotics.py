@@ -16,8 +16,9 @@ from itertools import product
 from costmodel.claims.claim import Claim, sizes_of_claim
 from costmodel.claims.findings import Finding, compared_answers, join_notes
 from costmodel.claims.interpretations import Interpretation
-from costmodel.claims.quantities import Answer
+from costmodel.claims.quantities import Answer, mixer_of
 from costmodel.errors import NoGrowth, NotPolynomial, Unanswered
+from costmodel.program.chosen_sizes import divisors
 from costmodel.questions.order import GROWING, long_case, order
 from costmodel.symbolic.formulas import BinaryOperation, Formula, FunctionCall, Tree, parse, poly
 from costmodel.symbolic.growth import (
@@ -46,14 +47,16 @@ def growth(claim: Claim, interpretation: Interpretation) -> Finding:
     """Check a printed O(...) against the leading terms of the derived count."""
     (answer,) = compared_answers(claim, interpretation)
     guards, long = long_case(answer.exact, claim.growing)
-    sizes = GROWING.where(guards)
+    named = claim.mixer and not claim.model
+    divided = divisors(mixer_of(claim.mixer, interpretation.option)) if named else {}
+    sizes = GROWING.with_divisors(divided).where(guards)
     try:
         grown = {letter: _growth_of(letter, text, sizes) for letter, text in claim.growing.items()}
         both = (growths(long, sizes), printed_growths(parse(claim.formula, growing=True), sizes))
         derived, claimed = (leading([one.put(grown) for one in g or (ONE,)], sizes) for g in both)
     except NoGrowth as reason:
         raise Unanswered(str(reason)) from None
-    shown = f"O({order(answer.exact, claim.growing)})"
+    shown = f"O({order(answer.exact, claim.growing, divided)})"
     where = f"where {conditions_words(guards)}" if guards else ""
     growing = (f"{letter} growing as {text}" for letter, text in claim.growing.items())
     case = join_notes(where, *growing, *_multipliers(claim, answer))

@@ -29,6 +29,9 @@ from costmodel.program.conventions import (
 from costmodel.program.phases import TRAINING_STEP
 from costmodel.questions.counting.counts import WEIGHTINGS
 
+OF_GROWTHS = ("dense", "sort=merge")
+"""The rewrites that change how a count grows."""
+
 POSITIONS = ("t = l", "t = l + 1")
 """Where a formula in l may place one new token: as the last of l tokens, or after l tokens."""
 
@@ -104,7 +107,9 @@ class LeftOpen:
     conventions: bool = True
     """Whether the answer depends on the convention."""
     growing: bool = False
-    """Whether a growth is claimed: then only `dense` is tried, as nothing else changes growths."""
+    """Whether a growth is claimed: then only what changes growths is tried."""
+    sorts: bool = False
+    """Whether something is sorted, by an algorithm that is a convention."""
 
 
 @cache
@@ -159,11 +164,9 @@ def _convention_names(
     if not left_open.conventions:
         yield own.convention
         return
-    rewrites = (
-        ("dense",)
-        if left_open.growing
-        else tuple(r for r in REWRITES if r not in (*SCALES, *OF_GRADIENTS))
-    )
+    known_rewrites = OF_GROWTHS if left_open.growing else REWRITES
+    without = (*SCALES, *OF_GRADIENTS, *(() if left_open.sorts else ("sort=merge",)))
+    rewrites = tuple(r for r in known_rewrites if r not in without)
     optional: list[tuple[str, ...]] = [("", rewrite) for rewrite in rewrites]
     if not left_open.growing:
         optional.append(("", *SCALES[1:]))

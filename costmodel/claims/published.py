@@ -29,6 +29,8 @@ from costmodel.claims.numeric_claims import arithmetic, intersection, interval, 
 from costmodel.claims.quantities import mixer_of, phases_of
 from costmodel.data import data_dir
 from costmodel.errors import PublishedError, TooMuch, Unanswered, Unsupported
+from costmodel.language.equations import Form
+from costmodel.language.nodes import Select
 from costmodel.mixers import builtin, names
 from costmodel.program.phases import PHASES, TRAINING_STEP
 from costmodel.questions.registry import CLAIMED
@@ -91,6 +93,15 @@ def under(claim: Claim, known: Mapping[str, Claim] | None = None) -> HoldingUnde
     return _nearest(claim, own, alternatives(own, left_open(claim)), known)
 
 
+def in_limit_under(claim: Claim, known: Mapping[str, Claim] | None = None) -> HoldingUnder | None:
+    """Interpretations in the claim's own phase under which an O(...) agrees in a limit."""
+    if claim.kind != "order":
+        return None
+    own = own_interpretation(claim)
+    tried = alternatives(own, left_open(claim))
+    return _nearest(claim, own, tried, known, holds=lambda finding: finding.in_limit)
+
+
 def elsewhere(claim: Claim, known: Mapping[str, Claim] | None = None) -> HoldingUnder | None:
     """Interpretations in another phase, or of a variant of the mixer, under which a claim holds."""
     own = own_interpretation(claim)
@@ -102,13 +113,16 @@ def _nearest(
     own: Interpretation,
     tried: Sequence[Interpretation],
     known: Mapping[str, Claim] | None,
+    holds: Callable[[Finding], bool] = lambda finding: finding.holds,
 ) -> HoldingUnder | None:
     """The interpretations under which the claim holds, of those with the fewest changes that have
     any; `tried` is sorted by the number of changes."""
     found: dict[object, Finding] = {}
     for _, group in groupby(tried, key=lambda interpretation: interpretation.changes(own)):
         holding = [
-            (r, f) for r in group if (f := _finding_if_answered(claim, r, known, found)) and f.holds
+            (r, f)
+            for r in group
+            if (f := _finding_if_answered(claim, r, known, found)) and holds(f)
         ]
         if holding:
             return HoldingUnder([interpretation for interpretation, _ in holding], holding[0][1])
@@ -158,7 +172,13 @@ def left_open(claim: Claim) -> LeftOpen:
         positions=one and _in_length(claim),
         conventions="convention" in asked.varies,
         growing=claim.kind == "order",
+        sorts=mixer is not None and any(map(_sorts, mixer.forms.values())),
     )
+
+
+def _sorts(form: Form) -> bool:
+    """Whether an equation of a form sorts."""
+    return any(isinstance(e.value, Select) and e.value.sorts for e in form.equations)
 
 
 def _other_phases(known: Sequence[str], own: str) -> tuple[str, ...]:
@@ -349,11 +369,13 @@ def _finding_and_verdict(
     if finding.under:
         return finding, "agrees-under", None
     own = own_interpretation(claim)
-    if found := under(claim, known):
+    other = under(claim, known)
+    if found := other or in_limit_under(claim, known):
         words = found.interpretations[0].words(own)
         there = join_notes(f"under {words}: {found.finding.derived}", found.finding.note)
         note = join_notes(f"not under {','.join(claim.convention)}", finding.note)
-        return replace(finding, note=f"{there}; {note}"), "agrees-under", found
+        verdict = "agrees-under" if other else "agrees-in-limit"
+        return replace(finding, note=f"{there}; {note}"), verdict, found
     if found := elsewhere(claim, known):
         true = f"true of {found.interpretations[0].words(own)}"
         return replace(finding, note=join_notes(finding.note, true)), "disagrees", found

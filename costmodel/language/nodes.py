@@ -447,15 +447,24 @@ class Select(Node):
         return self.over
 
     @property
+    def sorts(self) -> bool:
+        """Whether it gives all positions, in ascending order of the entries."""
+        return self.kind in ("sort", MERGE_SORT)
+
+    @property
     def maximum(self) -> Reduce:
         """The maximum over the same entries, which has as many terms."""
         return Reduce("max", self.body, self.over)
 
 
+MERGE_SORT = "merge-sort"
+"""The kind that a sort becomes under the convention `sort=merge`."""
+
 SELECTIONS: Mapping[str, str] = {
     "argmax": "a knockout, R - 1 comparisons of R entries",
     "top-k": "K knockouts, the entries found before masked but compared, K (R - 1) comparisons",
     "sort": "a bitonic network of the next power of two, P log2 P (log2 P + 1) / 4 comparisons",
+    MERGE_SORT: "merges of the next power of two, one comparison an entry, P log2 P comparisons",
 }
 """Kind of selection -> the algorithm whose comparisons are counted.
 

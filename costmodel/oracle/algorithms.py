@@ -243,10 +243,7 @@ def top_k(entries: Sequence[Contender], kept: int, made: Comparisons) -> list[in
 def sort(entries: Sequence[Contender], kept: int, made: Comparisons) -> list[int]:
     """The positions in ascending order of their entries, by a bitonic network. The network is
     padded to a power of two with entries larger than all others."""
-    lines = list(entries)
-    end = max(c.position for c in lines)
-    while len(lines) & (len(lines) - 1):
-        lines.append(Contender(math.inf, end + len(lines), out=True))
+    lines = _padded(entries)
     run = 2
     while run <= len(lines):
         apart = run // 2
@@ -255,6 +252,35 @@ def sort(entries: Sequence[Contender], kept: int, made: Comparisons) -> list[int
             apart //= 2
         run *= 2
     return [contender.position for contender in lines[: len(entries)]]
+
+
+def merge_sort(entries: Sequence[Contender], kept: int, made: Comparisons) -> list[int]:
+    """The positions in ascending order of their entries, by merging runs of 1, 2, 4, ... entries.
+    They are padded to a power of two with entries larger than all others."""
+    runs = [[contender] for contender in _padded(entries)]
+    while len(runs) > 1:
+        runs = [_merged(one, two, made) for one, two in zip(runs[::2], runs[1::2], strict=True)]
+    return [contender.position for contender in runs[0][: len(entries)]]
+
+
+def _merged(one: list[Contender], two: list[Contender], made: Comparisons) -> list[Contender]:
+    """Two runs as one. Each entry is compared once, with the end of a run where that is all."""
+    end = Contender(math.inf, 1 + max(c.position for c in (*one, *two)), out=True)
+    left, right, found = [*one, end], [*two, end], list[Contender]()
+    while len(found) < len(one) + len(two):
+        left[0], right[0] = made.compared(left[0], right[0])
+        first = min((left, right), key=lambda run: _place(run[0]))
+        found.append(first.pop(0))
+    return found
+
+
+def _padded(entries: Sequence[Contender]) -> list[Contender]:
+    """The entries, and as many larger ones as make their number a power of two."""
+    lines = list(entries)
+    end = max(c.position for c in lines)
+    while len(lines) & (len(lines) - 1):
+        lines.append(Contender(math.inf, end + len(lines), out=True))
+    return lines
 
 
 def _column(lines: list[Contender], run: int, apart: int, made: Comparisons) -> None:
@@ -275,5 +301,6 @@ CHOICES: Mapping[str, Callable[[Sequence[Contender], int, Comparisons], list[int
     "argmax": argmax,
     "top-k": top_k,
     "sort": sort,
+    "merge-sort": merge_sort,
 }
 """Kind -> function from (entries, number kept, tally) to the chosen positions."""

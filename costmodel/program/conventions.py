@@ -254,7 +254,8 @@ class Convention:
             parts.append(REWRITES["dense"])
         else:
             parts.append("masked pairs are not computed")
-        parts += [REWRITES[r] for r in ("zero-state", *OF_GRADIENTS) if r in self.rewrites]
+        others = ("sort=merge", "zero-state", *OF_GRADIENTS)
+        parts += [REWRITES[r] for r in others if r in self.rewrites]
         return "; ".join([*parts, *self.backward.caption])
 
     @property
@@ -333,6 +334,7 @@ REWRITES: Mapping[str, str] = {
     "padded": "the zeros around an array are part of it, and their gradients are computed",
     "padded-rows": "the sequence stands between rows of zeros, whose gradients are computed",
     "fft-gradient": "gradients of real transforms by complex ones, those of inverses doubled",
+    "sort=merge": "a sort is a merge sort, P log2 P comparisons, and no bitonic network",
     "zero-state": "a recurrence starts from a row of zeros, which is multiplied like any other",
 }
 

@@ -18,6 +18,7 @@ from costmodel.language.equations import Equation, Form, System, at_its_line
 from costmodel.language.indices import Index, UnionIndex, one_by_one, outer_first
 from costmodel.language.macros import WRITTEN
 from costmodel.language.nodes import (
+    MERGE_SORT,
     Array,
     Composite,
     Constant,
@@ -29,6 +30,7 @@ from costmodel.language.nodes import (
     Position,
     Reduce,
     Ref,
+    Select,
     derived,
     rewrite,
     substitute,
@@ -56,6 +58,8 @@ def lower(form: Form, rewrites: tuple[str, ...] = ()) -> System:
     for equation in form.equations:
         for part in _written_out(equation, rewrites):
             value = rewrite(part.value, partial(_with_scale, _SCALES[_scale(rewrites)]))
+            if "sort=merge" in rewrites and isinstance(value, Select) and value.sorts:
+                value = replace(value, kind=MERGE_SORT)
             written.append(replace(part, value=value))
     system = System(form.mixer, form.name, tuple(map(with_chunks, written)))
     system = _range_by_range(_dense(system) if "dense" in rewrites else system)

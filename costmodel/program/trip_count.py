@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from costmodel.errors import Unsupported
 from costmodel.language.equations import Equation, rank
 from costmodel.language.indices import Index
-from costmodel.language.nodes import Binary, Node, Reduce, Select
+from costmodel.language.nodes import MERGE_SORT, Binary, Node, Reduce, Select
 from costmodel.program.nonempty import EVERYWHERE, Places, both, may_be_empty, present
 from costmodel.program.phases import IterationDomain
 from costmodel.symbolic.constraints import ONE, Constraints, infeasible, projected, variables_of
@@ -225,6 +225,14 @@ def network(number: Poly) -> Poly:
     return call("pow2", call("ceil_log2", number)) * columns(number) / 2
 
 
+def merges(number: Poly) -> Poly:
+    """The comparisons of a merge sort of R entries: one for each of P = 2^ceil(log2 R) entries in
+    each of log2 P rounds, those with an exhausted run among them. Source: Knuth, volume 3, section
+    5.2.4."""
+    stages = call("ceil_log2", number)
+    return call("pow2", stages) * stages
+
+
 def columns(number: Poly) -> Poly:
     """The columns of that network, one after another: L (L + 1) / 2 with L = ceil(log2 R)."""
     stages = call("ceil_log2", number)
@@ -233,5 +241,9 @@ def columns(number: Poly) -> Poly:
 
 def levels(node: Select, number: Poly, kept: Poly) -> Poly:
     """The depth in comparisons of a selection of `kept` out of `number` entries. A knockout has
-    ceil(log2 R) levels; each of several waits for the mask of the one before."""
-    return columns(number) if node.kind == "sort" else call("ceil_log2", number) * kept
+    ceil(log2 R) levels; each of several waits for the mask of the one before. The last merge of two
+    runs begins L - 1 levels after the first ones, and gives one of its P entries a level."""
+    stages = call("ceil_log2", number)
+    if node.kind == MERGE_SORT:
+        return call("pow2", stages) + stages - 1
+    return columns(number) if node.sorts else stages * kept

@@ -301,7 +301,7 @@ def _chosen(equation: Equation, node: Select, grid: Grid) -> Values:
     at, shape = inner.points, inner.points.shape
     body = np.broadcast_to(_entry(inner, node.body), shape)
     outside = ~np.broadcast_to(at.mask, shape)
-    falling = body if node.kind == "sort" else -body
+    falling = body if node.sorts else -body
     order = np.lexsort((falling, outside), axis=-1) + at.extent(node.over[0])[0]
     if rank(equation) is None:
         return order[..., 0] if order.size else np.zeros(shape[:-1], np.int64)

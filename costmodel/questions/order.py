@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from costmodel.errors import NoGrowth
+from costmodel.program.chosen_sizes import divisors
 from costmodel.questions.count import counted
 from costmodel.questions.question import Case, Figure, Question
 from costmodel.symbolic.constraints import Constraints
@@ -17,6 +19,9 @@ from costmodel.symbolic.sympy_form import to_sympy
 
 if TYPE_CHECKING:
     import sympy
+
+
+NONE: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -51,20 +56,23 @@ AT_MOST_LONG = ("w", "C", "k", "s", "c", "B", "r")
 GROWING = Assumptions(
     (*ALWAYS, *(Growth.of((long, 1), (short, -1)) for long in LONG for short in AT_MOST_LONG))
 )
-"""What is known of the sizes while they grow: n <= d, t <= l, w <= l, C <= l and so on."""
+"""What is known of the sizes while they grow: g <= n <= d, t <= l, w <= l, C <= l and so on."""
 
 
-def order(answer: Exact, growing: Collection[str] = ()) -> Order:
-    """The dominant monomials of an answer under n <= d, w <= l and C <= l.
+def order(answer: Exact, growing: Collection[str] = (), divided: Mapping[str, str] = NONE) -> Order:
+    """The dominant monomials of an answer under g <= n <= d, w <= l and C <= l.
 
     Where the answer is piecewise, the case of long sequences is taken, while some sizes grow too.
+
+    Args:
+        divided: size -> the size that divides it, and so is no larger.
 
     >>> import costmodel as cm
     >>> cm.order(cm.count(cm.mixer("self-attention")).exact_total).expr
     d**2*l + d*l**2
     """
     guards, poly = long_case(answer, growing)
-    sizes = GROWING.where(guards)
+    sizes = GROWING.with_divisors(divided).where(guards)
     found = monomials(poly)
     grown = [_grown(m, sizes) for m in found]
     kept = [
@@ -128,7 +136,11 @@ def _reaches(
 
 
 def _of_the_total(case: Case) -> Exact:
-    found = order(case.about.of(counted).exact_total)
+    """Among formulas in the sizes that are not given, the others do not grow."""
+    total = case.about.of(counted).exact_total
+    if case.symbolic:
+        total = total.substitute({letter: Poly.of(size) for letter, size in case.sizes.items()})
+    found = order(total, divided=divisors(case.mixer, case.form))
     return Exact.of(sum(found.monomials, Poly()))
 
 

@@ -353,7 +353,7 @@ def quotient(above: Value, below: Value) -> Answer:
         if isinstance(value, Missing):
             raise Unanswered(value.reason)
     if isinstance(above, Exact) and isinstance(below, Exact):
-        return Quotient(above, below)
+        return Exact.of(Poly.of(1)) if above == below else Quotient(above, below)
     assert isinstance(above, (int, Fraction)) and isinstance(below, (int, Fraction))
     if below == 0:
         raise Unanswered("nothing to divide by: the other value is 0")

@@ -17,6 +17,7 @@ from costmodel.errors import Unsupported
 from costmodel.language.equations import System
 from costmodel.language.functions import TABLE
 from costmodel.language.nodes import (
+    MERGE_SORT,
     Add,
     Bracket,
     Call,
@@ -163,7 +164,9 @@ def _select(depths: Depths, grid: Grid, node: Select) -> Any:
     if depths.steps:
         return latest + 1
     levels = np.frexp(np.maximum(number, 1) - 1)[1]
-    if node.kind == "sort":
+    if node.kind == MERGE_SORT:
+        return latest + 2**levels + levels - 1
+    if node.sorts:
         return latest + levels * (levels + 1) // 2
     at = grid.points
     axis = tuple(k for k, index in enumerate(at.indices) if index.atom == node.rank)

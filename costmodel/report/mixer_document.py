@@ -15,6 +15,7 @@ from costmodel.mixers import BASELINE
 from costmodel.paths.chains import CriticalPath
 from costmodel.program.chosen_sizes import default, letters_of
 from costmodel.program.conventions import PEERS, Convention
+from costmodel.program.lowering import lower
 from costmodel.program.phases import TRAINING_STEP
 from costmodel.questions.count import OTHER
 from costmodel.questions.peak import OPTIMISERS
@@ -103,8 +104,8 @@ def _cell(row: Row, name: str, shown: Sequence[str]) -> Text:
         return _mixer(row, form="form" in shown)
     kind = COLUMNS[name].kind if name in COLUMNS else "number"
     if kind == "names" and not row.symbolic:
-        return _by_name(row, COLUMNS[name])
-    return cell(row.value(name), of="O" if kind == "order" else "")
+        return _by_name(row, COLUMNS[name], shown)
+    return cell(row.value(name, shown), of="O" if kind == "order" else "")
 
 
 def cell(value: Value, of: str = "") -> doc.Cell:
@@ -135,9 +136,9 @@ def not_causal(mixer: Mixer) -> str:
     return (reasons[0] or "") if all(reasons) else ""
 
 
-def _by_name(row: Row, figure: Figure) -> Text:
+def _by_name(row: Row, figure: Figure, shown: Sequence[str]) -> Text:
     """The parts of a figure by name: `1,056,768 compare`."""
-    found = row.parts(figure)
+    found = row.rest(figure, shown)
     if isinstance(found, Missing):
         return found
     return doc.listed((cell(number), f" {name}") for name, number in found.items()) or 0
@@ -308,7 +309,8 @@ def _gathers(row: Row) -> bool:
 
 def _selections(row: Row) -> set[str]:
     form = row.mixer.forms[row.form]
-    parts = (node for e in form.equations for node, _ in walk(e.value))
+    rewrites = tuple(r for r in row.about.convention.rewrites if r == "sort=merge")
+    parts = (node for e in lower(form, rewrites).equations for node, _ in walk(e.value))
     return {node.kind for node in parts if isinstance(node, Select)}
 
 

@@ -27,6 +27,7 @@ from costmodel.program.conventions import Convention
 from costmodel.questions.question import FORWARD, Case, Dtypes, Figure, Missing, Value, answers
 from costmodel.questions.registry import FIGURES
 from costmodel.questions.subject import system_of
+from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.sizes import LETTERS
 
 
@@ -93,9 +94,26 @@ COLUMNS: Mapping[str, Figure] = {**LABELS, **FIGURES}
 class Row(Case):
     """One row of a table: a case, and the values of its columns."""
 
-    def value(self, name: str) -> Value:
-        """The value of a column (see COLUMNS, or a size letter)."""
-        return self.sizes.get(name) if name in LETTERS else self.figure(COLUMNS[name])
+    def value(self, name: str, shown: Sequence[str] = ()) -> Value:
+        """The value of a column (see COLUMNS, or a size letter) beside others that are shown."""
+        if name in LETTERS:
+            return self.sizes.get(name)
+        figure = COLUMNS[name]
+        if not (figure.parts and any(x in COLUMNS and COLUMNS[x].within == name for x in shown)):
+            return self.figure(figure)
+        rest = self.rest(figure, shown)
+        if isinstance(rest, Missing):
+            return rest
+        if self.symbolic:
+            return sum((part for part in rest.values() if isinstance(part, Exact)), Exact())
+        return sum(part for part in rest.values() if isinstance(part, (int, Fraction)))
+
+    def rest(self, figure: Figure, shown: Sequence[str]) -> Mapping[str, Value] | Missing:
+        """The parts of a figure by name, without those that have a column of their own."""
+        found = self.parts(figure)
+        if isinstance(found, Missing):
+            return found
+        return {name: part for name, part in found.items() if name not in shown}
 
 
 def _baseline(request: Request) -> Callable[[Case], Case]:

@@ -29,7 +29,8 @@ def rows(table: Table) -> Rows:
     else:
         columns = [name for name in table.request.columns if name in columns]
     columns = [name for name in lead if name not in columns] + columns
-    others = list(dict.fromkeys(n for row, _ in found for n in _names(row)))
+    names = dict.fromkeys(n for row, _ in found for n in _names(row))
+    others = [name for name in names if name not in columns]
     others = others if "other" in columns else []
     header = ["convention", *columns, *(f"other_{n}" for n in others), "reasons"]
     return header, [_csv_row(row, block, columns, others) for row, block in found]
@@ -37,7 +38,7 @@ def rows(table: Table) -> Rows:
 
 def _csv_row(row: Row, block: Block, columns: Sequence[str], others: Sequence[str]) -> list[Any]:
     named = (*block.columns, *LABELS, *LETTERS)
-    values = {name: row.value(name) if name in named else None for name in columns}
+    values = {name: row.value(name, columns) if name in named else None for name in columns}
     found = row.parts(FIGURES["other"])
     absent = None if isinstance(found, Missing) else 0
     by_name: Mapping[str, Value] = {} if isinstance(found, Missing) else found

@@ -2,8 +2,8 @@
 alike.
 
 A *growth* is a product of powers of sizes and of logarithms, without coefficient: d*l**2. Sizes are
-at least 1 and grow at any rates that respect the known relations of the sizes (n <= d, t <= l, and
-the conditions of a case, such as w <= l). One growth *dominates* another if their quotient is
+at least 1 and grow at any rates that respect the known relations of the sizes (g <= n <= d, t <= l,
+and the conditions of a case, such as w <= l). One growth *dominates* another if their quotient is
 bounded at all such rates; Fourier-Motzkin elimination of the rates decides that exactly.
 """
 
@@ -123,8 +123,9 @@ def _product_text(factors: Sequence[tuple[str, Number]]) -> str:
 ONE = Growth()
 
 
-ALWAYS = (Growth.of(("d", 1), ("n", -1)), Growth.of(("l", 1), ("t", -1)))
-"""Quotients of sizes that are at least 1: heads divide the width, a position lies in the text."""
+ALWAYS = tuple(Growth.of((large, 1), (small, -1)) for large, small in ("dn", "ng", "lt"))
+"""Quotients of sizes that are at least 1: heads divide the width, key-value heads the heads, a
+position lies in the text."""
 
 
 @hashed_once
@@ -152,6 +153,11 @@ class Assumptions:
                 lesser = [m for m, c in guard.terms.items() if c < 0 and m]
                 found += [q for m in lesser for q in _quotient_of_sizes(positive[0], m)]
         return Assumptions((*self.quotients, *found), self.fixed)
+
+    def with_divisors(self, divisors: Mapping[str, str]) -> Assumptions:
+        """These assumptions, and that each size is divided by another one, so at least as large."""
+        found = (Growth.of((size, 1), (by, -1)) for size, by in divisors.items())
+        return Assumptions(tuple(dict.fromkeys((*self.quotients, *found))), self.fixed)
 
     def with_fixed(self, fixed: Iterable[str]) -> Assumptions:
         """The assumptions with further sizes that do not grow."""

@@ -15,6 +15,7 @@ from costmodel.errors import Unsupported
 from costmodel.language.equations import rows
 from costmodel.language.functions import TABLE
 from costmodel.language.nodes import (
+    MERGE_SORT,
     Add,
     Binary,
     Bracket,
@@ -35,7 +36,7 @@ from costmodel.language.nodes import (
     names_in,
 )
 from costmodel.language.rule_table import WRITTEN_OUT, Rules
-from costmodel.program.trip_count import Points, network, terms_of
+from costmodel.program.trip_count import Points, merges, network, terms_of
 from costmodel.symbolic.constraints import ONE, Constraints, variables_of
 from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.polyhedral_sums import total
@@ -129,9 +130,10 @@ def _fft(node: Fft, points: Points) -> Iterator[Executed]:
 
 def _select(node: Select, points: Points) -> Iterator[Executed]:
     """R - 1 comparisons for each position, the masked entries compared too; a network for a row."""
-    if node.kind == "sort":
+    if node.sorts:
         kept = tuple(index.atom for index in rows(points.equation))
-        comparisons = network(_sorted_entries(node, points))
+        algorithm = merges if node.kind == MERGE_SORT else network
+        comparisons = algorithm(_sorted_entries(node, points))
         yield Executed("compare", points, comparisons, along=kept)
     else:
         yield from _reduce(node.maximum, points)
