@@ -91,7 +91,10 @@ def implicit() -> Mixer:
         "hyena",
         title="Hyena (order 2)",
         idea="a long convolution between two products, its kernel learnt",
-        source="Poli et al. 2023, arXiv 2302.10866, definition 3.1 and section 3.3",
+        source=(
+            "Poli et al. 2023, arXiv 2302.10866, section 3.3, and its code, which has one long "
+            "convolution where definition 3.1 has two"
+        ),
         group="convolution",
     )
     l, d, k, F = m.sizes("l d k F")
