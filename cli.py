@@ -577,8 +577,22 @@ def main(arguments: Sequence[str] | None = None) -> None:
     sys.exit(code)
 
 
+RESERVE = bytearray(4_000_000)
+"""What is given back where memory ends, so that there is some for a sentence."""
+
+
 def run(typed: Sequence[str]) -> int:
     """The exit code of a command line; errors become one sentence on standard error."""
+    try:
+        return carried_out(typed)
+    except MemoryError:
+        RESERVE.clear()
+    complain(TOO_LITTLE)
+    return FAILED
+
+
+def carried_out(typed: Sequence[str]) -> int:
+    """The exit code of a command line; MemoryError where memory ends."""
     named = next((word for word in typed if not word.startswith("-")), "")
     try:
         command = command_line(measuring=named not in DERIVING)
@@ -597,8 +611,7 @@ def run(typed: Sequence[str]) -> int:
     except BrokenPipeError:
         return 0
     except MemoryError:
-        complain(TOO_LITTLE)
-        return FAILED
+        raise
     except known_errors() as error:
         complain(_sentence(error))
         return MISUSED if not isinstance(error, OSError) or error.filename is not None else FAILED

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     Integers = NDArray[np.int64]
 
 
-TOO_LITTLE = "there is too little memory here for it: smaller sizes need less"
+TOO_LITTLE = "there is too little memory here; smaller sizes need less"
 """What is said where memory ends."""
 
 

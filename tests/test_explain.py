@@ -345,3 +345,13 @@ def test_what_is_not_derived_does_not_hide_the_rest() -> None:
     said = "Span, levels of dependent operations: 6, found at these sizes by search (no formula: a "
     assert f"{said}depth that both grows" in shown
     assert "30 (100.0 %)" in shown
+
+
+def test_a_number_without_a_short_formula_is_said() -> None:
+    """The span of BigBird's gradients is one of many values, of which sizes choose one."""
+    mixer = cm.mixer("bigbird")
+    found = explained("bigbird", "backward")
+    sizes = {x: v for x, v in found.sizes.items() if x in ("l", *mixer.letters)}
+    depth = cm.span(mixer, "backward").at(**sizes)
+    said = f"{depth} at these sizes (no formula: it is the largest of more than 20 values"
+    assert said in " ".join(words(found.parts()).split())

@@ -95,7 +95,7 @@ class Store:
             return
         except sqlite3.DatabaseError:
             self._remove()
-        except OSError:
+        except (OSError, MemoryError):
             return
 
     @contextlib.contextmanager

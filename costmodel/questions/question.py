@@ -329,7 +329,7 @@ class Case:
         values = Largest(tuple(term.substitute(self._letters) for term in answer.terms)).values
         if len(values) > CASES:
             raise Unanswered(
-                f"the largest value depends on more than {CASES} cases: give the sizes"
+                f"it is the largest of more than {CASES} values, which one only sizes tell"
             )
         return values
 
@@ -466,10 +466,12 @@ class Figure:
         number = case.figure(self)
         if isinstance(number, Searched):
             return Sentence((f"{lead}{number:,}, {FOUND} (no formula: {number.reason}).",))
-        for found in (formula, number):
-            if isinstance(found, Missing):
-                return Sentence((f"{lead}not derived: {found.reason}.",))
-        assert isinstance(formula, (Exact, tuple)) and isinstance(number, int)
+        if isinstance(number, Missing):
+            return Sentence((f"{lead}not derived: {number.reason}.",))
+        assert isinstance(number, int)
+        if isinstance(formula, Missing):
+            return Sentence((f"{lead}{number:,} at these sizes (no formula: {formula.reason}).",))
+        assert isinstance(formula, (Exact, tuple))
         terms = (formula,) if isinstance(formula, Exact) else formula
         here = f", {number:,} at these sizes" if any(term.letters for term in terms) else ""
         return Sentence((lead, formula, f"{unit and ' '}{unit}{here}."))
