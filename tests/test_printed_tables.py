@@ -98,6 +98,40 @@ def test_a_table_of_complexities_as_papers_head_it(
     ]
 
 
+IN_LATEX = r"""
+\begin{tabular}{lccc}
+\toprule
+Layer Type & Complexity per Layer & Sequential & Maximum Path Length  \\
+           &             & Operations &   \\
+\hline
+\rule{0pt}{2.0ex}Self-Attention & $O(n^2 \cdot d)$ & $O(1)$ & $O(1)$ \\
+\multirow{1}{*}{Convolutional} & $O(k \cdot n \cdot d^2)$ & $O(n)$ & $O(\log_k(n))$ \\
+\bottomrule
+\end{tabular}
+"""
+"""The same table as its authors write it, with a heading in two lines."""
+
+
+def test_a_heading_in_two_lines_is_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "paper.tex"
+    path.write_text(IN_LATEX, encoding="utf-8")
+    found = checked(path, capsys)
+    verdicts = {claim["place"]: claim["verdict"] for claim in found["claims"]}
+    assert len(verdicts) == 6 and "left_out" not in found
+    assert [place for place, verdict in verdicts.items() if verdict == "disagrees"] == [
+        "Convolutional, Sequential Operations", "Convolutional, Maximum Path Length",
+    ]  # fmt: skip
+
+
+def test_a_rounded_number_without_sizes_is_not_checked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "paper.csv"
+    path.write_text("model,# Params (M)\nTransformer,0.066\n", encoding="utf-8")
+    (claim,) = checked(path, capsys)["claims"]
+    assert claim["verdict"] == "not-checkable" and "gives no sizes" in claim["note"]
+
+
 def test_a_table_ends_with_what_disagrees_and_what_was_not_checked(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

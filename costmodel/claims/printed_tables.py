@@ -12,11 +12,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from costmodel.claims.as_printed import Symbols, grammar, same_words, symbol_name, words
+from costmodel.claims.as_printed import Symbols, grammar, same_words, words
 from costmodel.claims.claim import PRINTED, Claim, validate
 from costmodel.claims.comparisons import path_steps
 from costmodel.claims.line import phase_of, stated
 from costmodel.claims.quantities import own_sizes, refuse_letters
+from costmodel.claims.table_cells import Cell, of_csv, of_latex
 from costmodel.errors import PublishedError, TooMuch, UnknownMixer
 from costmodel.language.equations import Mixer
 from costmodel.language.options import joined
@@ -28,9 +29,6 @@ from costmodel.questions.registry import CLAIMED
 from costmodel.symbolic.effort import limited
 from costmodel.symbolic.formulas import parse
 from costmodel.symbolic.sizes import LETTERS
-
-LABELS = ("convention", "form", "phase", "reasons")
-"""Columns that say of what the others are."""
 
 ORDER = "order"
 """In place of a quantity: the order of the total."""
@@ -67,40 +65,10 @@ EMPTY = ("-", "\u2013", "\u2014", "n/a", "?")
 LENGTHS = ("n", "N", "T", "L")
 """What a table that has no l may call the length of the sequence."""
 
-CAPTIONS = {
-    "Forward pass": "training",
-    "One new token": "inference",
-    "Backward pass": "backward",
-    "Training step": "training-step",
-}
-"""How a caption begins -> the phase of its table."""
-
-_RULES = re.compile(
-    r"\\(?:toprule|midrule|bottomrule|hline|addlinespace|endfirsthead|endhead|endfoot|endlastfoot)\b"
-    r"|\\c(?:mid)?(?:rule|line)(?:\([lr]+\))?\{[^}]*\}"
-)
-_STACKED = re.compile(
-    r"\\begin\{tabular\}\[\w\]\{(?:[^{}]|\{[^{}]*\})*\}(.*?)\\end\{tabular\}"
-    r"|\\(?:makecell|shortstack)(?:\[\w\])?\{([^{}]*)\}",
-    re.DOTALL,
-)
-_TABULAR = re.compile(r"\\begin\{(tabular[*x]?|longtable)\}(.*?)\\end\{\1\}", re.DOTALL)
-_SIZE = re.compile(r"\$([^$=]+) = ([^$=]+)\$")
 _WHOLE = re.compile(r"\d{1,3}(?:,\d{3})+|\d+")
 _ROUNDED = re.compile(rf"(\d[\d.]*)\s*({'|'.join(UNITS)})", re.IGNORECASE)
 _MEASURED = re.compile(r"[\d.,]*\d\s*(?:m?s|[x×]|%)?")
 _CITED = re.compile(r"\s*(?:~?\\cite[a-z]*\{[^}]*\}|\[[\d,; ]+\]|\([^()]*\b(?:19|20)\d\d[a-z]?\))")
-
-
-@dataclass(frozen=True)
-class Cell:
-    """What stands in a table: its row and column as printed, and what it is of."""
-
-    row: str
-    heading: str
-    text: str
-    labels: Mapping[str, str] = field(default_factory=dict)
-    sizes: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -148,7 +116,7 @@ def claims(path: Path, asked: Asked) -> TableClaims:
     """
     try:
         text = path.read_text(encoding="utf-8")
-        found = list(_of_csv(text) if path.suffix == ".csv" else _of_latex(text, asked.symbols))
+        found = list(of_csv(text) if path.suffix == ".csv" else of_latex(text, asked.symbols))
     except (UnicodeDecodeError, csv.Error) as error:
         raise PublishedError(f"{path} is not a readable table: {error}") from None
     found = [cell for cell in found if cell.text.lower() not in EMPTY]
@@ -302,6 +270,8 @@ def _claim(cell: Cell, name: str, named: tuple[str, str], source: str, asked: As
         with limited():
             if unit and (rounded or re.fullmatch(r"[\d.]+", cell.text)):
                 value = rounded[1] if rounded else cell.text
+                if not sizes:
+                    raise ValueError("the table gives no sizes, such as l and d, for this number")
                 said |= {"value": value, "unit": unit, "rounding": PRINTED}
                 claim = Claim(**said, kind="number", sizes=sizes)
             elif name == ORDER and cell.text != "1" and _MEASURED.fullmatch(cell.text):
@@ -358,102 +328,3 @@ def _by_case(text: str, symbols: Symbols) -> str:
 
 def _own(sizes: Mapping[str, int], mixer: Mixer) -> dict[str, int]:
     return {x: size for x, size in sizes.items() if x in own_sizes(mixer.letters)}
-
-
-def _of_csv(text: str) -> Iterator[Cell]:
-    """The cells of a CSV; rows are named by the column `mixer`, or by the first one."""
-    reader = csv.DictReader(text.splitlines())
-    columns = [name for name in reader.fieldnames or () if name]
-    if not columns:
-        return
-    lead = "mixer" if "mixer" in columns else columns[0]
-    for row in reader:
-        labels = {name: row[name] for name in LABELS if row.get(name)}
-        sizes = {x: int(row[x]) for x in LETTERS if (row.get(x) or "").isdigit()}
-        for name in columns:
-            if name not in (lead, *LABELS, *LETTERS) and (row[name] or "").strip():
-                yield Cell(row[lead].strip(), name, row[name].strip(), labels, sizes)
-
-
-def _of_latex(text: str, symbols: Symbols) -> Iterator[Cell]:
-    """The cells of every table of a LaTeX file; the phase is the one that its caption begins with,
-    sizes are those that the caption or columns of the row give numbers."""
-    text = re.sub(r"(?<!\\)%.*", "", text)
-    text = re.sub(r"\\allowbreak(?![a-zA-Z])(?:\{\})?", "", text)
-    text = _STACKED.sub(lambda m: re.sub(r"-?\\\\", _joint, m[1] or m[2]), text)
-    sizes: dict[str, int] = {}
-    labels: dict[str, str] = {}
-    end = 0
-    for found in _TABULAR.finditer(text):
-        around = text[end : found.end()]
-        end = found.end()
-        if r"\caption{" in around:
-            caption = around.partition(r"\caption{")[2]
-            sizes = _sizes(caption, symbols)
-            labels = {}
-            for begin, phase in CAPTIONS.items():
-                if caption.startswith(begin):
-                    labels = {"phase": phase}
-        below = text[end:].partition(r"\caption{")[0]
-        rows = [_cells(row) for row in re.split(r"\\\\(?:\[[^\]]*\])?", _body(found[2]))]
-        head = next((row for row in rows if len(row) > 1), [])
-        headed = {k: _letter(heading, symbols) for k, heading in enumerate(head) if "$" in heading}
-        letters = {k: letter for k, letter in headed.items() if letter in LETTERS}
-        said = {k: name for k, cell in enumerate(head) if (name := _plain(cell).lower()) in LABELS}
-        for row in rows:
-            if len(row) == len(head) > 1 and row != head:
-                own = {x: int(row[k]) for k, x in letters.items() if row[k].isdigit()}
-                of = {name: _plain(row[k]) for k, name in said.items()}
-                for k in range(1, len(row)):
-                    shown = _below(row[k], below)
-                    if k not in letters and k not in said and not shown.startswith("--") and shown:
-                        name, heading = _plain(row[0]), _plain(head[k])
-                        yield Cell(name, heading, shown, labels | of, sizes | own)
-
-
-def _joint(line: re.Match[str]) -> str:
-    return "" if line[0].startswith("-") else " "
-
-
-def _letter(symbol: str, symbols: Symbols) -> str:
-    """Our letter for a size as a table prints it, if it is one."""
-    name = symbol_name(symbol)
-    return symbols.get(name, name)
-
-
-def _sizes(caption: str, symbols: Symbols) -> dict[str, int]:
-    """`$l = 128$`, and `$t = l$` for the same."""
-    said = {_letter(x, symbols): _letter(value, symbols) for x, value in _SIZE.findall(caption)}
-    values = {x: said.get(value, value) for x, value in said.items() if x in LETTERS}
-    return {x: int(value) for x, value in values.items() if value.isdigit()}
-
-
-def _body(inside: str) -> str:
-    """A table without the description of its columns and its rules."""
-    depth, start = 0, 0
-    for k, sign in enumerate(inside):
-        depth += (sign == "{") - (sign == "}")
-        if depth == 0 and sign == "}":
-            start = k + 1
-            break
-    return _RULES.sub("", re.sub(r"\\caption(?:\[\])?\{", r"\\caption {", inside[start:]))
-
-
-def _cells(row: str) -> list[str]:
-    return [cell.strip() for cell in re.split(r"(?<!\\)&", row)]
-
-
-def _plain(cell: str) -> str:
-    """The words of a cell, without the commands around them."""
-    cell = re.sub(r"\\textsuperscript\{[^}]*\}", "", cell)
-    cell = re.sub(r"\\(?:textbf|textit|texttt|textsc|emph|text)\{([^{}]*)\}", r"\1", cell)
-    return " ".join(cell.replace("\\_", "_").split())
-
-
-def _below(cell: str, below: str) -> str:
-    """What a cell says; `(a)` is what stands below the table under that letter."""
-    cell = _plain(cell)
-    if re.fullmatch(r"\([a-z]+\)", cell):
-        lines = [line for line in below.splitlines() if f" {cell} $" in line]
-        return lines[0].partition(f" {cell} ")[2].strip().rstrip(".") if lines else cell
-    return cell.strip("$") if cell.count("$") == 2 else cell

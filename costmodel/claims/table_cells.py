@@ -1,0 +1,162 @@
+r"""What stands in the cells of a table in CSV or LaTeX, and what does the table say of them?"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from costmodel.claims.as_printed import Symbols, symbol_name
+from costmodel.symbolic.sizes import LETTERS
+
+LABELS = ("convention", "form", "phase", "reasons")
+"""Columns that say of what the others are."""
+
+CAPTIONS = {
+    "Forward pass": "training",
+    "One new token": "inference",
+    "Backward pass": "backward",
+    "Training step": "training-step",
+}
+"""How a caption begins -> the phase of its table."""
+
+_RULES = re.compile(
+    r"\\(?:toprule|midrule|bottomrule|hline|addlinespace|endfirsthead|endhead|endfoot|endlastfoot)\b"
+    r"|\\c(?:mid)?(?:rule|line)(?:\([lr]+\))?\{[^}]*\}"
+)
+_STACKED = re.compile(
+    r"\\begin\{tabular\}\[\w\]\{(?:[^{}]|\{[^{}]*\})*\}(.*?)\\end\{tabular\}"
+    r"|\\(?:makecell|shortstack)(?:\[\w\])?\{([^{}]*)\}",
+    re.DOTALL,
+)
+_TABULAR = re.compile(r"\\begin\{(tabular[*x]?|longtable)\}(.*?)\\end\{\1\}", re.DOTALL)
+_SIZE = re.compile(r"\$([^$=]+) = ([^$=]+)\$")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What stands in a table: its row and column as printed, and what it is of."""
+
+    row: str
+    heading: str
+    text: str
+    labels: Mapping[str, str] = field(default_factory=dict)
+    sizes: Mapping[str, int] = field(default_factory=dict)
+
+
+def of_csv(text: str) -> Iterator[Cell]:
+    """The cells of a CSV; rows are named by the column `mixer`, or by the first one."""
+    reader = csv.DictReader(text.splitlines())
+    columns = [name for name in reader.fieldnames or () if name]
+    if not columns:
+        return
+    lead = "mixer" if "mixer" in columns else columns[0]
+    for row in reader:
+        labels = {name: row[name] for name in LABELS if row.get(name)}
+        sizes = {x: int(row[x]) for x in LETTERS if (row.get(x) or "").isdigit()}
+        for name in columns:
+            if name not in (lead, *LABELS, *LETTERS) and (row[name] or "").strip():
+                yield Cell(row[lead].strip(), name, row[name].strip(), labels, sizes)
+
+
+def of_latex(text: str, symbols: Symbols) -> Iterator[Cell]:
+    """The cells of every table of a LaTeX file; the phase is the one that its caption begins with,
+    sizes are those that the caption or columns of the row give numbers."""
+    text = re.sub(r"(?<!\\)%.*", "", text)
+    text = re.sub(r"\\allowbreak(?![a-zA-Z])(?:\{\})?", "", text)
+    text = _STACKED.sub(lambda m: re.sub(r"-?\\\\", _joint, m[1] or m[2]), text)
+    sizes: dict[str, int] = {}
+    labels: dict[str, str] = {}
+    end = 0
+    for found in _TABULAR.finditer(text):
+        around = text[end : found.end()]
+        end = found.end()
+        if r"\caption{" in around:
+            caption = around.partition(r"\caption{")[2]
+            sizes = _sizes(caption, symbols)
+            labels = {}
+            for begin, phase in CAPTIONS.items():
+                if caption.startswith(begin):
+                    labels = {"phase": phase}
+        below = text[end:].partition(r"\caption{")[0]
+        rows = [_cells(row) for row in re.split(r"\\\\(?:\[[^\]]*\])?", _body(found[2]))]
+        head = _head(rows)
+        headed = {k: _letter(heading, symbols) for k, heading in enumerate(head) if "$" in heading}
+        letters = {k: letter for k, letter in headed.items() if letter in LETTERS}
+        said = {k: name for k, cell in enumerate(head) if (name := _plain(cell).lower()) in LABELS}
+        for row in rows:
+            if len(row) == len(head) > 1 and _plain(row[0]) != _plain(head[0]):
+                own = {x: int(row[k]) for k, x in letters.items() if row[k].isdigit()}
+                of = {name: _plain(row[k]) for k, name in said.items()}
+                for k in range(1, len(row)):
+                    shown = _below(row[k], below)
+                    if k not in letters and k not in said and not shown.startswith("--") and shown:
+                        name, heading = _plain(row[0]), _plain(head[k])
+                        yield Cell(name, heading, shown, labels | of, sizes | own)
+
+
+def _head(rows: list[list[str]]) -> list[str]:
+    """The headings of a table, taken from its rows: the first one, and those right below it that
+    begin with an empty cell and have words alone."""
+    first = next((k for k, row in enumerate(rows) if len(row) > 1), len(rows))
+    below = first + 1
+    while below < len(rows) and _continues(rows[below], rows[first]):
+        below += 1
+    lines = [*zip(*rows[first:below], strict=True)]
+    del rows[first:below]
+    return [" ".join(filter(None, parts)) for parts in lines]
+
+
+def _continues(row: Sequence[str], head: Sequence[str]) -> bool:
+    words = "".join(row)
+    return len(row) == len(head) and not row[0] and bool(re.fullmatch(r"[^\d$\\]+", words))
+
+
+def _joint(line: re.Match[str]) -> str:
+    return "" if line[0].startswith("-") else " "
+
+
+def _letter(symbol: str, symbols: Symbols) -> str:
+    """Our letter for a size as a table prints it, if it is one."""
+    name = symbol_name(symbol)
+    return symbols.get(name, name)
+
+
+def _sizes(caption: str, symbols: Symbols) -> dict[str, int]:
+    """`$l = 128$`, and `$t = l$` for the same."""
+    said = {_letter(x, symbols): _letter(value, symbols) for x, value in _SIZE.findall(caption)}
+    values = {x: said.get(value, value) for x, value in said.items() if x in LETTERS}
+    return {x: int(value) for x, value in values.items() if value.isdigit()}
+
+
+def _body(inside: str) -> str:
+    """A table without the description of its columns and its rules."""
+    depth, start = 0, 0
+    for k, sign in enumerate(inside):
+        depth += (sign == "{") - (sign == "}")
+        if depth == 0 and sign == "}":
+            start = k + 1
+            break
+    return _RULES.sub("", re.sub(r"\\caption(?:\[\])?\{", r"\\caption {", inside[start:]))
+
+
+def _cells(row: str) -> list[str]:
+    return [cell.strip() for cell in re.split(r"(?<!\\)&", row)]
+
+
+def _plain(cell: str) -> str:
+    """The words of a cell, without the commands around them."""
+    cell = re.sub(r"\\textsuperscript\{[^}]*\}|\\rule(?:\[[^]]*\])?\{[^}]*\}\{[^}]*\}", "", cell)
+    cell = re.sub(r"\\multi(?:row|column)\{[^}]*\}\{[^}]*\}\{([^{}]*)\}", r"\1", cell)
+    cell = re.sub(r"\\(?:textbf|textit|texttt|textsc|emph|text)\{([^{}]*)\}", r"\1", cell)
+    return " ".join(cell.replace("\\_", "_").split())
+
+
+def _below(cell: str, below: str) -> str:
+    """What a cell says; `(a)` is what stands below the table under that letter."""
+    cell = _plain(cell)
+    if re.fullmatch(r"\([a-z]+\)", cell):
+        lines = [line for line in below.splitlines() if f" {cell} $" in line]
+        return lines[0].partition(f" {cell} ")[2].strip().rstrip(".") if lines else cell
+    return cell.strip("$") if cell.count("$") == 2 else cell
