@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from costmodel.errors import text_of
 from profiler.counting.operations import Operations
 
 OVERWRITTEN_UNREAD = frozenset({"aten::copy_", "aten::fill_", "aten::zero_"})
@@ -79,7 +80,7 @@ def higher_order_reason(error: BaseException) -> str:
     it while the call is observed; else ""."""
     frames = [frame.f_code for frame, _ in walk_tb(error.__traceback__)]
     names = [code.co_name for code in frames]
-    if "flex_attention" in names and any(sign in str(error) for sign in FLEX_ATTENTION):
+    if "flex_attention" in names and any(sign in text_of(error) for sign in FLEX_ATTENTION):
         return f"flex_attention is {HIGHER_ORDER}"
     own = [code.co_name for code in frames if "_higher_order_ops" in code.co_filename]
     compiled = type(error).__module__ == "torch._dynamo.exc"  # torch compiles it before it runs it

@@ -47,7 +47,7 @@ from profiler.tracing.divisions import (
     with_known_floors,
 )
 from profiler.tracing.meta_run.target import TraceError, Variables, listed_sizes
-from profiler.tracing.result import Trace
+from profiler.tracing.result import Cases, Trace
 from profiler.tracing.zero_gradients import MOST_MADE
 
 
@@ -115,6 +115,8 @@ def compare_pass(found: Trace, name: str | Mixer, phase: str = "forward") -> Dif
     plain = equation_counts(mixer, mixer.default_form, (), found, phase)
     traced: Classes = {}
     for class_, poly in found.classes(phase).items():
+        if isinstance(poly, Cases):
+            raise ByCases([region for region, _ in poly.pieces])
         if not isinstance(poly, Poly):
             for form in mixer.forms:  # what has no formula may have one in each case of a form
                 equation_counts(mixer, form, (), found, phase)

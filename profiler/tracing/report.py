@@ -8,13 +8,15 @@ from typing import Any
 
 from costmodel.questions.question import Missing
 from costmodel.report.document import Column, Document, Formula, Note, Row, Table
+from costmodel.symbolic.constraints import Constraints
 from costmodel.symbolic.polynomial import Poly
+from costmodel.symbolic.printing import conditions_words
 from profiler.counting.dispatch import UNSEEN
 from profiler.tracing.cases import SETTLED
 from profiler.tracing.compare_equations import Difference
 from profiler.tracing.meta_run.flop_counter import FlopCounter
 from profiler.tracing.meta_run.target import listed_sizes
-from profiler.tracing.result import Break, Trace
+from profiler.tracing.result import Break, Cases, Trace, Value
 
 PATHS: Mapping[str, str] = {
     "math": "torch's own decompositions",
@@ -43,7 +45,17 @@ COLUMNS = (
 )
 
 
-def answers(found: Trace) -> Iterator[tuple[str, str, Poly | Break]]:
+def rows_of(found: Trace) -> Iterator[tuple[str, str, Poly | Break, Constraints]]:
+    """The rows of the table: part, kind, formula, and the case that the formula is for."""
+    for part, name, value in answers(found):
+        if not isinstance(value, Cases):
+            yield part, name, value, frozenset()
+            continue
+        for region, poly in value.pieces:
+            yield part, f"{name} ({conditions_words(region)})", poly, region
+
+
+def answers(found: Trace) -> Iterator[tuple[str, str, Value]]:
     """Everything that has a formula, by part and kind, in the order of the table."""
     for phase in ("forward", "backward"):
         for name, value in found.classes(phase).items():
@@ -60,7 +72,10 @@ def answers(found: Trace) -> Iterator[tuple[str, str, Poly | Break]]:
     yield "bytes", "peak", found.peak_bytes
 
 
-def value_at(value: Poly | Break, part: str, found: Trace, at: Mapping[str, int]) -> int | Missing:
+ELSEWHERE = "the sizes lie in the other case"
+
+
+def value_at(value: Value, part: str, found: Trace, at: Mapping[str, int]) -> int | Missing:
     """The number that a formula gives at some sizes."""
     if isinstance(value, Break):
         return Missing("it has no formula")
@@ -74,8 +89,11 @@ def tables(found: Trace, at: Mapping[str, int] | None = None) -> Iterator[Table]
     """The formulas, and what has none."""
     listed = {u.phase for u in found.uncounted}
     rows: list[Row] = []
-    for part, name, value in answers(found):
-        values = [formula(value), *([] if at is None else [value_at(value, part, found, at)])]
+    for part, name, value, region in rows_of(found):
+        values: list[Formula | str | int | Missing] = [formula(value)]
+        if at is not None:
+            here = all(condition.rational(at) >= 0 for condition in region)
+            values.append(value_at(value, part, found, at) if here else Missing(ELSEWHERE))
         partial = part in listed and isinstance(value, Poly)
         rows.append((part, name, *((v, BELOW) if partial else v for v in values)))
     numbers = () if at is None else (Column("value", f"at {listed_sizes(at)}"),)
@@ -132,9 +150,19 @@ def at_peak(found: Trace) -> Table:
     return Table(f"Alive at the peak, at {listed_sizes(found.base)}", columns, tuple(rows))
 
 
-def formula(value: Poly | Break) -> Formula | str:
-    """A formula, or where there is none."""
+def formula(value: Value) -> Formula | str:
+    """A formula, a formula by cases, or where there is none."""
     return Formula(value) if isinstance(value, Poly) else str(value)
+
+
+ATTENTION = ("aten::_safe_softmax", "fused attention")
+"""Operations that a call of scaled_dot_product_attention alone leaves in a trace."""
+
+BY_PARTS = (
+    "; this is for attention by torch's decompositions (--backend math): of a kernel that a device "
+    "takes instead it prints another number, or nothing"
+)
+"""Said of what FlopCounterMode prints where attention runs."""
 
 
 def said(found: Trace) -> Iterator[str]:
@@ -146,10 +174,13 @@ def said(found: Trace) -> Iterator[str]:
     yield f"mode: {' and '.join(sorted(found.modes, reverse=True))}{MODES_BESIDE[found.modes]}"
     yield from of_bytes(found)
     what = "what has a formula is proven" if found.broken else "proven"
-    yield (
-        f"{what} at sizes that were not used: {'; '.join(map(listed_sizes, found.proven))}; "
-        f"it holds at others if the module does nothing different there"
-    )
+    if found.proven:
+        yield (
+            f"{what} at sizes that were not used: {'; '.join(map(listed_sizes, found.proven))}; "
+            f"it holds at others if the module does nothing different there"
+        )
+    else:
+        yield "not proven: the module ran at no sizes beside those that formulas were found from"
     yield from (f"not proven beyond these: {doubt}" for doubt in found.doubts)
     if found.variables.let:
         lets = ", ".join(f"{name} = {f.text}" for name, f in found.variables.let.items())
@@ -158,7 +189,8 @@ def said(found: Trace) -> Iterator[str]:
         listed = ", ".join(found.decomposed)
         yield f"counted by torch's decomposition of it: {listed}"
     if found.flops is not None:
-        yield f"at {listed_sizes(found.flops.sizes)} {found.flops}"
+        attends = any(name in ATTENTION for _, name in found.sample)
+        yield f"at {listed_sizes(found.flops.sizes)} {found.flops}{BY_PARTS if attends else ''}"
     yield from found.notes
 
 
@@ -228,7 +260,7 @@ def data(
     """The trace for a program; formulas are strings, what has none is null with its reason."""
     reasons: dict[str, str] = {}
 
-    def text(value: Poly | Break, *place: str) -> str | None:
+    def text(value: Value, *place: str) -> str | None:
         if isinstance(value, Break):
             reasons[" ".join(filter(None, place))] = str(value)
             return None

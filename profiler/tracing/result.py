@@ -9,7 +9,8 @@ from functools import cached_property
 
 from costmodel.language.functions import CLASSES
 from costmodel.symbolic.constraints import Constraints
-from costmodel.symbolic.polynomial import Poly
+from costmodel.symbolic.polynomial import Number, Poly
+from costmodel.symbolic.printing import conditions_words
 from profiler.counting.operations import Operations
 from profiler.tracing.divisions import Divisions
 from profiler.tracing.meta_run.flop_counter import FlopCounter
@@ -39,13 +40,39 @@ class Break:
 
 
 @dataclass(frozen=True)
+class Cases:
+    """A formula by cases: each polynomial holds at the sizes at which all of its conditions,
+    polynomials too, are at least 0."""
+
+    pieces: tuple[tuple[Constraints, Poly], ...]
+
+    def rational(self, sizes: Mapping[str, int]) -> Number:
+        """The exact value at integer sizes."""
+        for region, poly in self.pieces:
+            if all(condition.rational(sizes) >= 0 for condition in region):
+                return poly.rational(sizes)
+        raise TraceError(f"no case holds {listed_sizes(sizes)}")
+
+    def at(self, sizes: Mapping[str, int]) -> int:
+        """The value at integer sizes, a whole number."""
+        return int(self.rational(sizes))
+
+    def __str__(self) -> str:
+        return "; ".join(f"{poly} where {conditions_words(r)}" for r, poly in self.pieces)
+
+
+Value = Poly | Cases | Break
+"""A formula, a formula by cases, or where the best formula fails."""
+
+
+@dataclass(frozen=True)
 class ZeroArithmetic:
     """The part of a backward pass that is arithmetic with zeros which fill gradients up, by class.
 
     `untested` are sizes at which the whole pass is proven, and this part of it is not tested.
     """
 
-    formulas: Mapping[str, Poly | Break] = field(default_factory=dict)
+    formulas: Mapping[str, Value] = field(default_factory=dict)
     untested: Sequence[Mapping[str, int]] = ()
 
 
@@ -56,8 +83,8 @@ class Uncounted:
 
     name: str
     phase: str
-    calls: Poly | Break
-    bytes_touched: Poly | Break
+    calls: Value
+    bytes_touched: Value
 
 
 @dataclass(frozen=True)
@@ -74,7 +101,7 @@ class Trace:
     target: str
     backend: str
     variables: Variables
-    quantities: Mapping[Quantity, Poly | Break]
+    quantities: Mapping[Quantity, Value]
     fitted: Sequence[Mapping[str, int]]
     proven: Sequence[Mapping[str, int]]
     since: Mapping[str, int]
@@ -100,13 +127,15 @@ class Trace:
     """The modes of the layers: `train`, `eval` or both."""
     steps: Mapping[str, int] = field(default_factory=dict)
     """The number at whose multiples the module was run, of each letter in `over`."""
+    multiple_of: Mapping[str, str] = field(default_factory=dict)
+    """Letter -> the letter at whose multiples alone the module runs."""
     region: Constraints = frozenset()
     """The conditions of the case that was traced: each polynomial is at least 0. Empty for all
     sizes."""
     divisions: Divisions = ()
     """The sizes that are written by quotient and remainder; formulas are in these letters."""
 
-    def classes(self, phase: str) -> dict[str, Poly | Break]:
+    def classes(self, phase: str) -> dict[str, Value]:
         """Class of operations -> formula, of the phase `forward` or `backward`; mul, add, div, exp
         first."""
         found = {kind: value for (part, kind), value in self.quantities.items() if part == phase}
@@ -114,12 +143,12 @@ class Trace:
         return {name: found.get(name, Poly()) for name in ordered}
 
     @property
-    def forward(self) -> dict[str, Poly | Break]:
+    def forward(self) -> dict[str, Value]:
         """Operations of the forward pass by class."""
         return self.classes("forward")
 
     @property
-    def backward(self) -> dict[str, Poly | Break]:
+    def backward(self) -> dict[str, Value]:
         """Operations of the backward pass by class."""
         return self.classes("backward")
 
@@ -134,22 +163,22 @@ class Trace:
         return self.followed()
 
     @property
-    def parameters(self) -> Poly | Break:
+    def parameters(self) -> Value:
         """Numbers in the parameters, frozen ones among them."""
         return self.quantities.get(("parameters", ""), Poly())
 
     @property
-    def frozen(self) -> Poly | Break:
+    def frozen(self) -> Value:
         """Numbers in the parameters that require no gradient as the module is made."""
         return self.quantities.get(("parameters", "frozen"), Poly())
 
     @property
-    def activation_bytes(self) -> Poly | Break:
+    def activation_bytes(self) -> Value:
         """Bytes that the forward pass saves for the backward; parameters and buffers left out."""
         return self.quantities.get(("bytes", "activations"), Poly())
 
     @property
-    def peak_bytes(self) -> Poly | Break:
+    def peak_bytes(self) -> Value:
         """Most bytes alive at once: parameters, buffers, inputs, gradients and all results; memory
         that a kernel allocates for itself while it runs is left out."""
         return self.quantities.get(PEAK, Poly())
@@ -203,6 +232,9 @@ class Trace:
                 )
         if missing := [letter for letter in self.variables.over if letter not in found]:
             raise TraceError(f"--at {text}: give {', '.join(missing)}, too")
+        for letter, divisor in self.multiple_of.items():
+            if found[letter] % found[divisor]:
+                raise TraceError(f"--at {text}: {letter} must be a multiple of {divisor}")
         return found
 
     def at(self, phase: str = "forward", **sizes: int) -> Operations:
@@ -216,7 +248,7 @@ class Trace:
         values = {
             name: poly.at(sizes)
             for name, poly in self.classes(phase).items()
-            if isinstance(poly, Poly)
+            if not isinstance(poly, Break)
         }
         four = {name: values.pop(name, 0) for name in CLASSES}
         return Operations(**four, other=values)

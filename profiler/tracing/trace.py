@@ -14,7 +14,7 @@ from costmodel.symbolic.constraints import Constraints, nonnegative
 from costmodel.symbolic.polynomial import Poly, by_text
 from profiler.counting.rules import nominal_words
 from profiler.tracing import step_functions
-from profiler.tracing.divisions import Divisions, formula_of_poly, sizes_divided
+from profiler.tracing.divisions import Division, Divisions, formula_of_poly, sizes_divided
 from profiler.tracing.interpolation import (
     HIGHEST,
     Axis,
@@ -37,9 +37,9 @@ from profiler.tracing.meta_run.target import (
     Variables,
     listed_sizes,
     load_target,
-    parameters_of,
     parse_variables,
 )
+from profiler.tracing.orders import OnlyDivided, by_order, of_multiples
 from profiler.tracing.peak import peak_formula
 from profiler.tracing.proof import earliest_failure, first_failures, held_out, lowest_sizes
 from profiler.tracing.repeated_blocks import NotStraight, samples_by_blocks
@@ -114,8 +114,18 @@ def trace(
     ):
         if chosen not in known:
             raise TraceError(f"--{option} '{chosen}': expected one of {', '.join(known)}")
-    asked = replace(load_target(target), grad=grad, mode=mode)
-    return trace_case(asked, parse_variables(over, let), backend, frozenset())
+    asked, sizes = replace(load_target(target), grad=grad, mode=mode), parse_variables(over, let)
+    try:
+        return by_order(trace_case(asked, sizes, backend, frozenset()))
+    except OnlyDivided as refused:
+        division = Division(refused.size, Poly.atom(refused.divisor), 0)
+        if sizes.over[refused.size] != 1:
+            raise
+        try:
+            found = trace_case(asked, sizes, backend, frozenset(), (division,))
+        except TraceError:
+            raise refused from None
+        return of_multiples(found, sizes, division, refused)
 
 
 def trace_case(
@@ -222,8 +232,9 @@ def observation_notes(seen: Observation, batch: str) -> Iterator[str]:
 
 
 def flops_at(points: SizeSamples, sizes: Sizes) -> FlopCounter:
-    """What FlopCounterMode prints for a module; TraceError where the module does not run there."""
-    runs = [flop_counter(target, sizes, points.backend) for target in points.targets]
+    """What FlopCounterMode prints for a module by torch's own decompositions, whichever backend is
+    counted; TraceError where the module does not run there."""
+    runs = [flop_counter(target, sizes, BACKENDS["math"]) for target in points.targets]
     return replace(
         runs[0],
         printed=points.joined_counts([run.printed for run in runs]),
@@ -350,24 +361,20 @@ class FormulaSearch:
             raise TraceError(
                 f"{self.points.target.name}: the case has too few small sizes to find formulas from"
             )
-        raise TraceError(f"{first}{self.dividing()}") from first
+        if (pair := self.dividing()) is not None:
+            raise OnlyDivided(str(first), *pair) from first
+        raise first
 
-    def dividing(self) -> str:
-        """What to give to --over and --let where the module runs at multiples of another size."""
+    def dividing(self) -> tuple[str, str] | None:
+        """A letter at whose multiples of another letter the module runs, and that letter; None
+        where there is none."""
         points = self.points
         for i, j in permutations(range(len(points.letters)), 2):
             start = tuple(SMALLEST[k % len(SMALLEST)] for k in range(len(points.letters)))
             with suppress(TraceError):
                 points.at(points.moved(start, i, start[i] * start[j]))
-                above, below = points.letters[i], points.letters[j]
-                taken = {*points.letters, *points.variables.let, *parameters_of(points.target)}
-                quotient = next(name for name in "qpzyx" if name not in taken)
-                over = ",".join(quotient if x == above else x for x in points.letters)
-                return (
-                    f"; it runs where {below} divides {above}: "
-                    f"--over {over} --let {above}={below}*{quotient}"
-                )
-        return ""
+                return points.letters[i], points.letters[j]
+        return None
 
     def starts(self) -> Iterator[Point]:
         """Sizes at which the search may start: all letters scaled alike or, in a case, each letter

@@ -12,11 +12,13 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
+from torch._higher_order_ops import map as higher_order_map
 from torch.nn.attention.flex_attention import flex_attention
 
 import cli
 from costmodel.mixers.load import mixer
 from costmodel.proofs.check import Proof
+from costmodel.symbolic.polynomial import Poly
 from profiler.counting.call import CountError
 from profiler.counting.dispatch import count_dispatch
 from profiler.counting.operations import NOTHING, Operations
@@ -154,14 +156,44 @@ class Flexible(nn.Module):
 SAID = "a higher-order operator, which runs functions: what these do is not counted"
 
 
-@pytest.mark.parametrize(
-    ("module", "name"),
-    [(Chosen, "torch.ops.higher_order.cond"), (Flexible, "flex_attention")],
-)
-def test_a_trace_refuses_operators_that_run_functions(module: type[nn.Module], name: str) -> None:
+def test_a_trace_refuses_a_branch_that_numbers_choose() -> None:
     with pytest.raises(TraceError) as refused:
-        trace(lambda l: (module(), torch.empty(1, l, 16)), over="l")
-    assert f"cannot be traced: {name} is {SAID}" in str(refused.value)
+        trace(lambda l: (Chosen(), torch.empty(1, l, 16)), over="l")
+    assert f"cannot be traced: torch.ops.higher_order.cond is {SAID}" in str(refused.value)
+
+
+@pytest.mark.parametrize("backend", ["math", "fused"])
+def test_what_is_beside_flex_attention_is_traced(backend: str) -> None:
+    """l rows of 5 x 5 products before it and their gradients; itself it is named, twice."""
+
+    def made(l: int) -> tuple[nn.Module, Tensor]:
+        return nn.Sequential(nn.Linear(5, 5, bias=False), Flexible()), torch.empty(1, l, 5)
+
+    found = trace(made, over="l", backend=backend, grad="both")
+    assert not found.broken
+    assert found.forward["mul"] == Poly.atom("l") * 25
+    assert found.backward["mul"] == Poly.atom("l") * 50
+    assert [(u.phase, u.name, u.calls) for u in found.uncounted] == [
+        ("forward", f"flex_attention: {SAID}", Poly.of(1)),
+        ("backward", f"flex_attention backward: {SAID}", Poly.of(1)),
+    ]
+
+
+def tripled(row: Tensor, *_: Any) -> Tensor:
+    return row * 3
+
+
+def test_an_operator_that_runs_is_named_beside_what_is_counted() -> None:
+    """What is mapped over the rows is not counted, the product before is."""
+
+    class Mapped(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            y: Tensor = higher_order_map(tripled, x * 2)
+            return y
+
+    found = trace(lambda l: (Mapped(), torch.empty(l, 4)), over="l")
+    assert found.forward["mul"] == Poly.atom("l") * 4
+    assert [u.name for u in found.uncounted] == [f"torch.ops.higher_order.map_impl: {SAID}"]
 
 
 def test_a_count_names_operators_that_run_functions() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from costmodel.errors import as_exception
 from profiler.records.reading import reason_of
 from profiler.tracing.meta_run.observe import (
     owned_tensors,
@@ -92,7 +93,7 @@ def flop_counter(target: Target, sizes: Sizes, backend: Backend) -> FlopCounter:
         recorder = Recorder(list(owned_tensors(built)))
         counter = FlopCounterMode(display=False)
         try:
-            with backend(recorder):
+            with as_exception(), backend(recorder):
                 run_recorded(built, recorder, counter)
         except Exception as error:  # the module runs without it
             raise TraceError(

@@ -7,12 +7,14 @@ done once and masked pairs not done. `BACKENDS` chooses between this and torch's
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from math import prod
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import Tensor
@@ -22,7 +24,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import _disable_current_modes
 
 from profiler.counting import attention_rules, norm_rules
-from profiler.counting.call import Call
+from profiler.counting.call import HIGHER_ORDER, Call
 from profiler.counting.operations import Operations
 from profiler.tracing.meta_run.fused_call import FusedCall, FusedFunction, dense_layout
 from profiler.tracing.meta_run.recorder import Backend, Recorder
@@ -231,12 +233,43 @@ class Steps(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
+FLEX_ATTENTION = "torch.nn.attention.flex_attention"
+
+
+@contextmanager
+def naming_flex_attention(recorder: Recorder) -> Iterator[None]:
+    """Inside, flex_attention gives results of the right shapes, is named and not counted: torch
+    runs it compiled alone, with functions that a call brings along."""
+    home: Any = sys.modules.get(FLEX_ATTENTION)
+    if home is None:
+        yield
+        return
+
+    def stand_in(query: Tensor, key: Tensor, value: Tensor, *rest: Any) -> Any:
+        rows = dense_layout(query, query.shape[:-1])
+        results = (dense_layout(query, (*query.shape[:-1], value.shape[-1])), rows, rows)
+        call = FusedCall(
+            "flex_attention", (query, key, value), results, None, lambda wanted: None,
+            keeps=(0, 1, 2), keeps_results=(0, 1), reason=HIGHER_ORDER,
+        )  # fmt: skip
+        apply: Any = FusedFunction.apply
+        return apply(recorder, call, *call.tensors)
+
+    replaced: dict[str, Any] = {
+        "flex_attention_hop": stand_in,
+        "_validate_device": lambda *tensors: None,
+        "_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG": True,  # no compiler is asked
+    }
+    with patch.multiple(home, **{n: v for n, v in replaced.items() if hasattr(home, n)}):
+        yield
+
+
 @contextmanager
 def math_backend(recorder: Recorder) -> Iterator[None]:
     """torch's own decompositions: attention as products, softmax and products."""
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
-    with sdpa_kernel(SDPBackend.MATH), Steps(recorder):
+    with sdpa_kernel(SDPBackend.MATH), Steps(recorder), naming_flex_attention(recorder):
         yield
 
 

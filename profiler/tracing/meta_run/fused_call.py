@@ -9,8 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from profiler.counting.call import distinct_bytes
 from profiler.counting.operations import Operations
-from profiler.tracing.meta_run.operation import TensorLayout
+from profiler.tracing.meta_run.operation import Cost, TensorLayout
 from profiler.tracing.meta_run.recorder import Recorder
 
 
@@ -18,6 +19,7 @@ from profiler.tracing.meta_run.recorder import Recorder
 class FusedCall:
     """One fused call: its operations, the layouts of its results, and what it saves.
 
+    `forward` is None for a function that is named and not counted, with the reason.
     `backward` is told, per tensor argument, whether its gradient is wanted. `keeps` and
     `keeps_results` name the saved arguments and results by position; `workspace` is saved besides.
     `orders` maps an argument whose gradient is not contiguous to the order of its axes in memory,
@@ -27,12 +29,21 @@ class FusedCall:
     name: str
     tensors: tuple[Tensor | None, ...]
     results: tuple[TensorLayout, ...]
-    forward: Operations
-    backward: Callable[[Sequence[bool]], Operations]
+    forward: Operations | None
+    backward: Callable[[Sequence[bool]], Operations | None]
     keeps: tuple[int, ...]
     keeps_results: tuple[int, ...] = ()
     workspace: tuple[TensorLayout, ...] = ()
     orders: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    reason: str = ""
+
+    def cost(self, operations: Operations | None) -> Cost:
+        """The operations of one pass, or why they are not counted and the bytes touched."""
+        if operations is not None:
+            return Cost(operations)
+        given = (t for t in self.tensors if t is not None)
+        made = sum(layout.bytes for layout in self.results)
+        return Cost(None, self.reason, made + sum(map(distinct_bytes, given)))
 
 
 def dense_layout(like: Tensor, shape: Sequence[int], order: Sequence[int] = ()) -> TensorLayout:
@@ -53,7 +64,7 @@ class FusedFunction(torch.autograd.Function):
         with recorder.quiet():
             results = tuple(made.empty() for made in call.results)
             workspace = [made.empty() for made in call.workspace]
-        recorder.add(call.name, call.forward)
+        recorder.add(call.name, call.cost(call.forward))
         kept = [tensors[i] for i in call.keeps if tensors[i] is not None]
         ctx.save_for_backward(*kept, *(results[i] for i in call.keeps_results), *workspace)
         ctx.recorder, ctx.call = recorder, call
@@ -67,7 +78,8 @@ class FusedFunction(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Any) -> Any:
         """Empty gradients for the arguments that want one."""
         wanted = ctx.needs_input_grad[2:]
-        ctx.recorder.add(f"{ctx.call.name} backward", ctx.call.backward(wanted))
+        name = f"{ctx.call.name} backward"
+        ctx.recorder.add(name, ctx.call.cost(ctx.call.backward(wanted)))
         with ctx.recorder.quiet():
             made = [
                 gradient.empty() if gradient is not None and needed else None

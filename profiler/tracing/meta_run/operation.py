@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import torch
@@ -90,6 +91,11 @@ class TensorLayout:
     shape: tuple[int, ...]
     strides: tuple[int, ...]
     dtype: torch.dtype
+
+    @property
+    def bytes(self) -> int:
+        """The bytes of its entries."""
+        return prod(self.shape) * self.dtype.itemsize
 
     def empty(self) -> Tensor:
         """A tensor of this layout on the meta device."""

@@ -22,11 +22,12 @@ from profiler.counting.call import (
     bind,
     bytes_read,
     bytes_written,
+    distinct_bytes,
     tensors_in,
 )
 from profiler.counting.dispatch import operations_or_parts
 from profiler.counting.forward_rules import contraction
-from profiler.counting.operations import NOTHING, Operations
+from profiler.counting.operations import NOTHING
 from profiler.tracing.meta_run import shape_values
 from profiler.tracing.meta_run.accumulation import ADD, INTO, ZEROS, Accumulation
 from profiler.tracing.meta_run.operation import (
@@ -78,7 +79,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         self.phase = "forward"
         self.counted: list[tuple[str, KnownCall]] = []
         self.met = {} if met is None else met
-        self.given: list[tuple[str, str, Operations]] = []
+        self.given: list[tuple[str, str, Cost]] = []
         self.stepped: set[str] = set()
         self.known: dict[int, tuple[ref[Any], int]] = {}
         self.held: list[tuple[Any, ...]] = []
@@ -107,7 +108,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         if isinstance(func, HigherOrderOperator):
-            raise Untraceable(f"torch.ops.higher_order.{func} is {HIGHER_ORDER}")
+            return self.uncounted(func, args, kwargs or {})
         try:
             return self.dispatched(func, args, kwargs or {})
         except Exception as error:
@@ -215,16 +216,35 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         finally:
             self.silent = was
 
-    def add(self, name: str, operations: Operations) -> None:
-        """Add operations given by a rule for one of torch's functions."""
-        self.given.append((self.phase, name, operations))
+    def add(self, name: str, cost: Cost) -> None:
+        """Add the operations of a call of one of torch's functions, or why they are not counted."""
+        self.given.append((self.phase, name, cost))
+
+    def uncounted(self, func: Any, args: tuple[Any, ...], kwargs: Any) -> Any:
+        """The result of an operator that runs functions, which is named and not counted.
+
+        Raises:
+            Untraceable: it does not run without numbers.
+        """
+        name = f"torch.ops.higher_order.{func}"
+        try:
+            result = func(*args, **kwargs)
+        except Exception as error:  # its functions are a user's own
+            raise Untraceable(f"{name} is {HIGHER_ORDER}") from error
+        touched = sum(map(distinct_bytes, tensors_in([*args, *kwargs.values(), result])))
+        self.add(name, Cost(None, HIGHER_ORDER, touched))
+        for tensor in tensors_in(result):
+            self.hold(tensor)
+        self.alive.append(self.bytes_alive)
+        self.names.append(f"{self.phase} {name}")
+        return result
 
     def calls(self) -> Iterator[tuple[str, str, int, Cost]]:
         """Phase, name, number of calls and cost of everything that is not a move."""
         for (phase, made), times in Counter(self.counted).items():
             yield phase, made.kind.name, times, made.cost
-        for phase, name, operations in self.given:
-            yield phase, name, 1, Cost(operations)
+        for phase, name, cost in self.given:
+            yield phase, name, 1, cost
 
     def at_peak(self) -> Iterator[TracedTensor]:
         """The tensors that are alive while most bytes are, in the order in which they were made."""

@@ -8,14 +8,16 @@ that: what is compared from there on is not seen, and this is said.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_map
 
-from profiler.records.reading import reason_of
+from costmodel.errors import as_exception
 from profiler.tracing.meta_run.shape_values import on_meta
 from profiler.tracing.meta_run.target import (
     Built,
@@ -55,6 +57,17 @@ class SizeGuards:
     conditions: tuple[Condition, ...] = ()
     axes: Mapping[Any, AxisSize] = field(default_factory=dict)
     doubts: tuple[str, ...] = ()
+
+
+@contextmanager
+def silent_logs() -> Iterator[None]:
+    """Inside, nothing is logged: of an operation that takes no symbols torch logs a backtrace."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logging.disable(before)
 
 
 def size_guards(target: Target, sizes: Sizes, further: Mapping[str, Sizes]) -> SizeGuards:
@@ -130,13 +143,13 @@ def _run(built: Built, axes: Mapping[Axis, AxisSize]) -> SizeGuards:
     doubts: list[str] = []
     try:
         args, kwargs = tree_map(symbolic, (built.args, dict(built.kwargs)))
-        with on_meta(), mode:
+        with as_exception(), on_meta(), mode, silent_logs():
             built.module(*args, **kwargs)
-    except Exception as error:  # a module of a user's own may raise anything
-        kind = type(error).__name__
+    except Exception as error:  # torch, or a module's own code, refuses symbols
+        where = foreign_line(error).removeprefix(", ") or "an operation of torch"
         doubts.append(
-            f"what it compares of sizes cannot be followed ({kind}: {reason_of(error)}"
-            f"{foreign_line(error)})"
+            f"what it compares of sizes cannot be followed beyond {where}, which runs with numbers "
+            f"for sizes alone"
         )
     tested = [Condition(g.expr, str(getattr(g, "sloc", None) or "")) for g in known.guards]
     fixed = {symbol for symbol, value in known.replacements.items() if value.is_number}

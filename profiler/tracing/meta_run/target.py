@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import importlib
 import inspect
@@ -20,13 +21,21 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 from torch.utils._pytree import tree_leaves, tree_map
 
-from costmodel.errors import FormulaError, Unanswered, UnknownMixer
+import costmodel
+from costmodel.errors import (
+    FormulaError,
+    Raised,
+    Unanswered,
+    UnknownMixer,
+    as_exception,
+    text_of,
+    words_of,
+)
 from costmodel.mixers.load import user_module
 from costmodel.symbolic.formulas import Formula, parse
 from costmodel.symbolic.polynomial import Poly
 from costmodel.symbolic.sizes import LETTERS
 from profiler.counting.call import higher_order_reason
-from profiler.records.reading import reason_of
 from profiler.tracing.meta_run.shape_values import BuildingMode, on_meta
 
 
@@ -227,11 +236,12 @@ def _package(name: str) -> Any:
     if added:
         sys.path.insert(0, here)
     try:
-        return importlib.import_module(name)
+        with as_exception():
+            return importlib.import_module(name)
     except ModuleNotFoundError as error:
         raise TraceError(f"no package '{error.name}' is installed, nor here ({name})") from error
     except Exception as error:  # a module of a user's own may raise anything
-        raise TraceError(f"{name} does not import: {type(error).__name__}: {error}") from error
+        raise TraceError(f"{name} does not import: {words_of(error)}") from error
     finally:
         if added:
             sys.path.remove(here)
@@ -313,7 +323,8 @@ def make(target: Target, sizes: Sizes) -> Made:
     """
     given = _factory_sizes(target, sizes)
     try:
-        made = target.make(**given)
+        with as_exception():
+            made = target.make(**given)
     except Exception as error:  # a module of a user's own may raise anything
         raise TraceError(
             f"{target.name} cannot be built at {listed_sizes(sizes)}: {_error_words(error)}"
@@ -424,16 +435,30 @@ def _arguments(target: Target, inputs: Any) -> tuple[tuple[Any, ...], dict[str, 
     )
 
 
+NO_META = ("'Meta' backend", "with Meta tensors")
+"""What torch says of an operation that it does not have for the meta device."""
+
+
 def _error_words(error: Exception) -> str:
-    plain = isinstance(error, ValueError | RuntimeError)
-    return reason_of(error) if plain else f"{type(error).__name__}: {reason_of(error)}"
+    """What a module's own code or torch raised: one sentence, bounded in length."""
+    said = text_of(error)
+    if any(sign in said for sign in NO_META):
+        name = operation_of_error(error) or "an operation"
+        return f"torch has no {name} for the meta device, on which nothing is computed"
+    if isinstance(error, Raised):  # its text says what was raised
+        return said
+    if not isinstance(error, ValueError | RuntimeError):
+        return words_of(error)
+    paragraph = " ".join(said.split("\n\n")[0].split())
+    return paragraph or type(error).__name__
 
 
 @contextmanager
 def as_trace_error(target: Target, sizes: Sizes) -> Iterator[None]:
     """Turn what a run on the meta device raises into a TraceError of one sentence."""
     try:
-        yield
+        with as_exception():
+            yield
     except TraceError:
         raise
     except Exception as error:  # a module of a user's own may raise anything
@@ -448,7 +473,7 @@ def as_trace_error(target: Target, sizes: Sizes) -> Iterator[None]:
                 f"{target.name} cannot be traced: what it does depends on the values of its input "
                 f"or weights, or on numbers that are drawn, not only on sizes ({reason}{where})"
             ) from error
-        if "is not on the expected device" in str(error):
+        if "is not on the expected device" in text_of(error):
             raise TraceError(
                 f"{target.name} does not run at {listed_sizes(sizes)}: "
                 f"{operation_of_error(error)} takes a tensor on the CPU beside others on the "
@@ -482,7 +507,7 @@ def operation_of_error(error: Exception) -> str:
 
 def data_dependent(error: Exception) -> str:
     """The operation that needs values, by torch's name; "" where the error has another cause."""
-    text = str(error)
+    text = text_of(error)
     for sign, name in COPIES.items():
         if sign in text:
             return name
@@ -495,20 +520,23 @@ def data_dependent(error: Exception) -> str:
     return ", ".join(dict.fromkeys([operation_of_error(error), *inner]))
 
 
-OWN = Path(__file__).parents[1]
-
-
-TORCH = Path(torch.__file__).parent
+HOMES = (
+    Path(__file__).parents[2],
+    Path(costmodel.__file__).parent,
+    Path(torch.__file__).parent,
+    Path(contextlib.__file__),
+)
+"""Whose files no message names: this project's own, torch's, and a context's."""
 
 
 def foreign_line(error: BaseException) -> str:
-    """The last line outside torch and this package that led to an error; "" where there is none."""
-    entries = traceback.extract_tb(error.__traceback__)
+    """The last line of a user's own file that led to an error; "" where there is none."""
+    raised = error.__cause__ if isinstance(error, Raised) and error.__cause__ else error
+    entries = traceback.extract_tb(raised.__traceback__)
     foreign = [
         entry
         for entry in entries
-        if not Path(entry.filename).is_relative_to(TORCH)
-        and not Path(entry.filename).is_relative_to(OWN)
+        if not any(map(Path(entry.filename).is_relative_to, HOMES)) and entry.filename[:1] != "<"
     ]
     return f", {Path(foreign[-1].filename).name} line {foreign[-1].lineno}" if foreign else ""
 

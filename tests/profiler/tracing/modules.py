@@ -85,11 +85,11 @@ class Doctored(nn.Module):
         return y
 
 
-class Sorted(nn.Module):
+class Unruled(nn.Module):
     """An operation without a counting rule."""
 
     def forward(self, x: Tensor) -> Tensor:
-        values: Tensor = x.topk(x.shape[1], 1)[0]
+        values: Tensor = torch.polygamma(1, x)
         return values * 2.0
 
 

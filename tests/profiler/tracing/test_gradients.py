@@ -7,15 +7,16 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F  # noqa: N812 - PyTorch's own name for it
 from torch import Tensor, nn
 
 from profiler.counting.dispatch import count_dispatch
 from profiler.tracing import trace
 from profiler.tracing.compare_equations import compare_pass
 from profiler.tracing.meta_run.target import TraceError
-from profiler.tracing.report import said
+from profiler.tracing.report import said, tables
 from profiler.tracing.result import Trace
-from tests.profiler.tracing.modules import Doctored
+from tests.profiler.tracing.modules import Doctored, traced
 from tests.profiler.tracing.test_trace import assert_classes, formula
 from tests.typed import Capture, printed
 
@@ -147,3 +148,28 @@ def test_numbers_at_sizes(capsys: Capture) -> None:
 def test_sizes_without_a_number_are_refused(at: str, said: str) -> None:
     with pytest.raises(TraceError, match=said):
         trace(Doctored, over="l,d:2").sizes(at)
+
+
+def crossed(l: int, e: int, h: int) -> tuple[nn.Module, tuple[Tensor, Tensor]]:
+    """Causal attention of l queries to e keys."""
+
+    class Crossed(nn.Module):
+        def forward(self, q: Tensor, k: Tensor) -> Tensor:
+            return F.scaled_dot_product_attention(q, k, k, is_causal=True)
+
+    return Crossed(), (torch.empty(1, 1, l, h), torch.empty(1, 1, e, h))
+
+
+@pytest.mark.parametrize(("l", "e"), [(3, 5), (5, 5), (7, 4), (40, 6), (6, 40)])
+def test_causal_attention_to_other_rows_has_a_formula_by_cases(l: int, e: int) -> None:
+    """Query i sees the keys 1..i that there are: one exponential each, and h products twice and a
+    scale."""
+    found = traced(crossed, "l,e,h", "", "fused")
+    assert found.complete
+    pairs = sum(min(i, e) for i in range(1, l + 1))
+    counted = found.at(l=l, e=e, h=3)
+    assert (counted.exp, counted.mul) == (pairs, pairs * 7)
+    assert found.at("backward", l=l, e=e, h=3).exp == pairs
+    rows = {row[:2] for row in next(tables(found)).rows if isinstance(row, tuple)}
+    assert {("forward", "exp (l <= e)"), ("forward", "exp (l > e)")} <= rows
+    assert "--backend math" in words(found)

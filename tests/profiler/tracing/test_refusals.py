@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 import re
 from collections.abc import Callable
@@ -10,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F  # noqa: N812 - PyTorch's own name for it
 from torch import Tensor, nn
 
 from profiler.tracing import trace
@@ -58,19 +60,96 @@ def test_an_operation_that_needs_values_may_fail_for_another_reason() -> None:
     assert "does not run at l=5, d=3" in said and "broadcast" in said
 
 
-def test_a_size_that_must_divide_another_one_is_named_and_how_to_trace_it() -> None:
+def test_a_size_that_must_divide_another_one_is_found_and_said() -> None:
     def blocks(l: int, d: int, r: int) -> tuple[nn.Module, Tensor]:
         if l % r:
             raise ValueError("r does not divide l")
         return nn.Linear(d, l // r), torch.empty(1, r, d)
 
-    with pytest.raises(TraceError) as raised:
-        trace(blocks, over="l,d,r")
-    assert str(raised.value) == (
-        "blocks cannot be built at l=5, d=3, r=2: r does not divide l; it runs where r divides l: "
-        "--over q,d,r --let l=r*q"
+    found = trace(blocks, over="l,d,r")
+    assert found.complete
+    assert_classes(found.forward, mul="d*l", add="d*l")
+    assert all(point["l"] % point["r"] == 0 for point in found.proven)
+    assert any(point["r"] > 1000 for point in found.proven)
+    assert found.notes[0] == (
+        "l runs over multiples of r: otherwise blocks cannot be built at l=5, d=3, r=2: r does not "
+        "divide l"
     )
-    assert_classes(trace(blocks, over="q,d,r", let="l=r*q").forward, mul="d*q*r", add="d*q*r")
+    with pytest.raises(TraceError, match="l must be a multiple of r"):
+        found.sizes("l=5,d=3,r=2")
+
+
+@pytest.mark.parametrize("backend", ["math", "fused"])
+def test_heads_that_share_keys_are_traced_where_they_divide_evenly(backend: str) -> None:
+    """Queries of n heads, keys and values of g: products, and a scale for each score or each query
+    and key, know no g."""
+
+    class Grouped(nn.Module):
+        def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+            return F.scaled_dot_product_attention(q, k, v, enable_gqa=True)
+
+    def heads(l: int, n: int, g: int, h: int) -> tuple[nn.Module, tuple[Tensor, ...]]:
+        kept = torch.empty(1, g, l, h)
+        return Grouped(), (torch.empty(1, n, l, h), kept, kept.clone())
+
+    found = trace(heads, over="l,n,g,h", backend=backend)
+    scale = {"math": "2*h*l*n", "fused": "l**2*n"}[backend]
+    assert found.complete
+    assert found.forward["mul"] == formula(f"2*h*l**2*n + {scale}")
+    assert not any("operations.py" in note for note in found.notes)
+
+
+class Untold(BaseException):
+    """An exception whose text raises."""
+
+    def __str__(self) -> str:
+        raise ValueError("no text")
+
+
+@pytest.mark.parametrize(
+    ("raised", "said"),
+    [(SystemExit(0), "SystemExit: 0"), (Untold(), "Untold"), (RuntimeError("word " * 9999), "word"),
+     (KeyError("k"), "KeyError: 'k'")],
+    ids=["exit", "no text", "long", "kind"],
+)  # fmt: skip
+def test_whatever_a_module_raises_is_one_sentence(raised: BaseException, said: str) -> None:
+    def stop(x: Tensor) -> Tensor:
+        raise raised
+
+    for words in (refused(stop), built_with(raised)):
+        assert said in words and len(words) < 600
+    assert refused(stop).endswith("line " + refused(stop).rpartition(" ")[2])
+    assert "test_refusals.py line" in refused(stop)
+
+
+def built_with(raised: BaseException) -> str:
+    def make(d: int) -> nn.Module:
+        raise raised
+
+    with pytest.raises(TraceError) as found:
+        trace(make, over="l,d")
+    assert "\n" not in str(found.value)
+    return str(found.value)
+
+
+def test_what_torch_logs_of_symbols_is_not_shown() -> None:
+    """torch logs a backtrace where padding takes a symbol for a size."""
+    logged: list[logging.LogRecord] = []
+
+    class Kept(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            logged.append(record)
+
+    log, kept = logging.getLogger("torch._subclasses.fake_tensor"), Kept()
+    log.addHandler(kept)
+    try:
+        found = trace(lambda: Function(lambda x: F.pad(x, (0, 0, 0, x.shape[1] % 4))), over="l,d")
+    finally:
+        log.removeHandler(kept)
+    assert not logged
+    (doubt,) = found.doubts
+    assert re.fullmatch(r"what it compares of sizes cannot be followed beyond .*", doubt)
+    assert "/" not in doubt and "RuntimeError" not in doubt
 
 
 def test_chance_is_found_out_at_the_first_size() -> None:

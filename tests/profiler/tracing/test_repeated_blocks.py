@@ -17,7 +17,7 @@ from profiler.tracing.meta_run.fused import BACKENDS
 from profiler.tracing.meta_run.observe import PEAK, Quantity
 from profiler.tracing.meta_run.target import Target, parse_variables
 from profiler.tracing.repeated_blocks import NotStraight, Stack, common_moments, stacks
-from profiler.tracing.result import Break, Trace
+from profiler.tracing.result import Break, Trace, Value
 from profiler.tracing.size_samples import SizeSamples
 from profiler.tracing.trace import FormulaSearch
 from tests.profiler.tracing import modules, test_proof
@@ -78,7 +78,7 @@ def by_blocks(found: Trace) -> bool:
     return any("equal blocks" in note for note in found.notes)
 
 
-def without_peak(found: Trace) -> dict[Quantity, Poly | Break]:
+def without_peak(found: Trace) -> dict[Quantity, Value]:
     """All formulas but that of the peak."""
     return {quantity: value for quantity, value in found.quantities.items() if quantity != PEAK}
 
