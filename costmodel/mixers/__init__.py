@@ -1,7 +1,7 @@
-"""Which mixers come with the project, and in which file are the equations of each?
+"""Which mixers are built in, and which file has the equations of each?
 
-Every file of this folder that defines mixers brings them along: there is no list to join. A name is
-written out in its file, in double quotes, so that one name is found without importing the others.
+All files of this folder are searched for mixers; no list names them. A mixer's name stands in its
+file in double quotes, by which the file is found without an import of the other files.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from costmodel.language.equations import Mixer
 from costmodel.language.options import defined, joined, split, variant
 
 DEFAULT = ("self-attention", "she", "he", "we", "me")
-"""What a command shows when no mixer is named: self-attention and the Extractor family."""
+"""The mixers that a command shows if none is named: self-attention and the Extractor family."""
 
 BASELINE = "self-attention"
-"""The mixer that ratios are taken to."""
+"""The mixer in the denominator of ratios."""
 
 
 @cache
 def names() -> tuple[str, ...]:
-    """The names of all built-in mixers, family by family: what is shown by default comes first,
-    then the older source."""
+    """The names of all built-in mixers, family by family: `DEFAULT` first, then by the year of the
+    source."""
     found = [mixer for file in _texts() for mixer in _load(file).values()]
     found.sort(key=_place)
     families = dict.fromkeys(mixer.group for mixer in found)
@@ -51,7 +51,7 @@ def groups() -> dict[str, tuple[Mixer, ...]]:
 
 
 def builtin(name: str) -> Mixer:
-    """The built-in mixer with this name or alias, and with the options that follow the name.
+    """The built-in mixer with a name or alias, and with the options after it (`NAME+OPTION`).
 
     Raises:
         UnknownMixer: the message has the nearest known name, or the options that the mixer takes.
@@ -74,7 +74,7 @@ def builtin(name: str) -> Mixer:
 
 @cache
 def file_of(base: str) -> str | None:
-    """The file that defines the mixer of this name or alias; None of an unknown one."""
+    """The file that defines the mixer with a name or alias; None for an unknown name."""
     for file, text in _texts().items():
         if f'"{base}"' in text and any(base in (m.name, *m.aliases) for m in _load(file).values()):
             return file
@@ -82,7 +82,7 @@ def file_of(base: str) -> str | None:
 
 
 def _nearest(base: str, options: Sequence[str]) -> str:
-    """A known name, with the nearest known option for each option that was typed."""
+    """A known name, with the nearest known option for each typed option."""
     offers = builtin(base).offers
     found = [near for option in options for near in difflib.get_close_matches(option, offers, 1)]
     return joined(base, dict.fromkeys(found))
@@ -90,7 +90,7 @@ def _nearest(base: str, options: Sequence[str]) -> str:
 
 @cache
 def _texts() -> dict[str, str]:
-    """Name -> text of every Python file of this folder but this one."""
+    """Name -> text of each Python file of this folder, without this file."""
     files = sorted(Path(__file__).parent.glob("*.py"))
     return {f.stem: f.read_text(encoding="utf-8") for f in files if f.stem != "__init__"}
 

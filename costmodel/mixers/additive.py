@@ -2,27 +2,26 @@
 Fastformer?
 
 Bahdanau et al. 2014 score a query and a key by a small feed-forward network, Luong et al. 2015 by
-their product (`dot`) or by a bilinear form (`general`; Luong's `concat` is Bahdanau's score). Both
-papers attend from the states of one sequence to the states of another. Here both sequences are x:
-queries, keys and values are rows of x, and token i sees tokens 1..i.
+their dot product (`dot`) or a bilinear form (`general`; Luong's `concat` is Bahdanau's score). The
+papers attend from one sequence to another sequence. Here queries, keys and values are all rows of
+x, under a causal mask.
 
-Read from the papers: the values are the rows themselves, as the papers sum annotations; no score is
-scaled; there is one head and no bias. The alignment network is a feed-forward layer of f units
-(Bahdanau's n'). What follows the weighted sum (Bahdanau's decoder recurrence, Luong's tanh layer
-over state and context) belongs to the network and is not here.
+As in the papers, the values are the rows themselves, scores are not scaled, and there is one head
+without biases. The feed-forward network has one layer of f units (n' in Bahdanau). The layers after
+the weighted sum (Bahdanau's decoder recurrence, Luong's tanh layer over state and context) belong
+to the network and are left out.
 
-Wu et al. 2021. Additive attention sums the queries into one global query q; the keys, multiplied by
-q entry by entry, are summed into one global key k in the same way; the values, multiplied by k,
-pass a linear layer, and the queries are added. Not causal: both softmaxes run over the sequence.
-
-The paper prints one head and leaves details open. Here they follow the authors' code,
+Fastformer, Wu et al. 2021. Additive attention sums the queries into one global query q. The keys,
+multiplied by q entry by entry, are summed into one global key k in the same way. The values,
+multiplied by k, pass a linear layer, and the queries are added. Not causal: both softmaxes run over
+the sequence. The paper prints one head and leaves details open; these follow the authors' code,
 github.com/wuch15/Fastformer, class FastSelfAttention:
 - values and queries share one projection (the paper's parameter sharing): there is no W_V;
 - each of the five linear layers has a bias;
-- the score of a head reads all d channels, w_q and w_k being (d, n), and is divided by sqrt(h);
-- a head's weights sum its own h channels; one d x d layer follows the concatenated heads.
-What follows this class in the code (a dense layer, a residual and a normalisation, as in BERT) and
-the mask of padded tokens belong to the network and are not here.
+- the score of a head reads all d channels, with w_q and w_k (d, n), and is divided by sqrt(h);
+- a head's weights sum its own h channels; one (d, d) layer follows the concatenated heads.
+The layers after this class in the code (dense layer, residual and norm, as in BERT) and the mask of
+padded tokens belong to the network and are left out.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ LUONG = "Luong et al. 2015, arXiv 1508.04025, section 3.1"
 SDPA = ("torch.nn.functional.scaled_dot_product_attention",)
 
 Score = Callable[..., Node]
-"""Called with the form, x (l, d) and the parameters: the score of query i and key k."""
+"""A function of the form, x (l, d) and the score's parameters: the score of query i and key k."""
 
 
 def _pair(f: Form, l: Poly) -> tuple[Index, Index]:
@@ -51,7 +50,7 @@ def _pair(f: Form, l: Poly) -> tuple[Index, Index]:
 
 
 def additive(f: Form, x: Array, W_a: Array, U_a: Array, v_a: Array) -> Node:
-    """v^T tanh(W x_i + U x_k): every row is projected once as a query and once as a key."""
+    """v^T tanh(W x_i + U x_k); each row is projected once as a query and once as a key."""
     (l, d), width = x.shape, v_a.shape[0]
     i, k = _pair(f, l)
     a, c = f.index("a", 1, d), f.index("c", 1, width)
@@ -70,7 +69,7 @@ def dot(f: Form, x: Array) -> Node:
 
 
 def general(f: Form, x: Array, W_a: Array) -> Node:
-    """x_i^T W x_k: the query is projected, so that the keys are the rows themselves."""
+    """x_i^T W x_k; W projects the queries, and the keys are the rows of x."""
     l, d = x.shape
     i, k = _pair(f, l)
     a, c = f.index("a", 1, d), f.index("c", 1, d)
@@ -90,10 +89,10 @@ def attention(
     references: tuple[str, ...] = (),
     cites: tuple[str, str] = ("", ""),
 ) -> Mixer:
-    """Causal self-attention with a score of its own.
+    """Causal self-attention with the given score.
 
     Args:
-        parameters: the score's parameters and their axes, sizes by letter.
+        parameters: parameter of the score -> the letters of its axes.
         cites: the equation numbers of the softmax and of the weighted sum.
     """
     m = Mixer(name, title=title, idea=idea, source=source, group="attention", references=references)
@@ -140,7 +139,7 @@ general_attention = attention(
 
 
 def additive_pooling() -> Mixer:
-    """Fastformer, with its one form."""
+    """Fastformer."""
     m = Mixer(
         "fastformer",
         title="Fastformer",

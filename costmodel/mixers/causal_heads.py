@@ -2,16 +2,15 @@
 
 J. F. G. V. Terroa, "Exploring Causal Attention Models in Transformers for Large Language Models",
 2024. All are multi-head causal self-attention, eqs. (2.2)-(2.5), with other scores or values. The
-thesis prints equations of the scores; the change of the values, sections 4.2.1 and 4.3, stands
-there in words and figures. `ssa-split`, and what the gate reads, are taken from the author's code,
-nanogpt-benchmarks. The thesis's k is the widening factor v.
+thesis gives equations for the scores, but words and figures for the values (sections 4.2.1 and
+4.3). `ssa-split` and the input of the gate are taken from the author's code, nanogpt-benchmarks.
+The widening factor v is called k in the thesis.
 
-Read from the thesis: every head has its own weights, side by side in the columns of one array, also
-in W_U (d, n*d), L_1 and L_2, as the parameter counts of Tables 7.4 and 7.7 need. (In
-nanogpt-benchmarks all heads of a layer share one pair L_1, L_2, and every linear map has a bias.)
-The scale sqrt(d_k) is sqrt(h), from the keys that W_U replaces, and sqrt(d) in `ssa-split`. No
-mixer here has a bias: the thesis's network has one on the output projection alone, which the option
-`output-bias` adds.
+Choices: each head has its own weights, in its own columns of one array, also for W_U (d, n*d), L_1
+and L_2, as the parameter counts of Tables 7.4 and 7.7 require. (In nanogpt-benchmarks the heads of
+a layer share L_1 and L_2, and each linear map has a bias.) The scale sqrt(d_k) is sqrt(h), the
+width of the keys that W_U replaces; in `ssa-split` it is sqrt(d). The mixers have no biases; the
+option `output-bias` adds the bias on the output projection that the thesis's network has.
 """
 
 from __future__ import annotations
@@ -31,15 +30,15 @@ THESIS = "Terroa 2024, MSc thesis, Universidade de Lisboa, hdl 10400.5/96896"
 CODE = "Terroa 2024, the repository joaoterroa/nanogpt-benchmarks"
 
 OPTIONS: Mapping[str, str] = {"output-bias": "b_out, a bias on the output alone"}
-"""What the thesis's network has beyond the mixers."""
+"""The option of all mixers of the family, used by the thesis's network."""
 
 Scores = Callable[[Form, Poly], Node]
-"""Called with a form and the width of a head's queries and keys: declares the weights, defines the
-arrays that the scores read, and returns the scaled score of head j, token i and earlier token k."""
+"""A function of a form and the width of a head's queries and keys. It declares weights, defines the
+arrays that the scores read, and returns the scaled score of head j, token i and token k <= i."""
 
 
 def _common(f: Form) -> tuple[Array, Index, Index, Index, Index]:
-    """The input, and the indices of head, token, earlier token and input channel."""
+    """The input x, and the indices of head j, token i, token k <= i and input channel a."""
     x = f.mixer.role("input")
     l, d, n = f.mixer.sizes("l d n")
     i = f.index("i", 1, l)
@@ -49,7 +48,7 @@ def _common(f: Form) -> tuple[Array, Index, Index, Index, Index]:
 def _projected_rows(
     f: Form, name: str, weights: str, width: Poly, channel: str, cite: str
 ) -> Array:
-    """The rows x W of every head, (n, l, width), with W (d, n*width)."""
+    """The projection x W, split into heads: (n, l, width), with W (d, n*width)."""
     x, j, i, _, a = _common(f)
     l, d, n = f.mixer.sizes("l d n")
     c = f.index(channel, 1, width)
@@ -60,7 +59,7 @@ def _projected_rows(
 
 
 def by_queries_and_keys(f: Form, width: Poly) -> Node:
-    """Eqs. (4.1)-(4.2): queries against keys, both `width` wide."""
+    """Eqs. (4.1)-(4.2): dot products of queries and keys of width `width`."""
     _, j, i, k, _ = _common(f)
     Q = _projected_rows(f, "Q", "W_Q", width, "c", "(4.2)")
     K = _projected_rows(f, "K", "W_K", width, "c", "(4.2)")
@@ -69,7 +68,7 @@ def by_queries_and_keys(f: Form, width: Poly) -> Node:
 
 
 def by_one_matrix(f: Form, width: Poly) -> Node:
-    """Eq. (4.5): x W_U x^T, from left to right, with a d x d matrix per head."""
+    """Eq. (4.5): (x W_U) x^T, with a (d, d) matrix per head."""
     x, j, i, k, _ = _common(f)
     d = x.shape[1]
     Q = _projected_rows(f, "Q", "W_U", d, "c", "(4.5)")
@@ -78,7 +77,7 @@ def by_one_matrix(f: Form, width: Poly) -> Node:
 
 
 def by_one_split_matrix(f: Form, width: Poly) -> Node:
-    """heads/ssa.py of the author's code: x W_U and x itself are both split into heads."""
+    """heads/ssa.py of the author's code: dot products of x W_U and x, both split into heads."""
     x, j, i, k, _ = _common(f)
     d = x.shape[1]
     Q = _projected_rows(f, "Q", "W_U", width, "c", "heads/ssa.py")
@@ -87,7 +86,7 @@ def by_one_split_matrix(f: Form, width: Poly) -> Node:
 
 
 def _gated_values(f: Form, V: Array) -> Array:
-    """Section 4.2.1: (v + L_1 v) o sigmoid(L_2 v), each head with its own L_1 and L_2."""
+    """Section 4.2.1: (v + L_1 v) * sigmoid(L_2 v) entry by entry, with L_1 and L_2 per head."""
     n, l, width = V.shape
     _, j, i, _, _ = _common(f)
     e, g = f.index("e", 1, width), f.index("g", 1, width)
@@ -118,9 +117,9 @@ def heads(
     Args:
         scores: one of the functions `by_...` above.
         layered: whether L_1 and L_2 act on the values.
-        wide: which widths are v*h instead of h: none (""), those of queries and keys ("scores"), or
-            also those of values, L_1, L_2 and the output projection's input ("head").
-        output_bias: whether b_out (d) is added to y, as in the thesis's network.
+        wide: which widths are v*h instead of h: none (""), the widths of queries and keys
+            ("scores"), or all widths of a head, values, L_1, L_2 and W_out included ("head").
+        output_bias: whether b_out (d,) is added to y, as in the thesis's network.
     """
     m = Mixer(name, title=title, idea=idea, source=source, group="attention")
     l, d, n, h = m.sizes("l d n h")
@@ -148,7 +147,7 @@ def heads(
 
 
 def offered(make: Callable[..., Mixer]) -> Family:
-    """A member of the family with the option `output-bias`."""
+    """The member of the family that `make` builds, with the option `output-bias`."""
     return Family(lambda chosen: make(output_bias="output-bias" in chosen), OPTIONS)
 
 

@@ -1,21 +1,20 @@
 """What are the equations of a convolution over tokens: with matrices, light, dynamic, ConvMixer?
 
-Vaswani et al. 2017 compare self-attention with a convolutional layer in Table 1 without printing
-its equations: every tap is a matrix, as in ByteNet and ConvS2S, which they name. Neither mixer has
-a bias here. A tap that reaches past an end of the sequence has no term, which is what padding by
-zeros gives.
+Convolution with matrices: Vaswani et al. 2017 compare self-attention with a convolutional layer in
+Table 1, without its equations. A tap is a matrix, as in ByteNet and ConvS2S, which they name. There
+are no biases. A tap past an end of the sequence has no term, which equals zero padding.
 
-Light and dynamic convolution, Wu et al. 2019: the taps of a channel are numbers, the same for all
-channels of a head, and pass a softmax; of a dynamic one they are a linear map of the token itself.
-A gated linear unit stands before and a linear map behind. Plain, they are causal, as in the paper's
-decoder; `centred` is its encoder, the own tap being number floor((k+1)/2). A softmax runs over all
-k taps, those past an end among them, as in the authors' code (fairseq, LightweightConv1dTBC and
-DynamicConv1dTBC), whose biases are left out, as in the paper.
+Light and dynamic convolution, Wu et al. 2019: a depthwise convolution whose k taps are numbers that
+the channels of a head share, after a softmax over the taps. A dynamic convolution computes the taps
+by a linear map of the token. A gated linear unit precedes, a linear map follows. By default they
+are causal, as in the paper's decoder; `centred` is its encoder, with the token itself at tap
+floor((k+1)/2). The softmax runs over all k taps, also taps past an end, as in the authors' code
+(fairseq, LightweightConv1dTBC and DynamicConv1dTBC), whose biases are left out, as in the paper.
 
-ConvMixer, Trockman and Kolter 2022, one layer: a convolution of each channel by itself, added to
-its input, then a linear map of the channels, each followed by gelu and batch normalisation. The
-paper's k x k patches lie along one axis here. A normalisation with gathered statistics is one
-factor and one addition for each channel, which stand as gain and bias.
+ConvMixer, Trockman and Kolter 2022, one layer: a depthwise convolution, added to its input, then a
+linear map of the channels, each followed by gelu and batch normalisation. The paper's k x k patches
+are one-dimensional here. A batch normalisation with fixed statistics is a factor and an offset per
+channel, here called gain and bias.
 """
 
 from __future__ import annotations
@@ -32,7 +31,8 @@ TORCH = "torch.nn.Conv1d"
 
 
 def tap_and_row(f: Form, i: Index, l: Poly, k: Poly, *, causal: bool) -> tuple[Index, Poly]:
-    """The taps of row i that read a row, and the row that each reads."""
+    """The index s of the taps of row i that lie within the sequence, and the row that tap s
+    reads."""
     if causal:
         s = f.index("s", 1, min_(k, i))
         return s, i - s + 1
@@ -44,9 +44,9 @@ def tap_and_row(f: Form, i: Index, l: Poly, k: Poly, *, causal: bool) -> tuple[I
 def convolution(name: str, title: str, idea: str, source: str, *, causal: bool) -> Mixer:
     """A convolution of k taps W[s], each a (d, d) matrix.
 
-    Causal: tap s reads the row s-1 back. Otherwise tap s reads row i+s-c, where the centre c =
-    floor((k+1)/2) is the tap of the token itself: of an even number of taps, one more lies ahead
-    than behind, as with padding="same" of torch.nn.Conv1d.
+    At row i, tap s reads row i-s+1 if causal, else row i+s-c, where c = floor((k+1)/2) is the tap
+    of the token itself. With k even, one more tap lies ahead than behind, as with padding="same" of
+    torch.nn.Conv1d.
     """
     m = Mixer(name, title=title, idea=idea, source=source, group="convolution", references=(TORCH,))
     l, d, k = m.sizes("l d k")
@@ -72,7 +72,7 @@ convolution_same = convolution(
 
 
 def by_channel(name: str, title: str, idea: str, *, dynamic: bool, causal: bool) -> Mixer:
-    """k taps for each of n heads."""
+    """Light or dynamic convolution, with k taps for each of n heads."""
     source = "Wu et al. 2019, arXiv 1901.10430, sections 3 and 4"
     m = Mixer(name, title=title, idea=idea, source=source, group="convolution")
     l, d, n, h, k = m.sizes("l d n h k")
@@ -103,7 +103,7 @@ def by_channel(name: str, title: str, idea: str, *, dynamic: bool, causal: bool)
 
 
 def of_heads(name: str, title: str, idea: str, *, dynamic: bool) -> Family:
-    """The last k tokens, or those around."""
+    """`by_channel` over the last k tokens, with the option `centred`."""
     return offering({"centred": "the k tokens around, as in an encoder"})(
         lambda chosen: by_channel(
             name, title, idea, dynamic=dynamic, causal="centred" not in chosen
@@ -126,7 +126,7 @@ dynamic = of_heads(
 
 
 def depthwise_and_pointwise() -> Mixer:
-    """A layer of ConvMixer."""
+    """One layer of ConvMixer."""
     m = Mixer(
         "convmixer",
         title="ConvMixer",

@@ -1,8 +1,8 @@
 """What are the equations of the Extractor family: SHE, HE, WE, ME and their ablations?
 
-Every member extracts: ext[i] is a causal convolution of the sequence with one weight per distance.
-Most members then multiply ext by a gate and mix channels. A form writes the extraction directly, or
-as a product of Fourier transforms in which the transform of the weights is done once.
+Each member has an extraction: ext[i] is a causal convolution of the sequence with one weight per
+distance (a matrix, a vector or a number). Most members then multiply ext by a gate and mix
+channels. Form `direct` sums over tokens; `fft` multiplies Fourier transforms (of weights, once).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ V1 = "Chen 2023, arXiv 2308.07661v1"
 V2 = "Chen 2023, arXiv 2308.07661v2"
 
 Extract = Callable[[Form, Array, Array, Array], None]
-"""Writes `target[i, b] = ...` from a source sequence and the extraction weights."""
+"""A function (form, source, weights, target) that defines target[i, b], the extraction."""
 
 
 def _tokens(f: Form, l: Poly) -> tuple[Index, Index]:
@@ -34,8 +34,8 @@ def _channels(f: Form, d: Poly) -> tuple[Index, Index]:
 
 
 def _spectrum(f: Form, source: Array, name: str) -> tuple[ComplexArray, Index, Index]:
-    """The transform of every channel of a sequence, and the indices of its bins and of its real and
-    imaginary part."""
+    """The Fourier transform of each channel of a sequence, with the index of its bins and the index
+    of real and imaginary part."""
     l, d = source.shape
     points = 2 * padded(l)
     spectrum = f.array(name, points / 2 + 1, 2, d)
@@ -47,14 +47,14 @@ def _spectrum(f: Form, source: Array, name: str) -> tuple[ComplexArray, Index, I
 
 
 def direct_matrices(f: Form, source: Array, weights: Array, target: Array) -> None:
-    """Eq. (23): a d x d matrix per distance."""
+    """Eq. (23): a (d, d) matrix per distance."""
     i, j = _tokens(f, source.shape[0])
     a, b = _channels(f, source.shape[1])
     target[i, b] = sum_(source[j, a] * weights[i - j + 1, a, b], over=(j, a))
 
 
 def direct_vectors(f: Form, source: Array, weights: Array, target: Array) -> None:
-    """Eqs. (26) and (28): a vector per distance, applied channel by channel."""
+    """Eqs. (26) and (28): a vector per distance, multiplied channel by channel."""
     i, j = _tokens(f, source.shape[0])
     _, b = _channels(f, source.shape[1])
     target[i, b] = sum_(source[j, b] * weights[i - j + 1, b], over=j)
@@ -68,7 +68,7 @@ def direct_scalars(f: Form, source: Array, weights: Array, target: Array) -> Non
 
 
 def fft_matrices(f: Form, source: Array, weights: Array, target: Array) -> None:
-    """Eq. (23) through Fourier transforms: a complex contraction over channels in every bin."""
+    """Eq. (23) by Fourier transforms: a complex contraction over channels per bin."""
     l, d = source.shape
     spectrum, q, p = _spectrum(f, source, f"{source.name}_f")
     (a, b), (i, _), s = _channels(f, d), _tokens(f, l), f.index("s", 1, l)
@@ -82,7 +82,7 @@ def fft_matrices(f: Form, source: Array, weights: Array, target: Array) -> None:
 
 
 def fft_vectors(f: Form, source: Array, weights: Array, target: Array) -> None:
-    """Eqs. (26) and (28) through Fourier transforms: one complex product per bin and channel."""
+    """Eqs. (26) and (28) by Fourier transforms: one complex product per bin and channel."""
     l, d = source.shape
     spectrum, q, p = _spectrum(f, source, f"{source.name}_f")
     (_, b), (i, _), s = _channels(f, d), _tokens(f, l), f.index("s", 1, l)
@@ -95,7 +95,7 @@ def fft_vectors(f: Form, source: Array, weights: Array, target: Array) -> None:
 
 
 def fft_scalars(f: Form, source: Array, weights: Array, target: Array) -> None:
-    """Eq. (29) through Fourier transforms: the kernel's transform is shared by all channels."""
+    """Eq. (29) by Fourier transforms: all channels share the transform of the weights."""
     l, d = source.shape
     spectrum, q, p = _spectrum(f, source, f"{source.name}_f")
     (_, b), (i, _), s = _channels(f, d), _tokens(f, l), f.index("s", 1, l)
@@ -109,7 +109,7 @@ def fft_scalars(f: Form, source: Array, weights: Array, target: Array) -> None:
 
 @dataclass(frozen=True)
 class Extraction:
-    """An extraction: its weights, their axes (sizes by letter), and its equation in each form."""
+    """A kind of extraction: the weights' name, the letters of their axes, and form -> equation."""
 
     weights: str
     axes: str
@@ -137,10 +137,10 @@ def extractor(
     """One member of the family.
 
     Args:
-        cite: the extraction's equation number.
+        cite: the equation number of the extraction.
         transform: whether a linear map precedes the extraction, eq. (27).
         adjust: whether the gate of eq. (24) follows.
-        output: whether the linear map of eq. (25) closes the sublayer.
+        output: whether the linear map of eq. (25) follows at the end.
     """
     m = Mixer(name, title=title, idea=idea, source=source, group="extractor", aliases=aliases)
     l, d = m.sizes("l d")

@@ -1,19 +1,17 @@
 """What are the equations of linear attention: a feature map in place of the softmax?
 
-Katharopoulos et al. 2020, with the feature map phi(x) = elu(x) + 1 and the causal mask. Row i is
+Katharopoulos et al. 2020, with the feature map phi(x) = elu(x) + 1 and a causal mask. Row i is
 
     phi(q_i) S_i / (phi(q_i) Z_i),  S_i = sum_{k <= i} phi(k_k)^T v_k,  Z_i = sum_{k <= i} phi(k_k).
 
-A form is a way to sum: `recurrent` carries S and Z from row to row; `parallel` scores every pair,
-as attention does; `chunked` scores the pairs within a chunk of C tokens and carries S and Z from
-chunk to chunk. The cut into chunks is that of mixed chunk attention, Hua et al. 2022. There, pairs
-within a chunk have a score of their own; here their score is phi(q) phi(k), so that all three forms
-compute the same function.
+Three forms compute this function: `recurrent` is a recurrence over rows with state S, Z; `parallel`
+computes the scores phi(q) phi(k) of all pairs, as attention does; `chunked` computes scores within
+chunks of C tokens, and a recurrence over chunks with state S, Z. The chunks are those of mixed
+chunk attention, Hua et al. 2022, which has other scores within a chunk.
 
-Read from the paper of 2020: phi is applied to each head's queries and keys, section 3.2.1; nothing
-is added to the denominator (the authors' code adds 1e-6); there is no bias. W_out follows the
-concatenated heads, as in the Transformer whose attention is replaced. Both branches of elu are
-computed for every entry.
+As in the paper of 2020, phi is applied to each head's queries and keys (section 3.2.1), there are
+no biases, and nothing is added to the denominator (the authors' code adds 1e-6). W_out follows the
+concatenated heads, as in a Transformer. Both branches of elu are computed for each entry.
 """
 
 from __future__ import annotations
@@ -33,16 +31,16 @@ SOURCE = (
 IDEA = "a sum of k v, carried along, is read by phi(q)"
 
 Features = Callable[[Form, Node, Node], tuple[Array, Array]]
-"""The features Q and K (n, l, m) of projected queries and keys, whose channel c of head j, row i is
-given."""
+"""A function that defines the features Q and K (n, l, m), given a form and the entries of projected
+queries and keys at head j, row i, channel c."""
 
 Sums = Callable[[Form, Array, Array, Array, Array], None]
-"""Defines R (l, d), the rows before W_out, from the features Q and K (n, l, m) and V (n, l, h)."""
+"""A function that defines R (l, d), the rows before W_out, from Q, K (n, l, m) and V (n, l, h)."""
 
 
 def running_product(f: Form, name: str, K: Array, V: Array, kept: Array | None = None) -> Array:
-    """The sum of k v^T up to each row, (n, l, m, h): each head carries one (m, h) matrix, of which
-    a row keeps the part `kept` (n, l), or all."""
+    """S (n, l, m, h), the running sum of k v^T over rows: S_r = kept_r S_(r-1) + k_r v_r^T. The
+    decay `kept` (n, l) is 1 by default."""
     (n, l, m), h = K.shape, V.shape[2]
     j, later = f.index("j", 1, n), f.index("r", 2, l)
     p, c = f.index("p", 1, m), f.index("c", 1, h)
@@ -55,7 +53,7 @@ def running_product(f: Form, name: str, K: Array, V: Array, kept: Array | None =
 
 
 def running_sum(f: Form, name: str, K: Array, kept: Array | None = None) -> Array:
-    """The sum of the rows of K up to each row, (n, l, m), of which a row keeps a part, or all."""
+    """Z (n, l, m), the running sum of the rows of K, with the decay `kept` (n, l) if given."""
     n, l, m = K.shape
     j, later, p = f.index("j", 1, n), f.index("r", 2, l), f.index("p", 1, m)
     Z = f.array(name, n, l, m)
@@ -66,7 +64,7 @@ def running_sum(f: Form, name: str, K: Array, kept: Array | None = None) -> Arra
 
 
 def scores(f: Form, name: str, Q: Array, K: Array) -> Array:
-    """The product of every query with each key of tokens 1..i, (n, l, l)."""
+    """A (n, l, l): the dot products of each query i with the keys of tokens 1..i."""
     n, l, m = Q.shape
     j, i, p = f.index("j", 1, n), f.index("i", 1, l), f.index("p", 1, m)
     k = f.index("k", 1, i)
@@ -76,7 +74,8 @@ def scores(f: Form, name: str, Q: Array, K: Array) -> Array:
 
 
 def define_quotient(f: Form, R: Array, reads: Node, weights: Node) -> None:
-    """R of head j, row i, channel c is `reads / weights`; `weights` is computed once a head."""
+    """Define R at row i, head j, channel c as `reads / weights`. The denominator D (n, l) holds
+    `weights`, computed once per head and row."""
     j, i, c = f.indices["j"], f.indices["i"], f.indices["c"]
     D = f.array("D", j.upper[0], i.upper[0])
     D[j, i] = weights
@@ -84,7 +83,7 @@ def define_quotient(f: Form, R: Array, reads: Node, weights: Node) -> None:
 
 
 def recurrent(f: Form, Q: Array, K: Array, V: Array, R: Array, kept: Array | None = None) -> None:
-    """Section 3.4: S and Z of each row are those of the row before plus one product."""
+    """Section 3.4: queries read the running sums S and Z of their row."""
     (n, l, m), h = Q.shape, V.shape[2]
     j, i = f.index("j", 1, n), f.index("i", 1, l)
     p, c = f.index("p", 1, m), f.index("c", 1, h)
@@ -94,7 +93,7 @@ def recurrent(f: Form, Q: Array, K: Array, V: Array, R: Array, kept: Array | Non
 
 
 def parallel(f: Form, Q: Array, K: Array, V: Array, R: Array) -> None:
-    """Section 3.3: a score for every pair, the sum of scores, and the values weighted by scores."""
+    """Section 3.3: values weighted by the scores of all pairs, over the sum of scores."""
     n, l, h = V.shape
     j, i, c = f.index("j", 1, n), f.index("i", 1, l), f.index("c", 1, h)
     k = f.index("k", 1, i)
@@ -103,7 +102,7 @@ def parallel(f: Form, Q: Array, K: Array, V: Array, R: Array) -> None:
 
 
 def chunk_sums(f: Form, K: Array, V: Array, C: Poly) -> tuple[Array, Array]:
-    """S (n, l//C, m, h) and Z (n, l//C, m): the sums up to the end of every complete chunk."""
+    """S (n, l//C, m, h) and Z (n, l//C, m): the running sums at the end of each complete chunk."""
     (n, l, m), h = K.shape, V.shape[2]
     j, p, c, s = f.index("j", 1, n), f.index("p", 1, m), f.index("c", 1, h), f.index("w", 1, C)
     first, later = f.index("o", 1, min_(1, l // C)), f.index("r", 2, l // C)
@@ -117,7 +116,7 @@ def chunk_sums(f: Form, K: Array, V: Array, C: Poly) -> tuple[Array, Array]:
 
 
 def chunk_pairs(f: Form, Q: Array, K: Array, V: Array, C: Poly) -> tuple[Array, Array]:
-    """N (n, l, h) and D (n, l): numerator and denominator over the pairs in each row's chunk."""
+    """N (n, l, h) and D (n, l): numerator and denominator over the pairs within a chunk."""
     (n, l, m), h = Q.shape, V.shape[2]
     j, p, c = f.index("j", 1, n), f.index("p", 1, m), f.index("c", 1, h)
     q = f.index("q", 1, l // C + 1)
@@ -132,11 +131,10 @@ def chunk_pairs(f: Form, Q: Array, K: Array, V: Array, C: Poly) -> tuple[Array, 
 
 
 def chunked(f: Form, Q: Array, K: Array, V: Array, R: Array) -> None:
-    """Every row reads the pairs within its chunk, and the sums S and Z of the chunks before.
+    """Each row reads the pairs within its chunk, and the sums S and Z of all earlier chunks.
 
-    S and Z are computed for every complete chunk, the last one too, as the next token reads them;
-    an incomplete chunk at the end has none. E (n, l) is the denominator of the rows after the first
-    chunk, once a head.
+    S and Z exist for all complete chunks; the last complete chunk's are read by the next token.
+    Rows after the first chunk have the denominator E (n, l), computed once per head and row.
     """
     (n, l, m), h, (C,) = Q.shape, V.shape[2], f.mixer.sizes("C")
     j, p, c = f.index("j", 1, n), f.index("p", 1, m), f.index("c", 1, h)
@@ -155,7 +153,7 @@ FORMS: Mapping[str, Sums] = {"recurrent": recurrent, "parallel": parallel, "chun
 
 
 def attention_by_features(m: Mixer, features: Features, forms: Mapping[str, Sums]) -> Mixer:
-    """Attention whose weights are products of these features, summed in these ways."""
+    """Linear attention with a feature map, in the given forms (name -> function)."""
     l, d, n, h = m.sizes("l d n h")
     x, y = m.input("x", l, d), m.output("y", l, d)
     W_Q, W_K, W_V, W_out = (m.parameter(f"W_{name}", d, d) for name in ("Q", "K", "V", "out"))
@@ -174,7 +172,7 @@ def attention_by_features(m: Mixer, features: Features, forms: Mapping[str, Sums
 
 
 def shifted_elu(f: Form, queries: Node, keys: Node) -> tuple[Array, Array]:
-    """elu(x) + 1 of each of the h channels."""
+    """The feature map elu(x) + 1, applied to each of the h channels."""
     l, n, h = f.mixer.sizes("l n h")
     Q = f.array("Q", n, l, h, latex=r"\phi(Q)")
     K = f.array("K", n, l, h, latex=r"\phi(K)")

@@ -1,4 +1,4 @@
-"""Which mixer does a name stand for: a built-in one, or one in a user's own file?"""
+"""Which mixer does a name stand for: a built-in mixer, or FILE.py:NAME of a user's own file?"""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from costmodel.language.options import defined, joined, split, variant
 from costmodel.mixers import builtin, names as builtin_names
 
 PACKAGE = Path(__file__).parents[1]
-"""Where the code of this package is."""
+"""The folder of this package's code."""
 
 USER = "costmodel_user_"
 """The prefix of the Python module name of a user's file; the file's path follows."""
 
 
 def mixer(name: str | Mixer) -> Mixer:
-    """The mixer with this name or alias, or of a user's `path/to/file.py:NAME`.
+    """The built-in mixer with a name or alias, or a user's mixer `path/to/file.py:NAME`.
 
     Options may follow the name, each after a `+`.
 
     Raises:
-        UnknownMixer: no such name, file, mixer in the file, or option; the message says what was
-            found.
+        UnknownMixer: an unknown name, file, mixer in the file, or option; the message says what
+            was found.
     """
     if isinstance(name, Mixer):
         return name
@@ -52,13 +52,12 @@ def mixer(name: str | Mixer) -> Mixer:
 
 
 def known(name: str) -> Mixer:
-    """The mixer that a record names: a built-in one, or one of a user's file that this process has
-    imported already.
+    """The mixer that a record names, built in or of a user's file.
 
-    A record is data: no file is imported because a record names it.
+    A record is data and must not run code: the user's file must have been imported already.
 
     Raises:
-        UnknownMixer: no such name, or the file has not been imported.
+        UnknownMixer: an unknown name, or a file that has not been imported.
     """
     path, _, attribute = name.rpartition(":")
     if not path.endswith(".py"):
@@ -68,10 +67,10 @@ def known(name: str) -> Mixer:
 
 
 def imported(path: Path) -> ModuleType:
-    """The module of a user's file that this process has imported already.
+    """The module of a user's file, if this process has imported the file.
 
     Raises:
-        UnknownMixer: the file has not been imported; the message says how to allow it.
+        UnknownMixer: the file has not been imported; the message says how to allow the import.
     """
     if _module_name(path) not in sys.modules:
         raise UnknownMixer(
@@ -81,10 +80,10 @@ def imported(path: Path) -> ModuleType:
 
 
 def only_imported(name: str) -> None:
-    """Refuse a FILE.py:NAME that stands in a file of data, unless the file was imported already.
+    """Refuse a name FILE.py:NAME from a file of data, unless FILE.py has been imported.
 
     Raises:
-        UnknownMixer: the file has not been imported; the message says how to allow it.
+        UnknownMixer: the file has not been imported; the message says how to allow the import.
     """
     path, separator, _ = name.rpartition(":")
     if separator and path.endswith(".py"):
@@ -130,7 +129,7 @@ def _in_file(path: Path, attribute: str) -> Mixer:
 
 
 def _mixers(path: Path, module: ModuleType) -> dict[str, Mixer]:
-    """What a user's file calls its mixers -> the mixers."""
+    """Variable in a user's file -> mixer."""
     with _told(path, "does not write its mixers"):
         return defined(module)
 
@@ -139,7 +138,7 @@ def user_module(path: Path) -> ModuleType:
     """Import a user's file, once per process.
 
     Raises:
-        UnknownMixer: the file is missing or does not import; one sentence with the cause and the
+        UnknownMixer: the file is missing, or its import fails; one sentence with the cause and the
             line of the file.
     """
     if not path.is_file():
@@ -163,10 +162,10 @@ def user_module(path: Path) -> ModuleType:
 
 @contextmanager
 def _told(path: Path, what: str) -> Iterator[None]:
-    """Around code of a user's file, which may print and raise anything.
+    """A context for calls of a user's code, which may print and raise anything.
 
     Raises:
-        UnknownMixer: in place of all but an interrupt; the file, what it does not do, and its line.
+        UnknownMixer: in place of any exception but an interrupt: file, `what` failed, cause, line.
     """
     try:
         with redirect_stdout(sys.stderr):  # what it prints is no part of an answer
@@ -180,8 +179,8 @@ def _told(path: Path, what: str) -> Iterator[None]:
 
 
 def _said(error: BaseException, path: Path, line: int | None) -> str:
-    """What an exception says to the author of a file; what Python says of code of this package is
-    replaced by the line that the code does not read."""
+    """The message of an exception, for the author of a file. Python's messages about this package's
+    own code are replaced by a message that quotes the author's line."""
     if isinstance(error, EquationError):
         return f"{EquationError.__name__}: {text_of(error)}"
     frames = traceback.extract_tb(error.__traceback__)
@@ -193,8 +192,8 @@ def _said(error: BaseException, path: Path, line: int | None) -> str:
 
 
 def raised_in_users_file(error: BaseException) -> str:
-    """What code of a user's file raised while it was called, with file and line; empty where no
-    such code was running."""
+    """The sentence that a user's file raised an error, with file and line; "" if the error arose
+    outside of users' files."""
     files = {
         getattr(module, "__file__", None)
         for name, module in list(sys.modules.items())
@@ -211,7 +210,8 @@ def _module_name(path: Path) -> str:
 
 
 def _line_of_error(error: BaseException, path: Path) -> int | None:
-    """The line of a file at which an error arose, or the last one that led to the error."""
+    """The line of a file at which an error arose, or the innermost call that led to the error; None
+    if the file took no part."""
     if isinstance(error, SyntaxError) and _is_file(error.filename, path):
         return error.lineno
     entries = traceback.extract_tb(error.__traceback__)

@@ -1,18 +1,18 @@
-"""What are the equations of convolutions as long as the sequence: explicit, and Hyena's?
+"""What are the equations of convolutions as long as the sequence, with explicit kernels, and Hyena?
 
-A kernel has one number for each distance and channel, and D times the row itself is added.
-`direct` sums over all earlier rows, `fft` multiplies Fourier transforms, that of the kernel once.
+The causal depthwise kernel has one number per distance and channel; D times the row itself is
+added. `direct` sums over all earlier rows, `fft` multiplies Fourier transforms, where the kernel's
+is computed once for all sequences.
 
-Long convolution, Fu et al. 2023, section 3.1: the kernel is a parameter, whose entries below lambda
-in size are squashed to 0 and others moved towards 0 by as much; lambda is given, not learned. Gelu
-and a gated linear unit follow, as in the authors' code (github.com/HazyResearch/safari), whose
-biases are left out.
+Long convolution, Fu et al. 2023, section 3.1: the kernel is a parameter after soft thresholding:
+each entry moves towards 0 by lambda, a constant, and smaller entries become 0. Gelu and a gated
+linear unit follow, as in the authors' code (github.com/HazyResearch/safari), without its biases.
 
 Hyena, Poli et al. 2023, of order 2 as in the authors' code, which has one long convolution where
-the paper's recurrence (definition 3.1) would have two: three maps of the input, each with a short
-convolution; a product, the long convolution, a product, and a linear map. The kernel is implicit
-(section 3.3): a perceptron of three layers of sines, F wide, of the position, times a window that
-decays with the distance at a rate of the channel's own. All of that is work on weights alone. The
+the paper's recurrence (definition 3.1) has two: three linear maps of the input, each with a short
+convolution of k taps; then a product, the long convolution, a product, and a linear map. The kernel
+is implicit (section 3.3): a perceptron with three sine layers of width F reads the position, and
+each channel has a window that decays with the distance. The kernel depends on weights alone. The
 code's defaults are F = 64 and k = 3.
 """
 
@@ -30,8 +30,8 @@ from costmodel.mixers.extractor import VECTORS
 
 
 def convolved(f: Form, form: str, u: Array, kernel: Array, D: Array, name: str = "S") -> Node:
-    """Row i of the causal convolution of rows u with a kernel, plus D times the row, at channel b;
-    an array of this name holds the sums."""
+    """The causal convolution of rows u (l, d) with a kernel, plus D * u, at row i, channel b. The
+    array `name` holds the convolution without D * u."""
     l, d = u.shape
     sums = f.array(name, l, d)
     VECTORS.forms[form](f, u, kernel, sums)
@@ -40,7 +40,7 @@ def convolved(f: Form, form: str, u: Array, kernel: Array, D: Array, name: str =
 
 
 def explicit() -> Mixer:
-    """A kernel of parameters."""
+    """The long convolution whose kernel is a parameter."""
     m = Mixer(
         "long-convolution",
         title="Long convolution",
@@ -66,20 +66,20 @@ def explicit() -> Mixer:
 
 
 def gated_linear_unit(H: Array, W_1: Array, W_2: Array, i: Index, a: Index, b: Index) -> Node:
-    """H W_1 times sigmoid(H W_2)."""
+    """H W_1 * sigmoid(H W_2) at row i, channel b; `a` runs over the channels of H."""
     gate = function("sigmoid", sum_(H[i, a] * W_2[a, b], over=a))
     return sum_(H[i, a] * W_1[a, b], over=a) * gate
 
 
 def position(s: int, part: int, sizes: Mapping[str, int]) -> float:
-    """What the perceptron takes of a distance: it, and the cosine and sine of one turn."""
+    """Input `part` of the perceptron at position s: t = (s-1)/l, cos(2 pi t) or -sin(2 pi t)."""
     t = (s - 1) / sizes["l"]
     return (t, math.cos(2 * math.pi * t), -math.sin(2 * math.pi * t))[part - 1]
 
 
 def window(s: int, b: int, sizes: Mapping[str, int]) -> float:
-    """What a kernel decays by: of the first channel to 0.01 over 0.3 of the length, of the last
-    over 1.5 of it, of the others between, the rate falling evenly."""
+    """The exponential window of the kernel at distance s-1, channel b. The first channel decays to
+    0.01 over 1.5 lengths, the last over 0.3; the rates between are evenly spaced."""
     t, share = (s - 1) / sizes["l"], (b - 1) / max(1, sizes["d"] - 1)
     slow, fast = 1 / 1.5, 1 / 0.3
     return math.exp(t * math.log(0.01) * (slow + share * (fast - slow)))

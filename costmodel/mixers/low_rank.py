@@ -1,32 +1,32 @@
-"""What are the equations of attention through fewer rows than tokens: the Set Transformer,
-Linformer, efficient attention and Nystromformer?
+"""What are the equations of attention of low rank, through fewer rows than tokens: Linformer,
+efficient attention, Nystromformer and the Set Transformer?
 
-Linformer, Wang et al. 2020, equation (7): keys and values of a head are projected along the
-sequence by E and F, (r, l) each, before the scores; the paper's k is r. The linear cost holds for a
-fixed r.
+Linformer, Wang et al. 2020, equation (7): E and F, (r, l) each, project the keys and values of a
+head along the sequence to r rows, before the scores; r is k in the paper. The cost is linear in l
+for a fixed r.
 
-Efficient attention, Shen et al. 2018, sections 3.2 and 3.3, with softmax normalisation: of each
-query over its channels, of each channel of the keys over the sequence. Keys then meet the values
-first, and queries read their product. Biases and skip connection of the authors' code
-(github.com/cmsflash/efficient-attention) are left out.
+Efficient attention, Shen et al. 2018, sections 3.2 and 3.3, with softmax normalisation: a softmax
+of each query over channels, and of each channel of the keys over the sequence, then Q (K^T V).
+Biases and skip connection of the authors' code (github.com/cmsflash/efficient-attention) are left
+out.
 
-Nystromformer, Xiong et al. 2021, equations (11)-(14): r landmarks are means of equal segments of
-the queries and of the keys, so that r divides l. Softmaxes of the scores of queries and landmarks,
-of landmarks among each other, the inverse of that one, and of landmarks and keys are multiplied in
-the order of the authors' code (github.com/mlpen/Nystromformer). Six rounds of a method of order
-four come near to the inverse; they begin with the transposed matrix of a head over the largest sums
-of a column and of a row, of which the latter is 1 and no operation. The convolution of the values,
-which the paper adds in training, is left out.
+Nystromformer, Xiong et al. 2021, equations (11)-(14): r landmarks are means over l/r consecutive
+queries and keys; r divides l. The result is (F A^-1)(B V), where F, A and B are softmaxes of the
+scores of queries with key landmarks, query landmarks with key landmarks, and query landmarks with
+keys, multiplied in the order of the authors' code (github.com/mlpen/Nystromformer). Six rounds of
+a fourth-order iteration approximate A^-1. They begin with A^T, per head, over the largest column
+sum of A times the largest row sum; the latter is 1 and costs no operation. The convolution of the
+values, which the paper adds in training, is left out.
 
-The Set Transformer, Lee et al. 2019, equations (9) and (10), an induced set attention block: r
-inducing points I, (r, d), which are parameters, read the tokens by attention, with matrices U, and
-the tokens read the result, H, with matrices W; the paper's m is r, its h is n. Scores are divided
-by sqrt(d), as in paper and authors' code, not by sqrt(h). Of both MABs the attention stands here:
-the queries that equation (7) adds, the layer norms and the row-wise feed-forward of (6), which may
-be any, are left out, as those around attention are. The linear cost holds for a fixed r.
+Set Transformer, Lee et al. 2019, equations (9) and (10), an induced set attention block: r inducing
+points I (r, d), which are parameters, attend to the tokens with weights U, which gives H; the
+tokens attend to H with weights W. The paper's m is r, its h is n. Scores are divided by sqrt(d), as
+in paper and code, not by sqrt(h). Of each MAB only the attention is modelled, without the queries
+added in equation (7), the layer norms and the feed-forward layer of (6). The cost is linear in l
+for a fixed r.
 
-Projections, heads and, but for efficient attention and the Set Transformer, scale are those of
-attention, without biases. None is causal: a row that queries read holds all tokens.
+Projections and heads are those of attention, without biases; so is the scale of Linformer and
+Nystromformer. None is causal: the rows that queries read combine all tokens.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ APART = {("headwise", "key-value"): "'key-value' shares among all heads as it is
 
 @offering(OPTIONS, APART)
 def linformer(chosen: Chosen) -> Mixer:
-    """Linformer with these projections shared."""
+    """Linformer; options share E and F among heads, or among keys and values too."""
     m = Mixer(
         "linformer",
         title="Linformer",
@@ -70,7 +70,7 @@ def linformer(chosen: Chosen) -> Mixer:
         Z, A, R = f.array("Z", n, l, r), f.array("A", n, l, r), f.array("R", l, d)
 
         def entry(projection: Array) -> Ref:
-            """What row i weighs in projected row p of head j."""
+            """The weight of row i in the projected row p of head j."""
             return projection[j, p, i] if own else projection[p, i]
 
         for rows, W in ((Q, W_Q), (K, W_K), (V, W_V)):
@@ -85,7 +85,7 @@ def linformer(chosen: Chosen) -> Mixer:
 
 
 def normalised_twice() -> Mixer:
-    """Efficient attention, with its one form."""
+    """Efficient attention."""
     m = Mixer(
         "efficient-attention",
         title="Efficient attention",
@@ -116,11 +116,11 @@ def normalised_twice() -> Mixer:
 efficient_attention = normalised_twice()
 
 ROUNDS = 6
-"""Of the iteration that ends in an inverse."""
+"""The rounds of the iteration that approximates an inverse."""
 
 
 def landmarks() -> Mixer:
-    """Nystromformer, with its one form."""
+    """Nystromformer."""
     m = Mixer(
         "nystromformer",
         title="Nyströmformer",
@@ -173,7 +173,7 @@ def landmarks() -> Mixer:
 
 
 def multiple_of_unit(number: int, row: int, column: int, sizes: Mapping[str, int]) -> float:
-    """An entry of 7 I, 15 I or 13 I."""
+    """An entry of the matrix 7 I, 15 I or 13 I (`number` 1, 2 or 3)."""
     return (7.0, 15.0, 13.0)[number - 1] * (row == column)
 
 
@@ -181,7 +181,7 @@ nystromformer = landmarks()
 
 
 def inducing_points() -> Mixer:
-    """The Set Transformer's induced set attention, with its one form."""
+    """The Set Transformer's induced set attention."""
     m = Mixer(
         "set-transformer",
         title="Set Transformer",

@@ -1,23 +1,23 @@
-"""What are the equations of one map along the sequence for all tokens: learned, MLP-Mixer, gMLP and
-aMLP, or Fourier's, FNet?
+"""What are the equations of mixers with a fixed linear map over positions: learned (MLP-Mixer,
+gMLP, aMLP) or Fourier (FNet)?
 
-MLP-Mixer, Tolstikhin et al. 2021, the first line of equation (1): the column of each channel passes
-W_1, gelu and W_2, shared by all channels. The hidden width, the paper's D_S, is f. Both layers have
-a bias, as in the authors' code (github.com/google-research/vision_transformer, models_mixer.py);
-gelu is exact, where the code takes its library's default. Not causal.
+MLP-Mixer, Tolstikhin et al. 2021, first line of equation (1): along the sequence, each channel
+passes W_1, gelu and W_2, which all channels share. The hidden width f is D_S in the paper. Both
+layers have a bias, as in the authors' code (github.com/google-research/vision_transformer,
+models_mixer.py); gelu is exact, where the code has its library's default. Not causal.
 
-gMLP, Liu et al. 2021, equations (1)-(4): of the paper's d_ffn channels f, the first half, are
-multiplied by the other f, which are normalised, then mixed by one (l, l) matrix. As in the paper's
-code (appendix), every layer has a bias, the matrix one for each position. aMLP adds to the gate a
-single head of attention of width K on the block's input; its first layer has no bias, as in
-g-mlp-pytorch. `causal` keeps the lower triangle of the matrix and of the attention, as there.
+gMLP, Liu et al. 2021, equations (1)-(4): of the paper's d_ffn = 2f channels, one half is multiplied
+by the other half, which is normalised and mixed over positions by an (l, l) matrix. As in the
+paper's code (appendix), all layers have a bias; the matrix has one bias per position. aMLP adds to
+the gate a single attention head of width K on the block's input; its first layer has no bias, as in
+g-mlp-pytorch. `causal` keeps the lower triangle of matrix and attention, as in g-mlp-pytorch.
 
-FNet, Lee-Thorp et al. 2021, equation (3): the discrete Fourier transform along the channels, then
-along the tokens, of which the real part is kept. `direct` multiplies by the cosines and the sines
-of both, as the authors' code does of up to 4096 tokens on a TPU; `fft` transforms, as its
-jnp.fft.fft2 of complex numbers. Every row reads all tokens, so one token has no output of its own.
+FNet, Lee-Thorp et al. 2021, equation (3): the real part of the discrete Fourier transform over
+channels, then tokens. `direct` multiplies by matrices of cosines and sines, as the authors' code
+does for up to 4096 tokens on a TPU; `fft` transforms, like its jnp.fft.fft2 of complex numbers.
+All rows read all tokens, so that there is no one-token inference.
 
-The norm before each, and the skip connection around, belong to the network.
+Norms before the mixers and skip connections around them belong to the network.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from costmodel.symbolic.polynomial import Poly
 
 
 def token_mixing() -> Mixer:
-    """MLP-Mixer's token mixing."""
+    """The token mixing of MLP-Mixer."""
     m = Mixer(
         "mlp-mixer",
         title="MLP-Mixer, token mixing",
@@ -58,7 +58,7 @@ def token_mixing() -> Mixer:
 
 
 def tiny_attention(f: Form, x: Array, k: Index, width: Poly) -> Array:
-    """A single head of width K, (l, width)."""
+    """A single attention head of width K, projected to (l, width); `k` ranges over the keys."""
     (l, d), (K_,) = x.shape, f.mixer.sizes("K")
     i, a, c = f.index("i", 1, l), f.index("a", 1, d), f.index("p", 1, K_)
     e = f.index("e", 1, width)
@@ -77,7 +77,7 @@ def tiny_attention(f: Form, x: Array, k: Index, width: Poly) -> Array:
 
 
 def gated(name: str, title: str, idea: str, *, causal: bool, attends: bool) -> Mixer:
-    """A spatial gating unit between two layers, with or without attention."""
+    """gMLP, a spatial gating unit between two linear layers; aMLP if it `attends`."""
     source = "Liu et al. 2021, arXiv 2105.08050, equations (1)-(4)"
     m = Mixer(name, title=title, idea=idea, source=source, group="mlp")
     l, d, f_ = m.sizes("l d f")
@@ -103,14 +103,14 @@ def gated(name: str, title: str, idea: str, *, causal: bool, attends: bool) -> M
 
 
 def gating(name: str, title: str, idea: str, *, attends: bool) -> Family:
-    """The same for all positions, or for the earlier ones."""
+    """`gated` over all positions, with the option `causal`."""
     return offering({"causal": "a position reads itself and those before it"})(
         lambda chosen: gated(name, title, idea, causal="causal" in chosen, attends=attends)
     )
 
 
 def fourier() -> Mixer:
-    """FNet, by matrices and by transforms."""
+    """FNet, with the forms `direct` (matrices) and `fft`."""
     m = Mixer(
         "fnet",
         title="FNet",
@@ -122,7 +122,7 @@ def fourier() -> Mixer:
     x, y = m.input("x", l, d), m.output("y", l, d, cite="(3)")
 
     def table(name: str, points: Poly) -> tuple[Array, Array]:
-        """Cosines and sines of a transform."""
+        """The matrices of cosines and sines of a transform of so many points."""
 
         def angle(k: int, q: int, sizes: Mapping[str, int]) -> float:
             return 2 * math.pi * ((k - 1) * (q - 1) % points.at(sizes)) / points.at(sizes)

@@ -1,14 +1,14 @@
 """What are the equations of gated attention to moving averages, Mega?
 
-Ma et al. 2022, section 3. Each channel has N numbers, moving averages, of which a row keeps
-1 - alpha delta and takes in alpha beta x, alpha and delta being sigmoids of parameters; X is their
-sum, weighted by eta. Of X are made the queries and keys of one head, the gate gamma of what it
-reads (reset) and phi of its result (update). The head is causal; the bias P has a number for each
-distance, which is one of the paper's choices. With `chunk`, the averages alone cross from a chunk
-into the next. `recurrent` carries the numbers from row to row, `fft` convolves with their kernel.
+Ma et al. 2022, section 3. Each channel has N damped exponential moving averages, a recurrence
+h' = (1 - alpha delta) h + alpha beta x, where alpha and delta are sigmoids of parameters. X is
+their sum, weighted by eta. From X come the queries and keys of one causal head, the reset gate
+gamma on the head's result, and the update gate phi on the output. The scores have a bias P per
+distance, one of the paper's choices. With `chunk`, the head attends within chunks, and the averages
+alone cross chunks. `recurrent` computes the recurrence, `fft` a convolution with its kernel.
 
 The authors' code (github.com/facebookresearch/mega) has silu(X / sqrt(N) + omega x) for X, scales
-queries in place of scores, and writes x + phi (H - x) for phi H + (1 - phi) x.
+queries instead of scores, and writes x + phi (H - x) for phi H + (1 - phi) x.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ AVERAGE = ("alpha", "delta", "beta", "eta")
 
 
 def moving_average(f: Form, *, carried: bool) -> Array:
-    """X (l, d): of every channel its numbers, weighted by eta."""
+    """X (l, d): each channel's averages, weighted by eta; a recurrence if `carried`, else FFTs."""
     x, (l, d, N) = f.mixer.arrays["x"], f.mixer.sizes("l d N")
     alpha, delta, beta, eta = (f.mixer.arrays[name] for name in AVERAGE)
     i, b, n = f.index("i", 1, l), f.index("b", 1, d), f.index("n", 1, N)
@@ -52,7 +52,7 @@ def moving_average(f: Form, *, carried: bool) -> Array:
 
 
 def read_by_one_head(f: Form, Z: Array, V: Array, *, chunked: bool) -> Array:
-    """O, the rows of V weighted by a softmax; queries and keys are Z times kappa plus mu."""
+    """O (l, width): causal attention to V, with queries and keys kappa * Z + mu."""
     m, (l, K), (_, width) = f.mixer, Z.shape, V.shape
     (C,), P = m.arrays["P"].shape, m.arrays["P"]
     i, c, r = f.index("i", 1, l), f.index("c", 1, K), f.index("r", 1, width)
@@ -75,7 +75,7 @@ def read_by_one_head(f: Form, Z: Array, V: Array, *, chunked: bool) -> Array:
 
 
 def affine(f: Form, rows: Array, name: str, o: Index) -> Node:
-    """Row i of rows (l, d) times W plus b, at o."""
+    """Entry o of the linear map W_name, b_name of row i of rows (l, d)."""
     i, a = f.index("i", 1, rows.shape[0]), f.index("a", 1, rows.shape[1])
     W, b = f.mixer.arrays[f"W_{name}"], f.mixer.arrays[f"b_{name}"]
     return sum_(rows[i, a] * W[a, o], over=a) + b[o]
@@ -83,7 +83,7 @@ def affine(f: Form, rows: Array, name: str, o: Index) -> Node:
 
 @offering({"chunk": "a token attends to the earlier ones of its chunk of C alone"})
 def mega(chosen: Chosen) -> Mixer:
-    """Mega."""
+    """Mega, with the option `chunk`."""
     m = Mixer(
         "mega",
         title="Mega",

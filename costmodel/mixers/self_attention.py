@@ -1,8 +1,8 @@
 """What are the equations of multi-head self-attention, and of its variants?
 
-The plain mixer is causal, has no biases, and its heads are d/n wide, as in Chen 2023. Options add
-biases, attention to all tokens, other widths of keys and values, fewer heads of them than of
-queries, or a second sequence from which they come.
+The plain mixer is causal, without biases, and has heads of width d/n, as in Chen 2023. Options add
+biases, bidirectional attention, other widths of keys and values, grouped queries (GQA), or
+cross-attention to a second sequence.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ APART = {
 
 
 def with_bias(product: Node, bias: Array | None, at: object) -> Node:
-    """The value of a linear map plus its bias at position `at`, if it has a bias."""
+    """The value of a linear map, plus its bias at position `at` if there is one."""
     return product if bias is None else product + bias[at]
 
 
 @offering(OPTIONS, APART)
 def self_attention(chosen: Chosen) -> Mixer:
-    """Self-attention with these options; each linear map is (in, out), its bias has extent out."""
+    """Self-attention with options; weights are (in, out), biases (out,)."""
     m = Mixer(
         "self-attention",
         title="Self-attention",

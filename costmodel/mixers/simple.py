@@ -1,20 +1,20 @@
 """What are the equations of SimpleTRON's attention without softmax, Simple, -Res and -ResL, and of
-the same under a causal mask, so that it can generate?
+their causal variants, which can generate?
 
-Yorsh et al. 2021, section 3 (its equations have no numbers). Per head, the queries meet the product
-of keys and values; the result is multiplied by 1/sqrt(L), once an entry, as the paper prints it. A
-form is an order of the two products: `kv-first`, the paper's, or `qk-first`, that of attention.
-Keys and values of the whole sequence are summed.
+Yorsh et al. 2021, section 3 (without equation numbers): per head, Q K^T V / sqrt(L), where each
+entry of the product is scaled once, as the paper prints it. A form is an order of the products:
+`kv-first`, Q (K^T V), is the paper's; `qk-first`, (Q K^T) V, is that of attention. Both sum over
+the whole sequence.
 
-Under the mask, token i reads the sums over tokens 1..i, which is another function. `recurrent`
-carries the sum of k v^T from row to row, `parallel` scores the pairs that the mask leaves. Every
-row keeps the factor 1/sqrt(l), with l the length that the mixer is made for: with 1/sqrt(i), row i
-would not be a part of the paper's own sum.
+In the causal variants, token i reads the sums over tokens 1..i. `recurrent` is a recurrence with
+the running sum of k v^T, `parallel` computes the scores of the pairs k <= i. All rows have the
+factor 1/sqrt(l), with l the length that the mixer is made for: with 1/sqrt(i), the terms of row i
+would differ from the paper's.
 
 Read from the paper: L is the length of the input sequence; the biases q*, k*, v* and w, printed as
-L x D matrices, are vectors added to every row, as the bias of any linear layer; D_E = D_hid = d.
-The residual is the skip connection inside of the sublayer, which Table 1 names; the skip connection
-around the sublayer belongs to the network.
+L x D matrices, are vectors added to each row, as in any linear layer; D_E = D_hid = d. The residual
+is the skip connection inside the sublayer, which Table 1 names; the skip connection around the
+sublayer belongs to the network.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from costmodel.mixers.linear_attention import running_product, scores
 SOURCE = "Yorsh et al. 2021, arXiv 2111.15588, section 3"
 
 Product = Callable[[Form, Array, Array, Array], Node]
-"""The product of Q, K and V (n, l, h) at head j, token i and channel c, before it is scaled."""
+"""A function of Q, K and V (n, l, h): their unscaled product at head j, token i, channel c."""
 
 
 def kv_first(f: Form, Q: Array, K: Array, V: Array) -> Node:
-    """Q (K^T V): a matrix M (h, h) per head sums keys and values, and every query reads it."""
+    """Q (K^T V): each head has one matrix M = K^T V (h, h), which all queries read."""
     n, l, h = Q.shape
     i, j = f.index("i", 1, l), f.index("j", 1, n)
     c, p = f.index("c", 1, h), f.index("p", 1, h)
@@ -43,7 +43,7 @@ def kv_first(f: Form, Q: Array, K: Array, V: Array) -> Node:
 
 
 def qk_first(f: Form, Q: Array, K: Array, V: Array) -> Node:
-    """(Q K^T) V: a score for every pair of tokens, as in attention."""
+    """(Q K^T) V: scores of all pairs of tokens, as in attention."""
     n, l, h = Q.shape
     i, k, j = f.index("i", 1, l), f.index("k", 1, l), f.index("j", 1, n)
     c, p = f.index("c", 1, h), f.index("p", 1, h)
@@ -69,7 +69,7 @@ def simple(
     Args:
         residual: whether the input is added at the end.
         output: whether a linear layer follows the concatenated heads.
-        forms: form -> the product of queries, keys and values.
+        forms: form -> the function that gives the product of queries, keys and values.
     """
     m = Mixer(name, title=title, idea=idea, source=SOURCE, group="linear")
     l, d, n, h = m.sizes("l d n h")
@@ -113,7 +113,7 @@ simple_resl = simple(
 
 
 def recurrent(f: Form, Q: Array, K: Array, V: Array) -> Node:
-    """Q S: a matrix S (h, h) per head is carried from row to row."""
+    """Q S, where the state S (h, h) of a head is the running sum of k v^T."""
     n, l, h = Q.shape
     j, i = f.index("j", 1, n), f.index("i", 1, l)
     p, c = f.index("p", 1, h), f.index("c", 1, h)
@@ -122,7 +122,7 @@ def recurrent(f: Form, Q: Array, K: Array, V: Array) -> Node:
 
 
 def parallel(f: Form, Q: Array, K: Array, V: Array) -> Node:
-    """(Q K^T) V: a score for every pair that the mask leaves."""
+    """(Q K^T) V, with scores of the pairs k <= i only."""
     n, l, h = Q.shape
     j, i, c = f.index("j", 1, n), f.index("i", 1, l), f.index("c", 1, h)
     k = f.index("k", 1, i)

@@ -1,24 +1,24 @@
 """What are the equations of attention to rows that are sorted first: Sinkhorn attention, Reformer?
 
-Sparse Sinkhorn attention, Tay et al. 2020. Rows lie in blocks of B. A sorting network reads the sum
-of each block; the exponentials of its scores are divided by the sums of their rows, then by those
-of their columns, T rounds of both, which makes them nearly a permutation of blocks. By it keys and
-values are mixed, row s of a block with the rows s of all. A token attends to its own block and,
-apart from it, to the one that is sorted to its place, and both results are added.
+Sparse Sinkhorn attention, Tay et al. 2020. The sequence is cut into blocks of B rows. A linear
+layer scores pairs of blocks, from the sum of each block's keys. Exponentials of the scores are
+normalised by row, then by column, in T rounds, which gives nearly a permutation matrix of blocks.
+The matrix mixes keys and values over blocks, row s of a block with rows s of the others. A token
+attends to its own block and, separately, to the mixed block in the same place; results are added.
 
-Read from the code of Tay et al. 2021 (arXiv 2011.04006, models/sinkhorn_transformer): the network
-is one linear layer of a head's summed keys, shared by all heads, and each of the two attentions has
-a softmax of its own. Biases, the noise added in training and a temperature are left out. There B
-divides l; here the rows behind the last whole block attend to themselves alone, and are not sorted.
+Taken from the code of Tay et al. 2021 (arXiv 2011.04006, models/sinkhorn_transformer): all heads
+share the linear layer, and each of the two attentions has its own softmax. Biases, training noise
+and a temperature are left out. There B divides l; here, rows after the last whole block attend
+among themselves only, without sorting.
 
-Reformer, Kitaev et al. 2020: attention by hashing, with one round of it. A row's key is its query
-over its length; its bucket is the largest of 2m numbers, the products of its query with m drawn
-directions and their negatives, which all heads share. Rows are sorted by their buckets, those of
-one bucket in their order, and lie in chunks of C; a row attends to its chunk and to the one before,
-and the results are put back in the sequence's order. Which rows stand in a chunk depends on the
-data, how many pairs there are does not: all are computed. As in the code of Tay et al. 2021
-(models/reformer) none is masked, neither later rows, nor other buckets, nor the row itself; W_out,
-which that code leaves out, is the paper's. Sorts are counted as bitonic networks.
+Reformer, Kitaev et al. 2020: attention by locality-sensitive hashing, one round. A row's key is its
+query, normalised to length 1. Its bucket is the argmax of 2m numbers: the products of its query
+with m random directions, shared by all heads, and their negatives. Rows are sorted by bucket (a
+stable sort) and cut into chunks of C; a row attends to its chunk and the chunk before, and results
+return to the sequence's order. The data decide which rows share a chunk, but not how many pairs
+there are. As in the code of Tay et al. 2021 (models/reformer), no pair is masked: neither later
+rows, nor other buckets, nor the row itself. W_out, absent from that code, is the paper's. Sorts are
+counted as bitonic sorting networks.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from costmodel.language.writing import argmax, exp, sort, sum_
 
 
 def sorted_blocks() -> Mixer:
-    """Sinkhorn attention, its rounds by exponentials as the paper has them."""
+    """Sinkhorn attention; its rounds normalise exponentials, as in the paper, not logarithms."""
     m = Mixer(
         "sinkhorn",
         title="Sinkhorn attention",
@@ -92,7 +92,7 @@ sinkhorn = sorted_blocks()
 
 
 def sorted_rows() -> Mixer:
-    """Reformer's attention by hashing, of one round."""
+    """Reformer's attention, with one round of hashing."""
     mixer = Mixer(
         "reformer",
         title="Reformer",

@@ -1,27 +1,26 @@
 """What are the equations of diagonal state space models, S4D, DSS, H3 and GSS, and of SPADE?
 
-Each channel has N complex numbers, of which those of the next row are E times these plus B times
-the channel's entry; what is read is the real part of their sum, weighted by C. E = exp(step A) and
-B = (E - 1) / A are made of parameters alone (zero-order hold). `recurrent` carries the numbers from
-row to row; `direct` and `fft` convolve with a kernel, a sum over n of C B E^s, whose powers are
-taken as exponentials of multiples of step A (the product with a Vandermonde matrix).
+Each channel has a state S of N complex numbers: S_i = E S_(i-1) + B u_i, y_i = Re(sum of C S_i) + D
+u_i. Parameters alone give E = exp(step A) and B = (E - 1) / A (zero-order hold). `recurrent` is the
+recurrence; `direct` and `fft` convolve with the kernel Re(sum over n of C B E^s), whose powers are
+exponentials of s step A (a product with a Vandermonde matrix).
 
 S4D, Gu et al. 2022, section 3 and the authors' s4d.py: the real part of A is -exp(log_A), B is 1
-before discretisation, and the real part stands twice, for the conjugates. Gelu and a gated linear
-unit follow, whose biases are left out. DSS, Gupta et al. 2022, DSS_exp of proposition 1: one A for
-all channels, and no conjugates. Its DSS_softmax, `softmax`, divides the powers of E by their sum
-over l rows, (E^l - 1) / (E - 1), and by A; the real part of A may be positive. What is subtracted
-in the exponents of the authors' code is left out. H3, Fu et al. 2022, with heads of one channel:
-keys pass a shift model, which is a convolution of k rows, their products with the values the
-diagonal one of S4D, and queries multiply what is read. GSS, Mehta et al. 2022, section 3.2: DSS of
-r channels with a step of 1 and the imaginary part of A an exponential, so that all channels have
-the same powers, over normalised rows, and a gate f wide.
+before discretisation, and the real part counts twice, for the complex conjugates. Gelu and a gated
+linear unit follow, without their biases. DSS, Gupta et al. 2022, DSS_exp of proposition 1: one A
+for all channels, and no conjugates. Option `softmax`, DSS_softmax: the powers of E are divided by
+their sum over l rows, (E^l - 1) / (E - 1), and by A, whose real part may be positive. The offset
+that the authors' code subtracts in exponents is left out. H3, Fu et al. 2022, with heads of one
+channel: keys pass a shift model (a convolution with k taps) and are multiplied by the values; the
+products pass S4D, and the queries multiply its result. GSS, Mehta et al. 2022, section 3.2: DSS of
+r channels over normalised rows, with step 1 and an exponential as imaginary part of A, so that all
+channels share the powers; the result is multiplied by a gate of width f.
 
 SPADE, Zuo et al. 2022, section 4: S4, here S4D with gelu and a gated linear unit, beside
-self-attention to the last w rows; both are normalised, and one map combines them. That is the
-bottom layer; all others have the window alone. The norm before and what is added after belong to
-the layer. The window of the authors' code (github.com/microsoft/EfficientLongSequenceModeling) lies
-in blocks; its biases are left out.
+self-attention to the last w rows; both are normalised, and one linear map combines them. This is
+the bottom layer; the other layers have the window alone. The norm before and the residual after
+belong to the layer. In the authors' code (github.com/microsoft/EfficientLongSequenceModeling) the
+window consists of blocks; its biases are left out.
 """
 
 from __future__ import annotations
@@ -54,8 +53,9 @@ FORMS = ("recurrent", "direct", "fft")
 
 @dataclass(frozen=True)
 class Diagonal:
-    """The parameters of a diagonal model of some channels; A is each channel's own, or the same for
-    all, and so is step A without a step. With `softmax` powers are divided by their sum."""
+    """A diagonal state space model on some channels of a mixer. A is per channel (`own`) or shared;
+    step A is per channel if A is or if there is a step (`stepped`). With `softmax`, powers are
+    divided by their sum."""
 
     m: Mixer
     own: bool
@@ -65,7 +65,7 @@ class Diagonal:
     softmax: bool = False
 
     def read(self, f: Form, form: str, u: Array) -> Node:
-        """What is read at row i, channel b, of the model over rows u, plus D times the row."""
+        """The model's output for rows u, at row i, channel b."""
         C = complex_(self.m.arrays["C"])
         E, B, T = self._discretised(f)
         if form == "recurrent":
@@ -73,7 +73,7 @@ class Diagonal:
         return convolved(f, form, u, self._kernel(f, u.shape[0], C, B, T), self.m.arrays["D"])
 
     def declare(self) -> None:
-        """Step, A, C and D."""
+        """Declare the parameters: step, A, C and D."""
         d, N = self.m.sizes(f"{self.channels} N")
         if self.stepped:
             self.m.parameter("log_step", d)
@@ -84,11 +84,11 @@ class Diagonal:
 
     @property
     def parts(self) -> tuple[str, str]:
-        """What the real and the imaginary part of A are made of."""
+        """The names of the parameters that give the real and the imaginary part of A."""
         return "A_re" if self.softmax else "log_A", "A_im" if self.stepped else "log_A_im"
 
     def _discretised(self, f: Form) -> tuple[ComplexArray, ComplexArray, ComplexArray]:
-        """E, B, and step A."""
+        """Define the arrays of E, B and T = step A."""
         d, N = self.m.sizes(f"{self.channels} N")
         b, n = f.index("b", 1, d), f.index("o", 1, N)
         of: Any = (b, n) if self.own else n
@@ -113,7 +113,7 @@ class Diagonal:
         return E, B, T
 
     def _power(self, f: Form, name: str, exponent: ComplexArray, at: Any) -> ComplexArray:
-        """E, or another array of this name: e to the power of a complex number."""
+        """Define the array `name` as exp of a complex exponent, at the indices `at`."""
         radius = f.array(f"G_{name}" if name != "E" else "G", *self._extents(at))
         power = complex_(f.array(name, *self._extents(at), 2))
         radius[at] = exp(exponent[at].real)
@@ -123,7 +123,7 @@ class Diagonal:
     def _times_the_rest(
         self, f: Form, A: ComplexArray, of: Any, T: ComplexArray, to: Any
     ) -> ComplexArray:
-        """A times E^l - 1."""
+        """Define Y = A (E^l - 1), for `softmax`."""
         L, W, Y = (complex_(f.array(name, *self._extents(to), 2)) for name in "LWY")
         L[to] = T[to] * self.m.role("input").shape[0]
         W[to] = self._power(f, "E_l", L, to)[to] - 1
@@ -131,12 +131,12 @@ class Diagonal:
         return Y
 
     def _extents(self, at: Any) -> tuple[Any, ...]:
-        """Of an array that stands there."""
+        """The extents of an array with the indices `at`: (d, N), or (N,) for a single index."""
         d, N = self.m.sizes(f"{self.channels} N")
         return (d, N) if isinstance(at, tuple) else (N,)
 
     def at(self, b: Index, n: Index) -> Any:
-        """Where step A stands of a channel's number n."""
+        """The indices of step A: (b, n) if step A is per channel, else n."""
         return (b, n) if self.own or self.stepped else n
 
     def _carried(
@@ -152,7 +152,7 @@ class Diagonal:
         return self._twice(found) + self.m.arrays["D"][b] * u[i, b]
 
     def _kernel(self, f: Form, l: Poly, C: ComplexArray, B: ComplexArray, T: ComplexArray) -> Array:
-        """The kernel, a row for each distance."""
+        """K (l, d), the kernel by distance and channel."""
         d, N = self.m.sizes(f"{self.channels} N")
         s, b, n = f.index("s", 1, l), f.index("b", 1, d), f.index("o", 1, N)
         to = self.at(b, n)
@@ -174,7 +174,7 @@ class Diagonal:
 def diagonal(
     name: str, title: str, idea: str, source: str, *, own: bool, softmax: bool = False
 ) -> Mixer:
-    """A diagonal model, gelu and a gated linear unit."""
+    """S4D or DSS: a diagonal model, then gelu and a gated linear unit."""
     m = Mixer(name, title=title, idea=idea, source=source, group="state-space")
     l, d = m.sizes("l d")
     x, y = m.input("x", l, d), m.output("y", l, d)
@@ -201,7 +201,7 @@ s4d = diagonal(
 
 @offering({"softmax": "powers of E over their sum, DSS_softmax; A is any complex number"})
 def dss(chosen: Chosen) -> Mixer:
-    """DSS_exp or DSS_softmax."""
+    """DSS_exp, or DSS_softmax with the option `softmax`."""
     return diagonal(
         "dss",
         "DSS" if chosen else "DSS (exp)",
