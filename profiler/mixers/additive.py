@@ -1,8 +1,8 @@
-"""How do additive attention, the two multiplicative scores beside it and Fastformer run in PyTorch?
+"""Additive attention, attention with two multiplicative scores, and Fastformer in PyTorch.
 
 Bahdanau et al. 2014 and Luong et al. 2015, as causal self-attention whose values are the rows of x.
-A class combines one score with one way to go through the pairs of tokens. Fastformer, Wu et al.
-2021, has the choices that the equations' file states.
+A class combines a score with an order of the pairs of tokens: masked at once, or row by row.
+Fastformer, Wu et al. 2021, has the choices stated in costmodel.mixers.additive.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from profiler.modules.registry import implementation
 
 
 class ScoredAttention(Mixer):
-    """Causal attention with a score of its own: y_i is the softmax of z_ik over k <= i, times x_k.
+    """Causal attention: y_i = sum over k <= i of softmax_k(z_ik) x_k; a subclass defines z_ik.
 
-    `STATE` names the arrays that later tokens read: x, and the keys where they are not the rows of
-    x. `KERNELS` names the arrays from which the score is computed, each a contraction.
+    `STATE` names the arrays that later tokens read: x, and the keys K unless these are the rows of
+    x. `KERNELS` names the arrays from which the scores are computed, all contractions.
     """
 
     MIXER: ClassVar[str]
@@ -44,18 +44,18 @@ class ScoredAttention(Mixer):
         return q @ k.transpose(-2, -1)
 
     def weighted(self, scores: Tensor, values: Tensor) -> Tensor:
-        """The values (b, t, d), weighted by the softmax of scores (b, s, t)."""
+        """The sum of values (b, t, d), weighted by the softmax of scores (b, s, t)."""
         return torch.softmax(scores, dim=-1) @ values
 
     def initial_state(self, batch: int, length: int | None = None) -> State:
-        """Room for keys and values, or for x alone where its rows are both."""
+        """Room for keys and values, or for x alone if its rows are both."""
         return State({name: self._rows(batch, length, self._width(name)) for name in self.STATE})
 
     def _width(self, name: str) -> int:
         return self.d
 
     def mix(self, x: Tensor) -> Tensor:
-        """Queries and keys, then the pairs in the order of `self.pairs`."""
+        """Queries and keys, then attention by `self.pairs`."""
         return self.pairs.attend(self, self.queries(x), self.keys(x), x)
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
@@ -69,8 +69,8 @@ class ScoredAttention(Mixer):
 
 @dataclass(frozen=True)
 class PairOrder:
-    """A way to go through the pairs of queries and keys, and the rewrites of the equations that it
-    means."""
+    """An order of the pairs of queries and keys, with the rewrites of the equations that an
+    implementation in this order executes."""
 
     name: str
     attend: Callable[[ScoredAttention, Tensor, Tensor, Tensor], Tensor]
@@ -78,14 +78,14 @@ class PairOrder:
 
 
 def masked(mixer: ScoredAttention, q: Tensor, k: Tensor, x: Tensor) -> Tensor:
-    """Every pair is scored, then the scores of later tokens are masked."""
+    """Score all pairs, then mask the scores of later tokens."""
     scores, length = mixer.scores(q, k), x.shape[1]
     later = torch.ones(length, length, dtype=torch.bool, device=x.device).triu(1)
     return mixer.weighted(scores.masked_fill(later, -math.inf), x)
 
 
 def row_by_row(mixer: ScoredAttention, q: Tensor, k: Tensor, x: Tensor) -> Tensor:
-    """One query after another, each against the keys that it sees: no masked pair is computed."""
+    """A loop over queries i, each scored against keys k <= i: no masked pair is computed."""
     rows = []
     for i in range(1, int(x.shape[1]) + 1):
         weights = torch.softmax(mixer.scores(q[:, i - 1 : i], k[:, :i]), dim=-1)
@@ -100,7 +100,7 @@ _Class = TypeVar("_Class", bound=type[ScoredAttention])
 
 
 def going(pairs: PairOrder) -> Callable[[_Class], _Class]:
-    """Give the decorated class its way through the pairs, and register it as an implementation."""
+    """Set `pairs` of the decorated class, and register the class as an implementation."""
 
     def register(mixer: _Class) -> _Class:
         mixer.pairs = pairs
@@ -113,7 +113,7 @@ def going(pairs: PairOrder) -> Callable[[_Class], _Class]:
 
 
 class AdditiveAttention(ScoredAttention):
-    """z_ik = v^T tanh(W x_i + U x_k): W_a and U_a (d, f), v_a (f,)."""
+    """z_ik = v^T tanh(W x_i + U x_k), with W_a and U_a (d, f), v_a (f,)."""
 
     MIXER = "additive-attention"
     STATE = ("K", "x")
@@ -136,7 +136,7 @@ class AdditiveAttention(ScoredAttention):
         return x @ self.U_a
 
     def scores(self, q: Tensor, k: Tensor) -> Tensor:
-        """The activations of every pair (b, s, t, f), then their product with v."""
+        """The activations of all pairs (b, s, t, f), then their product with v."""
         activations = torch.tanh(q.unsqueeze(2) + k.unsqueeze(1))
         return (activations @ self.v_a.unsqueeze(1)).squeeze(3)
 
@@ -155,7 +155,7 @@ class AdditiveRows(AdditiveAttention):
 
 
 class DotProductAttention(ScoredAttention):
-    """z_ik = x_i^T x_k: no parameters."""
+    """z_ik = x_i^T x_k, without parameters."""
 
     MIXER = "dot-product-attention"
 
@@ -171,7 +171,7 @@ class DotProductRows(DotProductAttention):
 
 
 class GeneralAttention(ScoredAttention):
-    """z_ik = x_i^T W x_k: W_a (d, d)."""
+    """z_ik = x_i^T W x_k, with W_a (d, d)."""
 
     MIXER = "general-attention"
     KERNELS = ("Q",)
@@ -204,13 +204,13 @@ FASTFORMER = (
 
 @implementation("fastformer", "explicit", rewrites=("safe-softmax",), kernels=FASTFORMER)
 class Fastformer(Headed):
-    """One operation per equation.
+    """Fastformer, with one operation per equation.
 
     W_Q, W_K, W_U are (d, d) and b_Q, b_K, b_U (d,); w_q and w_k are (d, n), b_q and b_k (n,).
     """
 
     def declare(self) -> None:
-        """Three maps of the rows, and the scores of queries and of keys."""
+        """Three linear maps of rows, and the score weights of queries and of keys."""
         d, n = self.d, self.n
         self.W_Q: nn.Parameter = self.weight(d, d)
         self.W_K: nn.Parameter = self.weight(d, d)
@@ -231,7 +231,7 @@ class Fastformer(Headed):
         return u @ self.W_U + self.b_U + q
 
     def _pool(self, rows: Tensor, w: Tensor, b: Tensor) -> Tensor:
-        """Rows (b, s, d) summed over s to (b, 1, d), weighted by each head's softmax."""
+        """The sum of rows (b, s, d) over s, weighted by a softmax per head: (b, 1, d)."""
         scores = (rows @ w + b) / math.sqrt(self.h)
         weights = torch.softmax(scores, dim=1).transpose(1, 2).unsqueeze(2)  # (b, n, 1, s)
         return (weights @ self.heads(rows)).transpose(1, 2).flatten(2)

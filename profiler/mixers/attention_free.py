@@ -1,7 +1,7 @@
-"""How do AFT-full, AFT-local and AFT-simple run in PyTorch?
+"""AFT-full, AFT-local and AFT-simple in PyTorch.
 
-Zhai et al. 2021, with the choices that the equations' file states. No maximum is subtracted before
-an exponential.
+Zhai et al. 2021, with the choices stated in costmodel.mixers.attention_free. No maximum is
+subtracted before an exponential.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LOCAL |= dict.fromkeys(("E_K", "E_u", "P", "y"), "elementwise")
 
 
 class AttentionFree(SequenceMixer):
-    """W_Q, W_K and W_V are (d, d)."""
+    """An attention-free mixer with the linear maps W_Q, W_K and W_V (d, d)."""
 
     def __init__(self, *, d: int, l: int) -> None:
         super().__init__(d=d, l=l)
@@ -40,7 +40,7 @@ class AttentionFree(SequenceMixer):
 
 
 class Full(AttentionFree):
-    """A weight for every pair of positions: w is (l, l), or U T^T of U and T (l, r)."""
+    """AFT-full: a weight for each pair of positions, w (l, l), or U T^T with U and T (l, r)."""
 
     bounded = True
     causal: ClassVar[bool] = False
@@ -65,12 +65,12 @@ class Full(AttentionFree):
         self.T: nn.Parameter = self.weight(l, r)
 
     def powers(self, length: int) -> Tensor:
-        """exp(w) of the first positions, 0 where causal and later."""
+        """exp(w) of the first `length` positions; if causal, 0 for later positions."""
         w = self.U[:length] @ self.T[:length].t() if self.factorized else self.w[:length, :length]
         return torch.exp(w).tril() if self.causal else torch.exp(w)
 
     def mix(self, x: Tensor) -> Tensor:
-        """Numerators and denominators of all sequences by one product each, then y (b, s, d)."""
+        """Numerators and denominators, one product each for all sequences, then y (b, s, d)."""
         gate, k, v = self.project(x)
         weights, keys = self.powers(x.shape[1]), torch.exp(k)
         above, below = (
@@ -82,7 +82,7 @@ class Full(AttentionFree):
 
 @implementation("aft-full", "separate", form="separate", options=("factorized",), kernels=FULL)
 class FullSeparate(Full):
-    """Exponentials of keys and of weights apart."""
+    """AFT-full with exp(w) exp(k) in place of exp(w + k)."""
 
 
 @implementation(
@@ -95,19 +95,19 @@ class FullSeparate(Full):
     step_kernels=FULL,
 )
 class CausalFull(Full, Mixer):
-    """The same, zeros in place of later weights."""
+    """Causal AFT-full; weights of later positions are set to zero."""
 
     causal = True
 
     @torch.no_grad()
     def initial_state(self, batch: int, length: int | None = None) -> PreparedState:
-        """exp(K) and exp(K) V, (batch, length, d) each, beside exp(w)."""
+        """exp(K) and exp(K) V, (batch, length, d) each; `prepared` holds exp(w)."""
         state = PreparedState({name: self._rows(batch, length, self.d) for name in ("P", "E_K")})
         state.prepared = self.powers(state.capacity)
         return state
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
-        """The token's weights meet what is held and the token's own."""
+        """Append the token's rows, then sum all held rows with the token's weights."""
         assert isinstance(state, PreparedState)
         gate, k, v = self.project(x_t)
         keys = torch.exp(k)
@@ -119,7 +119,7 @@ class CausalFull(Full, Mixer):
 
 
 def running(rows: Tensor) -> Tensor:
-    """The sums (b, s, d) up to each row, one addition after another."""
+    """The running sums of rows (b, s, d), one addition after another."""
     sums = [rows[:, 0]]
     for i in range(1, rows.shape[1]):
         sums.append(sums[-1] + rows[:, i])
@@ -127,7 +127,7 @@ def running(rows: Tensor) -> Tensor:
 
 
 class Local(AttentionFree):
-    """Weights for the positions nearby: u is (l, 2w-1), or (l, w) where causal."""
+    """AFT-local: weights for positions nearer than w, u (l, 2w-1), or (l, w) if causal."""
 
     bounded = True
     causal: ClassVar[bool] = False
@@ -139,18 +139,18 @@ class Local(AttentionFree):
         self.u: nn.Parameter = self.weight(l, w + self.ahead)
 
     def mix(self, x: Tensor) -> Tensor:
-        """What all rows add, and what is nearby once more, then y (b, s, d)."""
+        """The sum of all rows plus nearby rows weighted by exp(u) - 1, then y (b, s, d)."""
         gate, k, v = self.project(x)
         weights, keys = torch.exp(self.u[: x.shape[1]]) - 1, torch.exp(k)
         above, below = (self.total(r) + self.nearby(r, weights) for r in (keys * v, keys))
         return gate * (above / below)
 
     def total(self, rows: Tensor) -> Tensor:
-        """The sum of all rows, or the sums up to each."""
+        """The sum of all rows (b, 1, d), or, if causal, the running sums (b, s, d)."""
         return running(rows) if self.causal else rows.sum(1, keepdim=True)
 
     def nearby(self, rows: Tensor, weights: Tensor) -> Tensor:
-        """The window of each row, zeros past both ends, times the row's weights: (b, s, d)."""
+        """The zero-padded window of each row, summed with the row's weights: (b, s, d)."""
         windows = F.pad(rows, (0, 0, self.w - 1, self.ahead)).unfold(1, weights.shape[1], 1)
         sums = windows.transpose(0, 1).flatten(1, 2) @ weights.unsqueeze(-1)  # (s, b d, 1)
         return sums.view(rows.transpose(0, 1).shape).transpose(0, 1)
@@ -164,14 +164,14 @@ class Local(AttentionFree):
     kernels=LOCAL | {"S_N": "reduction", "S_D": "reduction"},
 )
 class FullLocal(Local):
-    """Rows of zeros past both ends are multiplied."""
+    """AFT-local over zero-padded windows."""
 
 
 class WindowState(PreparedState):
-    """The last rows of P and E_K, and one row of the sums S_N and S_D of all rows."""
+    """The last rows of P and E_K, and their sums S_N and S_D over all tokens."""
 
     def require_room(self) -> None:
-        """Raise a ValueError when the weights end."""
+        """Raise a ValueError after the last position that has weights."""
         if self.position >= len(self.prepared):
             raise ValueError(
                 f"the state is full, it holds {self.position} tokens of at most "
@@ -188,13 +188,13 @@ class WindowState(PreparedState):
     step_kernels=LOCAL | {"S_N": "elementwise", "S_D": "elementwise"},
 )
 class CausalLocal(Local, Mixer):
-    """Rows of zeros before the first are multiplied."""
+    """Causal AFT-local over zero-padded windows."""
 
     causal = True
 
     @torch.no_grad()
     def initial_state(self, batch: int, length: int | None = None) -> WindowState:
-        """The last w-1 rows of P and E_K and their sums, (batch, d) each, beside exp(u) - 1."""
+        """The last w-1 rows of P and E_K, and S_N and S_D; `prepared` holds exp(u) - 1."""
         self._rows(batch, length, 1)  # refuses a length beyond the weights
         rows = {"P": self.w - 1, "E_K": self.w - 1, "S_N": 1, "S_D": 1}
         held = {name: self.like.new_zeros(batch, room, self.d) for name, room in rows.items()}
@@ -203,7 +203,7 @@ class CausalLocal(Local, Mixer):
         return state
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
-        """The sums with the token's own rows, and the window that ends with them."""
+        """Add the token's rows to the sums, then add the weighted window that ends at the token."""
         assert isinstance(state, WindowState)
         gate, k, v = self.project(x_t)
         keys = torch.exp(k)
@@ -223,10 +223,10 @@ class CausalLocal(Local, Mixer):
 
 @implementation("aft-simple", "explicit", rewrites=("safe-softmax",), kernels=SIMPLE)
 class Simple(AttentionFree):
-    """A softmax along the sequence."""
+    """AFT-simple: a softmax of the keys along the sequence weights the values."""
 
     def mix(self, x: Tensor) -> Tensor:
-        """One mean of the values for all rows, gated: y (b, s, d)."""
+        """One weighted mean of the values, gated by each row: y (b, s, d)."""
         gate, k, v = self.project(x)
         return gate * (torch.softmax(k, dim=1) * v).sum(1, keepdim=True)
 
@@ -235,10 +235,10 @@ class Simple(AttentionFree):
     "aft-simple+causal", "recurrent", form="recurrent", kernels=SUMMED, step_kernels=SUMMED
 )
 class CausalSimple(AttentionFree, Mixer):
-    """Two sums are carried from row to row."""
+    """Causal AFT-simple, a recurrence with numerator and denominator as state."""
 
     def mix(self, x: Tensor) -> Tensor:
-        """The sums of each row are those of the row before plus its own, then y (b, s, d)."""
+        """The quotient of two running sums, gated: y (b, s, d)."""
         gate, k, v = self.project(x)
         keys = torch.exp(k)
         return gate * (running(keys * v) / running(keys))
@@ -249,7 +249,7 @@ class CausalSimple(AttentionFree, Mixer):
         return State({name: self._rows(batch, 1, self.d) for name in ("N", "D")}, sliding=True)
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
-        """The token is added to the sums, which are then divided."""
+        """Add the token to both sums, then divide."""
         gate, k, v = self.project(x_t)
         below = torch.exp(k)
         above = below * v

@@ -1,8 +1,8 @@
-"""How do Terroa's causal attention heads (SSA, LSA, VSA, SLSA, VLSA) run in PyTorch?
+"""Terroa's causal attention heads (SSA, LSA, VSA, SLSA, VLSA) in PyTorch.
 
-The equations are those of `costmodel.mixers.causal_heads`: every head has weights of its own, side
-by side in the columns of one array. A class combines one mixer with one way to attend. PyTorch's
-fused call is offered where queries and values are equally wide; the CPU has no kernel for other
+The equations are those of `costmodel.mixers.causal_heads`: each head has its own columns in the
+weight arrays. A class combines a mixer with an implementation of attention. PyTorch's fused call is
+offered for mixers with equally wide queries and values, since the CPU has no kernel for other
 widths.
 """
 
@@ -20,15 +20,15 @@ from profiler.modules.registry import implementation
 
 
 class CausalHeads(Mixer):
-    """n heads: scores of queries and keys, whose softmax weights the values.
+    """Causal attention in n heads; a subclass defines the scores.
 
-    `l` is only the number of tokens for which `initial_state` makes room. Where `LAYERED`, the
-    values of a head pass through L_1 and L_2 first.
+    `l` is only the default capacity of the state. If `LAYERED`, the values of a head pass through
+    L_1 and L_2 first.
     """
 
     MIXER: ClassVar[str]
     KEYS: ClassVar[str] = "K"
-    """The array that holds the keys."""
+    """The name of the array with the keys."""
     LAYERED: ClassVar[bool] = False
     attention: ClassVar[Attention]
 
@@ -45,8 +45,8 @@ class CausalHeads(Mixer):
         wide_scores: int = 1,
         wide_values: int = 1,
     ) -> None:
-        """`wide_scores` times h is the width of queries and keys, `wide_values` times h that of
-        values; the option `output-bias` adds b_out (d,) to the output."""
+        """Queries and keys have width `wide_scores` * h, values `wide_values` * h. The option
+        `output-bias` adds b_out (d,) to the output."""
         super().__init__(d=d, l=l)
         self.n, self.h = n, head_width(d, n)
         self.scored, self.read = wide_scores * self.h, wide_values * self.h
@@ -61,7 +61,7 @@ class CausalHeads(Mixer):
         )
 
     def declare_scores(self) -> None:
-        """Declare the weights from which scores are computed."""
+        """Declare the weights of the scores."""
         raise NotImplementedError
 
     def score(self, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -70,24 +70,24 @@ class CausalHeads(Mixer):
 
     @property
     def by(self) -> int:
-        """Scores are divided by the square root of this."""
+        """The number whose square root divides the scores."""
         return self.scored
 
     @classmethod
     def values(cls) -> str:
-        """Name of the array that holds the values."""
+        """The name of the array with the values."""
         return "V_gated" if cls.LAYERED else "V"
 
     @classmethod
     def kernels(cls) -> dict[str, str]:
-        """Kernel class by array."""
+        """Array -> kernel class."""
         projected = ["Q", "V"] + (["K"] if cls.KEYS == "K" else [])
         layered = {"V_added": "contraction", "V_gate": "contraction", "V_gated": "elementwise"}
         around = dict.fromkeys([*projected, "y"], "contraction")
         return around | (layered if cls.LAYERED else {}) | cls.attention.kernels
 
     def key_heads(self) -> tuple[int, int]:
-        """How many rows of keys a token has, and their width."""
+        """The number of key heads, and their width."""
         return self.n, self.scored
 
     def initial_state(self, batch: int, length: int | None = None) -> State:
@@ -100,7 +100,7 @@ class CausalHeads(Mixer):
         )
 
     def mix(self, x: Tensor) -> Tensor:
-        """Queries, keys and values (b, n, s, ...), then heads, then y (b, s, d)."""
+        """Queries, keys and values (b, n, s, ...), then attention, then y (b, s, d)."""
         q, k, v = (heads.transpose(1, 2) for heads in (*self.score(x), self.value(x)))
         rows = self.attention.compute(q, k, v, by=self.by, causal=True)
         return self.project(rows.transpose(1, 2).flatten(2))
@@ -114,7 +114,7 @@ class CausalHeads(Mixer):
         return self.project(rows.flatten(1))
 
     def heads(self, x: Tensor, weight: Tensor) -> Tensor:
-        """x W split into heads, (..., n, columns of a head)."""
+        """x W split into heads, (..., n, columns per head)."""
         return (x @ weight).view(*x.shape[:-1], self.n, -1)
 
     def value(self, x: Tensor) -> Tensor:
@@ -123,20 +123,20 @@ class CausalHeads(Mixer):
         return self.layer(v) if self.LAYERED else v
 
     def layer(self, v: Tensor) -> Tensor:
-        """(v + v L_1) o sigmoid(v L_2), each head (..., n, u) with its own L_1 and L_2."""
+        """(v + v L_1) * sigmoid(v L_2), for values (..., n, u) with L_1 and L_2 per head."""
         rows = v.flatten(0, -3).transpose(0, 1)  # (n, tokens, u)
         by_head = (L.view(self.read, self.n, -1).transpose(0, 1) for L in (self.L_1, self.L_2))
         added, gate = (torch.bmm(rows, L) for L in by_head)
         return ((rows + added) * torch.sigmoid(gate)).transpose(0, 1).reshape(v.shape)
 
     def project(self, rows: Tensor) -> Tensor:
-        """The heads' rows side by side, (..., n * u), to y (..., d)."""
+        """The output map: concatenated heads (..., n * u) to y (..., d)."""
         y = rows @ self.W_out
         return y if self.b_out is None else y + self.b_out
 
 
 class QueriesAndKeys(CausalHeads):
-    """Scores of queries x W_Q and keys x W_K."""
+    """Scores are dot products of queries x W_Q and keys x W_K."""
 
     def declare_scores(self) -> None:
         """W_Q and W_K (d, n * w)."""
@@ -144,12 +144,12 @@ class QueriesAndKeys(CausalHeads):
         self.W_K: nn.Parameter = self.weight(self.d, self.n * self.scored)
 
     def score(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Both projected."""
+        """Queries and keys, (..., n, w) each."""
         return self.heads(x, self.W_Q), self.heads(x, self.W_K)
 
 
 class WideScores(QueriesAndKeys):
-    """Queries and keys are v times as wide as h."""
+    """Queries and keys of width v*h, values of width h."""
 
     def __init__(self, *, d: int, l: int, n: int, v: int, options: Collection[str] = ()) -> None:
         require_sizes(v=v)
@@ -157,7 +157,7 @@ class WideScores(QueriesAndKeys):
 
 
 class WideHeads(QueriesAndKeys):
-    """The whole head is v times as wide as h: queries, keys and values."""
+    """Queries, keys and values of width v*h."""
 
     def __init__(self, *, d: int, l: int, n: int, v: int, options: Collection[str] = ()) -> None:
         require_sizes(v=v)
@@ -172,7 +172,7 @@ class WideHeads(QueriesAndKeys):
 
 
 class OneMatrix(CausalHeads):
-    """Scores x W_U x^T with a d x d matrix per head: the rows of x are the keys of all heads."""
+    """Scores x W_U x^T with a (d, d) matrix per head; the rows of x are the keys of all heads."""
 
     KEYS = "x"
 
@@ -185,12 +185,12 @@ class OneMatrix(CausalHeads):
         return self.heads(x, self.W_U), x.unsqueeze(-2)
 
     def key_heads(self) -> tuple[int, int]:
-        """One row of width d."""
+        """One key head of width d."""
         return 1, self.d
 
 
 class OneSplitMatrix(CausalHeads):
-    """Scores of x W_U against x, both split into heads, divided by sqrt(d)."""
+    """Scores are dot products of x W_U and x, both split into heads, divided by sqrt(d)."""
 
     KEYS = "x"
 
@@ -199,7 +199,7 @@ class OneSplitMatrix(CausalHeads):
         self.W_U: nn.Parameter = self.weight(self.d, self.d)
 
     def score(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Both (..., n, h)."""
+        """Queries and keys, (..., n, h) each."""
         return self.heads(x, self.W_U), x.reshape(*x.shape[:-1], self.n, self.h)
 
     @property
@@ -212,7 +212,7 @@ _Class = TypeVar("_Class", bound=type[CausalHeads])
 
 
 def attends(attention: Attention) -> Callable[[_Class], _Class]:
-    """Give the decorated mixer class its attention, and register it as an implementation."""
+    """Set `attention` of the decorated class, and register the class as an implementation."""
 
     def register(mixer: _Class) -> _Class:
         mixer.attention = attention
@@ -236,7 +236,7 @@ class ExplicitSsa(OneMatrix):
 
 
 class SplitSsa(OneSplitMatrix):
-    """SSA as the author's code splits it."""
+    """SSA with x split into heads, as in the author's code."""
 
     MIXER = "ssa-split"
 
@@ -292,7 +292,7 @@ class ExplicitVlsa(WideScores):
 
 
 class VlsaTrained(WideHeads):
-    """VLSA as its printed parameter counts need it."""
+    """VLSA with the widths that the printed parameter counts require."""
 
     MIXER = "vlsa-trained"
     LAYERED = True

@@ -1,8 +1,8 @@
-"""How does a convolution over the tokens run in PyTorch, causal or centred?
+"""Convolutions over tokens in PyTorch, causal or centred.
 
-The convolutional layer of Table 1 of Vaswani et al. 2017: k taps, each a (d, d) matrix, no bias. A
-class combines one alignment of the taps with one algorithm. Light and dynamic convolution are those
-of Wu et al. 2019, over windows of k rows. ConvMixer is a layer of Trockman and Kolter 2022.
+The convolutional layer of Table 1 of Vaswani et al. 2017 has k taps, each a (d, d) matrix, and no
+bias; a class combines an alignment of the taps with an algorithm. Light and dynamic convolution are
+from Wu et al. 2019, computed over windows of k rows. ConvMixer is by Trockman and Kolter 2022.
 """
 
 from __future__ import annotations
@@ -27,19 +27,18 @@ from profiler.modules.base import (
 from profiler.modules.registry import implementation
 
 Apply = Callable[[Tensor, Tensor, int], Tensor]
-"""From rows (b, s, d), taps (k, d, d) in the order of the rows that they read, and the number of
-taps that read later rows: the sums (b, s, d)."""
+"""A function of rows (b, s, d), taps (k, d, d) in the order of the rows that they read, and the
+number of taps that read later rows. It returns the convolution (b, s, d)."""
 
 
 def padded_convolution(x: Tensor, taps: Tensor, ahead: int) -> Tensor:
-    """One convolution over the rows and zeros around them; the taps are permuted to (out, in,
-    tap)."""
+    """One torch convolution over zero-padded rows, with the taps permuted to (out, in, tap)."""
     around = F.pad(x.transpose(1, 2), (len(taps) - 1 - ahead, ahead))
     return F.conv1d(around, taps.permute(2, 1, 0)).transpose(1, 2)
 
 
 def tap_by_tap(x: Tensor, taps: Tensor, ahead: int) -> Tensor:
-    """One matrix product per tap, each over the rows that the tap reads: no zero is multiplied."""
+    """One matrix product per tap, over the rows that the tap reads: no padding is multiplied."""
     length, own = int(x.shape[1]), len(taps) - 1 - ahead
     y = x @ taps[own]
     for number, tap in enumerate(taps):
@@ -53,8 +52,8 @@ def tap_by_tap(x: Tensor, taps: Tensor, ahead: int) -> Tensor:
 
 @dataclass(frozen=True)
 class ConvolutionAlgorithm:
-    """A way to compute whole sequences, the rewrites that it means, its kernel class, and the
-    parameters whose slices one operation takes."""
+    """An algorithm for whole sequences, with its kernel class and the rewrites of the equations
+    that it executes."""
 
     name: str
     apply: Apply
@@ -67,7 +66,7 @@ TAPS = ConvolutionAlgorithm("direct", tap_by_tap, "contraction")
 
 
 class Convolution(SequenceMixer):
-    """y[i] = the sum over taps of rows times W[tap]; W is (k, d, d)."""
+    """A convolution with k taps W (k, d, d); a subclass aligns the taps."""
 
     MIXER: ClassVar[str]
     algorithm: ClassVar[ConvolutionAlgorithm]
@@ -80,12 +79,12 @@ class Convolution(SequenceMixer):
 
 
 class CausalConvolution(Convolution, Mixer):
-    """Tap s reads the row s-1 back."""
+    """At row i, tap s (from 1) reads row i-s+1."""
 
     MIXER = "convolution"
 
     def mix(self, x: Tensor) -> Tensor:
-        """The taps from the earliest row on; none reads a later row."""
+        """Apply the taps in the order of the rows that they read, without later rows."""
         return self.algorithm.apply(x, self.W.flip(0), 0)
 
     def initial_state(self, batch: int, length: int | None = None) -> State:
@@ -95,20 +94,19 @@ class CausalConvolution(Convolution, Mixer):
         return State({"x": held}, newest_first=True, sliding=True)
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
-        """One product of the rows that the taps read, the token's own first, with their taps."""
+        """One product of the token's row and the held rows, newest first, with their taps."""
         rows = torch.cat([x_t.unsqueeze(1), state.held("x")], dim=1)
         state.append(x=x_t)
         return rows.flatten(1) @ self.W[: rows.shape[1]].flatten(0, 1)
 
 
 class CentredConvolution(Convolution):
-    """The middle tap reads the token itself; of an even number of taps, the earlier one of the
-    middle two."""
+    """The middle tap reads the token itself; with k even, the first of the two middle taps."""
 
     MIXER = "convolution-same"
 
     def mix(self, x: Tensor) -> Tensor:
-        """The taps in order; floor(k/2) of them read later rows."""
+        """Apply the taps, of which floor(k/2) read later rows."""
         return self.algorithm.apply(x, self.W, self.k // 2)
 
 
@@ -117,7 +115,7 @@ _Heads = TypeVar("_Heads", bound="type[ByChannel]")
 
 
 def computed_by(algorithm: ConvolutionAlgorithm) -> Callable[[_Class], _Class]:
-    """Give the decorated class its algorithm, and register it as an implementation."""
+    """Set the algorithm of the decorated class, and register the class as an implementation."""
 
     def register(mixer: _Class) -> _Class:
         mixer.algorithm = algorithm
@@ -154,7 +152,7 @@ class CentredConvolutionByTaps(CentredConvolution):
 
 
 class ByChannel(Headed):
-    """A gated linear unit, k taps for each of n heads, and a linear map.
+    """Light or dynamic convolution: a gated linear unit, k taps per head, and a linear map.
 
     W_1, W_2 and W_out are (d, d).
     """
@@ -173,11 +171,11 @@ class ByChannel(Headed):
         self.W_out: nn.Parameter = self.weight(self.d, self.d)
 
     def gated(self, x: Tensor) -> Tensor:
-        """The rows (..., d) that the taps read."""
+        """The gated linear unit: the rows (..., d) that the taps read."""
         return (x @ self.W_1) * torch.sigmoid(x @ self.W_2)
 
     def mix(self, x: Tensor) -> Tensor:
-        """Windows of rows and zeros (b, s, d, k) in the taps' order, their sums, y (b, s, d)."""
+        """Zero-padded windows (b, s, d, k) in the order of taps, their sums, then y (b, s, d)."""
         rows = self.gated(x)
         before = self.k - 1 if self.causal else (self.k + 1) // 2 - 1
         around = F.pad(rows, (0, 0, before, self.k - 1 - before)).unfold(1, self.k, 1)
@@ -189,7 +187,7 @@ class ByChannel(Headed):
         """The taps, (n, k), or (..., n, k) of rows (..., d)."""
 
     def summed(self, rows: Tensor, windows: Tensor, taps: Tensor) -> Tensor:
-        """Windows (..., d, r) times the first r taps of each head, (..., n, h)."""
+        """The sums of windows (..., d, r) times the first r taps of each head: (..., n, h)."""
         windows = windows.view(*windows.shape[:-2], self.n, self.h, windows.shape[-1])
         taps = taps[..., : windows.shape[-1]].unsqueeze(-1)
         if taps.dim() > 3:
@@ -199,18 +197,18 @@ class ByChannel(Headed):
 
 
 class CausalByChannel(ByChannel, Mixer):
-    """Tap s reads the row s-1 back."""
+    """At row i, tap s (from 1) reads row i-s+1."""
 
     causal = True
 
     def initial_state(self, batch: int, length: int | None = None) -> State:
-        """The last k-1 rows that taps read, newest first, for any number of tokens."""
+        """The last k-1 gated rows, newest first, for any number of tokens."""
         require_sizes(batch=batch, length=self.l if length is None else length)
         held = self.like.new_zeros((batch, self.k - 1, self.d))
         return PreparedState({"G": held}, newest_first=True, sliding=True)
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
-        """The window of the token's own row and the held ones."""
+        """The convolution over the window of the token's row and the held rows."""
         assert isinstance(state, PreparedState)
         row = self.gated(x_t)
         window = torch.cat([row.unsqueeze(1), state.held("G")], dim=1).transpose(1, 2)
@@ -223,33 +221,33 @@ class CausalByChannel(ByChannel, Mixer):
 
 
 class Light(ByChannel):
-    """W is (n, k)."""
+    """Taps are parameters W (n, k) after a softmax."""
 
     def declare(self) -> None:
-        """W besides."""
+        """W, after the maps of `ByChannel`."""
         super().declare()
         self.W: nn.Parameter = self.weight(self.n, self.k)
 
     def taps(self, rows: Tensor) -> Tensor:
-        """A softmax of parameters, (n, k)."""
+        """softmax(W), (n, k)."""
         return torch.softmax(self.W, dim=-1)
 
 
 class Dynamic(ByChannel):
-    """W is (n, k, d)."""
+    """Taps are a linear map W (n, k, d) of each token, after a softmax."""
 
     def declare(self) -> None:
-        """W besides."""
+        """W, after the maps of `ByChannel`."""
         super().declare()
         self.W: nn.Parameter = self.weight(self.n, self.k, self.d)
 
     def taps(self, rows: Tensor) -> Tensor:
-        """A softmax of a linear map of each row, (..., n, k)."""
+        """The softmax of W times each row, (..., n, k)."""
         return torch.softmax(self.split(rows @ self.W.flatten(0, 1).t()), dim=-1)
 
 
 def windowed(mixer: str, **scores: str) -> Callable[[_Heads], _Heads]:
-    """Register the decorated class: windows with zeros past both ends."""
+    """Register the decorated class, an implementation over zero-padded windows."""
     kernels = dict.fromkeys(("S", "G", "R", "y"), "contraction") | {"A": "softmax"} | scores
     return implementation(
         mixer,
@@ -262,38 +260,38 @@ def windowed(mixer: str, **scores: str) -> Callable[[_Heads], _Heads]:
 
 @windowed("light-convolution")
 class CausalLight(CausalByChannel, Light):
-    """The taps are computed once before the first token."""
+    """Causal light convolution; in inference, the taps are computed once before the first token."""
 
     @torch.no_grad()
     def initial_state(self, batch: int, length: int | None = None) -> State:
-        """The last k-1 rows, and the taps (n, k)."""
+        """The last k-1 rows; `prepared` holds the taps (n, k)."""
         state = super().initial_state(batch, length)
         assert isinstance(state, PreparedState)
         state.prepared = self.taps(self.like)
         return state
 
     def latest(self, row: Tensor, state: PreparedState) -> Tensor:
-        """The same for all tokens."""
+        """The prepared taps, equal for all tokens."""
         return state.prepared
 
 
 @windowed("light-convolution+centred")
 class CentredLight(Light):
-    """The k tokens around."""
+    """Centred light convolution."""
 
 
 @windowed("dynamic-convolution", Z="contraction")
 class CausalDynamic(CausalByChannel, Dynamic):
-    """The last k tokens."""
+    """Causal dynamic convolution."""
 
     def latest(self, row: Tensor, state: PreparedState) -> Tensor:
-        """The token's own."""
+        """The taps that the token itself gives."""
         return self.taps(row)
 
 
 @windowed("dynamic-convolution+centred", Z="contraction")
 class CentredDynamic(Dynamic):
-    """The k tokens around."""
+    """Centred dynamic convolution."""
 
 
 @implementation(
@@ -303,7 +301,7 @@ class CentredDynamic(Dynamic):
     kernels={"H": "convolution", "Z": "elementwise", "U": "contraction", "y": "elementwise"},
 )
 class ConvMixer(SequenceMixer):
-    """W is (k, d), one tap after another; a normalisation is a factor and an addition."""
+    """ConvMixer, with taps W (k, d); batch normalisations are a gain and a bias per channel."""
 
     b_W: nn.Parameter
     gain_W: nn.Parameter

@@ -1,10 +1,10 @@
-"""How do the Extractor mixers (SHE and its ablations, HE, HE's extraction, WE, ME) run in PyTorch?
+"""The Extractor mixers (SHE and its ablations, HE, HE's extraction, WE, ME) in PyTorch.
 
-Equations (23)-(29) of Chen's SHE/HE/WE/ME paper; the ablations are those of section 6 of its first
-version. A class combines one mixer with one algorithm for the causal sum over lags: out[i] = sum
-over j <= i of u[j] * w[i-j+1], from u (b, s, d) and a kernel whose first axis is the lag: matrices
-(l, d, d), vectors (l, d) or scalars (l,), l >= s, the product being the vector-matrix, the
-elementwise or the scalar one. The rows of the kernel beyond s are never read.
+Equations (23)-(29) of Chen's SHE/HE/WE/ME paper; the ablations are in section 6 of its first
+version. A class combines a mixer with an algorithm for the causal convolution out[i] = sum over
+j <= i of u[j] * w[i-j+1]. The kernel w holds a matrix, vector or scalar per lag, (l, d, d), (l, d)
+or (l,), and * is the vector-matrix, elementwise or scalar product. u is (b, s, d) with s <= l;
+kernel rows beyond s are never read.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from profiler.modules.registry import implementation
 
 
 def matrix_direct(u: Tensor, kernel: Tensor) -> Tensor:
-    """One matrix product per lag, each over the rows that have this lag: no masked pair is
-    computed."""
+    """One matrix product per lag, over the rows that have an earlier row at this lag, so that no
+    masked pair is computed."""
     length = int(u.shape[1])
     out = u @ kernel[0]
     for lag in range(1, length):
@@ -46,11 +46,10 @@ def vector_toeplitz(u: Tensor, kernel: Tensor) -> Tensor:
 
 
 def scalar_toeplitz(u: Tensor, kernel: Tensor) -> Tensor:
-    """One product with the lower triangular Toeplitz matrix T[i, j] = w[i-j+1], zeros above the
-    diagonal.
+    """One product with the lower triangular Toeplitz matrix T[i, j] = w[i-j+1].
 
-    T is assembled from windows of the padded kernel, without arithmetic on indices. The product is
-    batched with equal batches because a counter of operations would miss a broadcast.
+    T consists of windows of the padded kernel, which needs no arithmetic on indices. T is expanded
+    to the batch for torch.bmm, since counters of operations miss broadcast products.
     """
     batch, length = int(u.shape[0]), int(u.shape[1])
     padded = F.pad(kernel[:length], (length - 1, 0))
@@ -59,7 +58,7 @@ def scalar_toeplitz(u: Tensor, kernel: Tensor) -> Tensor:
 
 
 def matrix_fft(u: Tensor, kernel: Tensor) -> Tensor:
-    """Transforms along the sequence; per frequency one complex matrix product (b, d) @ (d, d)."""
+    """Fourier transforms over the sequence; per bin one complex product (b, d) @ (d, d)."""
     if u.dtype == torch.float16:
         raise Unsupported("torch has no complex matrix product in half precision (complex32)")
     length, size = int(u.shape[1]), _transform_length(u)
@@ -70,7 +69,7 @@ def matrix_fft(u: Tensor, kernel: Tensor) -> Tensor:
 
 
 def vector_fft(u: Tensor, kernel: Tensor) -> Tensor:
-    """Transforms along the sequence; per frequency and channel one complex product."""
+    """Fourier transforms over the sequence; per bin and channel one complex product."""
     length, size = int(u.shape[1]), _transform_length(u)
     u_f = torch.fft.rfft(u, n=size, dim=1)  # (b, bins, d)
     kernel_f = torch.fft.rfft(kernel[:length], n=size, dim=0)  # (bins, d)
@@ -84,28 +83,29 @@ def scalar_fft(u: Tensor, kernel: Tensor) -> Tensor:
 
 
 def matrix_latest(held: Tensor, kernel: Tensor) -> Tensor:
-    """The newest row of the sum, from rows (b, t, d), newest first: one matrix product."""
+    """The convolution at the newest row, from rows (b, t, d), newest first: a matrix product."""
     return held.flatten(1) @ kernel[: held.shape[1]].flatten(0, 1)
 
 
 def vector_latest(held: Tensor, kernel: Tensor) -> Tensor:
-    """The newest row of the sum, from rows (b, t, d), newest first: products, then their sum."""
+    """The convolution at the newest row, from rows (b, t, d), newest first: products, then a
+    sum."""
     return (held * kernel[: held.shape[1]]).sum(1)
 
 
 def scalar_latest(held: Tensor, kernel: Tensor) -> Tensor:
-    """The newest row of the sum, from rows (b, t, d), newest first: one batched matrix product."""
+    """The convolution at the newest row, from rows (b, t, d), newest first: a batched product."""
     batch, position = held.shape[:2]
     return torch.bmm(kernel[:position].expand(batch, 1, position), held).squeeze(1)
 
 
 def _pad_left(u: Tensor, length: int) -> Tensor:
-    """u (b, s, d) as (b, d, length - 1 + s), zeros before the first token."""
+    """u (b, s, d) as (b, d, length - 1 + s), with zeros before the first token."""
     return F.pad(u.transpose(1, 2), (length - 1, 0))
 
 
 def _transform_length(u: Tensor) -> int:
-    """The power of two N = 2 * 2**ceil(log2 s), after checking that the transform exists."""
+    """The length of the transforms, 2 * 2**ceil(log2 s); Unsupported if torch has none."""
     if u.dtype == torch.bfloat16 or (u.dtype == torch.float16 and u.device.type != "cuda"):
         raise Unsupported(f"torch.fft has no transform in {u.dtype} on {u.device.type}")
     return 2 << (int(u.shape[1]) - 1).bit_length()
@@ -113,10 +113,10 @@ def _transform_length(u: Tensor) -> int:
 
 @dataclass(frozen=True)
 class LagSumAlgorithm:
-    """A way to compute the causal sum of whole sequences, and its kernel classes.
+    """An algorithm for the causal convolution of whole sequences, with its kernel classes.
 
-    `product` is the kernel class of the complex product between the transforms; None without
-    transforms.
+    `product` is the kernel class of the complex product between the Fourier transforms; None for an
+    algorithm without transforms.
     """
 
     name: str
@@ -151,9 +151,9 @@ SCALAR_FFT = LagSumAlgorithm("fft", scalar_fft, "fft", form="fft", product="comp
 class Extractor(Mixer):
     """The extraction ext[i] = sum over j <= i of u[j] * kernel[i-j+1], and the maps around it.
 
-    u is x, or x W_in_ext where `PARTS` has W_in_ext; then adj = (x W_adj) o ext and y = adj W_out
-    where `PARTS` has W_adj and W_out. The last of these arrays is called y. The kernel, a parameter
-    called `KERNEL`, is W_ext (l, d, d), w_ext (l, d) or w_ext (l,).
+    `PARTS` names the maps that a mixer has: u = x W_in_ext (else u is x), adj = (x W_adj) * ext
+    entry by entry, and y = adj W_out. The last of these arrays is called y. The kernel is the
+    parameter `KERNEL`: W_ext (l, d, d), w_ext (l, d) or w_ext (l,).
     """
 
     bounded = True
@@ -174,29 +174,29 @@ class Extractor(Mixer):
             setattr(self, name, self.weight(d, d))
 
     def kernel_shape(self) -> tuple[int, ...]:
-        """Shape of the kernel: the lag axis, then the axes of one lag."""
+        """The shape of the kernel: the axis of lags, then the axes of one lag."""
         raise NotImplementedError
 
     @staticmethod
     def latest(held: Tensor, kernel: Tensor) -> Tensor:
-        """The sum for the newest token, from rows held newest first: (b, t, d) to (b, d)."""
+        """The convolution at the newest token, from rows newest first: (b, t, d) to (b, d)."""
         raise NotImplementedError
 
     @classmethod
     def summed(cls) -> str:
-        """Name of the array summed over lags, whose rows are the state."""
+        """The name of the array that is convolved, u or x; its rows are the state."""
         return "u" if "W_in_ext" in cls.PARTS else "x"
 
     def initial_state(self, batch: int, length: int | None = None) -> State:
-        """Room for the rows summed over lags, held newest first."""
+        """Room for the convolved rows, held newest first."""
         return State({self.summed(): self._rows(batch, length, self.d)}, newest_first=True)
 
     def mix(self, x: Tensor) -> Tensor:
-        """The extraction by this class's algorithm, between its linear maps."""
+        """The linear maps, with the extraction by this class's algorithm."""
         return self._surround(x, self.algorithm.compute(self._enter(x), self._kernel()))
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
-        """Append the token's row, then sum over all held rows."""
+        """Append the token's row, then convolve at this row."""
         state.append(**{self.summed(): self._enter(x_t)})
         return self._surround(x_t, self.latest(state.held(self.summed()), self._kernel()))
 
@@ -217,7 +217,7 @@ _Class = TypeVar("_Class", bound=type[Extractor])
 
 
 def computed_by(algorithm: LagSumAlgorithm) -> Callable[[_Class], _Class]:
-    """Give the decorated mixer class its algorithm, and register it as an implementation."""
+    """Set the algorithm of the decorated class, and register the class as an implementation."""
 
     def register(mixer: _Class) -> _Class:
         mixer.algorithm = algorithm
@@ -235,7 +235,7 @@ def computed_by(algorithm: LagSumAlgorithm) -> Callable[[_Class], _Class]:
 
 
 def _kernels(mixer: type[Extractor], of_sum: str) -> dict[str, str]:
-    """Array -> kernel class, `of_sum` being the class of the causal sum."""
+    """Array -> kernel class; `of_sum` is the class of the convolution."""
     before = ["u"] if "W_in_ext" in mixer.PARTS else []
     chain = ["ext"] + [part.removeprefix("W_") for part in mixer.PARTS if part != "W_in_ext"]
     chain[-1] = "y"
@@ -243,7 +243,7 @@ def _kernels(mixer: type[Extractor], of_sum: str) -> dict[str, str]:
 
 
 def _transform_kernels(mixer: type[Extractor], algorithm: LagSumAlgorithm) -> dict[str, str]:
-    """Kernel class of the transforms and of the product between them."""
+    """Array -> kernel class, for the transforms and the product between them."""
     if algorithm.product is None:
         return {}
     transformed = (f"{mixer.summed()}_f", f"{mixer.KERNEL[0]}_f")
@@ -251,7 +251,7 @@ def _transform_kernels(mixer: type[Extractor], algorithm: LagSumAlgorithm) -> di
 
 
 class MatrixExtractor(Extractor):
-    """An Extractor whose kernel is l matrices, W_ext (l, d, d)."""
+    """An Extractor with a matrix per lag, W_ext (l, d, d)."""
 
     KERNEL = "W_ext"
     STEP_KERNEL = "contraction"
@@ -264,7 +264,7 @@ class MatrixExtractor(Extractor):
 
 
 class VectorExtractor(Extractor):
-    """An Extractor whose kernel is l vectors, w_ext (l, d)."""
+    """An Extractor with a vector per lag, w_ext (l, d)."""
 
     KERNEL = "w_ext"
     STEP_KERNEL = "reduction"
@@ -277,7 +277,7 @@ class VectorExtractor(Extractor):
 
 
 class ScalarExtractor(Extractor):
-    """An Extractor whose kernel is l scalars, w_ext (l,)."""
+    """An Extractor with a scalar per lag, w_ext (l,)."""
 
     KERNEL = "w_ext"
     STEP_KERNEL = "contraction"

@@ -1,7 +1,7 @@
-"""How does linear attention run in PyTorch?
+"""Linear attention in PyTorch.
 
-Katharopoulos et al. 2020, with the feature map elu(x) + 1. A class combines the mixer with one way
-to sum over earlier tokens.
+Katharopoulos et al. 2020, with the feature map elu(x) + 1. A class combines the mixer with an
+algorithm of `running_sums`.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ PROJECTIONS = dict.fromkeys(("Q", "K", "V", "R", "y"), "contraction")
 
 
 def elu_plus_1(x: Tensor) -> Tensor:
-    """x + 1 above 0 and exp(x) elsewhere: both are computed, and exp(x) never overflows."""
+    """x + 1 if x > 0, else exp(x). Both are computed; exp gets 0 if x > 0, and cannot overflow."""
     above = x > 0
     return torch.where(above, x + 1, torch.exp(x.masked_fill(above, 0)))
 
 
 class ByFeatures(Headed):
-    """Attention in n heads of width h = d/n whose weights are products of features.
+    """Linear attention in n heads of width h = d/n, with W_Q, W_K, W_V and W_out (d, d).
 
-    W_Q, W_K, W_V and W_out are (d, d).
+    A subclass defines the features of queries and keys in `project`.
     """
 
     sums: Sums
@@ -52,32 +52,32 @@ class ByFeatures(Headed):
         self.W_out: nn.Parameter = self.weight(d, d)
 
     def mix(self, x: Tensor) -> Tensor:
-        """Q and K (b, n, s, m), V (b, n, s, h), what the queries read, then y (b, s, d)."""
+        """Q and K (b, n, s, m), V (b, n, s, h), reads over weights, then y (b, s, d)."""
         q, k, v = (self.heads(rows) for rows in self.project(x))
         reads, weights = self.read(x, q, k, v)
         return (reads / weights.unsqueeze(-1)).transpose(1, 2).flatten(2) @ self.W_out
 
     def read(self, x: Tensor, q: Tensor, k: Tensor, v: Tensor) -> Read:
-        """What the queries read of all rows, and the weights."""
+        """The reads (b, n, s, h) and weights (b, n, s) of all rows."""
         return self.sums.whole(q, k, v)
 
     @abstractmethod
     def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The features of queries and keys, (..., n m) each, and the values, (..., d)."""
+        """The features of queries and keys, (..., n*m) each, and the values, (..., d)."""
 
 
 class CausalByFeatures(ByFeatures, Summing):
-    """Sums over earlier tokens; `l` only sets the room in a state, unless a length is given."""
+    """Causal linear attention; `l` is only the default capacity of a state."""
 
     sums: RunningSums
 
     @classmethod
     def kernels(cls) -> dict[str, str]:
-        """Array -> kernel class of the maps, all contractions."""
+        """Array -> kernel class, for the arrays outside of `sums`: all contractions."""
         return dict(PROJECTIONS)
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
-        """The token's query reads the held sums with the token's own key and value included."""
+        """Add the token's key and value to the state, then read it with the token's query."""
         q, k, v = (self.split(row) for row in self.token(x_t, state))
         reads, weights = self.latest(x_t, q, k, v, state)
         return (reads / weights.unsqueeze(-1)).flatten(1) @ self.W_out
@@ -87,22 +87,22 @@ class CausalByFeatures(ByFeatures, Summing):
         return self.project(x_t)
 
     def latest(self, x_t: Tensor, q: Tensor, k: Tensor, v: Tensor, state: State) -> Read:
-        """What one token's query reads, and the weights."""
+        """The read (b, n, h) and weight (b, n) of one token."""
         return self.sums.latest(q, k, v, state)
 
 
 class InChunks(CausalByFeatures):
-    """One chunk of tokens after another."""
+    """Linear attention in chunks of C tokens; a subclass calls `cut` to set C."""
 
     sums: ChunkedSums
 
     def cut(self, C: int) -> None:
-        """Let a chunk have C tokens."""
+        """Set the chunk length C."""
         require_sizes(C=C)
         self.sums = ChunkedSums(C)
 
     def initial_state(self, batch: int, length: int | None = None) -> PreparedState:
-        """The rows of one chunk and the sums of the chunks before; any length has room."""
+        """The rows of one chunk and the sums over earlier chunks, for any number of tokens."""
         require_sizes(length=self.l if length is None else length)
         room = {"K": self.sums.C, "V": self.sums.C, "S": 1, "Z": 1}
         arrays = {
@@ -113,7 +113,7 @@ class InChunks(CausalByFeatures):
 
 
 class LinearAttention(CausalByFeatures):
-    """The features of a query or key are as many as its channels."""
+    """Linear attention with the feature map elu(x) + 1, so that m = h."""
 
     MIXER = "linear-attention"
 
@@ -124,17 +124,17 @@ class LinearAttention(CausalByFeatures):
 
 @summing(RowByRow(weighted=True))
 class LinearAttentionRecurrent(LinearAttention):
-    """Linear attention, one row after another."""
+    """Linear attention by a recurrence over rows."""
 
 
 @summing(AllRows(weighted=True))
 class LinearAttentionCumsum(LinearAttention):
-    """Linear attention, the sums of all rows at once."""
+    """Linear attention by a running sum over all rows."""
 
 
 @summing(ScoredPairs(weighted=True))
 class LinearAttentionParallel(LinearAttention):
-    """Linear attention over scored pairs."""
+    """Linear attention by masked scores of all pairs."""
 
 
 @implementation(
@@ -145,7 +145,7 @@ class LinearAttentionParallel(LinearAttention):
     step_kernels={**PROJECTIONS, **ChunkedSums.computes},
 )
 class LinearAttentionChunked(InChunks, LinearAttention):
-    """Linear attention, one chunk of C tokens after another."""
+    """Linear attention by a recurrence over chunks of C tokens."""
 
     def __init__(self, *, d: int, l: int, n: int, C: int) -> None:
         super().__init__(d=d, l=l, n=n)

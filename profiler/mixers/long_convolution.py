@@ -1,7 +1,7 @@
-"""How do convolutions as long as the sequence run in PyTorch: explicit, and Hyena's?
+"""Convolutions as long as the sequence in PyTorch: with an explicit kernel, and Hyena.
 
-The kernel K is (l, d), one row for each distance; a class computes it from its parameters. The rows
-u (b, s, d) that are convolved are the state between tokens; K is computed once before the first.
+The kernel K (l, d) has one row per distance; a class computes K from its parameters, in inference
+once before the first token. The convolved rows u (b, s, d) are the state between tokens.
 """
 
 from __future__ import annotations
@@ -27,33 +27,33 @@ from profiler.modules.registry import implementation
 
 
 def short_convolution(rows: Tensor, w: Tensor, bias: Tensor | None = None) -> Tensor:
-    """The last k rows of each row of (b, s, d) times w (k, d), zeros before the first."""
+    """The causal depthwise convolution of rows (b, s, d) with k taps w (k, d)."""
     around = F.pad(rows.transpose(1, 2), (len(w) - 1, 0))
     taps = w.flip(0).t().unsqueeze(1)
     return F.conv1d(around, taps, bias, groups=len(taps)).transpose(1, 2)
 
 
 def short_latest(row: Tensor, held: Tensor, w: Tensor) -> Tensor:
-    """The same for the newest row (b, d), from the held ones, newest first."""
+    """The short convolution at the newest row (b, d); `held` are earlier rows, newest first."""
     window = torch.cat([row.unsqueeze(1), held], dim=1)
     return (window * w[: window.shape[1]]).sum(1)
 
 
 class LongConvolved(Mixer):
-    """A mixer that convolves rows, d wide unless said, with a kernel and adds D times the row."""
+    """A mixer that convolves rows u (b, s, channels) with a kernel and adds D * u."""
 
     bounded = True
     MIXER: ClassVar[str]
     HELD: ClassVar[str]
-    """The rows that are convolved."""
+    """The name of the convolved array u."""
     KERNELS: ClassVar[dict[str, str]]
-    """Array -> kernel class, but for those of the convolution."""
+    """Array -> kernel class, except the arrays of the long convolution."""
     STEP: ClassVar[dict[str, str]] = {}
-    """Those that are other ones for one token."""
+    """The kernel classes that differ for one token."""
     SHORT: ClassVar[tuple[str, ...]] = ()
-    """The rows that short convolutions of k taps read."""
+    """The names of the arrays that short convolutions of k taps read."""
     REWRITES: ClassVar[tuple[str, ...]] = ()
-    """Those of what is beside the convolutions."""
+    """The rewrites of the equations; if empty, "dense" where a kernel class is "convolution"."""
     k: int
     algorithm: ClassVar[LagSumAlgorithm]
 
@@ -64,26 +64,26 @@ class LongConvolved(Mixer):
 
     @abstractmethod
     def kernel(self, length: int) -> Tensor:
-        """K, at least its first rows: (length, d)."""
+        """The kernel K (l, d), or at least its first `length` rows."""
 
     def convolved(self, u: Tensor) -> Tensor:
-        """The convolution of rows (b, s, d), plus D times each."""
+        """The long convolution of rows u (b, s, d), plus D * u."""
         return self.algorithm.compute(u, self.kernel(u.shape[1])) + self.D * u
 
     @torch.no_grad()
     def initial_state(self, batch: int, length: int | None = None) -> State:
-        """Room for the rows, held newest first, beside K."""
+        """Room for the rows of all convolutions, newest first; `prepared` holds K."""
         rows = self._rows(batch, length, self.channels)
         state = PreparedState({self.HELD: rows, **self.short_rows(batch)}, newest_first=True)
         state.prepared = self.kernel(rows.shape[1])
         return state
 
     def short_rows(self, batch: int) -> dict[str, Tensor]:
-        """Room for the last k-1 rows that each short convolution reads."""
+        """Room for the last k-1 rows of each short convolution."""
         return {name: self.like.new_zeros(batch, self.k - 1, self.d) for name in self.SHORT}
 
     def newest(self, u_t: Tensor, state: State, **rows: Tensor) -> Tensor:
-        """The convolution at the row u_t (b, d), which is appended, as other rows are."""
+        """Append u_t (b, d) and rows of other arrays; the long convolution at u_t, plus D * u_t."""
         assert isinstance(state, PreparedState)
         state.append(**{self.HELD: u_t}, **rows)
         return vector_latest(state.held(self.HELD), state.prepared) + self.D * u_t
@@ -93,7 +93,7 @@ _Class = TypeVar("_Class", bound=type[LongConvolved])
 
 
 def convolved_by(algorithm: LagSumAlgorithm) -> Callable[[_Class], _Class]:
-    """Give the decorated class its algorithm, and register it as an implementation."""
+    """Set the algorithm of the decorated class, and register the class as an implementation."""
 
     def register(mixer: _Class) -> _Class:
         mixer.algorithm = algorithm
@@ -116,7 +116,7 @@ def convolved_by(algorithm: LagSumAlgorithm) -> Callable[[_Class], _Class]:
 
 
 class LongConvolution(LongConvolved):
-    """A kernel of parameters w (l, d), squashed; gelu and a gated linear unit follow."""
+    """A kernel of soft-thresholded parameters w (l, d); gelu and a gated linear unit follow."""
 
     MIXER = "long-convolution"
     HELD = "x"
@@ -131,39 +131,39 @@ class LongConvolution(LongConvolved):
         self.register_buffer("lambda_", self.like.new_full((1,), 0.1), persistent=False)
 
     def kernel(self, length: int) -> Tensor:
-        """What of each entry is beyond lambda in size."""
+        """The soft threshold of w: entries move towards 0 by lambda, smaller ones become 0."""
         return relu(self.w - self.lambda_) - relu(-self.w - self.lambda_)
 
     def mix(self, x: Tensor) -> Tensor:
-        """y (b, s, d)."""
+        """The long convolution, then y (b, s, d)."""
         return self.mapped(self.convolved(x))
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
-        """The row is appended, and all are summed."""
+        """Append the token's row, then convolve at this row."""
         return self.mapped(self.newest(x_t, state))
 
     def mapped(self, rows: Tensor) -> Tensor:
-        """Gelu, and a gated linear unit."""
+        """Gelu and the gated linear unit."""
         H = F.gelu(rows)
         return (H @ self.W_1) * torch.sigmoid(H @ self.W_2)
 
 
 @convolved_by(VECTOR_TOEPLITZ)
 class LongConvolutionToeplitz(LongConvolution):
-    """One depthwise convolution of length l."""
+    """Long convolution by one depthwise convolution of length l."""
 
 
 @convolved_by(VECTOR_FFT)
 class LongConvolutionFft(LongConvolution):
-    """Fourier transforms over the sequence."""
+    """Long convolution by Fourier transforms over the sequence."""
 
 
 MAPS = ("G", "E", "V")
 
 
 class Hyena(LongConvolved):
-    """Each of G, E and V has a map W (d, d), b and a short convolution w (k, d), c; the kernel, a
-    perceptron F wide."""
+    """Hyena. G, E and V each have a linear map W (d, d), b and a short convolution w (k, d), c; a
+    perceptron of width F gives the kernel."""
 
     MIXER = "hyena"
     HELD = "u"
@@ -201,17 +201,17 @@ class Hyena(LongConvolved):
             self.register_buffer(name, made, persistent=False)
 
     def shapes(self, name: str) -> dict[str, tuple[int, ...]]:
-        """The parameters of a map and its short convolution."""
+        """Parameter -> shape, of a linear map and its short convolution."""
         d = self.d
         own = {"W": (d, d), "b": (d,), "w": (self.k, d), "c": (d,)}
         return {f"{letter}_{name}": shape for letter, shape in own.items()}
 
     def of(self, name: str) -> list[Tensor]:
-        """The same parameters."""
+        """The parameters W, b, w and c of a linear map and its short convolution."""
         return [self.get_parameter(own) for own in self.shapes(name)]
 
     def kernel(self, length: int) -> Tensor:
-        """Three layers of sines of the positions, a map, and the window."""
+        """Three sine layers on the positions, a linear map, and the decaying window."""
         rows = self.P
         for n in (1, 2, 3):
             A, a = (self.get_parameter(f"{letter}_{n}") for letter in "Aa")
@@ -219,7 +219,7 @@ class Hyena(LongConvolved):
         return (rows @ self.A_K) * self.decay
 
     def mix(self, x: Tensor) -> Tensor:
-        """y (b, s, d)."""
+        """Linear maps and short convolutions, the long convolution, then y (b, s, d)."""
         found = []
         for name in MAPS:
             W, b, w, c = self.of(name)
@@ -228,7 +228,7 @@ class Hyena(LongConvolved):
         return (self.convolved(V * E) * G) @ self.W_out + self.b_out
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
-        """The window of each short convolution, the product, and its row in the long one."""
+        """The short convolutions at the token, then the long convolution at their product."""
         found, rows = [], {}
         for name in MAPS:
             W, b, w, c = self.of(name)
@@ -240,9 +240,9 @@ class Hyena(LongConvolved):
 
 @convolved_by(VECTOR_TOEPLITZ)
 class HyenaToeplitz(Hyena):
-    """One depthwise convolution of length l."""
+    """Hyena by one depthwise convolution of length l."""
 
 
 @convolved_by(VECTOR_FFT)
 class HyenaFft(Hyena):
-    """Fourier transforms over the sequence."""
+    """Hyena by Fourier transforms over the sequence."""

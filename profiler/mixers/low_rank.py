@@ -1,7 +1,7 @@
-"""How do Linformer, efficient attention, Nystromformer and the Set Transformer run in PyTorch?
+"""Linformer, efficient attention, Nystromformer and the Set Transformer in PyTorch.
 
-Wang et al. 2020, Shen et al. 2018, Xiong et al. 2021 and Lee et al. 2019, with the choices that the
-equations' file states.
+Wang et al. 2020, Shen et al. 2018, Xiong et al. 2021 and Lee et al. 2019, with the choices stated
+in costmodel.mixers.low_rank.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MAPS = dict.fromkeys(("Q", "K", "V", "R", "y"), "contraction")
 
 
 class Mapped(Headed):
-    """W_Q, W_K, W_V and W_out are (d, d)."""
+    """A mixer with heads and the linear maps W_Q, W_K, W_V and W_out (d, d)."""
 
     def declare(self) -> None:
         """W_Q, W_K, W_V and W_out."""
@@ -39,9 +39,9 @@ class Mapped(Headed):
     kernels=MAPS | dict.fromkeys(("P_K", "P_V", "Z"), "contraction") | {"A": "softmax"},
 )
 class Linformer(Mapped):
-    """One operation per equation; a shorter sequence takes the first columns of E and F.
+    """Linformer, with one operation per equation.
 
-    E and F are (n, r, l), or (r, l) where heads share them.
+    E and F are (n, r, l), or (r, l) shared by heads; a shorter sequence uses their first columns.
     """
 
     bounded = True
@@ -52,14 +52,14 @@ class Linformer(Mapped):
         super().__init__(d=d, l=l, n=n)
 
     def declare(self) -> None:
-        """One or two maps of the sequence besides."""
+        """The linear maps, E, and F unless keys and values share E."""
         super().declare()
         self.E: nn.Parameter = self.weight(*self.shape)
         if self.both:
             self.F: nn.Parameter = self.weight(*self.shape)
 
     def mix(self, x: Tensor) -> Tensor:
-        """Queries, projected keys and values, then heads, then y (b, s, d)."""
+        """Queries, projected keys and values, then attention, then y (b, s, d)."""
         k = self.projected(x @ self.W_K, self.E)
         v = self.projected(x @ self.W_V, self.F if self.both else self.E)
         scores = self.heads(x @ self.W_Q) @ k.transpose(-2, -1) / math.sqrt(self.h)
@@ -67,7 +67,7 @@ class Linformer(Mapped):
         return read.transpose(1, 2).flatten(2) @ self.W_out
 
     def projected(self, rows: Tensor, weights: Tensor) -> Tensor:
-        """Rows (b, s, d) as (b, n, r, h): one product for all sequences."""
+        """Project rows (b, s, d) along the sequence to (b, n, r, h), in one product."""
         batch, length = rows.shape[:2]
         weights = weights[..., :length]
         if weights.dim() == 3:
@@ -84,10 +84,10 @@ class Linformer(Mapped):
     kernels=MAPS | {"G": "contraction", "S_q": "softmax", "S_k": "softmax"},
 )
 class EfficientAttention(Mapped):
-    """One operation per equation."""
+    """Efficient attention, with one operation per equation."""
 
     def mix(self, x: Tensor) -> Tensor:
-        """Keys meet values, queries read the products, then y (b, s, d)."""
+        """softmax(Q) (softmax(K)^T V), then y (b, s, d)."""
         q, k, v = (self.heads(x @ W) for W in (self.W_Q, self.W_K, self.W_V))
         context = torch.softmax(k, dim=-2).transpose(-2, -1) @ v
         read = torch.softmax(q, dim=-1) @ context
@@ -105,7 +105,7 @@ class EfficientAttention(Mapped):
     | {"F": "softmax", "A": "softmax", "B": "softmax", "U": "elementwise"},
 )
 class Nystromformer(Mapped):
-    """One operation per equation; r divides the length."""
+    """Nystromformer, with one operation per equation; r divides the length."""
 
     unit: Tensor
 
@@ -117,7 +117,7 @@ class Nystromformer(Mapped):
         self.register_buffer("unit", torch.stack([7 * one, 15 * one, 13 * one]), persistent=False)
 
     def mix(self, x: Tensor) -> Tensor:
-        """Queries and keys, their means, three softmaxes, an inverse, then y (b, s, d)."""
+        """Queries, keys and their means; three softmaxes and an inverse; then y (b, s, d)."""
         if x.shape[1] % self.r:
             raise ValueError(
                 f"the sequence has {x.shape[1]} tokens and r = {self.r}: choose one that r divides"
@@ -132,12 +132,12 @@ class Nystromformer(Mapped):
         return read.transpose(1, 2).flatten(2) @ self.W_out
 
     def means(self, rows: Tensor) -> Tensor:
-        """Of each of r segments of rows (b, n, s, h), (b, n, r, h)."""
+        """The means of r equal segments of rows (b, n, s, h): (b, n, r, h)."""
         segments = rows.view(*rows.shape[:2], self.r, -1, self.h)
         return segments.sum(-2) / segments.shape[-2]
 
     def inverse(self, A: Tensor) -> Tensor:
-        """Nearly that of A (b, n, r, r), after six rounds."""
+        """The approximate inverse of A (b, n, r, r), after `ROUNDS` rounds."""
         Z = A.transpose(-2, -1) / A.sum(-2).max(-1).values[..., None, None]
         seven, fifteen, thirteen = self.unit
         for _ in range(ROUNDS):
@@ -155,7 +155,7 @@ class Nystromformer(Mapped):
     | {"A_H": "softmax", "A": "softmax"},
 )
 class SetTransformer(Mapped):
-    """One operation per equation; r inducing points serve all sequences."""
+    """Induced set attention; all sequences share the r inducing points I (r, d)."""
 
     def __init__(self, *, d: int, l: int, n: int, r: int) -> None:
         require_sizes(r=r)
@@ -163,7 +163,7 @@ class SetTransformer(Mapped):
         super().__init__(d=d, l=l, n=n)
 
     def declare(self) -> None:
-        """Four matrices and r rows besides: the inducing points attend first."""
+        """The linear maps, and the maps U (d, d) and points I (r, d) of the first attention."""
         super().declare()
         d = self.d
         self.U_Q: nn.Parameter = self.weight(d, d)
@@ -173,13 +173,13 @@ class SetTransformer(Mapped):
         self.I: nn.Parameter = self.weight(self.r, d)
 
     def mix(self, x: Tensor) -> Tensor:
-        """What the inducing points read of the tokens, what the tokens read of it: y (b, s, d)."""
+        """The points attend to the tokens, which gives H; the tokens attend to H: y (b, s, d)."""
         q = (self.I @ self.U_Q).expand(len(x), -1, -1)
         H = self.attend(q, x @ self.U_K, x @ self.U_V) @ self.U_out
         return self.attend(x @ self.W_Q, H @ self.W_K, H @ self.W_V) @ self.W_out
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """Rows of queries (b, s, d) read rows (b, t, d): (b, s, d), heads side by side."""
+        """Attention of queries (b, s, d) to k and v (b, t, d): concatenated heads (b, s, d)."""
         scores = self.heads(q) @ self.heads(k).transpose(-2, -1) / math.sqrt(self.d)
         read = torch.softmax(scores, dim=-1) @ self.heads(v)
         return read.transpose(1, 2).flatten(2)

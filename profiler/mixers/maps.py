@@ -1,8 +1,8 @@
-"""How do MLP-Mixer's token mixing, gMLP, aMLP and FNet run in PyTorch?
+"""The token mixing of MLP-Mixer, gMLP, aMLP and FNet in PyTorch.
 
-Tolstikhin et al. 2021, Liu et al. 2021 and Lee-Thorp et al. 2021, with the choices that the
-equations' file states. FNet has no parameters: y is the real part of F_l x F_d, where F_n (n, n)
-holds the powers of the n-th root of unity.
+Tolstikhin et al. 2021, Liu et al. 2021 and Lee-Thorp et al. 2021, with the choices stated in
+costmodel.mixers.maps. FNet has no parameters: y is the real part of F_l x F_d, where F_n (n, n) is
+the matrix of the discrete Fourier transform.
 """
 
 from __future__ import annotations
@@ -22,10 +22,9 @@ from profiler.modules.registry import implementation
 
 @implementation("mlp-mixer", "explicit", kernels={"H": "contraction", "y": "contraction"})
 class TokenMixing(SequenceMixer):
-    """Two linear layers along the sequence; a shorter one takes the first rows of W_1, and the
-    first columns of W_2.
+    """Two linear layers along the sequence: W_1 (l, f), b_1 (f,), W_2 (f, l) and b_2 (l,).
 
-    W_1 is (l, f), b_1 (f,), W_2 (f, l) and b_2 (l,).
+    A sequence shorter than l uses the first rows of W_1, and the first columns of W_2 and b_2.
     """
 
     bounded = True
@@ -46,9 +45,9 @@ class TokenMixing(SequenceMixer):
 
 
 def layer_norm(x: Tensor, gain: Tensor, bias: Tensor) -> Tensor:
-    """Rows (..., m) of mean 0 and variance 1, times the gain, plus the bias, step by step.
+    """Normalise rows (..., m) to mean 0 and variance 1, times the gain, plus the bias.
 
-    A sum is divided, not each term of it, as the gradient of torch's mean does.
+    Means are a sum and one division: torch's mean would divide each term in its gradient.
     """
     centred = x - x.sum(-1, keepdim=True) / x.shape[-1]
     variance = (centred * centred).sum(-1, keepdim=True) / x.shape[-1]
@@ -56,10 +55,10 @@ def layer_norm(x: Tensor, gain: Tensor, bias: Tensor) -> Tensor:
 
 
 class Gated(SequenceMixer):
-    """A spatial gating unit between two layers; a shorter sequence takes the corner of W.
+    """gMLP: a spatial gating unit between two linear layers.
 
     W_U and W_G are (d, f), W is (l, l) and W_out (f, d); w is (l,), b_out (d,), and b_U, b_G, gain
-    and bias are (f,).
+    and bias are (f,). A shorter sequence uses the first rows and columns of W.
     """
 
     bounded = True
@@ -81,50 +80,50 @@ class Gated(SequenceMixer):
         self.b_out: nn.Parameter = self.weight(d)
 
     def halves(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """What is multiplied, and what is to be mixed, (..., f) each."""
+        """U, the half that is multiplied, and S, the normalised half to be mixed: (..., f) each."""
         gate = layer_norm(F.gelu(x @ self.W_G + self.b_G), self.gain, self.bias)
         return F.gelu(x @ self.W_U + self.b_U), gate
 
     def mix(self, x: Tensor) -> Tensor:
-        """All sequences are mixed by one product, then y (b, s, d)."""
+        """The gated half, then y (b, s, d)."""
         kept, normed = self.halves(x)
         return (kept * self.gate(x, normed)) @ self.W_out + self.b_out
 
     def gate(self, x: Tensor, normed: Tensor) -> Tensor:
-        """What multiplies, (b, s, f)."""
+        """The gate (b, s, f): all sequences are mixed by one product with W."""
         weights, rows = self.W[: x.shape[1], : x.shape[1]], normed.transpose(0, 1)
         mixed = (weights.tril() if self.causal else weights) @ rows.flatten(1)
         return mixed.view(rows.shape).transpose(0, 1) + self.w[: x.shape[1]].unsqueeze(-1)
 
 
 class CausalGated(Gated, Mixer):
-    """A position reads itself and those before it."""
+    """gMLP, where a position reads itself and all earlier positions."""
 
     causal = True
 
     def initial_state(self, batch: int, length: int | None = None) -> State:
-        """The rows to be mixed, (batch, length, f)."""
+        """The rows S to be mixed, (batch, length, f)."""
         return State({"S": self._rows(batch, length, self.f)})
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
-        """The held rows, the token's own among them, are mixed by the token's row of W."""
+        """Append the token's row, then mix all held rows with the token's row of W."""
         kept, normed = self.halves(x_t)
         state.append(**self.held_of(x_t), S=normed)
         return (kept * self.latest(x_t, state)) @ self.W_out + self.b_out
 
     def held_of(self, x_t: Tensor) -> dict[str, Tensor]:
-        """What else is held of a token."""
+        """The token's rows in further arrays of the state: name -> row."""
         return {}
 
     def latest(self, x_t: Tensor, state: State) -> Tensor:
-        """What multiplies the newest token, (b, f)."""
+        """The gate of the newest token, (b, f)."""
         t = state.position
         weights = self.W[t - 1, :t].expand(len(x_t), 1, t)
         return torch.bmm(weights, state.held("S")).squeeze(1) + self.w[t - 1]
 
 
 class Attending(Gated):
-    """A single head of attention is added to the gate.
+    """aMLP: the result of one attention head is added to the gate.
 
     W_Q, W_K and W_V are (d, K), W_T is (K, f) and b_T (f,).
     """
@@ -140,32 +139,32 @@ class Attending(Gated):
         self.b_T: nn.Parameter = self.weight(f)
 
     def gate(self, x: Tensor, normed: Tensor) -> Tensor:
-        """What multiplies, (b, s, f)."""
+        """The gate of gMLP plus the attention head, (b, s, f)."""
         keys, values = (x @ W for W in (self.W_K, self.W_V))
         return super().gate(x, normed) + self.attended(x, keys, values, causal=self.causal)
 
     def attended(self, x: Tensor, k: Tensor, v: Tensor, *, causal: bool) -> Tensor:
-        """What the rows x (b, s, d) read of keys and values (b, t, K), (b, s, f)."""
+        """Attention of the rows x (b, s, d) to keys and values (b, t, K), mapped to (b, s, f)."""
         q, k, v = (rows.unsqueeze(1) for rows in (x @ self.W_Q, k, v))
         read = dense_attention(q, k, v, by=self.K, causal=causal).squeeze(1)
         return read @ self.W_T + self.b_T
 
 
 class CausalAttending(CausalGated, Attending):
-    """A position attends to itself and those before it."""
+    """aMLP, where a position reads and attends to itself and all earlier positions."""
 
     def initial_state(self, batch: int, length: int | None = None) -> State:
-        """The rows to be mixed, and keys and values (batch, length, K)."""
+        """The rows S to be mixed, and keys and values (batch, length, K)."""
         state = super().initial_state(batch, length)
         state.arrays |= {name: self._rows(batch, length, self.K) for name in ("K", "V")}
         return state
 
     def held_of(self, x_t: Tensor) -> dict[str, Tensor]:
-        """Key and value."""
+        """The token's key and value, (b, K) each."""
         return {"K": x_t @ self.W_K, "V": x_t @ self.W_V}
 
     def latest(self, x_t: Tensor, state: State) -> Tensor:
-        """What multiplies the newest token, (b, f)."""
+        """The gate of gMLP plus the attention head, for the newest token: (b, f)."""
         held = (state.held(name) for name in ("K", "V"))
         read = self.attended(x_t.unsqueeze(1), *held, causal=False).squeeze(1)
         return super().latest(x_t, state) + read
@@ -175,7 +174,7 @@ _Class = TypeVar("_Class", bound=type[Gated])
 
 
 def explicit(mixer: str, rewrites: tuple[str, ...] = ()) -> Callable[[_Class], _Class]:
-    """Register the decorated class: one operation per equation, each masked where causal."""
+    """Register the decorated class, with one operation per equation; causal ones are masked."""
     masked = ("dense",) if mixer.endswith("+causal") else ()
     kernels = dict.fromkeys(("U", "G", "F", "y"), "contraction")
     kernels |= {"S": "elementwise", "P": "elementwise"}
@@ -194,7 +193,7 @@ class ExplicitGated(Gated):
 
 @explicit("gmlp+causal")
 class ExplicitCausalGated(CausalGated):
-    """gMLP, zeros in place of later weights."""
+    """Causal gMLP; weights of later positions are set to zero."""
 
 
 @explicit("amlp", ("safe-softmax",))
@@ -204,16 +203,16 @@ class ExplicitAttending(Attending):
 
 @explicit("amlp+causal", ("safe-softmax",))
 class ExplicitCausalAttending(CausalAttending):
-    """aMLP, zeros in place of later weights."""
+    """Causal aMLP; weights of later positions are set to zero."""
 
 
 class FNet(SequenceMixer):
-    """The real part of a transform along both axes."""
+    """The real part of a Fourier transform along both axes."""
 
 
 @implementation("fnet", "matrix", kernels=dict.fromkeys(("U", "V", "y"), "contraction"))
 class FNetMatrix(FNet):
-    """Products with cosines and sines; the tables are those of l tokens."""
+    """FNet by products with matrices of cosines and sines, stored for l tokens."""
 
     C_d: Tensor
     S_d: Tensor
@@ -227,13 +226,13 @@ class FNetMatrix(FNet):
                 self.register_buffer(f"{part}_{name}", table, persistent=False)
 
     def tables(self, points: int) -> tuple[Tensor, Tensor]:
-        """Cosines and sines of a transform, (points, points) each."""
+        """The cosines and sines of a transform, (points, points) each."""
         number = torch.arange(points)
         angle = torch.outer(number, number).remainder(points).double() * (2 * math.pi / points)
         return angle.cos().to(self.like), angle.sin().to(self.like)
 
     def mix(self, x: Tensor) -> Tensor:
-        """y (b, s, d); another length than l has tables of its own."""
+        """y (b, s, d); for a length other than l, the matrices are computed anew."""
         C_l, S_l = (self.C_l, self.S_l) if x.shape[1] == self.l else self.tables(x.shape[1])
         both = (C_l.expand(len(x), -1, -1), S_l.expand(len(x), -1, -1))
         return torch.bmm(both[0], x @ self.C_d) - torch.bmm(both[1], x @ self.S_d)
@@ -246,7 +245,7 @@ class FNetMatrix(FNet):
     kernels={"X": "elementwise", "H": "fft", "F": "fft", "y": "elementwise"},
 )
 class FNetTransform(FNet):
-    """A transform of complex numbers along the channels, then along the tokens."""
+    """FNet by complex Fourier transforms, over channels, then over tokens."""
 
     def mix(self, x: Tensor) -> Tensor:
         """y (b, s, d)."""

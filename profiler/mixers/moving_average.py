@@ -1,7 +1,7 @@
-"""How does gated attention to moving averages, Mega, run in PyTorch?
+"""Mega, gated attention to moving averages, in PyTorch.
 
-A class carries the numbers of a channel, h (b, d, N), from row to row, or convolves with the kernel
-w (l, d) of the same average; a token is always a step of what is carried.
+A class computes the moving averages by the recurrence with state h (b, d, N), or by a convolution
+with their kernel w (l, d); one-token inference always uses the recurrence.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from profiler.modules.running_sums import ChunkState
 
 
 class Mega(Mixer):
-    """Averages of N numbers a channel, alpha, delta, beta and eta (d, N); queries and keys K wide,
-    values v d wide; a bias P for each distance up to l, or up to C in chunks."""
+    """Mega: N moving averages per channel, alpha, delta, beta and eta (d, N); queries and keys of
+    width K, values of width v*d; a bias P per distance, (l,), or (C,) with chunks."""
 
     W_Z: nn.Parameter
     b_Z: nn.Parameter
@@ -68,29 +68,29 @@ class Mega(Mixer):
         self.U_H: nn.Parameter = self.weight(self.V, d)
 
     def rates(self) -> tuple[Tensor, Tensor]:
-        """What of a number is kept and what of a row is taken in, E and B (d, N)."""
+        """E and B (d, N) of the recurrence h' = E h + B x."""
         alpha = torch.sigmoid(self.alpha)
         return 1 - alpha * torch.sigmoid(self.delta), alpha * self.beta
 
     @abstractmethod
     def averages(self, x: Tensor) -> Tensor:
-        """X (b, s, d)."""
+        """X (b, s, d), the weighted sum of each channel's moving averages."""
 
     def heads(self, x: Tensor, X: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries and keys (..., K) of the averages, values (..., V) of the rows."""
+        """Queries and keys (..., K) from the averages, values (..., V) from the rows."""
         Z = F.silu(X @ self.W_Z + self.b_Z)
         V = F.silu(x @ self.W_V + self.b_V)
         return self.kappa_Q * Z + self.mu_Q, self.kappa_K * Z + self.mu_K, V
 
     def gated(self, x: Tensor, X: Tensor, O: Tensor) -> Tensor:
-        """y of what the head reads."""
+        """y (..., d) from the attention output O (..., V), with reset and update gate."""
         gamma = F.silu(X @ self.W_gamma + self.b_gamma)
         phi = torch.sigmoid(X @ self.W_phi + self.b_phi)
         H = F.silu(X @ self.W_H + self.b_H + (gamma * O) @ self.U_H)
         return phi * H + (1 - phi) * x
 
     def mix(self, x: Tensor) -> Tensor:
-        """y (b, s, d)."""
+        """Attention within chunks, the whole ones in one batch, then y (b, s, d)."""
         X = self.averages(x)
         q, k, v = self.heads(x, X)
         (batch, length, _), read = x.shape, []
@@ -103,20 +103,20 @@ class Mega(Mixer):
         return self.gated(x, X, torch.cat(read, dim=1))
 
     def bias(self, size: int) -> Tensor:
-        """What is added to the score of each row with each, (size, size), zeros for later ones."""
+        """The bias P[i-k+1] of each pair of rows i, k, (size, size); 0 for k > i."""
         return F.pad(self.P[:size], (size - 1, 0)).unfold(0, size, 1).flip(1)
 
     def attended(self, bias: Tensor, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """What the rows of chunks (b, chunks, s, ...) read: every pair is scored, then later rows
-        are masked."""
+        """Attention within chunks (b, chunks, s, ...): score all pairs, then mask the scores of
+        later rows."""
         later = torch.ones_like(bias, dtype=torch.bool).triu(1)
         scores = q @ k.transpose(-2, -1) / math.sqrt(self.K) + bias
         return torch.softmax(scores.masked_fill(later, -math.inf), dim=-1) @ v
 
     @torch.no_grad()
     def initial_state(self, batch: int, length: int | None = None) -> State:
-        """Keys and values of all tokens, or of the running chunk, and h (batch, 1, d N), beside E
-        and B."""
+        """Keys and values of all tokens, or of the current chunk, and h (batch, 1, d*N); `prepared`
+        holds E and B."""
         room = length if self.bounded else self.C
         rows = {"K": self._rows(batch, room, self.K), "V": self._rows(batch, room, self.V)}
         rows["h"] = self._rows(batch, 1, self.d * self.N)
@@ -126,7 +126,7 @@ class Mega(Mixer):
         return state
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
-        """The averages go on by a row, and the token attends to the rows of its chunk."""
+        """One step of the recurrence, then attention to the rows of the token's chunk."""
         assert isinstance(state, PreparedState)
         E, B = state.prepared
         h = B * x_t.unsqueeze(-1)
@@ -160,7 +160,7 @@ _Mega = TypeVar("_Mega", bound=type[Mega])
 
 
 def mega(form: str, kernels: dict[str, str]) -> Callable[[_Mega], _Mega]:
-    """Register the decorated class, which has these kernel classes beside those of the head."""
+    """Register the decorated class; `kernels` has the kernel classes outside of `HEAD`."""
     return implementation(
         "mega",
         form,
@@ -175,10 +175,10 @@ def mega(form: str, kernels: dict[str, str]) -> Callable[[_Mega], _Mega]:
 
 @mega("recurrent", AVERAGED)
 class MegaCarried(Mega):
-    """Row by row."""
+    """Mega by the recurrence."""
 
     def averages(self, x: Tensor) -> Tensor:
-        """What a row adds, and what is kept of the numbers before."""
+        """The recurrence h' = E h + B x over rows."""
         E, B = self.rates()
         h = B * x[:, 0].unsqueeze(-1)
         rows = [h]
@@ -190,10 +190,10 @@ class MegaCarried(Mega):
 
 @mega("fft", FILTERED)
 class MegaFft(Mega):
-    """Fourier transforms over the sequence."""
+    """Mega by Fourier transforms over the sequence."""
 
     def averages(self, x: Tensor) -> Tensor:
-        """The kernel has powers of E, as exponentials of multiples of its logarithm."""
+        """A convolution with the kernel sum of eta B E^s, where E^s is exp(s log E)."""
         E, B = self.rates()
         s = torch.arange(x.shape[1], device=x.device, dtype=x.dtype).view(-1, 1, 1)
         w = (self.eta * B * torch.exp(torch.log(E) * s)).sum(-1)

@@ -1,8 +1,8 @@
-"""How does attention over a set of pairs run in PyTorch: restricted to w positions, or to a block?
+"""Attention restricted to w neighbouring positions, or to a block of rows, in PyTorch.
 
-Restricted, Vaswani et al. 2017, section 4: a class combines one neighbourhood, centred or causal,
-with one layout of the scores: all pairs, most of them masked, or a band of w scores per token.
-Local: all complete blocks of rows are scored together, then the short one behind them.
+Restricted, Vaswani et al. 2017, section 4: a class combines a neighbourhood, centred or causal,
+with a layout of the scores: all pairs, most of them masked, or a band of w scores per token.
+Local: all complete blocks are scored in one batch, then the short last block.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from profiler.modules.registry import implementation
 from profiler.modules.running_sums import ChunkState
 
 Spread = Callable[[Tensor, Tensor, Tensor, int, int], Tensor]
-"""From queries, keys and values (b, n, s, h) and the numbers of visible rows before and after each
-row: the heads' rows (b, n, s, h)."""
+"""A function of queries, keys and values (b, n, s, h) and the numbers of visible rows before and
+after each row. It returns the attention output (b, n, s, h)."""
 
 
 def square(q: Tensor, k: Tensor, v: Tensor, behind: int, ahead: int) -> Tensor:
-    """Every pair is scored, then the pairs outside the neighbourhood are masked."""
+    """Score all pairs, then mask the pairs outside the neighbourhood."""
     length = int(q.shape[2])
     scores = q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])
     apart = torch.ones(length, length, dtype=torch.bool, device=q.device)
@@ -37,8 +37,8 @@ def square(q: Tensor, k: Tensor, v: Tensor, behind: int, ahead: int) -> Tensor:
 
 
 def band(q: Tensor, k: Tensor, v: Tensor, behind: int, ahead: int) -> Tensor:
-    """Every row is scored against the w rows around it; rows of zeros beyond both ends are scored,
-    then masked."""
+    """Score each row against the w rows around it; zero rows beyond both ends are scored, then
+    masked."""
     length, width = int(q.shape[2]), behind + 1 + ahead
     keys, values = (F.pad(rows, (0, 0, behind, ahead)).unfold(2, width, 1) for rows in (k, v))
     scores = (q.unsqueeze(-2) @ keys).squeeze(-2) / math.sqrt(q.shape[-1])
@@ -50,7 +50,7 @@ def band(q: Tensor, k: Tensor, v: Tensor, behind: int, ahead: int) -> Tensor:
 
 @dataclass(frozen=True)
 class ScoreLayout:
-    """A layout of the scores, and the form of the equations with this layout."""
+    """A layout of the scores, with the form of the equations that has this layout."""
 
     name: str
     form: str
@@ -62,7 +62,7 @@ BAND = ScoreLayout("banded", "banded", band)
 
 
 class Restricted(Heads):
-    """n heads of width h = d/n; a token attends to at most w positions, its own included."""
+    """Attention in n heads of width h = d/n to at most w positions, with the token's own."""
 
     MIXER: ClassVar[str]
     layout: ClassVar[ScoreLayout]
@@ -74,7 +74,7 @@ class Restricted(Heads):
 
     @property
     def ahead(self) -> int:
-        """How many of the w positions follow the token."""
+        """The number of the w positions that follow the token."""
         raise NotImplementedError
 
     def mix(self, x: Tensor) -> Tensor:
@@ -82,12 +82,12 @@ class Restricted(Heads):
         return self._across(*self._project(x), causal=False)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, *, causal: bool) -> Tensor:
-        """R (b, n, s, h) of whole sequences, each row over its neighbourhood."""
+        """R (b, n, s, h): attention of each row to its neighbourhood."""
         return self.layout.spread(q, k, v, self.w - 1 - self.ahead, self.ahead)
 
 
 class CentredRestricted(Restricted):
-    """The w positions lie around the token; of an even number, one more lies after it than
+    """The w positions lie around the token; with w even, one more lies after the token than
     before."""
 
     MIXER = "restricted-attention"
@@ -99,7 +99,7 @@ class CentredRestricted(Restricted):
 
 
 class CausalRestricted(Restricted, Mixer):
-    """The w positions are the last ones."""
+    """The w positions are the token's own and the w-1 before it."""
 
     MIXER = "restricted-attention-causal"
 
@@ -115,7 +115,7 @@ class CausalRestricted(Restricted, Mixer):
         return State({name: self.like.new_zeros(shape) for name in ("K", "V")}, sliding=True)
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
-        """Attend from q_t to the held rows and the token's own; the oldest row is then dropped."""
+        """Attend from q_t to the held rows and the token's own; then drop the oldest row."""
         q_t, k_t, v_t = self._project(x_t)
         k, v = (
             torch.cat([state.held(name), row.unsqueeze(2)], dim=2)
@@ -130,7 +130,7 @@ _Class = TypeVar("_Class", bound=type[Restricted])
 
 
 def laid_out(layout: ScoreLayout) -> Callable[[_Class], _Class]:
-    """Give the decorated class its layout, and register it as an implementation."""
+    """Set `layout` of the decorated class, and register the class as an implementation."""
 
     def register(mixer: _Class) -> _Class:
         mixer.layout = layout
@@ -149,29 +149,29 @@ def laid_out(layout: ScoreLayout) -> Callable[[_Class], _Class]:
 
 @laid_out(SQUARE)
 class CentredRestrictedSquare(CentredRestricted):
-    """Scores of all pairs."""
+    """Centred restricted attention with scores of all pairs."""
 
 
 @laid_out(BAND)
 class CentredRestrictedBand(CentredRestricted):
-    """A band of scores."""
+    """Centred restricted attention with a band of scores."""
 
 
 @laid_out(SQUARE)
 class CausalRestrictedSquare(CausalRestricted):
-    """Scores of all pairs."""
+    """Causal restricted attention with scores of all pairs."""
 
 
 @laid_out(BAND)
 class CausalRestrictedBand(CausalRestricted):
-    """A band of scores."""
+    """Causal restricted attention with a band of scores."""
 
 
 KERNELS = PROJECTIONS | EXPLICIT.kernels
 
 
 class InBlocks(Heads):
-    """n heads of width h = d/n; rows lie in blocks of B, the last of which may be short."""
+    """Attention within blocks of B rows, the last of which may be short, in n heads."""
 
     causal: ClassVar[bool] = True
 
@@ -185,7 +185,7 @@ class InBlocks(Heads):
         return self._across(*self._project(x), causal=self.causal)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, *, causal: bool) -> Tensor:
-        """R (b, n, s, h): of the complete blocks together, then of the short one."""
+        """R (b, n, s, h): attention within the complete blocks at once, then the short block."""
         batch, n, length, h = q.shape
         whole = length - length % self.B
         found = []
@@ -199,7 +199,7 @@ class InBlocks(Heads):
 
 @implementation("local-attention", "explicit", rewrites=("safe-softmax",), kernels=KERNELS)
 class LocalAttention(InBlocks):
-    """A token attends to its block."""
+    """Local attention: a token attends to its block."""
 
     causal = False
 
@@ -212,16 +212,16 @@ class LocalAttention(InBlocks):
     step_kernels=KERNELS,
 )
 class CausalLocalAttention(InBlocks, Mixer):
-    """A token attends to its block up to itself."""
+    """Causal local attention: a token attends to its block, up to itself."""
 
     def initial_state(self, batch: int, length: int | None = None) -> State:
-        """Keys and values (b, n, B, h) of the running block; any length has room."""
+        """Keys and values (b, n, B, h) of the current block, for any number of tokens."""
         require_sizes(batch=batch, length=self.l if length is None else length)
         shape = (batch, self.n, self.B, self.K)
         return ChunkState({name: self.like.new_zeros(shape) for name in ("K", "V")}, sliding=True)
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
-        """Attend from q_t to the rows of its block."""
+        """Attend from q_t to the rows of the token's block."""
         assert isinstance(state, ChunkState)
         q_t, k_t, v_t = self._project(x_t)
         state.append(K=k_t, V=v_t)

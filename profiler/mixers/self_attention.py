@@ -1,7 +1,6 @@
-"""How does multi-head self-attention run in PyTorch, plain or with options?
+"""Multi-head self-attention in PyTorch, with the options of costmodel.mixers.self_attention.
 
-Equations (10)-(17) of Chen's SHE/HE/WE/ME paper, which are those of Vaswani et al. 2017 with a
-causal mask; the options are those of costmodel.mixers.self_attention.
+The equations are (10)-(17) of Chen's SHE/HE/WE/ME paper: Vaswani et al. 2017 with a causal mask.
 """
 
 from __future__ import annotations
@@ -18,21 +17,21 @@ from profiler.modules.registry import implementation
 PROJECTIONS = dict.fromkeys(("Q", "K", "V", "y"), "contraction")
 
 BIASES = {"bias": ("Q", "K", "V", "out"), "output-bias": ("out",)}
-"""Option -> the linear maps that it gives a bias."""
+"""Option -> the linear maps that get a bias."""
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """x W + b, the weight (in, out) and its bias (out), which may be missing."""
+    """x W + b, with W (in, out) and b (out,) or None."""
     return x @ weight if bias is None else x @ weight + bias
 
 
 class Heads(SequenceMixer):
-    """What all variants share: n heads of queries, and g heads of keys K wide and of values V wide;
-    g is n unless `grouped`, and both widths are d/n unless `wide`.
+    """The base of all variants: n query heads, and g heads of keys (width K) and values (width V).
+    g is n unless `grouped`; K and V are d/n unless `wide`.
 
-    W_Q is (d, n*K), W_K (d, g*K), W_V (d, g*V) and W_out (n*V, d); with groups W_Q is (d, g, n/g*K)
-    and W_out (g, n/g*V, d). A bias has the shape of a result of its map. `l` only sets the room in
-    a state, unless a length is given.
+    W_Q is (d, n*K), W_K (d, g*K), W_V (d, g*V) and W_out (n*V, d); if `grouped`, W_Q is (d, g,
+    n/g*K) and W_out (g, n/g*V, d). A bias has the output axes of its map. `l` is only the default
+    capacity of a state.
     """
 
     way: Attention
@@ -72,7 +71,7 @@ class Heads(SequenceMixer):
             self.register_parameter(f"b_{name}", bias)
 
     def _groups(self, g: int | None, grouped: bool) -> int:
-        """The number of heads of keys and values."""
+        """The number of key and value heads; ValueError if g is missing or does not divide n."""
         if not grouped:
             return self.n
         if g is None:
@@ -83,7 +82,7 @@ class Heads(SequenceMixer):
         return g
 
     def _widths(self, K: int | None, V: int | None, wide: bool) -> tuple[int, int]:
-        """The widths of a head's keys and values."""
+        """The widths of a head's keys and values; ValueError if a size is missing."""
         if not wide:
             h = head_width(self.d, self.n)
             return h, h
@@ -105,30 +104,30 @@ class Heads(SequenceMixer):
         return self._split(keys, self.g), self._split(values, self.g)
 
     def _split(self, rows: Tensor, heads: int) -> Tensor:
-        """Rows (..., n*w) by head: (..., n, w)."""
+        """Reshape rows (..., n*w) to heads (..., n, w)."""
         return rows.view(*rows.shape[:-1], heads, rows.shape[-1] // heads)
 
     def _out(self, rows: Tensor) -> Tensor:
-        """y (..., d) of the heads' rows (..., n*V)."""
+        """The output map: the concatenated heads (..., n*V) to y (..., d)."""
         return linear(rows, self.W_out.flatten(0, -2), self.b_out)
 
     def _across(self, q: Tensor, k: Tensor, v: Tensor, *, causal: bool) -> Tensor:
-        """y (b, s, d) of whole sequences by head, (b, s, n, K), (b, s, g, K) and (b, s, g, V)."""
+        """y (b, s, d): attention of q (b, s, n, K) to k (b, t, g, K) and v (b, t, g, V)."""
         q, k, v = (heads.transpose(1, 2) for heads in (q, k, v))
         rows = self.attend(q, k, v, causal=causal).transpose(1, 2).flatten(2)
         return self._out(rows)
 
     def _row(self, q_t: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """y_t (b, d) of one query (b, n, K) over held keys and values (b, g, t, K or V)."""
+        """Attend from one query (b, n, K) to held keys and values (b, g, t, K or V): y_t (b, d)."""
         return self._out(self.attend(q_t.unsqueeze(2), k, v, causal=False).flatten(1))
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, *, causal: bool) -> Tensor:
-        """R (b, n, s, V) of queries q (b, n, s, K) over keys and values (b, g, t, K or V)."""
+        """R (b, n, s, V): attention of queries (b, n, s, K) to keys and values (b, g, t, ...)."""
         return self.way.compute(q, k, v, by=self.K, causal=causal)
 
 
 class SelfAttention(Heads, Mixer):
-    """A token attends to itself and those before it."""
+    """Causal self-attention: a token attends to itself and all earlier tokens."""
 
     def initial_state(self, batch: int, length: int | None = None) -> State:
         """The KV cache: K (batch, g, length, K) and V (batch, g, length, V)."""
@@ -147,7 +146,7 @@ class SelfAttention(Heads, Mixer):
 
 
 class BidirectionalSelfAttention(Heads):
-    """Every token attends to all tokens."""
+    """Bidirectional self-attention: each token attends to all tokens."""
 
     def mix(self, x: Tensor) -> Tensor:
         """Q, K, V (b, n, s, h), then heads, then y (b, s, d)."""
@@ -155,21 +154,21 @@ class BidirectionalSelfAttention(Heads):
 
 
 class SourceState(State):
-    """The keys and values of a second sequence, all held before the first token."""
+    """The keys and values of a second sequence, complete before the first token."""
 
     def rows(self, name: str) -> int:
         """Number of tokens of the second sequence."""
         return self.capacity
 
     def require_room(self) -> None:
-        """Nothing is appended."""
+        """Always: a token appends nothing."""
 
 
 class CrossAttention(Heads, Mixer):
-    """Every token of x attends to all tokens of a second sequence z (b, e, d)."""
+    """Cross-attention: each token of x attends to all tokens of a second sequence z (b, e, d)."""
 
     def forward(self, x: Tensor, z: Tensor) -> Tensor:  # type: ignore[override]  # reads z as well
-        """Mix whole sequences: x (b, s, d) and z (b, e, d) to y (b, s, d). Raises as a Mixer's."""
+        """Mix x (b, s, d) with z (b, e, d) to y (b, s, d); errors as of `SequenceMixer.forward`."""
         self._require_sequence(x)
         self._require_source(z, x.shape[0])
         try:
@@ -179,13 +178,13 @@ class CrossAttention(Heads, Mixer):
             raise
 
     def mix(self, x: Tensor) -> Tensor:
-        """Refused: a sequence alone has nothing to attend to."""
+        """Raise ValueError: a second sequence is required."""
         raise ValueError("cross-attention mixes x with a second sequence z: call forward(x, z)")
 
     def initial_state(
         self, batch: int, length: int | None = None, z: Tensor | None = None
     ) -> SourceState:
-        """K (batch, g, e, K) and V (batch, g, e, V) of z (batch, e, d); any length has room."""
+        """K (batch, g, e, K) and V (batch, g, e, V) of z (batch, e, d), whatever the `length`."""
         require_sizes(batch=batch, length=self.l if length is None else length)
         if z is None:
             raise ValueError("the state of cross-attention is made of z (batch, e, d): give it")
@@ -233,7 +232,7 @@ class ExplicitSelfAttention(SelfAttention):
     step_kernels=PROJECTIONS | SDPA.kernels,
 )
 class FusedSelfAttention(SelfAttention):
-    """PyTorch's scaled_dot_product_attention; no `wide`: not every device has it for two widths."""
+    """PyTorch's scaled_dot_product_attention, without `wide`: CPUs lack a kernel for two widths."""
 
     way = SDPA
 

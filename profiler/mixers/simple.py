@@ -1,7 +1,7 @@
-"""How do SimpleTRON's Simple, Simple-Res and Simple-ResL run in PyTorch, causal or not?
+"""SimpleTRON's Simple, Simple-Res and Simple-ResL in PyTorch, bidirectional or causal.
 
-Yorsh et al. 2021, section 3. A class combines one mixer with one order of its two products, or with
-one way to sum over earlier tokens.
+Yorsh et al. 2021, section 3. A class combines a mixer with an order of its two products, or, if
+causal, with an algorithm of `running_sums`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Multiply = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 @dataclass(frozen=True)
 class ProductOrder:
-    """An order of the products of q, k and v (b, n, s, h), and the array between the two."""
+    """An order of the two products of q, k and v (b, n, s, h); `between` names the first result."""
 
     form: str
     multiply: Multiply
@@ -34,9 +34,9 @@ QK_FIRST = ProductOrder("qk-first", lambda q, k, v: (q @ k.transpose(-2, -1)) @ 
 
 
 class Simple(Headed):
-    """Products of queries, keys and values in n heads of width h = d/n, times 1/sqrt(s).
+    """Q K^T V / sqrt(s) in n heads of width h = d/n.
 
-    W_Q, W_K, W_V are (d, d) and b_Q, b_K, b_V (d,); W_out and b_out exist where `OUTPUT`.
+    W_Q, W_K, W_V are (d, d) and b_Q, b_K, b_V (d,); W_out (d, d) and b_out (d,) exist if `OUTPUT`.
     """
 
     MIXER: ClassVar[str]
@@ -45,7 +45,7 @@ class Simple(Headed):
     order: ClassVar[ProductOrder]
 
     def declare(self) -> None:
-        """Queries, keys and values with their biases, and the linear layer, if any."""
+        """The maps to queries, keys and values with biases, and the output map if `OUTPUT`."""
         d = self.d
         self.W_Q: nn.Parameter = self.weight(d, d)
         self.W_K: nn.Parameter = self.weight(d, d)
@@ -68,15 +68,15 @@ class Simple(Headed):
         return x @ self.W_Q + self.b_Q, x @ self.W_K + self.b_K, x @ self.W_V + self.b_V
 
     def finish(self, x: Tensor, y: Tensor) -> Tensor:
-        """The heads' rows (..., d), through the linear layer and the skip connection where the
-        mixer has them."""
+        """y (..., d) from the concatenated heads: the output map if `OUTPUT`, the skip connection
+        if `RESIDUAL`."""
         if self.OUTPUT:
             y = y @ self.W_out + self.b_out
         return x + y if self.RESIDUAL else y
 
     @classmethod
     def kernels(cls) -> dict[str, str]:
-        """Kernel class of the arrays around the product."""
+        """Array -> kernel class, for the arrays outside of the product."""
         arrays = ["Q", "K", "V", *(["R"] if cls.OUTPUT or cls.RESIDUAL else [])]
         last = "contraction" if cls.OUTPUT or not cls.RESIDUAL else "elementwise"
         return dict.fromkeys(arrays, "contraction") | {"y": last}
@@ -86,7 +86,7 @@ _Class = TypeVar("_Class", bound=type[Simple])
 
 
 def multiplied(order: ProductOrder) -> Callable[[_Class], _Class]:
-    """Give the decorated class its order of products, and register it as an implementation."""
+    """Set `order` of the decorated class, and register the class as an implementation."""
 
     def register(mixer: _Class) -> _Class:
         mixer.order = order
@@ -97,23 +97,23 @@ def multiplied(order: ProductOrder) -> Callable[[_Class], _Class]:
 
 
 class SimpleAlone(Simple):
-    """Simple: neither skip connection nor linear layer."""
+    """Simple, without skip connection and output map."""
 
     MIXER = "simple"
 
 
 @multiplied(KV_FIRST)
 class SimpleKvFirst(SimpleAlone):
-    """Simple, keys and values first."""
+    """Simple as Q (K^T V)."""
 
 
 @multiplied(QK_FIRST)
 class SimpleQkFirst(SimpleAlone):
-    """Simple, queries and keys first."""
+    """Simple as (Q K^T) V."""
 
 
 class SimpleRes(Simple):
-    """Simple-Res: a skip connection, no linear layer."""
+    """Simple-Res, with a skip connection, without output map."""
 
     MIXER = "simple-res"
     RESIDUAL = True
@@ -121,16 +121,16 @@ class SimpleRes(Simple):
 
 @multiplied(KV_FIRST)
 class SimpleResKvFirst(SimpleRes):
-    """Simple-Res, keys and values first."""
+    """Simple-Res as Q (K^T V)."""
 
 
 @multiplied(QK_FIRST)
 class SimpleResQkFirst(SimpleRes):
-    """Simple-Res, queries and keys first."""
+    """Simple-Res as (Q K^T) V."""
 
 
 class SimpleResL(Simple):
-    """Simple-ResL: a linear layer behind the heads, then a skip connection."""
+    """Simple-ResL, with output map and skip connection."""
 
     MIXER = "simple-resl"
     RESIDUAL = True
@@ -139,48 +139,48 @@ class SimpleResL(Simple):
 
 @multiplied(KV_FIRST)
 class SimpleResLKvFirst(SimpleResL):
-    """Simple-ResL, keys and values first."""
+    """Simple-ResL as Q (K^T V)."""
 
 
 @multiplied(QK_FIRST)
 class SimpleResLQkFirst(SimpleResL):
-    """Simple-ResL, queries and keys first."""
+    """Simple-ResL as (Q K^T) V."""
 
 
 class SimpleCausal(Simple, Summing):
-    """Products of queries with the running sum of keys and values, times 1/sqrt(l).
+    """Queries times the running sum of k v^T, divided by sqrt(l).
 
     l is the length that the module is built for, whatever the length of a sequence.
     """
 
     def mix(self, x: Tensor) -> Tensor:
-        """Q, K, V (b, n, s, h), what the queries read, then y (b, s, d)."""
+        """Q, K, V (b, n, s, h), the reads of the queries, then y (b, s, d)."""
         q, k, v = (self.heads(rows) for rows in self.project(x))
         reads, _ = self.sums.whole(q, k, v)
         return self.finish(x, reads.transpose(1, 2).flatten(2) * (1 / math.sqrt(self.l)))
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
-        """The token's query reads the held sums with the token's own key and value included."""
+        """Add the token's key and value to the state, then read it with the token's query."""
         q, k, v = (self.split(row) for row in self.project(x_t))
         reads, _ = self.sums.latest(q, k, v, state)
         return self.finish(x_t, reads.flatten(1) * (1 / math.sqrt(self.l)))
 
 
 class SimpleCausalAlone(SimpleCausal):
-    """Simple: neither skip connection nor linear layer."""
+    """Causal Simple, without skip connection and output map."""
 
     MIXER = "simple-causal"
 
 
 class SimpleCausalRes(SimpleCausal):
-    """Simple-Res: a skip connection, no linear layer."""
+    """Causal Simple-Res, with a skip connection, without output map."""
 
     MIXER = "simple-causal-res"
     RESIDUAL = True
 
 
 class SimpleCausalResL(SimpleCausal):
-    """Simple-ResL: a linear layer behind the heads, then a skip connection."""
+    """Causal Simple-ResL, with output map and skip connection."""
 
     MIXER = "simple-causal-resl"
     RESIDUAL = True
@@ -189,44 +189,44 @@ class SimpleCausalResL(SimpleCausal):
 
 @summing(RowByRow(weighted=False))
 class SimpleCausalRecurrent(SimpleCausalAlone):
-    """Simple, one row after another."""
+    """Causal Simple by a recurrence over rows."""
 
 
 @summing(AllRows(weighted=False))
 class SimpleCausalCumsum(SimpleCausalAlone):
-    """Simple, the sums of all rows at once."""
+    """Causal Simple by a running sum over all rows."""
 
 
 @summing(ScoredPairs(weighted=False))
 class SimpleCausalParallel(SimpleCausalAlone):
-    """Simple, over scored pairs."""
+    """Causal Simple by masked scores of all pairs."""
 
 
 @summing(RowByRow(weighted=False))
 class SimpleCausalResRecurrent(SimpleCausalRes):
-    """Simple-Res, one row after another."""
+    """Causal Simple-Res by a recurrence over rows."""
 
 
 @summing(AllRows(weighted=False))
 class SimpleCausalResCumsum(SimpleCausalRes):
-    """Simple-Res, the sums of all rows at once."""
+    """Causal Simple-Res by a running sum over all rows."""
 
 
 @summing(ScoredPairs(weighted=False))
 class SimpleCausalResParallel(SimpleCausalRes):
-    """Simple-Res, over scored pairs."""
+    """Causal Simple-Res by masked scores of all pairs."""
 
 
 @summing(RowByRow(weighted=False))
 class SimpleCausalResLRecurrent(SimpleCausalResL):
-    """Simple-ResL, one row after another."""
+    """Causal Simple-ResL by a recurrence over rows."""
 
 
 @summing(AllRows(weighted=False))
 class SimpleCausalResLCumsum(SimpleCausalResL):
-    """Simple-ResL, the sums of all rows at once."""
+    """Causal Simple-ResL by a running sum over all rows."""
 
 
 @summing(ScoredPairs(weighted=False))
 class SimpleCausalResLParallel(SimpleCausalResL):
-    """Simple-ResL, over scored pairs."""
+    """Causal Simple-ResL by masked scores of all pairs."""

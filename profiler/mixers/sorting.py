@@ -1,7 +1,7 @@
-"""How does attention to rows that are sorted first run in PyTorch?
+"""Attention to rows that are sorted first, in PyTorch: Sinkhorn attention and Reformer.
 
-Sinkhorn: all whole blocks are scored together, against themselves and against the sorted ones.
-Reformer: the first chunk, the whole ones after it, each with the one before, and the short one.
+Sinkhorn scores all whole blocks in one batch, against themselves and against the sorted blocks.
+Reformer attends in three batches: the first chunk, the other whole chunks, the short last chunk.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from profiler.modules.registry import implementation
     | {"A_S": "softmax"},
 )
 class Sinkhorn(InBlocks):
-    """n heads; W_S is (h, l // B), of which a shorter sequence takes the first columns."""
+    """Sinkhorn attention. W_S is (h, l // B); a shorter sequence uses its first columns."""
 
     bounded = True
     causal = False
@@ -38,7 +38,7 @@ class Sinkhorn(InBlocks):
         self.W_S = self.weight(self.K, l // B)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, *, causal: bool) -> Tensor:
-        """R (b, n, s, h): of each row's own block, and of the block sorted to its place."""
+        """R (b, n, s, h): attention to the own block, plus attention to the block sorted there."""
         rows = super().attend(q, k, v, causal=causal)
         end = q.shape[2] // self.B * self.B
         if end == 0:
@@ -51,7 +51,7 @@ class Sinkhorn(InBlocks):
         return torch.cat([rows[:, :, :end] + moved, rows[:, :, end:]], dim=2)
 
     def shares(self, k: Tensor) -> Tensor:
-        """How much of block p goes to place q, (b, n, p, q), of keys (b, n, p, B, h)."""
+        """The share of block p that goes to place q, (b, n, p, q), from keys (b, n, p, B, h)."""
         found = torch.exp(k.sum(3) @ self.W_S[:, : k.shape[2]])
         for _ in range(self.T):
             found = found / found.sum(3, keepdim=True)
@@ -70,7 +70,7 @@ class Sinkhorn(InBlocks):
     | {"P": "elementwise"},
 )
 class Reformer(Headed):
-    """One round of hashing; W_Q, W_V and W_out are (d, d), and H is (h, m), drawn."""
+    """Reformer with one round of hashing: W_Q, W_V, W_out (d, d), random directions H (h, m)."""
 
     H: Tensor
 
@@ -80,14 +80,14 @@ class Reformer(Headed):
         super().__init__(d=d, l=l, n=n)
 
     def declare(self) -> None:
-        """The directions, drawn before all weights, and three maps."""
+        """The random directions, drawn before all weights, and three linear maps."""
         self.untrained("H", self.h, self.m)
         self.W_Q: nn.Parameter = self.weight(self.d, self.d)
         self.W_V: nn.Parameter = self.weight(self.d, self.d)
         self.W_out: nn.Parameter = self.weight(self.d, self.d)
 
     def mix(self, x: Tensor) -> Tensor:
-        """Rows by bucket, attention in that order, then y (b, s, d)."""
+        """Sort rows by bucket, attend in this order, undo the sort, then y (b, s, d)."""
         q, v = self.heads(x @ self.W_Q), self.heads(x @ self.W_V)
         products = q @ self.H
         buckets = torch.cat([products, -products], dim=-1).argmax(-1)
@@ -98,7 +98,7 @@ class Reformer(Headed):
         return rows.transpose(1, 2).flatten(2) @ self.W_out
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """The sorted rows (b, n, s, h), each over its chunk and the one before."""
+        """Attention of each sorted row (b, n, s, h) to its chunk and the chunk before."""
         (batch, n, length, h), C = q.shape, self.C
         whole = length - length % C
         found = []
@@ -115,5 +115,5 @@ class Reformer(Headed):
 
 
 def gathered(rows: Tensor, at: Tensor) -> Tensor:
-    """Rows (b, n, s, h) in the order that positions (b, n, s) name."""
+    """Reorder rows (b, n, s, h): row i of the result is row at[b, n, i]."""
     return rows.gather(2, at.unsqueeze(3).expand_as(rows))

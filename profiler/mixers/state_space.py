@@ -1,8 +1,8 @@
-"""How do diagonal state space models, S4D, DSS, H3 and GSS, and SPADE run in PyTorch?
+"""Diagonal state space models (S4D, DSS, H3 and GSS) and SPADE in PyTorch.
 
-Complex numbers are pairs of reals, the real and the imaginary part apart: E, B and C are (d, N)
-each. A class carries the numbers S of a channel, (b, d, N), from row to row, or convolves with the
-kernel K (l, d) of the same model.
+Complex numbers are pairs of real tensors (real part, imaginary part): E, B and C have parts (d, N).
+A class computes the recurrence with state S (b, d, N), or a convolution with the model's kernel K
+(l, d).
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ from profiler.modules.base import PreparedState, State, head_width, require_size
 from profiler.modules.registry import implementation
 
 Pair = tuple[Tensor, Tensor]
-"""The real and the imaginary part."""
+"""A complex tensor: (real part, imaginary part)."""
 
 
 def product(one: Pair, two: Pair) -> Pair:
-    """4 multiplications and 2 additions an entry."""
+    """The complex product, with 4 multiplications and 2 additions per entry."""
     (a, b), (c, d) = one, two
     return a * c - b * d, a * d + b * c
 
 
 def product_real(one: Pair, two: Pair) -> Tensor:
-    """The real part of a product alone."""
+    """The real part of the complex product."""
     return one[0] * two[0] - one[1] * two[1]
 
 
 def exponential(exponent: Pair) -> Pair:
-    """e to the power of a complex number."""
+    """The complex exponential."""
     radius = torch.exp(exponent[0])
     return torch.cos(exponent[1]) * radius, torch.sin(exponent[1]) * radius
 
@@ -53,15 +53,15 @@ CARRIED = {"S_re": "elementwise", "S_im": "elementwise"}
 
 
 class Diagonal(LongConvolved):
-    """A diagonal model: log_step (d), log_A or A_re and A_im (d, N) or (N), C (d, N, 2), D (d)."""
+    """A diagonal model: log_step (d,), log_A (or A_re) and A_im (d, N) or (N,), C (d, N, 2), D."""
 
     bounded = False
     shared: ClassVar[bool] = False
-    """Whether A is the same for all channels; if not, the real part stands twice."""
+    """Whether all channels share A; if not, the real part counts twice, for the conjugates."""
     softmax: ClassVar[bool] = False
-    """Whether powers are divided by their sum; the real part of A is then a parameter."""
+    """Whether the powers of E are divided by their sum; the real part of A is then a parameter."""
     stepped: ClassVar[bool] = True
-    """Whether there is a step; without one, the imaginary part of A is an exponential."""
+    """Whether there is a step; without a step, the imaginary part of A is an exponential."""
     A_re: nn.Parameter
     log_A: nn.Parameter
     A_im: nn.Parameter
@@ -79,7 +79,7 @@ class Diagonal(LongConvolved):
         self.C: nn.Parameter = self.weight(self.channels, N, 2)
 
     def discretised(self) -> tuple[Pair, Pair, Pair]:
-        """E, B, and step A, (d, N) each, or (N)."""
+        """E, B and T = step A, (d, N) each, or (N,)."""
         real = self.A_re if self.softmax else -torch.exp(self.log_A)
         A = T = real, self.A_im if self.stepped else torch.exp(self.log_A_im)
         if self.stepped:
@@ -94,26 +94,26 @@ class Diagonal(LongConvolved):
         return E, (B[0] / squared, B[1] / squared), T
 
     def kernel(self, length: int) -> Tensor:
-        """K (length, d): C B times the powers of E, as exponentials of multiples of step A."""
+        """K (length, d): the sum over N of C B E^s, where E^s is exp(s step A)."""
         _, B, T = self.discretised()
         s = torch.arange(length, device=T[0].device, dtype=T[0].dtype).view(-1, 1, 1)
         powers = exponential((T[0] * s, T[1] * s))
         return self.twice(product_real(product(self.parts(), B), powers).sum(-1))
 
     def parts(self) -> Pair:
-        """The parts of C."""
+        """C as a pair of real and imaginary part."""
         return self.C[..., 0], self.C[..., 1]
 
     def twice(self, real: Tensor) -> Tensor:
-        """A real part for itself and its conjugate."""
+        """The real part, doubled if the conjugates count too."""
         return real if self.shared else 2 * real
 
 
 class Carried(Diagonal):
-    """The numbers are carried from row to row."""
+    """A diagonal model as a recurrence over rows."""
 
     def convolved(self, u: Tensor) -> Tensor:
-        """What is read of each row (b, s, d), plus D times the row."""
+        """The model's output for rows u (b, s, d)."""
         E, B, _ = self.discretised()
         S: Pair | None = None
         found = []
@@ -123,7 +123,7 @@ class Carried(Diagonal):
         return torch.stack(found, dim=1) + self.D * u
 
     def following(self, S: Pair | None, row: Tensor, E: Pair, B: Pair) -> Pair:
-        """The numbers after a row (b, d); before the first there are none."""
+        """The state after a row (b, d): E S + B row, or B row for the first row (S is None)."""
         new = B[0] * row.unsqueeze(-1), B[1] * row.unsqueeze(-1)
         if S is None:
             return new
@@ -131,12 +131,12 @@ class Carried(Diagonal):
         return kept[0] + new[0], kept[1] + new[1]
 
     def read(self, S: Pair) -> Tensor:
-        """The real part of the sum over the numbers times C."""
+        """The output (b, d) of a state: the real part of the sum over N of C S."""
         return self.twice(product_real(self.parts(), S).sum(-1))
 
     @torch.no_grad()
     def initial_state(self, batch: int, length: int | None = None) -> State:
-        """S, (batch, 1, d N) for each part, beside E and B."""
+        """S, (batch, 1, d*N) for each part; `prepared` holds E and B."""
         require_sizes(length=self.l if length is None else length)
         rows = {name: self._rows(batch, 1, self.channels * self.N) for name in CARRIED}
         held = {**rows, **self.short_rows(batch)}
@@ -146,7 +146,7 @@ class Carried(Diagonal):
         return state
 
     def newest(self, u_t: Tensor, state: State, **rows: Tensor) -> Tensor:
-        """What is read after the row u_t (b, d)."""
+        """One step of the recurrence with row u_t (b, d): the model's output (b, d)."""
         assert isinstance(state, PreparedState)
         E_re, E_im, B_re, B_im = state.prepared
         S = None
@@ -162,7 +162,7 @@ _Class = TypeVar("_Class", bound=type[Carried])
 
 
 def carried(mixer: _Class) -> _Class:
-    """Register the decorated class, which carries numbers from row to row."""
+    """Register the decorated class, an implementation by the recurrence."""
     dense = ("dense",) if "convolution" in mixer.KERNELS.values() else ()
     kernels = {k: v for k, v in mixer.KERNELS.items() if k not in KERNEL} | CARRIED
     return implementation(
@@ -176,7 +176,7 @@ def carried(mixer: _Class) -> _Class:
 
 
 class S4D(Diagonal):
-    """Gelu and a gated linear unit follow; W_1 and W_2 are (d, d)."""
+    """S4D: the diagonal model, gelu and a gated linear unit with W_1 and W_2 (d, d)."""
 
     MIXER = "s4d"
     HELD = "x"
@@ -190,36 +190,36 @@ class S4D(Diagonal):
         self.W_2: nn.Parameter = self.weight(d, d)
 
     def mix(self, x: Tensor) -> Tensor:
-        """y (b, s, d)."""
+        """The model, then y (b, s, d)."""
         return self.mapped(self.convolved(x))
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
-        """The numbers go on by a row, or the row is appended."""
+        """A step of the recurrence, or the long convolution at the token's row."""
         return self.mapped(self.newest(x_t, state))
 
     def mapped(self, rows: Tensor) -> Tensor:
-        """Gelu, and a gated linear unit."""
+        """Gelu and the gated linear unit."""
         H = F.gelu(rows)
         return (H @ self.W_1) * torch.sigmoid(H @ self.W_2)
 
 
 @carried
 class S4DCarried(Carried, S4D):
-    """Row by row."""
+    """S4D by the recurrence."""
 
 
 @convolved_by(VECTOR_TOEPLITZ)
 class S4DToeplitz(S4D):
-    """One depthwise convolution of length l."""
+    """S4D by one depthwise convolution of length l."""
 
 
 @convolved_by(VECTOR_FFT)
 class S4DFft(S4D):
-    """Fourier transforms over the sequence."""
+    """S4D by Fourier transforms over the sequence."""
 
 
 class DSS(S4D):
-    """log_A and A_im are (N)."""
+    """DSS_exp: all channels share log_A and A_im (N,)."""
 
     MIXER = "dss"
     shared = True
@@ -227,21 +227,21 @@ class DSS(S4D):
 
 @carried
 class DSSCarried(Carried, DSS):
-    """Row by row."""
+    """DSS by the recurrence."""
 
 
 @convolved_by(VECTOR_TOEPLITZ)
 class DSSToeplitz(DSS):
-    """One depthwise convolution of length l."""
+    """DSS by one depthwise convolution of length l."""
 
 
 @convolved_by(VECTOR_FFT)
 class DSSFft(DSS):
-    """Fourier transforms over the sequence."""
+    """DSS by Fourier transforms over the sequence."""
 
 
 class DSSSoftmax(DSS):
-    """A_re is (N) in place of log_A."""
+    """DSS_softmax, with A_re (N,) in place of log_A."""
 
     MIXER = "dss+softmax"
     softmax = True
@@ -252,22 +252,22 @@ class DSSSoftmax(DSS):
 
 @carried
 class DSSSoftmaxCarried(Carried, DSSSoftmax):
-    """Row by row."""
+    """DSS_softmax by the recurrence."""
 
 
 @convolved_by(VECTOR_TOEPLITZ)
 class DSSSoftmaxToeplitz(DSSSoftmax):
-    """One depthwise convolution of length l."""
+    """DSS_softmax by one depthwise convolution of length l."""
 
 
 @convolved_by(VECTOR_FFT)
 class DSSSoftmaxFft(DSSSoftmax):
-    """Fourier transforms over the sequence."""
+    """DSS_softmax by Fourier transforms over the sequence."""
 
 
 class GSS(Diagonal):
-    """W_V (d, f), W_U (d, r), W_O (r, f) and W_out (f, d); gain and bias (r) of normalised rows;
-    log_A and log_A_im (N)."""
+    """GSS: W_V (d, f), W_U (d, r), W_O (r, f) and W_out (f, d); gain and bias (r,) of the norm;
+    log_A and log_A_im (N,)."""
 
     MIXER = "gss"
     HELD = "u"
@@ -291,39 +291,39 @@ class GSS(Diagonal):
         self.W_out: nn.Parameter = self.weight(f, d)
 
     def mix(self, x: Tensor) -> Tensor:
-        """y (b, s, d)."""
+        """The model on normalised rows, then y (b, s, d)."""
         return self.gated(x, self.convolved(self.rows(x)))
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
-        """The model goes on by a row."""
+        """A step of the recurrence, or the long convolution at the token's row."""
         return self.gated(x_t, self.newest(self.rows(x_t), state))
 
     def rows(self, x: Tensor) -> Tensor:
-        """What the model takes in, (..., r)."""
+        """The normalised rows (..., r) that the model reads."""
         return layer_norm(F.gelu(x @ self.W_U), self.gain, self.bias)
 
     def gated(self, x: Tensor, read: Tensor) -> Tensor:
-        """y of what the model reads."""
+        """y (..., d) from the model's output (..., r), with the gate of width f."""
         return ((read @ self.W_O) * F.gelu(x @ self.W_V)) @ self.W_out
 
 
 @carried
 class GSSCarried(Carried, GSS):
-    """Row by row."""
+    """GSS by the recurrence."""
 
 
 @convolved_by(VECTOR_TOEPLITZ)
 class GSSToeplitz(GSS):
-    """One depthwise convolution of length l."""
+    """GSS by one depthwise convolution of length l."""
 
 
 @convolved_by(VECTOR_FFT)
 class GSSFft(GSS):
-    """Fourier transforms over the sequence."""
+    """GSS by Fourier transforms over the sequence."""
 
 
 class H3(Diagonal):
-    """Three maps (d, d), a short convolution w_K (k, d), D_K of the keys, and W_out (d, d)."""
+    """H3: W_Q, W_K, W_V (d, d), a short convolution w_K (k, d), D_K (d,) of keys, W_out (d, d)."""
 
     MIXER = "h3"
     HELD = "u"
@@ -349,13 +349,13 @@ class H3(Diagonal):
         self.D_K: nn.Parameter = self.weight(d)
 
     def mix(self, x: Tensor) -> Tensor:
-        """y (b, s, d)."""
+        """Shifted keys times values, the model, times queries, then y (b, s, d)."""
         keys = x @ self.W_K
         u = (short_convolution(keys, self.w_K) + self.D_K * keys) * (x @ self.W_V)
         return (self.convolved(u) * (x @ self.W_Q)) @ self.W_out
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
-        """The window of the short convolution, then the model by a row."""
+        """The short convolution at the token, then the model at its product with the value."""
         key = x_t @ self.W_K
         short = short_latest(key, state.held("X_K"), self.w_K) + self.D_K * key
         read = self.newest(short * (x_t @ self.W_V), state, X_K=key)
@@ -364,22 +364,22 @@ class H3(Diagonal):
 
 @carried
 class H3Carried(Carried, H3):
-    """Row by row."""
+    """H3 by the recurrence."""
 
 
 @convolved_by(VECTOR_TOEPLITZ)
 class H3Toeplitz(H3):
-    """One depthwise convolution of length l."""
+    """H3 by one depthwise convolution of length l."""
 
 
 @convolved_by(VECTOR_FFT)
 class H3Fft(H3):
-    """Fourier transforms over the sequence."""
+    """H3 by Fourier transforms over the sequence."""
 
 
 class Spade(S4D):
-    """S4D beside n heads of width h = d/n that read the last w rows; each is normalised, by gains g
-    and biases b (d), and W (2d, d) maps both."""
+    """SPADE: S4D beside n heads of width h = d/n that attend to the last w rows; both results are
+    normalised, with gains g and biases b (d,), and W (2d, d) maps their concatenation."""
 
     MIXER = "spade"
     REWRITES = ("dense", "safe-softmax")
@@ -408,13 +408,13 @@ class Spade(S4D):
         self.W: nn.Parameter = self.weight(2 * d, d)
 
     def mix(self, x: Tensor) -> Tensor:
-        """y (b, s, d)."""
+        """Attention to the last w rows, S4D, then y (b, s, d)."""
         q, k, v = (rows.transpose(1, 2) for rows in self.heads(x))
         local = square(q, k, v, self.w - 1, 0).transpose(1, 2).flatten(2)
         return self.combined(self.convolved(x), local)
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
-        """The token attends to the rows held and its own, and the numbers go on by a row."""
+        """Attend from the token to the held rows and its own, then the model at the token."""
         q, k, v = self.heads(x_t)
         keys, values = (
             torch.cat([state.held(name), row.unsqueeze(2)], dim=2)
@@ -430,7 +430,7 @@ class Spade(S4D):
         return q.view(shape), k.view(shape), v.view(shape)
 
     def combined(self, read: Tensor, local: Tensor) -> Tensor:
-        """Both normalised, side by side, mapped."""
+        """y (..., d): both results normalised, concatenated and mapped."""
         both = (
             layer_norm(self.mapped(read), self.g_G, self.b_G),
             layer_norm(local @ self.W_out_w, self.g_L, self.b_L),
@@ -445,14 +445,14 @@ class Spade(S4D):
 
 @carried
 class SpadeCarried(Carried, Spade):
-    """Row by row."""
+    """SPADE by the recurrence."""
 
 
 @convolved_by(VECTOR_TOEPLITZ)
 class SpadeToeplitz(Spade):
-    """One depthwise convolution of length l."""
+    """SPADE by one depthwise convolution of length l."""
 
 
 @convolved_by(VECTOR_FFT)
 class SpadeFft(Spade):
-    """Fourier transforms over the sequence."""
+    """SPADE by Fourier transforms over the sequence."""
