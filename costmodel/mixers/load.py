@@ -99,6 +99,7 @@ def _message_without_name(path: Path) -> str:
 
 
 def _in_file(path: Path, attribute: str) -> Mixer:
+    """The mixer NAME or NAME+OPTION of a user's file; UnknownMixer names what the file has."""
     module = user_module(path)
     found = _mixers(path, module)
     base, options = split(attribute)
@@ -138,8 +139,7 @@ def user_module(path: Path) -> ModuleType:
     """Import a user's file, once per process.
 
     Raises:
-        UnknownMixer: the file is missing, or its import fails; one sentence with the cause and the
-            line of the file.
+        UnknownMixer: the file is missing, or its import fails; the message has cause and line.
     """
     if not path.is_file():
         what = f"'{path}' is a folder" if path.is_dir() else f"no file '{path}'"
@@ -168,7 +168,7 @@ def _told(path: Path, what: str) -> Iterator[None]:
         UnknownMixer: in place of any exception but an interrupt: file, `what` failed, cause, line.
     """
     try:
-        with redirect_stdout(sys.stderr):  # what it prints is no part of an answer
+        with redirect_stdout(sys.stderr):  # stdout is for answers alone
             yield
     except (KeyboardInterrupt, UnknownMixer):
         raise

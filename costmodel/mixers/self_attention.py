@@ -64,7 +64,7 @@ def self_attention(chosen: Chosen) -> Mixer:
     y = m.output("y", l, d, cite="(17)" if cited else "")
     grouped = "grouped" in chosen
     (g,) = m.sizes("g") if grouped else (n,)
-    # The columns of all heads of queries; with groups, of each group's own n/g.
+    # Output axes of W_Q, and input axes of W_out: all heads, or groups of n/g heads.
     queries, rows = ((g, n / g * x) if grouped else (n * x,) for x in (key, value))
     maps = {"Q": (d, *queries), "K": (d, g * key), "V": (d, g * value), "out": (*rows, d)}
     biased = maps if "bias" in chosen else {"out"} if "output-bias" in chosen else {}

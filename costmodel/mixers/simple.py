@@ -64,7 +64,7 @@ def simple(
     output: bool = False,
     forms: Mapping[str, Product] = FORMS,
 ) -> Mixer:
-    """One member of the family.
+    """One member of the family; `Constant(l, -1)` is the scale l**(-1/2).
 
     Args:
         residual: whether the input is added at the end.

@@ -174,7 +174,7 @@ class Diagonal:
 def diagonal(
     name: str, title: str, idea: str, source: str, *, own: bool, softmax: bool = False
 ) -> Mixer:
-    """S4D or DSS: a diagonal model, then gelu and a gated linear unit."""
+    """S4D (`own`) or DSS: a diagonal model, then gelu and a gated linear unit."""
     m = Mixer(name, title=title, idea=idea, source=source, group="state-space")
     l, d = m.sizes("l d")
     x, y = m.input("x", l, d), m.output("y", l, d)

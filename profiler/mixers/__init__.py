@@ -1,2 +1,1 @@
-"""How does each mixer stand as a PyTorch module? One file holds the implementations of the mixers
-of the file of the same name in `costmodel.mixers`."""
+"""The mixers as PyTorch modules: file NAME.py implements the mixers of costmodel/mixers/NAME.py."""

@@ -139,7 +139,7 @@ class Local(AttentionFree):
         self.u: nn.Parameter = self.weight(l, w + self.ahead)
 
     def mix(self, x: Tensor) -> Tensor:
-        """The sum of all rows plus nearby rows weighted by exp(u) - 1, then y (b, s, d)."""
+        """A gated quotient of sums: all rows plus nearby rows times exp(u) - 1; y (b, s, d)."""
         gate, k, v = self.project(x)
         weights, keys = torch.exp(self.u[: x.shape[1]]) - 1, torch.exp(k)
         above, below = (self.total(r) + self.nearby(r, weights) for r in (keys * v, keys))

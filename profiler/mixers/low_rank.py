@@ -117,7 +117,7 @@ class Nystromformer(Mapped):
         self.register_buffer("unit", torch.stack([7 * one, 15 * one, 13 * one]), persistent=False)
 
     def mix(self, x: Tensor) -> Tensor:
-        """Queries, keys and their means; three softmaxes and an inverse; then y (b, s, d)."""
+        """(F A^-1)(B V), where near, between and far are F, A and B; then y (b, s, d)."""
         if x.shape[1] % self.r:
             raise ValueError(
                 f"the sequence has {x.shape[1]} tokens and r = {self.r}: choose one that r divides"

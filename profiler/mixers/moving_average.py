@@ -22,8 +22,8 @@ from profiler.modules.running_sums import ChunkState
 
 
 class Mega(Mixer):
-    """Mega: N moving averages per channel, alpha, delta, beta and eta (d, N); queries and keys of
-    width K, values of width v*d; a bias P per distance, (l,), or (C,) with chunks."""
+    """Mega: N moving averages per channel, by alpha, delta, beta, eta (d, N); queries and keys (K,)
+    by kappa and mu (K,), values of width v*d; a bias P per distance, (l,), or (C,) with `chunk`."""
 
     W_Z: nn.Parameter
     b_Z: nn.Parameter

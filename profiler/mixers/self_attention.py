@@ -190,7 +190,7 @@ class CrossAttention(Heads, Mixer):
             raise ValueError("the state of cross-attention is made of z (batch, e, d): give it")
         self._require_source(z, batch)
         with torch.no_grad():
-            # Laid out by head once, so that no token copies them to attend.
+            # Contiguous by head: one copy here saves a copy per token.
             k, v = (heads.transpose(1, 2).contiguous() for heads in self._keys_and_values(z))
         return SourceState({"K": k, "V": v})
 

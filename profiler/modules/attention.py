@@ -77,7 +77,7 @@ def sdpa_attention(q: Tensor, k: Tensor, v: Tensor, *, by: int, causal: bool) ->
         )
     attend = F.scaled_dot_product_attention
     if k.shape[1] != q.shape[1]:
-        attend = partial(attend, enable_gqa=True)  # fvcore reads calls without this word alone
+        attend = partial(attend, enable_gqa=True)  # fvcore accepts only calls without it
     return attend(q, k, v, is_causal=causal, scale=by**-0.5)
 
 

@@ -30,7 +30,7 @@ class Described:
 
 OF_AUTOGRAD = ("quotient-gradient", "cases-gradient", "fft-gradient")
 """The rewrites of gradients that autograd's formulas for single operations (derivatives.yaml)
-amount to. They hold in every module, beside the rewrites of `OF_KERNELS`."""
+amount to. They hold in every module, in addition to the rewrites of `OF_KERNELS`."""
 
 
 OF_KERNELS: Mapping[str, tuple[str, ...]] = {
@@ -76,7 +76,7 @@ def description_of(
             f"{mixer.name} {implementation.name} mixes no new token: "
             f"{without_token(mixer, implementation)}"
         )
-    if phase == "inference":  # "dense" widens sums over a whole sequence
+    if phase == "inference":  # "dense" concerns sums over whole sequences
         rewrites = tuple(r for r in rewrites if r != "dense")
     if phase in TRAINING_STEP:
         used = {*(kernels or {}).values(), *map(kernel_of, dispatched)}

@@ -293,7 +293,8 @@ class ChunkedSums(RunningSums):
         return {"K": m, "V": h, "S": m * h, "Z": m}
 
     def whole(self, q: Tensor, k: Tensor, v: Tensor) -> Read:
-        """Chunk after chunk; a short last chunk is not added to the sums."""
+        """Chunk by chunk: each row's pairs within its chunk, plus the sums over earlier chunks. A
+        short last chunk is not added to the sums."""
         before: Sum | None = None
         found: list[Read] = []
         for start in range(0, q.shape[2], self.C):

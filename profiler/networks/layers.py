@@ -163,7 +163,7 @@ class Stack(nn.Module):
     def forward(
         self, tokens: Tensor, memory: Tensor | None = None, segments: Tensor | None = None
     ) -> Tensor:
-        """Tokens (b, s) to rows (b, s, d)."""
+        """Tokens and segments (b, s) to rows (b, s, d); `memory` is an encoder's output."""
         x = self.dropout(self.embedding(tokens, segments))
         for layer in self.layers:
             x = layer(x, memory)

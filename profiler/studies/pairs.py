@@ -98,11 +98,8 @@ class Pair:
 
 
 def pairs(records: Sequence[Measurement], first: str, others: Sequence[str]) -> list[Pair]:
-    """The pairs of `first` with each of `others`, at each point at which both were measured.
-
-    The same records choose the fastest implementation and give the ratio. The confidence level
-    holds for all intervals of the page together.
-    """
+    """The pairs of `first` with each of `others`, at each point at which both were measured. The
+    confidence level holds for all intervals of the page together."""
     points = [
         (cells, length, other)
         for cells in settings(records)
@@ -114,6 +111,8 @@ def pairs(records: Sequence[Measurement], first: str, others: Sequence[str]) -> 
 
 
 def _pair(cells: Cells, length: int, first: str, second: str, number: int) -> Pair:
+    """Two mixers at one length, each by its fastest implementation. The records that choose the
+    implementation also give the ratios; `number` is the number of pairs of the page."""
     one, other = cells.at(first, length), cells.at(second, length)
     a, b = fastest(one) or next(iter(one)), fastest(other) or next(iter(other))
     sides = (one[a][0], other[b][0])

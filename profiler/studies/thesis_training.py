@@ -148,8 +148,8 @@ class Compared:
 
     @property
     def derived(self) -> float:
-        """Derived operations of a training step over those of the baseline, in the convention of
-        the printed claim (masked pairs are computed, as in the thesis's code)."""
+        """The ratio of derived operations of a training step, network over baseline, in the
+        convention of the printed claim (masked pairs are computed, as in the thesis's code)."""
         b = self.base.sizes["b"]
         convention = self.printed.claim.convention
         return step_operations(self.printed.model, convention, b) / step_operations(
