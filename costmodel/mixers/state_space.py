@@ -53,9 +53,8 @@ FORMS = ("recurrent", "direct", "fft")
 
 @dataclass(frozen=True)
 class Diagonal:
-    """A diagonal state space model on some channels of a mixer. A is per channel (`own`) or shared;
-    step A is per channel if A is or if there is a step (`stepped`). With `softmax`, powers are
-    divided by their sum."""
+    """A diagonal state space model. A is per channel if `own`, else shared; step A is per channel
+    if `own` or `stepped`. With `softmax`, the powers of E are divided by their sum."""
 
     m: Mixer
     own: bool
@@ -142,6 +141,7 @@ class Diagonal:
     def _carried(
         self, f: Form, u: Array, C: ComplexArray, E: ComplexArray, B: ComplexArray
     ) -> Node:
+        """The model's output by the recurrence, at row i, channel b."""
         (l, d), (N,) = u.shape, self.m.sizes("N")
         i, later = f.index("i", 1, l), f.index("i2", 2, l)
         b, n = f.index("b", 1, d), f.index("o", 1, N)
