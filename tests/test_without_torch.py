@@ -24,7 +24,8 @@ THEORY = {
     "--help": "reconcile",
 }
 MEASURING = (
-    "check she", "trace torch.nn:Linear --over l", "profile she", "sweep she --l 8 -o swept.jsonl", "compare she he",
+    "check she", "trace torch.nn:Linear --over l", "profile she", "compare she he",
+    "sweep she --l 8 -o swept.jsonl",
     f"reconcile --from {RECORDS}", f"merge {RECORDS} -o merged.jsonl", "doctor", "training",
     f"plot {RECORDS} -o plot.svg", f"scaling {RECORDS}", f"statement --from {RECORDS}",
 )  # fmt: skip
