@@ -99,6 +99,7 @@ DECLARATIONS = {
     "m.buffer('P', d, below='d')": "P",
     "m.buffer('P', d, below=lambda: d)": "P",
     "m.buffer('P', d, below=2.5)": "P",
+    "m.buffer('P', d, value=lambda i: 1.0)": "value= of P is a function of an entry's positions, 1",
     # sizes calculated with
     "m.parameter('P', l / (d + 1))": "cannot divide by d + 1",
     "m.parameter('P', l ** 0.5)": "whole powers",
@@ -380,3 +381,24 @@ def test_what_could_not_be_checked_is_no_success(
     printed = capsys.readouterr()
     assert re.search("well formed +not checked", printed.out)
     assert "is well formed could not be checked: q needs itself" in printed.err
+
+
+@pytest.mark.parametrize(
+    ("declared", "words"),
+    [
+        ("cm.Mixer('sizes').sizes('l d')", "declares no sizes of its own"),
+        ("m.sizes('l d')", "no-whole-mixer needs exactly one input, it has 0"),
+    ],
+)
+def test_a_mixer_without_sizes_or_an_input_is_refused(
+    declared: str, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = f"""import costmodel as cm
+m = cm.Mixer("NAME")
+l, d = {declared}
+y = m.output("y", l, d)
+with m.form("direct") as f:
+    y[f.index("i", 1, l), f.index("a", 1, d)] = 1
+"""
+    sentence, _ = said("no-whole-mixer", text, tmp_path, capsys)
+    assert words in sentence

@@ -24,7 +24,7 @@ Where it names blocks of B rows, K[(at[i] - 1)*B + e, a] is row e of one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -538,6 +538,12 @@ class Mixer:
                 sizes, `lambda i, j, sizes: float(i == j)`, or a table of them. Without it, they
                 are given with the input, and proofs take any.
         """
+        if callable(value):
+            said = (
+                f"value= of {name} is a function of an entry's positions, {len(shape)} of them, "
+                f"and of the sizes: lambda i, sizes: 1.0 for one axis"
+            )
+            _takes(value, (*shape, self), said)
         return self._declare(name, "buffer", shape, latex=latex, below=below, value=value)
 
     @checked
@@ -792,17 +798,23 @@ def _last(name: str, below: Any, shape: Sequence[Poly]) -> Poly | None:
     """The last position that the entries of an array may hold, in its axes."""
     if callable(below) and not isinstance(below, Written):
         axes = [Poly.atom(axis_atom(axis)) for axis in range(len(shape))]
-        try:
-            signature(below).bind(*axes)
-        except TypeError:
-            raise WrongKind(
-                f"below= of {name} is a function of an entry's positions, {len(axes)} of them"
-            ) from None
+        said = f"below= of {name} is a function of an entry's positions, {len(axes)} of them"
+        _takes(below, axes, said)
         below = below(*axes)
     try:
         return None if below is None else Poly.of(below)
     except WrongKind as error:
         raise WrongKind(f"below= of {name}: {error}") from None
+
+
+def _takes(function: Callable[..., Any], arguments: Sequence[Any], said: str) -> None:
+    """Refuse an author's function that cannot be called with some arguments."""
+    try:
+        signature(function).bind(*arguments)
+    except TypeError:
+        raise WrongKind(said) from None
+    except ValueError:  # a function of C may not say what it takes
+        return
 
 
 def chunk_of(atom: str) -> tuple[str, Poly] | None:

@@ -112,6 +112,10 @@ def _in_file(path: Path, attribute: str) -> Mixer:
                 )
             with _told(path, f"does not write '{attribute}'"):
                 value = variant(module, plain, options)
+            if value.arrays and not value.letters:
+                raise UnknownMixer(
+                    f"{path}:{base} declares no sizes of its own: write `l, d = m.sizes('l d')`"
+                )
             value.origin = joined(f"{path}:{base}", value.options)
             value.home = module.__name__
             return value

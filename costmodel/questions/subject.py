@@ -60,6 +60,8 @@ def system_of(mixer: Mixer, form: str | None, rewrites: tuple[str, ...], phase: 
             f"{mixer.name} has no form '{name}': expected one of {', '.join(mixer.forms)}"
         )
     if not mixer.checked:
+        for role in ("input", "output"):
+            mixer.role(role)
         check_form(lower(mixer.forms[name]))
         if mixer.home:  # a command's table would show a dash for what is no mixer
             check_order(lower(mixer.forms[name]))
