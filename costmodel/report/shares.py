@@ -12,8 +12,8 @@ from costmodel.language.equations import Equation, Mixer, System
 from costmodel.language.functions import CLASSES
 from costmodel.language.nodes import Array
 from costmodel.language.notation import Notation
-from costmodel.program.conventions import Convention
-from costmodel.program.phases import IterationDomain, iteration_domains
+from costmodel.program.conventions import PEERS, Convention
+from costmodel.program.phases import TRAINING_STEP, IterationDomain, iteration_domains
 from costmodel.questions import derivation
 from costmodel.questions.count import count_equations, count_instances
 from costmodel.questions.counting.counts import Counts
@@ -141,7 +141,13 @@ class Shares:
         note = "in brackets: the equation's share of its column, rounded to 0.1 %"
         yield replace(numbers, notes=(*numbers.notes, Note((note,))))
         absent = [CLASS_WORDS[c] for c in CLASSES if c not in self.columns]
-        if absent and not self.about.convention.peer:
+        peer = self.about.convention.peer
+        if peer and self.phase in TRAINING_STEP:
+            words = (
+                f"{peer}: {PEERS[peer].gradients}; these stand at the equation of the forward pass"
+            )
+            yield Paragraph((f"{words}.",))
+        if absent and not peer:
             yield Paragraph((f"There are no {' and no '.join(absent)}.",))
 
     def _grid(self, title: str, rows: tuple[Line, ...]) -> Table:

@@ -83,6 +83,20 @@ def test_a_training_step_of_gpt_2_by_hand(capsys: pytest.CaptureFixture[str]) ->
     assert "as large, for the gradient of each factor that gets one" in said
 
 
+def test_an_explanation_has_them_at_the_equation_of_the_forward_pass(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Of QK' and of what it weighs, b = 1 and d = 128: two contractions of d l^2 each."""
+    words = ["explain", "self-attention", "--phase", "backward", "--convention", "torch"]
+    assert cli.run([*words, "--l", "64", "--format", "markdown"]) == 0
+    said = capsys.readouterr().out
+    assert "torch: a contraction has one more, as large" in said
+    rows = {line.split("|")[1].strip(): line for line in said.splitlines() if "%)" in line}
+    for name in ("Z", "R"):
+        (row,) = (row for key, row in rows.items() if key.strip("$").startswith(name))
+        assert f"{2 * 2 * 128 * 64**2:,}" in row
+
+
 def test_a_counter_of_forward_passes_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["table", "me", "--phase", "backward", "--convention", "fvcore", "--format", "markdown"]
     assert cli.run(words) == 0
