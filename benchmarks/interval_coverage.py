@@ -10,13 +10,20 @@ which holds them a little more often than the truth. What changes more slowly th
 take, such as another load of the machine, is in no interval: how far the processes' medians lie
 apart is told beside the widths.
 
+On a busy machine a time is an estimate between two ends. Twice as many processes as there are
+processors spin while a fresh process times the call; processes before and after time it on the
+machine as it is, whose quiet times the estimate's ends should hold.
+
 python -m benchmarks.interval_coverage
 """
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TypeVar
 
@@ -29,16 +36,22 @@ from profiler.compare.rows import rows_of
 from profiler.compare.run import in_fresh_process
 from profiler.compare.verdict import LEVEL, Verdict
 from profiler.host.device import default_device
+from profiler.meters.disturbances import processors
 from profiler.meters.intervals import CONFIDENCE, over_processes
+from profiler.meters.sampler import LatencyLimits
+from profiler.records.grades import QUIET, grade_of, time_words
 from profiler.records.measurement import Measurement
 from profiler.records.reading import Reading
 from profiler.records.words import scaled
 from profiler.run.plan import Plan
+from profiler.sweep.child import TIME_AGAIN
 from profiler.sweep.devices import devices
 from profiler.sweep.points import Point
 from profiler.sweep.processes import processes
 
 PROCESSES = 36
+SPUN = 20
+"""Busy times that are held against quiet ones."""
 TOGETHER = 6
 T = TypeVar("T")
 
@@ -57,6 +70,66 @@ def main() -> None:
     print(f"{next(iter(run.asked))}, {sizes}, on {device}")
     of_itself(run)
     of_durations(run)
+    if device == "cpu":
+        of_busy(run)
+
+
+def of_busy(run: Run) -> None:
+    """Estimates of a busy machine beside what the same machine took before and after."""
+    found: list[tuple[float, float, float]] = []
+    graded: list[str] = []
+    quiet = 0
+    for _ in range(SPUN):
+        before = timed(run)
+        with spinning():
+            busy = timed(run)
+        after = timed(run)
+        calm = [each.value for each in (before, after) if grade_of(each) == QUIET]
+        quiet += len(calm)
+        graded.append(f"{time_words(busy)} beside {time_words(before)}, {time_words(after)}")
+        if calm:
+            low, high = busy.details["ci_low"], busy.details["ci_high"]
+            found.append((low, statistics.median(calm), high))
+    print(
+        f"{2 * len(processors())} processes spin; without them {quiet} of {2 * SPUN} runs are quiet"
+    )
+    if not found:
+        print("  no run was quiet: nothing is known of what estimates hold")
+        return
+    told("  busy interval", found)
+    print(
+        f"  its ends lie a factor {statistics.median(high / low for low, _, high in found):.2f} "
+        f"apart (median)"
+    )
+    print("".join(f"  {words}\n" for words in graded), end="")
+
+
+def timed(run: Run) -> Reading:
+    """The hot latency of the call in a fresh process, as `profile --seconds 1` samples it."""
+    request = next(iter(run.asked.values()))
+    (device, *_) = devices(request.device)
+    starts = processes([device], "cpu", LatencyLimits.within(1), TIME_AGAIN)
+    worker = starts[device.name]()
+    try:
+        worker.begin()
+        found = worker.measure(Point(request), lambda point, what: None)
+    finally:
+        worker.stop()
+    assert isinstance(found, Measurement), found
+    return found.readings["latency"]
+
+
+@contextmanager
+def spinning() -> Iterator[None]:
+    """Twice as many processes as processors compute meanwhile."""
+    spin = [sys.executable, "-c", "while True: pass"]
+    others = [subprocess.Popen(spin) for _ in range(2 * len(processors()))]
+    try:
+        yield
+    finally:
+        for other in others:
+            other.kill()
+            other.wait()
 
 
 def of_itself(run: Run) -> None:

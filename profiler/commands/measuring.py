@@ -252,6 +252,7 @@ def measured(asked: Asked, command: str, *, counts_only: bool = False) -> Sessio
             asked.output,
             limits=limits,
             progress=progress,
+            tell=lambda sentence: told([sentence]),
             command=command,
             ceilings=asked.ceilings,
             counts_only=counts_only,

@@ -236,28 +236,30 @@ class CpuWatch:
             self.reasons["involuntary_switches"] = "this system does not count them"
             self.counted = lambda: (0, 0)
         self.used = {}
-        self._count(-1)
+        self.used = self._counted(-1)
 
-    def _count(self, sign: int) -> None:
-        """Add what the threads used so far, or take it away."""
+    def _counted(self, sign: int) -> dict[int, ThreadTime]:
+        """`used`, with what the threads used so far added to it, or taken away."""
+        found = dict(self.used)
         for thread, now in self.threads().items():
-            then = self.used.get(thread, ThreadTime(0, 0))
-            self.used[thread] = ThreadTime(*(a + sign * b for a, b in zip(then, now, strict=True)))
+            then = found.get(thread, ThreadTime(0, 0))
+            found[thread] = ThreadTime(*(a + sign * b for a, b in zip(then, now, strict=True)))
+        return found
 
     def aside(self, prepare: Call) -> Call:
         """The same, whose time on processors is not counted."""
 
         def uncounted() -> Any:
-            self._count(1)
+            self.used = self._counted(1)
             found = prepare()
-            self._count(-1)
+            self.used = self._counted(-1)
             return found
 
         return uncounted
 
     def after(self) -> BlockObservation:
         """Clock and load as they are now, and what happened since `before()`."""
-        self._count(1)
+        used = self._counted(1).values()
         switches, faults = (
             now - then for now, then in zip(self.counted(), self.first, strict=True)
         )
@@ -272,8 +274,8 @@ class CpuWatch:
         return BlockObservation(
             clock_MHz=clock,
             switches=switches,
-            waited_s=longest(each.waited_ns for each in self.used.values()),
-            processor_s=longest(each.ran_ns for each in self.used.values()),
+            waited_s=longest(each.waited_ns for each in used),
+            processor_s=longest(each.ran_ns for each in used),
             page_faults=faults,
             notes=notes,
         )

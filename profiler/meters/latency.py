@@ -33,7 +33,7 @@ from profiler.meters.timers import (
     do_nothing,
     timer_for,
 )
-from profiler.records.grades import BUSY, QUIET, disturbed_by
+from profiler.records.grades import BUSY, ONE_THREAD, QUIET, disturbed_by
 from profiler.records.reading import DeviceLost, Measured, Reading, Unavailable
 
 __all__ = ["LatencyLimits", "latency", "latency_cold", "latency_graph", "latency_readings"]
@@ -107,7 +107,9 @@ def latency(
     return median_reading("latency", found, details)
 
 
-def sample_with_threads(setting: Instruments, work: Call, prepare: Call, *, alone: bool) -> Sampled:
+def sample_with_threads(
+    setting: Instruments, work: Call, prepare: Call, *, alone: bool, several: bool = True
+) -> Sampled:
     """`sample_latency`, once more with one thread where others use the processors so much that the
     time of several threads is hardly known.
 
@@ -115,11 +117,15 @@ def sample_with_threads(setting: Instruments, work: Call, prepare: Call, *, alon
     keep from its processor: a call may take hundreds of times as long. With one thread, regions
     between two waits are those of the call: with 4 to 7 other programs on two processors, the
     fastest tenth took 1.0 to 1.3 times as long as two threads on an idle machine.
+
+    Args:
+        several: whether several threads are tried first.
     """
-    found = sample_latency(setting, work, prepare, alone=alone)
     threads = torch.get_num_threads()
-    if isinstance(setting.timer, CudaTimer) or threads == 1 or not found.vague:
-        return found
+    if several or threads == 1:
+        found = sample_latency(setting, work, prepare, alone=alone)
+        if isinstance(setting.timer, CudaTimer) or threads == 1 or not found.vague:
+            return found
     torch.set_num_threads(1)
     try:
         again = sample_latency(setting, work, prepare, alone=alone)
@@ -147,6 +153,7 @@ def latency_cold(
     watch: Watch | None = None,
     flush: Flush | None = None,
     pause: Callable[[float], None] = time.sleep,
+    several: bool = True,
 ) -> Reading | Unavailable:
     """The median duration of one call of `fn()` after the caches were flushed, in seconds.
 
@@ -157,6 +164,9 @@ def latency_cold(
 
     Unavailable when a call fails, when the buffer does not fit, or when the size of the caches is
     unknown.
+
+    Args:
+        several: whether several threads are tried first (`sample_with_threads`).
     """
     place = torch.device(device)
     try:
@@ -168,7 +178,7 @@ def latency_cold(
         )
         caches = flush or flush_for(place)
         before = caches if reset is None else calls_in_turn(reset, caches)
-        found = sample_with_threads(setting, fn, before, alone=True)
+        found = sample_with_threads(setting, fn, before, alone=True, several=several)
     except CacheError as error:
         return Unavailable(f"caches cannot be flushed: {error}")
     except Exception as error:  # a module of a user's own may raise anything
@@ -275,10 +285,9 @@ def latency_readings(
     take turns.
     """
     same: dict[str, Any] = {"device": device, "reset": reset, "limits": limits}
-    found: dict[str, Measured] = {
-        "latency": latency(fn, reset_is_trivial=reset_is_trivial, launches=launches, **same),
-        "latency_cold": latency_cold(fn, **same),
-    }
+    hot = latency(fn, reset_is_trivial=reset_is_trivial, launches=launches, **same)
+    several = not (isinstance(hot, Reading) and ONE_THREAD in hot.details["labels"])
+    found = {"latency": hot, "latency_cold": latency_cold(fn, several=several, **same)}
     try:
         graph = latency_graph(still or fn, reset_is_trivial=reset_is_trivial, **same)
     except ContextLost as lost:

@@ -255,13 +255,15 @@ def warm_up(
     """Call until three calls in a row agree, or a cap is reached; the durations, in seconds.
 
     A GPU continues until it has worked for a second and its clock, where known, has settled; for at
-    most `warmup_seconds`.
+    most `warmup_seconds`. Where others have the processors for most of the time, calls do not come
+    to agree: `busy_seconds` are enough.
     """
     limits, timer = setting.limits, setting.timer
     clock = clock or Clock(setting.watch, limits.warmup_clock)
     on_gpu = isinstance(timer, CudaTimer)
     least = min(limits.warmup_gpu_seconds, limits.warmup_seconds) if on_gpu else 0.0
     durations: list[float] = []
+    setting.watch.before()
     began = timer.now_s()
     while True:
         durations.append(timer.elapsed_s(work, prepare))
@@ -272,6 +274,10 @@ def warm_up(
         moving = on_gpu and clock.settled is False
         if now - began >= limits.warmup_seconds:
             return durations
+        if not on_gpu and now - began >= limits.busy_seconds:
+            waited_s = setting.watch.after().waited_s or 0.0
+            if waited_s > 0.5 * (now - began):
+                return durations
         if now - began >= least and enough and not moving:
             return durations
 
@@ -473,12 +479,16 @@ HOPELESS = "busy device"
 """The rule that stops sampling where too few blocks will be quiet."""
 
 
+FEWEST = 3
+"""Blocks that show that others use a device."""
+
+
 def why_busy(taken: Sequence[Block], spent_s: float, limits: LatencyLimits) -> str:
     """The name of the rule that stops sampling where others use the device so much that its caps
     will be reached before enough blocks are quiet; "" where it goes on."""
     waited = [block for block in taken if not (block.heat or block.quiet)]
     quiet = sum(block.quiet for block in taken)
-    if spent_s < limits.busy_seconds or len(waited) < max(least_number(), len(taken) / 2):
+    if spent_s < limits.busy_seconds or len(waited) < max(FEWEST, len(taken) / 2):
         return ""
     return HOPELESS if quiet * limits.max_seconds < limits.min_blocks * spent_s else ""
 

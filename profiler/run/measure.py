@@ -33,6 +33,7 @@ from profiler.meters.nvml import energy
 from profiler.meters.sampler import LatencyLimits
 from profiler.meters.torch_profile import OperationTimes, count_kernels, operation_times
 from profiler.modules.registry import STEPLESS
+from profiler.records.grades import BUSY, grade_of
 from profiler.records.measurement import Measurement, divide
 from profiler.records.reading import (
     DeviceLost,
@@ -168,7 +169,7 @@ def _measurement_of(
     note("measuring memory")
     measured = {"peak_memory": peak_of_call(work, request.device)} | measured
     measured |= metered(work, request, dispatched, limits, note)
-    printed, seen = profiled(work, request, dispatched, peers, lost_in(measured), note)
+    printed, seen = profiled(work, request, dispatched, peers, measured, note)
     measured |= seen
     counts = told | {"peers": printed, "seed": request.seed, "call": dict(work.details)}
     return _record(request, measured, counts)
@@ -243,23 +244,27 @@ def profiled(
     request: Request,
     dispatched: DispatchCounts,
     peers: Mapping[str, PeerCount | Unavailable],
-    lost: DeviceLost | None,
+    measured: Mapping[str, Measured],
     note: Callable[[str], None],
 ) -> tuple[dict[str, Any], dict[str, Measured]]:
     """What torch's profiler sees: other counters' figures as JSON values, with the share of the
     time that they do not count; kernels, and why a counter has no figure.
 
-    It comes last, because it stays attached to a GPU for a while and slows every launch.
+    It comes last, because it stays attached to a GPU for a while and slows every launch. Shares are
+    taken of quiet times alone.
     """
     note("sharing out the time")
     times: OperationTimes | Unavailable
     kernels: Measured
+    lost = lost_in(measured)
     if lost is not None:
         times = kernels = lost
     else:
         kernels = kernels_of(work, request.device, dispatched)
         on_gpu = request.device.startswith("cuda")
-        times = operation_times(work.bare, reset=work.reset, cuda=on_gpu)
+        times = NOT_QUIET
+        if not is_busy(measured.get("latency")):
+            times = operation_times(work.bare, reset=work.reset, cuda=on_gpu)
     printed, untold = figures_of(peers, times)
     return printed, {"kernels": kernels, **untold}
 
@@ -473,9 +478,20 @@ def latencies_of_work(
         still=work.bare,
     )
     readings = {name: work.noted(measured) for name, measured in found.items()}
-    lost = lost_in(readings)
-    launches = lost or launch_estimate(request.device, dispatched.launched, limits)
+    launches: Measured | None = lost_in(readings)
+    if launches is None:
+        busy = is_busy(readings["latency"])
+        launched = dispatched.launched
+        launches = NOT_QUIET if busy else launch_estimate(request.device, launched, limits)
     return readings | {"launch_estimate": launches}
+
+
+NOT_QUIET = Unavailable("the device was not quiet while the call was timed")
+
+
+def is_busy(latency: Measured | None) -> bool:
+    """Whether a time is an estimate from a device that was not quiet."""
+    return isinstance(latency, Reading) and grade_of(latency) == BUSY
 
 
 def lost_in(measured: Mapping[str, Measured]) -> DeviceLost | None:

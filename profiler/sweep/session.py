@@ -6,6 +6,7 @@ nothing else.
 
 from __future__ import annotations
 
+import statistics
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
@@ -14,7 +15,7 @@ from itertools import groupby
 from pathlib import Path
 
 from profiler.meters.sampler import LatencyLimits
-from profiler.records.grades import QUIET, grade_of
+from profiler.records.grades import INTERRUPTED, QUIET, grade_of
 from profiler.records.measurement import Measurement, new_id
 from profiler.records.store import StoreError, append, read
 from profiler.run.measure import count, measure, measure_with_ceilings
@@ -66,6 +67,7 @@ def run(
     *,
     limits: LatencyLimits | None = None,
     progress: Progress = lambda done, of, what: None,
+    tell: Callable[[str], None] = lambda sentence: None,
     command: str = "",
     ceilings: bool = False,
     counts_only: bool = False,
@@ -81,6 +83,7 @@ def run(
             order of its own; every record is in the file, and the session has those of each
             request as one. A single one is this process.
         starts: what starts a worker, where there are several processes.
+        tell: told once, at the first busy time, what a busy machine lets be said.
         command: what was typed; every record keeps it.
         ceilings: whether every record also says what the device reaches at best.
         counts_only: whether nothing is timed.
@@ -94,6 +97,7 @@ def run(
     if output is not None:
         writable(output)
     session = Session()
+    warned: list[str] = []
 
     def keep(outcome: Outcome) -> None:
         if isinstance(outcome.found, Failure):
@@ -103,6 +107,10 @@ def run(
         if output is not None:
             append(output, found)
         session.measurements.append(found)
+        if busy := busy_words(found):
+            warned.append(busy)
+            if len(warned) == 1:
+                tell(busy)
 
     by = count if counts_only else measure_with_ceilings if ceilings else measure
     plan = new_id() if processes > 1 or further else ""
@@ -132,6 +140,19 @@ def run(
         session.interrupted = True
     session.measurements = joined(session.measurements)
     return session
+
+
+def busy_words(found: Measurement) -> str:
+    """What a machine whose processors others use lets be said; "" where it was quiet."""
+    latency = found.readings.get("latency")
+    if latency is None or INTERRUPTED not in latency.details.get("labels", ()):
+        return ""
+    waited = latency.details.get("waiting", ())
+    share = f" (a thread waited for {statistics.median(waited):.0%} of the time)" if waited else ""
+    return (
+        f"other programs use the processors{share}: times are estimates, printed as ≈ (busy), and "
+        f"there are no rates; operations and bytes are as on a quiet machine"
+    )
 
 
 FURTHER = 2

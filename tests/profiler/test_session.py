@@ -18,7 +18,7 @@ from profiler.modules.registry import implementations
 from profiler.reconcile.ladder import ladders
 from profiler.reconcile.levels import row_classes
 from profiler.records.measurement import Measurement
-from profiler.records.reading import MeasureError
+from profiler.records.reading import MeasureError, Reading
 from profiler.records.store import StoreError, append, read
 from profiler.run.plan import implementation_of
 from profiler.run.request import Request
@@ -279,3 +279,15 @@ def test_which_implementation_a_record_names() -> None:
     assert implementation_of(cm.mixer("we"), "fft").name == "fft"
     with pytest.raises(MeasureError, match="no implementation 'conv': we has toeplitz, fft"):
         implementation_of(cm.mixer("we"), "conv")
+
+
+def test_a_busy_machine_is_told_once_at_the_first_time(outcomes: Callable[..., None]) -> None:
+    """What it still lets be said, too."""
+    details = {"grade": "busy", "labels": ["preempted"], "waiting": [0.5, 0.7, 0.6]}
+    busy = Reading("latency", 1e-3, "s", (1e-3,), details)
+    outcomes(ATTENTION, *[replace(ATTENTION, readings={"latency": busy})] * 2)
+    said: list[str] = []
+    run([request()] * 3, tell=said.append)
+    (sentence,) = said
+    assert sentence.startswith("other programs use the processors (a thread waited for 60% of")
+    assert "estimates" in sentence and "operations and bytes are as on a quiet machine" in sentence
