@@ -86,13 +86,17 @@ def of_busy(run: Run) -> None:
         after = timed(run)
         calm = [each.value for each in (before, after) if grade_of(each) == QUIET]
         quiet += len(calm)
-        graded.append(f"{time_words(busy)} beside {time_words(before)}, {time_words(after)}")
+        ends = " to ".join(scaled(busy.details[end], "s") for end in ("ci_low", "ci_high"))
+        graded.append(
+            f"{time_words(busy)}, {ends}, beside {time_words(before)} and {time_words(after)}"
+        )
         if calm:
             low, high = busy.details["ci_low"], busy.details["ci_high"]
             found.append((low, statistics.median(calm), high))
     print(
         f"{2 * len(processors())} processes spin; without them {quiet} of {2 * SPUN} runs are quiet"
     )
+    print("".join(f"  {words}\n" for words in graded), end="")
     if not found:
         print("  no run was quiet: nothing is known of what estimates hold")
         return
@@ -101,7 +105,6 @@ def of_busy(run: Run) -> None:
         f"  its ends lie a factor {statistics.median(high / low for low, _, high in found):.2f} "
         f"apart (median)"
     )
-    print("".join(f"  {words}\n" for words in graded), end="")
 
 
 def timed(run: Run) -> Reading:

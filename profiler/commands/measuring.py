@@ -252,7 +252,7 @@ def measured(asked: Asked, command: str, *, counts_only: bool = False) -> Sessio
             asked.output,
             limits=limits,
             progress=progress,
-            tell=lambda sentence: told([sentence]),
+            tell=lambda sentence: told([sentence] if asked.seconds >= LEAST_S else []),
             command=command,
             ceilings=asked.ceilings,
             counts_only=counts_only,
@@ -298,7 +298,7 @@ def one_worker(asked: Asked) -> Starts:
 
 
 LEAST_S = 0.5
-"""Who samples for a shorter time wants no interval over processes."""
+"""Who samples for a shorter time wants no interval over processes, and is not told of others."""
 AGAIN_S = 0.3
 """Most seconds to sample a latency again."""
 

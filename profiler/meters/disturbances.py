@@ -11,7 +11,7 @@ import os
 import statistics
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -75,6 +75,8 @@ class BlockObservation:
     where nothing tells."""
     processor_s: float | None = None
     """Seconds that the busiest thread was on a processor; None where nothing tells."""
+    threads: tuple[int, ...] = ()
+    """The threads that work, by the system's numbers, the busiest first."""
     page_faults: int = 0
     """Pages that the system gave to this process. An allocator that returns memory to the system
     after every call makes calls several times as long."""
@@ -259,7 +261,8 @@ class CpuWatch:
 
     def after(self) -> BlockObservation:
         """Clock and load as they are now, and what happened since `before()`."""
-        used = self._counted(1).values()
+        counted = self._counted(1)
+        used = counted.values()
         switches, faults = (
             now - then for now, then in zip(self.counted(), self.first, strict=True)
         )
@@ -276,6 +279,7 @@ class CpuWatch:
             switches=switches,
             waited_s=longest(each.waited_ns for each in used),
             processor_s=longest(each.ran_ns for each in used),
+            threads=working(counted),
             page_faults=faults,
             notes=notes,
         )
@@ -350,6 +354,35 @@ def thread_times(tasks: Path = Path("/proc/self/task")) -> Threads:
         ran_ns = time.process_time_ns()
         return {0: ThreadTime(ran_ns, time.perf_counter_ns() - ran_ns)}
     return found
+
+
+def working(used: Threads) -> tuple[int, ...]:
+    """The threads that ran for at least a tenth as long as the busiest one, that one first."""
+    most = max((each.ran_ns for each in used.values()), default=0)
+    found = [thread for thread, each in used.items() if each.ran_ns > most / 10]
+    return tuple(sorted(found, key=lambda thread: -used[thread].ran_ns))
+
+
+def spread_threads(threads: Sequence[int]) -> None:
+    """Move each of these threads of the process to a processor of its own, and let the system move
+    them from there as before.
+
+    Where other programs take part of every processor, threads that wait for one another may stay on
+    one processor, and never run at the same time: a call of two threads then takes hundreds of
+    times as long. Nothing is moved where a thread is bound to some processors, where there are
+    fewer processors than threads, and where the system has no such call.
+    """
+    places = processors()
+    if not hasattr(os, "sched_setaffinity") or not 1 < len(threads) <= len(places):
+        return
+    with suppress(OSError):  # a thread has ended meanwhile
+        if any(sorted(os.sched_getaffinity(thread)) != places for thread in threads):
+            return
+        for thread, place in zip(threads, places, strict=False):
+            os.sched_setaffinity(thread, {place})
+    for thread in threads:
+        with suppress(OSError):
+            os.sched_setaffinity(thread, places)
 
 
 def longest(spans_ns: Iterable[int]) -> float | None:

@@ -16,7 +16,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from profiler.meters.disturbances import NOTICED, BlockObservation, DisturbanceLog, Watch
+from profiler.meters.disturbances import (
+    NOTICED,
+    BlockObservation,
+    DisturbanceLog,
+    Watch,
+    spread_threads,
+)
 from profiler.meters.intervals import (
     busy_estimate,
     least_number,
@@ -33,6 +39,8 @@ BLOCK_TICKS = 50  # the shortest timed region, in ticks of the timer
 
 CLOCK_EVERY_S = 0.1  # between two readings of a GPU's clock during warm-up
 CLOCKS = 3  # readings that must agree for the clock to have settled
+WAITED = 1.5  # a value so many times what the call needs holds waits
+SEEN = 1.1  # a region of several threads that is hardly longer than that of one held no wait
 APART = 2.0  # ends of a busy time that are farther apart tell little
 COOLING_S = 0.05  # the pause after a block under heat; half as long again after each in a row
 COOLINGS = 3  # so many times at most
@@ -120,6 +128,8 @@ class Sampled:
     """So many quiet blocks make a quiet time."""
     threads: int = 1
     """How many threads the call has otherwise, where one took this time."""
+    several_s: float = math.inf
+    """Seconds a call of the fastest region that so many threads took."""
     taken: list[Block] = field(default_factory=list)
     rule: str = ""
     late: list[str] = field(default_factory=list)
@@ -160,6 +170,8 @@ class Sampled:
         """Value, lower and upper end of a busy time."""
         used = [block.processor_s for block in self.kept if block.processor_s is not None]
         value, low, high = busy_estimate(self.samples, min(used, default=None))
+        if self.several_s <= SEEN * value:
+            return value, min(low, self.several_s), high
         return value, low / self.threads, high
 
     @property
@@ -167,8 +179,8 @@ class Sampled:
         """Whether the ends of a busy time lie far apart."""
         if self.grade == QUIET:
             return False
-        _, low, high = self.estimate()
-        return high > APART * low
+        value, low, high = self.estimate()
+        return high > APART * low or value > WAITED * low
 
     @property
     def value(self) -> float:
@@ -368,12 +380,15 @@ def take_block(
     spent = timer.now_s() - began
     seen = watch.after()
     timed = sum(regions)
+    waiting = (seen.waited_s or 0.0) / timed if timed > 0 else 0.0
+    if waiting > NOTICED:
+        spread_threads(seen.threads)
     return Block(
         [region_s / size for region_s in regions],
         spent,
         seen,
         log.heat(seen),
-        (seen.waited_s or 0.0) / timed if timed > 0 else 0.0,
+        waiting,
         None if seen.processor_s is None else seen.processor_s / (len(regions) * size),
     )
 

@@ -148,7 +148,7 @@ def busy_words(found: Measurement) -> str:
     if latency is None or INTERRUPTED not in latency.details.get("labels", ()):
         return ""
     waited = latency.details.get("waiting", ())
-    share = f" (a thread waited for {statistics.median(waited):.0%} of the time)" if waited else ""
+    share = f" (a thread waited for {statistics.fmean(waited):.0%} of the time)" if waited else ""
     return (
         f"other programs use the processors{share}: times are estimates, printed as ≈ (busy), and "
         f"there are no rates; operations and bytes are as on a quiet machine"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+import os
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,6 +20,7 @@ from profiler.meters.disturbances import (
     NvmlWatch,
     ThreadTime,
     cpu_frequency_MHz,
+    spread_threads,
     switches_and_faults,
     thread_times,
     watch_for,
@@ -260,6 +262,36 @@ def test_what_prepares_a_call_is_not_counted() -> None:
 def test_a_thread_that_begins_in_a_block_counts_and_one_that_ends_does_not() -> None:
     seen = seen_of({1: ThreadTime(9 * MS, 9 * MS)}, {2: ThreadTime(3 * MS, MS)})
     assert (seen.processor_s, seen.waited_s) == pytest.approx((3e-3, 1e-3))
+
+
+@pytest.mark.parametrize(
+    ("threads", "masks", "moved"),
+    [
+        ((7, 8), {7: [0, 1], 8: [0, 1]}, [(7, [0]), (8, [1]), (7, [0, 1]), (8, [0, 1])]),
+        ((7,), {7: [0, 1]}, []),  # one thread waits for no other
+        ((7, 8, 9), {7: [0, 1], 8: [0, 1], 9: [0, 1]}, []),  # more than there are processors
+        ((7, 8), {7: [0], 8: [1]}, []),  # bound already
+    ],
+)
+def test_threads_that_share_a_processor_are_moved_apart_and_set_free(
+    threads: tuple[int, ...],
+    masks: dict[int, list[int]],
+    moved: list[tuple[int, list[int]]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    done: list[tuple[int, list[int]]] = []
+    monkeypatch.setattr(disturbances, "processors", lambda: [0, 1])
+    monkeypatch.setattr(os, "sched_getaffinity", masks.get, raising=False)
+    monkeypatch.setattr(
+        os, "sched_setaffinity", lambda at, to: done.append((at, sorted(to))), raising=False
+    )
+    spread_threads(threads)
+    assert done == moved
+
+
+def test_the_threads_that_work_are_told_the_busiest_first() -> None:
+    used = {1: ThreadTime(9 * MS, 0), 2: ThreadTime(20 * MS, 0), 3: ThreadTime(MS, 0)}
+    assert seen_of({}, used).threads == (2, 1)
 
 
 def test_a_board_without_a_clock_disturbs_nothing() -> None:
