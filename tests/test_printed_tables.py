@@ -123,6 +123,19 @@ def test_a_heading_in_two_lines_is_one(tmp_path: Path, capsys: pytest.CaptureFix
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("delimiter", [";", "\t"])
+def test_a_spreadsheet_s_file_is_read(
+    delimiter: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With a mark of its encoding in front, as spreadsheets write it."""
+    path = tmp_path / "own.csv"
+    assert cli.run(["table", "me", "--phase", "training", "--format", "csv", "-o", str(path)]) == 0
+    before = checked(path, capsys)
+    text = path.read_text(encoding="utf-8").replace(",", delimiter)
+    path.write_text(text, encoding="utf-8-sig")
+    assert checked(path, capsys) == before and len(before["claims"]) >= 8
+
+
 def test_a_rounded_number_without_sizes_is_not_checked(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

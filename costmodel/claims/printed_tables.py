@@ -115,7 +115,7 @@ def claims(path: Path, asked: Asked) -> TableClaims:
         PublishedError: a file that is no such table.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
         found = list(of_csv(text) if path.suffix == ".csv" else of_latex(text, asked.symbols))
     except (UnicodeDecodeError, csv.Error) as error:
         raise PublishedError(f"{path} is not a readable table: {error}") from None

@@ -46,8 +46,11 @@ class Cell:
 
 
 def of_csv(text: str) -> Iterator[Cell]:
-    """The cells of a CSV; rows are named by the column `mixer`, or by the first one."""
-    reader = csv.DictReader(text.splitlines())
+    """The cells of a CSV, with commas, semicolons or tabs; rows are named by the column `mixer`, or
+    by the first one."""
+    lines = text.splitlines()
+    delimiter = max(",;\t", key="".join(lines[:1]).count)
+    reader = csv.DictReader(lines, delimiter=delimiter)
     columns = [name for name in reader.fieldnames or () if name]
     if not columns:
         return
