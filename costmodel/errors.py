@@ -152,17 +152,17 @@ LONGEST = 400
 """Of what an exception of somebody else's code says, so many signs are shown."""
 
 
-def text_of(error: BaseException) -> str:
-    """The text of an exception that somebody else's code raised, at most `LONGEST` signs of it;
+def text_of(error: BaseException, most: int = LONGEST) -> str:
+    """The text of an exception that somebody else's code raised, at most so many signs of it;
     empty where there is none or where making the text raises, too."""
     try:
         text = error.msg if isinstance(error, SyntaxError) else str(error)
-        start = str.__getitem__(text, slice(0, LONGEST + 1)).strip()
+        start = str.__getitem__(text, slice(0, most + 1)).strip()
     except KeyboardInterrupt:
         raise
     except BaseException:  # an exception's own code may raise anything
         return ""
-    return start if len(start) <= LONGEST else f"{start[:LONGEST]}..."
+    return start if len(start) <= most else f"{start[:most]}..."
 
 
 def words_of(error: BaseException) -> str:

@@ -95,6 +95,35 @@ def test_a_module_that_leaves_in_its_call_fails_its_proof(
     assert "SystemExit: 0" in "".join(capsys.readouterr())
 
 
+LEAVING = """import torch
+class Silent(BaseException):
+    def __str__(self):
+        raise SystemExit(0)
+class Module(torch.nn.Module):
+    calls = 0
+    def __init__(self, d):
+        super().__init__()
+        self.layer = torch.nn.Linear(d, d)
+    def forward(self, x):
+        Module.calls += 1
+        if Module.calls > CALLS:
+            raise WHAT
+        return self.layer(x)
+"""
+
+
+@pytest.mark.parametrize(("calls", "what"), [(0, "Silent"), (9, "SystemExit(0)")])
+def test_a_module_that_leaves_while_it_is_measured_fails_alone(
+    calls: int, what: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / f"leaves_{calls}.py"
+    path.write_text(LEAVING.replace("CALLS", str(calls)).replace("WHAT", what), encoding="utf-8")
+    assert cli.run(shlex.split(f"profile {path}:Module --l 4 --d 4")) == 1
+    said = capsys.readouterr().err
+    assert "the call failed: " + {0: "Silent", 9: "SystemExit: 0"}[calls] in said
+    assert said.startswith("costmodel: ") and said.count("\n") == 1
+
+
 def test_an_interrupt_stays_one() -> None:
     with pytest.raises(KeyboardInterrupt), as_exception():
         raise KeyboardInterrupt

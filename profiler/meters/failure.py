@@ -8,7 +8,7 @@ import re
 import torch
 
 from profiler.counting.call import higher_order_reason
-from profiler.records.reading import reason_of
+from profiler.records.reading import reason_of, whole_text
 
 SAYINGS = ("out of memory", "not enough memory", "can't allocate memory")
 """How CUDA's and the CPU's allocators report that memory ran out."""
@@ -21,7 +21,7 @@ ASKED_FOR = re.compile(
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether an allocator refused memory."""
     kind = isinstance(error, torch.OutOfMemoryError | MemoryError)
-    return kind or any(words in str(error) for words in SAYINGS)
+    return kind or any(words in whole_text(error) for words in SAYINGS)
 
 
 def requested(error: BaseException) -> str:
@@ -30,7 +30,7 @@ def requested(error: BaseException) -> str:
     >>> requested(RuntimeError("CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 has"))
     '20.00 GiB'
     """
-    found = ASKED_FOR.search(str(error))
+    found = ASKED_FOR.search(whole_text(error))
     if found is None:
         return ""
     return found["cuda"] or f"{int(found['cpu']):,} B"

@@ -95,5 +95,10 @@ def reason_of(error: BaseException) -> str:
     return lines[0].strip() if lines else shortened(type(error).__name__)
 
 
+def whole_text(error: BaseException) -> str:
+    """What an exception says, in which words are looked for; "" where its own code raises."""
+    return text_of(error, 100_000)
+
+
 class MeasureError(ValueError):
     """A measurement that cannot be made; one sentence says what was expected and what came."""

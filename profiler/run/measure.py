@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from costmodel.errors import as_exception
 from costmodel.program.phases import phase_name
 from profiler.counting.dispatch import DispatchCounts, count_dispatch
 from profiler.counting.operations import NOTHING, Operations
@@ -126,7 +127,8 @@ def _made(
         except Exception as error:  # a module of a user's own may raise anything
             raise MeasureError(_with_candidate(request, failure(error))) from error
         try:
-            found = take(work)
+            with as_exception():
+                found = take(work)
         except RuntimeError as error:  # the device ran out of memory meanwhile, for one
             raise MeasureError(_with_candidate(request, failure(error))) from error
     return replace(found, environment={**found.environment, "state_before": before})

@@ -12,7 +12,7 @@ from profiler.meters.cuda_graph import ContextLost
 from profiler.meters.disturbances import UNDISTURBED
 from profiler.meters.failure import is_out_of_memory, requested
 from profiler.records.measurement import REASON, Measurement
-from profiler.records.reading import MeasureError, reason_of
+from profiler.records.reading import MeasureError, reason_of, whole_text
 from profiler.run.request import form_of
 from profiler.sweep.points import Point
 
@@ -68,7 +68,7 @@ _FREE = re.compile(r"of which (?P<size>[\d.]+ (?:[KMGT]i)?[Bb](?:ytes)?) is free
 def memory_of(raised: Sequence[BaseException]) -> dict[str, str]:
     """What could not be had and what was free, as the allocator words them where it does."""
     asked = next((size for one in raised if (size := requested(one))), "")
-    free = next((found["size"] for one in raised if (found := _FREE.search(str(one)))), "")
+    free = next((found["size"] for one in raised if (found := _FREE.search(whole_text(one)))), "")
     return {name: size for name, size in (("requested", asked), ("free", free)) if size}
 
 
