@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING
 from costmodel.errors import ConventionError, SizeError, Unanswered
 from costmodel.networks.assembly import OwnSizes, Use
 from costmodel.program.conventions import Backward, Convention, convention as named_convention
-from costmodel.questions.amount import Amount
 from costmodel.questions.count import counted
 from costmodel.questions.counting.counts import Counts, CountsAt
 from costmodel.questions.parameters import parameters
 from costmodel.questions.question import Answers, Missing, answers
 from costmodel.questions.state import state_of
-from costmodel.symbolic.at_sizes import at_sizes
+from costmodel.symbolic.at_sizes import Amount, at_sizes
 from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.polynomial import Poly, sum_of
 from costmodel.symbolic.sizes import LETTERS

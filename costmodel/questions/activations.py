@@ -18,7 +18,6 @@ from costmodel.program.conventions import Convention
 from costmodel.program.dependence import anywhere, reads
 from costmodel.program.phases import TRAINING_STEP, iteration_domains
 from costmodel.program.tokens import tokens
-from costmodel.questions.amount import Amount
 from costmodel.questions.question import (
     BATCH,
     Answers,
@@ -32,6 +31,7 @@ from costmodel.questions.question import (
 )
 from costmodel.questions.state import entries, numbers, variables_in
 from costmodel.questions.subject import Training, about_mixer, asked, system_of
+from costmodel.symbolic.at_sizes import Amount
 from costmodel.symbolic.constraints import Constraints
 from costmodel.symbolic.piecewise import Exact
 

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from costmodel.language.equations import Mixer
-from costmodel.questions.amount import Amount
 from costmodel.questions.question import (
     Answers,
     Case,
@@ -18,6 +17,7 @@ from costmodel.questions.question import (
     listed,
 )
 from costmodel.questions.subject import about_mixer
+from costmodel.symbolic.at_sizes import Amount
 from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.polynomial import Poly, sum_of
 

@@ -33,9 +33,9 @@ from itertools import product
 
 from costmodel.errors import Unsupported
 from costmodel.language.equations import Mixer, System
-from costmodel.questions.amount import Amount
 from costmodel.questions.question import Answers, Case, Figure, Question
 from costmodel.questions.subject import about_mixer, system_of
+from costmodel.symbolic.at_sizes import Amount
 from costmodel.symbolic.constraints import implied, infeasible
 from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.polynomial import call

@@ -41,9 +41,9 @@ from costmodel.program.nonempty import EVERYWHERE, Places, both, may_be_empty, p
 from costmodel.program.phases import IterationDomain, phase_name
 from costmodel.program.trip_count import levels as levels_of, number_kept, numbers_of_terms
 from costmodel.program.wellformed import every_choice, whole
-from costmodel.questions.amount import Amount
 from costmodel.questions.question import Answers, Case, Figure, Largest, Question, Tally, always
 from costmodel.questions.subject import Training, about_mixer, asked, system_of
+from costmodel.symbolic.at_sizes import Amount
 from costmodel.symbolic.constraints import (
     Constraints,
     infeasible,

@@ -18,7 +18,6 @@ from costmodel.program.owners import owners
 from costmodel.program.phases import T, without_inference
 from costmodel.program.tokens import tokens
 from costmodel.program.wellformed import axes_of, region, whole
-from costmodel.questions.amount import Amount
 from costmodel.questions.question import (
     BATCH,
     Answers,
@@ -33,6 +32,7 @@ from costmodel.questions.question import (
     in_bytes,
 )
 from costmodel.questions.subject import about_mixer, system_of
+from costmodel.symbolic.at_sizes import Amount
 from costmodel.symbolic.constraints import Constraints
 from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.polyhedral_sums import union_size

@@ -9,10 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from functools import wraps
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from costmodel.errors import SizeError
+from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.sizes import LETTERS, checked
+from costmodel.symbolic.sympy_form import Symbolic
+
+if TYPE_CHECKING:
+    import sympy
 
 A = TypeVar("A")
 M = TypeVar("M", bound=Callable[..., Any])
@@ -102,3 +107,35 @@ def _stacked(found: Sequence[Any], shape: tuple[int, ...]) -> Any:
         return replace(first, **{name: _stacked(part, shape) for name, part in held.items()})
     large = isinstance(first, int) and max(found) > LARGEST_INTEGER
     return np.array(found, dtype=object if large else None).reshape(shape)
+
+
+class Amount(Symbolic):
+    """So many for each sequence of a batch (`each`), and so many for all of them (`alone`); exact.
+
+    A subclass says at least one of the two.
+    """
+
+    @property
+    def each(self) -> Exact:
+        """The part that every sequence of a batch has."""
+        return Exact()
+
+    @property
+    def alone(self) -> Exact:
+        """The part that a batch has once."""
+        return Exact()
+
+    @property
+    def exact(self) -> Exact:
+        """The amount for one sequence."""
+        return self.each + self.alone
+
+    @property
+    def expr(self) -> sympy.Expr:
+        """The amount for one sequence as a sympy expression in the size letters."""
+        return self.exact.expr
+
+    @at_sizes
+    def at(self, *, b: int = 1, **sizes: int) -> int:
+        """The amount at integer sizes, for `b` sequences."""
+        return b * self.each.at(sizes) + self.alone.at(sizes)
