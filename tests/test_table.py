@@ -677,3 +677,23 @@ def test_a_size_that_is_given_does_not_grow_among_formulas(symbolic: bool, order
     )  # fmt: skip
     found = table(request).blocks[0].rows[0].value("order")
     assert isinstance(found, Exact) and formula_words(found) == order
+
+
+@pytest.mark.parametrize(
+    ("name", "sizes", "zeros"),
+    [
+        ("bigbird", {"l": 4, "d": 4, "n": 2, "s": 5, "w": 3, "c": 2}, "V.grad.1, K.grad.1"),
+        ("bigbird", {"l": 6, "d": 4, "n": 2, "s": 5, "w": 3, "c": 2}, ""),
+        ("longformer", {"l": 4, "d": 4, "n": 2, "s": 5, "w": 3}, ""),
+        ("mega", {"l": 1, "d": 2, "K": 3, "v": 3, "N": 2}, "E.grad"),
+    ],
+    ids=str,
+)
+def test_zeros_that_gradients_add_are_named(name: str, sizes: dict[str, int], zeros: str) -> None:
+    request = Request(
+        (builtin(name),), phases=("backward",), given={x: (n,) for x, n in sizes.items()}
+    )
+    found = shown_table(table(request).blocks[0], request)
+    text = write(Document(lambda: [found]), "rich", Page())
+    said = f"{name}: {zeros} sum no term in some entries at these sizes"
+    assert (said in text) if zeros else ("sum no term" not in text)

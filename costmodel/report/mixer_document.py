@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from functools import cache
 
-from costmodel.errors import SizeError, TableError, Unanswered
+from costmodel.errors import SizeError, TableError, Unanswered, Unsupported
 from costmodel.language.equations import Mixer
 from costmodel.language.functions import CLASSES
 from costmodel.language.nodes import SELECTIONS, Fft, Select, walk
@@ -18,9 +18,11 @@ from costmodel.program.conventions import PEERS, Convention
 from costmodel.program.lowering import lower
 from costmodel.program.phases import TRAINING_STEP
 from costmodel.questions.count import OTHER
+from costmodel.questions.counting.empty_sums import empty_sums
 from costmodel.questions.peak import OPTIMISERS
 from costmodel.questions.question import FOUND, Figure, Missing, Searched, Value, answers
 from costmodel.questions.registry import FIGURES
+from costmodel.questions.subject import system_of
 from costmodel.report import document as doc, table_data
 from costmodel.report.document import (
     DIGITS,
@@ -172,6 +174,7 @@ def notes(block: Block, request: Request) -> Iterator[Note]:
         yield _note(f"per token: rounded to {DIGITS} significant digits {where}")
     yield _note(f"bytes: {request.dtypes.caption}", *_IN_BYTES)
     if block.phase in TRAINING_STEP:
+        yield from _of_no_term(block)
         yield _note(request.convention.backward.given)
         if (peer := request.convention.peer) and PEERS[peer].gradients:
             yield _note(f"{peer}: {PEERS[peer].gradients}")
@@ -243,6 +246,25 @@ def _apart(block: Block) -> Iterator[Note]:
             "includes them",
             *("other", "total"),
         )
+
+
+def _of_no_term(block: Block) -> Iterator[Note]:
+    """Which gradients are zeros that are added all the same."""
+    for row in block.rows:
+        if row.symbolic or row.blocked:
+            continue
+        about = row.about
+        try:
+            system = system_of(row.mixer, row.form, about.convention.rewrites, row.phase)
+            names = ", ".join(array.name for array in empty_sums(system, row.sizes))
+        except (Unanswered, Unsupported):
+            continue  # the cells of the row say why
+        if names:
+            yield _note(
+                f"{row.mixer.name}: {names} sum no term in some entries at these sizes; the zeros "
+                f"are counted where they are added or multiplied",
+                *("add", "mul", "total"),
+            )
 
 
 def _divided(block: Block) -> Iterator[Note]:

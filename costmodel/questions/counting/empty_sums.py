@@ -1,0 +1,46 @@
+"""Gradients that are sums over no term at some sizes, and are added to others all the same.
+
+A gradient exists at all sizes: where nothing reads an entry, it is a sum over no term, a zero. An
+equation that reads such a zero counts its operations as elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from costmodel.language.equations import Equation, System
+from costmodel.language.nodes import Array, Reduce
+from costmodel.program.dependence import reads
+from costmodel.program.nonempty import may_be_empty
+from costmodel.program.trip_count import Points
+
+
+def empty_sums(system: System, sizes: Mapping[str, int]) -> list[Array]:
+    """The gradients with entries that sum no term at some sizes, and that other equations read at
+    these sizes.
+
+    Raises:
+        Unsupported: their number is not summed exactly.
+    """
+    found: dict[Array, None] = {}
+    for equation in system.backward:
+        if isinstance(equation.value, Reduce) and may_be_empty(equation):
+            points = _points(equation)
+            there = points.number(points.present(equation.value))
+            some = there.at(sizes) < points.number().at(sizes)
+            if some and _is_read(system, equation.array, sizes):
+                found[equation.array] = None
+    return list(found)
+
+
+def _is_read(system: System, array: Array, sizes: Mapping[str, int]) -> bool:
+    return any(
+        _points(equation).inside(read.over).number().at(sizes)
+        for equation in system.backward
+        for read in reads(equation)
+        if read.ref.array is array
+    )
+
+
+def _points(equation: Equation) -> Points:
+    return Points(equation, tuple(i.atom for i in equation.indices), equation.domain, "strict")
