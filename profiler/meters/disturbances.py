@@ -46,8 +46,6 @@ NOTICED = 0.05
 """A block of which a thread waited for a processor for a larger share is disturbed."""
 CAPPED = "power-capped"
 """The label of a reading for which a power limit held the clock down."""
-UNDISTURBED = "blocks were undisturbed"
-"""In the reason of a latency of old that is missing because too few of them were."""
 MEANT: Mapping[str, str] = {
     INTERRUPTED: "others had the processors for more than a twentieth of the time: an estimate by "
     "the fastest tenth of the timed regions, between the least that a call needs and the median",

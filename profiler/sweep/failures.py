@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from costmodel.program.phases import phase_name
 from profiler.meters.cuda_graph import ContextLost
-from profiler.meters.disturbances import UNDISTURBED
 from profiler.meters.failure import is_out_of_memory, requested
 from profiler.records.measurement import REASON, Measurement
 from profiler.records.reading import MeasureError, reason_of, whole_text
@@ -20,7 +19,7 @@ MEMORY, REFUSED, FAILED = "out of memory", "refused", "call failed"
 
 
 DISTURBED = "disturbed"
-"""What was measured is in the record, and no latency: the device was disturbed for too long."""
+"""In records of old: no latency, since the device was disturbed for too long."""
 
 
 DIED, LOST, FAULT = "process died", "device lost", "fault"
@@ -78,15 +77,6 @@ def chain(error: BaseException) -> Iterator[BaseException]:
     while one is not None:
         yield one
         one = one.__cause__
-
-
-def disturbed_as_failure(record: Measurement) -> Measurement:
-    """The record, as that of a failed point where its latency is missing for disturbances, so that
-    the point is tried again."""
-    reason = record.reasons.get("latency", "")
-    if UNDISTURBED not in reason:
-        return record
-    return replace(record, failure={"kind": DISTURBED}, reasons={**record.reasons, REASON: reason})
 
 
 def failed_record(point: Point, failure: Failure, environment: Mapping[str, Any]) -> Measurement:

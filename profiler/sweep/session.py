@@ -21,9 +21,7 @@ from profiler.records.store import StoreError, append, read
 from profiler.run.measure import count, measure, measure_with_ceilings
 from profiler.run.request import Request
 from profiler.sweep.failures import (
-    DISTURBED,
     Failure,
-    disturbed_as_failure,
     failed_record,
 )
 from profiler.sweep.joined import joined, settled
@@ -31,11 +29,6 @@ from profiler.sweep.order import shuffled
 from profiler.sweep.points import Block, Point, key_of
 from profiler.sweep.results import Results, writable
 from profiler.sweep.workers import Note, Outcome, Outcomes, Team, Worker, here
-
-TRY_AGAIN = (
-    "some points have no latency, because the device was disturbed for too long: the same command "
-    "tries them again"
-)
 
 Starts = Mapping[str, Callable[[], Worker]]
 """Name -> what starts a worker, as `processes` and `cluster` give them."""
@@ -216,8 +209,6 @@ def sweep(
         if isinstance(found, Failure):
             session.failed(found)
             found = failed_record(point, found, outcome.environment)
-        elif (found := disturbed_as_failure(found)).failure:
-            session.failed(Failure(DISTURBED, TRY_AGAIN))
         place = point.place | {"worker": outcome.worker}
         if not results.add(replace(by_command(found, command), sweep=place)):
             tell(

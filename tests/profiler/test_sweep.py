@@ -21,7 +21,7 @@ from profiler.records.reading import MeasureError
 from profiler.records.store import StoreError, append, read
 from profiler.run.request import Request
 from profiler.sweep import session
-from profiler.sweep.failures import DISTURBED, FAILED, MEMORY, REFUSED
+from profiler.sweep.failures import DISTURBED, FAILED, MEMORY, REFUSED, Failure, failed_record
 from profiler.sweep.points import key_of
 from profiler.sweep.results import Results
 from tests import sweeping
@@ -325,39 +325,27 @@ def test_real_modules_are_measured_by_a_process_and_replayed(
     path = tmp_path / "runs.jsonl"
     words = ("sweep", "me", "--impl", "toeplitz", "--d", "2", "--l", "3", "--seconds", "0.02",
              "--phase", "both", "--rounds", "1", "--device", "cpu", "-o", str(path))  # fmt: skip
-    calm = not run(*words)  # a busy machine may leave a process without a median: it is told so
-    out = capsys.readouterr().out
-    assert f"{path} holds 2 of 2 points" in out or "disturbed: " in out
+    assert run(*words) == 0  # on a busy machine too: every call that ran has a time
+    assert f"{path} holds 2 of 2 points" in capsys.readouterr().out
     records, problems = read(path)
     assert problems == [] and {r.phase for r in records} == {"training", "inference"}
-    assert all("latency" in r.readings for r in records) is calm
-    assert set(Results(path).state.values()) <= {"measured", DISTURBED}
+    assert all("latency" in r.readings for r in records)
     assert run("reconcile", "--from", str(path), "--format", "json") == 0
     assert len(json.loads(capsys.readouterr().out)["ladders"]) == 2
-    if not calm:
-        return
     before = path.read_bytes()
     assert run(*words) == 0
     assert path.read_bytes() == before
 
 
-def test_a_point_without_latency_for_disturbances_is_tried_again(tmp_path: Path) -> None:
+def test_a_point_that_an_older_version_left_without_a_latency_is_tried_again(
+    tmp_path: Path,
+) -> None:
     path, blocks = tmp_path / "runs.jsonl", grid((2, 3), rounds=1)
-    busy = [True]
-
-    def measured(asked: Request, **_: Any) -> Measurement:
-        if asked.sizes["l"] == 3 and busy[0]:
-            reason = "1 of 9 blocks were undisturbed, and a median needs 6: preempted in 8"
-            return record_of(asked, readings={}, reasons={"latency": reason})
-        return record_of(asked)
-
-    found = session.sweep(blocks, Results(path), one_worker(measured))
-    assert found.kinds == {DISTURBED: 3} and len(found.failures) == 1
-    assert sorted(Results(path).state.values()) == ["disturbed"] * 3 + ["measured"] * 3
-    busy[0] = False
-    assert not session.sweep(blocks, Results(path), one_worker(measured)).failures
-    records = read(path)[0]
-    assert len(records) == 9 and sum(bool(r.failure) for r in records) == 3
+    waited = Failure(DISTURBED, "1 of 9 blocks were undisturbed, and a median needs 6")
+    for point in points_of(blocks)[:3]:
+        append(path, failed_record(point, waited, sweeping.ENVIRONMENT))
+    assert sorted(Results(path).state.values()) == ["disturbed"] * 3
+    assert not session.sweep(blocks, Results(path), one_worker()).failures
     assert set(Results(path).state.values()) == {"measured"}
 
 
