@@ -165,6 +165,8 @@ EQUATIONS = {
     "f.array('h', i)": "h of NAME has an axis of the index i",
     "f.array('h', l, below='l')": "h",
     "f.array('h', l, cite=2)": "cite is a text",
+    "f.arrray('h', l)": "the form direct has no attribute 'arrray': did you mean 'array'?",
+    "q[i, a] = x[i, a].relu()": "an entry of x has no attribute 'relu'",
     # entries
     "q[i] = 1": "q has 2 axes but is indexed with 1",
     "q[i, a, a] = 1": "q has 2 axes but is indexed with 3",
@@ -268,7 +270,7 @@ EQUATIONS = {
     "q[i, a] = cm.complex_(3)[a].real": "array is an array, such as",
     "cm.complex_(A)[a, b]": "A has 2 axes",
     "q[i, a] = cm.complex_pair(q, 3)[i, a].real": "imag is an array",
-    "cm.complex_pair(q, q)[i, a] = x[i, a]": "complex",
+    "cm.complex_pair(q, q)[i, a] = x[i, a]": "expected a complex number, got an entry of x",
     "q[i, a] = cm.complex_sum(x[i, b], over=b)": "body is a complex number",
     # norms and positions
     "q[i, a] = layer_norm(x[i, a])": "layer_norm takes x, over",
@@ -305,7 +307,7 @@ LASTS = {
 """A wrong line: among declarations, among equations, or in place of the last one; what is said."""
 
 PYTHON = re.compile(
-    r"Error\b|NoneType|object|attribute|argument|subscript|iterable|operand type|dtype|Traceback|"
+    r"Error\b|NoneType|object|argument|subscript|iterable|operand type|dtype|Traceback|"
     r"Poly|Ref\b|Extremum|Ranges|costmodel/|self|ufunc|__"
 )
 """Words of Python and of this package's own code."""

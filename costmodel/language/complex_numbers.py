@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from costmodel.errors import EquationError
+from costmodel.errors import EquationError, WrongKind, described
 from costmodel.language.arguments import checked
 from costmodel.language.nodes import Array, Constant, Neg, Node, Ref
 from costmodel.language.writing import function, sum_
@@ -76,6 +76,13 @@ def _parts_read_twice(number: Complex) -> tuple[Node, Node]:
     return number.real, number.imag
 
 
+def _check_complex(array: Array, value: object) -> None:
+    if not isinstance(value, Complex):
+        raise WrongKind(
+            f"{array.name}: what it is: expected a complex number, got {described(value)}"
+        )
+
+
 @dataclass(frozen=True)
 class ComplexArray:
     """A complex array within a real array, the two parts on `axis` (by default the last)."""
@@ -87,6 +94,7 @@ class ComplexArray:
         return Complex(self.array[self._at(key, 1)], self.array[self._at(key, 2)])
 
     def __setitem__(self, key: Any, value: Complex) -> None:
+        _check_complex(self.array, value)
         self.array[self._at(key, 1)] = value.real
         self.array[self._at(key, 2)] = value.imag
 
@@ -107,6 +115,7 @@ class ComplexPair:
         return Complex(self.real[key], self.imag[key])
 
     def __setitem__(self, key: Any, value: Complex) -> None:
+        _check_complex(self.real, value)
         self.real[key] = value.real
         self.imag[key] = value.imag
 

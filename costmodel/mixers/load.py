@@ -12,7 +12,14 @@ from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 
-from costmodel.errors import EquationError, UnknownMixer, shortened, text_of, words_of
+from costmodel.errors import (
+    EquationError,
+    UnknownMixer,
+    described,
+    shortened,
+    text_of,
+    words_of,
+)
 from costmodel.language.equations import Mixer
 from costmodel.language.options import defined, joined, split, variant
 from costmodel.mixers import builtin, names as builtin_names
@@ -187,6 +194,12 @@ def _said(error: BaseException, path: Path, line: int | None) -> str:
     own code are replaced by a message that quotes the author's line."""
     if isinstance(error, EquationError):
         return f"{EquationError.__name__}: {text_of(error)}"
+    if isinstance(error, AttributeError) and hasattr(type(error.obj), "in_words"):
+        name = str(error.name)
+        near = difflib.get_close_matches(name, dir(error.obj), 1)
+        hint = f": did you mean '{near[0]}'?" if near else ""
+        what = f"{described(error.obj)} has no attribute '{shortened(name)}'{hint}"
+        return f"{EquationError.__name__}: {what}"
     frames = traceback.extract_tb(error.__traceback__)
     inside = bool(frames) and Path(frames[-1].filename).is_relative_to(PACKAGE)
     if line is None or not inside or isinstance(error, (ValueError, NotImplementedError)):
