@@ -455,6 +455,17 @@ def check(
         ),
     ] = False,
     own: Own = None,
+    deep: Annotated[
+        bool,
+        typer.Option(
+            "--deep",
+            help="Of a mixer, in minutes: its modules also at drawn large sizes, in train mode and "
+            "few digits, call after call, their gradients, and what they write.",
+        ),
+    ] = False,
+    seed: Annotated[
+        int, typer.Option("--seed", min=0, help="Of --deep: what is drawn; the same again.")
+    ] = 0,
     format_: Annotated[str, formatted("data")] = "rich",
 ) -> None:
     """The proofs that built-in mixers get, on one of your own; or claims about what one costs."""
@@ -463,6 +474,8 @@ def check(
     from costmodel.program.phases import PHASES as NAMES
 
     chosen(format_, "--format", formats("data"))
+    if (deep or seed) and (claim or target.endswith((*CLAIM_FILES, *TABLE_FILES))):
+        raise UsageError("--deep and --seed are for a mixer, not for claims: leave them out")
     if target.endswith(CLAIM_FILES):
         apart(context, f"{target} says all of a claim", "target", "strict", "own", "format_")
         import_own(own)
@@ -494,8 +507,10 @@ def check(
         checked_claims(context, [], said, strict, format_)
     else:
         checked = "without --claim the mixer itself is checked"
-        apart(context, checked, "target", "strict", "format_")
-        proven(target, strict, format_, context)
+        apart(context, checked, "target", "strict", "deep", "seed", "format_")
+        if seed and not deep:
+            raise UsageError("--seed is for --deep: add it")
+        proven(target, strict, seed if deep else None, format_, context)
 
 
 def checked_claims(
@@ -521,16 +536,16 @@ def checked_claims(
         raise Failed
 
 
-def proven(name: str, strict: bool, format_: str, context: typer.Context) -> None:
-    """Print the proofs of a mixer and of its modules, and fail where one fails; where strictness is
-    asked for, also where one was not checked."""
+def proven(name: str, strict: bool, seed: int | None, format_: str, context: typer.Context) -> None:
+    """Print the proofs of a mixer and of its modules, with a seed also those of drawn calls, and
+    fail where one fails; where strictness is asked for, also where one was not checked."""
     from costmodel.proofs.tried_sizes import sizes_tried
     from profiler.proofs import equality as proofs
     from profiler.proofs.report import document
 
     mixer = load_mixer(name)
-    found = proofs.prove_mixer(mixer)
-    show(document(name, found, sizes_tried(mixer)), format_, None, False, context)
+    found = proofs.prove_mixer(mixer, seed)
+    show(document(name, found, sizes_tried(mixer), seed), format_, None, False, context)
     if found[0].passed is None:
         raise Failed(f"whether {name} is well formed could not be checked: {found[0].detail}")
     if any(proof.passed is False or (strict and proof.passed is None) for proof in found):

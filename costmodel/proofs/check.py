@@ -191,7 +191,7 @@ def _gradients(mixer: Mixer) -> Iterator[Proof]:
         made = GradientComparison(mixer, form)
         apart = first_apart(mixer, partial(_differing, made, None))
         done = "; ".join([*_gradient_questions(made.compared), *_unanswered(made)])
-        proof = _proof(f"{form}: gradients equal execution", apart, done)
+        proof = _proof(f"{form}: gradients of the equations equal execution", apart, done)
         yield proof if made.compared or apart else replace(proof, passed=None)
 
 

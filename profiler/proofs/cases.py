@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from costmodel.errors import SizeError, Unsupported, as_exception
-from costmodel.language.buffers import buffer_values
+from costmodel.language.buffers import buffer_values, last_positions
 from costmodel.language.equations import Mixer
 from costmodel.language.nodes import Array
 from costmodel.proofs.check import Proof, first_apart
@@ -41,9 +41,9 @@ class ModuleCase:
     sizes: Mapping[str, int]
     module: nn.Module
     x: torch.Tensor
-    """(BATCH, l, d)"""
+    """(batch, l, d)"""
     beside: Mapping[str, torch.Tensor] = field(default_factory=dict)
-    """The further inputs, then the contexts, by name: (BATCH, ...)."""
+    """The further inputs, then the contexts, by name: (batch, ...)."""
 
     @cached_property
     def registered(self) -> Values:
@@ -64,17 +64,27 @@ class ModuleCase:
             a.name: buffer_values(a, self.sizes) for a in self.mixer.buffers if a.value is not None
         }
         named |= {**self.registered, **own}
-        given = {self.mixer.role("input").name: self.x, **self.beside}
-        return named | {name: value[sample].numpy() for name, value in given.items()}
+        given = {array.name: tensor[sample].numpy() for array, tensor in self.given().items()}
+        counted = {a.name: given[a.name] + (a.below is not None) for a in self.given()}
+        return named | counted
+
+    def given(self) -> dict[Array, torch.Tensor]:
+        """What the module is called with, by array: the input, the further inputs, the contexts."""
+        return dict(zip((self.mixer.role("input"), *self.mixer.beside), self.call, strict=True))
+
+    @property
+    def call(self) -> tuple[torch.Tensor, ...]:
+        """What the module is called with, in order."""
+        return (self.x, *self.beside.values())
 
     def forward(self) -> Any:
         """The module's result for these sequences."""
-        return self.module(self.x, *self.beside.values())
+        return self.module(*self.call)
 
     def initial_state(self) -> Any:
         """The module's empty state for these sequences."""
         make: Any = self.module.initial_state
-        return make(BATCH, self.x.shape[1], *self.beside.values())
+        return make(*self.x.shape[:2], *self.beside.values())
 
     def step(self, t: int, state: Any) -> Any:
         """The module's row for token t, whose state is updated."""
@@ -85,15 +95,25 @@ def case(mixer: Mixer, implementation: Implementation, sizes: Mapping[str, int])
     """The module at these sizes and random sequences."""
     given = dict(sizes) | {"b": BATCH}
     module = build(implementation, given, device="cpu", dtype=torch.float64, seed=1).eval()
+    return ModuleCase(mixer, sizes, module, *inputs(mixer, sizes, BATCH))
+
+
+def inputs(
+    mixer: Mixer, sizes: Mapping[str, int], batch: int
+) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+    """The input (batch, l, ...) and what is given beside it, by name: normal numbers, or any
+    positions, which torch counts from 0."""
     generator = torch.Generator().manual_seed(2)
 
     def random(array: Array) -> torch.Tensor:
-        shape = (BATCH, *(extent.at(sizes) for extent in array.shape))
-        return torch.randn(shape, generator=generator, dtype=torch.float64)
+        shape = (batch, *(extent.at(sizes) for extent in array.shape))
+        if array.below is None:
+            return torch.randn(shape, generator=generator, dtype=torch.float64)
+        last = torch.from_numpy(last_positions(array, sizes)).expand(shape).clamp(min=1)
+        return (torch.rand(shape, generator=generator, dtype=torch.float64) * last).long()
 
     x = random(mixer.role("input"))
-    beside = {array.name: random(array) for array in mixer.beside}
-    return ModuleCase(mixer, sizes, module, x, beside)
+    return x, {array.name: random(array) for array in mixer.beside}
 
 
 def prove_cases(
@@ -114,7 +134,7 @@ def prove_cases(
         except Unsupported:
             raise
         except Exception as error:  # a module of a user's own may raise anything
-            return higher_order_reason(error) or f"it does not run: {_reason_with_kind(error)}"
+            return higher_order_reason(error) or f"it does not run: {reason_with_kind(error)}"
         proven.append(sizes)
         return said
 
@@ -129,7 +149,7 @@ def prove_cases(
     return Proof(name, True, f"{done} at {len(proven)} sets of sizes")
 
 
-def _reason_with_kind(error: Exception) -> str:
+def reason_with_kind(error: Exception) -> str:
     """An error's reason, led by the error's type where the reason alone says too little."""
     reason = reason_of(error)
     plain = isinstance(error, (ValueError, RuntimeError)) or reason == type(error).__name__

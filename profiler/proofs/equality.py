@@ -7,24 +7,19 @@ that fails says where: the first equation that differs and the smallest sizes at
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from functools import cache, cached_property, partial
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from functools import cache, partial
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from costmodel.errors import Unanswered, Unsupported
-from costmodel.language.equations import Equation, Mixer
-from costmodel.language.nodes import Ref, walk
-from costmodel.oracle.execute import execute
+from costmodel.language.equations import Mixer
 from costmodel.program.lowering import lower
 from costmodel.program.phases import inference_reason
-from costmodel.proofs.check import Proof, evaluated, prove
+from costmodel.proofs.check import Proof, prove
 from costmodel.questions.counting.counts import Counts
 from costmodel.questions.evaluate import evaluate_all
 from costmodel.questions.state import state
-from profiler.counting.call import tensors_in
 from profiler.counting.dispatch import DispatchCounts, count_dispatch
 from profiler.modules.described import (
     Described,
@@ -35,17 +30,21 @@ from profiler.modules.described import (
     executed_counts,
 )
 from profiler.modules.registry import Implementation, implementations, without_token
+from profiler.proofs.blame import (
+    Dispatched,
+    Recorder,
+    first_difference,
+    first_unseen,
+    values_of_token,
+)
 from profiler.proofs.cases import BATCH, TOLERANCE, ModuleCase, prove_cases
+from profiler.proofs.deep import deep_proofs
 from profiler.records.words import signed_words
 
-if TYPE_CHECKING:
-    import numpy as np
 
-    from profiler.proofs.cases import Values
-
-
-def prove_mixer(mixer: Mixer) -> list[Proof]:
-    """Every proof of a mixer's equations, then of each of its modules."""
+def prove_mixer(mixer: Mixer, seed: int | None = None) -> list[Proof]:
+    """Every proof of a mixer's equations, then of each of its modules; with a seed also those of
+    calls that the seed draws."""
     proofs = prove(mixer)
     if any(proof.passed is False for proof in proofs):
         return proofs
@@ -54,7 +53,10 @@ def prove_mixer(mixer: Mixer) -> list[Proof]:
     except ValueError as error:
         return [*proofs, Proof("module equals equations", None, str(error))]
     for implementation in found.values():
-        proofs += _of_module(mixer, implementation)
+        own = _of_module(mixer, implementation)
+        proofs += own
+        if seed is not None and own[0].passed:
+            proofs += deep_proofs(mixer, implementation, seed)
     return proofs
 
 
@@ -120,127 +122,24 @@ def _buffers_apart(case: ModuleCase) -> str:
 def forward_apart(case: ModuleCase, form: str) -> str:
     """Where the result of `forward` first differs from the equations' and by which equation, ""
     where it does not."""
-    with torch.no_grad(), _Dispatched():  # type: ignore[no-untyped-call]  # torch leaves it untyped
+    with torch.no_grad(), Dispatched():  # type: ignore[no-untyped-call]  # torch leaves it untyped
         y = case.forward()
     if not isinstance(y, torch.Tensor):
         return f"forward returns {type(y).__name__}, expected a tensor {tuple(case.x.shape)}"
     output = case.mixer.role("output")
-    wanted = (BATCH, *(extent.at(case.sizes) for extent in output.shape))
+    wanted = (len(case.x), *(extent.at(case.sizes) for extent in output.shape))
     if y.shape != wanted:
         return f"forward returns {tuple(y.shape)}, expected {wanted}"
-    for sample in range(BATCH):
+    for sample in range(len(case.x)):
         expected = evaluate_all(case.mixer, case.arrays(sample), case.sizes, form)
         known = torch.from_numpy(expected[output.name])
-        if place := _first_difference(y[sample], known, "the equations give"):
-            of = f" in sequence {sample + 1} of a batch of {BATCH}" if sample else ""
-            recorder = _Recorder()
+        if place := first_difference(y[sample], known, "the equations give"):
+            of = f" in sequence {sample + 1} of a batch of {len(case.x)}" if sample else ""
+            recorder = Recorder()
             with torch.no_grad(), recorder:
                 case.forward()
-            return f"{place}{of}; {_first_unseen(case.mixer, form, expected, recorder.values)}"
+            return f"{place}{of}; {first_unseen(case.mixer, form, expected, recorder.has)}"
     return ""
-
-
-def _first_difference(
-    found: torch.Tensor, expected: torch.Tensor, who: str, before: tuple[int, ...] = ()
-) -> str:
-    """The first entry of y that differs beyond rounding, or ""; `before` is prepended to its
-    position."""
-    if found.shape != expected.shape:
-        return f"y is {tuple(found.shape)}, expected {tuple(expected.shape)}"
-    apart = (found - expected).abs() > TOLERANCE * max(1.0, float(expected.abs().max()))
-    apart |= found.isnan() & ~expected.isnan()
-    if not apart.any():
-        return ""
-    where = tuple(int(k) for k in apart.nonzero()[0])
-    entry = ", ".join(str(k + 1) for k in before + where)
-    return f"y[{entry}] is {float(found[where]):.6g}, {who} {float(expected[where]):.6g}"
-
-
-class _Dispatched(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leaves it untyped
-    """Runs what is dispatched as it is, operators that run functions (torch.cond) too, which torch
-    would compile outside of a mode."""
-
-    supports_higher_order_operators = True
-
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> Any:
-        return func(*args, **(kwargs or {}))
-
-
-class _Recorder(_Dispatched):
-    """Keeps every value that a call computes."""
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]  # torch leaves it untyped
-        self.seen: list[torch.Tensor] = []
-
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> Any:
-        result = super().__torch_dispatch__(func, types, args, kwargs)
-        for tensor in tensors_in(result):
-            if tensor.is_complex():
-                self.seen.append(torch.view_as_real(tensor.detach().resolve_conj()).flatten())
-            elif tensor.is_floating_point():
-                self.seen.append(tensor.detach().flatten().clone())
-        return result
-
-    @cached_property
-    def values(self) -> torch.Tensor:
-        """All values in ascending order."""
-        found = torch.cat([torch.zeros(1, dtype=torch.float64), *(t.double() for t in self.seen)])
-        return found[found.isfinite()].sort().values
-
-
-def _first_unseen(mixer: Mixer, form: str, expected: Values, seen: torch.Tensor) -> str:
-    """The first equation, in the order of evaluation, whose values were never computed, in any
-    order or layout, in words.
-
-    An equation that a kernel fuses away is passed over where a later equation that reads it is
-    right.
-    """
-    equations = {e.name: e for e in mixer.forms[form].equations}
-    parts = [
-        (name, _all_seen(expected[name][where].ravel(), seen))
-        for name, where in evaluated(mixer.forms[form], expected)
-    ]
-    reads = _sources(mixer.forms[form].equations)
-    for k, (name, right) in enumerate(parts):
-        if right or any(later and name in reads[other] for other, later in parts[k + 1 :]):
-            continue
-        cite = equations[name].array.cite
-        where = f"equation {cite} " if cite else "equation "
-        first = f"{where}{name} is the first whose values it never computes"
-        wrong = {other for other, found in parts if not found}
-        listed = ", ".join(other for other in equations if other not in wrong)
-        return f"it computes {listed} as the equations do, {first}" if listed else first
-    return "it computes every equation's values, and returns others"
-
-
-def _all_seen(wanted: np.ndarray[Any, Any], seen: torch.Tensor) -> bool:
-    """Whether every nonzero number occurs, up to rounding, among the sorted `seen`."""
-    values = torch.from_numpy(wanted[wanted != 0])
-    at = torch.searchsorted(seen, values).clamp(1, len(seen) - 1) if len(seen) > 1 else None
-    if at is None:
-        return not len(values)
-    nearest = torch.minimum((seen[at] - values).abs(), (seen[at - 1] - values).abs())
-    return bool((nearest <= TOLERANCE * values.abs().clamp(min=1.0)).all())
-
-
-def _sources(equations: Iterable[Equation]) -> dict[str, set[str]]:
-    """The arrays from which each array is computed, directly or indirectly."""
-    reads: dict[str, set[str]] = {}
-    for equation in equations:
-        inside = {n.array.name for n, _ in walk(equation.value) if isinstance(n, Ref)}
-        reads.setdefault(equation.name, set()).update(inside)
-    while True:
-        wider = {
-            a: found.union(*(reads.get(x, set()) for x in found)) for a, found in reads.items()
-        }
-        if wider == reads:
-            return reads
-        reads = wider
 
 
 def step_equals(mixer: Mixer, implementation: Implementation) -> Proof:
@@ -263,53 +162,41 @@ def _step_apart(case: ModuleCase, form: str) -> str:
         whole = case.forward()
         state = case.initial_state()
         for token in range(case.x.shape[1]):
-            with _Dispatched():  # type: ignore[no-untyped-call]  # torch leaves it untyped
+            with Dispatched():  # type: ignore[no-untyped-call]  # torch leaves it untyped
                 row = case.step(token + 1, state)
             if row.shape != whole[:, token].shape:
                 expected = tuple(whole[:, token].shape)
                 return f"step returns {tuple(row.shape)} at token {token + 1}, expected {expected}"
-            for sample in range(BATCH):
+            for sample in range(len(case.x)):
                 known = whole[sample, token]
-                place = _first_difference(row[sample], known, "forward gives", (token,))
+                place = first_difference(row[sample], known, "forward gives", (token,))
                 if place:
                     seen = _seen_in_step(case, token)
                     return f"{place}; {_step_or_forward(case, form, token, row, seen)}"
     return ""
 
 
-def _seen_in_step(case: ModuleCase, token: int) -> torch.Tensor:
+def _seen_in_step(case: ModuleCase, token: int) -> Recorder:
     """What `step` computes for a token, run once more up to it."""
     state = case.initial_state()
     for before in range(token):
         case.step(before + 1, state)
-    recorder = _Recorder()
+    recorder = Recorder()
     with recorder:
         case.step(token + 1, state)
-    return recorder.values
+    return recorder
 
 
 def _step_or_forward(
-    case: ModuleCase, form: str, token: int, row: torch.Tensor, seen: torch.Tensor
+    case: ModuleCase, form: str, token: int, row: torch.Tensor, seen: Recorder
 ) -> str:
     """Whether `step` or `forward` differs from the equations, and from which equation on."""
     expected = evaluate_all(case.mixer, case.arrays(), case.sizes, form)
     known = torch.from_numpy(expected[case.mixer.role("output").name][token])
-    if not _first_difference(row[0], known, "the equations give"):
+    if not first_difference(row[0], known, "the equations give"):
         return "step gives what the equations give, forward does not"
-    return f"in step, {_first_unseen(case.mixer, form, _values_of(case, form, token + 1), seen)}"
-
-
-def _values_of(case: ModuleCase, form: str, t: int) -> Values:
-    """Equation -> its array, in which entries that do not belong to token t are 0."""
-    import numpy as np
-
-    run = execute(case.mixer.forms[form], case.sizes, arrays=case.arrays())
-    arrays = {e.array for e in case.mixer.forms[form].equations}
-    found = {array.name: np.zeros(run.trace.shape(array)) for array in arrays}
-    for (array, where), scalar in run.trace.memory.items():
-        if array.name in found and scalar.token == t:
-            found[array.name][tuple(p - 1 for p in where)] = scalar.value
-    return found
+    values = values_of_token(case.mixer, form, case.arrays(), case.sizes, token + 1)
+    return f"in step, {first_unseen(case.mixer, form, values, seen.has)}"
 
 
 def dispatched_equals(mixer: Mixer, implementation: Implementation, *, step: bool) -> Proof:

@@ -8,6 +8,7 @@ from dataclasses import asdict
 from costmodel.proofs.check import Proof
 from costmodel.proofs.tried_sizes import Sizes, all_words
 from costmodel.report.document import Column, Document, Note, Table
+from profiler.proofs.deep import drawn_words
 
 VERDICTS = {True: "holds", False: "FAILS", None: "not checked"}
 COLUMNS = (
@@ -17,21 +18,33 @@ COLUMNS = (
 )
 
 
+NOT_TRIED = (
+    "not tried without --deep: larger sizes and batches, train mode, fp32, bf16 and fp16, many "
+    "calls of one module, the module's own gradients, writes into its caller's tensors"
+)
+
+
 def document(
-    name: str, found: Sequence[Proof], tried: Mapping[str, Sequence[Sizes]] | None = None
+    name: str,
+    found: Sequence[Proof],
+    tried: Mapping[str, Sequence[Sizes]] | None = None,
+    seed: int | None = None,
 ) -> Document:
-    """A row for each proof, and at which sizes they were tried, as `sizes_tried` lists them."""
+    """A row for each proof, and at which sizes they were tried, as `sizes_tried` lists them; then
+    what was drawn from a seed, or what was not tried without one."""
     rows = tuple((p.name, VERDICTS[p.passed], p.detail) for p in found)
     notes = tuple(
         Note((f"{what} are tried at {all_words(sizes)}",))
         for what, sizes in (tried or {}).items()
         if sizes
     )
+    notes += (Note((NOT_TRIED if seed is None else drawn_words(seed),)),)
     return Document(
         lambda: [Table(f"{name}: proofs", COLUMNS, rows, notes)],
         data=lambda: {
             "mixer": name,
             "proofs": [asdict(p) for p in found],
             "sizes": {what: list(sizes) for what, sizes in (tried or {}).items()},
+            "seed": seed,
         },
     )

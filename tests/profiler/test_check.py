@@ -31,7 +31,7 @@ EQUATIONS_HOLD = {
     "well formed": True,
     "direct: causal or not": True,
     "direct: counts equal instrumented execution": True,
-    "direct: gradients equal execution": True,
+    "direct: gradients of the equations equal execution": True,
 }
 MODULE, STEP = "direct: module equals equations", "direct: step equals forward"
 WORK = "direct: dispatched equals executed"

@@ -1,0 +1,166 @@
+"""Where does a module part from its equations: at which entry, and from which equation on?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from costmodel.language.equations import Equation, Mixer
+from costmodel.language.nodes import Ref, walk
+from costmodel.oracle.execute import execute
+from costmodel.proofs.check import evaluated
+from profiler.counting.call import tensors_in
+from profiler.proofs.cases import TOLERANCE
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from profiler.proofs.cases import Values
+
+
+def first_difference(
+    found: torch.Tensor, expected: torch.Tensor, who: str, before: tuple[int, ...] = ()
+) -> str:
+    """The first entry of y that differs beyond rounding, or ""; `before` is prepended to its
+    position."""
+    if found.shape != expected.shape:
+        return f"y is {tuple(found.shape)}, expected {tuple(expected.shape)}"
+    apart = (found - expected).abs() > TOLERANCE * max(1.0, float(expected.abs().max()))
+    apart |= found.isnan() & ~expected.isnan()
+    if not apart.any():
+        return ""
+    where = tuple(int(k) for k in apart.nonzero()[0])
+    entry = ", ".join(str(k + 1) for k in before + where)
+    return f"y[{entry}] is {float(found[where]):.6g}, {who} {float(expected[where]):.6g}"
+
+
+class Dispatched(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leaves it untyped
+    """Runs what is dispatched as it is, operators that run functions (torch.cond) too, which torch
+    would compile outside of a mode."""
+
+    supports_higher_order_operators = True
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        return func(*args, **(kwargs or {}))
+
+
+class Recorder(Dispatched):
+    """Keeps every value that a call computes."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        self.seen: list[torch.Tensor] = []
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        result = super().__torch_dispatch__(func, types, args, kwargs)
+        for tensor in tensors_in(result):
+            if tensor.is_complex():
+                self.seen.append(torch.view_as_real(tensor.detach().resolve_conj()).flatten())
+            elif tensor.is_floating_point():
+                self.seen.append(tensor.detach().flatten().clone())
+        return result
+
+    @cached_property
+    def values(self) -> torch.Tensor:
+        """All values in ascending order."""
+        found = torch.cat([torch.zeros(1, dtype=torch.float64), *(t.double() for t in self.seen)])
+        return found[found.isfinite()].sort().values
+
+    def has(self, wanted: np.ndarray[Any, Any]) -> bool:
+        """Whether every nonzero number was computed, up to rounding."""
+        values, seen = torch.from_numpy(wanted[wanted != 0]), self.values
+        if len(seen) < 2:
+            return not len(values)
+        at = torch.searchsorted(seen, values).clamp(1, len(seen) - 1)
+        nearest = torch.minimum((seen[at] - values).abs(), (seen[at - 1] - values).abs())
+        return bool((nearest <= TOLERANCE * values.abs().clamp(min=1.0)).all())
+
+
+class Multisets(Recorder):  # type: ignore[no-untyped-call]  # torch leaves it untyped
+    """Keeps what a call in few digits computes, and knows values again as a whole."""
+
+    NEAR = 0.1
+    """How far sorted values may lie apart, times the largest: several steps of rounding in eight
+    bits, and less than another array of as many entries."""
+
+    def __init__(self, batch: int) -> None:
+        super().__init__()
+        self.batch = batch
+
+    def has(self, wanted: np.ndarray[Any, Any]) -> bool:
+        """Whether one tensor holds these values of the first sequence, in any order."""
+        values = torch.from_numpy(wanted).double().sort().values
+        near = self.NEAR * float(values.abs().max()) if len(values) else 0.0
+        return any(
+            float((own.sort().values - values).abs().nan_to_num(torch.inf).max()) <= near
+            for own in (t.double()[: len(t) // self.batch] for t in self.seen)
+            if len(own) == len(values) > 0
+        )
+
+
+def first_unseen(
+    mixer: Mixer,
+    form: str,
+    expected: Values,
+    is_seen: Callable[[np.ndarray[Any, Any]], bool],
+) -> str:
+    """The first equation, in the order of evaluation, whose values were never computed, in any
+    order or layout, in words; `is_seen` says whether all of some values were.
+
+    An equation that a kernel fuses away is passed over where a later equation that reads it is
+    right.
+    """
+    equations = {e.name: e for e in mixer.forms[form].equations}
+    parts = [
+        (name, is_seen(expected[name][where].ravel()))
+        for name, where in evaluated(mixer.forms[form], expected)
+    ]
+    reads = sources(mixer.forms[form].equations)
+    for k, (name, right) in enumerate(parts):
+        if right or any(later and name in reads[other] for other, later in parts[k + 1 :]):
+            continue
+        cite = equations[name].array.cite
+        where = f"equation {cite} " if cite else "equation "
+        first = f"{where}{name} is the first whose values it never computes"
+        wrong = {other for other, found in parts if not found}
+        listed = ", ".join(other for other in equations if other not in wrong)
+        return f"it computes {listed} as the equations do, {first}" if listed else first
+    return "it computes every equation's values, and returns others"
+
+
+def sources(equations: Iterable[Equation]) -> dict[str, set[str]]:
+    """The arrays from which each array is computed, directly or indirectly."""
+    reads: dict[str, set[str]] = {}
+    for equation in equations:
+        inside = {n.array.name for n, _ in walk(equation.value) if isinstance(n, Ref)}
+        reads.setdefault(equation.name, set()).update(inside)
+    while True:
+        wider = {
+            a: found.union(*(reads.get(x, set()) for x in found)) for a, found in reads.items()
+        }
+        if wider == reads:
+            return reads
+        reads = wider
+
+
+def values_of_token(
+    mixer: Mixer, form: str, arrays: Values, sizes: Mapping[str, int], t: int
+) -> Values:
+    """Equation -> its array, in which entries that do not belong to token t are 0."""
+    import numpy as np
+
+    run = execute(mixer.forms[form], sizes, arrays=arrays)
+    own = {e.array for e in mixer.forms[form].equations}
+    found = {array.name: np.zeros(run.trace.shape(array)) for array in own}
+    for (array, where), scalar in run.trace.memory.items():
+        if array.name in found and scalar.token == t:
+            found[array.name][tuple(p - 1 for p in where)] = scalar.value
+    return found

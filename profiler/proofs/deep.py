@@ -1,0 +1,385 @@
+"""Is a module right where `check` does not look by itself: at large sizes, in train mode, in few
+digits, after many calls, in its gradients, and to its caller's tensors?
+
+What is tried is drawn; a seed repeats it. A failure is made plain: every condition without which it
+stays is left out, and the sizes are lowered.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
+from functools import cache, partial
+
+import torch
+from torch import Tensor
+
+from costmodel.errors import Unsupported, as_exception
+from costmodel.language.equations import Mixer
+from costmodel.proofs.check import Proof
+from costmodel.proofs.tried_sizes import fits
+from profiler.modules.registry import Implementation, without_token
+from profiler.proofs.blame import Multisets, first_unseen
+from profiler.proofs.cases import ModuleCase, reason_with_kind
+from profiler.proofs.draws import (
+    LAYOUTS,
+    MOST_POINTS,
+    SCALES,
+    Draw,
+    draws,
+    evaluated_points,
+    range_words,
+)
+from profiler.proofs.history import BEFORE
+from profiler.proofs.rounding import FEW_RUNS, MANY_RUNS, allowances, least_allowances, sharp
+from profiler.proofs.trial import Decoding, Finding, Kind, Refused, Subject, Trial, answers, largest
+
+CALLS = 130
+"""How many times one module is called and decodes."""
+
+SIMPLER = 80
+"""How many simpler draws are tried where one fails."""
+FEW = 5
+"""Below this every value of a size is tried, beyond halves of what is left."""
+
+IN_FEW_DIGITS = 24
+"""How many draws are compared in each type."""
+FEW_POINTS = 200_000
+"""At how many points the equations of these are evaluated at most, rows of loops not counted."""
+LONGEST = 300
+"""The longest sequence among them."""
+
+KINDS: dict[Kind, str] = {
+    "result": "module equals equations, drawn",
+    "gradients": "gradients of the module equal the equations'",
+    "step": "step equals equations, drawn",
+    "writes": "what the caller owns stays as it is",
+}
+
+
+def deep_proofs(
+    mixer: Mixer, implementation: Implementation, seed: int, thin: int = 1
+) -> Iterator[Proof]:
+    """The proofs of one module beyond those of small sizes; some minutes at most.
+
+    Of the draws every `thin`-th is tried.
+    """
+    subject = Subject(mixer, implementation)
+    try:
+        drawn = draws(mixer, subject.forward, seed, tuple(BEFORE))[::thin]
+    except Unsupported as reason:
+        yield Proof(
+            f"{implementation.name}: drawn", None, f"the equations are not evaluated: {reason}"
+        )
+        return
+    with torch.random.fork_rng(devices=[]), _one_thread():
+        yield from _of_draws(subject, drawn)
+        yield _of_calls(subject, drawn, seed)
+        for precision in PRECISIONS:
+            yield _of_precision(subject, drawn, precision, max(1, IN_FEW_DIGITS // thin))
+
+
+def drawn_words(seed: int) -> str:
+    """What is drawn beside sizes, and how it is drawn again."""
+    sizes = ", ".join(f"{scale:g}" for scale in sorted(set(SCALES)))
+    return (
+        f"drawn with --seed {seed}, which draws the same again: eval and train mode, x "
+        f"{', '.join(LAYOUTS)}, x of size {sizes}; called at once, {', '.join(BEFORE)}"
+    )
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Thousands of small operations wait for each other's threads on a busy machine."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _of_draws(subject: Subject, drawn: Sequence[Draw]) -> Iterator[Proof]:
+    """Results, gradients, steps and what is written, draw by draw."""
+    steps = not without_token(subject.mixer, subject.implementation)
+    found: dict[Kind, str] = {}
+    unable = ""
+    tried: list[Draw] = []
+    refused: dict[str, int] = {}
+    for number, draw in enumerate(drawn):
+        torch.manual_seed(number)
+        try:
+            said = [
+                f for made in (Trial, *[Decoding] * steps) for f in findings(made, subject, draw)
+            ]
+        except Unsupported as reason:
+            unable = f"the equations are not evaluated: {reason}"
+            break
+        except Refused as reason:
+            refused[str(reason)] = 1 + refused.get(str(reason), 0)
+            continue
+        tried.append(draw)
+        for kind in dict.fromkeys(kind for kind, _ in said):
+            if kind not in found:
+                found[kind] = _plainest(draw, partial(_of_kind, subject, kind), subject.mixer)
+    if not tried and not unable:
+        unable = f"no draw is accepted: {next(iter(refused))}"
+    said_tried = f"{len(tried)} draws: {range_words(tried)}"
+    if refused:
+        said_tried += f"; {sum(refused.values())} draws refused, as: {next(iter(refused))}"
+    for kind, name in KINDS.items():
+        named = f"{subject.implementation.name}: {name}"
+        if kind in found:
+            yield Proof(named, False, found[kind])
+        elif unable:
+            yield Proof(named, None, unable)
+        elif kind == "step" and not steps:
+            yield Proof(named, None, without_token(subject.mixer, subject.implementation))
+        elif kind == "gradients" and subject.trained[1] is None:
+            yield Proof(
+                named, True, f"by differences, as the equations' are not derived; {said_tried}"
+            )
+        else:
+            yield Proof(named, True, said_tried)
+
+
+def findings(made: type[Trial], subject: Subject, draw: Draw) -> Iterator[Finding]:
+    """What one trial finds; a call that does not run is a finding too."""
+    try:
+        with as_exception():
+            yield from made(subject, draw, MOST_POINTS).findings()
+    except (Unsupported, Refused):
+        raise
+    except Exception as error:  # a module of a user's own may raise anything
+        kind: Kind = "step" if made is Decoding else "result"
+        yield kind, f"it does not run: {reason_with_kind(error)}"
+
+
+def _of_kind(subject: Subject, kind: Kind, draw: Draw) -> str:
+    """What one draw shows of one kind, "" if nothing."""
+    made = [Trial] * (kind != "step")
+    if subject.implementation.step_form and kind in ("step", "writes"):
+        made.append(Decoding)
+    said = (said for one in made for own, said in findings(one, subject, draw) if own == kind)
+    try:
+        return next(said, "")
+    except Refused:
+        return ""
+
+
+def _plainest(draw: Draw, said_of: Callable[[Draw], str], mixer: Mixer) -> str:
+    """A draw that fails, and what it says, made as plain and small as it still fails: conditions
+    one by one, then each size by small values and by halves."""
+    said, left = said_of(draw), SIMPLER
+
+    def fails(one: Draw) -> bool:
+        nonlocal draw, said, left
+        left -= 1
+        if left < 0 or not fits(mixer, one.sizes) or not (still := said_of(one)):
+            return False
+        draw, said = one, still
+        return True
+
+    for _ in range(2):
+        while any(fails(one) for one in draw.plainer()):
+            pass
+        for letter in ("b", *draw.sizes):
+            value = draw.value(letter)
+            if any(fails(draw.at(letter, small)) for small in range(1, min(value, FEW))):
+                continue
+            low = FEW - 1
+            while draw.value(letter) - low > 1 and left > 0:
+                middle = (low + draw.value(letter)) // 2
+                if not fails(draw.at(letter, middle)):
+                    low = middle
+    return f"at {draw.words()}: {said}"
+
+
+def _of_calls(subject: Subject, drawn: Sequence[Draw], seed: int) -> Proof:
+    """One module gives the same however often it was called, decoded and trained before."""
+    name = f"{subject.implementation.name}: every call gives the same"
+    chance = random.Random(seed)
+    several = [draw for draw in drawn if draw.sizes["l"] >= 2] or drawn
+    small = several[: max(3, len(several) // 4)]  # the cheapest stand first
+    chosen = chance.sample(small, min(3, len(small)))
+    for draw in chosen:
+        said = _called_often(subject, replace(draw, before="", scale=1.0))
+        if said:
+            return Proof(name, False, f"at {draw.words()}: {said}")
+    return Proof(name, True, f"{CALLS} calls of {len(chosen)} modules, with steps and gradients")
+
+
+def _called_often(subject: Subject, draw: Draw) -> str:
+    tokens = (
+        min(3, draw.sizes["l"]) if not without_token(subject.mixer, subject.implementation) else 0
+    )
+    try:
+        trial = Trial(subject, draw, MOST_POINTS)
+        first = answers(trial.case, trial.gradient, tokens)
+        for call in range(2, CALLS + 1):
+            torch.manual_seed(call)
+            trial.case.module.train(draw.train if call % 3 else not draw.train)
+            found = answers(trial.case, trial.gradient, tokens)
+            for answer, known in first.items():
+                if said := trial.apart(found[answer], known.numpy(), answer, answer):
+                    said = said.replace("the equations give", "the first call gave")
+                    mode = "train" if trial.case.module.training else "eval"
+                    return f"call {call}, in {mode} mode: {said}"
+    except Refused:
+        return ""
+    except Exception as error:  # a module of a user's own may raise anything
+        return f"it does not run: {reason_with_kind(error)}"
+    return ""
+
+
+@dataclass(frozen=True)
+class Precision:
+    """A type in which a module is called, or what torch converts to by itself."""
+
+    name: str
+    dtype: torch.dtype
+    autocast: bool = False
+
+    @property
+    def held(self) -> torch.dtype:
+        """The type of parameters and inputs."""
+        return torch.float32 if self.autocast else self.dtype
+
+    def around(self) -> AbstractContextManager[None]:
+        """What a call runs in."""
+        return torch.autocast("cpu", self.dtype, enabled=self.autocast)
+
+
+PRECISIONS = (
+    Precision("fp32", torch.float32),
+    Precision("bf16", torch.bfloat16),
+    Precision("fp16", torch.float16),
+    Precision("bf16 by autocast", torch.bfloat16, autocast=True),
+)
+
+
+def _of_precision(
+    subject: Subject, drawn: Sequence[Draw], precision: Precision, most: int
+) -> Proof:
+    """In few digits a module gives what it gives in float64, up to the rounding of its own
+    operations."""
+    name = f"{subject.implementation.name}: {precision.name} equals fp64 up to rounding"
+    chance = random.Random(precision.name)
+    plain = [replace(draw, before="", scale=1.0) for draw in drawn]
+    cheap = [draw for draw in plain if _cheap(subject, draw)]
+    refused: dict[str, None] = {}
+    compared: list[Draw] = []
+
+    @cache
+    def said_of(draw: Draw) -> str:
+        try:
+            low, found = _in_few_digits(subject, draw, precision)
+        except Refused:
+            return ""
+        except Exception as error:  # a type that a module or the device refuses is not wrong
+            refused[reason_with_kind(error)] = None
+            return ""
+        said, clear = _rounded_apart(subject, draw, precision, low, found)
+        compared.extend([draw] * clear)
+        return said
+
+    for draw in chance.sample(cheap, min(most, len(cheap))):
+        if said_of(draw):
+            return Proof(name, False, _plainest(draw, said_of, subject.mixer))
+        if len(refused) and not compared:
+            break
+    reasons = "; ".join(refused)
+    if not compared:
+        return Proof(name, None, reasons or "rounding hides what is compared at every draw")
+    tried = f"{len(compared)} draws: {range_words(compared)}"
+    return Proof(name, True, f"{tried}; refused elsewhere: {reasons}" if reasons else tried)
+
+
+def _cheap(subject: Subject, draw: Draw) -> bool:
+    """Whether a module runs often enough within some tenths of a second."""
+    points = evaluated_points(subject.forward, draw.sizes, row_points=0)
+    return draw.b * points <= FEW_POINTS and draw.sizes["l"] <= LONGEST
+
+
+def _in_few_digits(
+    subject: Subject, draw: Draw, precision: Precision
+) -> tuple[ModuleCase, dict[str, Tensor]]:
+    """The module in a type, and what it answers."""
+    low = subject.built(draw, precision.held)
+    if precision.autocast:  # torch rounds weights and inputs where they enter a product
+        with torch.no_grad():
+            for tensor in (*low.module.parameters(), *low.module.buffers(), *low.call):
+                if tensor.is_floating_point():
+                    tensor.copy_(tensor.to(precision.dtype))
+    gradient = Trial(subject, draw, 0).gradient.to(precision.dtype)
+    with as_exception(), precision.around():
+        return low, answers(low, gradient, _tokens(subject, draw))
+
+
+def _tokens(subject: Subject, draw: Draw) -> int:
+    """How many tokens are decoded in each run."""
+    stepless = without_token(subject.mixer, subject.implementation)
+    return 0 if stepless else min(draw.sizes["l"], 8)
+
+
+def _rounded_apart(
+    subject: Subject,
+    draw: Draw,
+    precision: Precision,
+    low: ModuleCase,
+    found: Mapping[str, Tensor],
+) -> tuple[str, bool]:
+    """Where a module in few digits differs beyond rounding, and whether anything was compared."""
+    trial = Trial(subject, draw, 0)
+    gradient = trial.gradient.to(precision.dtype).double()
+    exact = _in_float64(subject, draw, low)
+    again = partial(answers, exact, gradient, _tokens(subject, draw))
+    known = again()
+    allowed = least_allowances(known, precision.dtype)
+    worst = {answer: largest(found[answer].double() - values) for answer, values in known.items()}
+    for runs in (FEW_RUNS, MANY_RUNS):  # a kink beside a number is crossed in some runs of many
+        if any(not worst[answer] <= allowed[answer] for answer in known):
+            allowed = allowances(again, known, precision.dtype, runs)
+    clear = False
+    for answer, values in known.items():
+        if not values.numel() or not sharp(allowed[answer], values):
+            continue
+        clear = True
+        off = (found[answer].double() - values).abs().nan_to_num(torch.inf)
+        if float(off.max()) > allowed[answer]:
+            where = tuple(int(k) for k in (off == off.max()).nonzero()[0])
+            entry = ", ".join(str(k + 1) for k in where)
+            blamed = _blamed(subject, trial, low, precision) if answer == trial.output else ""
+            return (
+                f"{answer}[{entry}] is {float(found[answer][where]):.4g}, in fp64 "
+                f"{float(values[where]):.4g}, and rounding explains {allowed[answer]:.2g}{blamed}"
+            ), True
+    return "", clear
+
+
+def _in_float64(subject: Subject, draw: Draw, low: ModuleCase) -> ModuleCase:
+    """The module in float64, with the weights, tables and inputs of another one in few digits."""
+    case = subject.built(draw)
+    with torch.no_grad():
+        for own, other in (
+            (case.module.named_parameters, low.module.named_parameters),
+            (case.module.named_buffers, low.module.named_buffers),
+        ):
+            values = dict(other())
+            for name, tensor in own():
+                if tensor.is_floating_point() and values[name].shape == tensor.shape:
+                    tensor.copy_(values[name])
+        for tensor, value in zip(case.call, low.call, strict=True):
+            tensor.copy_(value)
+    return case
+
+
+def _blamed(subject: Subject, trial: Trial, low: ModuleCase, precision: Precision) -> str:
+    """From which equation on values differ in few digits."""
+    recorder = Multisets(trial.draw.b)
+    with torch.no_grad(), precision.around(), recorder:
+        low.forward()
+    form = subject.implementation.form
+    return f"; {first_unseen(subject.mixer, form, trial.expected(0), recorder.has)}"

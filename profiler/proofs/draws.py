@@ -1,0 +1,215 @@
+"""At which sizes, in which mode and after which calls is a module tried beyond the small sizes?
+
+Every size runs through a range by itself, and all of them are drawn together. What a draw costs is
+bounded by the number of points at which the equations are evaluated.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+
+from costmodel.language.equations import Mixer, System
+from costmodel.language.nodes import walk
+from costmodel.program.chosen_sizes import divisors
+from costmodel.program.grid import points
+from costmodel.program.recurrences import blocks
+from costmodel.proofs.tried_sizes import bounding_letters, fits, words
+
+LAYOUTS = ("contiguous", "transposed", "every second channel", "part of a longer tensor")
+"""How a tensor of the right shape lies in memory."""
+
+SCALES = (1.0, 1.0, 1.0, 1e-3, 30.0)
+"""By what an input of normal numbers is multiplied."""
+
+BATCHES = (*range(1, 10), 16, 17, 31, 32, 33, 64)
+LENGTHS = (
+    *range(1, 34), 40, 48, 50, 63, 64, 65, 72, 80, 96, 100, 101, 120, 127, 128, 129, 144, 160, 192,
+    200, 201, 240, 255, 256, 257, 300, 320, 384, 400, 511, 512, 513, 600, 640, 768, 1000, 1024,
+)  # fmt: skip
+WIDTHS = (
+    *range(1, 18), 20, 24, 28, 31, 32, 33, 40, 48, 60, 63, 64, 65, 72, 80, 96, 100, 127, 128, 129,
+    160, 192, 255, 256, 257,
+)  # fmt: skip
+OTHERS = (*range(1, 13), 15, 16, 17, 20, 24, 31, 32, 33, 40, 48, 63, 64, 65, 96, 100, 128, 129)
+RANGES: Mapping[str, Sequence[int]] = {"b": BATCHES, "l": LENGTHS, "d": WIDTHS}
+"""The values that a size takes by itself, densely where they are small, then powers of two and
+their neighbours, multiples of eight, round numbers; `OTHERS` for a size without a line."""
+
+TOGETHER = 50
+"""How many sets of sizes are drawn all at once."""
+
+MOST_POINTS = 2_000_000
+"""At how many points the equations of one draw are evaluated at most: some tenths of a second."""
+
+LONGER = 8
+"""How many times as many a few draws may have, which together have at most `LONGER_SHARE` times as
+many: loops of hundreds of rows are among them."""
+LONGER_SHARE = 16
+
+ROW_POINTS = 1500
+"""The points whose evaluation takes as long as one equation of one row of a loop."""
+
+
+@dataclass(frozen=True)
+class Draw:
+    """One way to call a module; the defaults are the plain way."""
+
+    sizes: Mapping[str, int]
+    b: int = 1
+    train: bool = False
+    layout: str = LAYOUTS[0]
+    scale: float = 1.0
+    before: str = ""
+    """What happens before the call, in words; one of `profiler.proofs.history.BEFORE`."""
+
+    def __post_init__(self) -> None:
+        """Take sizes that a set may hold."""
+        object.__setattr__(self, "sizes", _Sizes(self.sizes))
+
+    def words(self) -> str:
+        """The draw in words, plain conditions left out."""
+        said = [words({"b": self.b, **self.sizes})]
+        said += ["in train mode"] * self.train
+        said += [f"x {self.layout}"] * (self.layout != LAYOUTS[0])
+        said += [f"x of size {self.scale:g}"] * (self.scale != 1)
+        said += [self.before] * bool(self.before)
+        return ", ".join(said)
+
+    def plainer(self) -> Iterator[Draw]:
+        """This draw with one condition made plain."""
+        plain = Draw(self.sizes, self.b)
+        for one in (
+            replace(self, train=plain.train),
+            replace(self, layout=plain.layout),
+            replace(self, scale=plain.scale),
+            replace(self, before=plain.before),
+        ):
+            if one != self:
+                yield one
+
+    def value(self, letter: str) -> int:
+        """One size, or the batch."""
+        return self.b if letter == "b" else self.sizes[letter]
+
+    def at(self, letter: str, value: int) -> Draw:
+        """This draw with another value of one size, or of the batch."""
+        if letter == "b":
+            return replace(self, b=value)
+        return replace(self, sizes={**self.sizes, letter: value})
+
+
+def draws(
+    mixer: Mixer, system: System, seed: int, before: Sequence[str], most: int = MOST_POINTS
+) -> list[Draw]:
+    """Draws of one form, the cheapest first; equal for equal seeds.
+
+    Each size takes all its values while the others are small; then all are drawn at once.
+    """
+    chance = random.Random(f"{mixer.name} {seed}")
+    letters = tuple(dict.fromkeys(["l", *(x for x in mixer.letters if x != "b")]))
+    wanted: list[dict[str, int]] = [
+        {letter: value} for letter in ("b", *letters) for value in RANGES.get(letter, OTHERS)
+    ]
+    wanted += [{}] * TOGETHER
+    chance.shuffle(wanted)
+    found: dict[Draw, int] = {}
+    left = LONGER_SHARE * most
+    for fixed in wanted:
+        for _ in range(20):
+            b, sizes = _drawn(mixer, letters, fixed, chance)
+            if not fits(mixer, sizes) or any(sizes.get(x, b) != v for x, v in fixed.items()):
+                continue
+            cost = b * evaluated_points(system, sizes)
+            if cost <= most or cost <= min(left, LONGER * most):
+                left -= cost if cost > most else 0
+                found[_conditioned(b, sizes, before, chance)] = cost
+                break
+    return sorted(found, key=lambda draw: found[draw])
+
+
+def _conditioned(b: int, sizes: dict[str, int], before: Sequence[str], c: random.Random) -> Draw:
+    """The sizes with drawn conditions, plain half of the time."""
+    made = Draw(sizes, b)
+    return replace(
+        made,
+        train=c.random() < 0.5,
+        layout=c.choice(LAYOUTS) if c.random() < 0.5 else LAYOUTS[0],
+        scale=c.choice(SCALES),
+        before=c.choice(before) if c.random() < 0.7 else "",
+    )
+
+
+class _Sizes(dict[str, int]):
+    """Sizes that a set may hold."""
+
+    def __hash__(self) -> int:  # type: ignore[override]  # a dictionary has none
+        return hash(tuple(self.items()))
+
+
+def _drawn(
+    mixer: Mixer, letters: Sequence[str], fixed: Mapping[str, int], chance: random.Random
+) -> tuple[int, dict[str, int]]:
+    """A batch and sizes with these values among them: the others small, or all drawn up to their
+    largest values where none is fixed; a divided size is made a multiple."""
+    bounds = bounding_letters(mixer)
+
+    def any_of(letter: str) -> int:
+        values = RANGES.get(letter, OTHERS)
+        return round(math.exp(chance.uniform(0, math.log(values[-1]))))
+
+    if not fixed:
+        sizes = {x: any_of(x) for x in letters}
+        b = min(any_of("b"), any_of("b"))
+    else:
+        sizes = {x: fixed.get(x) or chance.randint(1, 5) for x in letters}
+        b = fixed.get("b") or chance.randint(1, 3)
+        for letter in bounds:  # a window says something where the sequence is longer
+            if letter in fixed:
+                sizes["l"] = max(1, fixed[letter] + chance.randint(-2, fixed[letter] + 4))
+            elif "l" in fixed:
+                sizes[letter] = chance.randint(1, max(5, min(fixed["l"] + 2, OTHERS[-1])))
+    divided = divisors(mixer)
+    for size, by in divided.items():  # from the innermost divisor on
+        if size not in fixed:
+            times = max(1, sizes[size] // sizes[by]) if not fixed else chance.randint(1, 3)
+            sizes[size] = sizes[by] * times
+    for size, by in reversed([*divided.items()]):
+        if by not in fixed and sizes[size] % sizes[by]:
+            sizes[by] = chance.choice([k for k in range(1, 1 + sizes[size]) if not sizes[size] % k])
+    return b, sizes
+
+
+def evaluated_points(system: System, sizes: Mapping[str, int], row_points: int = ROW_POINTS) -> int:
+    """At how many points the equations are evaluated; a row of a loop counts as many as it takes
+    time."""
+    at = tuple(sizes.items())
+    total = 0
+    for equation in system.equations:
+        overs = _reductions(equation.value)
+        total += max(math.prod(points(equation.indices + over, at).shape) for over in overs)
+    for block in _blocks(system):
+        if block.is_loop:
+            rows = max(array.shape[axis].at(sizes) for array, axis in block.axes.items())
+            total += rows * len(block.equations) * row_points
+    return total
+
+
+_blocks = cache(blocks)
+
+
+@cache
+def _reductions(value: object) -> tuple[tuple, ...]:  # type: ignore[type-arg]
+    return tuple({tuple(over) for _, over in walk(value)})  # type: ignore[arg-type]
+
+
+def range_words(tried: Sequence[Draw]) -> str:
+    """The ranges of sizes that were tried: `b 1 to 64, l 1 to 1024`."""
+    columns: dict[str, list[int]] = {}
+    for draw in tried:
+        for letter, value in {"b": draw.b, **draw.sizes}.items():
+            columns.setdefault(letter, []).append(value)
+    return ", ".join(f"{letter} {min(v)} to {max(v)}" for letter, v in columns.items())

@@ -1,0 +1,102 @@
+"""What may happen to a module before a call, that must not change what the call gives?"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+import torch
+
+from profiler.modules.registry import Implementation, build, draw_parameters
+from profiler.proofs.cases import ModuleCase
+
+Happening = Callable[[Implementation, ModuleCase], ModuleCase]
+
+
+def _other_weights(described: Implementation, case: ModuleCase) -> ModuleCase:
+    """The module is called and decodes with other weights, before its own are written in place."""
+    parameters = dict(case.module.named_parameters())
+    own = {name: p.detach().clone() for name, p in parameters.items()}
+    draw_parameters(case.module, seed=77)
+    _called(described, case)
+    with torch.no_grad():
+        for name, values in own.items():
+            parameters[name].copy_(values)
+    return case
+
+
+def _called(described: Implementation, case: ModuleCase) -> None:
+    """A call, and the first tokens one after another."""
+    with torch.no_grad():
+        case.forward()
+        if described.step_form:
+            state = case.initial_state()
+            for t in range(1, min(3, case.x.shape[1]) + 1):
+                case.step(t, state)
+
+
+def _other_lengths(described: Implementation, case: ModuleCase) -> ModuleCase:
+    """The module is called with shorter and longer sequences, which it may refuse."""
+    length = case.x.shape[1]
+    for other in dict.fromkeys((1, max(1, length // 2), length + 3)):
+        x = torch.cat([case.x] * (1 + other // length), 1)[:, :other]
+        try:
+            with torch.no_grad():
+                replace(case, x=x).forward()
+        except Exception:  # refusing another length is a module's right
+            continue
+    return case
+
+
+def _training_step(described: Implementation, case: ModuleCase) -> ModuleCase:
+    """Forward and backward pass in train mode; the gradients are dropped."""
+    mode = case.module.training
+    with torch.enable_grad():
+        y = case.module.train()(*case.call)
+        if y.requires_grad:
+            y.sum().backward()
+    case.module.zero_grad(set_to_none=True)
+    case.module.train(mode)
+    return case
+
+
+def _decoded(described: Implementation, case: ModuleCase) -> ModuleCase:
+    _called(described, case)
+    return case
+
+
+def _another_module(described: Implementation, case: ModuleCase) -> ModuleCase:
+    """Another module of the class is built with other weights, in another type, and called."""
+    sizes = {**case.sizes, "b": len(case.x)}
+    other = build(described, sizes, device="cpu", dtype=torch.float32, seed=78)
+    call = [t.float() if t.is_floating_point() else t for t in case.call]
+    beside = dict(zip(case.beside, call[1:], strict=True))
+    _called(described, ModuleCase(case.mixer, case.sizes, other, call[0], beside))
+    return case
+
+
+def _reloaded(described: Implementation, case: ModuleCase) -> ModuleCase:
+    """The weights are loaded into a module that was built with others."""
+    sizes = {**case.sizes, "b": len(case.x)}
+    other = build(described, sizes, device="cpu", dtype=torch.float64, seed=79)
+    other.load_state_dict(case.module.state_dict())
+    return replace(case, module=other.train(case.module.training))
+
+
+def _copied(described: Implementation, case: ModuleCase) -> ModuleCase:
+    """The module is called and copied, and the copy is called."""
+    _called(described, case)
+    return replace(case, module=copy.deepcopy(case.module))
+
+
+BEFORE: Mapping[str, Happening] = {
+    "after a call with other weights": _other_weights,
+    "after calls of other lengths": _other_lengths,
+    "after a training step": _training_step,
+    "after tokens were decoded": _decoded,
+    "after another module of the class was called": _another_module,
+    "loaded from a state_dict": _reloaded,
+    "as a deep copy": _copied,
+}
+"""In words -> what happens; each gives the case that is called next."""

@@ -1,0 +1,120 @@
+"""By how much may a right module's result in few digits differ from its result in float64?
+
+The module is run in float64 once more, and every number that an operation computes is rounded as
+the type rounds: once to the nearest, and to either neighbour at random a few times (Monte Carlo
+arithmetic, Parker 1997). How far these results lie from the unrounded one is the error that this
+algorithm makes at these inputs, whatever its condition; a module that does something else in the
+type alone lies further off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_map
+
+from profiler.counting.call import is_view, tensors_in
+from profiler.proofs.blame import Dispatched
+
+SUMS = ("mm", "mv", "dot", "sum", "mean", "conv", "attention", "softmax", "norm", "fft")
+"""Parts of the names of operations that add up terms."""
+ACCUMULATED = 4 * 2.0**-24
+"""By what share each term of a sum is off, at random: sums are carried in float32 at least, and the
+rounding of some hundred partial sums amounts to that of a few of each term."""
+
+FEW_RUNS, MANY_RUNS = 3, 40
+"""Runs with random rounding, beside one to the nearest; and before a module is called wrong."""
+
+ALLOWED = 8.0
+"""An error is allowed up to this multiple of the largest one among the rounded runs: a kernel that
+is one operation here rounds inside, once for a handful of steps, and four runs are few."""
+
+SHARP = 0.25
+"""A comparison says something where the allowed error is at most this share of the largest entry: a
+fault of order one is found."""
+
+Answers = Mapping[str, Tensor]
+
+
+class _Rounded(Dispatched):
+    """Rounds the float64 result of every operation as a type does; exact results stay exact.
+
+    `chance` draws which neighbour is taken, with the mean kept; without it the nearest is.
+    """
+
+    def __init__(self, dtype: torch.dtype, chance: torch.Generator | None) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        self.info, self.chance = torch.finfo(dtype), chance
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        if self.chance and any(part in func.__name__ for part in SUMS):
+            args = tree_map(self._accumulated, args) if not func._schema.is_mutable else args
+        result = super().__torch_dispatch__(func, types, args, kwargs)
+        if not is_view(func):
+            for tensor in tensors_in(result):
+                if tensor.dtype in (torch.float64, torch.complex128):
+                    self._round(tensor)
+        return result
+
+    def _accumulated(self, term: Any) -> Any:
+        if not isinstance(term, Tensor) or term.dtype not in (torch.float64, torch.complex128):
+            return term
+        off = torch.randn(term.shape, generator=self.chance, dtype=torch.float64)
+        return term * (1 + ACCUMULATED * off)
+
+    def _round(self, tensor: Tensor) -> None:
+        """Round in place."""
+        if tensor.is_complex():
+            tensor = torch.view_as_real(tensor)
+        _, exponent = torch.frexp(tensor)
+        least = self.info.smallest_normal * self.info.eps
+        unit = torch.ldexp(torch.full_like(tensor, self.info.eps), exponent - 1).clamp(min=least)
+        steps = tensor / unit
+        if self.chance is None:
+            steps = steps.round()
+        else:
+            drawn = torch.rand(steps.shape, generator=self.chance, dtype=steps.dtype)
+            steps = (steps + drawn).floor()
+        rounded = steps * unit
+        beyond = rounded.abs() > self.info.max
+        rounded = torch.where(beyond, torch.sign(rounded) * torch.inf, rounded)
+        tensor.detach().copy_(torch.where(tensor.isfinite(), rounded, tensor))
+
+
+def allowances(
+    call: Callable[[], Answers], exact: Answers, dtype: torch.dtype, runs: int = FEW_RUNS
+) -> dict[str, float]:
+    """The error that each answer may have in this type; infinite where it goes beyond the type's
+    range. `call` computes the answers in float64, on inputs that the type has."""
+    found = dict.fromkeys(exact, 0.0)
+    for run in range(1 + runs):
+        chance = torch.Generator().manual_seed(run) if run else None
+        with _Rounded(dtype, chance):
+            rounded = call()
+        for name, known in exact.items():
+            off = (rounded[name] - known).abs()
+            worst = float(off.max()) if off.numel() else 0.0
+            found[name] = max(found[name], worst) if off.isfinite().all() else torch.inf
+    least = least_allowances(exact, dtype)
+    return {name: max(ALLOWED * worst, least[name]) for name, worst in found.items()}
+
+
+def least_allowances(exact: Answers, dtype: torch.dtype) -> dict[str, float]:
+    """The error that each answer may have however well its condition is: that of half a rounding
+    of its largest entry, times `ALLOWED`."""
+    unit = torch.finfo(dtype).eps / 4
+    return {name: ALLOWED * unit * _largest(values) for name, values in exact.items()}
+
+
+def _largest(values: Tensor) -> float:
+    return float(values.abs().max()) if values.numel() else 0.0
+
+
+def sharp(allowed: float, exact: Tensor) -> bool:
+    """Whether an error of order one would be seen."""
+    return allowed <= SHARP * _largest(exact)

@@ -1,0 +1,209 @@
+"""Does `check --deep` draw the calls in which a module is wrong, and find what is wrong there?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import pytest
+import torch
+
+import costmodel as cm
+from profiler.modules.registry import implementations
+from profiler.proofs.deep import PRECISIONS, deep_proofs, findings
+from profiler.proofs.draws import Draw, draws
+from profiler.proofs.history import BEFORE
+from profiler.proofs.trial import Decoding, Subject, Trial
+from tests.user_mixers import Change, written
+
+RETURN = "return s @ self.W_out"
+STEP = "return (held * self.w_win[: held.shape[1]]).sum(1) @ self.W_out"
+BEGIN = "        s = x * self.w_win[0]"
+MADE = "        self.w = w\n"
+STATE = 'return State({"x": self.w_win.new_zeros(batch, self.w - 1, self.d)}, sliding=True)'
+CLASS = '@implementation("NAME")'
+
+
+def where(condition: str) -> tuple[Change, ...]:
+    """The result of `forward` a tenth too large."""
+    return ((RETURN, f"s = s * (1.1 if {condition} else 1.0); {RETURN}"),)
+
+
+def step_where(condition: str) -> tuple[Change, ...]:
+    """The result of `step` a tenth too large."""
+    return ((STEP, f"{STEP} * (1.1 if {condition} else 1.0)"),)
+
+
+Shows = Callable[[Draw], bool]
+WRONG: dict[str, tuple[tuple[Change, ...], Shows, str, str]] = {
+    "batch-of-3": (where("x.shape[0] >= 3"), lambda c: c.b >= 3, "result", "y[1, 1] is"),
+    "batch-of-50": (where("x.shape[0] > 50"), lambda c: c.b > 50, "result", "y[1, 1] is"),
+    "longer-than-200": (where("x.shape[1] > 200"), lambda c: c.sizes["l"] > 200, "result", "y[1"),
+    "longer-than-900": (where("x.shape[1] > 900"), lambda c: c.sizes["l"] > 900, "result", "y[1"),
+    "multiples-of-8": (where("x.shape[1] % 8 == 0"), lambda c: c.sizes["l"] == 8, "result", "y[1"),
+    "power-of-two": (where("x.shape[1] == 64"), lambda c: c.sizes["l"] == 64, "result", "y[1"),
+    "width-of-32": (where("self.d >= 32"), lambda c: c.sizes["d"] >= 32, "result", "y[1"),
+    "width-of-250": (where("self.d > 250"), lambda c: c.sizes["d"] > 250, "result", "y[1"),
+    "window-beyond-8": (where("self.w > 8"), lambda c: c.sizes["w"] > 8, "result", "y[1, 1] is"),
+    "window-of-100": (where("self.w == 100"), lambda c: c.sizes["w"] == 100, "result", "y[1"),
+    "sizes-together": (
+        where("x.shape[1] > 40 and self.d > 6 and x.shape[0] > 1"),
+        lambda c: c.b > 1 and c.sizes["l"] > 40 and c.sizes["d"] > 6, "result", "y[1",
+    ),
+    "train-mode": (where("self.training"), lambda c: c.train, "result", "y[1, 1] is"),
+    "not-contiguous": (
+        where("not x.is_contiguous()"),
+        lambda c: c.layout == "transposed" and c.b > 1 and c.sizes["l"] > 1, "result", "y[1",
+    ),
+    "clipped": (
+        ((BEGIN, f"        x = x.clamp(-20, 20)\n{BEGIN}"),),
+        lambda c: c.scale > 1 and c.sizes["d"] > 4, "result", "y[",
+    ),
+    "with-gradients": (where("x.requires_grad"), lambda c: True, "result", "with gradients rec"),
+    "kept-weights": (
+        (
+            (MADE, f"{MADE}        self.kept = None\n"),
+            (RETURN, "self.kept = self.W_out.detach().clone() if self.kept is None else self.kept\n"
+             "        return s @ self.kept"),
+        ),
+        lambda c: c.before == "after a call with other weights", "result", "y[1",
+    ),
+    "kept-by-the-class": (
+        (
+            (CLASS, f"KEPT = {{}}\n\n\n{CLASS}"),
+            (BEGIN, f"{BEGIN} * KEPT.setdefault(x.shape, 1.0 + (x.dtype == torch.float32))"),
+        ),
+        lambda c: c.before == "after another module of the class was called", "result", "y[1",
+    ),
+    "leaks-along-the-batch": (
+        ((RETURN, f"s = s + 0.1 * s.flip(0) * (x.shape[0] > 4); {RETURN}"),),
+        lambda c: c.b > 4, "result", "y[1",
+    ),
+    "draws-numbers": (
+        ((RETURN, f"s = s + 1e-3 * torch.randn(s.shape) * self.training; {RETURN}"),),
+        lambda c: c.train, "result", "y[1",
+    ),
+    "detached-weights": (
+        (("x[:, :-lag] * self.w_win[lag]", "x[:, :-lag] * self.w_win[lag].detach()"),),
+        lambda c: c.sizes["w"] > 1 and c.sizes["l"] > 2, "gradients",
+        "the gradient of w_win[2, 1] is 0, the equations give",
+    ),
+    "detached-sum": (
+        ((RETURN, "return s.detach() @ self.W_out"),), lambda c: True, "gradients",
+        "those of W_out are right; they differ as if s passed on another one",
+    ),
+    "no-gradient": (
+        ((RETURN, "return s @ self.W_out.data"),), lambda c: True, "gradients",
+        "the gradient of W_out[1, 1] is 0, the equations give",
+    ),
+    "gradient-twice-too-large": (
+        ((RETURN, "y = s @ self.W_out; return y + (y - y.detach()) * (x.shape[1] > 100)"),),
+        lambda c: c.sizes["l"] > 100, "gradients", "those of x, w_win, W_out differ",
+    ),
+    "writes-into-x": (
+        ((RETURN, f"y = {RETURN[7:]}\n        x.detach().mul_(2.0); return y"),),
+        lambda c: True, "writes", "forward writes into its caller's x: x[1, 1, 1] was ",
+    ),
+    "writes-into-a-weight": (
+        ((RETURN, f"y = {RETURN[7:]}; self.W_out.data.mul_(1 + 1e-9); return y"),),
+        lambda c: True, "writes", "forward writes into the parameter W_out: W_out[1, 1] was ",
+    ),
+    "decodes-100-tokens": (
+        step_where("state.position > 100"), lambda c: c.sizes["l"] > 100, "step", "y[101][1] is",
+    ),
+    "decodes-a-batch-of-3": (step_where("x_t.shape[0] > 2"), lambda c: c.b > 2, "step", "y[1][1]"),
+    "step-writes": (
+        ((STEP, f"y = {STEP[7:]}; x_t.zero_(); return y"),), lambda c: True, "writes",
+        "step writes into its caller's x: x[1, 1, 1] was ",
+    ),
+    "returns-a-view": (
+        ((STEP, f"row = {STEP[7:]}\n        self.out = getattr(self, 'out', row)\n"
+          "        return self.out.copy_(row)"),),
+        lambda c: c.sizes["l"] > 1, "writes", "a later step writes into the row that an earlier",
+    ),
+    "one-state-for-all": (
+        (
+            (MADE, f"{MADE}        self.room = {{}}\n"),
+            (STATE, STATE.replace("self.w_win.new_zeros(batch, self.w - 1, self.d)",
+             "self.room.setdefault(batch, self.w_win.new_zeros(batch, self.w - 1, self.d))")),
+        ),
+        lambda c: c.sizes["l"] > 6 and c.sizes["w"] > 3 and not c.before, "step", "y[",
+    ),
+}  # fmt: skip
+"""Fault -> the change, the draws in which it shows, the kind of what is found, and its sentence."""
+
+
+@cache
+def drawn(name: str) -> tuple[Draw, ...]:
+    """All draws of a mixer like the window's; they follow from its equations and the seed."""
+    mixer = cm.mixer(name)
+    (described,) = implementations(mixer).values()
+    return tuple(draws(mixer, Subject(mixer, described).forward, 0, tuple(BEFORE)))
+
+
+def said(target: str, shows: Shows, kind: str) -> list[str]:
+    """What of a kind the cheapest draw shows in which a fault does."""
+    mixer = cm.mixer(target)
+    (described,) = implementations(mixer).values()
+    draw = next(draw for draw in drawn(target) if shows(draw))
+    subject = Subject(mixer, described)
+    made = (Trial, Decoding) if kind == "writes" else (Decoding if kind == "step" else Trial,)
+    found = (one for way in made for one in findings(way, subject, draw))
+    return [text for own, text in found if own == kind]
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_is_wrong_is_drawn_and_found(name: str, tmp_path: Path) -> None:
+    changes, shows, kind, sentence = WRONG[name]
+    found = said(written(tmp_path, f"wrong-{name}", *changes), shows, kind)
+    assert [text for text in found if sentence in text], found
+
+
+ROUNDED = {
+    "fp32": "x.dtype == torch.float32",
+    "bf16": "x.dtype == torch.bfloat16",
+    "fp16": "x.dtype == torch.float16",
+    "bf16 by autocast": "torch.is_autocast_enabled('cpu')",
+}
+
+
+@pytest.mark.parametrize("name", ROUNDED)
+def test_what_is_wrong_in_one_type_alone_is_found_there(name: str, tmp_path: Path) -> None:
+    change = (RETURN, f"s = s * (1.5 if {ROUNDED[name]} else 1.0); {RETURN}")
+    mixer = cm.mixer(written(tmp_path, f"wrong-in-{name.replace(' ', '-')}", change))
+    (described,) = implementations(mixer).values()
+    found = {proof.name: proof for proof in deep_proofs(mixer, described, 0, thin=40)}
+    verdicts = {p.name: found[f"direct: {p.name} equals fp64 up to rounding"] for p in PRECISIONS}
+    shown = {name, "bf16 by autocast"} if name == "fp32" else {name}  # autocast takes fp32 weights
+    assert {own for own, proof in verdicts.items() if proof.passed is False} == shown
+    assert verdicts[name].detail.startswith("at b = 1, l = 1, d = 1, w = 1: y[1, 1, 1] is ")
+
+
+def test_a_module_that_is_wrong_from_the_41st_call_on(tmp_path: Path) -> None:
+    change = (MADE, f"{MADE}        self.calls = 0\n")
+    late = (RETURN, f"self.calls += 1; s = s * (1.1 if self.calls > 40 else 1.0); {RETURN}")
+    mixer = cm.mixer(written(tmp_path, "wrong-in-the-end", change, late))
+    (described,) = implementations(mixer).values()
+    found = {proof.name: proof for proof in deep_proofs(mixer, described, 0, thin=40)}
+    proof = found["direct: every call gives the same"]
+    assert proof.passed is False and ": call 41, in " in proof.detail
+
+
+def test_the_global_seed_and_the_threads_stay_as_they_are(tmp_path: Path) -> None:
+    mixer = cm.mixer(written(tmp_path, "leaves-the-seed"))
+    (described,) = implementations(mixer).values()
+    before, threads = torch.random.get_rng_state(), torch.get_num_threads()
+    proofs = list(deep_proofs(mixer, described, 0, thin=60))
+    assert torch.equal(torch.random.get_rng_state(), before)
+    assert torch.get_num_threads() == threads
+    assert {proof.passed for proof in proofs} == {True}
+
+
+def test_equal_seeds_draw_the_same(tmp_path: Path) -> None:
+    target = written(tmp_path, "drawn-twice")
+    mixer = cm.mixer(target)
+    (described,) = implementations(mixer).values()
+    system = Subject(mixer, described).forward
+    assert tuple(draws(mixer, system, 0, tuple(BEFORE))) == drawn(target)
+    assert tuple(draws(mixer, system, 1, tuple(BEFORE))) != drawn(target)
