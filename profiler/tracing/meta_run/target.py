@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 from torch.utils._pytree import tree_leaves, tree_map
 
-import costmodel
+from costmodel import errors
 from costmodel.errors import (
     FormulaError,
     Raised,
@@ -522,7 +522,7 @@ def data_dependent(error: Exception) -> str:
 
 HOMES = (
     Path(__file__).parents[2],
-    Path(costmodel.__file__).parent,
+    Path(errors.__file__).parent,
     Path(torch.__file__).parent,
     Path(contextlib.__file__),
 )
