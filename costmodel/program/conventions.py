@@ -320,7 +320,7 @@ SCALES = ("scale=per-score", "scale=mul", "scale=folded")
 
 
 REWRITES: Mapping[str, str] = {
-    "dense": "masked pairs computed, which a causal bound leaves out",
+    "dense": "masked pairs computed, which no sum of the form covers",
     "safe-softmax": "the row's maximum is subtracted before the exponentials",
     "scale=per-score": "one division per score",
     "scale=mul": "one multiplication per score",

@@ -208,8 +208,8 @@ def gradients_words(differentiated: frozenset[str]) -> str:
     """Whose gradients a backward pass computes, and how to ask for others."""
     if not differentiated:
         return (
-            "backward: nothing, no parameter or input requires a gradient; --grad inputs takes "
-            "those of the inputs"
+            "backward: nothing, no result depends on a parameter or input that requires a gradient"
+            "; --grad inputs takes those of the inputs"
         )
     if differentiated == {"parameters", "inputs"}:
         return "backward: the gradients of parameters and inputs"

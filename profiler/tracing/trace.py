@@ -27,7 +27,7 @@ from profiler.tracing.interpolation import (
 )
 from profiler.tracing.meta_run.flop_counter import FlopCounter, flop_counter
 from profiler.tracing.meta_run.fused import BACKENDS
-from profiler.tracing.meta_run.observe import MADE, PEAK, Observation, Quantity
+from profiler.tracing.meta_run.observe import MADE, PEAK, Observation, Quantity, beside_meta
 from profiler.tracing.meta_run.target import (
     GRADS,
     MODES,
@@ -363,7 +363,8 @@ class FormulaSearch:
             )
         if (pair := self.dividing()) is not None:
             raise OnlyDivided(str(first), *pair) from first
-        raise first
+        sizes = self.points.variables.sizes(self.points.named(next(self.starts())))
+        raise TraceError(f"{first}{beside_meta(self.points.target, sizes)}") from first
 
     def dividing(self) -> tuple[str, str] | None:
         """A letter at whose multiples of another letter the module runs, and that letter; None

@@ -13,7 +13,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_map
 
+from costmodel.errors import as_exception
 from profiler.counting.saved_tensors import (
     PackedTensor,
     SavedTensors,
@@ -28,10 +30,12 @@ from profiler.tracing.meta_run.target import (
     Built,
     Sizes,
     Target,
+    TraceError,
     Untraceable,
     as_trace_error,
     build_target,
     listed_sizes,
+    make,
     nested_tensors,
 )
 
@@ -128,6 +132,7 @@ def _observed(
         if max(recorder.alive, default=0) > MOST_BYTES:
             raise Untraceable(f"at {listed_sizes(sizes)} it holds more than 2**63 bytes at once")
     by_op = recorder.by_operation()
+    passed_back = bool(recorder.names) and recorder.names[-1].startswith("backward ")
     return Observation(
         numbers_of(
             by_op,
@@ -145,7 +150,7 @@ def _observed(
         frozenset(built.misread),
         by_op,
         tuple(recorder.at_peak()),
-        built.differentiated,
+        built.differentiated if passed_back else frozenset(),
         built.modes,
     )
 
@@ -213,9 +218,17 @@ def eager() -> AbstractContextManager[None]:
 @contextmanager
 def refusing_autocast() -> Iterator[None]:
     """Inside, entering torch.autocast is refused: on the meta device autocast converts nothing, and
-    operations would be counted in another dtype than elsewhere."""
+    operations would be counted in another dtype than elsewhere. Leaving autocast out, and asking
+    whether it is on, works as elsewhere; torch refuses both for the meta device."""
+    home: Any = torch
     kind: Any = torch.autocast
-    plain = kind.__enter__
+    plain, made, asked = kind.__enter__, kind.__init__, torch.is_autocast_enabled
+
+    def named(region: Any, device_type: str, *args: Any, **kwargs: Any) -> None:
+        made(region, "cpu" if device_type == "meta" else device_type, *args, **kwargs)
+
+    def enabled(*device_type: str) -> bool:
+        return device_type != ("meta",) and asked(*device_type)
 
     def entered(region: Any) -> Any:
         if region._enabled:
@@ -225,11 +238,11 @@ def refusing_autocast() -> Iterator[None]:
             )
         return plain(region)
 
-    kind.__enter__ = entered
+    kind.__enter__, kind.__init__, home.is_autocast_enabled = entered, named, enabled
     try:
         yield
     finally:
-        kind.__enter__ = plain
+        kind.__enter__, kind.__init__, home.is_autocast_enabled = plain, made, asked
 
 
 class Versioned(PackedTensor):
@@ -284,3 +297,37 @@ def without_garbage_collection() -> Iterator[None]:
         if was:
             gc.enable()
             gc.collect(0)
+
+
+SMALL = 10**7
+"""A module of more numbers is not made on a CPU to see whether it runs there."""
+
+
+def beside_meta(target: Target, sizes: Sizes) -> str:
+    """Where a module that does not run on the meta device does run: on a CPU, and on the meta
+    device in another type; "" where nowhere."""
+
+    def runs(dtype: torch.dtype | None, device: str) -> bool:
+        try:
+            with as_exception(), torch.no_grad(), torch.device(device):
+                built = build_target(target, sizes) if device == "meta" else make(target, sizes)
+                module = built.module if dtype is None else built.module.to(dtype)
+                args, kwargs = tree_map(
+                    lambda x: x.to(dtype) if isinstance(x, Tensor) and x.is_floating_point() else x,
+                    (tuple(built.args), dict(built.kwargs)),
+                )
+                module(*args, **kwargs)
+        except Exception:  # whatever refuses here: what is asked is whether it runs
+            return False
+        return True
+
+    try:
+        small = sum(p.numel() for p in build_target(target, sizes).module.parameters()) <= SMALL
+    except TraceError:
+        return ""
+    if not (small and runs(None, "cpu")):
+        return ""
+    said = "; it runs on a CPU, and the meta device alone, on which nothing is computed, refuses it"
+    types = [d for d in (torch.bfloat16, torch.float16, torch.float64) if runs(d, "meta")]
+    names = " or ".join(str(dtype).removeprefix("torch.") for dtype in types)
+    return f"{said}: in {names} it runs there" if names else said

@@ -99,6 +99,44 @@ def test_heads_that_share_keys_are_traced_where_they_divide_evenly(backend: str)
     assert not any("operations.py" in note for note in found.notes)
 
 
+class Experts(nn.Module):
+    """Half of the rows times one matrix, half times another."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.w = nn.Parameter(torch.empty(2, 16, 16))
+
+    def forward(self, x: Tensor) -> Tensor:
+        ends = torch.tensor([8, 16], dtype=torch.int32)
+        return torch._grouped_mm(x, self.w.to(x.dtype), ends)
+
+
+def test_what_the_meta_device_alone_refuses_is_said_with_what_works() -> None:
+    """torch multiplies groups of float32 on a CPU, and of bfloat16 on the meta device too."""
+
+    def experts(d: int, kind: torch.dtype = torch.float32) -> tuple[nn.Module, Tensor]:
+        return Experts(), torch.empty(16 * d, 16, dtype=kind)
+
+    with pytest.raises(TraceError) as raised:
+        trace(experts, over="d")
+    said = str(raised.value)
+    assert "it runs on a CPU, and the meta device alone" in said
+    assert said.endswith("refuses it: in bfloat16 it runs there")
+    found = trace(lambda d: experts(d, torch.bfloat16), over="d")
+    assert found.forward["mul"] == formula("16*d*16*16")
+
+
+def test_a_module_that_turns_autocast_off_is_traced() -> None:
+    """As rotary embeddings do, on the device of their input, whichever it is."""
+
+    def quiet(x: Tensor) -> Tensor:
+        with torch.autocast(x.device.type, enabled=False):
+            y = x * 2
+        return y if torch.is_autocast_enabled(x.device.type) else y * 2
+
+    assert_classes(trace(lambda: Function(quiet), over="l,d").forward, mul="2*d*l")
+
+
 class Untold(BaseException):
     """An exception whose text raises."""
 

@@ -159,5 +159,10 @@ def test_backends_are_named() -> None:
 
 
 def test_a_module_that_refuses_sizes_says_so() -> None:
-    with pytest.raises(TraceError, match=r"cannot be built at l=5.*divisible"):
-        trace(modules.attention, over="l,d,n")
+    def never(d: int) -> nn.Module:
+        raise ValueError(f"{d} is not divisible")
+
+    with pytest.raises(
+        TraceError, match=r"^never cannot be built at l=5, d=3: 3 is not divisible$"
+    ):
+        trace(never, over="l,d")
