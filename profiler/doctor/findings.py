@@ -26,6 +26,7 @@ from profiler.host.probes import (
 )
 from profiler.meters.energy.protocol import SensorError
 from profiler.meters.nvml import ask_nvml
+from profiler.records.grades import BUSY, grade_of, mark_of
 from profiler.records.reading import Measured, Unavailable, reason_of
 
 COMPILE_S = 180.0
@@ -72,6 +73,8 @@ def timed(around: Surroundings, what: str, meter: str) -> MachineFinding:
     if isinstance(found, Unavailable):
         fix = "take a machine with an NVIDIA GPU" if not around.on_gpu else ""
         return MachineFinding(what, NO, found.reason, fix if meter == "latency_graph" else "")
+    if grade_of(found) == BUSY:
+        said += f", an estimate while the device is {mark_of(found)}"
     return MachineFinding(what, YES, f"{said}, by {found.details.get('timer', 'a clock')}")
 
 

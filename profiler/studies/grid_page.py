@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from costmodel.questions.question import Missing
 from costmodel.report.document import Cell, Column, Heading, Note, Paragraph, Part, Strong, Table
+from profiler.records.grades import mark_of, marked
 from profiler.records.measurement import REASON, Measurement, divide
 from profiler.records.words import scaled
 from profiler.run.energy_tokens import per_token
@@ -197,11 +198,15 @@ def over_lengths(cells: Cells, reading: str) -> Table | None:
 
 
 def cell(records: Rounds, reading: str, unit: str) -> Cell:
-    """The geometric mean of a reading over the rounds of a point, or the reason for its absence."""
-    read = [r.readings[reading].value for r in records if reading in r.readings]
-    if not read:
+    """The geometric mean of a reading over the rounds of a point, as an estimate where the device
+    of one was busy; or the reason for its absence."""
+    found = [r.readings[reading] for r in records if reading in r.readings]
+    if not found:
         return Missing(absence(records, reading))
-    words = scaled(statistics.geometric_mean(read) if min(read) > 0 else max(read), unit)
+    read = [each.value for each in found]
+    mean = statistics.geometric_mean(read) if min(read) > 0 else max(read)
+    busy = max(map(mark_of, found)) if unit == "s" else ""
+    words = marked(mean, busy) if busy else scaled(mean, unit)
     return f"({words})" if reading != "peak_memory" and bound(measured(records)) else words
 
 

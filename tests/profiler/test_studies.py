@@ -316,6 +316,17 @@ def test_where_launches_decide_no_path_shows() -> None:
     assert "in brackets: bound by launches" in text
 
 
+def test_a_busy_time_is_an_estimate_on_a_page() -> None:
+    records = extractor_records({})
+    at = next(k for k, r in enumerate(records) if r.mixer == "me")
+    calm = records[at].readings["latency"]
+    busy = replace(calm, value=651e-6, details={**calm.details, "grade": "busy"})
+    records[at] = replace(records[at], readings={**records[at].readings, "latency": busy})
+    text = printed(EXTRACTORS.page(records, "runs.jsonl"), "markdown")
+    table = text.partition("Latency, hot: ")[2].partition("\n\n#")[0]
+    assert table.count("≈") == table.count("(busy) |") == 1
+
+
 def test_the_page_does_not_depend_on_the_order_of_the_records() -> None:
     records = extractor_records({"she": 0.5})
     backwards = [replace(r) for r in reversed(records)]
