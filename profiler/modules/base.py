@@ -53,13 +53,15 @@ class State:
     first, or with `newest_first` from the end, newest token first. An array with fewer rows than
     tokens holds the latest rows, as in a sliding window. The first array must have room for all
     tokens unless `sliding`. Examples: a KV cache has l rows, the state of a recurrence has one row,
-    which each token replaces.
+    which each token replaces. An array named in `carried` has any shape (b, ...) without an axis of
+    tokens, and each token replaces the whole array.
     """
 
     arrays: dict[str, Tensor]
     position: int = 0
     newest_first: bool = False
     sliding: bool = False
+    carried: tuple[str, ...] = ()
 
     @property
     def batch(self) -> int:
@@ -68,8 +70,9 @@ class State:
 
     @property
     def capacity(self) -> int:
-        """Number of rows of the first array."""
-        return self._shape[-2]
+        """Number of rows of the first array that has rows of tokens."""
+        rows = [array for name, array in self.arrays.items() if name not in self.carried]
+        return rows[0].shape[-2] if rows else self._shape[-2]
 
     @property
     def _shape(self) -> torch.Size:
@@ -88,20 +91,27 @@ class State:
     @property
     def elements(self) -> int:
         """Number of held entries per sample, over all arrays."""
-        return sum(self.held(name)[0].numel() for name in self.arrays)
+        begun = [name for name in self.arrays if self.position or name not in self.carried]
+        return sum(self.held(name)[0].numel() for name in begun)
 
     def held(self, name: str) -> Tensor:
-        """The held rows of an array, a view (b, ..., rows, width)."""
+        """The held rows of an array, a view (b, ..., rows, width); an array in `carried` whole."""
+        if name in self.carried:
+            return self.arrays[name]
         array, rows = self.arrays[name], self.rows(name)
         return array.narrow(-2, array.shape[-2] - rows if self.newest_first else 0, rows)
 
     def append(self, **rows: Tensor) -> None:
-        """Write one token's row (b, ..., width) into each array, in place."""
+        """Write one token's row (b, ..., width) into each array, in place; an array in `carried`
+        is written whole."""
         if rows.keys() != self.arrays.keys():
             raise ValueError(f"a token's rows are {sorted(self.arrays)} and came as {sorted(rows)}")
         self.require_room()
         for name, row in rows.items():
-            self._write(self.arrays[name], row)
+            if name in self.carried:
+                self.arrays[name].copy_(row)
+            else:
+                self._write(self.arrays[name], row)
         self.position += 1
 
     def _write(self, array: Tensor, row: Tensor) -> None:
@@ -114,9 +124,14 @@ class State:
             at = min(self.position, last)
             array.select(-2, last - at if self.newest_first else at).copy_(row)
 
+    @property
+    def _bounded(self) -> bool:
+        """Whether rows are held that are never replaced."""
+        return not self.sliding and any(name not in self.carried for name in self.arrays)
+
     def require_room(self) -> None:
         """Raise a ValueError if the state is full."""
-        if self.arrays and self.position >= self.capacity and not self.sliding:
+        if self._bounded and self.position >= self.capacity:
             raise ValueError(
                 f"the state is full, it holds {self.position} tokens of at most {self.capacity}: "
                 "ask initial_state for a greater length"

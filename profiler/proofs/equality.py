@@ -8,7 +8,9 @@ that fails says where: the first equation that differs and the smallest sizes at
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache, partial
+from typing import Any
 
 import torch
 
@@ -21,6 +23,7 @@ from costmodel.questions.counting.counts import Counts
 from costmodel.questions.evaluate import evaluate_all
 from costmodel.questions.state import state
 from profiler.counting.dispatch import DispatchCounts, count_dispatch
+from profiler.modules.base import State
 from profiler.modules.described import (
     Described,
     class_differences,
@@ -255,6 +258,26 @@ def _unexplained(does: Described, phase: str, t: int, gap: str) -> str:
     )
 
 
+NO_ELEMENTS = (
+    "its state has no `elements`: let initial_state return a profiler.modules.State, or give the "
+    "state an attribute `elements`, how many entries it holds for one sequence"
+)
+
+
+def _to_be_carried(state: Any, needed: int) -> str:
+    """Which arrays of a state have no axis of tokens, where that explains what it holds."""
+    if not isinstance(state, State):
+        return ""
+    rows = [name for name in state.arrays if name not in state.carried]
+    for names in [*((name,) for name in rows), tuple(rows)]:
+        if names and replace(state, carried=(*state.carried, *names)).elements == needed:
+            return (
+                f"; where each token replaces {', '.join(names)} whole, of whatever shape, say "
+                f"State(..., carried={names})"
+            )
+    return ""
+
+
 def state_equals(mixer: Mixer, implementation: Implementation) -> Proof:
     """After every token, the state holds as many elements as the equations need."""
     name = f"{implementation.name}: state held equals derived state"
@@ -267,7 +290,7 @@ def state_equals(mixer: Mixer, implementation: Implementation) -> Proof:
     def apart(case: ModuleCase) -> str:
         state = case.initial_state()
         if not hasattr(state, "elements"):
-            left["its state has no `elements`"] = None
+            left[NO_ELEMENTS] = None
             return ""
         for t in range(1, case.x.shape[1] + 1):
             with torch.no_grad():
@@ -277,7 +300,7 @@ def state_equals(mixer: Mixer, implementation: Implementation) -> Proof:
                 read = ", ".join(derived.arrays) or "nothing"
                 return (
                     f"after token {t} the state holds {state.elements} elements for one sequence, "
-                    f"later tokens need {needed} (of {read})"
+                    f"later tokens need {needed} (of {read}){_to_be_carried(state, needed)}"
                 )
         return ""
 
