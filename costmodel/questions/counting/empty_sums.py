@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from costmodel.language.equations import Equation, System
-from costmodel.language.nodes import Array, Reduce
+from costmodel.language.nodes import Array
 from costmodel.program.dependence import reads
 from costmodel.program.nonempty import may_be_empty
 from costmodel.program.trip_count import Points
@@ -24,7 +24,7 @@ def empty_sums(system: System, sizes: Mapping[str, int]) -> list[Array]:
     """
     found: dict[Array, None] = {}
     for equation in system.backward:
-        if isinstance(equation.value, Reduce) and may_be_empty(equation):
+        if may_be_empty(equation):
             points = _points(equation)
             there = points.number(points.present(equation.value))
             some = there.at(sizes) < points.number().at(sizes)
