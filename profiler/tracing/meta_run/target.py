@@ -290,7 +290,7 @@ def build_target(target: Target, sizes: Sizes) -> Built:
     """
     with on_meta(), BuildingMode():
         made = make(target, sizes)
-    module = made.module.to("meta")
+    module = on_meta_device(made.module)
     if target.mode is not None:
         module.train(target.mode == "train")
     frozen = sum(p.numel() for p in module.parameters() if not p.requires_grad)
@@ -302,6 +302,22 @@ def build_target(target: Target, sizes: Sizes) -> Built:
     if not made.own_inputs:
         _watch(built, args[0].shape)
     return built
+
+
+def on_meta_device(module: nn.Module) -> nn.Module:
+    """The module on the meta device; a parameter that several layers share stays one, which torch
+    makes several of when it moves them."""
+    held = [
+        (layer, name, parameter)
+        for layer in module.modules()
+        for name, parameter in layer._parameters.items()
+        if parameter is not None
+    ]
+    module.to("meta")
+    first: dict[int, nn.Parameter | None] = {}
+    for layer, name, before in held:
+        layer._parameters[name] = first.setdefault(id(before), layer._parameters[name])
+    return module
 
 
 @dataclass(frozen=True)

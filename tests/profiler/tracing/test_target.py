@@ -153,6 +153,26 @@ def test_wrong_questions_get_one_sentence(target: str, over: str, let: str, mess
     assert "\n" not in str(raised.value)
 
 
+def test_a_parameter_that_layers_share_is_one_wherever_it_was_made() -> None:
+    """A table of 7 d-entries, read at the head again; moved to the meta device torch makes two."""
+
+    class Tied(nn.Module):
+        def __init__(self, d: int) -> None:
+            super().__init__()
+            self.table = nn.Embedding(7, d, device="cpu")
+            self.head = nn.Linear(d, 7, bias=False, device="cpu")
+            self.head.weight = self.table.weight
+
+        def forward(self, tokens: Tensor) -> Tensor:
+            y: Tensor = self.head(self.table(tokens))
+            return y
+
+    def make(l: int, d: int) -> tuple[nn.Module, Tensor]:
+        return Tied(d), torch.zeros(1, l, dtype=torch.long)
+
+    assert trace(make, over="l,d").parameters == Poly.atom("d") * 7
+
+
 def test_backends_are_named() -> None:
     with pytest.raises(TraceError, match="expected one of math, fused"):
         trace(modules.linear, over="l,d", backend="cuda")
