@@ -6,14 +6,23 @@ measured by the same means: T = a + b * parts, fitted to several numbers of part
 calls of every comparison are built anew, for where arrays lie in memory makes some of them slower
 than others: that is in a ratio, and in no interval of it.
 
-python -m benchmarks.compare_with_itself
+With `--load`, while twice as many processes as there are cores compute without end: in how many of
+twenty comparisons over fresh processes a call differs from itself, and in how many of ten it
+differs from one of a tenth more parts.
+
+python -m benchmarks.compare_with_itself [--load]
 """
 
 from __future__ import annotations
 
+import argparse
 import math
+import multiprocessing
+import os
 import statistics
-from contextlib import suppress
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,7 +31,16 @@ from scipy.stats import mannwhitneyu
 from torch import nn
 
 from benchmarks.timing import environment
-from profiler.compare.verdict import LEVEL, Rounds, Verdict, location, log_ratios, verdicts
+from profiler.compare.rows import PROCESSES
+from profiler.compare.verdict import (
+    LEVEL,
+    Rounds,
+    Verdict,
+    location,
+    log_ratios,
+    rounds_needed,
+    verdicts,
+)
 from profiler.host.device import default_device
 from profiler.meters.disturbances import watch_for
 from profiler.meters.rounds import VISIT, Visitor, equal_regions, visitor
@@ -31,9 +49,13 @@ from profiler.meters.timers import timer_for
 from profiler.run.prepare import PreparedCall
 
 REPEATS = 20
+FEWER = 10
+"""Comparisons of calls that differ, under load."""
 ROUNDS = 12
 PARTS = 20
 """Products in a call; the longer call has one more."""
+SETTLING_S = 5.0
+"""Until the processes of the load compute."""
 CALIBRATED = (10, 20, 30, 40)
 """Parts of the calls that show what a call takes beside them."""
 CALIBRATING = 60
@@ -127,12 +149,99 @@ def holding(found: list[Verdict], truth: float) -> int:
     return sum((v.ci_low or math.inf) <= truth <= (v.ci_high or 0.0) for v in found)
 
 
+def spin() -> None:
+    """Compute until the process is ended."""
+    while True:
+        pass
+
+
+@contextmanager
+def loaded() -> Iterator[int]:
+    """While it lasts, twice as many processes as there are cores compute; how many that are."""
+    number = 2 * (os.cpu_count() or 1)
+    started = [multiprocessing.get_context("spawn").Process(target=spin) for _ in range(number)]
+    for each in started:
+        each.start()
+    try:
+        time.sleep(SETTLING_S)
+        yield number
+    finally:
+        for each in started:
+            each.kill()
+            each.join()
+
+
+ROUNDS_UNDER_LOAD = 3
+"""Of a comparison, in each process."""
+UNDER_LOAD = (("itself", 0, REPEATS), ("a tenth more", PARTS // 10, FEWER))
+"""Of calls that are compared: title, parts that the second has more, how many comparisons."""
+
+
+def in_one_process(number: int) -> tuple[list[tuple[float, float]], float]:
+    """Of each comparison the geometric means of the rounds of both calls in this process, and for
+    which share of a visit the calls waited. As with `costmodel compare`, every second process
+    builds the calls the other way round."""
+    device = torch.device(default_device())
+    torch.set_num_threads(1)
+    found: list[tuple[float, float]] = []
+    built: list[Visitor] = []
+    for seed, more in enumerate(more for _, more, repeats in UNDER_LOAD for _ in range(repeats)):
+        parts = (PARTS, PARTS + more)
+        pair = [warm(each, device) for each in (parts[::-1] if number % 2 else parts)]
+        first, second = pair[::-1] if number % 2 else pair
+        equal_regions(pair)
+        made = Rounds({"first": first, "second": second}, 1000 * number + seed)
+        made.take(ROUNDS_UNDER_LOAD)
+        means = [statistics.geometric_mean(values) for values in made.values.values()]
+        found.append((means[0], means[1]))
+        built += pair  # what is built next lies elsewhere in memory
+    return found, statistics.median(share for each in built for share in each.waiting)
+
+
+def under_load() -> None:
+    """Print what `costmodel compare` claims over processes while others have the processors."""
+    processes = rounds_needed(1)
+    with loaded() as others, suppress(KeyboardInterrupt):
+        print(f"{others} processes compute without end; {processes} fresh processes compare")
+        began, context = time.monotonic(), multiprocessing.get_context("spawn")
+        taken: list[list[tuple[float, float]]] = []
+        waits: list[float] = []
+        for number in range(processes):
+            with context.Pool(1) as pool:
+                found, waited = pool.apply(in_one_process, (number,))
+            taken.append(found)
+            waits.append(waited)
+    compared = sum(repeats for *_, repeats in UNDER_LOAD)
+    each_s = (time.monotonic() - began) / compared
+    print(
+        f"{each_s:.0f} s a comparison; for {statistics.median(waits):.0%} of a visit's regions a "
+        f"call was ready and others had the processor"
+    )
+    values = iter(zip(*taken, strict=True))
+    for title, more, repeats in UNDER_LOAD:
+        verdicts_ = []
+        for _ in range(repeats):
+            first, second = zip(*next(values), strict=True)
+            verdicts_ += verdicts({"first": first, "second": second}, unit=PROCESSES)
+        print(f"\nA call and {title}:")
+        ratios = [v.ratio for v in verdicts_ if v.ratio is not None]
+        printed("in turns", ratios, sum(v.differs for v in verdicts_), 1 + more / PARTS)
+        right = sum(v.differs and (v.ratio or 0) > 1 for v in verdicts_)
+        print(f"{'':<24}{right:>4} of {repeats} found the second slower")
+
+
 def main() -> None:
     """Print claims, and how far the ratios are off."""
     device = torch.device(default_device())
     torch.set_num_threads(1)
 
+    asked = argparse.ArgumentParser()
+    asked.add_argument("--load", action="store_true", help="beside processes that compute")
+    load = asked.parse_args().load
     print(environment("torch", "scipy", "numpy"))
+    if load:
+        under_load()
+        return
     print(f"{REPEATS} comparisons of {ROUNDS} rounds each on {device.type}, level {LEVEL:.0%}")
     fitted = line(device)
     print(

@@ -6,7 +6,8 @@ import random
 import statistics
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -19,7 +20,7 @@ from profiler.host.environment import environment
 from profiler.meters.disturbances import Watch, watch_for
 from profiler.meters.energy.estimate import PairedEnergy
 from profiler.meters.energy.protocol import TRIALS_IN_TURNS, EnergyLimits
-from profiler.meters.intervals import least_number
+from profiler.meters.intervals import LOW, least_number
 from profiler.meters.latency import LAUNCH_BOUND, launching_label
 from profiler.meters.nvml import energies_in_turn
 from profiler.meters.rounds import (
@@ -31,6 +32,7 @@ from profiler.meters.rounds import (
 )
 from profiler.meters.sampler import Instruments, latency_summary
 from profiler.meters.timers import CudaTimer, timer_for
+from profiler.records.grades import BUSY
 from profiler.records.measurement import Measurement, divide, new_id
 from profiler.records.reading import Measured, MeasureError, Reading, Unavailable
 from profiler.run.measure import (
@@ -52,8 +54,12 @@ ROUNDS = 10
 """In each process."""
 METHOD = (
     "rounds of all candidates in random order and backwards; a sample is the mean of the two "
-    "visits of a round, a visit the median of its timed regions after an untimed call; a disturbed "
-    "visit is taken anew, and so is its round where it stays disturbed"
+    f"visits of a round, a visit the fastest {LOW:.0%} of its timed regions after an untimed call; "
+    "a visit under heat is taken anew, and so is its round where the heat stays"
+)
+ONE_THREAD_WORDS = (
+    "others use the processors: all candidates are timed on one thread, because several would wait "
+    "for one another; on more threads a ratio may be another"
 )
 
 Progress = Callable[[int, int, str], None]
@@ -128,6 +134,9 @@ class Run:
     failed: dict[str, str] = field(default_factory=dict)
     interrupted: str = ""
     identity: str = field(default_factory=new_id)
+    threads: int = 0
+    """On how many threads of a CPU the calls are timed; 0: as many as torch has, or on one where
+    others use the processors."""
     limits: EnergyLimits = field(init=False)
     """How energy is measured; all its intervals together hold at the level."""
 
@@ -192,10 +201,11 @@ class Run:
                 require_token(request)
                 work = prepare(request)
                 work.once()
-                self.counted[name] = {
-                    "dispatch": dispatched_by(work).to_json(),
-                    "zeros": zeros_of(work).to_json(),
-                }
+                if name not in self.counted:
+                    self.counted[name] = {
+                        "dispatch": dispatched_by(work).to_json(),
+                        "zeros": zeros_of(work).to_json(),
+                    }
                 self.works[name] = work
             except Exception as error:  # a module of a user's own may raise anything
                 self.failed[name] = failure(error)
@@ -208,8 +218,21 @@ class Run:
             why = "; ".join(f"{name}: {reason}" for name, reason in self.failed.items())
             raise MeasureError(f"fewer than two candidates can be measured: {why}")
 
-    def visited(self) -> tuple[Rounds, dict[str, Visitor]]:
-        """All rounds; those that were whole where the user interrupts."""
+    def warmed_up(self) -> dict[str, Visitor]:
+        """What visits each candidate, on as many threads as all of them are timed on."""
+        if self.threads:
+            torch.set_num_threads(self.threads)
+        found = self.visitors()
+        if self.threads or self.device.type != "cpu":
+            return found
+        self.threads = torch.get_num_threads()
+        if self.threads == 1 or not others_have_processors(found.values()):
+            return found
+        self.threads = 1
+        return self.warmed_up()
+
+    def visitors(self) -> dict[str, Visitor]:
+        """What visits each candidate."""
         watch = self.watch or watch_for(self.device)
         visitors: dict[str, Visitor] = {}
         for name in filter(self.works.__contains__, self.building):
@@ -223,6 +246,11 @@ class Run:
         visitors = {name: visitors[name] for name in self.works if name in visitors}
         self.require_two(visitors)
         equal_regions(visitors.values())
+        return visitors
+
+    def visited(self) -> tuple[Rounds, dict[str, Visitor]]:
+        """All rounds; those that were whole where the user interrupts."""
+        visitors = self.warmed_up()
         found = Rounds(visitors, self.order_seed)
         try:
             found.take(self.rounds, failure, self.tell_round)
@@ -246,7 +274,9 @@ class Run:
         return dict.fromkeys(self.works, stopped), stopped
 
     def memory(self) -> dict[str, Measured]:
-        """The peak of each candidate's memory."""
+        """The peak of each candidate's memory, which is alike in all processes."""
+        if self.process:
+            return dict.fromkeys(self.works, Unavailable("measured in the first process alone"))
         self.progress(self.rounds, self.rounds, "measuring memory")
         return {name: peak_of_call(work, str(self.device)) for name, work in self.works.items()}
 
@@ -263,6 +293,20 @@ class Run:
         return energies_in_turn(calls, device=self.device, limits=self.limits, force=self.force)
 
 
+PROBES = 2
+"""Visits of each candidate that show whether others have the processors."""
+
+
+def others_have_processors(visitors: Iterable[Visitor]) -> bool:
+    """Whether calls mostly wait for processors that others have: several threads of a call then
+    wait for one another, and its time says little of it."""
+    listed = list(visitors)
+    for each in (*listed, *listed[::-1]) * (PROBES // 2):
+        with suppress(Exception):  # told where it is visited
+            each()
+    return any(each.grade == BUSY for each in listed)
+
+
 @dataclass(frozen=True)
 class InProcess:
     """What one process measured."""
@@ -275,6 +319,8 @@ class InProcess:
     notes: tuple[str, ...] = ()
     lost: str = ""
     """Why the process gave nothing."""
+    threads: int = 0
+    """As `Run.threads`, once the process has found it out."""
 
     @property
     def disturbed(self) -> bool:
@@ -288,6 +334,15 @@ def measured(made: Run) -> InProcess:
     Raises:
         MeasureError: fewer than two candidates that run.
     """
+    threads = torch.get_num_threads()
+    try:
+        return timed(made, threads)
+    finally:
+        torch.set_num_threads(threads)
+
+
+def timed(made: Run, threads: int) -> InProcess:
+    """`measured`, where torch has so many threads before."""
     with on_device(made.device):
         made.prepare()
         rounds, visitors = made.visited()
@@ -304,7 +359,8 @@ def measured(made: Run) -> InProcess:
         {name: record(made, name, latencies[name], memory, energies) for name in kept},
         tuple(energy_rows(energies)),
         made.failed,
-        tuple(reasons),
+        (*reasons, *([ONE_THREAD_WORDS] if made.threads == 1 < threads else [])),
+        threads=made.threads,
     )
 
 
@@ -359,6 +415,7 @@ def latency_reading(made: Run, name: str, rounds: Rounds, visitor: Visitor) -> R
     places = [order.index(name) for order in rounds.orders if name in order]
     timer, log = visitor.setting.timer, visitor.log
     details: dict[str, Any] = latency_summary(values) | timer.facts(len(values)) | log.details() | {
+        "grade": visitor.grade,
         "stop_rule": "rounds done",
         "method": METHOD,
         "comparison": made.identity,

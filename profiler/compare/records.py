@@ -390,7 +390,8 @@ def medians(
 def ends_of(reading: Reading, confidence: float) -> tuple[float, float] | None:
     """The interval of a reading: of a busy time the one that it has."""
     if reading.unit == "s" and grade_of(reading) == BUSY:
-        return float(reading.details["ci_low"]), float(reading.details["ci_high"])
+        low, high = (reading.details.get(end) for end in ("ci_low", "ci_high"))
+        return None if low is None or high is None else (float(low), float(high))
     return median_interval(block_medians(reading), confidence)
 
 

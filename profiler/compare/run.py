@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -38,6 +38,8 @@ TOLD = (
     "force",
     "command",
     "identity",
+    "threads",
+    "counted",
 )
 """The fields of a run that its processes are told."""
 
@@ -66,6 +68,7 @@ def in_fresh_process(made: Run, number: int) -> InProcess:
         tuple(Row(**{**row, "verdict": Verdict(**row["verdict"])}) for row in found["energy"]),
         found["failed"],
         tuple(found["notes"]) if not number else (),
+        threads=found["threads"],
     )
 
 
@@ -90,17 +93,26 @@ def run(made: Run, output: Path | None = None) -> Comparison:
             if taken.lost and not any(each.records for each in found.values()):
                 raise MeasureError(taken.lost)
             found[number] = taken
+            made = replace(made, threads=taken.threads, counted=counts_in(taken) | made.counted)
             if output is not None:
                 for each in taken.records.values():
                     append(output, each)
             lost = sum(each.disturbed or bool(each.lost) for each in found.values())
-            if len(found) - lost == made.processes or lost > made.processes // 2:
+            if len(found) - lost == made.processes or lost > len(found) - lost:
                 break
     except KeyboardInterrupt:
         if not found:
             raise
         interrupted = f"interrupted after {len(found)} of {made.processes} processes"
     return compared(made, found, interrupted or made.interrupted)
+
+
+def counts_in(taken: InProcess) -> dict[str, dict[str, Any]]:
+    """What each candidate dispatches, as a process counted it: no other one counts it again."""
+    return {
+        name: {each: record.counts[each] for each in ("dispatch", "zeros")}
+        for name, record in taken.records.items()
+    }
 
 
 def compared(made: Run, found: Mapping[int, InProcess], interrupted: str) -> Comparison:
@@ -158,6 +170,7 @@ class Comparing:
             "energy": [asdict(row) for row in found.energy],
             "failed": dict(found.failed),
             "notes": list(found.notes),
+            "threads": found.threads,
         }
 
 

@@ -1,17 +1,20 @@
 """How are candidates timed in turns, round after round, and when is a round taken anew?
 
 A visit to a candidate is a block of samples (`sampler.py`), short, so that the visits of a round
-lie close together, and gives the median of its regions. Each is judged by the visits of its own
-candidate: candidates may run at different clocks. A disturbed visit is taken anew at once; where it
-stays disturbed, its round is left out and taken anew, so that all candidates have equally many.
+lie close together, and gives a low quantile of its regions: what others do on the processors makes
+regions longer, and never shorter, so that the fastest of both candidates are alike undisturbed. No
+visit is refused for waiting. Heat is judged by the visits of the own candidate, since candidates
+may run at different clocks; a visit under heat is taken anew at once, and where the heat stays, its
+round is left out and taken anew, so that all candidates have equally many.
 """
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
-from profiler.meters.disturbances import DisturbanceLog
+from profiler.meters.disturbances import NOTICED, DisturbanceLog
 from profiler.meters.intervals import LOW, quantile
 from profiler.meters.latency import calls_in_turn
 from profiler.meters.sampler import (
@@ -25,13 +28,13 @@ from profiler.meters.sampler import (
     warm_up,
 )
 from profiler.meters.timers import Call, do_nothing
+from profiler.records.grades import BUSY, QUIET
 
 VISIT = LatencyLimits(min_blocks=1, regions=50, min_seconds=0.05, max_seconds=0.1)
-"""A visit is the median of the regions that begin within a twentieth of a second: of fifty, where
-calls are so short that they share regions of a millisecond."""
+"""A visit is of the regions that begin within a twentieth of a second."""
 
 ATTEMPTS = 3
-"""A visit is taken so many times at most."""
+"""A visit under heat is taken so many times at most."""
 
 
 class Timeable(Protocol):
@@ -49,7 +52,8 @@ class Timeable(Protocol):
 
 
 class Visitor:
-    """Times one candidate: warmed up when made, then a median per visit, in seconds per call."""
+    """Times one candidate: warmed up when made, then a low quantile per visit, in seconds per
+    call."""
 
     def __init__(
         self, setting: Instruments, call: Call, prepare: Call = do_nothing, *, alone: bool = False
@@ -61,12 +65,19 @@ class Visitor:
         self.call_s = max(min(durations), setting.timer.tick_s)
         self.block = block_size(setting, [self.call_s], alone=alone)
         """Calls in a region."""
+        self.waiting: list[float] = []
+        """For which share of each visit a thread was ready and others had its processor."""
+
+    @property
+    def grade(self) -> str:
+        """`quiet` where most visits had the device to themselves."""
+        return BUSY if self.waiting and statistics.median(self.waiting) > NOTICED else QUIET
 
     def __call__(self) -> float:
         """One visit, after an untimed call that follows the others' turns.
 
         Raises:
-            Disturbed: all attempts were.
+            Disturbed: the clock stayed held down.
         """
         timer = self.setting.timer
         for _ in range(ATTEMPTS):
@@ -77,6 +88,7 @@ class Visitor:
             )
             if not found.heat:
                 self.log.keep(found.seen)
+                self.waiting.append(found.waiting)
                 return quantile(found.samples, LOW)
             self.log.leave_out(found.heat)
             self.setting.pause(COOLING_S)
