@@ -18,11 +18,9 @@ from __future__ import annotations
 import argparse
 import math
 import multiprocessing
-import os
 import statistics
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,7 +28,7 @@ import torch
 from scipy.stats import mannwhitneyu
 from torch import nn
 
-from benchmarks.timing import environment
+from benchmarks.timing import environment, spinning
 from profiler.compare.rows import PROCESSES
 from profiler.compare.verdict import (
     LEVEL,
@@ -54,8 +52,6 @@ FEWER = 10
 ROUNDS = 12
 PARTS = 20
 """Products in a call; the longer call has one more."""
-SETTLING_S = 5.0
-"""Until the processes of the load compute."""
 CALIBRATED = (10, 20, 30, 40)
 """Parts of the calls that show what a call takes beside them."""
 CALIBRATING = 60
@@ -149,28 +145,6 @@ def holding(found: list[Verdict], truth: float) -> int:
     return sum((v.ci_low or math.inf) <= truth <= (v.ci_high or 0.0) for v in found)
 
 
-def spin() -> None:
-    """Compute until the process is ended."""
-    while True:
-        pass
-
-
-@contextmanager
-def loaded() -> Iterator[int]:
-    """While it lasts, twice as many processes as there are cores compute; how many that are."""
-    number = 2 * (os.cpu_count() or 1)
-    started = [multiprocessing.get_context("spawn").Process(target=spin) for _ in range(number)]
-    for each in started:
-        each.start()
-    try:
-        time.sleep(SETTLING_S)
-        yield number
-    finally:
-        for each in started:
-            each.kill()
-            each.join()
-
-
 ROUNDS_UNDER_LOAD = 3
 """Of a comparison, in each process."""
 UNDER_LOAD = (("itself", 0, REPEATS), ("a tenth more", PARTS // 10, FEWER))
@@ -201,7 +175,7 @@ def in_one_process(number: int) -> tuple[list[tuple[float, float]], float]:
 def under_load() -> None:
     """Print what `costmodel compare` claims over processes while others have the processors."""
     processes = rounds_needed(1)
-    with loaded() as others, suppress(KeyboardInterrupt):
+    with spinning() as others:
         print(f"{others} processes compute without end; {processes} fresh processes compare")
         began, context = time.monotonic(), multiprocessing.get_context("spawn")
         taken: list[list[tuple[float, float]]] = []

@@ -20,17 +20,14 @@ python -m benchmarks.interval_coverage
 from __future__ import annotations
 
 import statistics
-import subprocess
-import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypeVar
 
 from scipy import stats
 
 import costmodel as cm
-from benchmarks.timing import environment
+from benchmarks.timing import environment, spinning
 from profiler.compare.in_turns import Run, candidates
 from profiler.compare.rows import rows_of
 from profiler.compare.run import in_fresh_process
@@ -120,19 +117,6 @@ def timed(run: Run) -> Reading:
         worker.stop()
     assert isinstance(found, Measurement), found
     return found.readings["latency"]
-
-
-@contextmanager
-def spinning() -> Iterator[None]:
-    """Twice as many processes as processors compute meanwhile."""
-    spin = [sys.executable, "-c", "while True: pass"]
-    others = [subprocess.Popen(spin) for _ in range(2 * len(processors()))]
-    try:
-        yield
-    finally:
-        for other in others:
-            other.kill()
-            other.wait()
 
 
 def of_itself(run: Run) -> None:

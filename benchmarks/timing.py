@@ -5,8 +5,11 @@ from __future__ import annotations
 import os
 import platform
 import statistics
+import subprocess
+import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib import metadata
 
 
@@ -39,3 +42,18 @@ def spread(samples: Sequence[float]) -> str:
 def ratio(samples: Sequence[float], reference: Sequence[float]) -> float:
     """The median of one over the median of the other."""
     return statistics.median(samples) / statistics.median(reference)
+
+
+@contextmanager
+def spinning() -> Iterator[int]:
+    """Twice as many processes as processors compute meanwhile; how many that are."""
+    from profiler.meters.disturbances import processors
+
+    spin = [sys.executable, "-c", "while True: pass"]
+    others = [subprocess.Popen(spin) for _ in range(2 * len(processors()))]
+    try:
+        yield len(others)
+    finally:
+        for other in others:
+            other.kill()
+            other.wait()
