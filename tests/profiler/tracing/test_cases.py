@@ -25,6 +25,7 @@ from profiler.tracing.compare_equations import (
 )
 from profiler.tracing.meta_run.target import Target, TraceError, parse_variables
 from profiler.tracing.report import document
+from profiler.tracing.result import Cases
 from profiler.tracing.trace import trace_case
 from tests.printing import printed
 from tests.profiler.tracing.modules import traced
@@ -98,9 +99,12 @@ def test_both_passes_have_cases_and_say_so() -> None:
     assert all(one["proven"] and one["unexplained"] == {} for one in listed)
 
 
-def test_what_has_no_formula_at_all_sizes_may_have_one_in_each_case() -> None:
+def test_what_has_no_formula_at_all_sizes_has_one_in_each_case() -> None:
     """Tap by tap, as many products as there are taps that reach a row."""
-    assert traced(CausalConvolutionByTaps, "l,k", LET).broken
+    products = traced(CausalConvolutionByTaps, "l,k", LET).forward["mul"]
+    assert isinstance(products, Cases)
+    reached = [sum(9 * min(i, 4) for i in range(1, l + 1)) for l in (3, 9)]
+    assert [products.at({"l": l, "k": 4}) for l in (3, 9)] == reached
     found = forward(CausalConvolutionByTaps)
     assert found.keys() == {MANY, FEW}
     assert all(one.explained and not one.causes for one in found.values())
