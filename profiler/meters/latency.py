@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -34,10 +34,13 @@ from profiler.meters.timers import (
     do_nothing,
     timer_for,
 )
-from profiler.records.grades import BUSY, ONE_THREAD, QUIET, disturbed_by
+from profiler.records.grades import BUSY, ONE_THREAD, QUIET, disturbed_by, grade_of
 from profiler.records.reading import DeviceLost, Measured, Reading, Unavailable
 
 __all__ = ["LatencyLimits", "latency", "latency_cold", "latency_graph", "latency_readings"]
+
+SEVERAL, ONE = "several threads", "one thread"
+"""The numbers of threads that a call of a CPU is timed with."""
 
 LAUNCHING = 1.3  # GPU time over enqueueing time below which the GPU waits for the host
 LAUNCH_BOUND = "launch-bound"
@@ -109,7 +112,12 @@ def latency(
 
 
 def sample_with_threads(
-    setting: Instruments, work: Call, prepare: Call, *, alone: bool, several: bool = True
+    setting: Instruments,
+    work: Call,
+    prepare: Call,
+    *,
+    alone: bool,
+    tried: Sequence[str] = (SEVERAL, ONE),
 ) -> Sampled:
     """`sample_latency`, once more with one thread where others use the processors so much that the
     time of several threads is hardly known.
@@ -120,13 +128,13 @@ def sample_with_threads(
     fastest tenth took 1.0 to 1.3 times as long as two threads on an idle machine.
 
     Args:
-        several: whether several threads are tried first.
+        tried: `SEVERAL`, `ONE`, or both.
     """
-    threads = torch.get_num_threads()
+    threads = 1 if isinstance(setting.timer, CudaTimer) else torch.get_num_threads()
     least_s = math.inf
-    if several or threads == 1:
+    if SEVERAL in tried or threads == 1:
         found = sample_latency(setting, work, prepare, alone=alone)
-        if isinstance(setting.timer, CudaTimer) or threads == 1 or not found.vague:
+        if ONE not in tried or threads == 1 or not found.vague:
             return found
         least_s = min(found.samples)
     torch.set_num_threads(1)
@@ -157,7 +165,7 @@ def latency_cold(
     watch: Watch | None = None,
     flush: Flush | None = None,
     pause: Callable[[float], None] = time.sleep,
-    several: bool = True,
+    tried: Sequence[str] = (SEVERAL, ONE),
 ) -> Reading | Unavailable:
     """The median duration of one call of `fn()` after the caches were flushed, in seconds.
 
@@ -170,7 +178,7 @@ def latency_cold(
     unknown.
 
     Args:
-        several: whether several threads are tried first (`sample_with_threads`).
+        tried: the numbers of threads (`sample_with_threads`).
     """
     place = torch.device(device)
     try:
@@ -182,7 +190,7 @@ def latency_cold(
         )
         caches = flush or flush_for(place)
         before = caches if reset is None else calls_in_turn(reset, caches)
-        found = sample_with_threads(setting, fn, before, alone=True, several=several)
+        found = sample_with_threads(setting, fn, before, alone=True, tried=tried)
     except CacheError as error:
         return Unavailable(f"caches cannot be flushed: {error}")
     except Exception as error:  # a module of a user's own may raise anything
@@ -290,13 +298,19 @@ def latency_readings(
     """
     same: dict[str, Any] = {"device": device, "reset": reset, "limits": limits}
     hot = latency(fn, reset_is_trivial=reset_is_trivial, launches=launches, **same)
-    several = not (isinstance(hot, Reading) and ONE_THREAD in hot.details["labels"])
-    found = {"latency": hot, "latency_cold": latency_cold(fn, several=several, **same)}
+    found = {"latency": hot, "latency_cold": latency_cold(fn, tried=threads_of(hot), **same)}
     try:
         graph = latency_graph(still or fn, reset_is_trivial=reset_is_trivial, **same)
     except ContextLost as lost:
         return found | {"latency_graph": DeviceLost(str(lost))}
     return with_launches_labelled(found | {"latency_graph": graph})
+
+
+def threads_of(hot: Measured) -> Sequence[str]:
+    """What is tried for the cold time: of a busy device, what the hot time took."""
+    if not isinstance(hot, Reading) or grade_of(hot) == QUIET:
+        return (SEVERAL, ONE)
+    return (ONE,) if ONE_THREAD in hot.details["labels"] else (SEVERAL,)
 
 
 def with_launches_labelled(found: Mapping[str, Measured]) -> dict[str, Measured]:
