@@ -145,16 +145,19 @@ def _of_draws(subject: Subject, drawn: Sequence[Draw]) -> Iterator[Proof]:
             yield Proof(named, True, said_tried)
 
 
-def findings(made: type[Trial], subject: Subject, draw: Draw) -> Iterator[Finding]:
+def findings(made: type[Trial], subject: Subject, draw: Draw) -> list[Finding]:
     """What one trial finds; a call that does not run is a finding too."""
+    said: list[Finding] = []
     try:
         with as_exception():
-            yield from made(subject, draw, MOST_POINTS).findings()
+            for finding in made(subject, draw, MOST_POINTS).findings():
+                said.append(finding)
     except (Unsupported, Refused):
         raise
     except Exception as error:  # a module of a user's own may raise anything
         kind: Kind = "step" if made is Decoding else "result"
-        yield kind, f"it does not run: {reason_with_kind(error)}"
+        said.append((kind, f"it does not run: {reason_with_kind(error)}"))
+    return said
 
 
 def _of_kind(subject: Subject, kind: Kind, draw: Draw) -> str:

@@ -324,7 +324,8 @@ class Trial:
                     along[answer].copy_(values)
             quotient = float(((ends[0] - ends[1]) * self.gradient).sum()) / (2 * STEP)
             slope = sum(float((found[answer] * way).sum()) for answer, way in ways.items())
-            if abs(quotient - slope) <= QUOTIENT * max(1.0, abs(quotient)):
+            noise = float((ends[0] * self.gradient).abs().sum()) * TOLERANCE
+            if abs(quotient - slope) <= QUOTIENT * max(1.0, abs(quotient)) + noise:
                 return ""
             said = f"{slope:.6g}, by differences {quotient:.6g}"
         return said
