@@ -280,7 +280,7 @@ def test_it_refuses_what_does_not_fit() -> None:
         Explanation(cm.mixer("self-attention"), "direct", PHASES, {**SIZES, "d": 5}).parts()
 
 
-def test_sentences_are_wrapped_and_equations_are_not() -> None:
+def test_sentences_are_wrapped_and_equations_are_folded() -> None:
     shown = Shown(Math("left", "l"), Math("right " * 9, "r"), (Math("i = 1..l", "i"),), "(1)")
     parts: list[Part] = [
         Heading("Title", 1),
@@ -293,7 +293,8 @@ def test_sentences_are_wrapped_and_equations_are_not() -> None:
         "Title\n=====\n\na sentence of some words with\nx + y in it.\n\n- a point"
     )
     assert "\n- a point of a list that is\n  long enough to wrap\n" in text
-    assert f"  left = {'right ' * 9}    for i = 1..l    (1)\n" in text
+    folded = "  left = right right right\n      right right right right\n      right right\n"
+    assert f"{folded}      for i = 1..l    (1)\n" in text
 
 
 def test_lists_are_closed_in_latex() -> None:
