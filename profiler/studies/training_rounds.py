@@ -17,7 +17,7 @@ from costmodel.networks import model
 from profiler.compare.verdict import LEVEL, Rounds
 from profiler.host.device import on_device
 from profiler.host.environment import environment
-from profiler.meters.disturbances import DisturbanceLog, Watch, watch_for
+from profiler.meters.disturbances import Watch, watch_for
 from profiler.meters.energy.estimate import PairedEnergy
 from profiler.meters.energy.protocol import TRIALS_IN_TURNS, EnergyLimits
 from profiler.meters.intervals import least_number
@@ -103,8 +103,8 @@ class Training:
     timer: Timer | None = None
     watch: Watch | None = None
     """`timer` and `watch` replace the device's own in tests."""
-    logs: dict[str, DisturbanceLog] = field(default_factory=dict)
-    """Network -> the disturbances seen during its visits."""
+    visits: dict[str, Visitor] = field(default_factory=dict)
+    """What times each network, with what was seen of the device meanwhile."""
     steps: dict[str, Callable[[], None]] = field(default_factory=dict)
     sizes: dict[str, Mapping[str, int]] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -169,7 +169,7 @@ class Training:
             self.progress(0, self.rate.rounds, f"warming up {name}")
             visits[name] = Visitor(setting, step)
             visits[name].block = self.rate.steps
-        self.logs = {name: visit.log for name, visit in visits.items()}
+        self.visits = visits
         found = Rounds(visits, self.seed)
         found.take(self.rate.rounds, failure, self.tell_round)
         self.failed |= found.failed
@@ -178,10 +178,13 @@ class Training:
     def latency(self, name: str, values: Sequence[float], timer: Timer, identity: str) -> Measured:
         """The median latency over rounds, or Unavailable with too few undisturbed rounds."""
         needed = min(least_number(), self.rate.rounds)
-        if why := undisturbed_too_few(self.logs, len(values), needed):
+        if why := undisturbed_too_few(
+            {each: visit.log for each, visit in self.visits.items()}, len(values), needed
+        ):
             return Unavailable(why)
-        log = self.logs[name]
+        log = self.visits[name].log
         details = latency_summary(values) | log.details() | {
+            "grade": self.visits[name].grade,
             "stop_rule": "rounds done",
             "method": METHOD,
             "comparison": identity,

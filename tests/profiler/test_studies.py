@@ -20,6 +20,7 @@ from profiler.meters.disturbances import BlockObservation
 from profiler.meters.energy.protocol import EnergyLimits
 from profiler.meters.sampler import latency_summary
 from profiler.meters.timers import ClockTimer
+from profiler.records.grades import grade_of
 from profiler.records.measurement import Measurement
 from profiler.records.reading import Reading, Unavailable
 from profiler.records.store import append, read
@@ -588,6 +589,15 @@ def test_a_visit_in_which_the_device_was_disturbed_is_taken_anew(
     assert {each["n"] for each in details} == {7}
     assert sum(each["left_out_blocks"] for each in details) == 2
     assert all(each["labels"] == [] for each in details)
+
+
+def test_steps_that_waited_for_a_processor_are_graded_busy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(training_rounds, "peak_memory", lambda *_, **__: Unavailable("no memory"))
+    training, _, _ = invented(AS_PRINTED, Rate(batch=2, steps=1, rounds=7))
+    training.watch = ScriptedWatch(BlockObservation(waited_s=1.0))
+    assert {grade_of(record.readings["latency"]) for record in training.records()} == {"busy"}
 
 
 def test_networks_that_stay_disturbed_have_no_median(monkeypatch: pytest.MonkeyPatch) -> None:
