@@ -142,6 +142,21 @@ def test_energy_of_a_busy_device_is_divided_by_its_operations() -> None:
     assert "77.74 µJ" in printing.ladders([made], "rich")
 
 
+@pytest.mark.parametrize(("threads", "beside"), [(1, True), (2, False)])
+def test_processor_time_stands_beside_wall_time_where_one_thread_runs(
+    threads: int, beside: bool
+) -> None:
+    timed = ATTENTION.readings["latency"]
+    timed = replace(timed, details={**timed.details, "processor_s": 1.21e-4})
+    record = replace(
+        ATTENTION,
+        readings={**ATTENTION.readings, "latency": timed},
+        environment={**ATTENTION.environment, "threads": threads},
+    )
+    text = printing.ladders(ladders_of(record), "markdown")
+    assert ("| on a processor | 121 µs |" in text) is beside
+
+
 def test_tensors_are_listed_in_every_format() -> None:
     (made,) = ladders_of(ATTENTION)
     for format_ in FORMATS:
