@@ -346,14 +346,15 @@ def timed(made: Run, threads: int) -> InProcess:
     with on_device(made.device):
         made.prepare()
         rounds, visitors = made.visited()
+        logs = {name: each.log for name, each in visitors.items()}
+        why = undisturbed_too_few(logs, len(rounds.orders), made.needed)
+        kept = [n for n in visitors if rounds.values[n] or (why and n not in made.failed)]
+        latencies: dict[str, Measured] = {
+            name: Unavailable(why) if why else latency_reading(made, name, rounds, visitors[name])
+            for name in kept
+        }
+        torch.set_num_threads(threads)  # what a call holds is that of as many as it has otherwise
         memory, energies = made.besides()
-    logs = {name: each.log for name, each in visitors.items()}
-    why = undisturbed_too_few(logs, len(rounds.orders), made.needed)
-    kept = [name for name in visitors if rounds.values[name] or (why and name not in made.failed)]
-    latencies: dict[str, Measured] = {
-        name: Unavailable(why) if why else latency_reading(made, name, rounds, visitors[name])
-        for name in kept
-    }
     reasons = [f"energy: {energies.reason}"] if isinstance(energies, Unavailable) else []
     return InProcess(
         {name: record(made, name, latencies[name], memory, energies) for name in kept},
