@@ -64,7 +64,8 @@ def latency(
     watch: Watch | None = None,
     pause: Callable[[float], None] = time.sleep,
 ) -> Reading | Unavailable:
-    """The median duration of `fn()` back to back, in seconds, with caches as the calls leave them.
+    """The duration of `fn()` back to back, in seconds, with caches as the calls leave them: the
+    median on a quiet device, an estimate on a busy one (`records.grades`).
 
     Hot means that what fits into the caches is in them when a call begins, because the calls before
     have read it; it does not mean that a call computes with the same numbers as the one before. So
@@ -82,8 +83,7 @@ def latency(
     may be timed with the call, so that short calls can share a region. Details tell which.
 
     `clock` (nanoseconds, monotonic), `timer`, `watch` and `pause` replace the real ones in tests.
-    Unavailable when a call fails, out of memory for instance, and where too few blocks of calls
-    were undisturbed.
+    Unavailable when a call fails, out of memory for instance.
     """
     place = torch.device(device)
     alone = reset is not None and not reset_is_trivial
