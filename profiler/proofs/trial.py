@@ -313,22 +313,28 @@ class Trial:
                 / max(1, t.numel()) ** 0.5
                 for answer, t in along.items()
             }
-            own = {answer: along[answer].detach().clone() for answer in ways}
-            ends = []
-            with torch.no_grad():
-                for sign in (STEP, -STEP):
-                    for answer, way in ways.items():
-                        along[answer].copy_(own[answer] + sign * way)
-                    ends.append(self.case.forward())
-                for answer, values in own.items():
-                    along[answer].copy_(values)
-            quotient = float(((ends[0] - ends[1]) * self.gradient).sum()) / (2 * STEP)
+            near, far = (self._quotient(along, ways, step) for step in (STEP, 10 * STEP))
             slope = sum(float((found[answer] * way).sum()) for answer, way in ways.items())
-            noise = float((ends[0] * self.gradient).abs().sum()) * TOLERANCE
-            if abs(quotient - slope) <= QUOTIENT * max(1.0, abs(quotient)) + noise:
+            rounding = abs(near - far)  # a tenth of it is left in the second quotient
+            if abs(far - slope) <= QUOTIENT * max(1.0, abs(far)) + rounding:
                 return ""
-            said = f"{slope:.6g}, by differences {quotient:.6g}"
+            said = f"{slope:.6g}, by differences {far:.6g}"
         return said
+
+    def _quotient(
+        self, along: Mapping[str, Tensor], ways: Mapping[str, Tensor], step: float
+    ) -> float:
+        """The difference quotient of the result, weighed by its gradient, along these ways."""
+        own = {answer: along[answer].detach().clone() for answer in ways}
+        ends = []
+        with torch.no_grad():
+            for sign in (step, -step):
+                for answer, way in ways.items():
+                    along[answer].copy_(own[answer] + sign * way)
+                ends.append(self.case.forward())
+            for answer, values in own.items():
+                along[answer].copy_(values)
+        return float(((ends[0] - ends[1]) * self.gradient).sum()) / (2 * step)
 
 
 GRADIENT = "the gradient of "
