@@ -46,6 +46,9 @@ SYSTEMATIC = 0.05
 much."""
 
 
+MOST_S = 3600.0
+"""Seconds of load, in all trials of a call: nobody waits for more."""
+
 FEWEST_TRIALS = 5
 """A reading of fewer trials gets a label: its interval is wide, and bursts may not show."""
 TRIALS_IN_TURNS = 6
@@ -178,8 +181,8 @@ class EnergyLimits:
         """The limits for a user's window and number of trials.
 
         Raises:
-            ValueError: windows too short for any sensor, or too few trials for a spread; the
-                sentence names the options of the command line.
+            ValueError: windows too short for any sensor, too few trials for a spread, or more
+                load than anybody waits for; the sentence names the options of the command line.
         """
         if not (math.isfinite(window_s) and window_s >= cls.min_window_s):
             raise ValueError(
@@ -190,6 +193,11 @@ class EnergyLimits:
             raise ValueError(
                 f"--energy-trials {trials}: expected 2 or more, for their spread; fewer than "
                 f"{FEWEST_TRIALS} are labelled"
+            )
+        if trials * window_s > MOST_S:
+            raise ValueError(
+                f"--energy-trials {trials} of {window_s:g} s: expected {MOST_S:g} s of load a call "
+                f"at most"
             )
         return cls(trials=trials, window_s=window_s)
 
