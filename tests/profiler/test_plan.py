@@ -46,8 +46,8 @@ class StepLost(SheDirect):
         return 0 * super().advance(x_t, state)
 
 class Renamed(SheDirect):
-    def __init__(self, *, d, l, device=None, dtype=None):
-        super().__init__(d=d, l=l, device=device, dtype=dtype)
+    def __init__(self, *, d, l):
+        super().__init__(d=d, l=l)
         self.W_last = self.W_out
         del self.W_out
 
@@ -88,12 +88,12 @@ def test_all_is_every_implementation_in_order() -> None:
 def test_every_mixer_is_planned_with_all_its_sizes() -> None:
     """Every implementation of every mixer: its sizes, given or default, are letters of the mixer,
     and enough to build the module and to count what it does."""
-    found = planned(*names(), given={"l": (48,), "d": (24,)}, phases=("training", "inference"))
+    found = planned(*names(), given={"l": (48,), "d": (32,)}, phases=("training", "inference"))
     for phase in ("training", "inference"):
         ours = [request for request in found if request.phase == phase]
         assert named(ours) == [(m, name) for m in names() for name in implementations(m)]
     for request in found:
-        known = {"l": 48, "d": 24, "t": 48}
+        known = {"l": 48, "d": 32, "t": 48}
         assert request.sizes == {x: known.get(x, LETTERS[x].default) for x in request.sizes}
         letters = {*request.equations.letters, "b"} | (
             {"t"} if request.phase == "inference" else set()
