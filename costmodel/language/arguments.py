@@ -17,6 +17,9 @@ T = TypeVar("T")
 INSIDE = ("costmodel.language", "costmodel.language.macros", "costmodel.symbolic")
 """The packages whose code is not code of an author."""
 
+POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+MISSING = inspect.Parameter.empty
+
 WORDS = {
     "Index": "an index of the form, such as f.index('i', 1, l)",
     "Array": "an array, such as m.parameter('W', d, d)",
@@ -38,17 +41,19 @@ def checked(function: Callable[P, T]) -> Callable[P, T]:
             the function, the parameter, what is expected there and what came.
     """
     signature = inspect.signature(function)
+    positional = [p.name for p in signature.parameters.values() if p.kind in POSITIONAL]
+    places = {parameter: k for k, parameter in enumerate(positional)}
     name = function.__qualname__.removesuffix(".__init__").rpartition(".")[2]
 
     @wraps(function)
     def called(*args: P.args, **named: P.kwargs) -> T:
-        try:
-            given = signature.bind(*args, **named)
-        except TypeError:
-            raise WrongKind(_usage(name, signature, args, named)) from None
         for parameter, kinds, several in _kinds(function):
-            value = given.arguments.get(parameter, inspect.Parameter.empty)
-            if value is inspect.Parameter.empty:
+            value: Any = MISSING
+            if parameter in named:
+                value = named[parameter]
+            elif places.get(parameter, len(args)) < len(args):
+                value = args[places[parameter]]
+            if value is MISSING:
                 continue
             if several and (isinstance(value, str) or not isinstance(value, Sequence)):
                 raise WrongKind(f"{name}: {parameter} is a list of texts, got {described(value)}")
@@ -56,7 +61,14 @@ def checked(function: Callable[P, T]) -> Callable[P, T]:
                 if not isinstance(one, kinds):
                     expected = " or ".join(WORDS[kind.__name__] for kind in kinds)
                     raise WrongKind(f"{name}: {parameter} is {expected}, got {described(one)}")
-        return function(*args, **named)
+        try:
+            return function(*args, **named)
+        except TypeError:
+            try:  # slow, so that only a call that failed pays for it
+                signature.bind(*args, **named)
+            except TypeError:
+                raise WrongKind(_usage(name, signature, args, named)) from None
+            raise
 
     return called
 
