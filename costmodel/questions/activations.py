@@ -1,8 +1,8 @@
-"""What must be kept of the forward pass, so that its gradients can be computed?
+"""The activations: which entries of the forward pass must be kept for the backward pass?
 
 The distinct entries of the forward pass that the equations of the gradients read: inputs and
-intermediate results, not parameters. What an implementation keeps is another matter, and is
-measured.
+intermediate results, not parameters. An implementation may keep other entries; the profiler
+measures these.
 """
 
 from __future__ import annotations
@@ -41,26 +41,26 @@ Regions = dict[Array, list[Constraints]]
 
 @dataclass(frozen=True)
 class Activations(Amount):
-    """Elements kept for the backward pass, per array, for one sequence; exact."""
+    """The elements kept for the backward pass, by array; exact."""
 
     arrays: Mapping[str, Exact]
     once: Mapping[str, Exact]
-    """Those that depend on weights alone: they are kept once for all sequences of a batch."""
+    """Elements that depend on weights alone, which are kept once for all sequences of a batch."""
 
     @property
     def each(self) -> Exact:
-        """Elements for each sequence."""
+        """The elements per sequence."""
         return sum(self.arrays.values(), Exact())
 
     @property
     def alone(self) -> Exact:
-        """Elements that depend on weights alone."""
+        """The elements that depend on weights alone, per batch."""
         return sum(self.once.values(), Exact())
 
 
 @cache
 def kept_entries(system: System) -> Activations:
-    """What the gradients of a system of a training step read of its forward pass."""
+    """The entries of the forward pass that the backward pass of a training step reads."""
     forward = tokens(system.forward)
     regions: tuple[Regions, Regions] = ({}, {})
     for part in iteration_domains(system, "backward"):
@@ -86,10 +86,10 @@ def activations(
     convention: str | tuple[str, ...] | Convention = "strict",
     **training: Unpack[Training],
 ) -> Activations:
-    """The entries of the forward pass that the backward pass reads, by the equations.
+    """The entries of the forward pass that the equations of the backward pass read.
 
     Args:
-        training: what is computed again in place of being kept, and which gradients are taken.
+        training: options of the backward pass, such as arrays to recompute instead of keeping.
 
     Raises:
         Unsupported: an equation whose gradient is not derived.

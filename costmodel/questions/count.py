@@ -1,7 +1,7 @@
 """How many scalar operations of each class does a mixer execute?
 
-The closed forms of the sums over what is executed at each point: exact polynomials (piecewise where
-they must be) in the sizes.
+The operations executed at each point are summed over all points in closed form: the counts are
+exact polynomials in the sizes, piecewise if needed.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def _points(part: IterationDomain, accounting: str) -> Points:
 
 
 def count_instances(part: IterationDomain, accounting: str = "strict") -> dict[str, Exact]:
-    """Operations per class of some points of one equation."""
+    """Operations by class of the points of one equation in `part`; classes that are 0 left out."""
     found: dict[str, Exact] = {}
     for one in executed(part.equation.value, _points(part, accounting)):
         found[one.operation] = found.get(one.operation, Exact()) + one.number
@@ -50,11 +50,11 @@ def count_instances(part: IterationDomain, accounting: str = "strict") -> dict[s
 
 
 def _joined(node: Node, points: Points) -> Exact:
-    """How many additions it takes to add up one more sequence: none for a sum over no term.
+    """The additions that each sequence after the first adds to a sum over the batch (a gradient).
 
-    A sum goes on over the rows of all sequences: by `mac` each term has had its addition, and so
-    has each of a scatter. Of two
-    shares each is added up first, so that one addition is spared for every further sequence.
+    One per entry: R terms a sequence make b*R - 1 = b*(R - 1) + (b - 1) additions. None under
+    `mac` or for a scatter, whose terms are b*R additions; none for an empty sum. For `left + right`
+    each side is summed over the batch first: one addition less than both sides take.
     """
     if isinstance(node, (Neg, FreeScale)):
         return _joined(node.body, points)
@@ -68,7 +68,7 @@ def _joined(node: Node, points: Points) -> Exact:
 
 @cache
 def count_equations(system: System, phase: str, accounting: str = "strict") -> Mapping[str, Counts]:
-    """Counts per equation as the file writes them (composites under their own name)."""
+    """Array as the mixer's author wrote it -> its counts, steps of its composites included."""
     found: dict[str, Counts] = {}
     for part in iteration_domains(system, phase):
         tally = count_instances(part, accounting)
@@ -95,11 +95,11 @@ def count(
             `backward` or `training-step`.
         form: the form's name; the default form if None.
         convention: one accounting and any rewrites, or one peer.
-        training: of a backward pass, `recompute` (all or arrays), `only` (parameters or inputs) and
-            `loss` (its name); see `Training`. Every question about a phase takes them.
+        training: options of a backward pass, which every question about a phase takes:
+            `recompute` ("all" or arrays), `only` ("parameters" or "inputs") and `loss` (its name).
 
     Returns:
-        Exact counts for one sequence; the work on parameters alone apart in `.once`.
+        Exact counts for one sequence; work on parameters alone is separate, in `.once`.
 
     Raises:
         Unanswered: inference of a form that has none.
@@ -122,16 +122,16 @@ def count(
 
 
 def counted(about: Answers) -> Counts:
-    """The operations of one sequence."""
+    """The `Counts` of one form, phase and convention."""
     return count(about.mixer, about.phase, about.form, about.convention)
 
 
 def operations(counts: Counts, name: str, adding: Adding = PLAIN) -> Exact:
-    """The operations of one class, of all of them (`total`) or of those without a class of their
-    own (`other`), of b sequences.
+    """The operations of b sequences: of one class, of all classes ("total"), or of all classes but
+    mul, add, div and exp ("other").
 
     Raises:
-        Unanswered: a peer that does not count them.
+        Unanswered: a peer that does not count the class.
     """
     value = _weighed(counts, name, adding) * BATCH
     if name in ("add", "total"):
@@ -153,18 +153,18 @@ def _weighed(counts: Counts, name: str, adding: Adding) -> Exact:
 
 
 def _others(counts: Counts) -> dict[str, Exact]:
-    """The operations of `OTHER` classes, by name, of one sequence."""
+    """The operations of one sequence by class, without mul, add, div and exp."""
     answered("other", counts.peer)
     return {name: value for name, value in counts.classes.items() if name not in CLASSES}
 
 
 def other(case: Case) -> dict[str, Exact]:
-    """The operations of `OTHER` classes, by name, of b sequences."""
+    """The operations of b sequences by class, without mul, add, div and exp."""
     return {name: value * BATCH for name, value in _others(case.about.of(counted)).items()}
 
 
 def once(case: Case) -> dict[str, Exact]:
-    """The work on weights alone by class, done once for all sequences."""
+    """The operations on weights alone by class, which are executed once for all sequences."""
     counts = case.about.of(counted)
     answered("once", counts.peer)
     return dict(counts.once.classes) if counts.once else {}
@@ -175,7 +175,7 @@ def _sum_of(parts: Callable[[Case], dict[str, Exact]]) -> Callable[[Case], Exact
 
 
 def _where_any(parts: Callable[[Case], dict[str, Exact]]) -> Callable[[Sequence[Case]], bool]:
-    """A column of the plain table where some case has any."""
+    """`Figure.usual` of a column that the default table shows if `parts` of a case is not empty."""
 
     def usual(cases: Sequence[Case]) -> bool:
         for case in cases:
@@ -205,7 +205,7 @@ def _class(name: str, meaning: str, heading: str, within: str = "") -> Figure:
 
 
 def _tallied(about: Answers, sizes: Mapping[str, int]) -> dict[str, int]:
-    """Operations by class, the work done once apart, but together where gradients are taken."""
+    """Operations by class; work on weights alone is `once CLASS`, or CLASS in gradient phases."""
     found = about.of(counted).at(**sizes)
     if about.phase in TRAINING_STEP:
         return with_once(found)
@@ -224,7 +224,7 @@ TOTAL = Figure(
     claim="total",
 )
 OTHER = tuple(sorted({step for f in TABLE.values() for step in f.steps} - {*CLASSES} | {"compare"}))
-"""The classes of operations that the plain table shows together."""
+"""The classes besides mul, add, div and exp; the default table shows their sum."""
 
 COUNT = Question(
     "count",

@@ -1,9 +1,9 @@
-"""What is the longest chain of dependent steps, in the papers' words?
+"""The critical path: the longest chain of dependent steps.
 
-A product is one multiplication, a reduction one cumulation (`sum`) however many indices it has.
-One engine finds how deep every entry is and, here, the chain that leads there: what `sequential`
-counts is the length of this path. Of chains with equally many steps one is shown, where they exist
-at the same points that with the larger span.
+A product is one step `mul`, a reduction over any number of indices one step `sum` (or `max`). The
+number of steps is the answer of `sequential`; both use the same engine, which here also keeps the
+chain to each entry. Of chains with equally many steps at the same points, the chain with the
+largest span is shown.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from costmodel.symbolic.polynomial import Poly, call
 
 @dataclass(frozen=True)
 class Work:
-    """The steps of a node by name, and their levels of operations, found where ties are broken."""
+    """The names of a node's steps, and a function that returns their levels, called for ties."""
 
     names: tuple[str, ...]
     levels: Callable[[], Poly]
@@ -89,7 +89,7 @@ def _select(node: Select, part: IterationDomain, around: Constraints) -> Work:
 def _most(
     levels: Sequence[tuple[Poly, Constraints]], part: IterationDomain, around: Constraints
 ) -> Poly:
-    """The most levels that a reduction takes at any point."""
+    """The largest number of levels of a reduction at any point; `levels` are (levels, where)."""
     names = (*part.variables, *sorted(variables_of(around) - {*part.variables}))
     most = [guarded(maximised(Level(depth, where), names, around)) for depth, where in levels]
     return call("Max", 0, *most)
@@ -123,14 +123,14 @@ WORK: Rules[Callable[..., Work]] = Rules(
 
 
 class ChainDepths(Depths):
-    """After how many steps every entry is known, each with the chain of these steps."""
+    """The depth of each entry in steps, with a chain of these steps as its witness."""
 
     def __init__(self, system: System, phase: str, ties: Ties) -> None:
         self.ties = ties
         super().__init__(system, phase, STEPS)
 
     def mark(self, array: Array) -> Level:
-        """The depth of an array in the row before, from which chains of a row go on."""
+        """A stand-in for the depth of an array in the previous row, where a row's chains begin."""
         return super().mark(array)._replace(witness=Chain(ties=self.ties, origin=array))
 
     def after(
@@ -141,7 +141,7 @@ class ChainDepths(Depths):
         around: Constraints,
         levels: Poly | int = 1,
     ) -> Level:
-        """A level after the steps of a node, which its chain takes in."""
+        """The level after a node's steps; the steps are appended to the level's chain."""
         work = WORK[type(node)](node, part, around)
         chain = level.witness if isinstance(level.witness, Chain) else Chain(ties=self.ties)
         longer = chain.then(part.equation.part_of, work.names, work.levels)
@@ -149,12 +149,12 @@ class ChainDepths(Depths):
 
 
 FORWARD = ("training", "inference")
-"""The phases that end with the output; the others end with the gradients."""
+"""The phases whose last result is the output; in other phases the gradients are."""
 
 
 @cache
 def _known(system: System, phase: str) -> list[ChainDepths]:
-    """The chains derived so far, for sizes at which other ties arise."""
+    """The chains derived so far; sizes at which ties break differently need other chains."""
     return []
 
 
@@ -196,7 +196,7 @@ def critical_path(
     """The longest chain of dependent steps to the output.
 
     Args:
-        sizes: numbers that break ties by span; without them only proven differences do.
+        sizes: the sizes at which ties are broken by span; if None, proven larger spans break them.
 
     Raises:
         Unanswered: inference of a form that has none.
@@ -213,7 +213,7 @@ def critical_path(
 
 
 def _path_of(case: Case) -> CriticalPath:
-    """The path at the case's sizes, which break ties; in a symbolic case at none."""
+    """The critical path of a case; ties are broken at its sizes, unless the case is symbolic."""
     sizes = {letter: size for letter, size in case.sizes.items() if letter != "b"}
     at = None if case.symbolic else sizes
     about = case.about

@@ -1,7 +1,7 @@
-"""Which sums do an equation's counts come from, before they are closed?
+"""The sums over index ranges that an equation's counts are the closed forms of.
 
-What is done at some of the points only, as beside a sum that may have no term, stands in brackets:
-`[i >= 2]` is 1 there and 0 elsewhere.
+Operations executed at some points only, as beside a sum that may be empty, are multiplied by an
+Iverson bracket: `[i >= 2]` is 1 for i >= 2, else 0.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from costmodel.symbolic.polynomial import Poly, by_text
 
 @dataclass(frozen=True)
 class Sum:
-    """`body` for every point of `ranges`, outer ones first, where all of `guards` are >= 0."""
+    """The sum of `body` over the points of `ranges` (outer first) where all `guards` are >= 0."""
 
     ranges: tuple[Index, ...]
     body: Poly
     guards: tuple[Poly, ...] = ()
 
     def at(self, sizes: Mapping[str, int]) -> int:
-        """The value, every sum run term by term (slow: for small sizes)."""
+        """The value at given sizes, by a loop over all points (for small sizes)."""
         return self._at(dict(sizes), self.ranges)
 
     def _at(self, values: dict[str, int], ranges: tuple[Index, ...]) -> int:
@@ -49,7 +49,7 @@ class Sum:
         return sum(self._at({**values, first.atom: k}, tuple(rest)) for k in range(low, up + 1))
 
     def printed(self, notation: Notation) -> str:
-        """The sum in a notation; brackets that name an index of it stand inside."""
+        """The sum as text in a notation; brackets that name a summed index stand inside of it."""
         body = notation.poly(self.body)
         inside = frozenset(guard for guard in self.guards if variables_of([guard]))
         before, within = (
@@ -64,10 +64,10 @@ class Sum:
 
 
 def sums(part: IterationDomain, accounting: str = "strict") -> dict[str, list[Sum]]:
-    """Class -> the sums that its operations of one equation come from.
+    """Class of operations -> the sums that count the operations of one equation.
 
     Raises:
-        Unsupported: the points that a phase executes are not among ranges of the indices.
+        Unsupported: the points that the phase executes are not a product of index ranges.
     """
     pinned, ranges = _ranges(part)
     constraints = frozenset(c.substitute(pinned) for c in part.constraints)
@@ -94,22 +94,21 @@ def sums(part: IterationDomain, accounting: str = "strict") -> dict[str, list[Su
 
 
 def _terms(one: Executed) -> Iterator[tuple[tuple[Index, ...], Poly, Constraints]]:
-    """The indices of the reductions around, what is added there, and where.
-
-    The terms of one reduction are added as their number, where that is one formula."""
+    """Summands as (indices of enclosing reductions, operations per point, conditions). The number
+    of terms of a reduction, if it is one formula, replaces the sum over the terms."""
     over = () if one.along is not None else one.points.over
     if one.terms is None:
         yield over, one.times, one.place
     elif (number := _number(one)) is None:
         yield over + one.terms.over, one.times, one.place
     else:
-        one_range = replace(one.terms, kind="sum")  # of a maximum, too, others may have the terms
+        one_range = replace(one.terms, kind="sum")  # a single range of a maximum may be empty
         for place in one.points.present(one_range):
             yield over, number, place
 
 
 def _number(one: Executed) -> Poly | None:
-    """How many terms there are; None where that depends on cases."""
+    """The number of terms of `one.terms`; None if the number is piecewise or has conditions."""
     if one.place or one.terms is None:
         return None
     try:
@@ -119,7 +118,7 @@ def _number(one: Executed) -> Poly | None:
 
 
 def _pinned(part: IterationDomain) -> dict[str, Poly]:
-    """The indices that run over one value, such as t or t + 1 for one token, and that value."""
+    """Index -> its value, for the indices that equations fix to one value, such as t or t + 1."""
     found: dict[str, Poly] = {}
     for index in part.equation.indices:
         for value in (c + index.as_poly() for c in part.constraints if -c in part.constraints):
@@ -129,10 +128,10 @@ def _pinned(part: IterationDomain) -> dict[str, Poly]:
 
 
 def _ranges(part: IterationDomain) -> tuple[dict[str, Poly], tuple[Index, ...]]:
-    """The indices that have one value, such as t for one token, and those that run, outer first.
+    """The indices with one value (index -> value), and the ranges of the others, outer first.
 
-    An index runs over its own range as far as that holds: one new token may lie beyond the length,
-    where the constraints alone say how far.
+    A range is the index's own if the constraints contain that range; else the constraints alone
+    bound the index, since one new token may lie beyond the length.
     """
     pinned = _pinned(part)
     constraints = frozenset(c.substitute(pinned) for c in part.constraints)
@@ -152,7 +151,7 @@ def _ranges(part: IterationDomain) -> tuple[dict[str, Poly], tuple[Index, ...]]:
 
 
 def _range(index: Index, inner: Sequence[Index], constraints: Constraints) -> Index:
-    """An index as far as constraints let it run, whatever the inner ones are."""
+    """An index with the bounds that the constraints imply, the inner indices projected out."""
     there = projected(constraints, [other.atom for other in inner])
     lower, upper, _ = bounds(there, index.atom)
     if not (lower and upper) or any(scale != ONE for scale, _ in (*lower, *upper)):
@@ -161,7 +160,7 @@ def _range(index: Index, inner: Sequence[Index], constraints: Constraints) -> In
 
 
 def _needed(ends: Sequence[Bound], sign: int, where: Constraints) -> tuple[Poly, ...]:
-    """The lower (1) or upper (-1) ends of a range that are not proven to be weaker than others."""
+    """The lower (sign 1) or upper (sign -1) bounds of a range, without those implied by others."""
     known = frozenset(c for c in where if not variables_of([c]))
     kept = by_text({bound for _, bound in ends})
     for end in tuple(kept):
@@ -171,6 +170,6 @@ def _needed(ends: Sequence[Bound], sign: int, where: Constraints) -> tuple[Poly,
 
 
 def _at(index: Index, values: Mapping[str, Poly]) -> Index:
-    """An index whose bounds name no pinned index any more."""
+    """An index with values substituted for other indices in its bounds."""
     low, up = (tuple(b.substitute(values) for b in ends) for ends in (index.lower, index.upper))
     return Index(index.name, low, up)

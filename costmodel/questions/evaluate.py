@@ -1,7 +1,7 @@
-"""What numbers do the equations give? The reference semantics that a torch module must equal.
+"""The values of a mixer's arrays by numpy: the reference that a torch module must equal.
 
-Every equation is evaluated over the whole grid of its indices with numpy in the dtype of the
-arrays given; points outside the domain are masked.
+Each equation is evaluated over the whole grid of its indices, in the dtype of the given arrays;
+grid points outside of the domain are masked.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ def evaluate(
     """Evaluate a mixer's output.
 
     Args:
-        arrays: the input and every parameter by name, shaped as declared, e.g. x (l, d), and every
-            buffer that has no values of its own.
+        arrays: name -> array, for the input, each parameter and each buffer without values of its
+            own, shaped as declared, such as x (l, d).
         sizes: an integer for every letter of the mixer.
 
     Returns:
@@ -79,7 +79,7 @@ def evaluate_all(
 ) -> dict[str, Values]:
     """Evaluate every array of a form, by name; see `evaluate`.
 
-    `dense` computes pairs only to mask them: it changes costs and no value, so it is left out.
+    The rewrite `dense` is ignored, since the pairs that it adds are masked and change no value.
     """
     rewrites = tuple(r for r in named_convention(convention).rewrites if r != "dense")
     return evaluate_system(system_of(mixer, form, rewrites, phase), arrays, sizes)
@@ -88,7 +88,7 @@ def evaluate_all(
 def evaluate_system(
     system: System, arrays: Mapping[str, Values], sizes: Mapping[str, int]
 ) -> dict[str, Values]:
-    """Evaluate every array of some equations, by name; see `evaluate`."""
+    """Evaluate every array of a system, by name; see `evaluate`."""
     import numpy as np
 
     known: dict[str, Values] = {}
@@ -123,10 +123,10 @@ def gradients(
     """Evaluate the gradients of a loss with respect to inputs, contexts and parameters, by name.
 
     Args:
-        arrays: the input and every parameter by name, as for `evaluate`; with a loss its target,
-            `y.target` of an output y.
-        gradient: that of the loss with respect to the output, shaped like it; with a loss among
-            the equations that of the loss itself, shaped (1,).
+        arrays: the arrays of `evaluate`; with the option `loss` also its target, named `y.target`
+            for an output y.
+        gradient: the gradient of the loss with respect to the output, shaped like the output; with
+            the option `loss` the gradient with respect to the loss itself, shaped (1,).
 
     Raises:
         Unsupported: an equation whose gradient is not derived.
@@ -154,7 +154,7 @@ def _given(array: Array, arrays: Mapping[str, Values], sizes: Mapping[str, int])
 
 
 def _entry(grid: Grid, ref: Ref) -> Values:
-    """The referenced entries; positions outside the array read as 0."""
+    """The referenced entries over the grid; 0 at positions outside of the array."""
     import numpy as np
 
     array, at = grid.known[ref.array.name], grid.points
@@ -213,7 +213,7 @@ def _reduce(grid: Grid, node: Reduce) -> Any:
 
 
 def _reduced(grid: Grid, node: Reduce) -> Any:
-    """The sum over one range, 0 where it has no term; the maximum, and there minus infinity."""
+    """The sum or maximum over one range; without terms a sum is 0, a maximum minus infinity."""
     import numpy as np
 
     inner = grid.extended(node.over)
@@ -286,7 +286,7 @@ def _assign(equation: Equation, known: dict[str, Values], sizes: Mapping[str, in
 def _select(
     equation: Equation, node: Select, known: dict[str, Values], sizes: Mapping[str, int]
 ) -> None:
-    """The positions of each row, the index that numbers them last."""
+    """Write the kept positions of each row, ordered by rank along the last axis."""
     numbers = rank(equation)
     indices = rows(equation) + (() if numbers is None else (numbers,))
     grid = Grid(points(indices, tuple(sizes.items())), known)
@@ -294,7 +294,7 @@ def _select(
 
 
 def _chosen(equation: Equation, node: Select, grid: Grid) -> Values:
-    """The positions chosen in each row; 0 where there are fewer entries."""
+    """The kept positions of each row, by rank; 0 for ranks beyond the number of entries."""
     import numpy as np
 
     inner = Grid(points(rows(equation) + node.over, grid.points.known), grid.known)
@@ -313,7 +313,7 @@ def _chosen(equation: Equation, node: Select, grid: Grid) -> Values:
 def _transform(
     equation: Equation, node: Fft, known: dict[str, Values], sizes: Mapping[str, int]
 ) -> None:
-    """Real transforms along the operand's axes, with the shared indices moved in front."""
+    """Write a Fourier transform: the transformed axes of the operand are moved last."""
     import numpy as np
 
     from costmodel.questions.numeric import TRANSFORMS
@@ -340,4 +340,4 @@ ALONE: Rules[Callable[..., None]] = Rules(
     {Fft: _transform, Select: _select, Composite: WRITTEN_OUT},
     OPAQUE,
 )
-"""Kind of node that stands alone on a right side -> what writes its equation's entries."""
+"""Kind of node that is a whole right-hand side -> the function that writes the equation's array."""

@@ -1,10 +1,9 @@
-"""Which derived answers does a command find on disk, because an earlier command derived them?
+"""A cache on disk of the answers that earlier commands derived about built-in mixers.
 
-An answer about a built-in mixer follows from the sources of the layers up to the mixers, the name
-of the mixer, the form, the phase and the convention. One sqlite file holds such answers under these
-keys. The file is a cache: a broken file is made anew, a file that cannot be written is passed over,
-and processes may share it. Commands open it (`keep_in`); a Python program that imports costmodel
-derives everything itself.
+The keys are a digest of the sources that decide an answer, the mixer's name, the form, the phase,
+the convention and the question; one sqlite file holds all answers. A broken file is deleted, a file
+that cannot be written is left alone, and several processes may share the file. Commands open the
+cache (`keep_in`); a Python program that imports costmodel derives all answers.
 """
 
 from __future__ import annotations
@@ -29,20 +28,20 @@ SOURCES = ("symbolic", "language", "program", "paths", "adjoint", "questions", "
 """The folders of costmodel whose files decide an answer."""
 
 MOST_BYTES = 64 * 2**20
-"""A larger file is emptied before it is written to."""
+"""A file that is larger than this is emptied before new answers are added."""
 
 WAITING_S = 1.0
-"""A process waits so long for another one that writes the file."""
+"""How long a process waits for a lock that another process holds on the file."""
 
 
 def place() -> Path:
-    """The file: below $XDG_CACHE_HOME, or below ~/.cache."""
+    """The path of the cache: costmodel/answers.sqlite below $XDG_CACHE_HOME or ~/.cache."""
     caches = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     return Path(caches) / "costmodel" / "answers.sqlite"
 
 
 def fingerprint() -> str:
-    """A digest of the Python version and of all sources that decide an answer."""
+    """A SHA-256 digest of the Python version and of the files in `SOURCES`, as hex digits."""
     root = Path(__file__).parents[1]
     digest = hashlib.sha256(sys.version.encode())
     for file in sorted(file for folder in SOURCES for file in (root / folder).rglob("*.py")):
@@ -52,7 +51,7 @@ def fingerprint() -> str:
 
 
 class Store:
-    """The answers of one file, for the sources of this process."""
+    """The answers that one file holds for the sources of this process."""
 
     def __init__(self, file: Path) -> None:
         self.file = file
@@ -70,9 +69,9 @@ class Store:
                     "SELECT key, answer FROM answers WHERE sources = ?", (self.sources,)
                 )
                 return dict(found.fetchall())
-        except sqlite3.OperationalError:  # locked for too long, or not to be read
+        except sqlite3.OperationalError:  # the file stays locked, or cannot be read
             return {}
-        except sqlite3.DatabaseError:  # not sqlite's, or broken
+        except sqlite3.DatabaseError:  # the file is broken, or no sqlite file
             self._remove()
             return {}
 
@@ -115,25 +114,25 @@ _store: Store | None = None
 
 
 def keep_in(file: Path | None) -> None:
-    """Look answers up in this file; None: derive all answers."""
+    """Use `file` as the cache of this process; None turns the cache off."""
     global _store
     _store = None if file is None else Store(file)
 
 
 def write() -> None:
-    """Add the answers that this process derived to the file."""
+    """Add the answers that this process derived to the cache, if the cache is on."""
     if _store is not None:
         _store.write()
 
 
 def kept(mixer: Mixer, key: str, derive: Callable[[], T]) -> T:
-    """The answer under a key of a built-in mixer, from disk or derived."""
+    """The cached answer about a built-in mixer under `key`; else the result of `derive`."""
     if _store is None or not mixer.builtin:
         return derive()
     key = f"{mixer.name} {key}"
     written = _store.known.get(key)
     if written is not None:
-        with contextlib.suppress(Exception):  # a damaged answer is derived
+        with contextlib.suppress(Exception):  # an answer that cannot be read is derived again
             found: T = _Reader(written, mixer).load()
             return found
     answer = derive()
@@ -143,18 +142,18 @@ def kept(mixer: Mixer, key: str, derive: Callable[[], T]) -> T:
 
 
 class _HoldsEquations(Exception):
-    """The answer names parts of a mixer, and is derived by each process."""
+    """The answer contains a form, system or array, so that the cache cannot hold the answer."""
 
 
 class _Writer(pickle.Pickler):
-    """Writes an answer, in which the mixer itself is a mark."""
+    """Pickles an answer; the string "mixer" replaces the mixer itself."""
 
     def __init__(self, into: io.BytesIO, mixer: Mixer) -> None:
         super().__init__(into, pickle.HIGHEST_PROTOCOL)
         self.mixer = mixer
 
     def persistent_id(self, value: Any) -> str | None:
-        """The mark of the mixer; _HoldsEquations for other parts of a mixer."""
+        """Return "mixer" for the mixer; _HoldsEquations for a form, system, array, other mixer."""
         if value is self.mixer:
             return "mixer"
         if isinstance(value, (Mixer, Form, System, Array)):
@@ -163,14 +162,14 @@ class _Writer(pickle.Pickler):
 
 
 class _Reader(pickle.Unpickler):
-    """Reads what `_Writer` wrote."""
+    """Reads an answer that `_Writer` wrote."""
 
     def __init__(self, written: bytes, mixer: Mixer) -> None:
         super().__init__(io.BytesIO(written))
         self.mixer = mixer
 
     def persistent_load(self, mark: str) -> Mixer:
-        """The mixer."""
+        """The mixer, for the string "mixer"."""
         return self.mixer
 
 

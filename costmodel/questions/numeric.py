@@ -1,7 +1,6 @@
-"""What numbers does a named function, or a Fourier transform, make of numbers?
-
-It imports numpy, and is imported where numbers are computed.
-"""
+"""The named functions and Fourier transforms of the equations, on numpy arrays. A transform runs
+along the last axis; a spectrum has a further last axis of 2 for real and imaginary parts. `points`
+is the length of the transform. Importing this file imports numpy."""
 
 from __future__ import annotations
 
@@ -27,7 +26,7 @@ def _irfft(source: Values, points: int) -> Values:
 
 
 def _rfft_adjoint(source: Values, points: int) -> Values:
-    """Every bin once, where the inverse counts those between the first and the last twice."""
+    """The transpose of `_rfft`, from bins to points: each bin counts once, unlike in `irfft`."""
     bins = source[..., 0] + 1j * source[..., 1]
     return np.fft.ifft(bins, n=points, axis=-1).real * points
 
@@ -88,4 +87,4 @@ VALUES: Mapping[str, Callable[[Any], Any]] = {
         0.5 * (1 + _erf(x * 2**-0.5)) + x * np.exp(x * x * -0.5) * (2 * math.pi) ** -0.5
     ),
 }
-"""Function of `functions.TABLE` -> its value."""
+"""Name of a function in `functions.TABLE` -> the function on arrays."""

@@ -1,4 +1,4 @@
-"""Which monomials of an answer does no other one dominate?"""
+"""The order of growth of an answer: the monomials that no other monomial dominates."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ NONE: Mapping[str, str] = MappingProxyType({})
 
 @dataclass(frozen=True)
 class Order:
-    """The monomials that remain, without coefficients; `case` says when it holds."""
+    """The dominant monomials, without coefficients; `case` is the condition on the sizes."""
 
     monomials: tuple[Poly, ...]
     case: str = ""
 
     @property
     def expr(self) -> sympy.Expr:
-        """Their sum."""
+        """The sum of the monomials."""
         import sympy
 
         return sympy.Add(*map(to_sympy, self.monomials))
@@ -48,7 +48,7 @@ class Order:
 
 
 LONG = ("l", "t")
-"""Sizes that grow without end where an answer is piecewise."""
+"""The sizes whose growth chooses the case of a piecewise answer."""
 
 AT_MOST_LONG = ("w", "C", "k", "s", "c", "B", "r")
 """Sizes that are at most the length of the sequence."""
@@ -56,16 +56,17 @@ AT_MOST_LONG = ("w", "C", "k", "s", "c", "B", "r")
 GROWING = Assumptions(
     (*ALWAYS, *(Growth.of((long, 1), (short, -1)) for long in LONG for short in AT_MOST_LONG))
 )
-"""What is known of the sizes while they grow: g <= n <= d, t <= l, w <= l, C <= l and so on."""
+"""The assumed inequalities between growing sizes: g <= n <= d, t <= l, w <= l, C <= l and so on."""
 
 
 def order(answer: Exact, growing: Collection[str] = (), divided: Mapping[str, str] = NONE) -> Order:
     """The dominant monomials of an answer under g <= n <= d, w <= l and C <= l.
 
-    Where the answer is piecewise, the case of long sequences is taken, while some sizes grow too.
+    For a piecewise answer, `long_case` chooses the case.
 
     Args:
-        divided: size -> the size that divides it, and so is no larger.
+        growing: further sizes that grow with the length.
+        divided: size -> a size that divides it, and is therefore at most as large.
 
     >>> import costmodel as cm
     >>> cm.order(cm.count(cm.mixer("self-attention")).exact_total).expr
@@ -89,19 +90,18 @@ def order(answer: Exact, growing: Collection[str] = (), divided: Mapping[str, st
 
 
 def long_case(answer: Exact, growing: Collection[str] = ()) -> tuple[Constraints, Poly]:
-    """The guards and the value of an answer's case of long sequences.
+    """The guards and the value of an answer's case for long sequences.
 
-    That is the case that no length leaves, the other sizes being what they are, and that bounds no
-    other size by a number; of several, one that other sizes that grow do not leave, then the one
-    whose value depends on most sizes.
+    The case with the best `_favours_long`: the guards stay true as l and t grow, bound no size from
+    above and stay true as the sizes in `growing` grow. Of equals, the value with the most sizes.
     """
     cases = answer.chambers()
     return max(cases, key=lambda case: (*_favours_long(case[0], growing), len(case[1].letters)))
 
 
 def _favours_long(guards: Constraints, growing: Collection[str]) -> tuple[int, ...]:
-    """How few guards fail for long sequences, how few bound a size, how many ask for length, how
-    few fail for other sizes that grow."""
+    """Sort key, larger is better: minus guards that fail as l or t grows, minus guards that bound
+    sizes from above, guards that hold for long l or t, minus guards that fail for `growing`."""
     signs = [_sign(guard, long) for guard in guards for long in LONG]
     others = [_sign(guard, letter) for guard in guards for letter in growing]
     bounds = sum(all(c < 0 for m, c in guard.terms.items() if m) for guard in guards)
@@ -109,7 +109,7 @@ def _favours_long(guards: Constraints, growing: Collection[str]) -> tuple[int, .
 
 
 def _sign(guard: Poly, letter: str) -> int:
-    """Whether a guard rises (1) or falls (-1) as a size grows and the others stay."""
+    """1 if a guard rises as one size grows and the others are fixed, -1 if it falls, else 0."""
     powers = [(dict(m).get(letter, 0), c) for m, c in guard.terms.items()]
     most = max((power for power, _ in powers), default=0)
     slopes = [c for power, c in powers if power == most] if most > 0 else []
@@ -119,7 +119,7 @@ def _sign(guard: Poly, letter: str) -> int:
 
 
 def _grown(monomial: Poly, sizes: Assumptions) -> tuple[Growth, ...] | None:
-    """How a monomial grows; None where it grows faster than any power."""
+    """The growths of a monomial; None if the monomial grows faster than any power."""
     try:
         return growths(monomial, sizes)
     except NoGrowth:
@@ -129,14 +129,14 @@ def _grown(monomial: Poly, sizes: Assumptions) -> tuple[Growth, ...] | None:
 def _reaches(
     larger: tuple[Growth, ...] | None, smaller: tuple[Growth, ...] | None, sizes: Assumptions
 ) -> bool:
-    """Whether one monomial dominates another; what is faster than any power is not compared."""
+    """Whether `larger` dominates `smaller`; False if one of them is faster than any power."""
     if larger is None or smaller is None:
         return False
     return all(any(dominates(big, small, sizes) for big in larger) for small in smaller)
 
 
 def _of_the_total(case: Case) -> Exact:
-    """Among formulas in the sizes that are not given, the others do not grow."""
+    """The order of a case's total; in a symbolic case the given sizes are constants."""
     total = case.about.of(counted).exact_total
     if case.symbolic:
         total = total.substitute({letter: Poly.of(size) for letter, size in case.sizes.items()})

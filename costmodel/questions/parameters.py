@@ -24,7 +24,7 @@ from costmodel.symbolic.polynomial import Poly, sum_of
 
 @dataclass(frozen=True)
 class Parameters(Amount):
-    """The extents of the parameter arrays, in elements; exact."""
+    """The number of elements of each parameter array; exact."""
 
     arrays: Mapping[str, Poly]
 

@@ -1,28 +1,26 @@
-"""How far apart are two positions at most, in hops of what a row reads of other rows?
+"""The "maximum path length" of Table 1 of Vaswani et al. 2017: hops between any two positions.
 
-The "maximum path length" of Table 1 of Vaswani et al. 2017, a property of the dependency graph; the
-span counts operations, this counts positions. The nodes are the positions 1..l. One hop goes from
-position p to q when an instance that belongs to row q of some array reads an entry that belongs to
-row p. A row is what lies at one place of an array's token axis; what has none (a sum over all
-tokens, a Fourier transform) belongs to every row that reads it, and so joins each to all rows that
-it was made of. An entry for a whole chunk of tokens, such as the sums up to the end of a chunk that
-later chunks read, is made of many rows, and belongs to the one that is nearest to its readers: the
-last of them where later rows read it, the first where earlier ones do. What depends on no token
-belongs to no row. What data or a table choose is a row, but no certain one, and reading it is no
-hop; the choice reads all that it chooses among. So the answer holds whatever is chosen: a sort of
-all rows joins them in one hop, and rows that a table draws shorten no path. Layers of the same kind
-may be stacked, so that a path goes on from any array of a row to any other of the same row.
+The graph: its nodes are the positions 1..l; an edge (hop) leads from p to q if an instance of row q
+reads an entry of row p. The rows of entries:
 
-The distance of two positions is the least number of hops from the one to the other, in one layer or
-in as many as it takes; the answer is the largest distance of all ordered pairs that are joined: 1
-for self-attention, l-1 for a recurrence, which reads the row before; where a row reads the r rows
-on either side, ceil((l-1)/r); ceil(l/C) where a row reads the rows of its chunk so far and the sums
-of the chunk before, which are made of the sums before them; 0 where no two positions are joined, as
-at l = 1.
+- with a token axis: the position on that axis;
+- for a chunk of tokens, such as sums up to the end of a chunk: of the rows that the entry is
+  computed from, the row nearest to its readers: the last if later rows read it, else the first;
+- from all tokens without a token axis (a total sum, a Fourier transform): every row that reads the
+  entry; each reader is joined to all rows that the entry is computed from;
+- independent of tokens: no row.
 
-Table 1 has O(log_k n) for a convolution of width k. That is a stack of layers whose dilation grows
-from layer to layer, as section 4 says; one layer, stacked as it is, has contiguous kernels and
-needs O(n/k) hops, by the same section. This is what follows here.
+Reading an entry that data or a table choose is no hop, since its row is not certain; the choice
+itself reads all entries among which it chooses. So the answer holds for any data: a sort of all
+rows joins them in one hop. Equal layers may be stacked: a path continues from any array of a row.
+
+The distance from p to q is the least number of hops, over any number of layers. The answer is the
+largest distance of all connected pairs: 1 for self-attention; l-1 for a recurrence; ceil((l-1)/r)
+if a row reads r rows on either side; ceil(l/C) if a row reads its own chunk so far and the running
+sums of the previous chunk; 0 if no positions are connected, as for l = 1.
+
+Table 1 states O(log_k n) for a convolution of width k, which is a stack of layers with growing
+dilation (section 4). Here all layers are equal: by the same section, O(n/k) hops.
 """
 
 from __future__ import annotations
@@ -43,7 +41,7 @@ from costmodel.symbolic.polynomial import call
 
 @dataclass(frozen=True)
 class PathLength(Amount):
-    """Hops between the two positions that are furthest apart; exact."""
+    """The largest distance of two positions, in hops; exact."""
 
     hops: Exact
 
@@ -69,7 +67,7 @@ def _longer(one: Exact, two: Exact) -> Exact:
 
 @cache
 def _answer(system: System) -> PathLength:
-    # loaded where it is asked for: most tables do not show it
+    # imported here because most tables do not show this figure
     from costmodel.paths.hops import NOWHERE, Reach, by_chunks, by_hub, chunks_of, evenly, furthest
     from costmodel.paths.reachability import at_once, length, rows_of, rows_on_axes
 
@@ -99,16 +97,15 @@ def _answer(system: System) -> PathLength:
 
 @about_mixer
 def path_length(mixer: Mixer, form: str | None = None) -> PathLength:
-    """The largest distance of two positions in hops, for layers of one kind, whatever data and
-    tables choose.
+    """The largest distance of two positions in hops, for equal layers and any data and tables.
 
-    Where tokens lie in chunks, the hops from row to row are followed until they recur from chunk to
-    chunk. Exact, for chunks of any length, the last one incomplete or not.
+    Exact. For tokens in chunks of any length, the last possibly incomplete, the hops from row to
+    row are followed until they repeat from chunk to chunk.
 
-    Errors: Unsupported where the rows that a row reads depend on more than their distance and their
-    place in a chunk, or where it reads a row and none of those between, unless it reads all, or all
-    rows read row 1 and are read by it. At given sizes tables and explanations then have what is
-    found by following every read.
+    Raises:
+        Unsupported: the rows that a row reads depend on more than their distance and place in a
+            chunk, or have gaps, unless every row reads all rows, or all rows are joined through
+            row 1. Tables and explanations at given sizes then follow every read instead.
 
     Source: Vaswani et al. 2017, arXiv 1706.03762, section 4 and Table 1.
 
@@ -128,7 +125,7 @@ def _hops(about: Answers) -> PathLength:
 
 
 def _searched(case: Case) -> int:
-    # loaded where no formula is derived
+    # imported here because it is only needed where no formula is derived
     from costmodel.paths.followed import furthest_apart
 
     system = system_of(case.mixer, case.form, (), "training")

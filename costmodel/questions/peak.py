@@ -1,9 +1,9 @@
-"""How much is held at once, at most, under a stated schedule?
+"""The peak memory: the largest set of live elements under a fixed schedule.
 
-The schedule: equations in the order in which they are written, one after another; an array is held
-from the first equation that writes it to the last one that reads it. Equations that need each other
-run row by row: an array that only they read holds one row. Inputs and outputs are held throughout.
-Parameters, their gradients and the state of an optimiser stand apart.
+Equations run one by one in topological order. The live range of an array is from the first equation
+that writes the array to the last that reads it; inputs and outputs are live throughout. An array
+that only its own loop reads, at most one row back, holds one row. Parameters, their gradients and
+the state of an optimiser are counted separately.
 """
 
 from __future__ import annotations
@@ -47,45 +47,44 @@ if TYPE_CHECKING:
 
 ONE = Poly.of(1)
 OPTIMISERS: Mapping[str, int] = {"none": 0, "sgd": 0, "momentum": 1, "adamw": 2}
-"""Optimiser -> how many numbers it keeps for each parameter."""
+"""Optimiser -> the numbers of its state for each parameter."""
 
 
 @dataclass(frozen=True)
 class Live:
-    """What is held while one equation runs, in elements: for each sequence, and once for all."""
+    """The live elements while one equation runs: per sequence, and once for the whole batch."""
 
     equation: str
     each: Exact
     once: Exact
 
     def at(self, sizes: Mapping[str, int]) -> int:
-        """Elements for b sequences."""
+        """The live elements for b sequences."""
         return sizes.get("b", 1) * self.each.at(sizes) + self.once.at(sizes)
 
 
 @dataclass(frozen=True)
 class Peak(Symbolic):
-    """The largest live set of a phase, in elements; exact."""
+    """The largest set of live elements of a phase; exact."""
 
     moments: tuple[Live, ...]
-    """What is held while each equation runs, those left out that are proven to hold no more."""
+    """The live elements per equation, without equations proven never to exceed another one."""
     parameters: Poly
     gradients: Poly
-    """Entries of the gradients of parameters."""
+    """The number of entries of the gradients of parameters."""
 
     @at_sizes
     def at(self, *, b: int = 1, **sizes: int) -> int:
-        """The largest live set at integer sizes, for `b` sequences, without what stands apart."""
+        """The largest live set at integer sizes, for `b` sequences, without weights."""
         return max(moment.at({**sizes, "b": b}) for moment in self.moments)
 
     @at_sizes
     def when(self, *, b: int = 1, **sizes: int) -> str:
-        """The equation that runs while the most is held; the first one of several."""
+        """The first equation that runs while the largest live set is held."""
         return max(self.moments, key=lambda m: m.at({**sizes, "b": b})).equation
 
     def optimiser(self, name: str) -> Poly:
-        """Numbers that an optimiser keeps besides the parameters and their gradients: so many for
-        each parameter that gets a gradient.
+        """The state of an optimiser in numbers, for the parameters that get a gradient.
 
         Raises:
             ValueError: an unknown optimiser; the message lists the known ones.
@@ -105,7 +104,7 @@ class Peak(Symbolic):
 
 @dataclass(frozen=True)
 class Held:
-    """An array's entries, and the steps from the first to the last that hold them."""
+    """The live range of an array, from step `first` to `last`; `once`: one copy per batch."""
 
     array: Array
     number: Exact
@@ -129,7 +128,7 @@ def _moments(system: System, phase: str) -> tuple[Live, ...]:
 
 
 def steps_of(system: System, phase: str) -> list[tuple[Equation, ...]]:
-    """The equations of a phase in the order in which they run: a loop is one step."""
+    """The equations of a phase in the order of execution; the equations of a loop are one step."""
     own = {part.equation for part in iteration_domains(system, phase)}
     found = [tuple(e for e in block.equations if e in own) for block in blocks(system)]
     return [step for step in found if step]
@@ -138,7 +137,7 @@ def steps_of(system: System, phase: str) -> list[tuple[Equation, ...]]:
 def held_arrays(
     system: System, phase: str, steps: Sequence[tuple[Equation, ...]]
 ) -> Iterator[Held]:
-    """What is held, and for how long: inputs and results throughout."""
+    """Live ranges of the arrays except weights and their gradients; results live to the end."""
     apart = {a for a in system.mixer.arrays.values() if a.role in ("parameter", "buffer")}
     apart |= {a for a in system.results(phase) if a in system.weights}
     written = {e.array: k for k, step in reversed(list(enumerate(steps))) for e in step}
@@ -162,7 +161,7 @@ def held_arrays(
 
 
 def _row_by_row(system: System, array: Array) -> bool:
-    """Whether an array is written in a loop that reads no rows further back than the one before."""
+    """Whether an array is written in a loop that reads only the current and the previous row."""
     return any(array in block.axes and block.reach <= 1 for block in blocks(system))
 
 
@@ -174,7 +173,7 @@ def held_once(system: System, array: Array) -> bool:
 
 
 def entries_held(system: System, array: Array) -> Exact:
-    """How many entries of an array are written, or given."""
+    """The number of entries of an array that equations define; all entries of an input."""
     if array not in system.defining:
         return union_size(axes_of(array), [whole(array)], ONE)
     found = [where for e in system.defining[array] if (where := defined(e)) is not None]
@@ -182,10 +181,10 @@ def entries_held(system: System, array: Array) -> Exact:
 
 
 def _row(system: System, array: Array) -> Exact:
-    """How many entries one row of a loop's array has.
+    """The number of entries in one row of an array that a loop writes.
 
     Raises:
-        Unsupported: rows of different lengths.
+        Unsupported: rows have different numbers of entries.
     """
     axis = next(block.axes[array] for block in blocks(system) if array in block.axes)
     every, here = whole(array), axis_atom(axis)
@@ -205,7 +204,7 @@ def _row(system: System, array: Array) -> Exact:
 
 
 def _largest(found: Sequence[Live]) -> Iterator[Live]:
-    """The moments of which none other is proven to hold as much, the first of equals."""
+    """The live sets, without those proven at most as large as another; the first of equals."""
     for k, moment in enumerate(found):
         rivals = ((j, other) for j, other in enumerate(found) if j != k)
         if not any(
@@ -215,7 +214,7 @@ def _largest(found: Sequence[Live]) -> Iterator[Live]:
 
 
 def _holds(one: Live, two: Live) -> bool:
-    """Whether one moment is proven to hold as much as another, for each sequence and once."""
+    """Whether the live set `one` is proven to be at least `two`, per sequence and per batch."""
     return all(_proven(a - b) for a, b in ((one.each, two.each), (one.once, two.once)))
 
 
@@ -224,8 +223,8 @@ def _proven(difference: Exact) -> bool:
 
 
 def there_before(mixer: Mixer, phase: str) -> Poly:
-    """Entries that are held before a phase begins, for each sequence, parameters apart: inputs,
-    contexts and, where gradients are taken, that of the output, which is as large as the output."""
+    """The entries per sequence that exist before a phase begins, without parameters: inputs,
+    contexts and, in a phase with gradients, the gradient of the output, as large as the output."""
     given = [mixer.role("input"), *mixer.beside]
     if phase_name(phase) in TRAINING_STEP:
         given.append(mixer.role("output"))
@@ -249,7 +248,7 @@ def peak(
     """The largest live set of a forward pass, a backward pass or a training step, in elements.
 
     Raises:
-        Unanswered: one new token, whose memory is its state.
+        Unanswered: the phase `inference`; the memory of one new token is its state.
         Unsupported: an equation whose gradient is not derived.
 
     >>> import costmodel as cm
@@ -286,7 +285,7 @@ def _optimiser(case: Case) -> Exact:
 
 
 def _explained(case: Case) -> Iterator[Sentence]:
-    """The largest live set, and what stands apart from it."""
+    """A sentence with the largest live set, the parameters, gradients and optimiser's state."""
     found = case.about.of(_peak)
     words: list[Said] = [
         f"Largest live set: {found.at(**case.sizes):,} elements at these sizes, held while ",

@@ -1,7 +1,7 @@
-"""What is a question: which figures does its answer give, and of what are they asked?
+"""The records that make up a question about a mixer: `Question`, `Figure`, `Case`, `Answers`.
 
-A question is one record in its own file. `registry` lists the records, and everything that shows,
-sorts, writes, claims or proves an answer reads that list.
+Each file of this folder defines one question as a `Question` record. `registry` lists the records;
+tables, explanations, claims, exports and proofs read that list.
 """
 
 from __future__ import annotations
@@ -44,17 +44,17 @@ def element_bytes(dtype: str) -> int:
 
 @dataclass(frozen=True)
 class Missing:
-    """A figure that does not exist; the reason is one sentence."""
+    """The value of a figure that does not exist; the reason is one sentence."""
 
     reason: str
 
 
 FOUND = "found at these sizes by search"
-"""What is said of a `Searched` number."""
+"""The note that documents print beside a `Searched` number."""
 
 
 class Searched(int):
-    """A number found at the sizes by search; `reason` says why there is no formula for all."""
+    """A number found by search at given sizes; `reason` says why no formula is derived."""
 
     reason: str
 
@@ -65,26 +65,26 @@ class Searched(int):
 
 
 CASES = 20
-"""Of how many values, each where the sizes fit it, a largest one is printed."""
+"""A maximum of more polynomials than this is not printed as a formula."""
 
 
 @dataclass(frozen=True)
 class Largest:
-    """The largest of some terms."""
+    """The maximum of several terms."""
 
     terms: tuple[Exact, ...]
 
     @property
     def values(self) -> tuple[Poly, ...]:
-        """Polynomials with the same maximum: the value of each case of a term, and 0 elsewhere."""
+        """Polynomials with the same maximum: one per case of a term, 0 outside of the case."""
         cases = [case for term in self.terms for case in term.chambers()]
         return tuple(dict.fromkeys(guarded(Level(value, where)) for where, value in cases))
 
 
 Answer = Exact | Largest | CriticalPath | Quotient | Fraction | int | str
-"""What a figure is for all sizes; a number where it was settled on the way."""
+"""A figure for all sizes; a ratio of numbers at given sizes is already a number."""
 Value = int | Fraction | str | Exact | Quotient | tuple[Poly, ...] | CriticalPath | Missing | None
-"""What stands in a cell: a number at sizes, or a formula."""
+"""The content of a table's cell: a number at sizes, a formula, a text or `Missing`."""
 
 
 @dataclass(frozen=True)
@@ -97,23 +97,23 @@ class Dtypes:
 
     @property
     def caption(self) -> str:
-        """What a caption says about the element types."""
+        """The element types in words, for a caption: `elements bf16, state fp32`."""
         roles = {"state": self.state, "weights": self.weights}
         named = [f"{role} {dtype}" for role, dtype in roles.items() if dtype]
         return ", ".join([f"elements {self.activations}", *named])
 
     def bytes_of(self, kind: str) -> int:
-        """The size of an element of a kind, in bytes; ValueError lists the known types."""
+        """Bytes per element of "activations", "state" or "weights"; ValueError if unknown."""
         own = {"state": self.state, "weights": self.weights}.get(kind)
         return element_bytes(own or self.activations)
 
 
 @dataclass(frozen=True)
 class Adding:
-    """How operations of several classes become one number.
+    """How operations of several classes are added up to one number.
 
-    `weighting` is one of `counts.WEIGHTINGS`. `once` says whether the work done once, on weights
-    alone, is included; None: in the total, and not in single classes.
+    `weighting` is one of `counts.WEIGHTINGS`. `once` says whether work on weights alone, done once
+    for all sequences, is included; None includes that work in the total, and in no single class.
     """
 
     weighting: str = "total"
@@ -121,12 +121,12 @@ class Adding:
 
 
 PLAIN = Adding()
-"""Every operation counts 1; the work done once stands in the total alone."""
+"""Every operation counts 1; work on weights alone is part of the total only."""
 
 
 @dataclass(frozen=True, eq=False)
 class Answers:
-    """What is derived about one form of a mixer in one phase under one convention, each once."""
+    """A cache of the answers about one form of a mixer in one phase under one convention."""
 
     mixer: Mixer
     form: str
@@ -135,19 +135,19 @@ class Answers:
     _known: dict[str, Any] = field(default_factory=dict, repr=False)
 
     def of(self, question: Callable[[Answers], T]) -> T:
-        """The answer to a question, a function with a name of its own.
+        """The answer of a question; `question` is a named function, whose name is the cache key.
 
         Raises:
-            Unanswered, Unsupported: there is none; the message is the reason.
+            Unanswered, Unsupported: there is no answer; the message is the reason.
         """
         name = f"{question.__module__}.{question.__qualname__}"
         return self.derived(name, lambda: question(self))
 
     def derived(self, name: str, derive: Callable[[], T]) -> T:
-        """The answer of this name, derived when no process and no disk has it.
+        """The answer cached in memory or on disk under `name`; else the result of `derive`.
 
         Raises:
-            Unanswered, Unsupported: there is none; the message is the reason.
+            Unanswered, Unsupported: there is no answer; the message is the reason (also cached).
         """
         if name not in self._known:
 
@@ -165,23 +165,23 @@ class Answers:
         return found  # type: ignore[no-any-return]  # the dictionary holds answers of many types
 
     def attempt(self, question: Callable[[Answers], T]) -> T | Missing:
-        """The answer to a question, or the reason for which there is none."""
+        """The answer to a question, or `Missing` with the reason why there is none."""
         try:
             return self.of(question)
         except (Unanswered, Unsupported) as reason:
             return Missing(str(reason))
 
     def about(self, phase: str) -> Answers:
-        """The answers about another phase."""
+        """The answers about the same form and convention in another phase."""
         return answers(self.mixer, self.form, phase, self.convention)
 
     @cached_property
     def unanswered(self) -> str | None:
-        """Why this form has no such phase, or None."""
+        """The reason why this form has no one-token inference, in that phase; else None."""
         return None if self.phase != "inference" else self.of(_unanswered)
 
     def beyond(self, sizes: Mapping[str, int]) -> str | None:
-        """Why position t lies beyond what the weights cover at these sizes, or None."""
+        """The reason why the weights do not cover position t at these sizes; else None."""
         if self.phase != "inference" or self.unanswered:
             return None
         return next((o.reason(sizes) for o in self.of(_overruns) if o.at(sizes)), None)
@@ -194,29 +194,29 @@ def _unanswered(about: Answers) -> str | None:
 def _overruns(about: Answers) -> tuple[Overrun, ...]:
     try:
         return overruns(system_of(about.mixer, about.form, about.convention.rewrites, about.phase))
-    except Unsupported:  # the question about the points of the phase says why
+    except Unsupported:  # questions that need the iteration domains report this reason
         return ()
 
 
 @cache
 def answers(mixer: Mixer, form: str, phase: str, convention: Convention) -> Answers:
-    """The answers about one form of a mixer, derived once a process."""
+    """The `Answers` about one form of a mixer, one object per process."""
     return Answers(mixer, form, phase, convention)
 
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """Of what a figure is asked: a form in a phase, at which sizes, and how it is to be expressed.
+    """One row of a table: a form in a phase, the sizes, and the units of its figures.
 
     Args:
-        sizes: every size that the case depends on; with `symbolic` those alone that are put in.
-        symbolic: formulas in the sizes that were not given.
-        per_token: operations and bytes divided by the b*l tokens of a pass, the b new ones of
-            inference.
-        dtypes: element types, for bytes; None for elements.
-        optimiser: whose state a training step holds; None where that is not asked for.
-        adding: how operations are added up.
-        baseline: the case that ratios are taken to; it raises Unanswered where there is none.
+        sizes: all sizes of the mixer; with `symbolic`, only the sizes to substitute.
+        symbolic: figures are formulas in the sizes that are not given; else numbers.
+        per_token: divide operations and bytes by the tokens of the phase: b for inference, else
+            b*l.
+        dtypes: element types for figures in bytes; None counts elements instead.
+        optimiser: the optimiser whose state a training step holds; None if none is named.
+        adding: how operations of several classes are added up.
+        baseline: returns the case that ratios divide by, or raises Unanswered.
     """
 
     about: Answers
@@ -245,21 +245,21 @@ class Case:
 
     @cached_property
     def base(self) -> Case:
-        """The case that ratios are taken to; Unanswered where there is none."""
+        """The case that ratios divide by; Unanswered if there is none."""
         if self.baseline is None:
             raise Unanswered("no ratio: no mixer is named to compare with")
         return self.baseline(self)
 
     @cached_property
     def blocked(self) -> str | None:
-        """Why nothing but the parameters exists, or None."""
+        """The reason why only figures with `Figure.always` exist here; else None."""
         return self.about.unanswered or (None if self.symbolic else self.about.beyond(self.sizes))
 
     def answer(self, figure: Figure) -> Answer:
-        """A figure for all sizes; per token where that is asked for.
+        """A figure for all sizes, divided by the tokens if the case is per token.
 
         Raises:
-            Unanswered, Unsupported: it does not exist; the message is the reason.
+            Unanswered, Unsupported: the figure does not exist; the message is the reason.
         """
         if self.phase not in figure.phases:
             raise Unanswered(figure.elsewhere)
@@ -269,7 +269,7 @@ class Case:
         return self.shared(found) if figure.per_token and isinstance(found, Exact) else found
 
     def figure(self, figure: Figure) -> Value:
-        """A figure at the case's sizes, or the reason for which it does not exist."""
+        """A figure at the case's sizes, or `Missing` with the reason why it does not exist."""
         try:
             found = self.answer(figure)
             if figure.kind == "order" and isinstance(found, Exact):
@@ -283,7 +283,7 @@ class Case:
             return self._searched(figure, str(reason))
 
     def _searched(self, figure: Figure, reason: str) -> Searched | Missing:
-        """A figure without a formula, found at the case's sizes by search."""
+        """A figure by `Figure.search`, or `Missing`; `reason` says why there is no formula."""
         if figure.search is None or self.symbolic:
             return Missing(reason)
         try:
@@ -294,7 +294,7 @@ class Case:
             return Missing(f"{reason}; of a search, {TOO_LITTLE}")
 
     def parts(self, figure: Figure) -> dict[str, Value] | Missing:
-        """The parts of a figure by name, at the case's sizes."""
+        """The terms of a figure that is a sum, by name, at the case's sizes."""
         assert figure.parts is not None
         if self.blocked:
             return Missing(self.blocked)
@@ -307,14 +307,14 @@ class Case:
         return {name: self.settled(part) for name, part in found.items()}
 
     def shared(self, answer: Exact) -> Exact:
-        """An answer divided by the tokens of the phase where the case is per token."""
+        """The answer; divided by the tokens of the phase if the case is per token."""
         if not self.per_token:
             return answer
         tokens = BATCH if self.phase == "inference" else BATCH * Poly.atom("l")
         return answer * (Poly.of(1) / tokens)
 
     def settled(self, answer: Answer) -> Value:
-        """An answer at the case's sizes; a formula where the case is symbolic."""
+        """An answer at the case's sizes: a formula if the case is symbolic, else a number."""
         if isinstance(answer, Exact):
             return (
                 answer.substitute(self._letters) if self.symbolic else rational(answer, self.sizes)
@@ -339,15 +339,15 @@ class Case:
 
 
 def in_bytes(case: Case, role: str, elements: Exact) -> Exact:
-    """Elements of a role in bytes; elements where the case has no types."""
+    """A number of elements of a role, in bytes; unchanged if the case has no element types."""
     return elements * (case.dtypes.bytes_of(role) if case.dtypes else 1)
 
 
 def quotient(above: Value, below: Value) -> Answer:
-    """One settled value over another one, exact.
+    """The exact quotient of two settled values, `above / below`.
 
     Raises:
-        Unanswered: one of them is missing, or the lower one is 0.
+        Unanswered: a value is missing, or `below` is 0.
     """
     for value in (above, below):
         if isinstance(value, Missing):
@@ -363,27 +363,27 @@ def quotient(above: Value, below: Value) -> Answer:
 
 @dataclass(frozen=True)
 class Name:
-    """An array of a mixer, as the mixer prints it; `cited` with its equation's number."""
+    """The name of an array in a sentence; if `cited`, followed by its equation's number."""
 
     name: str
     cited: bool = False
 
 
 Said = str | Exact | Poly | tuple[Poly, ...] | Name
-"""A word of a sentence: a text, a formula, or an array."""
+"""A part of a sentence: a text, a formula, or an array's name."""
 
 
 @dataclass(frozen=True)
 class Sentence:
-    """What an explanation says of an answer, whatever it is written in."""
+    """One sentence of an explanation, independent of the output format."""
 
     words: tuple[Said, ...]
     item: bool = False
-    """Whether it is one of a list."""
+    """Whether the sentence is an item of a list."""
 
 
 def listed(arrays: Mapping[str, Exact] | Mapping[str, Poly]) -> tuple[Said, ...]:
-    """Arrays and their entries: `W (d**2), c (d)`."""
+    """Arrays with their numbers of entries, as parts of a sentence: `W (d**2), c (d)`."""
     words: list[Said] = []
     for name, entries in arrays.items():
         words += [", " if words else "", Name(name), " (", entries, ")"]
@@ -391,44 +391,44 @@ def listed(arrays: Mapping[str, Exact] | Mapping[str, Poly]) -> tuple[Said, ...]
 
 
 Kind = Literal["number", "ratio", "order", "steps", "names", "label"]
-"""How a figure is printed: a ratio is rounded, an order stands in O(...), steps are a chain, names
-are parts by name, such as `512 compare`; a label is a text."""
+"""How a figure is printed: "ratio" rounded; "order" inside O(...); "steps" as a chain of steps;
+"names" as parts with names, such as `512 compare`; "label" as text."""
 
 
 def never(cases: Sequence[Case]) -> bool:
-    """A column that is shown where it is named alone."""
+    """`Figure.usual` of a column that tables show only if the user names the column."""
     return False
 
 
 def always(cases: Sequence[Case]) -> bool:
-    """A column of the plain table."""
+    """`Figure.usual` of a column that every default table shows."""
     return True
 
 
 @dataclass(frozen=True)
 class Figure:
-    """One thing that an answer holds: a column, a key of records, a quantity of claims.
+    """One figure of an answer: a column of tables, a key of JSON, a quantity of claims.
 
     Args:
-        name: as `--columns` takes it and CSV heads it.
-        meaning: what it is, in a few words.
-        value: the figure of a case; raises Unanswered or Unsupported where there is none.
-        header: heads the column on a terminal; the name if empty.
-        heading: heads the column of a paper, in words; the header if empty.
-        key: where it stands in a row of JSON, `counts.mul`; the name if empty.
-        parts: what it is the sum of, by name; JSON then holds the parts.
-        unit: "operations", "elements", "bytes", or none.
-        phases: those in which it exists.
-        varies: what it depends on, beside the sizes.
-        always: whether it exists even where the phase does not.
-        per_token: whether a table per token divides it.
-        usual: whether the plain table of some cases shows it.
-        claim: the word for it in claims; none where claims are not about it.
-        within: the figure that it is one of the parts of, or says in another unit: explanations
-            have that one, and JSON has the parts there.
-        panel: which part of a LaTeX table of many columns it stands in.
-        search: finds it at a case's sizes where no formula is derived; raises Unsupported where
-            that takes too long.
+        name: its name in `--columns` and its header in CSV.
+        meaning: a phrase that says what the figure counts.
+        value: computes the figure of a case; raises Unanswered or Unsupported if there is none.
+        header: the column's header on a terminal; the name if empty.
+        heading: the column's header in a paper, in words; the header if empty.
+        key: the path of its JSON value, such as `counts.mul`; the name if empty.
+        parts: computes the terms of a figure that is a sum, by name; JSON then holds the terms.
+        unit: "operations", "elements", "bytes", "operations/byte" or "".
+        phases: the phases in which the figure exists.
+        varies: what the figure depends on, besides the sizes.
+        always: whether the figure exists even if the form lacks the phase (parameters do).
+        per_token: whether a table per token divides the figure by the tokens.
+        usual: whether the default table of some cases shows the column.
+        claim: its name in claims; "" if no claim may be about the figure.
+        within: the name of a figure that has this one as a part, or that is this one in another
+            unit. Explanations show only that figure; JSON holds this one inside its parts.
+        panel: no writer reads this number.
+        search: finds the figure at a case's sizes if no formula is derived; raises Unsupported if
+            the search takes too long.
     """
 
     name: str
@@ -452,12 +452,12 @@ class Figure:
 
     @property
     def title(self) -> str:
-        """The figure's name in a sentence, its unit left out."""
+        """The figure's name as the beginning of a sentence, without its unit."""
         text = " ".join((self.heading or self.header or self.name).split()).partition(" (")[0]
         return text[:1].upper() + text[1:]
 
     def sentence(self, case: Case) -> Sentence:
-        """The figure as a formula, and as a number at the case's sizes."""
+        """A sentence with the figure's formula, and its number at the case's sizes."""
         lead, unit = f"{self.title}, {self.meaning}: ", self.unit
         if unit == "bytes" and case.dtypes is None:
             unit = "elements"
@@ -478,7 +478,7 @@ class Figure:
 
     @property
     def elsewhere(self) -> str:
-        """Why it does not exist in the phases that are not its own."""
+        """The reason why the figure does not exist in other phases than its own."""
         *others, last = self.phases
         where = f"{', '.join(others)} and {last}" if others else last
         return f"{self.name} ({self.meaning}) stands in the rows of {where}"
@@ -486,12 +486,12 @@ class Figure:
 
 @dataclass(frozen=True)
 class Tally:
-    """What instrumented execution tallies of a question, beside what is derived of it.
+    """A derived answer that `check` compares with the tally of an instrumented execution.
 
     Args:
-        name: what proofs call it.
-        derived: the derived answer at sizes: a number, or numbers by name.
-        quantity: what it equals, as `oracle.quantities` lists it; the name if empty.
+        name: its name in the output of `check`.
+        derived: computes the derived answer at sizes: a number, or numbers by name.
+        quantity: the quantity of `oracle.quantities` that must be equal; the name if empty.
     """
 
     name: str
@@ -501,15 +501,15 @@ class Tally:
 
 @dataclass(frozen=True)
 class Question:
-    """One question: the function that answers it, the figures that the answer gives.
+    """One question: the function that answers it, and the figures of its answer.
 
     Args:
-        name: the function's name in `costmodel`; that of its file.
+        name: the function's name in `costmodel`, and the name of its file.
         title: the question's name in a heading.
-        ask: the function; None where the figures are made of other questions' answers.
-        tallies: which quantities of the oracle the answers equal.
-        untallied: why there are none.
-        explained: what an explanation says of a case; None: each figure that is a number.
+        ask: the function; None if the figures are computed from the answers of other questions.
+        tallies: the derived answers that `check` compares with the oracle.
+        untallied: the reason why there are no tallies, if there are none.
+        explained: the sentences of `explain` for a case; None: a sentence for each number.
     """
 
     name: str
@@ -528,7 +528,7 @@ class Question:
             )
 
     def sentences(self, case: Case) -> Iterator[Sentence]:
-        """What an explanation says of a case.
+        """The sentences of `explain` about a case.
 
         Raises:
             Unanswered, Unsupported: there is no answer; the message is the reason.

@@ -1,4 +1,4 @@
-"""How many operations are there for each one of another mixer or pass, and for each byte moved?"""
+"""Ratios of a total: to self-attention, to the forward pass, to the bytes moved (intensity)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _to_forward(case: Case) -> Answer:
 
 
 def _in_numbers(cases: Sequence[Case]) -> bool:
-    """A column of the plain table, formulas apart: a ratio of formulas says little."""
+    """`Figure.usual` of ratios: the default table shows them if all cases have given sizes."""
     return not any(case.symbolic for case in cases)
 
 

@@ -1,6 +1,6 @@
-"""Which questions are there? One list, which everything that shows, writes or proves answers reads.
+"""The list of all questions, which tables, explanations, claims, exports and proofs read.
 
-A new question is a file beside this one, with its record, and a line in `QUESTIONS`.
+To add a question, write its file with its record in this folder, and add a line to `QUESTIONS`.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ QUESTIONS: tuple[Question, ...] = (
     INTENSITY,
     ORDER,
 )
-"""In the order of tables, of explanations and of proofs."""
+"""All questions, in the order in which tables, explanations and proofs show them."""
 
 FIGURES: Mapping[str, Figure] = {
     figure.name: figure for question in QUESTIONS for figure in question.figures
 }
-"""Name, as `--columns` takes it -> the figure."""
+"""Name of a figure in `--columns` -> the figure."""
 
 CLAIMED: Mapping[str, Figure] = {
     figure.claim: figure for question in QUESTIONS for figure in question.figures if figure.claim
 }
-"""The word of a claim -> the figure that it is about."""
+"""Name of a quantity in claims -> the figure."""

@@ -1,9 +1,8 @@
-"""How many steps must follow one another, in the papers' words?
+"""How many sequential operations are there, as in Table 1 of Vaswani et al. 2017, but exact?
 
-The "sequential operations" of Table 1 of Vaswani et al. 2017, exactly: the number of steps of the
-critical path, each product, each whole sum and each function being one step, however many terms or
-entries it has. It is a constant for what is computed for all tokens at once, and grows with l where
-a row waits for the row before.
+The number of steps of the critical path. A product, a sum over any number of terms, a transform and
+a selection are one step each; a function has its own steps. The number is constant if all tokens
+are computed in parallel, and grows with l if each row needs the previous row.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from costmodel.symbolic.polynomial import Poly
 def _one_step(
     steps: Depths, node: Reduce | Fft | Select, part: IterationDomain, around: Constraints
 ) -> Depth:
-    """A whole sum, a transform or a choice is one step after the latest of its terms."""
+    """A sum, transform or selection is one step after its deepest term."""
     return reduced(steps, node, part, around, Poly.of(1))
 
 
@@ -37,13 +36,12 @@ STEPS: Rules[Callable[..., Depth]] = Rules(
     "sequential",
     {**RULES, Reduce: _one_step, Fft: _one_step, Select: _one_step},
 )
-"""Kind of node -> after how many steps it is known."""
+"""Kind of node -> its depth, in steps."""
 
 
 @cache
 def steps_of(system: System, phase: str) -> Depths:
-    """After how many steps the entries of a system's arrays are known in a phase: depths in which
-    a sum is one step."""
+    """The depths of a system's arrays in a phase, in steps."""
     return Depths(system, phase, STEPS)
 
 
@@ -74,7 +72,7 @@ def _steps(about: Answers) -> Longest:
 
 
 def _searched(case: Case) -> int:
-    # loaded where no formula is derived
+    # imported here because it is only needed where no formula is derived
     from costmodel.questions.unrolled import deepest
 
     return deepest(case, steps=True)

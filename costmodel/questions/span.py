@@ -1,8 +1,8 @@
-"""How many levels of dependent scalar operations are there, with unlimited processors?
+"""The span: how many levels of dependent scalar operations are there, with unlimited processors?
 
-A reduction of R terms ends ceil(log2 R) levels after its latest term; chains of binary operations
-are taken as written. A span is a maximum of polynomials with `ceil_log2`; branches that are
-provably smaller are dropped.
+A reduction of R terms ends ceil(log2 R) levels after its deepest term; binary operations are
+chained as written. A span is a maximum of polynomials with `ceil_log2`, without those proven to be
+smaller. A rule (depths, node, part, around) gives the depth of a node at the points of `around`.
 """
 
 from __future__ import annotations
@@ -63,9 +63,9 @@ from costmodel.symbolic.polynomial import Poly, axis_atom, call
 
 @dataclass(frozen=True)
 class Longest(Amount):
-    """The length of the longest chain: the largest of `terms`; exact.
+    """The length of the longest chain: the maximum of `terms`; exact.
 
-    A term that exists for some sizes only is multiplied by `Min(1, Max(0, ...))`, 1 or 0.
+    A term that is valid for some sizes only has the factor `Min(1, Max(0, ...))`, 1 there, else 0.
     """
 
     terms: tuple[Poly, ...]
@@ -117,7 +117,7 @@ def _entry(depths: Depths, node: Ref, around: Constraints) -> Depth:
 
 
 def _latest(depths: Depths, node: Binary, part: IterationDomain, around: Constraints) -> Depth:
-    """One operation after the later of both sides."""
+    """One operation after the deeper operand."""
     sides = [depths.depth(child, part, around) for child in node.children]
     latest = pruned(around, [level for side in sides for level in side])
     return tuple(depths.after(level, node, part, around) for level in latest)
@@ -141,7 +141,7 @@ def _binary(depths: Depths, node: Binary, part: IterationDomain, around: Constra
 
 
 def _where(depth: Depth, places: Places, around: Constraints) -> list[Level]:
-    """A depth at some of the places around an expression."""
+    """A depth restricted to places."""
     return [
         level.under(level.where | place)
         for level in depth
@@ -151,7 +151,7 @@ def _where(depth: Depth, places: Places, around: Constraints) -> list[Level]:
 
 
 def _absent(places: Places, around: Constraints) -> Places:
-    """The conditions under which none of some holds."""
+    """The points with `around` that lie in none of the places, as places."""
     return tuple(part - around for part in outside(around, [around | p for p in places]))
 
 
@@ -178,7 +178,7 @@ def reduced(
     around: Constraints,
     levels: Poly,
 ) -> Depth:
-    """The latest term of what runs over indices, and some levels more."""
+    """The depth of a reduction, transform or selection: `levels` after its deepest term."""
     if isinstance(node, Reduce) and len(node.parts) > 1:
         return _latest_of_all(depths, node, part, around, levels)
     inner = around.union(*(index.constraints for index in node.over))
@@ -197,7 +197,7 @@ def reduced(
 def _latest_of_all(
     depths: Depths, node: Reduce, part: IterationDomain, around: Constraints, levels: Poly
 ) -> Depth:
-    """The latest term of all ranges of a union, and some levels more, where there is any term."""
+    """The depth of a reduction over several ranges; `READY` where it may have no term."""
     found: list[Level] = [] if present(node, around) == EVERYWHERE else [*READY]
     for one in node.parts:
         for place in with_terms(one, around):
@@ -217,12 +217,12 @@ def _reduce(depths: Depths, node: Reduce, part: IterationDomain, around: Constra
 
 
 def _fft(depths: Depths, node: Fft, part: IterationDomain, around: Constraints) -> Depth:
-    """One transform after its latest operand."""
+    """The depth of a transform: its levels after its deepest operand."""
     return reduced(depths, node, part, around, node.levels)
 
 
 def _select(depths: Depths, node: Select, part: IterationDomain, around: Constraints) -> Depth:
-    """All positions of a row are known at once, when the last one is."""
+    """The depth of a selection: its levels after the deepest entry, for all kept positions."""
     return tuple(
         level.under(level.where | where)
         for number, where in numbers_of_terms(node.maximum, part, around)
@@ -252,7 +252,7 @@ RULES: Rules[Callable[..., Depth]] = Rules(
         Composite: WRITTEN_OUT,
     },
 )
-"""Kind of node -> how deep it is, in levels of scalar operations."""
+"""Kind of node -> its depth, in levels of scalar operations."""
 
 
 @cache
@@ -289,7 +289,7 @@ def longest(
     convention: str | tuple[str, ...] | Convention,
     training: Training,
 ) -> Longest:
-    """The length of the longest chain of a phase, in the unit of `depths`."""
+    """The length of the longest chain of a phase; `depths` counts levels, or steps."""
     phase = phase_name(phase)
     system = system_of(mixer, form, asked(convention, phase, training).rewrites, phase)
     return Longest(depths(system, phase).latest)
@@ -301,7 +301,7 @@ def levels_of_span(about: Answers) -> Longest:
 
 
 def _searched(case: Case) -> int:
-    # loaded where no formula is derived
+    # imported here because it is only needed where no formula is derived
     from costmodel.questions.unrolled import deepest
 
     return deepest(case)

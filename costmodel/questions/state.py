@@ -1,7 +1,7 @@
-"""What must be held after t tokens, so that every later token can be computed?
+"""The state: which entries must be held after t tokens, so that later tokens can be computed?
 
-The number of entries with 1 <= own <= t that any instance with own > t reads, the sequence thought
-to go on past t; and of what depends on a context alone, every entry that such an instance reads.
+The entries owned by tokens 1..t that instances owned by later tokens read, in a sequence without
+end; and the entries computed from a context alone that such instances read.
 """
 
 from __future__ import annotations
@@ -41,25 +41,25 @@ from costmodel.symbolic.polynomial import Poly, axis_atom
 
 @dataclass(frozen=True)
 class State(Amount):
-    """Elements held after t tokens, per array, for one sequence; exact."""
+    """The elements held after t tokens, by array, for one sequence; exact."""
 
     arrays: Mapping[str, Exact]
     readers: Mapping[str, tuple[str, ...]]
-    """Array -> the equations in which later tokens read it."""
+    """Array -> the names of the equations by which later tokens read the array."""
 
     @property
     def each(self) -> Exact:
-        """The total number of elements, which every sequence holds."""
+        """The total number of elements, per sequence."""
         return sum(self.arrays.values(), Exact())
 
 
 def entries(
     ref: Ref, constraints: Constraints, variables: frozenset[str], *, ends: bool
 ) -> Constraints | None:
-    """The entries that a reference touches while its indices satisfy the constraints.
+    """The entries of an array that a reference reads, its indices within the constraints.
 
-    Nothing is read outside an array (`dense` multiplies zeros there); `ends` says that the array
-    has an end, which a sequence thought to go on has not.
+    Positions outside of the array are not read (`dense` multiplies zeros there). With `ends` false,
+    the array is taken to have no upper end, as in a sequence without end. None: no entry.
     """
     inside = {*whole(ref.array)} if ends else {Poly.atom(a) - 1 for a in axes_of(ref.array)}
     if ends and ref.array.rows:
@@ -70,8 +70,8 @@ def entries(
 
 
 def numbers(regions: Mapping[Array, Sequence[Constraints]]) -> dict[str, Exact]:
-    """How many entries lie in some regions, by the names of arrays: steps of a composite that
-    several equations of one array stand for share theirs."""
+    """The number of entries in the union of the regions of each array, summed by array name (steps
+    of a composite may share a name)."""
     found: dict[str, Exact] = {}
     for array, parts in regions.items():
         more = union_size(axes_of(array), parts, Poly.of(1))
@@ -80,12 +80,12 @@ def numbers(regions: Mapping[Array, Sequence[Constraints]]) -> dict[str, Exact]:
 
 
 def gathered(ref: Ref) -> Gather | None:
-    """The first position of a reference that depends on values, if there is one."""
+    """The first gather among the positions of a reference; None if there is none."""
     return next((p for p in ref.positions if isinstance(p, Gather)), None)
 
 
 def variables_in(equation: Equation, over: tuple[object, ...]) -> frozenset[str]:
-    """The atoms of an equation's free indices and of the reductions around a reference."""
+    """The names of an equation's free indices and of the indices `over` of enclosing reductions."""
     return frozenset(i.atom for i in equation.indices) | {
         i.atom  # type: ignore[attr-defined]
         for i in over
@@ -94,8 +94,8 @@ def variables_in(equation: Equation, over: tuple[object, ...]) -> frozenset[str]
 
 @cache
 def held(system: System) -> Mapping[Array, Sequence[tuple[Equation, Constraints]]]:
-    """For each array, the regions of entries held after t tokens and who reads them, or may gather
-    them."""
+    """Array -> the regions of its entries held after t tokens, each with the equation that reads
+    the region; a gather reads all entries that it may choose."""
     found: dict[Array, list[tuple[Equation, Constraints]]] = {}
     for equation in system.equations:
         for read in reads(equation):
@@ -105,7 +105,7 @@ def held(system: System) -> Mapping[Array, Sequence[tuple[Equation, Constraints]
 
 
 def _held_of(system: System, equation: Equation, read: Read) -> Iterator[Constraints]:
-    """The entries held after t tokens that later ones read by a reference."""
+    """The regions of entries owned by tokens up to t that later tokens read by one reference."""
     known, dependence, ref = owners(system), tokens(system), read.ref
     if ref.array not in dependence.given:
         return
@@ -124,8 +124,8 @@ def state(mixer: Mixer, form: str | None = None) -> State:
     """The state of a mixer after t tokens, in elements; exact.
 
     Raises:
-        Unanswered: the form has no one-token inference, so there is nothing to hold.
-        Unsupported: what belongs to a token depends on where the sequence ends.
+        Unanswered: the form has no one-token inference.
+        Unsupported: the work of a token depends on where the sequence ends.
 
     >>> import costmodel as cm
     >>> cm.state(cm.mixer("self-attention")).expr

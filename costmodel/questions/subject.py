@@ -1,4 +1,4 @@
-"""Under which convention is a question asked, with what a backward pass is to compute?"""
+"""The system of equations and the convention that a question about a phase is asked under."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Q = TypeVar("Q", bound=Callable[..., Any])
 
 
 def addressed(question: Q) -> Q:
-    """A question about a mixer, whose refusals have advice where its author asks."""
+    """Wrap a question about a mixer: its refusals include their advice if an author's file asks."""
 
     @wraps(question)
     def asked(mixer: Mixer, *args: Any, **named: Any) -> Any:
@@ -43,16 +43,16 @@ def addressed(question: Q) -> Q:
 
 @addressed
 def system_of(mixer: Mixer, form: str | None, rewrites: tuple[str, ...], phase: str) -> System:
-    """The equations that a question about a phase counts.
+    """The equations of a form in a phase, after the rewrites; with gradients if the phase has them.
 
-    `dense` widens axes, and one new token at position t has no axis beyond t: it is left out of
-    inference. What changes the backward pass alone is left out where there is none.
+    Inference ignores `dense`, which widens axes: one new token at position t has no axis beyond t.
+    Phases without gradients ignore rewrites that change only the backward pass.
 
     Raises:
-        EquationError: no such form, or one that reads or defines entries that it must not; an array
-            to recompute that the form does not compute.
-        Unanswered: the mixer has nothing of what alone is to get a gradient, or no output of which
-            a loss is the loss.
+        EquationError: an unknown form, a form that reads or defines entries that it must not, or
+            an array to recompute that the form does not compute.
+        Unanswered: the output depends on none of the arrays whose gradients are asked for, or the
+            mixer has no output that the loss could take.
     """
     name = form or mixer.default_form
     if name not in mixer.forms:
@@ -63,7 +63,7 @@ def system_of(mixer: Mixer, form: str | None, rewrites: tuple[str, ...], phase: 
         for role in ("input", "output"):
             mixer.role(role)
         check_form(lower(mixer.forms[name]))
-        if mixer.home:  # a command's table would show a dash for what is no mixer
+        if mixer.home:  # else a command's table would show dashes for a file that is no mixer
             check_order(lower(mixer.forms[name]))
     rewrites, backward = parted(rewrites)
     if phase == "inference":
@@ -92,12 +92,12 @@ def system_of(mixer: Mixer, form: str | None, rewrites: tuple[str, ...], phase: 
 
 
 class Training(TypedDict, total=False):
-    """What the backward pass of a question computes.
+    """Options of a backward pass.
 
-    `recompute`: "all", or arrays of the forward pass that are computed again in the backward pass,
-    in place of being kept; `only`: gradients of "parameters" or of "inputs" (contexts among them)
-    alone; `loss`: one of `LOSSES`, counted with its gradients, its target given. Without one the
-    gradient of the output is given.
+    `recompute`: "all", or the arrays of the forward pass that the backward pass computes again
+    instead of keeping them. `only`: compute the gradients of "parameters" only, or of "inputs"
+    (and contexts) only. `loss`: one of `LOSSES`; its operations and gradients are counted, and its
+    target is given. Without a loss the gradient of the output is given.
     """
 
     recompute: str | Sequence[str]
@@ -106,10 +106,10 @@ class Training(TypedDict, total=False):
 
 
 def asked(given: str | Sequence[str] | Convention, phase: str, training: Training) -> Convention:
-    """The convention of a question about a phase; what is to be trained is among its rewrites.
+    """The convention of a question about a phase; options of training are added as rewrites.
 
     Raises:
-        ConventionError: an unknown name, or something to train in a phase without gradients.
+        ConventionError: an unknown name, or an option of training in a phase without gradients.
     """
     found = convention(given)
     if unknown := sorted(training.keys() - Training.__annotations__.keys()):
@@ -124,10 +124,10 @@ def asked(given: str | Sequence[str] | Convention, phase: str, training: Trainin
 
 
 def recomputed(arrays: object) -> list[str]:
-    """The names that `recompute` holds; none where it is not given.
+    """The names of arrays in the option `recompute`; [] for None.
 
     Raises:
-        ConventionError: no names at all, or something else than names.
+        ConventionError: an empty list, or a value that is neither text nor a list of texts.
     """
     if arrays is None:
         return []
@@ -141,7 +141,7 @@ def recomputed(arrays: object) -> list[str]:
 
 
 def of_the_backward_pass(phase: str) -> ConventionError:
-    """What to say where something to train is asked of a phase without gradients."""
+    """The error for an option of training in a phase without gradients."""
     return ConventionError(
         f"what is recomputed, what gets a gradient and which loss is counted is a matter of the "
         f"backward pass: ask for the phase {' or '.join(TRAINING_STEP)}, not {phase}"
@@ -149,15 +149,15 @@ def of_the_backward_pass(phase: str) -> ConventionError:
 
 
 def _fits(mixer: Mixer, sizes: Mapping[str, int]) -> None:
-    """Refuse sizes at which a quotient of two is no whole number, or what has to be a power of two
-    is none; other extents always fit."""
+    """Raise SizeError for sizes at which a quotient of two sizes is no integer, or a size that has
+    to be a power of two is none; other extents always fit."""
     parted = any(sizes.get(size, 0) % sizes.get(by, 1) for size, by in divisors(mixer).items())
     if parted or mixer.powers_of_two:
         fit(mixer, sizes)
 
 
 def about_mixer(question: Q) -> Q:
-    """A question about a mixer, whose answer refuses sizes at which the mixer does not exist."""
+    """Wrap a question about a mixer: its answer refuses sizes at which the mixer does not exist."""
 
     @wraps(question)
     @addressed

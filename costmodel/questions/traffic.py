@@ -1,9 +1,9 @@
-"""How many bytes must move, at least, and when every equation reads and writes memory?
+"""Memory traffic: how many elements must move at least, and if no equations are fused?
 
-*Compulsory*: inputs, touched weights and state are read once, outputs and new state written once.
-*Unfused*: every equation reads its distinct operand entries and writes its results; an input that
-later tokens read is written to the state besides. Of what values name, as many entries are read as
-are named, at most all that may be.
+*Compulsory*: inputs, weights that are used and state are read once, outputs and new state written
+once. *Unfused*: every equation reads its distinct operand entries and writes its results; an input
+that later tokens read is also written to the state. Gathers read one entry per position value, at
+most all entries that they may choose.
 """
 
 from __future__ import annotations
@@ -52,13 +52,13 @@ if TYPE_CHECKING:
 
 ONE = Poly.of(1)
 KINDS = ("activations", "weights", "state")
-"""What an entry counts as: weights depend on no input, state is what earlier tokens left and what a
-context was turned into."""
+"""Kinds of entries: weights depend on no input, state was computed by earlier tokens or from a
+context, activations are the rest."""
 
 
 @dataclass(frozen=True)
 class Elements:
-    """Distinct entries moved, by kind, for one sequence."""
+    """Kind -> the number of distinct entries moved, for one sequence."""
 
     kinds: Mapping[str, Exact] = field(default_factory=dict)
 
@@ -70,14 +70,14 @@ class Elements:
 
     @property
     def expr(self) -> sympy.Expr:
-        """Entries of all kinds for one sequence, as a sympy expression."""
+        """The entries of all kinds for one sequence, as a sympy expression."""
         result = Exact()
         for number in self.kinds.values():
             result = result + number
         return result.expr
 
     def at(self, sizes: Mapping[str, int]) -> dict[str, int]:
-        """Entries by kind; activations and state for each of `b` sequences, weights once."""
+        """Kind -> entries: activations and state for `b` sequences, weights once."""
         batch = sizes.get("b", 1)
         return {
             kind: number.at(sizes) * (1 if kind == "weights" else batch)
@@ -87,7 +87,7 @@ class Elements:
 
 @dataclass(frozen=True)
 class Traffic:
-    """Entries that must move (`compulsory`) and that move unfused (`unfused`); exact."""
+    """The entries moved at least (`compulsory`), and without fusion (`unfused`); exact."""
 
     compulsory: Elements
     unfused: Elements
@@ -127,13 +127,13 @@ Region = tuple[Array, Constraints]
 
 @dataclass(frozen=True)
 class Touched:
-    """Entries that a reference touches, or may touch, where values name them."""
+    """A region of entries that a reference reads, or that a gather may read."""
 
     kind: str
     array: Array
     region: Constraints
     named: Region | None = None
-    """What names them, an entry for each."""
+    """For a gather: an array and region with one entry for each entry that is read."""
 
 
 @cache
@@ -144,7 +144,7 @@ def _split(
     around: Constraints,
     variables: frozenset[str],
 ) -> Sequence[tuple[str, Region]]:
-    """The entries that a reference touches, by kind."""
+    """The regions that a reference reads, each with its kind."""
     return [*_by_kind(system, phase, ref, around, variables)]
 
 
@@ -182,11 +182,11 @@ def _read(
     part: IterationDomain,
     but: frozenset[Array] = frozenset(),
 ) -> Iterator[Touched]:
-    """The entries that an equation reads; those of some arrays left out.
+    """The entries that an equation reads, without those of the arrays in `but`.
 
     Raises:
-        Unsupported: entries are read by number by one token or among weights, which all sequences
-            of a batch read: how many they are depends on the values.
+        Unsupported: a gather of one token, or a gather of weights, which all sequences share: the
+            number of distinct entries depends on values.
     """
     for read in reads(part.equation):
         if read.ref.array in but:
@@ -210,8 +210,8 @@ def _read(
 
 
 def _naming(ref: Ref) -> Ref:
-    """What says which entry is meant, as an entry: the entries that hold its positions, and its
-    other positions."""
+    """A reference with one entry per read of a gather: positions in the index array and the inner
+    offset replace the gather. v[g[i, k], j] becomes named[i, k, inner, j]."""
     positions, extents = zip(*_places(ref), strict=True)
     by = tuple(p.at.array for p in ref.positions if isinstance(p, Gather))
     return Ref(_names(ref.array, by, extents), positions)
@@ -228,7 +228,7 @@ def _places(ref: Ref) -> Iterator[tuple[Position, Poly]]:
 
 @cache
 def _names(array: Array, by: tuple[Array, ...], shape: tuple[Poly, ...]) -> Array:
-    """One array for all references that name entries of an array in one way."""
+    """The array `named` of `_naming`, one for all gathers of `array` through the arrays `by`."""
     return derived(array, "named", shape=shape)
 
 
@@ -237,7 +237,7 @@ def _written(part: IterationDomain) -> Exact:
 
 
 def _distinct(touched: Iterable[Touched]) -> Elements:
-    """The sizes of unions, per kind and array; of what is named, no more than there are names."""
+    """Kind -> the number of distinct entries; a gather reads at most one per position value."""
     found: dict[tuple[str, Array], list[Touched]] = {}
     for one in touched:
         found.setdefault((one.kind, one.array), []).append(one)
@@ -320,7 +320,7 @@ def _weights(system: System, phase: str) -> Exact:
 
 
 def _new_state(system: System, arrays: set[Array]) -> Elements:
-    """Entries of token t, of the given arrays, that later tokens read: written once."""
+    """The entries of the given arrays owned by token t that later tokens read: written once."""
     result = Elements()
     for array, found in held(system).items() if arrays else ():
         if array not in arrays:
@@ -337,9 +337,9 @@ def weights_read(
     convention: str | tuple[str, ...] | Convention = "strict",
     **training: Unpack[Training],
 ) -> Exact:
-    """The distinct entries of token 0 that a phase reads and does not compute, in elements.
+    """The distinct entries that depend on no input and that a phase reads without computing them.
 
-    They are the weights in the compulsory traffic, read once for all sequences of a batch.
+    These weights, in elements, are part of the compulsory traffic, once for all sequences.
 
     Raises:
         Unanswered: inference of a form that has none.
@@ -357,7 +357,7 @@ def traffic(
     convention: str | tuple[str, ...] | Convention = "strict",
     **training: Unpack[Training],
 ) -> Traffic:
-    """The entries that a phase moves, distinct ones, by kind.
+    """The distinct entries that a phase moves, by kind.
 
     Raises:
         Unanswered: inference of a form that has none.
@@ -386,7 +386,7 @@ def moved(case: Case, kind: str) -> Exact:
 
 
 def _tallied(kind: str) -> Callable[[Answers, Mapping[str, int]], object]:
-    """Elements by kind, all together where gradients are taken."""
+    """A `Tally.derived`: elements by kind; in phases with gradients the sum of all kinds."""
 
     def derived(about: Answers, sizes: Mapping[str, int]) -> object:
         elements: Elements = getattr(about.of(_traffic), kind)

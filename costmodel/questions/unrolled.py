@@ -1,8 +1,8 @@
-"""How deep is the deepest entry at given sizes, found by going through all entries?
+"""The largest depth of an entry at given sizes, by visiting all entries.
 
-Where no formula is derived, the equations are unrolled over the grids of their indices as
-`evaluate` does it, with the depth of every entry in place of its value: the longest path through
-the graph of all entries, each entry once.
+The fallback if no formula is derived: the equations are unrolled over the grids of their indices as
+in `evaluate`, with the depth of each entry in place of its value. The result is the longest path
+in the graph of all entries.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ from costmodel.questions.question import Case
 from costmodel.questions.subject import system_of
 
 NOTHING = -1
-"""In place of a depth: a sum over no term, which is added or multiplied by at no cost."""
+"""The depth of an empty sum; adding an empty sum or multiplying by it is no operation."""
 
 
 @dataclass
 class Depths:
-    """How depths are found at some sizes.
+    """The depths of expressions at given sizes.
 
-    `steps`: a whole sum or transform is one step, however many levels it has.
+    With `steps`, a sum, transform or selection has depth 1 in place of its levels.
     """
 
     system: System
@@ -83,7 +83,7 @@ def _ref(depths: Depths, grid: Grid, node: Ref) -> Any:
 
 
 def _gathered(depths: Depths, grid: Grid, node: Ref) -> Any:
-    """The deepest entry of all that may be gathered."""
+    """The largest depth of the entries that a gather may read."""
     read = anywhere(depths.system, Read(node, ()))
     return _terms(depths, grid, Reduce("max", read.ref, read.over))[0]
 
@@ -131,7 +131,7 @@ def _reduce(depths: Depths, grid: Grid, node: Reduce) -> Any:
 
 
 def _terms(depths: Depths, grid: Grid, node: Reduce | Fft) -> tuple[Any, Any]:
-    """The depth of the latest term of one range, and how many terms there are."""
+    """The depth of the deepest term of one range, and the number of terms."""
     import numpy as np
 
     inner = grid.extended(node.over)
@@ -157,7 +157,7 @@ def _fft(depths: Depths, grid: Grid, node: Fft) -> Any:
 
 
 def _select(depths: Depths, grid: Grid, node: Select) -> Any:
-    """As many levels as `trip_count.levels` says, in numbers."""
+    """The depth of a selection; its levels are those of `trip_count.levels`, as numbers."""
     import numpy as np
 
     latest, number = _terms(depths, grid, node.maximum)
@@ -220,11 +220,11 @@ def _deepest(system: System, phase: str, sizes: tuple[tuple[str, int], ...], ste
 
 
 def deepest(case: Case, *, steps: bool = False) -> int:
-    """The depth of the deepest entry of all that a case's phase computes, at the case's sizes.
+    """The largest depth of the entries that a case's phase computes, at the case's sizes.
 
     Raises:
-        Unsupported: it is not searched: one new token, more entries than are gone through, or a
-            depth that depends on the values.
+        Unsupported: the phase is inference, there are too many entries to visit, or a depth
+            depends on values.
     """
     about = case.about
     if about.phase == "inference":

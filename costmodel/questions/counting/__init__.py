@@ -1,1 +1,1 @@
-"""What is a count: ours by class, and what other tools count of the same equations?"""
+"""Operations by class, as this project counts them and as other tools count the same equations."""

@@ -1,8 +1,7 @@
-"""What is a count? Operations per class, as expressions and at given sizes.
+"""The record `Counts`: operations by class, as expressions in the sizes and at given sizes.
 
-How may operations of several classes be added up to one number?
-
-A "FLOP" is no operation but a way of adding up: the default, `total`, counts every operation 1.
+`WEIGHTINGS` are the ways to add up operations of several classes to one number, such as papers
+print as "FLOPs"; the default, `total`, counts every operation 1.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def answered(name: str, peer: str | None) -> None:
-    """Raise Unanswered for a class that a peer does not count: that is no zero."""
+    """Raise Unanswered for a class that a peer does not count: its count is unknown, not 0."""
     if peer is not None and name not in PEERS[peer].counted:
         raise Unanswered(f"{peer} does not count {PEERS[peer].words(name)}")
 
@@ -33,7 +32,7 @@ def answered(name: str, peer: str | None) -> None:
 class CountsAt:
     """Operations at given sizes: `.mul .add .div .exp`, `.other` by name, `.once`, `.total`.
 
-    Asking a peer's count for a class that the peer does not count raises Unanswered.
+    A class that the counter `peer` does not count raises Unanswered.
     """
 
     classes: Mapping[str, int]
@@ -66,22 +65,22 @@ class CountsAt:
 
     @property
     def other(self) -> dict[str, int]:
-        """Every other operation by name, zeros left out."""
+        """The operations outside of the four classes, by name; zeros left out."""
         return {c: n for c, n in self.classes.items() if c not in CLASSES and nonzero(n)}
 
     @property
     def total(self) -> int:
-        """Every operation, each counted 1, with the work done once."""
+        """All operations, each counted 1, including work on parameters alone."""
         return sum(self.classes.values()) + (self.once.total if self.once else 0)
 
     def by_class(self) -> dict[str, int]:
-        """Class -> operations, `other` classes by their own names, `once` left out."""
+        """Class -> operations, without `once`; the four classes even if 0, others if not 0."""
         four = CLASSES if self.peer is None else PEERS[self.peer].counted
         return {c: self.classes.get(c, 0) for c in four} | self.other
 
 
 def with_once(counts: CountsAt) -> dict[str, int]:
-    """Operations by class, the work done once among them; zeros left out."""
+    """Operations by class, including work on parameters alone; zeros left out."""
     total = Counter(counts.by_class())
     if counts.once:
         total.update(counts.once.by_class())
@@ -92,20 +91,20 @@ def with_once(counts: CountsAt) -> dict[str, int]:
 class Counts(Symbolic):
     """Operations per class. `.mul .add .div .exp` and `.total` are sympy expressions.
 
-    `classes` holds work that depends on the input, for one sequence; `.once` the work on
-    parameters alone (None inside itself). `.total` includes `once`.
+    `classes` holds the work that depends on the input, for one sequence. `once` holds the work on
+    parameters alone, in a record whose own `once` is None. `.total` includes `once`.
     """
 
     classes: Mapping[str, Exact]
     once: Counts | None = None
     peer: str | None = None
-    """Whose counter these are, if not ours."""
+    """The other tool whose count this is; None for the count of this project."""
     joined: Exact = Exact()
-    """Entries that are added up over a batch, as the gradients of weights are: b - 1 additions
-    each, besides the work for b sequences."""
+    """The entries that are summed over a batch (gradients of weights): each takes b - 1 additions
+    besides the work of b sequences."""
 
     def exact(self, name: str) -> Exact:
-        """The operations of one class as an exact sum; Unanswered where a peer counts none."""
+        """The operations of one class, exact; Unanswered if the peer does not count the class."""
         answered(name, self.peer)
         return self.classes.get(name, Exact())
 
@@ -131,12 +130,12 @@ class Counts(Symbolic):
 
     @property
     def other(self) -> dict[str, sympy.Expr]:
-        """Every other operation by name."""
+        """The operations outside of the four classes, by name."""
         return {c: e.expr for c, e in self.classes.items() if c not in CLASSES}
 
     @property
     def exact_total(self) -> Exact:
-        """All classes, each counted 1, and the work done once."""
+        """All operations, each counted 1, including work on parameters alone; exact."""
         result = Exact()
         for value in self.classes.values():
             result = result + value
@@ -144,7 +143,7 @@ class Counts(Symbolic):
 
     @property
     def total(self) -> sympy.Expr:
-        """mul + add + div + exp + every other, each 1, with the work done once."""
+        """All operations, each counted 1, including work on parameters alone."""
         return self.exact_total.expr
 
     @property
@@ -153,7 +152,7 @@ class Counts(Symbolic):
         return self.total
 
     def _repr_latex_(self) -> str:
-        """One line a class, the work done once apart."""
+        """One line per class, then one per class of `once`, then the total."""
         import sympy
 
         lines = [(name, exact.expr) for name, exact in self.classes.items()]
@@ -165,7 +164,7 @@ class Counts(Symbolic):
 
     @at_sizes
     def at(self, *, b: int = 1, **sizes: int) -> CountsAt:  # type: ignore[override]
-        """Integers at given sizes; work on the input is done for each of `b` sequences."""
+        """The operations at given sizes, for `b` sequences; `once` is not multiplied by b."""
         values = {c: e.at(sizes) * b for c, e in self.classes.items()}
         if joins := (b - 1) * self.joined.at(sizes):
             values["add"] = values.get("add", 0) + joins
@@ -187,7 +186,7 @@ def _merged(first: Mapping[str, Exact], second: Mapping[str, Exact]) -> dict[str
 
 @dataclass(frozen=True)
 class Weighting:
-    """A named sum: how often one operation of each class counts; `rest` for every other class."""
+    """A named weighted sum of operations: the weight of each class, `rest` for other classes."""
 
     name: str
     meaning: str
@@ -195,7 +194,7 @@ class Weighting:
     rest: int = 0
 
     def of(self, name: str) -> int:
-        """How often an operation of this class counts."""
+        """The weight of an operation of this class."""
         return self.weights.get(name, self.rest)
 
 
@@ -213,4 +212,4 @@ WEIGHTINGS: Mapping[str, Weighting] = {
         ),
     )
 }
-"""The first is the default."""
+"""Name -> weighting; the first is the default."""

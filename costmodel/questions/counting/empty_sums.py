@@ -1,7 +1,7 @@
-"""Gradients that are sums over no term at some sizes, and are added to others all the same.
+"""Gradients with entries that are empty sums at some sizes, though other equations add them up.
 
-A gradient exists at all sizes: where nothing reads an entry, it is a sum over no term, a zero. An
-equation that reads such a zero counts its operations as elsewhere.
+Every entry has a gradient at all sizes; the gradient of an entry that nothing reads is an empty
+sum, 0. An equation that reads this 0 counts its operations as for any other value.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from costmodel.program.trip_count import Points
 
 
 def empty_sums(system: System, sizes: Mapping[str, int]) -> list[Array]:
-    """The gradients with entries that sum no term at some sizes, and that other equations read at
-    these sizes.
+    """The gradients that at these sizes have entries that are empty sums, and that equations of
+    the backward pass read.
 
     Raises:
-        Unsupported: their number is not summed exactly.
+        Unsupported: the number of such entries is not summed exactly.
     """
     found: dict[Array, None] = {}
     for equation in system.backward:

@@ -1,8 +1,8 @@
 """Which operations does an expression execute, and at which points?
 
-One rule per kind of node. A product is done at every point of the ranges around it; a sum of R
-terms takes R - 1 additions (R under `mac`) at every point of the ranges outside it: one for each
-term, and one less. A scatter adds every term to zeros, whichever entry it names.
+One rule per kind of node. A product is executed at every point of the enclosing ranges. A sum of R
+terms takes R - 1 additions (R under `mac`) at every point of the ranges outside of the sum. A
+scatter adds each term to an entry that starts as 0: one addition per term.
 """
 
 from __future__ import annotations
@@ -45,23 +45,23 @@ from costmodel.symbolic.polynomial import Poly, atom_name
 
 @dataclass(frozen=True)
 class Executed:
-    """Operations of one class at every point around a node, or at some of them."""
+    """Operations of one class: `times` of them at each of the points of a node."""
 
     operation: str
     points: Points
     times: Poly = ONE
-    """How many at each point; it names no index."""
+    """The operations per point (negative: fewer); a polynomial in sizes, not in indices."""
     place: Constraints = frozenset()
-    """Where among the points."""
+    """Further conditions on the points at which the operations are executed."""
     terms: Reduce | None = None
-    """Once for each of these terms, too: one range for each index."""
+    """A reduction whose every term executes the operations; each index has one range."""
     along: tuple[str, ...] | None = None
-    """The indices whose points these are, where an equation does work for several entries at once;
-    all indices around if None."""
+    """The only indices whose points count, if one execution yields several entries (a transform);
+    None: all enclosing indices."""
 
     @property
     def number(self) -> Exact:
-        """How many operations there are in all."""
+        """The number of operations at all points, exact in sizes."""
         points = self.points
         if self.along is not None:
             kept, there = along(points, self.along)
@@ -72,10 +72,10 @@ class Executed:
 
 
 def executed(node: Node, points: Points) -> Iterator[Executed]:
-    """The operations of an expression and of those inside it, at some points.
+    """The operations of an expression and of its subexpressions, at the points of the expression.
 
     Raises:
-        Unsupported: how many there are depends on what cannot be summed exactly.
+        Unsupported: their number cannot be summed exactly.
     """
     yield from RULES[type(node)](node, points)
     for child, inner in points.under(node):
@@ -83,7 +83,7 @@ def executed(node: Node, points: Points) -> Iterator[Executed]:
 
 
 def along(points: Points, names: tuple[str, ...]) -> tuple[tuple[str, ...], Constraints]:
-    """Some of the indices around a node, and the conditions that name no other one."""
+    """The indices `names`, and the conditions on the points that name no other enclosing index."""
     dropped = {*points.variables} - {*names}
     return names, frozenset(c for c in points.constraints if not c.letters & dropped)
 
@@ -93,7 +93,7 @@ def _nothing(node: Node, points: Points) -> Iterator[Executed]:
 
 
 def _once(operation: str, node: Binary, points: Points) -> Iterator[Executed]:
-    """Where both sides are there."""
+    """One operation at the points where neither operand is an empty sum."""
     for place in points.carried_out(node):
         yield Executed(operation, points, place=place)
 
@@ -121,7 +121,7 @@ def _reduce(node: Reduce, points: Points) -> Iterator[Executed]:
 
 
 def _fft(node: Fft, points: Points) -> Iterator[Executed]:
-    """The nominal work of every transform: one for the points of the indices its operand shares."""
+    """The nominal operations: one transform per point of the indices that the operand shares."""
     shared = {*names_in(node.body.positions)}
     kept = tuple(v for v in points.variables if v in shared)
     for operation, work in node.work.items():
@@ -129,7 +129,7 @@ def _fft(node: Fft, points: Points) -> Iterator[Executed]:
 
 
 def _select(node: Select, points: Points) -> Iterator[Executed]:
-    """R - 1 comparisons for each position, the masked entries compared too; a network for a row."""
+    """R - 1 comparisons per kept position, masked entries included; a sort's number per row."""
     if node.sorts:
         kept = tuple(index.atom for index in rows(points.equation))
         algorithm = merges if node.kind == MERGE_SORT else network
@@ -140,7 +140,7 @@ def _select(node: Select, points: Points) -> Iterator[Executed]:
 
 
 def _sorted_entries(node: Select, points: Points) -> Poly:
-    """How many entries a row holds that is sorted, the same for all rows."""
+    """The number of entries of a sorted row, in sizes; Unsupported if rows differ in length."""
     number = terms_of(node.over)
     for name in sorted(variables_of([number])):
         rest = (c + Poly.atom(name) for c in points.constraints if -c in points.constraints)
@@ -176,4 +176,4 @@ RULES: Rules[Callable[..., Iterator[Executed]]] = Rules(
         Composite: WRITTEN_OUT,
     },
 )
-"""Kind of node -> the operations that it executes itself."""
+"""Kind of node -> its own operations, without those of its operands."""

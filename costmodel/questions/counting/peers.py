@@ -1,7 +1,7 @@
-"""What would another tool count for these equations?
+"""What would another tool (a peer) count for these equations?
 
-A peer counts multiply-adds of contractions. The contraction of an equation is its reductions over
-products: the products, and the additions that sum them up.
+A peer counts the multiply-adds of contractions. The contraction of an equation consists of its
+sums over products of arrays: their multiplications, and the additions that sum up the products.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from costmodel.symbolic.polynomial import Poly
 
 @dataclass(frozen=True)
 class Contraction:
-    """The reductions over products of one equation: for one sequence, and done once."""
+    """The operations of one equation's contraction: per sequence, and once for all sequences."""
 
     multiplications: Exact = Exact()
     additions: Exact = Exact()
@@ -41,29 +41,29 @@ class Contraction:
         )
 
     def products(self, sizes: Mapping[str, int]) -> int:
-        """Real multiplications at integer sizes."""
+        """The multiplications at integer sizes, for b sequences."""
         batch = sizes.get("b", 1)
         return batch * self.multiplications.at(sizes) + self.once_multiplications.at(sizes)
 
     def operations(self, sizes: Mapping[str, int]) -> int:
-        """Multiplications and additions at integer sizes, R-1 additions for R terms."""
+        """Multiplications and additions (R - 1 for R terms) at integer sizes, for b sequences."""
         batch = sizes.get("b", 1)
         added = batch * self.additions.at(sizes) + self.once_additions.at(sizes)
         return self.products(sizes) + added
 
 
 Products = Callable[[Equation, Mul], int]
-"""How many products a product of an equation stands for."""
+"""(equation, product) -> the factor by which the product's multiplications are counted."""
 
 
 @cache
 def contraction_counts(system: System, phase: str) -> Mapping[str, Contraction]:
-    """The contraction of each equation, as the file writes it; equations without one left out."""
+    """Array as the mixer's author wrote it -> its contraction; arrays without one left out."""
     return contractions(system, phase, lambda equation, node: 1)
 
 
 def contractions(system: System, phase: str, products_of: Products) -> Mapping[str, Contraction]:
-    """The same, where products may stand for several."""
+    """`contraction_counts` with each product counted `products_of(equation, product)` times."""
     found: dict[str, Contraction] = {}
     for part in iteration_domains(system, phase):
         points = Points(part.equation, part.variables, part.constraints, "strict")
@@ -83,10 +83,10 @@ def contractions(system: System, phase: str, products_of: Products) -> Mapping[s
 
 
 def gradient_contractions(system: System) -> Mapping[str, Contraction]:
-    """What each equation of a forward pass adds to the backward pass: of each product, as many
-    again for each factor that a gradient flows into, if it flows into the equation.
+    """The contraction that each equation of a forward pass adds to the backward pass.
 
-    So the gradient of a matrix product is one matrix product, as large, for each operand.
+    Each product of an equation that the output depends on is counted once per factor that gets a
+    gradient: the gradients of a matrix product A*B are two matrix products of the same size.
     """
     reached: set[Array] = {system.mixer.role("output")}
     while (
@@ -103,7 +103,7 @@ def gradient_contractions(system: System) -> Mapping[str, Contraction]:
 
 
 def _inside(node: Node, points: Points, products_of: Products) -> Iterator[tuple[str, Exact]]:
-    """The operations of reductions over products."""
+    """The operations of the sums over products in an expression, as (class, number) pairs."""
     products = (
         isinstance(node, Reduce)
         and node.kind == "sum"
@@ -118,12 +118,12 @@ def _inside(node: Node, points: Points, products_of: Products) -> Iterator[tuple
 
 
 def _joins_arrays(node: Node) -> bool:
-    """Whether a node is a product of arrays: a constant times an array is none."""
+    """Whether a node is a product whose factors both contain arrays (no constant times array)."""
     return isinstance(node, Mul) and all(child.arrays for child in node.children)
 
 
 def _terms(node: Node, points: Points, products_of: Products) -> Iterator[tuple[str, Exact]]:
-    """Products and the additions between them, inside one reduction."""
+    """The products in a term of a sum, and the additions and subtractions between them."""
     if isinstance(node, Reduce):
         yield from _inside(node, points, products_of)
         return
@@ -137,14 +137,14 @@ def _terms(node: Node, points: Points, products_of: Products) -> Iterator[tuple[
 
 
 def peer_equations(mixer: Mixer, phase: str, form: str | None, peer: str) -> Mapping[str, Counts]:
-    """The operations that a peer counts for each equation of the forward pass, with those of its
-    gradients; every contraction dense in one kernel.
+    """The operations that a peer counts for each equation of the forward pass and its gradients,
+    as if every contraction were one dense kernel.
 
-    Multiplications, and as many additions where the peer counts a multiply-add as two; it counts
-    nothing else, which is not a zero: tables show a dash.
+    The peer counts multiplications, and as many additions if it counts a multiply-add as two
+    operations. Its counts of other classes are unknown, not 0: tables show a dash.
 
     Raises:
-        Unanswered: gradients, of which the peer counts none.
+        Unanswered: gradients, for a peer that counts forward passes only.
     """
     forward = system_of(
         mixer, form, ("dense",), "inference" if phase == "inference" else "training"
@@ -153,7 +153,7 @@ def peer_equations(mixer: Mixer, phase: str, form: str | None, peer: str) -> Map
 
 
 def of_system(forward: System, phase: str, peer: str) -> Mapping[str, Counts]:
-    """`peer_equations` of the equations of a forward pass, or of one new token."""
+    """`peer_equations` for the system of a forward pass, or of one new token."""
     passes = []
     if phase != "backward":
         passes.append(
@@ -177,18 +177,18 @@ def of_system(forward: System, phase: str, peer: str) -> Mapping[str, Counts]:
 
 
 def added(one: Counts, two: Counts) -> Counts:
-    """The counts of two passes together, as a peer counts them."""
+    """The sum of a peer's counts of two passes."""
     once = (one.once or Counts({})) + (two.once or Counts({}))
     return replace(one + two, once=replace(once, peer=one.peer), peer=one.peer)
 
 
 def _seen(number: Exact, peer: str) -> dict[str, Exact]:
-    """Multiply-adds under the classes that a peer counts."""
+    """A number of multiply-adds by class: as mul, and as add too if the peer counts additions."""
     return {"mul": number, "add": number} if PEERS[peer].additions else {"mul": number}
 
 
 def together(equations: Mapping[str, Counts], peer: str) -> Counts:
-    """The operations that a peer counts for a form: the sum of `peer_equations`."""
+    """The operations that a peer counts for all equations of `peer_equations`."""
     macs, once = Exact(), Exact()
     for part in equations.values():
         macs = macs + part.exact("mul")
