@@ -1,4 +1,4 @@
-"""How large are a device's caches, and how are they emptied before a call?"""
+"""The size of a device's caches, and the flush that empties them before a call."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from typing import Any
 import torch
 
 LEAST_GPU_BYTES = 2**28
-"""256 MiB: as much as triton.testing.do_bench overwrites, whatever the size of the L2 cache."""
+"""256 MiB: the buffer of triton.testing.do_bench, for any size of the L2 cache."""
 UNITS = {"K": 2**10, "M": 2**20, "G": 2**30}
 SYS = Path("/sys/devices/system/cpu")
 L2_SOURCE = "torch.cuda.get_device_properties: L2"
 
 
 class CacheError(RuntimeError):
-    """The caches cannot be emptied, because their size is unknown."""
+    """The size of the caches is unknown, so that they cannot be flushed."""
 
 
 @dataclass(frozen=True)
 class Flush:
-    """Calling it empties the caches, by going through a buffer of `size` bytes."""
+    """Empties the caches when called, by reading a buffer of `size` bytes."""
 
     act: Callable[[], Any]
     size: int
     cache_bytes: int | None
-    """The size of the caches; None where it is unknown and the buffer is large in any case."""
+    """The size of the caches; None if unknown, with a buffer that is large anyway."""
     source: str
-    """Where the size of the caches was found."""
+    """The source of the caches' size."""
 
     def __call__(self) -> None:
         self.act()
@@ -45,28 +45,28 @@ def flush_for(device: torch.device) -> Flush:
 
 
 def gpu_flush(device: torch.device) -> Flush:
-    """Reads a buffer of at least 256 MiB and at least twice the L2."""
+    """A flush that reads a buffer of at least 256 MiB and at least twice the L2."""
     held = l2_bytes(torch.cuda.get_device_properties(device))
     source = L2_SOURCE if held else "not told by this torch"
     return reading_flush(max(2 * (held or 0), LEAST_GPU_BYTES), device, held, source)
 
 
 def reading_flush(size: int, device: torch.device, held: int | None, source: str) -> Flush:
-    """Adds up a buffer of `size` bytes: what it drives out is written back meanwhile, and what it
-    leaves in the caches, having only been read, is not written back inside the call."""
+    """A flush that sums a buffer of `size` bytes. The sum writes evicted lines back before the
+    call, and leaves only clean lines, which need no write-back during the call."""
     buffer = torch.ones(size // 4, dtype=torch.float32, device=device)
     total = torch.empty((), device=device)
     return Flush(lambda: torch.sum(buffer, dim=0, out=total), size, held, source)
 
 
 def l2_bytes(properties: Any) -> int | None:
-    """The size of a GPU's L2; None where this version of torch does not tell it."""
+    """The size of a GPU's L2; None if this version of torch does not tell."""
     held = getattr(properties, "L2_cache_size", None)
     return int(held) if held else None
 
 
 def cache_bytes(device: torch.device) -> tuple[int, str]:
-    """The size of a GPU's L2, or of a CPU's last-level caches together, and where it was found.
+    """Bytes of a GPU's L2, or of all last-level caches of a CPU, and the source of the number.
 
     Raises:
         CacheError: the size is unknown.
@@ -80,16 +80,15 @@ def cache_bytes(device: torch.device) -> tuple[int, str]:
 
 
 def cpu_flush(held: tuple[int, str] | None = None) -> Flush:
-    """Reads, with torch's threads, a buffer of twice the last-level caches."""
+    """A flush that reads, with torch's threads, a buffer of twice the last-level caches."""
     cache_bytes, source = held or last_level_bytes()
     return reading_flush(2 * cache_bytes, torch.device("cpu"), cache_bytes, source)
 
 
 def last_level_bytes(sys: Path = SYS) -> tuple[int, str]:
-    """The size of all last-level caches together, and where it was found.
+    """Bytes of all last-level caches together, and the source of the number.
 
-    Processors that share a cache name the same processors in `shared_cpu_list`: the cache counts
-    once.
+    Processors that share a cache have the same `shared_cpu_list`: the cache counts once.
 
     Raises:
         CacheError: the system does not tell the size.
@@ -116,7 +115,7 @@ def last_level_bytes(sys: Path = SYS) -> tuple[int, str]:
 
 
 def bytes_of(size: str) -> int:
-    """The number of bytes in a size as the kernel prints it; ValueError where the text is no size.
+    """The bytes of a size in the kernel's notation; ValueError for other text.
 
     >>> bytes_of("32768K")
     33554432

@@ -1,23 +1,20 @@
-"""What does this device reach at best in matrix products, elementwise work, traffic and launches?
+"""The highest rates that a device reaches: matrix products, elementwise work, traffic, launches.
 
-A board's datasheet tells what it could do, and no board does it. So each ceiling is measured, with
-the same meter that times the calls which the ceiling is compared with, on operations of torch that
-do nothing else:
+No board reaches the rates of its datasheet. So each ceiling is measured, with the same meter that
+times the calls, on torch operations that do one kind of work:
 
-- A product of two square matrices of random numbers. Sides are doubled while a product stays short
-  and the operands fit; the best rate is the ceiling. An operation is a multiplication or an
-  addition, counted as for dispatched operations: n products and n - 1 sums per entry.
-- Exponentials, and multiply-adds, elementwise over data that the caches hold: eight times as much
-  data each time, up to half the last-level cache. On a GPU, where each operation waits for the
-  caches, they are also chained in the registers of one kernel. The best rate is the ceiling, and
-  the details tell which variant gave it. A multiply-add is two operations, an exponential one.
-- Copying, reading (a sum) and writing (filling) a buffer of four times the last-level cache; a copy
-  moves each byte twice.
-- Launching the smallest operation, an addition of two numbers, repeatedly and, on a GPU, in a graph
-  of many.
+- A product of two random square matrices. The side is doubled while a product stays short and the
+  operands fit; the best rate is the ceiling. An operation is a multiplication or an addition, as
+  for dispatched operations: n multiplications and n - 1 additions per entry.
+- Exponentials and multiply-adds, elementwise over data that the caches hold, eight times as much
+  data each time, up to half the last-level cache; on a GPU, where the caches bound such a call,
+  also chained in the registers of one kernel. The best rate is the ceiling; the details name the
+  variant. A multiply-add is two operations, an exponential one.
+- Copying, reading (a sum) and writing (a fill) of a buffer of four times the last-level cache; a
+  copy moves each byte twice.
+- Launching the smallest operation, an addition of two numbers: alone, and on a GPU in a CUDA graph.
 
-Ceilings hold for the settings at hand (threads, TF32, clocks) and are taken once per process, for
-what this process measures.
+Ceilings hold for the current settings (threads, TF32, clocks). A process measures each once.
 """
 
 from __future__ import annotations
@@ -41,11 +38,12 @@ from profiler.records.words import scaled
 SMALLEST, LARGEST = 256, 16384
 """The first and the last side of the matrices; sides are doubled in between."""
 LONGEST_S = 0.1
-"""No larger product is tried where it would take longer than this, growing as n ** 3."""
+"""A side is doubled only if the next product, eight times the work, is expected to stay below
+this."""
 CACHES = 4
-"""The size of a buffer beyond the caches, in last-level caches."""
+"""The size of the buffer for traffic to memory, in multiples of the last-level cache."""
 GRAPHED = 100
-"""Additions in a graph: launching the graph itself then costs a hundredth of one addition's
+"""Additions in the CUDA graph: the launch of the graph itself is then 1 % of one addition's
 launch."""
 BRIEF = LatencyLimits(max_blocks=50, min_seconds=0.2, max_seconds=2.0, warmup_seconds=1.0)
 
@@ -53,23 +51,23 @@ KEPT = (
     "ci_low", "ci_high", "ci_missing", "n", "blocks", "stop_rule", "sampled_s", "block",
     "timer", "clock_MHz", "lowest_clock_MHz", "threads", "labels",
 )  # fmt: skip
-"""The details of a latency that the ceiling made from it keeps; the ends of the interval become
-rates."""
+"""The details of a latency that are copied to its ceiling; the interval's ends become rates."""
 
 SMALL_BYTES = 2**14
-"""The size of all arrays of the smallest elementwise operation: a first-level cache holds them."""
+"""Bytes of all arrays of the smallest elementwise operation: the first-level cache holds them."""
 LINKS = 4096
-"""Chained operations per entry in one kernel: its loads and stores are a thousandth of the work,
-and its launch, of some 10 us, a tenth or less."""
+"""Chained operations per entry in one kernel: loads and stores are a thousandth of the work, and
+the launch, about 10 us, is a tenth or less."""
 EAGER, REGISTERS = "operation by operation", "in registers"
-"""Each operation a call of torch, or all of them chained in the registers of one kernel."""
+"""The variants: one torch call per operation, or all operations chained in one kernel's
+registers."""
 
 COPY, READ, WRITE = "copy", "read", "write"
 LAUNCH, LAUNCH_GRAPH = "launch", "launch_graph"
 
 
 def product_name(dtype: str) -> str:
-    """The name of the ceiling of matrix products of this type of number.
+    """The name of the ceiling of matrix products with this dtype.
 
     >>> product_name("bf16")
     'product bf16'
@@ -78,7 +76,7 @@ def product_name(dtype: str) -> str:
 
 
 def exp_name(dtype: str) -> str:
-    """The name of the ceiling of exponentials of this type of number.
+    """The name of the ceiling of exponentials with this dtype.
 
     >>> exp_name("fp32")
     'exp fp32'
@@ -87,7 +85,7 @@ def exp_name(dtype: str) -> str:
 
 
 def multiply_add_name(dtype: str) -> str:
-    """The name of the ceiling of elementwise multiply-adds of this type of number.
+    """The name of the ceiling of elementwise multiply-adds with this dtype.
 
     >>> multiply_add_name("fp32")
     'multiply-add fp32'
@@ -96,8 +94,8 @@ def multiply_add_name(dtype: str) -> str:
 
 
 def ceilings(device: str, dtype: str, kind: torch.dtype) -> dict[str, Any]:
-    """The ceilings of a device as JSON values: `readings` as in records, `reasons` for those that
-    could not be measured. Taken once per process for each device and type of number.
+    """The ceilings of a device as JSON values: `readings` as in records, `reasons` for failed
+    ceilings. Measured once per process, device and dtype.
 
     Args:
         dtype: the name of `kind`.
@@ -113,7 +111,7 @@ def ceilings(device: str, dtype: str, kind: torch.dtype) -> dict[str, Any]:
 
 
 def rate_reading(timed: Measured, name: str, amount: float, unit: str, **facts: Any) -> Measured:
-    """`amount` over the seconds of a timing; the fast end of the interval becomes its upper end."""
+    """The rate `amount` / seconds, in `unit`; the interval's short time becomes its high rate."""
     if isinstance(timed, Unavailable):
         return timed
     details = {key: timed.details[key] for key in KEPT if key in timed.details} | facts
@@ -125,8 +123,8 @@ def rate_reading(timed: Measured, name: str, amount: float, unit: str, **facts: 
 
 
 def of_the_work(found: Measured) -> Measured:
-    """A rate, unless what was timed is something else than the work: launches, or a device that
-    was disturbed. A power cap is neither: it is how fast the device computes at best."""
+    """The rate; Unavailable if the call was launch-bound or the device was disturbed. A power cap
+    is accepted: the capped rate is the device's best rate."""
     if isinstance(found, Unavailable):
         return found
     labels = found.details.get("labels", ())
@@ -135,7 +133,7 @@ def of_the_work(found: Measured) -> Measured:
 
 
 def better(best: Measured | None, found: Measured) -> Measured:
-    """The higher one of two rates, or the one that is a rate of the work."""
+    """The higher of two rates; a rate that `of_the_work` rejects never replaces a Reading."""
     sound = of_the_work(found)
     if not isinstance(best, Reading):
         return sound
@@ -150,10 +148,11 @@ def product_ceiling(
     timing: Callable[..., Measured] = latency,
     largest: int = LARGEST,
 ) -> Measured:
-    """Operations a second of the product of two square matrices, at the size where it is best.
+    """The highest rate of a product of two square matrices over all sides, in operations per
+    second.
 
-    Details: `side`; `tried`, side -> operations a second. Where the first size fails, the
-    reason why; where a larger one does, what was reached before, and the reason.
+    Details: `side`; `tried`, side -> operations per second; `ended_by`, the reason why a larger
+    side failed. Unavailable if the first side failed or no rate is sound (`of_the_work`).
     """
     best: Measured | None = None
     tried: dict[str, float] = {}
@@ -165,9 +164,7 @@ def product_ceiling(
             facts = {"ended_by": found.reason}
             break
         tried[str(side)] = found.value
-        if (
-            8 * product_operations(side) / max(found.samples) > LONGEST_S
-        ):  # by the least disturbed sample
+        if 8 * product_operations(side) / max(found.samples) > LONGEST_S:  # by the fastest sample
             break
     assert best is not None
     if isinstance(best, Unavailable):
@@ -176,7 +173,7 @@ def product_ceiling(
 
 
 def sides(largest: int) -> Iterator[int]:
-    """Sides of matrices, doubled from `SMALLEST` up to `largest`."""
+    """The sides of the matrices: `SMALLEST`, doubled while at most `largest`."""
     side = SMALLEST
     while side <= largest:
         yield side
@@ -199,7 +196,8 @@ def product_at(
     side: int,
     timing: Callable[..., Measured],
 ) -> Measured:
-    """The rate of the product of two square matrices of one side."""
+    """The rate of the product of two random matrices of shape (side, side), in operations per
+    second."""
     try:
         chance = torch.Generator(device=place).manual_seed(side)
         a, b = (random_matrix(side, place, kind, chance) for _ in range(2))
@@ -213,7 +211,8 @@ def product_at(
 def random_matrix(
     side: int, place: torch.device, kind: torch.dtype, chance: torch.Generator
 ) -> torch.Tensor:
-    """A matrix of random numbers, scaled so that products of such matrices have the same scale."""
+    """A (side, side) matrix of normal numbers over sqrt(side): products keep the variance 1 /
+    side."""
     drawn = torch.randn(side, side, device=place, generator=chance)
     scaled: torch.Tensor = drawn / side**0.5
     return scaled.to(kind)
@@ -224,16 +223,16 @@ class Entrywise:
     """An elementwise operation whose ceiling is measured."""
 
     name: Callable[[str], str]
-    """Type of number -> the name of the ceiling."""
+    """A function from the dtype's name to the ceiling's name."""
     counted: int
     """Scalar operations per entry."""
     eager: Callable[[torch.Tensor, torch.Tensor], Any]
-    """Runs the operation from the first array into the second, by torch."""
+    """Applies the operation to the first array and writes the second array, by one torch call."""
     arrays: int
     """The number of arrays that the operation reads and writes."""
     link: str
-    """One operation of the chain in a kernel: what x, a number of type T, becomes; x stays
-    bounded."""
+    """One operation of the chain in a kernel, as a C++ expression: the next value of x, of type T.
+    The values stay bounded."""
 
 
 ENTRYWISE = (
@@ -252,7 +251,7 @@ def elementwise_ceilings(
     kind: torch.dtype,
     timing: Callable[..., Measured] = latency,
 ) -> Mapping[str, Measured]:
-    """The ceilings of elementwise operations, by name."""
+    """Name of each elementwise operation's ceiling -> its rate, or why it could not be measured."""
     try:
         held, source = cache_bytes(place)
     except CacheError as error:
@@ -276,11 +275,10 @@ def elementwise_ceiling(
     timing: Callable[..., Measured],
     facts: Mapping[str, Any],
 ) -> Measured:
-    """Operations per second of one elementwise operation, at the size and in the variant where it
-    is best.
+    """The highest rate of one elementwise operation over all sizes and variants, in op/s.
 
-    Details: `entries`, `how`; `tried`, variant and entries -> operations per second; `not_tried`,
-    variant -> the reason.
+    Details: `entries`, `how` (the variant); `tried`, variant and entries -> operations per second;
+    `not_tried`, variant -> the reason.
     """
     name = operation.name(dtype)
     best: Measured = Unavailable("nothing was tried")
@@ -313,7 +311,8 @@ def elementwise_ceiling(
 
 
 def resident(held: int) -> list[int]:
-    """Sizes in bytes that the caches hold: eight times as many each time, up to half of `held`.
+    """Sizes in bytes that the caches hold: from `SMALL_BYTES`, eight times as many each time, up to
+    half of `held`.
 
     >>> resident(2**20)
     [16384, 131072]
@@ -327,7 +326,7 @@ def resident(held: int) -> list[int]:
 def repeated_entrywise(
     operation: Entrywise, how: str, x: torch.Tensor, y: torch.Tensor
 ) -> tuple[Callable[[], Any], int]:
-    """A call, and how many times it applies the operation to every entry."""
+    """A call, and how often the call applies the operation to every entry."""
     if how == EAGER:
         return (lambda: operation.eager(x, y)), 1
     kernel = in_registers(operation.link)
@@ -335,8 +334,7 @@ def repeated_entrywise(
 
 
 def in_registers(link: str) -> Callable[[torch.Tensor], torch.Tensor]:
-    """A kernel compiled by torch for a GPU, in which `LINKS` operations on each entry depend on one
-    another and on nothing else."""
+    """A GPU kernel, compiled by torch, that applies `LINKS` dependent operations to each entry."""
     return torch.cuda.jiterator._create_jit_fn(
         "template <typename T> T chained(T x) { "
         f"for (int k = 0; k < {LINKS}; ++k) {{ x = {link}; }} return x; }}"
@@ -347,12 +345,12 @@ def in_registers(link: str) -> Callable[[torch.Tensor], torch.Tensor]:
 def moving_and_launching(
     place: torch.device, timing: Callable[..., Measured] = latency
 ) -> Mapping[str, Measured]:
-    """The ceilings that do not depend on the type of number, by name."""
+    """Name -> ceiling, for the ceilings that do not depend on the dtype."""
     return moving(place, timing) | launching(place, timing)
 
 
 def moving(place: torch.device, timing: Callable[..., Measured]) -> dict[str, Measured]:
-    """Bytes per second copied, read and written, in memory beyond the caches."""
+    """Bytes per second copied, read and written, in a buffer larger than the caches."""
     names = (COPY, READ, WRITE)
     try:
         held, source = cache_bytes(place)
@@ -378,7 +376,7 @@ def moving(place: torch.device, timing: Callable[..., Measured]) -> dict[str, Me
 
 
 def launching(place: torch.device, timing: Callable[..., Measured]) -> dict[str, Measured]:
-    """Seconds to launch the smallest operation: by itself, and as one of many in a graph."""
+    """Seconds to launch the smallest operation: alone, and as a node of a CUDA graph."""
     try:
         one, target = torch.ones(1, device=place), torch.empty(1, device=place)
     except RuntimeError as error:
@@ -401,7 +399,7 @@ def launching(place: torch.device, timing: Callable[..., Measured]) -> dict[str,
 
 
 def per_operation(timed: Measured, name: str, times: int) -> Measured:
-    """Seconds per operation of a timing of `times` operations."""
+    """Seconds per operation, from the time of a call that makes `times` operations."""
     if isinstance(timed, Unavailable):
         return timed
     details = {key: timed.details[key] for key in KEPT if key in timed.details}
@@ -421,12 +419,12 @@ TYPED: Mapping[str, str] = {
     product_name(""): "products of matrices in ", exp_name(""): "exponentials in ",
     multiply_add_name(""): "multiply-adds in ",
 }  # fmt: skip
-"""Beginning of the name of a ceiling for one type of number -> its words in a sentence."""
+"""The beginning of the name of a ceiling that depends on the dtype -> its words in a sentence."""
 
 
 def ceilings_words(environments: Iterable[Mapping[str, Any]]) -> str:
-    """What the devices of these environments reach at best, each ceiling once; "" where none was
-    measured."""
+    """The ceilings of the devices of these environments in words, each ceiling once; "" without
+    any."""
     found: dict[str, str] = {}
     for environment in environments:
         for name, held in (environment.get("ceilings") or {}).get("readings", {}).items():
@@ -439,7 +437,7 @@ def ceilings_words(environments: Iterable[Mapping[str, Any]]) -> str:
 
 
 def words_of(name: str) -> str:
-    """What a ceiling is the ceiling of, in words.
+    """The work of a ceiling, in words.
 
     >>> words_of("copy"), words_of("exp bf16")
     ('copying', 'exponentials in bf16')

@@ -1,4 +1,4 @@
-"""How long does torch.compile take for a call, and how is the compiled call timed?"""
+"""The time that torch.compile takes for a call, and the compiled call for the meters."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from profiler.meters.timers import Call, Timer, do_nothing, timer_for
 from profiler.records.reading import Reading, Unavailable, reason_of
 
 CALLS = 50
-"""The most calls made until three in a row agree."""
+"""The most calls made until three consecutive durations agree."""
 
 
 @dataclass(frozen=True)
@@ -38,16 +38,15 @@ def compile_call(
     timer: Timer | None = None,
     compiler: Callable[[Callable[..., Any]], Callable[..., Any]] | None = None,
 ) -> Compiled | Unavailable:
-    """`fn` compiled by torch.compile, and the seconds until its first settled call, less one
-    settled call.
+    """`fn` compiled by torch.compile, and the seconds up to its first settled call, less one call.
 
-    Calls are settled when three in a row agree within 5 %; the time of earlier calls went into
-    compiling and tuning. Nothing compiled before, by this process or on disk, is used again. The
-    compiled call's results are compared with those of `fn`: the largest difference, relative to the
-    largest entry, is in details.
+    Calls are settled once three consecutive durations agree within `warmup_steady` (5 %); earlier
+    calls contain compiling and tuning. Code compiled before, by this process or on disk, is not
+    reused. The details hold the largest difference from the results of `fn`, relative to the
+    largest entry.
 
-    Unavailable where there is no compiler (a C++ compiler on a CPU, Triton on a GPU), where the
-    call cannot be compiled, or where it does not settle in 50 calls.
+    Unavailable without a compiler (C++ on a CPU, Triton on a GPU), if compiling fails, or if the
+    call does not settle in 50 calls.
     """
     place = torch.device(device)
     steady = (limits or LatencyLimits()).warmup_steady
@@ -79,8 +78,7 @@ def compile_call(
 
 
 def until_settled(timer: Timer, call: Call, prepare: Call, steady: float) -> list[float] | None:
-    """Seconds of each call, up to the first that agrees with the two before it; None if there is
-    none."""
+    """Seconds of each call up to the first that agrees with the two before; None if none does."""
     durations: list[float] = []
     while len(durations) < CALLS:
         durations.append(timer.elapsed_s(call, prepare))
@@ -92,9 +90,10 @@ def until_settled(timer: Timer, call: Call, prepare: Call, steady: float) -> lis
 
 @contextmanager
 def compiling_anew() -> Iterator[dict[str, Any]]:
-    """Inside, everything is compiled from nothing; graph breaks are counted at the end.
+    """A context in which torch.compile starts from empty caches; graph breaks are counted at its
+    end.
 
-    The compiler's warnings concern torch's own code, and are not shown.
+    The compiler's warnings concern torch's own code and are suppressed.
     """
     facts: dict[str, Any] = {}
     with warnings.catch_warnings():
@@ -111,7 +110,7 @@ def compiling_anew() -> Iterator[dict[str, Any]]:
 
 @contextmanager
 def without_disk_caches(facts: dict[str, Any]) -> Iterator[None]:
-    """Inside, results of earlier processes are not used, where this torch has a switch for that."""
+    """A context in which the caches on disk are disabled, if this torch can disable them."""
     try:
         from torch._inductor import config
 
@@ -126,14 +125,14 @@ def without_disk_caches(facts: dict[str, Any]) -> Iterator[None]:
 
 
 def float_tensors(result: Any) -> list[torch.Tensor]:
-    """The floating-point tensors of a result."""
+    """The floating-point tensors in a nested result."""
     tensors = (leaf for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor))
     return [leaf for leaf in tensors if leaf.is_floating_point()]
 
 
 def relative_difference(expected: list[torch.Tensor], found: list[torch.Tensor]) -> float | None:
-    """The largest difference between two lists of tensors, relative to the largest entry; None
-    where there is nothing to compare."""
+    """The largest difference between two lists of tensors, divided by the largest entry of the
+    first; None if nothing is comparable."""
     pairs = [(a.double(), b.detach().double()) for a, b in zip(expected, found, strict=False)]
     pairs = [(a, b) for a, b in pairs if a.numel() and a.shape == b.shape]
     if not pairs or len(expected) != len(found):
@@ -144,7 +143,7 @@ def relative_difference(expected: list[torch.Tensor], found: list[torch.Tensor])
 
 
 def innermost_reason(error: BaseException) -> str:
-    """The reason of the innermost error: the compiler's, not that of dynamo, which wraps it."""
+    """The reason of the innermost cause: the compiler's own error, which dynamo wraps."""
     while error.__cause__ is not None:
         error = error.__cause__
     return f"{type(error).__name__}: {reason_of(error)}"

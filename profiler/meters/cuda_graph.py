@@ -1,14 +1,14 @@
-"""Can a call be captured as a CUDA graph, and what is done where it cannot?
+"""Captures a call as a CUDA graph, and tells whether a failed capture broke the process.
 
-A capture that fails halfway may leave the process's CUDA context unusable, and a call, a closure
-over tensors on the device, cannot be tried in another process. Three precautions:
+A failed capture may leave the process's CUDA context unusable, and a call, a closure over device
+tensors, cannot move to another process. Three precautions:
 
 1. A rehearsal: the call runs on a side stream while torch refuses operations that wait for the GPU
-   (`torch.cuda.set_sync_debug_mode`), the usual reason why captures fail. A call refused there is
-   never captured.
-2. The capture is `thread_local`: other threads cannot break the capture, nor the capture them.
-3. After a capture that failed, the device is tested: it must still add two numbers. If it cannot,
-   `ContextLost` says that this process has to end; a sweep goes on in a new one.
+   (`torch.cuda.set_sync_debug_mode`), the usual reason for failing captures. A call refused there
+   is never captured.
+2. The capture is `thread_local`: other threads and the capture do not affect each other.
+3. After a failed capture the device is tested: it must still add two numbers. If it cannot,
+   `ContextLost` says that this process has to end; a sweep continues in a new process.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ WARMUPS = 3
 
 
 class GraphError(RuntimeError):
-    """The call cannot be captured; one sentence says why."""
+    """The call cannot be captured; the message is one sentence."""
 
 
 class ContextLost(RuntimeError):
@@ -52,27 +52,26 @@ class Graphs(Protocol):
     """The operations of torch that a capture needs."""
 
     def rehearse(self, fn: Call) -> Any:
-        """Call several times on a side stream, in the last call refusing operations that wait for
-        the GPU; the last result."""
+        """Call `fn` on a side stream, the last time refusing waits for the GPU; the last result."""
         ...
 
     def record(self, fn: Call) -> tuple[Call, Call, Any]:
-        """Capture a call: replay, release and the result that replays overwrite."""
+        """Capture a call; returns replay, release, and the result that replays overwrite."""
         ...
 
     def probe(self) -> None:
-        """Use the device; RuntimeError where it is unusable."""
+        """Use the device; RuntimeError if the device is unusable."""
         ...
 
 
 class TorchGraphs:
-    """Captures by torch.cuda.CUDAGraph."""
+    """Captures with torch.cuda.CUDAGraph."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
 
     def rehearse(self, fn: Call) -> Any:
-        """The side stream waits for the current stream first, and the current stream for it at the
+        """On a side stream, which waits for the current stream first and is waited for at the
         end."""
         stream: Any = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]  # torch leaves it untyped
         here = torch.cuda.current_stream(self.device)
@@ -87,9 +86,10 @@ class TorchGraphs:
         return result
 
     def record(self, fn: Call) -> tuple[Call, Call, Any]:
-        """Captured on torch's own capturing stream, into a memory pool of its own.
+        """Capture on torch's capturing stream, into a private memory pool.
 
-        Where a capture cannot be ended torch stays on that stream; the outer context leaves it.
+        If a capture cannot be ended, torch stays on its stream, which the outer context then
+        leaves.
         """
         with torch.cuda.device(self.device), torch.cuda.stream(torch.cuda.current_stream()):
             graph = torch.cuda.CUDAGraph()
@@ -109,9 +109,9 @@ class TorchGraphs:
 
 @contextmanager
 def refusing_waits() -> Iterator[None]:
-    """Inside, torch raises a RuntimeError where an operation waits for the GPU.
+    """A context in which torch raises a RuntimeError for an operation that waits for the GPU.
 
-    The first switch in a process, made already when torch warns of it, may raise that warning.
+    Torch's warning that the mode is a prototype is suppressed.
     """
     before = torch.cuda.get_sync_debug_mode()
     try:
@@ -124,12 +124,11 @@ def refusing_waits() -> Iterator[None]:
 
 
 def capture(fn: Call, device: torch.device, graphs: Graphs | None = None) -> Captured:
-    """The call as a graph, after a rehearsal; the first replay's result is compared with the
-    rehearsal's.
+    """The call as a graph, after a rehearsal; the first replay is compared with the rehearsal.
 
     Raises:
         GraphError: the call cannot be captured.
-        ContextLost: the capture failed, and the device has become unusable.
+        ContextLost: the capture failed and made the device unusable.
     """
     used = graphs or TorchGraphs(device)
     try:
@@ -158,7 +157,7 @@ def capture(fn: Call, device: torch.device, graphs: Graphs | None = None) -> Cap
 
 
 def failure_after(graphs: Graphs, sentence: str) -> RuntimeError:
-    """The error for a failed attempt: GraphError with the reason, or ContextLost."""
+    """The error of a failed attempt: GraphError, or ContextLost if the device is unusable."""
     gc.collect()
     try:
         graphs.probe()
@@ -171,27 +170,28 @@ def failure_after(graphs: Graphs, sentence: str) -> RuntimeError:
 
 
 def first_reason(error: BaseException) -> str:
-    """The reason of the error that came first: ending a broken capture raises another error."""
+    """The reason of the first error in the chain: ending a broken capture raises another error."""
     while error.__context__ is not None:
         error = error.__context__
     return reason_of(error)
 
 
 def copied_tensors(result: Any) -> list[torch.Tensor]:
-    """Copies of the tensors of a result."""
+    """Copies of the tensors in a nested result."""
     return [leaf.detach().clone() for leaf in tensor_leaves(result)]
 
 
 def fill_with_nan(result: Any) -> None:
-    """Overwrite the result with NaN, so that a replay must write it again."""
+    """Overwrite the result's floating-point tensors with NaN, so that a replay must restore
+    them."""
     for leaf in tensor_leaves(result):
         if leaf.is_floating_point():
             leaf.detach().fill_(float("nan"))
 
 
 def results_agree(expected: list[torch.Tensor], result: Any) -> bool | None:
-    """Whether a replay gave the call's result, to a thousandth of the largest entry; None where the
-    call returns no tensor of floating-point numbers."""
+    """Whether a replay gave the call's result (`tensors_close`); None if no tensor is
+    floating-point."""
     found = tensor_leaves(result)
     pairs = [(a, b) for a, b in zip(expected, found, strict=False) if a.is_floating_point()]
     if not pairs:
@@ -200,7 +200,7 @@ def results_agree(expected: list[torch.Tensor], result: Any) -> bool | None:
 
 
 def tensors_close(expected: torch.Tensor, found: torch.Tensor) -> bool:
-    """Whether two tensors have one shape and are equal up to the rounding of half precision."""
+    """Whether shapes are equal, and entries equal up to a thousandth of the largest entry."""
     if expected.shape != found.shape:
         return False
     scale = float(expected.abs().max()) if expected.numel() else 0.0
@@ -209,5 +209,5 @@ def tensors_close(expected: torch.Tensor, found: torch.Tensor) -> bool:
 
 
 def tensor_leaves(result: Any) -> list[torch.Tensor]:
-    """Every tensor in a nest of containers."""
+    """Every tensor in nested containers."""
     return [leaf for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor)]

@@ -1,8 +1,9 @@
-"""What disturbed the device while a block of regions was timed: heat, limits, other users?
+"""Observes the device while a block of regions is timed: heat, power limits, preemption, other
+users.
 
-Counters are read before and after a block and compared, so that a limit that acted at any moment of
-the block shows. What others took is a share of the block's time: how long a thread of this process
-waited for a processor. A sensor that cannot be read leaves a sentence.
+Counters are read before and after a block, and the differences show limits that acted at any moment
+of the block. Preemption is a share of the block's time: how long a ready thread of this process
+waited for a processor. An unreadable sensor leaves a sentence.
 """
 
 from __future__ import annotations
@@ -39,13 +40,13 @@ SLOWDOWN_REASONS: Mapping[int, str] = {
     0x40: "hardware thermal slowdown",
     0x80: "hardware power brake",
 }
-"""Bits of nvmlDeviceGetCurrentClocksEventReasons that mean that a clock is held down."""
+"""Bits of nvmlDeviceGetCurrentClocksEventReasons -> the reason why a clock is held down."""
 
 SM_CLOCK = 1  # NVML_CLOCK_SM
 NOTICED = 0.05
-"""A block of which a thread waited for a processor for a larger share is disturbed."""
+"""The largest share of a block for which a thread may wait for a processor in a quiet block."""
 CAPPED = "power-capped"
-"""The label of a reading for which a power limit held the clock down."""
+"""The label of a reading during which a power limit held the clock down."""
 MEANT: Mapping[str, str] = {
     INTERRUPTED: "others had the processors for more than a twentieth of the time: an estimate by "
     "the fastest tenth of the timed regions, between the least that a call needs and the median",
@@ -54,46 +55,45 @@ MEANT: Mapping[str, str] = {
     CAPPED: "at its limit of power a chip lowers its clock by the numbers that it works with: "
     "times are those of random ones",
 }
-"""Label -> what it means for a reading, where the label does not say so."""
+"""Label -> the meaning for a reading, for the labels that need an explanation."""
 
 
 @dataclass(frozen=True)
 class BlockObservation:
-    """What happened between `before()` and `after()`."""
+    """The counters' differences and the sensors' values between `before()` and `after()`."""
 
     clock_MHz: float | None = None
-    """The clock at the end of the block, while the device is still warm."""
+    """The clock at the end of the block, before the device rests."""
     slowed: tuple[str, ...] = ()
-    """What held a clock down: heat or a hardware brake."""
+    """The reasons why a clock was held down: heat or a hardware brake."""
     power_capped: bool = False
     switches: int = 0
-    """How often the system took a processor away from this process."""
+    """The number of involuntary context switches of this process."""
     waited_s: float | None = None
-    """Seconds that the thread that waited longest was ready while others had the processors; None
-    where nothing tells."""
+    """The longest time in seconds for which a thread was ready but preempted; None if unknown."""
     processor_s: float | None = None
-    """Seconds that the busiest thread was on a processor; None where nothing tells."""
+    """Seconds for which the busiest thread ran on a processor; None if unknown."""
     threads: tuple[int, ...] = ()
-    """The threads that work, by the system's numbers, the busiest first."""
+    """The ids of the threads that work, the busiest first."""
     page_faults: int = 0
-    """Pages that the system gave to this process. An allocator that returns memory to the system
-    after every call makes calls several times as long."""
+    """Minor page faults of this process. An allocator that returns memory to the system after every
+    call makes calls several times as long."""
     others: str = ""
-    """What shows that other processes computed on the device; "" where nothing does."""
+    """Evidence that other processes computed on the device; "" without evidence."""
     notes: Mapping[str, Any] = field(default_factory=dict)
 
 
 class ThreadTime(NamedTuple):
-    """What a thread used so far."""
+    """Nanoseconds that a thread has used so far."""
 
     ran_ns: int
-    """On a processor."""
+    """Running on a processor."""
     waited_ns: int
-    """Ready, while others had the processors."""
+    """Ready to run, but preempted."""
 
 
 Threads = Mapping[int, ThreadTime]
-"""Thread -> what it used so far."""
+"""Thread id -> the time that the thread has used so far."""
 
 
 class Watch(Protocol):
@@ -102,28 +102,28 @@ class Watch(Protocol):
     name: str
 
     def clock(self) -> float | None:
-        """The current clock of the device's processors in MHz; None where it is unknown."""
+        """The current clock of the device's processors in MHz; None if unknown."""
         ...
 
     def before(self) -> None:
-        """Note the counters."""
+        """Note the counters at the start of a block."""
         ...
 
     def aside(self, prepare: Call) -> Call:
-        """The same, whose time on processors is not counted."""
+        """A call of `prepare` whose processor time and waiting time are not counted."""
         ...
 
     def after(self) -> BlockObservation:
-        """What the counters and sensors show since `before()`."""
+        """The observation of the block since `before()`."""
         ...
 
     def missing(self) -> Mapping[str, str]:
-        """What this machine does not tell -> why."""
+        """Name of an unreadable sensor -> the reason."""
         ...
 
 
 class NvmlWatch:
-    """One NVIDIA board, through NVML."""
+    """Watches one NVIDIA board through NVML."""
 
     name = "NVML"
 
@@ -136,7 +136,7 @@ class NvmlWatch:
         self.counters: dict[int, int] = {}
 
     def fields(self) -> dict[int, int]:
-        """The counters of held-down clocks that the board has."""
+        """The board's counters of the time for which clocks were held down, by field."""
         read = {number: field_of(self.nvml, self.handle, number) for number in SLOWDOWNS}
         found = {number: int(value) for number, value in read.items() if value is not None}
         if not found:
@@ -144,8 +144,8 @@ class NvmlWatch:
         return found
 
     def event_reasons(self) -> int:
-        """The bits of what holds clocks down now; 0, with a reason noted, where the board does not
-        tell."""
+        """The bits of the current reasons for held-down clocks; 0, with a reason noted, if
+        unreadable."""
         for name in ("EventReasons", "ThrottleReasons"):  # the second is the older drivers'
             function = getattr(self.nvml, f"nvmlDeviceGetCurrentClocks{name}", None)
             if function is None:
@@ -170,22 +170,22 @@ class NvmlWatch:
         return float(read)
 
     def others(self) -> str:
-        """What shows that others compute on the board; "" where nothing does."""
+        """Evidence that other processes compute on the board; "" without evidence."""
         found = others_on(self.nvml, self.handle, self.own_bytes())
         if found is None:
             self.reasons["others"] = "the board tells neither its processes nor its memory"
         return found or ""
 
     def before(self) -> None:
-        """Note the counters."""
+        """Note the counters at the start of a block."""
         self.counters = self.fields()
 
     def aside(self, prepare: Call) -> Call:
-        """The same: a board's counters do not tell calls apart."""
+        """`prepare` itself: a board's counters do not distinguish calls."""
         return prepare
 
     def after(self) -> BlockObservation:
-        """What happened since `before()`; the clock is read first, before the board can rest."""
+        """The observation since `before()`; the clock is read first, before the board can rest."""
         clock, bits, now = self.clock(), self.event_reasons(), self.fields()
         moved = {SLOWDOWNS[n] for n in now if now[n] != self.counters.get(n, now[n])}
         slowed = [words for bit, words in SLOWDOWN_REASONS.items() if bits & bit]
@@ -198,12 +198,12 @@ class NvmlWatch:
         )
 
     def missing(self) -> Mapping[str, str]:
-        """What the board does not tell -> why."""
+        """Name of an unreadable sensor -> the reason."""
         return dict(self.reasons)
 
 
 class CpuWatch:
-    """This process on the machine's processors, as the operating system counts."""
+    """Watches this process on the machine's processors, through the operating system's counters."""
 
     name = "operating system"
 
@@ -221,15 +221,15 @@ class CpuWatch:
         self.reasons: dict[str, str] = {}
         self.first = (0, 0)
         self.used: dict[int, ThreadTime] = {}
-        """Thread -> what it used since `before()`, less what it used aside."""
+        """Thread -> time used since `before()`, without the time used in calls made by `aside`."""
 
     def clock(self) -> float | None:
-        """The highest clock of a processor, in MHz."""
+        """The highest clock of the usable processors, in MHz."""
         return self.frequency()
 
     def before(self) -> None:
-        """Note how often the process was interrupted so far, how long its threads ran and waited,
-        and how many pages it was given."""
+        """Note the context switches and page faults of the process so far, and its threads'
+        times."""
         try:
             self.first = self.counted()
         except ImportError:
@@ -239,7 +239,7 @@ class CpuWatch:
         self.used = self._counted(-1)
 
     def _counted(self, sign: int) -> dict[int, ThreadTime]:
-        """`used`, with what the threads used so far added to it, or taken away."""
+        """`used` plus `sign` times the times that the threads have used so far."""
         found = dict(self.used)
         for thread, now in self.threads().items():
             then = found.get(thread, ThreadTime(0, 0))
@@ -247,7 +247,7 @@ class CpuWatch:
         return found
 
     def aside(self, prepare: Call) -> Call:
-        """The same, whose time on processors is not counted."""
+        """A call of `prepare` whose processor time and waiting time are not counted."""
 
         def uncounted() -> Any:
             self.used = self._counted(1)
@@ -258,7 +258,7 @@ class CpuWatch:
         return uncounted
 
     def after(self) -> BlockObservation:
-        """Clock and load as they are now, and what happened since `before()`."""
+        """The current clock and load, and the differences of the counters since `before()`."""
         counted = self._counted(1)
         used = counted.values()
         switches, faults = (
@@ -283,12 +283,12 @@ class CpuWatch:
         )
 
     def missing(self) -> Mapping[str, str]:
-        """What the system does not tell -> why."""
+        """Name of an unreadable sensor -> the reason."""
         return dict(self.reasons)
 
 
 class NoWatch:
-    """A watch that sees nothing, and says why."""
+    """A watch that observes nothing, with the reason."""
 
     def __init__(self, reason: str) -> None:
         self.name = "none"
@@ -302,7 +302,7 @@ class NoWatch:
         """Nothing to note."""
 
     def aside(self, prepare: Call) -> Call:
-        """The same."""
+        """`prepare` itself."""
         return prepare
 
     def after(self) -> BlockObservation:
@@ -315,7 +315,7 @@ class NoWatch:
 
 
 def watch_for(device: torch.device) -> Watch:
-    """The board of a CUDA device through NVML, or the operating system's view of a CPU."""
+    """Watches the board of a CUDA device through NVML, and a CPU through the operating system."""
     if device.type != "cuda":
         return CpuWatch()
     try:
@@ -326,13 +326,13 @@ def watch_for(device: torch.device) -> Watch:
 
 
 def properties_of(device: torch.device) -> Any:
-    """What torch knows of a CUDA device."""
+    """Torch's properties of a CUDA device."""
     return torch.cuda.get_device_properties(device)
 
 
 def switches_and_faults() -> tuple[int, int]:
-    """How often the system has taken a processor away from a thread of this process, and how many
-    pages it has given to the process; ImportError where the system does not count."""
+    """Involuntary context switches and minor page faults of this process so far; ImportError if the
+    system does not count them."""
     import resource
 
     usage = resource.getrusage(resource.RUSAGE_SELF)
@@ -340,8 +340,8 @@ def switches_and_faults() -> tuple[int, int]:
 
 
 def thread_times(tasks: Path = Path("/proc/self/task")) -> Threads:
-    """What every thread of this process used, as Linux's scheduler counts (proc(5), schedstat);
-    elsewhere what the process used in all, and how long it was on no processor."""
+    """The time used by every thread of this process, from Linux's scheduler (proc(5), schedstat);
+    on other systems one entry: the process's running time, and all of its other time."""
     found: dict[int, ThreadTime] = {}
     try:
         for thread in tasks.iterdir():
@@ -355,20 +355,19 @@ def thread_times(tasks: Path = Path("/proc/self/task")) -> Threads:
 
 
 def working(used: Threads) -> tuple[int, ...]:
-    """The threads that ran for at least a tenth as long as the busiest one, that one first."""
+    """The threads that ran more than a tenth as long as the busiest thread, the busiest first."""
     most = max((each.ran_ns for each in used.values()), default=0)
     found = [thread for thread, each in used.items() if each.ran_ns > most / 10]
     return tuple(sorted(found, key=lambda thread: -used[thread].ran_ns))
 
 
 def spread_threads(threads: Sequence[int]) -> None:
-    """Move each of these threads of the process to a processor of its own, and let the system move
-    them from there as before.
+    """Move each of these threads to a processor of its own, then allow all processors again.
 
-    Where other programs take part of every processor, threads that wait for one another may stay on
-    one processor, and never run at the same time: a call of two threads then takes hundreds of
-    times as long. Nothing is moved where a thread is bound to some processors, where there are
-    fewer processors than threads, and where the system has no such call.
+    Beside other programs, threads that wait for one another may stay on one processor and never run
+    at the same time: a call of two threads then takes hundreds of times as long. No thread is moved
+    if a thread is bound to some processors, if there are fewer processors than threads, or if the
+    system has no such call.
     """
     places = processors()
     if not hasattr(os, "sched_setaffinity") or not 1 < len(threads) <= len(places):
@@ -384,20 +383,21 @@ def spread_threads(threads: Sequence[int]) -> None:
 
 
 def longest(spans_ns: Iterable[int]) -> float | None:
-    """The longest span, in seconds; None of none."""
+    """The longest of these spans, in seconds; None if there is none."""
     found = max(spans_ns, default=None)
     return None if found is None else max(found, 0) * 1e-9
 
 
 def load_last_minute() -> float:
-    """The load average of the last minute; OSError where the system keeps none."""
+    """The load average of the last minute; OSError if the system keeps none."""
     return os.getloadavg()[0]
 
 
 def cpu_frequency_MHz(
     sys: Path = Path("/sys/devices/system/cpu"), proc: Path = Path("/proc/cpuinfo")
 ) -> float | None:
-    """The highest current clock of a processor: idle processors are slow, a working one is not."""
+    """The highest current clock of the usable processors, in MHz: idle ones are slow, working ones
+    fast. None if the system does not tell."""
     read = map(number_in, (sys / f"cpu{n}/cpufreq/scaling_cur_freq" for n in processors()))
     found = [kHz / 1e3 for kHz in read if kHz is not None]
     if not found:
@@ -410,14 +410,14 @@ def cpu_frequency_MHz(
 
 
 def processors() -> list[int]:
-    """The processors that this process may run on."""
+    """The ids of the processors that this process may run on."""
     if hasattr(os, "sched_getaffinity"):
         return sorted(os.sched_getaffinity(0))
     return list(range(os.cpu_count() or 1))
 
 
 def number_in(path: Path) -> float | None:
-    """The number in a file; None where it cannot be read."""
+    """The number in a file; None if the file is unreadable or holds no number."""
     try:
         return float(path.read_text(encoding="ascii"))
     except (OSError, ValueError):
@@ -425,16 +425,16 @@ def number_in(path: Path) -> float | None:
 
 
 def label_meanings(labels: Iterable[str]) -> list[str]:
-    """A sentence for each of these labels that needs one."""
+    """A sentence for each of these labels that needs an explanation."""
     there = set(labels)
     return [f"{label}: {words}" for label, words in MEANT.items() if label in there]
 
 
 class DisturbanceLog:
-    """The watched blocks of one measurement: what was seen in those that were kept, and why others
-    were left out.
+    """The observations of the kept blocks of a measurement, and the reasons why others were left
+    out.
 
-    Whether a clock was low is judged by the clocks of all blocks so far.
+    Whether a clock is low is judged against the median clock of all blocks so far.
     """
 
     def __init__(self, watch: Watch, slow_clock: float) -> None:
@@ -443,10 +443,10 @@ class DisturbanceLog:
         self.clocks: list[float] = []
         self.kept: list[BlockObservation] = []
         self.left_out: list[str] = []
-        """What disturbed each block that was left out."""
+        """The reason for each block that was left out."""
 
     def heat(self, seen: BlockObservation) -> str:
-        """What held the clock down in a block; "" where nothing did."""
+        """The reason why the clock was held down in a block; "" if it was not."""
         if seen.slowed:
             return ", ".join(seen.slowed)
         if seen.clock_MHz is None:
@@ -458,22 +458,22 @@ class DisturbanceLog:
         return f"clock at {seen.clock_MHz:.0f} of {usual:.0f} MHz"
 
     def keep(self, seen: BlockObservation) -> None:
-        """Count a block."""
+        """Add a block to the measurement."""
         self.kept.append(seen)
 
     def leave_out(self, disturbance: str) -> None:
-        """Count a block that is no part of the measurement."""
+        """Note the reason for a block that is not part of the measurement."""
         self.left_out.append(disturbance)
 
     @property
     def by(self) -> str:
-        """What disturbed how many blocks; "" where none was disturbed."""
+        """Each reason for left-out blocks with the number of blocks; "" if none was left out."""
         found = Counter(self.left_out).most_common()
         return ", ".join(f"{why} in {times}" for why, times in found)
 
     @property
     def labels(self) -> list[str]:
-        """The labels of the reading."""
+        """The labels of the reading, from the kept blocks."""
         found = [CAPPED] if any(seen.power_capped for seen in self.kept) else []
         return found + ([SHARED] if any(seen.others for seen in self.kept) else [])
 

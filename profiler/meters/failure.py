@@ -1,4 +1,4 @@
-"""Why did a call fail while it was measured, and how is memory recovered after it ran out?"""
+"""Why a call failed while it was measured, and how memory is freed after it ran out."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from profiler.counting.call import higher_order_reason
 from profiler.records.reading import reason_of, whole_text
 
 SAYINGS = ("out of memory", "not enough memory", "can't allocate memory")
-"""How CUDA's and the CPU's allocators report that memory ran out."""
+"""Parts of the messages with which CUDA's and the CPU's allocators report exhausted memory."""
 
 ASKED_FOR = re.compile(
     r"[Tt]ried to allocate (?P<cuda>[\d.]+ [KMGT]?i?B)|you tried to allocate (?P<cpu>\d+) bytes"
@@ -25,7 +25,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def requested(error: BaseException) -> str:
-    """The size that was refused, as the allocator prints it; "" where it prints none.
+    """The size of the refused request, as the allocator prints the size; "" if it prints none.
 
     >>> requested(RuntimeError("CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 has"))
     '20.00 GiB'
@@ -37,8 +37,8 @@ def requested(error: BaseException) -> str:
 
 
 def why_failed(error: BaseException, doing: str, device: torch.device) -> str:
-    """One sentence on why a call failed; where memory ran out, torch's cached device memory is
-    freed too.
+    """One sentence on why a call failed; after an out-of-memory error torch's cached device memory
+    is freed too.
 
     `doing` continues "the call failed": "while it was timed".
     """
@@ -49,8 +49,7 @@ def why_failed(error: BaseException, doing: str, device: torch.device) -> str:
 
 
 def failure_words(error: BaseException, doing: str = "") -> str:
-    """Why a call failed, in one sentence; where memory ran out, which size was refused and what to
-    do.
+    """Why a call failed, in one sentence; for an out-of-memory error the refused size and a remedy.
 
     >>> failure_words(KeyError("z"), " while it was timed")
     "the call failed while it was timed: KeyError: 'z'"
@@ -66,7 +65,7 @@ def failure_words(error: BaseException, doing: str = "") -> str:
 
 
 def give_back(error: BaseException, device: torch.device) -> None:
-    """Drop what the failed call still holds, and return torch's cache to the device."""
+    """Drop the tensors that the failed call still holds, and return torch's cache to the device."""
     error.__traceback__ = None  # its frames hold the call's tensors
     gc.collect()
     if device.type == "cuda" and torch.cuda.is_available():

@@ -1,14 +1,14 @@
-"""Between which values does a median lie?
+"""Distribution-free confidence intervals of a median.
 
-The ends of an interval are two of the ordered values, chosen by how many there are: the interval
-holds the median of any continuous distribution from which the values were drawn independently.
-Values are medians of blocks, or one of each round, trial or process. Regions timed one after
-another resemble one another, so that they are no such values: a block of them counts once.
+The ends of an interval are two order statistics, chosen by the number of values: the interval holds
+the median of any continuous distribution from which the values were drawn independently. A value is
+the median of a block of regions, or the value of a round, a trial or a process. Consecutive regions
+are correlated, so a block of regions counts as one value.
 
-What is slower than a whole measurement moves all of its blocks alike and is in no interval of it:
-where arrays and code lie in memory (Mytkowicz et al., "Producing Wrong Data Without Doing Anything
-Obviously Wrong!" (2009)), what else the machine does. Fresh processes show it, each as one value.
-benchmarks/interval_coverage.py shows how often either kind of interval holds the median of all.
+Influences slower than a whole measurement shift all of its blocks alike, so its interval misses
+them: where arrays and code lie in memory (Mytkowicz et al., "Producing Wrong Data Without Doing
+Anything Obviously Wrong!" (2009)), other load on the machine. Fresh processes show them, one value
+each. benchmarks/interval_coverage.py measures the coverage of both kinds of interval.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from profiler.records.reading import Reading
 CONFIDENCE = 0.95
 
 ROUND = 10
-"""Samples of a block in records that do not say it."""
+"""Samples per block in records that do not state the size of blocks."""
 
 
 @lru_cache(maxsize=4096)
 def median_ranks(n: int, confidence: float = CONFIDENCE) -> tuple[int, int] | None:
     """The ranks (from 1) of the two order statistics that bracket the median of any continuous
-    distribution with at least this confidence; None where n values are too few.
+    distribution with at least this confidence; None if n is too small.
 
-    The rank k is the largest with P(Binomial(n, 1/2) < k) <= (1 - confidence) / 2.
+    The lower rank k is the largest with P(Binomial(n, 1/2) < k) <= (1 - confidence) / 2.
 
     >>> median_ranks(6), median_ranks(30)
     ((1, 6), (10, 21))
@@ -52,7 +52,7 @@ def median_ranks(n: int, confidence: float = CONFIDENCE) -> tuple[int, int] | No
 def median_interval(
     values: Sequence[float], confidence: float = CONFIDENCE
 ) -> tuple[float, float] | None:
-    """The interval of the median of these values; None where they are too few.
+    """The confidence interval of the median of these values; None if there are too few.
 
     >>> median_interval([5.0, 1.0, 3.0, 2.0, 6.0, 4.0])
     (1.0, 6.0)
@@ -66,7 +66,7 @@ def median_interval(
 
 @lru_cache
 def least_number(confidence: float = CONFIDENCE) -> int:
-    """The smallest number of values whose median has an interval.
+    """The smallest number of values whose median has a confidence interval.
 
     >>> least_number()
     6
@@ -78,7 +78,7 @@ def least_number(confidence: float = CONFIDENCE) -> int:
 
 
 def no_interval(number: int, what: str = "block", confidence: float = CONFIDENCE) -> str:
-    """Why the median of so few values has no interval.
+    """Why the median of this few values has no confidence interval.
 
     >>> no_interval(5)
     '5 blocks are too few: 6 are needed'
@@ -89,8 +89,8 @@ def no_interval(number: int, what: str = "block", confidence: float = CONFIDENCE
 
 
 def widest_interval(values: Sequence[float]) -> tuple[float, float, float]:
-    """The interval of the median of these values, and with which probability it holds the median:
-    at least `CONFIDENCE`, or of fewer values the largest that there is, from the least to the most.
+    """The interval of the median of these values, and its confidence: `CONFIDENCE`, or for fewer
+    than `least_number` values the range of the values with the confidence of that range.
 
     >>> widest_interval([3.0, 1.0, 2.0])
     (1.0, 3.0, 0.75)
@@ -100,8 +100,8 @@ def widest_interval(values: Sequence[float]) -> tuple[float, float, float]:
 
 
 def confidence_of(number: int) -> float:
-    """With which probability the interval of so many values holds their median, at least: of few
-    values, all of them lie on one side of it once in 2 ** (number - 1).
+    """The least confidence of `widest_interval` for this many values. All of n values lie on one
+    side of the median with probability 2 ** (1 - n).
 
     >>> confidence_of(3), confidence_of(6)
     (0.75, 0.95)
@@ -110,12 +110,11 @@ def confidence_of(number: int) -> float:
 
 
 def over_processes(found: Mapping[int, Reading]) -> Reading:
-    """What several processes say of one reading: the median of their values, which become the
-    samples, with the interval that spans processes. A number or bytes in which all agree stays as
-    the first process found them.
+    """One reading from several processes: the median of the processes' values, which become the
+    samples, with an interval over processes. A count or bytes on which all processes agree is kept
+    as the first process read it.
 
-    Of times the quiet ones alone are taken where most are quiet; otherwise the regions of all
-    processes make one busy time.
+    Times: if most processes were quiet, the quiet ones alone; else `all_regions` of all processes.
 
     Args:
         found: process -> the reading.
@@ -165,8 +164,8 @@ def over_processes(found: Mapping[int, Reading]) -> Reading:
 def all_regions(found: Mapping[int, Reading]) -> Reading:
     """The busy time of the regions of all processes together.
 
-    Threads that wait for one another on one processor make a process that is much slower than the
-    others: it has few regions in the same time, so that it counts for little.
+    Threads that wait for one another on one processor make one process much slower than the others:
+    that process has few regions in the same time, so its weight is small.
     """
     told = [reading.details for reading in found.values()]
     regions = [sample for reading in found.values() for sample in reading.samples]
@@ -192,7 +191,7 @@ def all_regions(found: Mapping[int, Reading]) -> Reading:
 
 
 def processes_of(found: Mapping[int, Reading]) -> list[dict[str, Any]]:
-    """Value and samples of a reading in each process."""
+    """Value and samples of a reading in each process, as JSON values."""
     return [
         {"process": number, "value": reading.value, "samples": list(reading.samples)}
         for number, reading in found.items()
@@ -200,7 +199,7 @@ def processes_of(found: Mapping[int, Reading]) -> list[dict[str, Any]]:
 
 
 def spread(values: Sequence[float]) -> dict[str, float]:
-    """p20, p80, iqr."""
+    """The quantiles p20 and p80, and the interquartile range iqr."""
     return {
         "p20": quantile(values, 0.2),
         "p80": quantile(values, 0.8),
@@ -209,12 +208,12 @@ def spread(values: Sequence[float]) -> dict[str, float]:
 
 
 def processes_in(reading: Reading) -> int:
-    """How many processes a reading's interval spans."""
+    """The number of processes that a reading's interval spans."""
     return len(reading.details.get("processes", ())) or 1
 
 
 def quantile(samples: Sequence[float], part: float) -> float:
-    """The value at `part` of the ordered samples, interpolated.
+    """The quantile `part` of the samples, interpolated linearly.
 
     >>> quantile([1.0, 2.0, 3.0], 0.25)
     1.5
@@ -227,23 +226,23 @@ def quantile(samples: Sequence[float], part: float) -> float:
 
 
 LOW = 0.1
-"""The quantile of all regions that stands for a call on a busy device: while four processes spun on
-two processors, this one and the quantile 0.2 lay 2 % (the median of 20 processes) from what quiet
-processes took before and after, the least region 5 % and the median of regions 12 %."""
+"""The quantile of all regions that estimates the time of a call on a busy device. While four
+processes spun on two processors, the quantiles 0.1 and 0.2 differed by 2 % (median of 20 processes)
+from the times of quiet processes before and after, the minimum by 5 %, the median by 12 %."""
 
 
 def busy_estimate(
     regions: Sequence[float], processor_s: float | None = None
 ) -> tuple[float, float, float]:
-    """The time of a call on a device that others use too: value, lower end and upper end of an
-    estimate. Waiting only adds to a region, and a region that is shorter than a time slice mostly
-    holds none: the value is a low quantile, the lower end what the call needs at least, the upper
-    end the median of all regions.
+    """The time of a call on a device that others use too: value, lower end and upper end.
+    Preemption only lengthens a region, and most regions shorter than a time slice hold none: the
+    value is the quantile `LOW`, the lower end the least time that the call needs, the upper end the
+    median.
 
     Args:
-        regions: seconds a call, of all timed regions.
-        processor_s: the least seconds a call that the busiest thread was on a processor; None where
-            the system does not tell.
+        regions: seconds per call, of all timed regions.
+        processor_s: the least seconds per call that the busiest thread ran; None if the system does
+            not tell.
 
     >>> busy_estimate([3.0, 1.0, 2.0, 9.0, 9.0, 9.0], 0.5)
     (1.5, 0.5, 6.0)
@@ -254,8 +253,8 @@ def busy_estimate(
 
 
 def block_medians(reading: Reading) -> list[float]:
-    """The values that the interval of a reading's median is made of: a median for each block of
-    samples; the samples themselves where each is of a round, a trial or a process."""
+    """The values from which the interval of a reading's median is made: the median of each block of
+    samples, or the samples themselves if each is of a round, a trial or a process."""
     samples, details = reading.samples, reading.details
     sizes = details.get("blocks")
     if sizes is None:
@@ -267,7 +266,7 @@ def block_medians(reading: Reading) -> list[float]:
 
 
 def medians_of(samples: Sequence[float], blocks: Sequence[int]) -> list[float]:
-    """The median of each block, of which the first has so many samples, and so on.
+    """The median of each block of consecutive samples; `blocks` lists the numbers of samples.
 
     >>> medians_of([1.0, 2.0, 3.0, 9.0, 7.0], [3, 2])
     [2.0, 8.0]

@@ -1,6 +1,6 @@
-"""How long does one call take: back to back, from cold caches, and without launching?
+"""The duration of one call: back to back, from cold caches, and without launch overhead.
 
-Three readings, never mixed: `latency` (hot), `latency_cold` and `latency_graph` (CUDA graph).
+The three readings stay separate: `latency` (hot), `latency_cold` and `latency_graph` (CUDA graph).
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ from profiler.records.reading import DeviceLost, Measured, Reading, Unavailable
 __all__ = ["LatencyLimits", "latency", "latency_cold", "latency_graph", "latency_readings"]
 
 SEVERAL, ONE = "several threads", "one thread"
-"""The numbers of threads that a call of a CPU is timed with."""
+"""The numbers of threads with which a CPU call may be timed."""
 
 LAUNCHING = 1.3  # GPU time over enqueueing time below which the GPU waits for the host
 LAUNCH_BOUND = "launch-bound"
-"""The label of a call whose launches take longer than its work."""
+"""The label of a call whose launches take longer than its work on the GPU."""
 QUEUE_FULL = "more launches than a queue holds"
-"""The label of a call whose enqueueing includes waiting for the GPU, so that it does not tell
-whether launches bound the call."""
+"""The label of a call with more launches than the queue holds: enqueueing then includes waiting for
+the GPU, so whether the call is launch-bound is unknown."""
 GRAPH_GAIN = 1.2  # call time over its graph's time above which launches bound the call
 
 
@@ -67,23 +67,21 @@ def latency(
     """The duration of `fn()` back to back, in seconds, with caches as the calls leave them: the
     median on a quiet device, an estimate on a busy one (`records.grades`).
 
-    Hot means that what fits into the caches is in them when a call begins, because the calls before
-    have read it; it does not mean that a call computes with the same numbers as the one before. So
-    `fn` may take several sets of inputs in turns, as long as all of them fit
-    (`run.inputs.why_one_set`): the values, which power and clocks depend on, change; where the
-    values are found does not.
+    Hot means that data that fits into the caches is cached when a call begins, because earlier
+    calls read it. Inputs may still change between calls: `fn` may take several sets of inputs in
+    turns, if all sets fit together (`run.inputs.why_one_set`). The values, which affect power and
+    clocks, then change; the place of the data does not.
 
-    On a GPU, regions of several calls between two events, the queue kept full; a call whose GPU
-    time is less than 1.3 times the time of enqueueing it is labelled "launch-bound", unless its
-    `launches`, as far as these are known, are too many for a queue. On a CPU, the clock around each
-    region.
+    A GPU is timed by events around regions of several calls, with a full queue; a call whose GPU
+    time is below 1.3 times its enqueueing time is labelled "launch-bound", unless its known
+    `launches` exceed a queue. A CPU is timed by the clock around each region.
 
-    `reset` restores what a call changes (the position of a decoding state) and runs before every
-    call. It stays outside the timed region, one call per region; a trivial reset (an assignment)
-    may be timed with the call, so that short calls can share a region. Details tell which.
+    `reset` restores the state that a call changes (the position of a decoding state) and runs
+    before every call: outside the timed region, one call per region, or, if the reset is trivial
+    (an assignment), inside, so that short calls share a region. The details say which.
 
     `clock` (nanoseconds, monotonic), `timer`, `watch` and `pause` replace the real ones in tests.
-    Unavailable when a call fails, out of memory for instance.
+    Unavailable if a call fails, for instance out of memory.
     """
     place = torch.device(device)
     alone = reset is not None and not reset_is_trivial
@@ -119,13 +117,13 @@ def sample_with_threads(
     alone: bool,
     tried: Sequence[str] = (SEVERAL, ONE),
 ) -> Sampled:
-    """`sample_latency`, once more with one thread where others use the processors so much that the
-    time of several threads is hardly known.
+    """`sample_latency`, repeated with one thread if preemption makes the time of several threads
+    vague.
 
-    Threads of a call wait for one another, spinning, so that each waits for the one that others
-    keep from its processor: a call may take hundreds of times as long. With one thread, regions
-    between two waits are those of the call: with 4 to 7 other programs on two processors, the
-    fastest tenth took 1.0 to 1.3 times as long as two threads on an idle machine.
+    The threads of a call wait for one another in spin loops, so all wait for the preempted one: a
+    call may take hundreds of times as long. With one thread, regions between two preemptions are
+    undisturbed: beside 4 to 7 other programs on two processors, the fastest tenth took 1.0 to 1.3
+    times as long as two threads on an idle machine.
 
     Args:
         tried: `SEVERAL`, `ONE`, or both.
@@ -149,7 +147,8 @@ def sample_with_threads(
 
 
 def launching_label(median_s: float, enqueue_s: float, launches: int) -> str:
-    """What a reader must know of how a call is launched; "" where the host keeps ahead."""
+    """The label for the way a call is launched; "" if the host enqueues faster than the GPU
+    works."""
     if launches > QUEUED_LAUNCHES:
         return QUEUE_FULL
     return LAUNCH_BOUND if median_s < LAUNCHING * enqueue_s else ""
@@ -169,13 +168,12 @@ def latency_cold(
 ) -> Reading | Unavailable:
     """The median duration of one call of `fn()` after the caches were flushed, in seconds.
 
-    A buffer is read before each call: on a GPU at least twice its L2 and 256 MiB, on a CPU at least
-    twice its last-level caches. A GPU sleeps until flush, events and launches are all in its queue;
-    within `fn` only the first operations find cold caches. Details tell the buffer's size and where
-    the size of the cache was found.
+    A buffer is read before each call: on a GPU at least twice the L2 and 256 MiB, on a CPU twice
+    the last-level caches. A GPU sleeps until flush, events and launches are all in its queue. Only
+    the first operations of `fn` find cold caches. The details hold the buffer's size and the source
+    of the cache's size.
 
-    Unavailable when a call fails, when the buffer does not fit, or when the size of the caches is
-    unknown.
+    Unavailable if a call fails, the buffer does not fit, or the size of the caches is unknown.
 
     Args:
         tried: the numbers of threads (`sample_with_threads`).
@@ -224,13 +222,12 @@ def latency_graph(
 ) -> Reading | Unavailable:
     """The median duration of a replay of `fn()` captured as a CUDA graph, in seconds.
 
-    What the host does in a call, a trivial reset included, is done once, at the capture, and is not
-    in the replays. Nor can inputs take turns: a graph replays the buffers that it was captured
-    with, so `fn` must use the same ones every time. `cuda_graph.py` says how a capture that cannot
-    succeed is refused, and what is done after one that failed.
+    The host's work in a call, a trivial reset included, happens once, at the capture. A graph
+    replays the buffers of its capture, so `fn` must use the same inputs every time. `cuda_graph.py`
+    says how a failing capture is detected beforehand, and handled afterwards.
 
-    Unavailable, with the reason, on a CPU, where the call cannot be captured, and where work on the
-    device precedes every call (a forward pass before the backward pass): it would be captured too.
+    Unavailable on a CPU, if the call cannot be captured, or if a non-trivial reset precedes every
+    call (a forward pass before the backward pass), as the capture would contain the reset.
 
     Raises:
         ContextLost: this process can no longer use the device.
@@ -270,12 +267,13 @@ def latency_graph(
 
 
 GRAPH_BOUND = "bound by the graph's launch"
-"""The label of a graph whose replays take hardly longer than the host needs to launch them."""
+"""The label of a graph whose replay takes less than 1.3 times as long as the host needs to launch
+it."""
 
 STATIC = "a CUDA graph replays the buffers that it was captured with"
 
 KINDS = ("latency", "latency_cold", "latency_graph")
-"""The readings of one call, by name: hot, cold, as a graph."""
+"""The names of the readings of one call: hot, cold, as a graph."""
 
 
 def latency_readings(
@@ -288,12 +286,12 @@ def latency_readings(
     limits: LatencyLimits | None = None,
     still: Call | None = None,
 ) -> dict[str, Measured]:
-    """The three readings by name; a hot reading that is bound by its launches is labelled so.
+    """The three readings by name, the hot one labelled if it is launch-bound.
 
-    The graph comes last: `DeviceLost` in its place says that the attempt made the device unusable.
-    The readings taken before are kept.
+    The graph comes last. If capturing made the device unusable, the graph's entry is `DeviceLost`
+    and the earlier readings are kept.
 
-    `still`: the same call on the same inputs every time, for the graph, where the inputs of `fn`
+    `still`: the same call with the same inputs every time, for the graph, if the inputs of `fn`
     take turns.
     """
     same: dict[str, Any] = {"device": device, "reset": reset, "limits": limits}
@@ -307,15 +305,16 @@ def latency_readings(
 
 
 def threads_of(hot: Measured) -> Sequence[str]:
-    """What is tried for the cold time: of a busy device, what the hot time took."""
+    """The numbers of threads to try for the cold time: on a busy device, the number of the hot
+    time."""
     if not isinstance(hot, Reading) or grade_of(hot) == QUIET:
         return (SEVERAL, ONE)
     return (ONE,) if ONE_THREAD in hot.details["labels"] else (SEVERAL,)
 
 
 def with_launches_labelled(found: Mapping[str, Measured]) -> dict[str, Measured]:
-    """The readings; the hot one labelled "launch-bound" also where its graph is 1.2 times as
-    fast."""
+    """The readings, with the hot one also labelled "launch-bound" if its graph is more than 1.2
+    times as fast."""
     hot, graph = found.get("latency"), found.get("latency_graph")
     if not (isinstance(hot, Reading) and isinstance(graph, Reading) and graph.value > 0):
         return dict(found)
@@ -329,13 +328,14 @@ def with_launches_labelled(found: Mapping[str, Measured]) -> dict[str, Measured]
 
 
 def median_reading(name: str, found: Sampled, details: Mapping[str, Any]) -> Reading:
-    """A reading of the median, in seconds, with its grade."""
+    """A reading of `found.value`, in seconds; busy if a label says that the device was
+    disturbed."""
     grade = BUSY if disturbed_by(details["labels"]) else QUIET  # a board that others use, too
     return Reading(name, found.value, "s", tuple(found.samples), {**details, "grade": grade})
 
 
 def calls_in_turn(*calls: Call) -> Call:
-    """One call that makes these calls one after the other and returns the last one's result."""
+    """A call that makes these calls in order and returns the result of the last."""
 
     def all_of_them() -> Any:
         result = None

@@ -1,4 +1,4 @@
-"""What do the sensors of torch's NVIDIA board read while this process keeps the board busy?"""
+"""The energy counter and power sensor of torch's NVIDIA board, and a load that keeps it busy."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ INSTALL = "pip install nvidia-ml-py"
 
 
 NOT_FOUND = (2, 6)
-"""Invalid argument and not found: drivers return one or the other where no board has the UUID."""
+""""Invalid argument" and "not found": drivers return either one if no board has the UUID."""
 
 
 EXPLAINED = {
@@ -39,15 +39,15 @@ EXPLAINED = {
 
 
 INSTANT, AVERAGE = 186, 185
-"""NVML_FI_DEV_POWER_INSTANT and _AVERAGE, mW."""
+"""The fields NVML_FI_DEV_POWER_INSTANT and _AVERAGE, in mW."""
 
 
 BOARD, MODULE = 0, 1
-"""NVML_POWER_SCOPE_GPU and _MODULE."""
+"""The scopes NVML_POWER_SCOPE_GPU and _MODULE."""
 
 
 VALUES = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
-"""Members of a field's value, by nvmlValueType_t."""
+"""The union member of a field's value, indexed by nvmlValueType_t."""
 
 
 SLOWDOWNS = {
@@ -57,32 +57,32 @@ SLOWDOWNS = {
     270: "throttled",  # NVML_FI_DEV_CLOCKS_EVENT_REASON_HW_THERM_SLOWDOWN
     271: "throttled",  # NVML_FI_DEV_CLOCKS_EVENT_REASON_HW_POWER_BRAKE_SLOWDOWN
 }
-"""Field that counts how long the clocks were held down -> label."""
+"""Field that counts the time for which the clocks were held down -> label."""
 
 
 VIRTUAL = {2: "vGPU", 3: "vGPU"}
-"""nvmlGpuVirtualizationMode_t -> label: guest and host share the board with other machines."""
+"""nvmlGpuVirtualizationMode_t -> label: virtual machines share the board."""
 
 
 MODULES = ("GH200", "GB200", "GB300")
-"""Boards on one module with a CPU, whose counter covers both: seen on GH200 (Zeus, pull request
-172), assumed of the other two."""
+"""Boards on a module with a CPU, whose counter covers both: seen on GH200 (Zeus, pull request 172),
+assumed of the other two."""
 
 
 ALLOWANCE_BYTES = 2 * 2**30
-"""Memory that contexts, libraries and the driver take besides torch's: more belongs to another
-process."""
+"""An upper bound on the memory of contexts, libraries and the driver, besides torch's; more memory
+belongs to another process."""
 
 
 NOT_LISTED = "NVML does not list this process by its number here (as in a container)"
 
 
 BUSY_PERCENT = 5
-"""Utilisation of a board at rest above which another process works on it."""
+"""The highest utilisation of a board at rest; above, another process works on the board."""
 
 
 def load_nvml() -> Any:
-    """NVIDIA's Python binding, initialised; SensorError with one sentence where that fails."""
+    """NVIDIA's Python binding, initialised; SensorError, with one sentence, if that fails."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)  # older packages announce a replacement
@@ -98,7 +98,7 @@ def load_nvml() -> Any:
 
 
 def ask_nvml(nvml: Any, function: Callable[..., Any], *args: Any) -> Any:
-    """The function's value; an error of NVML becomes a SensorError with one sentence."""
+    """The value of an NVML function; an NVMLError becomes a SensorError with one sentence."""
     try:
         return function(*args)
     except nvml.NVMLError as error:
@@ -107,10 +107,10 @@ def ask_nvml(nvml: Any, function: Callable[..., Any], *args: Any) -> Any:
 
 
 def handle_of(nvml: Any, properties: Any) -> Any:
-    """The board with the UUID of torch's device, or with its PCI bus id where torch knows no UUID.
+    """NVML's handle of the board with the UUID, or else the PCI bus id, of torch's device.
 
-    Never by index: NVML counts boards by bus, and CUDA_VISIBLE_DEVICES hides and reorders them. The
-    UUID may be that of a part of a board (MIG).
+    An index would be wrong: NVML counts boards by bus, and CUDA_VISIBLE_DEVICES hides and reorders
+    devices. The UUID may be that of a part of a board (MIG).
     """
     uuid = getattr(properties, "uuid", None)
     if uuid is None:
@@ -131,10 +131,9 @@ def handle_of(nvml: Any, properties: Any) -> Any:
 
 
 def field_of(nvml: Any, handle: Any, number: int, scope: int = BOARD) -> float | None:
-    """The value of a field, None where the board does not have it.
+    """The value of a field; None if the board does not have the field.
 
-    The call succeeds even where the field failed, with 0 as its value: each field carries a code of
-    its own.
+    The call succeeds even for a failed field, with the value 0: each field has its own return code.
     """
     try:
         (field,) = nvml.nvmlDeviceGetFieldValues(handle, [(number, scope)])
@@ -146,7 +145,7 @@ def field_of(nvml: Any, handle: Any, number: int, scope: int = BOARD) -> float |
 
 
 def answer_of(nvml: Any, question: Callable[..., Any], handle: Any, *args: Any) -> Any:
-    """A function's value for a board, None where the board does not answer it."""
+    """The value of an NVML function for a board; None if the board refuses to answer."""
     try:
         return question(handle, *args)
     except nvml.NVMLError:
@@ -154,11 +153,11 @@ def answer_of(nvml: Any, question: Callable[..., Any], handle: Any, *args: Any) 
 
 
 def others_on(nvml: Any, handle: Any, own_bytes: int) -> str | None:
-    """What shows that others compute on a board: more than one process, or more memory in use than
-    this process explains. "" where nothing shows it, None where the board tells neither.
+    """Evidence that other processes compute on a board: more than one process, or more memory in
+    use than this process explains. "" without evidence, None if the board tells neither.
 
-    Process ids do not help: inside a container NVML gives the host's ids, or lists no or only some
-    processes, so that even a plausible list does not say whose the memory is.
+    Process ids are no evidence: inside a container NVML gives the host's ids, or lists no or only
+    some processes, so that a plausible list does not identify the owner of the memory.
     """
     processes = answer_of(nvml, nvml.nvmlDeviceGetComputeRunningProcesses, handle)
     memory = answer_of(nvml, nvml.nvmlDeviceGetMemoryInfo, handle)
@@ -170,14 +169,14 @@ def others_on(nvml: Any, handle: Any, own_bytes: int) -> str | None:
 
 
 class NvmlSensor:
-    """The energy counter and the power sensor of one whole NVIDIA board; an
+    """The energy counter and the power sensor of one whole NVIDIA board: an
     `energy.protocol.Sensor`.
 
-    Which sensors the board has is found once, by asking. With `force`, other users of the board
-    give a label instead of an error. `own_bytes()` is the device memory that this process holds.
+    The constructor finds out which sensors the board has. With `force`, other users of the board
+    cause a label instead of an error. `own_bytes()` is the device memory that this process holds.
 
     Raises:
-        SensorError: the board can neither count energy nor tell power, or is used by others too.
+        SensorError: the board has no sensor of energy or power, or other processes use the board.
     """
 
     def __init__(
@@ -205,7 +204,7 @@ class NvmlSensor:
         self.limit_W = None if limit_mW is None else limit_mW * 1e-3
 
     def maybe(self, question: Callable[..., Any], *args: Any) -> Any:
-        """A function's value for this board, None where the board does not answer it."""
+        """The value of an NVML function for this board; None if the board refuses to answer."""
         return answer_of(self.nvml, question, self.handle, *args)
 
     def answers(self, question: Callable[[], Any]) -> bool:
@@ -219,13 +218,13 @@ class NvmlSensor:
         return True
 
     def power_scope(self) -> int:
-        """The board alone, or the whole module where only the module's instant power is known."""
+        """MODULE if only the module's instant power is readable, else BOARD."""
         board = field_of(self.nvml, self.handle, INSTANT, BOARD)
         module = None if board else field_of(self.nvml, self.handle, INSTANT, MODULE)
         return BOARD if module is None else MODULE
 
     def require_whole(self) -> None:
-        """SensorError where the device is a part of a board: the sensors cover all parts."""
+        """SensorError if the device is a part of a board: the sensors cover the whole board."""
         part = self.maybe(self.nvml.nvmlDeviceIsMigDeviceHandle)
         mode = self.maybe(self.nvml.nvmlDeviceGetMigMode)
         if part or (mode and mode[0]):
@@ -235,7 +234,7 @@ class NvmlSensor:
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """What the figures cover besides this board and this process."""
+        """Warnings about what the figures cover besides this board and this process."""
         name = self.maybe(self.nvml.nvmlDeviceGetName)
         model = name.decode() if isinstance(name, bytes) else str(name)
         module = self.scope == MODULE or any(word in model.split() for word in MODULES)
@@ -248,19 +247,19 @@ class NvmlSensor:
         return tuple(label for label in found if label)
 
     def require_alone(self) -> None:
-        """SensorError where others work on the board; called while this process is at rest."""
+        """SensorError if others work on the board; called while this process is at rest."""
         self.others()
         rates = self.maybe(self.nvml.nvmlDeviceGetUtilizationRates)
         if rates is not None and rates.gpu > BUSY_PERCENT:
             self.share(f"the board is {rates.gpu} % busy though this process is at rest")
 
     def others(self) -> None:
-        """Refuse to measure, or note it, where others use the board."""
+        """Refuse to measure, or with `force` note it, if other processes use the board."""
         if found := others_on(self.nvml, self.handle, self.own_bytes()):
             self.share(found)
 
     def share(self, reason: str) -> None:
-        """Refuse to measure, or with `force` note the reason."""
+        """SensorError; with `force`, note the reason instead."""
         if not self.force:
             raise SensorError(
                 f"{reason}; its energy would be in the figure: stop it, or measure with --shared"
@@ -272,23 +271,22 @@ class NvmlSensor:
         return int(ask_nvml(self.nvml, self.nvml.nvmlDeviceGetTotalEnergyConsumption, self.handle))
 
     def power_mW(self) -> float | None:
-        """Milliwatts now where the board tells that, else averaged by its driver (over up to 1
-        s)."""
+        """Milliwatts: the instant power if the board has it, else the driver's mean (up to 1 s)."""
         if self.power == "instant":
             return field_of(self.nvml, self.handle, INSTANT, self.scope)
         return self.power_mW_averaged()
 
     def power_mW_averaged(self) -> float:
-        """The driver's default reading: a mean over 1 s on most boards since Ampere."""
+        """Milliwatts by the driver's default: a mean over 1 s on most boards since Ampere."""
         return float(ask_nvml(self.nvml, self.nvml.nvmlDeviceGetPowerUsage, self.handle))
 
     def temperature_C(self) -> float | None:
-        """The chip's temperature."""
+        """The chip's temperature; None if the board does not tell."""
         found = self.maybe(self.nvml.nvmlDeviceGetTemperature, 0)
         return None if found is None else float(found)
 
     def slowdowns(self) -> dict[str, int]:
-        """Label -> nanoseconds, since the driver was loaded, in which clocks were held down."""
+        """Label -> nanoseconds for which the clocks were held down since the driver was loaded."""
         found: dict[str, int] = {}
         for number, label in SLOWDOWNS.items():
             held = field_of(self.nvml, self.handle, number)
@@ -302,7 +300,7 @@ class NvmlSensor:
 
 
 def open_sensor(device: str | torch.device, *, force: bool = False) -> NvmlSensor | Unavailable:
-    """The sensor of torch's CUDA device, found by UUID; Unavailable with the reason otherwise."""
+    """The sensor of torch's CUDA device, found by UUID, or Unavailable with the reason."""
     place = torch.device(device)
     try:
         nvml = load_nvml()
@@ -331,8 +329,8 @@ def energy(
     """Joules per call of `fn()` on an NVIDIA GPU, by `estimate_energy`; Unavailable with the
     reason.
 
-    `reset` runs before every call and its energy is in the result. With `force`, energy is
-    measured, with a label, also where other processes use the board.
+    `reset` runs before every call, and its energy is in the result. With `force`, energy is
+    measured and labelled even if other processes use the board.
     """
     sensor = open_sensor(device, force=force)
     if isinstance(sensor, Unavailable):
@@ -353,9 +351,9 @@ def energies_in_turn(
     force: bool = False,
     pause: Callable[[float], None] = time.sleep,
 ) -> PairedEnergy | Unavailable:
-    """Joules per call of several `(fn, reset)`, whose trials take turns: `paired_energy`.
+    """Joules per call of several `(fn, reset)` whose trials take turns (`paired_energy`).
 
-    All of them stay in the device's memory meanwhile.
+    All candidates stay in the device's memory for the whole measurement.
     """
     sensor = open_sensor(device, force=force)
     if isinstance(sensor, Unavailable):
@@ -369,24 +367,24 @@ def energies_in_turn(
 
 
 BATCH_S = 0.01
-"""A batch lasts about this long: longer than NVML takes to answer, so that the queue never runs
-empty during a reading. Where its launches are more than the queue holds, the host waits in queueing
-and reads less often, which `edge_error` shows; the load has no gap."""
+"""The target duration of a batch: longer than NVML takes to answer, so that the queue never runs
+empty during a reading. If a batch has more launches than the queue holds, the host waits while
+enqueueing and reads less often, which `edge_error` shows; the load has no gap."""
 
 
 DEPTH = 2
-"""Batches in the queue, the running one included."""
+"""Batches in the queue, including the running batch."""
 
 
 class Marker(Protocol):
-    """A marker behind a batch in the queue."""
+    """A marker in the queue, behind a batch."""
 
     def query(self) -> bool:
-        """Whether everything before the marker is done."""
+        """Whether all work before the marker is done."""
         ...
 
     def synchronize(self) -> object:
-        """Wait until everything before the marker is done."""
+        """Wait until all work before the marker is done."""
         ...
 
 
@@ -399,9 +397,9 @@ def cuda_marker(device: torch.device) -> Marker:
 
 
 class QueuedLoad:
-    """Keeps a GPU's queue filled with batches of calls of `fn`; an `energy.protocol.Load`.
+    """Keeps a GPU's queue filled with batches of calls of `fn`: an `energy.protocol.Load`.
 
-    `reset` runs before every call and is part of the load. `fn` may replay a graph.
+    `reset` runs before every call, as part of the load. `fn` may replay a graph.
     """
 
     def __init__(
@@ -446,8 +444,8 @@ class QueuedLoad:
             self.queue.popleft().synchronize()
 
     def fitting(self, calls: int) -> int:
-        """How many calls take about `BATCH_S`, from one timed batch of `calls` after one to warm
-        up."""
+        """The number of calls that take about `BATCH_S`, from a timed batch of `calls` after a
+        warm-up."""
         self.calls = calls
         self.submit()
         self.drain()

@@ -1,11 +1,10 @@
-"""How are candidates timed in turns, round after round, and when is a round taken anew?
+"""Candidates timed in turns, round after round; rounds under heat are repeated.
 
-A visit to a candidate is a block of samples (`sampler.py`), short, so that the visits of a round
-lie close together, and gives a low quantile of its regions: what others do on the processors makes
-regions longer, and never shorter, so that the fastest of both candidates are alike undisturbed. No
-visit is refused for waiting. Heat is judged by the visits of the own candidate, since candidates
-may run at different clocks; a visit under heat is taken anew at once, and where the heat stays, its
-round is left out and taken anew, so that all candidates have equally many.
+A visit to a candidate is one short block of samples (`sampler.py`), so that the visits of a round
+are close in time, and returns a low quantile of its regions: preemption only lengthens regions, so
+the fastest regions of all candidates are equally undisturbed. Waiting threads refuse no visit. Heat
+is judged among a candidate's own visits, as candidates may run at different clocks. A visit under
+heat is repeated at once; if the heat stays, the whole round is repeated.
 """
 
 from __future__ import annotations
@@ -31,10 +30,10 @@ from profiler.meters.timers import Call, do_nothing
 from profiler.records.grades import BUSY, QUIET
 
 VISIT = LatencyLimits(min_blocks=1, regions=50, min_seconds=0.05, max_seconds=0.1)
-"""A visit is of the regions that begin within a twentieth of a second."""
+"""The limits of a visit: regions that begin within a twentieth of a second."""
 
 ATTEMPTS = 3
-"""A visit under heat is taken so many times at most."""
+"""The most attempts at a visit under heat."""
 
 
 class Timeable(Protocol):
@@ -47,13 +46,12 @@ class Timeable(Protocol):
     def trivial(self) -> bool: ...
 
     def timed(self) -> tuple[Callable[[], object], Callable[[], object] | None]:
-        """The call, and what restores what the call changes, if anything."""
+        """The call, and a function that restores the state that the call changes, or None."""
         ...
 
 
 class Visitor:
-    """Times one candidate: warmed up when made, then a low quantile per visit, in seconds per
-    call."""
+    """Times one candidate: warmed up when made, then a low quantile per visit, in s per call."""
 
     def __init__(
         self, setting: Instruments, call: Call, prepare: Call = do_nothing, *, alone: bool = False
@@ -66,15 +64,15 @@ class Visitor:
         self.block = block_size(setting, [self.call_s], alone=alone)
         """Calls in a region."""
         self.waiting: list[float] = []
-        """For which share of each visit a thread was ready and others had its processor."""
+        """For each visit, the share of its time in which a thread was ready but preempted."""
 
     @property
     def grade(self) -> str:
-        """`quiet` where most visits had the device to themselves."""
+        """`quiet` if most visits had the device to themselves, else `busy`."""
         return BUSY if self.waiting and statistics.median(self.waiting) > NOTICED else QUIET
 
     def __call__(self) -> float:
-        """One visit, after an untimed call that follows the others' turns.
+        """One visit, after an untimed call that follows the turns of the other candidates.
 
         Raises:
             Disturbed: the clock stayed held down.
@@ -96,7 +94,7 @@ class Visitor:
 
 
 def visitor(work: Timeable, setting: Instruments) -> Visitor:
-    """Of a prepared call: a reset that is not trivial stays outside, one call a region."""
+    """The visitor of a prepared call; a non-trivial reset runs outside regions of one call each."""
     alone = work.reset is not None and not work.trivial
     timed, restored = work.timed()
     reset = restored or do_nothing
@@ -106,11 +104,11 @@ def visitor(work: Timeable, setting: Instruments) -> Visitor:
 
 
 def equal_regions(visitors: Iterable[Visitor]) -> None:
-    """Let the regions of all candidates last about as long as those of the fastest, or one call.
+    """Give all candidates regions of about the duration of the fastest one's regions, or one call.
 
-    Disturbances then hit as many regions of one candidate as of another. Were calls of equal cost
-    grouped by twos for one candidate and by threes for another, as their warm-ups happened to end,
-    the longer regions would be hit more often, and their median would be longer.
+    Disturbances then hit equally many regions of each candidate. If warm-up had grouped calls of
+    equal cost by twos for one candidate and by threes for another, the longer regions would be hit
+    more often, and their median would be longer.
     """
     listed = list(visitors)
     fastest = min(listed, key=lambda visitor: visitor.call_s)
@@ -121,8 +119,8 @@ def equal_regions(visitors: Iterable[Visitor]) -> None:
 
 
 def undisturbed_too_few(logs: Mapping[str, DisturbanceLog], rounds: int, needed: int) -> str:
-    """Why so few rounds tell nothing, with the candidates that were disturbed; "" where enough were
-    undisturbed, or none was disturbed."""
+    """Why the rounds are too few, with the disturbed candidates; "" if they suffice, or none was
+    disturbed."""
     disturbed = [f"{name}: {log.by} visits" for name, log in logs.items() if log.left_out]
     if rounds >= needed or not disturbed:
         return ""

@@ -1,10 +1,10 @@
-"""How are durations sampled: after which warm-up, in which blocks, and until when?
+"""Samples durations: the warm-up, the blocks of timed regions, and the stopping rules.
 
-A block is a number of timed regions between two looks at the device. Where enough blocks had the
-device to themselves, the samples are those of these blocks alone, and the time is quiet: the
-median, whose interval is made of the blocks' medians (`intervals.py`); sampling stops where it is
-narrow. Otherwise the time is busy: an estimate from all regions. A block under heat is taken anew
-after a pause; no pause keeps other programs from the processors.
+A block is a number of timed regions between two observations of the device. If enough blocks had
+the device to themselves, the time is quiet: only these blocks count, the value is the median of
+their medians, and sampling stops once its interval (`intervals.py`) is narrow. Otherwise the time
+is busy: an estimate from all regions. A pause follows a block under heat. No pause follows
+preemption, as a pause keeps no program off the processors.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ from profiler.records.grades import BUSY, INTERRUPTED, ONE_THREAD, QUIET, THROTT
 BLOCK_TICKS = 50  # the shortest timed region, in ticks of the timer
 
 
-CLOCK_EVERY_S = 0.1  # between two readings of a GPU's clock during warm-up
+CLOCK_EVERY_S = 0.1  # seconds between two readings of a GPU's clock during warm-up
 CLOCKS = 3  # readings that must agree for the clock to have settled
-WAITED = 1.5  # a value so many times what the call needs holds waits
-SEEN = 1.1  # a region of several threads that is hardly longer than that of one held no wait
-APART = 2.0  # ends of a busy time that are farther apart tell little
-COOLING_S = 0.05  # the pause after a block under heat; half as long again after each in a row
-COOLINGS = 3  # so many times at most
+WAITED = 1.5  # a value above this many times its lower end contains preemption
+SEEN = 1.1  # a time of several threads up to this many times one thread's was undisturbed
+APART = 2.0  # a busy time is vague if its upper end is more than this many times its lower end
+COOLING_S = 0.05  # the pause after a block under heat, 1.5 times as long after each in a row
+COOLINGS = 3  # pauses of different lengths
 
 
 @dataclass(frozen=True)
 class Instruments:
-    """The instruments and limits of a measurement of latency; tests bring their own."""
+    """The instruments and limits of a latency measurement; tests supply their own."""
 
     limits: LatencyLimits
     timer: Timer
@@ -58,18 +58,17 @@ class Instruments:
 
 @dataclass
 class Clock:
-    """A GPU's clock while it warms up: the clock rises from idling, and may fall again with
-    heat."""
+    """A GPU's clock during warm-up: it rises from idling, and may fall again with heat."""
 
     watch: Watch
     steady: float
-    """The last readings agree where they differ by at most this part of the highest."""
+    """The last readings agree if they differ by at most this share of the highest."""
     read_MHz: list[float] = field(default_factory=list)
     next_s: float = 0.0
     told: bool = True
 
     def look(self, now_s: float) -> None:
-        """Read the clock, unless it was read within `CLOCK_EVERY_S`."""
+        """Read the clock, unless the last reading is less than `CLOCK_EVERY_S` old."""
         if not self.told or now_s < self.next_s:
             return
         self.next_s = now_s + CLOCK_EVERY_S
@@ -79,7 +78,7 @@ class Clock:
 
     @property
     def settled(self) -> bool | None:
-        """Whether the last readings agree; None where the clock is unknown."""
+        """Whether the last `CLOCKS` readings agree; None if the clock is unknown."""
         last = self.read_MHz[-CLOCKS:]
         if not self.told:
             return None
@@ -93,19 +92,19 @@ class Clock:
 
 @dataclass(frozen=True, eq=False)
 class Block:
-    """Regions timed one after another between two looks at the device."""
+    """Regions timed one after another between two observations of the device."""
 
     samples: Sequence[float]
-    """Seconds a call, of each region."""
+    """Seconds per call, one per region."""
     spent_s: float
-    """Seconds that all of it took."""
+    """Seconds from the start to the end of the block, untimed work included."""
     seen: BlockObservation
     heat: str
-    """What held the clock down; "" where nothing did."""
+    """The reason why the clock was held down; "" if it was not."""
     waiting: float
-    """For which share of its regions' time a thread was ready and others had its processor."""
+    """The share of the timed seconds in which a thread was ready but preempted."""
     processor_s: float | None
-    """Seconds a call that the busiest thread was on a processor; None where nothing tells."""
+    """Seconds per call that the busiest thread ran on a processor; None if unknown."""
 
     @property
     def quiet(self) -> bool:
@@ -114,7 +113,7 @@ class Block:
 
 
 class Disturbed(RuntimeError):
-    """A clock stayed held down."""
+    """The clock stayed held down."""
 
 
 @dataclass
@@ -125,19 +124,19 @@ class Sampled:
     block: int
     """Calls in a region."""
     needed: int = 1
-    """So many quiet blocks make a quiet time."""
+    """The number of quiet blocks that make a time quiet."""
     threads: int = 1
-    """How many threads the call has otherwise, where one took this time."""
+    """The call's usual number of threads, if it was timed with one thread instead; otherwise 1."""
     several_s: float = math.inf
-    """Seconds a call of the fastest region that so many threads took."""
+    """Seconds per call of the fastest region with that number of threads; infinite if unknown."""
     taken: list[Block] = field(default_factory=list)
     rule: str = ""
     late: list[str] = field(default_factory=list)
-    """The label of a first sample that is much longer than the others."""
+    """The label of a first sample that is much longer than the others, or []."""
     warmup: int = 0
     """Calls before sampling began."""
     extended: int = 0
-    """How often the warm-up turned out to have ended too early."""
+    """The number of times that the warm-up turned out too short."""
     clock: Mapping[str, Any] = field(default_factory=dict)
     """A GPU's clock at the end of the warm-up."""
 
@@ -148,14 +147,15 @@ class Sampled:
 
     @property
     def grade(self) -> str:
-        """`quiet` where enough blocks are, or all; what one thread took for several is not."""
+        """`quiet` if enough blocks, or all, were quiet and the call had its usual number of
+        threads."""
         enough = len(self.quiet) >= min(self.needed, len(self.taken))
         return QUIET if enough and self.threads == 1 else BUSY
 
     @property
     def kept(self) -> list[Block]:
-        """The blocks that the time is made of: the quiet ones; of a busy time all, without those
-        under heat where enough are under none."""
+        """The blocks that count: the quiet ones of a quiet time; of a busy time those without heat
+        if there are enough, else all."""
         if self.grade == QUIET:
             return self.quiet
         cool = [block for block in self.taken if not block.heat]
@@ -163,11 +163,11 @@ class Sampled:
 
     @property
     def samples(self) -> list[float]:
-        """Seconds a call of each region, in the order taken."""
+        """Seconds per call of each region of the kept blocks, in the order taken."""
         return [sample for block in self.kept for sample in block.samples]
 
     def estimate(self) -> tuple[float, float, float]:
-        """Value, lower and upper end of a busy time."""
+        """Value, lower end and upper end of a busy time, in seconds per call."""
         used = [block.processor_s for block in self.kept if block.processor_s is not None]
         value, low, high = busy_estimate(self.samples, min(used, default=None))
         if self.several_s <= SEEN * value:
@@ -176,7 +176,7 @@ class Sampled:
 
     @property
     def vague(self) -> bool:
-        """Whether the ends of a busy time lie far apart."""
+        """Whether a busy time's ends, or its value and lower end, are far apart."""
         if self.grade == QUIET:
             return False
         value, low, high = self.estimate()
@@ -184,14 +184,14 @@ class Sampled:
 
     @property
     def value(self) -> float:
-        """Seconds a call: the median of the blocks' medians, or the estimate of a busy time."""
+        """Seconds per call: the median of the blocks' medians, or the estimate of a busy time."""
         if self.grade == BUSY:
             return self.estimate()[0]
         return statistics.median(medians_of_blocks(self.kept))
 
     @property
     def labels(self) -> list[str]:
-        """What disturbed the blocks that the time is made of."""
+        """The labels of the disturbances in the kept blocks."""
         found = [*self.late]
         found += [THROTTLED] if any(block.heat for block in self.kept) else []
         if self.threads > 1:
@@ -199,7 +199,7 @@ class Sampled:
         return found + ([INTERRUPTED] if any(b.waiting > NOTICED for b in self.kept) else [])
 
     def arrange(self) -> None:
-        """Tell the log which blocks the time is made of."""
+        """Tell the log which blocks are kept and which are left out."""
         kept = self.kept
         self.log.kept = [block.seen for block in kept]
         self.log.left_out = [b.heat or INTERRUPTED for b in self.taken if b not in kept]
@@ -236,10 +236,10 @@ def medians_of_blocks(blocks: Sequence[Block]) -> list[float]:
 
 
 def sample_latency(setting: Instruments, work: Call, prepare: Call, *, alone: bool) -> Sampled:
-    """Warm up and take blocks until a rule stops; with `alone`, one call per region.
+    """Warm up and take blocks until a rule stops; with `alone`, a region is one call.
 
-    Where the first sample is more than five medians long, it contains compiling or tuning that
-    belongs to the warm-up: the warm-up is extended and sampling begins anew, three times at most.
+    If the first sample is more than `limits.late` (five) medians long, it contains compiling or
+    tuning: the warm-up is extended and sampling restarts, three times at most.
     """
     limits = setting.limits
     warmup = extended = 0
@@ -264,11 +264,11 @@ def is_late(samples: Sequence[float], late: float) -> bool:
 def warm_up(
     setting: Instruments, work: Call, prepare: Call, clock: Clock | None = None
 ) -> list[float]:
-    """Call until three calls in a row agree, or a cap is reached; the durations, in seconds.
+    """Call until three consecutive durations agree, or a cap is reached; the durations in seconds.
 
-    A GPU continues until it has worked for a second and its clock, where known, has settled; for at
-    most `warmup_seconds`. Where others have the processors for most of the time, calls do not come
-    to agree: `busy_seconds` are enough.
+    A GPU continues until it has worked for `warmup_gpu_seconds` and its clock, if known, has
+    settled, for at most `warmup_seconds`. If threads were preempted for more than half of the time,
+    durations rarely agree: `busy_seconds` suffice.
     """
     limits, timer = setting.limits, setting.timer
     clock = clock or Clock(setting.watch, limits.warmup_clock)
@@ -295,14 +295,14 @@ def warm_up(
 
 
 def is_steady(durations: Sequence[float], limits: LatencyLimits) -> bool:
-    """Whether the last three durations agree."""
+    """Whether the last three durations differ by at most `warmup_steady` of the longest."""
     last = durations[-3:]
     return len(last) == 3 and max(last) - min(last) <= limits.warmup_steady * max(last)
 
 
 def block_size(setting: Instruments, durations: Sequence[float], *, alone: bool) -> int:
-    """How many calls share a timed region: one, unless a call is too short for the clock, or so
-    short that a block would have more regions than it may."""
+    """Calls per timed region: as many as fill the shortest useful region, for the clock's
+    resolution and for the number of regions per block; one with `alone`."""
     if alone:
         return 1
     tick = setting.timer.tick_s
@@ -312,18 +312,15 @@ def block_size(setting: Instruments, durations: Sequence[float], *, alone: bool)
 
 
 def region_seconds(setting: Instruments) -> float:
-    """The length of a region of several calls: short ones mostly hold no wait."""
+    """Seconds of a region of several calls: short regions mostly contain no preemption."""
     return min(setting.timer.region_s, setting.limits.region_seconds)
 
 
 def take_blocks(
     setting: Instruments, work: Call, prepare: Call, size: int, *, patient: bool
 ) -> Sampled | None:
-    """Blocks until a rule stops, `size` calls in a region; None where the first sample belongs to
-    the warm-up.
-
-    Where not `patient`, such a sample is kept with a label.
-    """
+    """Blocks of regions of `size` calls until a rule stops; None if the warm-up was too short: the
+    first sample is late. Unless `patient`, a late sample is kept and labelled."""
     limits, timer = setting.limits, setting.timer
     log = DisturbanceLog(setting.watch, limits.slow_clock)
     found = Sampled(log, size, min(least_number(), limits.min_blocks))
@@ -366,7 +363,8 @@ def take_block(
     size: int,
     spent_s: Callable[[], float],
 ) -> Block:
-    """Regions of `size` calls for the time of a block, and what disturbed the device meanwhile."""
+    """One block of regions of `size` calls, with the disturbances of the device during the
+    block."""
     limits, timer, watch = setting.limits, setting.timer, setting.watch
     watch.before()
     began = timer.now_s()
@@ -404,44 +402,45 @@ def calls_as_one(work: Call, times: int) -> Call:
 
 
 DIGITS = 11
-"""Decimals of a second that a sample has: no clock tells hundredths of a nanosecond."""
+"""Decimals of a sample in seconds: clocks do not resolve hundredths of a nanosecond."""
 
 SETTLED = "median settled"
-"""The rule that stops sampling where the interval of the median is narrow."""
+"""The rule that stops sampling once the interval of the median is narrow."""
 
 MORE = 1.5
-"""The interval is looked at again when there are so many times as many blocks: the more often a
-narrow one is looked for, the more often one is found that is too narrow."""
+"""The ratio of the numbers of blocks at consecutive checks of the interval: the more often the
+interval is checked, the more often it is narrow by chance."""
 
 MOST_REGIONS = 2
-"""A block ends after so many times as many regions as fill it, though its time is not over."""
+"""A block ends after this many times the regions that fill a block, even before its time is
+over."""
 
 LATE_AMONG = 5
-"""Samples among which the first one is looked at."""
+"""The number of quiet samples after which the first sample is checked."""
 
 
 @dataclass(frozen=True)
 class LatencyLimits:
-    """When a measurement of latency may stop; seconds are read from the clock that times it.
+    """The stopping rules of a latency measurement; seconds are of the timer's clock.
 
-    `min_seconds` is the least that quiet blocks take in all, work between calls (flushing caches)
-    included, unless calls that cannot share a region are so short that a block ends after
-    `MOST_REGIONS` times as many regions as it should have; a shorter `max_seconds` takes its place.
+    `min_seconds` is the least total time of quiet blocks, work between calls (flushing) included.
+    Two exceptions: a shorter `max_seconds` replaces it, and blocks of short calls that cannot share
+    a region end after `MOST_REGIONS` times their regions.
     """
 
     min_blocks: int = 20
     max_blocks: int = 100
-    regions: int = 25  # of a block, where calls can share them
+    regions: int = 25  # per block, if calls can share regions
     min_seconds: float = 0.5
     max_seconds: float = 15.0
-    busy_seconds: float = 1.0  # after which a busy device is not waited for
+    busy_seconds: float = 1.0  # after this, sampling on a busy device may stop
     settled: float = 0.01  # largest distance of the interval's ends, relative to the median
     warmup_calls: int = 50
     warmup_seconds: float = 5.0
     warmup_steady: float = 0.05  # three calls in a row differ by at most this share
-    warmup_gpu_seconds: float = 1.0  # a GPU works at least this long, caps permitting
-    warmup_clock: float = 0.02  # and until its last clocks differ by at most this share
-    retries: int = 3  # for a warm-up that ended too early
+    warmup_gpu_seconds: float = 1.0  # a GPU's least warm-up, up to `warmup_seconds`
+    warmup_clock: float = 0.02  # a GPU's last clocks differ by at most this share
+    retries: int = 3  # of a warm-up that ended too early
     late: float = 5.0  # a first sample this many medians long belongs to the warm-up
     slow_clock: float = 0.75  # a clock below this part of its median is a disturbance
 
@@ -453,8 +452,8 @@ class LatencyLimits:
 
     @classmethod
     def within(cls, seconds: float) -> LatencyLimits:
-        """The limits where so many seconds are the most for sampling: warming up takes at most
-        twice as long, and half is enough where others use the device."""
+        """The limits for at most this many seconds of sampling: warm-up takes at most twice as
+        long, and half is enough on a busy device."""
         return cls(
             max_seconds=seconds,
             warmup_seconds=min(cls.warmup_seconds, 2 * seconds),
@@ -463,17 +462,17 @@ class LatencyLimits:
 
     @property
     def block_seconds(self) -> float:
-        """The time of a block: the fewest blocks fill the least time."""
+        """Seconds of a block: `min_blocks` blocks fill `min_seconds`."""
         return min(self.min_seconds, self.max_seconds) / self.min_blocks
 
     @property
     def region_seconds(self) -> float:
-        """The longest time of a region of several calls: `regions` fill a block."""
+        """The longest time of a region of several calls: `regions` regions fill a block."""
         return self.block_seconds / self.regions
 
     @property
     def looks(self) -> tuple[int, ...]:
-        """At so many blocks the interval is looked at.
+        """The numbers of blocks at which the interval is checked.
 
         >>> LatencyLimits().looks
         (20, 30, 45, 68, 100)
@@ -494,16 +493,16 @@ def is_settled(medians: Sequence[float], tolerance: float) -> bool:
 
 
 HOPELESS = "busy device"
-"""The rule that stops sampling where too few blocks will be quiet."""
+"""The rule that stops sampling when too few blocks will be quiet."""
 
 
 FEWEST = 3
-"""Blocks that show that others use a device."""
+"""The least number of preempted blocks that identifies a busy device."""
 
 
 def why_busy(taken: Sequence[Block], spent_s: float, limits: LatencyLimits) -> str:
-    """The name of the rule that stops sampling where others use the device so much that its caps
-    will be reached before enough blocks are quiet; "" where it goes on."""
+    """The name of the rule that stops sampling if, at the current rate of quiet blocks,
+    `max_seconds` will end before `min_blocks` are quiet; "" if sampling continues."""
     waited = [block for block in taken if not (block.heat or block.quiet)]
     quiet = sum(block.quiet for block in taken)
     if spent_s < limits.busy_seconds or len(waited) < max(FEWEST, len(taken) / 2):
@@ -512,7 +511,7 @@ def why_busy(taken: Sequence[Block], spent_s: float, limits: LatencyLimits) -> s
 
 
 def why_stop(medians: Sequence[float], spent_s: float, limits: LatencyLimits) -> str:
-    """The name of the rule that stops sampling after these quiet blocks; "" where it goes on.
+    """The name of the rule that stops sampling after these quiet blocks; "" if sampling continues.
 
     `spent_s` is the time since sampling began, with all blocks and pauses.
     """
@@ -528,12 +527,12 @@ def why_stop(medians: Sequence[float], spent_s: float, limits: LatencyLimits) ->
 def latency_summary(
     samples: Sequence[float], blocks: Sequence[int] | None = None
 ) -> dict[str, Any]:
-    """Spread of the samples, in seconds, and the interval of the median of their blocks.
+    """Spread of the samples in seconds, and the interval of the median of their blocks.
 
-    The ends are None where blocks are too few, and `ci_missing` says so.
+    With too few blocks the interval's ends are None, and `ci_missing` says why.
 
     Args:
-        blocks: how many samples each has; one each where nothing is said.
+        blocks: the number of samples of each block; by default a block per sample.
     """
     sizes = [1] * len(samples) if blocks is None else list(blocks)
     values = medians_of(samples, sizes)

@@ -1,4 +1,4 @@
-"""How is a region of work timed: by the host's clock, or by events in a GPU's queue?"""
+"""Timers of a region of work: the host's clock, or events in a GPU's queue."""
 
 from __future__ import annotations
 
@@ -15,58 +15,57 @@ Call = Callable[[], Any]
 
 CUDA_TICK_S = 0.5e-6  # resolution of CUDA events, by the documentation of cudaEventElapsedTime
 QUEUED_REGIONS = 3
-"""Regions in a GPU's queue at once: the host waits for the oldest only."""
+"""Regions in a GPU's queue at once: the host waits only for the oldest region."""
 
 QUEUED_LAUNCHES = 1000
-"""Launches that a GPU's queue holds, about: with so many pending the host waits for the GPU before
-it adds another. Regions of several calls are too short to reach it; one call may be longer."""
+"""The number of launches that a GPU's queue holds, about: with a full queue the host waits for the
+GPU before it enqueues the next launch. Regions of several calls stay below; one call may not."""
 
 SLEEP_MARGIN_S = 50e-6
-"""A GPU sleeps for twice the time of enqueueing, and for this long besides."""
+"""A GPU sleeps for twice the time of enqueueing, plus this margin."""
 MOST_SLEEP_S = 0.1
 CALIBRATED_CYCLES = 1_000_000
 
 
 def do_nothing() -> None:
-    """The `prepare` of a region that needs none."""
+    """The `prepare` of a region without preparation."""
 
 
 class Timer(Protocol):
-    """Times regions of work; `tick_s` is the smallest interval that the timer can tell from
+    """Times regions of work; `tick_s` is the shortest time that the timer distinguishes from
     zero."""
 
     tick_s: float
     name: str
     region_s: float
-    """How long a region is where calls share it."""
+    """The target duration in seconds of a region of several calls."""
 
     def now_s(self) -> float:
-        """Seconds of a monotonic clock, for the caps."""
+        """Seconds of a monotonic clock, for the time caps."""
         ...
 
     def elapsed_s(self, work: Call, prepare: Call = do_nothing) -> float:
-        """Seconds from the start of `work` to the end of everything that it started; `prepare()`
-        runs before, untimed."""
+        """Seconds from the start of `work` to the end of all work that it started; `prepare()` runs
+        before, untimed."""
         ...
 
     def several_s(
         self, work: Call, count: int, stop: Callable[[], bool], prepare: Call = do_nothing
     ) -> list[float]:
-        """Seconds of each of up to `count` regions, at least one; none is begun once `stop()` is
-        true."""
+        """Seconds of each of 1 to `count` regions; no region begins once `stop()` is true."""
         ...
 
     def facts(self, samples: int) -> dict[str, Any]:
-        """What else was seen during the last `samples` regions, for the reading's details."""
+        """Facts about the last `samples` regions, for the reading's details."""
         ...
 
 
 class ClockTimer:
-    """Times work that is done when the call returns, with a clock in nanoseconds."""
+    """Times work that ends when the call returns, with a clock in nanoseconds."""
 
     name = "perf_counter"
     region_s = 0.2e-3
-    """On a busy machine a region of a millisecond holds a wait too often."""
+    """On a busy machine a region of a millisecond contains preemption too often."""
 
     def __init__(self, clock: Callable[[], int] = time.perf_counter_ns) -> None:
         self.clock = clock
@@ -86,14 +85,14 @@ class ClockTimer:
     def several_s(
         self, work: Call, count: int, stop: Callable[[], bool], prepare: Call = do_nothing
     ) -> list[float]:
-        """One region after the other."""
+        """Regions timed one after another."""
         found = [self.elapsed_s(work, prepare)]
         while len(found) < count and not stop():
             found.append(self.elapsed_s(work, prepare))
         return found
 
     def facts(self, samples: int) -> dict[str, Any]:
-        """The threads that torch works with."""
+        """The numbers of torch's threads."""
         return {
             "threads": torch.get_num_threads(),
             "interop_threads": torch.get_num_interop_threads(),
@@ -127,7 +126,7 @@ class TorchStream:
         self.device = device
 
     def event(self) -> Any:
-        """Recorded on the device's current stream."""
+        """An event recorded on the device's current stream."""
         made: Any = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]  # torch leaves it untyped
         made.record(torch.cuda.current_stream(self.device))
         return made
@@ -137,7 +136,7 @@ class TorchStream:
         torch.cuda.synchronize(self.device)
 
     def sleep(self, cycles: int) -> None:
-        """By a private kernel of torch, which may disappear."""
+        """Enqueue a sleep by a private kernel of torch, which later versions may lack."""
         with torch.cuda.device(self.device):
             torch.cuda._sleep(cycles)  # type: ignore[no-untyped-call]  # torch leaves it untyped
 
@@ -147,11 +146,11 @@ class TorchStream:
 
 
 class CudaTimer:
-    """Times work on a GPU with a pair of events around each region, the queue kept full.
+    """Times work on a GPU with a pair of events around each region, with a full queue.
 
-    The host waits for a region only when others are queued behind it, so that the GPU never idles
-    while the host waits. `elapsed_s`, one region on an empty queue, also notes the time that the
-    host needs to enqueue the region.
+    The host waits for a region only while others are queued behind it, so that the GPU never idles
+    meanwhile. `elapsed_s`, one region on an empty queue, also notes the time that the host needs to
+    enqueue the region.
     """
 
     name = "cuda events"
@@ -167,13 +166,13 @@ class CudaTimer:
         return self.stream.clock_ns() * 1e-9
 
     def enqueue(self, work: Call) -> tuple[Any, Any]:
-        """Enqueue a region; the events before and after it, which the GPU has yet to reach."""
+        """Enqueue a region; the events before and after the region, not yet reached by the GPU."""
         start = self.stream.event()
         work()
         return start, self.stream.event()
 
     def elapsed_s(self, work: Call, prepare: Call = do_nothing) -> float:
-        """Seconds between the two events; making these is not in the time of enqueueing."""
+        """Seconds between the two events; the noted enqueueing time excludes the first event."""
         prepare()
         self.stream.wait()
         start = self.stream.event()
@@ -185,7 +184,8 @@ class CudaTimer:
     def several_s(
         self, work: Call, count: int, stop: Callable[[], bool], prepare: Call = do_nothing
     ) -> list[float]:
-        """Seconds between the events of each region, `QUEUED_REGIONS` of them in the queue."""
+        """Seconds between the events of each region, with up to `QUEUED_REGIONS` regions in the
+        queue."""
         found: list[float] = []
         queued: deque[tuple[Any, Any]] = deque()
         for place in range(count):
@@ -200,22 +200,22 @@ class CudaTimer:
 
     @property
     def enqueue_s(self) -> float:
-        """Seconds that the host needs to enqueue one call: the median of the last calls on an empty
+        """Seconds that the host needs to enqueue a call: the median of the last calls on an empty
         queue."""
         return statistics.median(self.enqueued_s)
 
     def facts(self, samples: int) -> dict[str, Any]:
-        """The time that the host needs to enqueue a call."""
+        """The time that the host needs to enqueue a call, and the number of queued regions."""
         return {"enqueue_s": self.enqueue_s, "queued_regions": QUEUED_REGIONS}
 
 
 class AheadTimer(CudaTimer):
-    """Times single calls, all of whose launches are queued before the GPU begins with them.
+    """Times single calls whose launches are all queued before the GPU begins with the call.
 
-    The GPU sleeps first, for longer than the host needs to enqueue what follows: the sleep, then
-    what `prepare` enqueues, then the call between its events. Where torch has no sleep, or the
-    sleep was too short (for a call that itself waits for the GPU, or launches more than its queue
-    holds), `facts` says so.
+    The queue holds a sleep, longer than the host needs to enqueue the rest; then the work of
+    `prepare`; then the call between two events. `facts` says if torch has no sleep, or how often
+    the sleep was too short (for a call that waits for the GPU, or launches more than the queue
+    holds).
     """
 
     name = "cuda events, launches queued ahead"
@@ -227,7 +227,7 @@ class AheadTimer(CudaTimer):
         self.cycle_s = self.calibrated()
 
     def calibrated(self) -> float:
-        """Seconds of one cycle of the sleep, by events around a long one; 0 where there is no
+        """Seconds of one cycle of the sleep, by events around a long sleep; 0 if there is no
         sleep."""
         try:
             self.stream.sleep(CALIBRATED_CYCLES)
@@ -238,12 +238,12 @@ class AheadTimer(CudaTimer):
         return slept / CALIBRATED_CYCLES
 
     def sleep(self, seconds: float) -> None:
-        """Enqueue a sleep, if there is one."""
+        """Enqueue a sleep of this many seconds, at most `MOST_SLEEP_S`, if torch has one."""
         if self.cycle_s > 0:
             self.stream.sleep(round(min(seconds, MOST_SLEEP_S) / self.cycle_s))
 
     def elapsed_s(self, work: Call, prepare: Call = do_nothing) -> float:
-        """Seconds between the two events, the GPU asleep while the host enqueues."""
+        """Seconds between the two events, with the GPU asleep while the host enqueues."""
         self.stream.wait()
         called = self.stream.clock_ns()
         self.sleep(2 * max(self.enqueued_s, default=0.0) + SLEEP_MARGIN_S)
@@ -253,14 +253,14 @@ class AheadTimer(CudaTimer):
         self.enqueued_s.append((self.stream.clock_ns() - called) * 1e-9)
         self.ahead.append(in_time)
         elapsed = between_s(start, end)
-        if not in_time and self.cycle_s > 0:  # cycles are shorter than at the clocks of before
+        if not in_time and self.cycle_s > 0:  # a higher clock has shorter cycles
             self.cycle_s = min(self.cycle_s, self.calibrated())
         return elapsed
 
     def several_s(
         self, work: Call, count: int, stop: Callable[[], bool], prepare: Call = do_nothing
     ) -> list[float]:
-        """One call after the other, each on an empty queue."""
+        """Calls timed one after another, each on an empty queue."""
         found = [self.elapsed_s(work, prepare)]
         while len(found) < count and not stop():
             found.append(self.elapsed_s(work, prepare))
@@ -274,29 +274,29 @@ class AheadTimer(CudaTimer):
 
 
 def between_s(start: Any, end: Any) -> float:
-    """Seconds between two recorded events; waits until the GPU has reached the second."""
+    """Seconds between two recorded events; waits until the GPU has reached the second event."""
     end.synchronize()
     return float(start.elapsed_time(end)) * 1e-3  # torch gives milliseconds
 
 
 def timer_for(device: torch.device, clock: Callable[[], int] | None = None) -> Timer:
-    """A timer by events on a GPU, by the clock elsewhere."""
+    """A timer by events for a GPU, by the clock otherwise."""
     if device.type == "cuda" and clock is None:
         return CudaTimer(TorchStream(device))
     return ClockTimer(clock or time.perf_counter_ns)
 
 
 def ahead_timer_for(device: torch.device, clock: Callable[[], int] | None = None) -> Timer:
-    """A timer of single calls, with launches queued ahead on a GPU."""
+    """A timer of single calls: with launches queued ahead on a GPU, by the clock otherwise."""
     if device.type == "cuda" and clock is None:
         return AheadTimer(TorchStream(device))
     return ClockTimer(clock or time.perf_counter_ns)
 
 
 def tick_of(clock: Callable[[], int], tries: int = 200) -> float:
-    """The smallest step, in seconds, between readings of a clock in nanoseconds.
+    """The smallest step between readings of a clock in nanoseconds, in seconds.
 
-    Where the clock does not advance in `tries` readings, a step of one nanosecond is assumed.
+    If the clock does not advance in `tries` readings, the step is taken as one nanosecond.
     """
     readings = [clock() for _ in range(tries)]
     steps = [b - a for a, b in pairwise(readings) if b > a]

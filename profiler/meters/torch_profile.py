@@ -1,4 +1,4 @@
-"""What does torch's own profiler see of a call: time per operation, kernels, allocations?"""
+"""Time per operation, launches and allocations of a call, as torch's profiler records them."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from profiler.records.reading import Reading, Unavailable, reason_of
 def torch_profiled(
     *, memory: bool = False, cuda: bool = False, shapes: bool = False
 ) -> Iterator[profile]:
-    """Run the body under torch's profiler, without the lines that it prints on stderr.
+    """Run the body under torch's profiler, without the profiler's messages on stderr.
 
-    Afterwards CUPTI is detached from the GPU, where it would slow the launches of all that follows;
-    with a CUDA older than 12.6 graphs would crash, and it stays (pytorch/kineto #1264).
+    Afterwards CUPTI is detached from the GPU, where it would slow all later launches. With a CUDA
+    older than 12.6 CUPTI stays attached, because graphs would crash (pytorch/kineto #1264).
     """
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # read once, when the profiler first starts
     if torch.version.cuda and TorchVersion(torch.version.cuda) >= "12.6":
@@ -40,8 +40,8 @@ def torch_profiled(
 
 
 DETACHING_S = 0.1
-"""How long a session waits at its end: CUPTI is detached by a thread of its own, at the first call
-of CUDA after that. Within the next session this would cost that one its kernels (kineto #1554)."""
+"""The wait at the end of a session: a thread detaches CUPTI, at the first CUDA call after the
+session. A detachment during the next session would lose that session's kernels (kineto #1554)."""
 
 
 def on_cuda(values: Any) -> bool:
@@ -53,10 +53,10 @@ def on_cuda(values: Any) -> bool:
 
 @dataclass(frozen=True)
 class OperationTimes:
-    """Seconds per call that each operation spends itself, keyed by its chain of callers.
+    """Self time of each operation in seconds per call, keyed by the operation's chain of callers.
 
-    `by_path` maps ("aten::matmul", "aten::mm") to the seconds spent in mm itself when called from
-    matmul; names are the profiler's. `clock` says whose time it is: "cpu" or "cuda".
+    `by_path` maps ("aten::matmul", "aten::mm") to the seconds spent in mm itself, called from
+    matmul; names are the profiler's. `clock` is the device whose time is given: "cpu" or "cuda".
     """
 
     by_path: Mapping[tuple[str, ...], float] = field(default_factory=dict)
@@ -64,20 +64,20 @@ class OperationTimes:
 
     @property
     def total_s(self) -> float:
-        """Seconds in all operations together."""
+        """Seconds per call in all operations together."""
         return sum(self.by_path.values())
 
     @property
     def by_op(self) -> dict[str, float]:
-        """Seconds that each operation spends itself, whoever called it."""
+        """Operation -> its self time over all callers, in seconds per call."""
         seconds: dict[str, float] = {}
         for path, spent in self.by_path.items():
             seconds[path[-1]] = seconds.get(path[-1], 0.0) + spent
         return seconds
 
     def share(self, names: Collection[str]) -> float | None:
-        """The part of the time spent in these operations and whatever they call, from 0 to 1;
-        None when no time was recorded."""
+        """The share of the time spent in these operations and their callees, from 0 to 1; None if
+        no time was recorded."""
         wanted, total = set(names), self.total_s
         if total <= 0:
             return None
@@ -85,16 +85,15 @@ class OperationTimes:
 
 
 AT_MOST, ENOUGH_S = 10, 0.5
-"""How many calls are recorded: at most 10, or as many as take half a second. The events of all
-calls, and memory that the allocator cannot reuse between them, stay allocated until the last has
-ended."""
+"""The number of recorded calls: at most 10, or as many as take half a second. The events of all
+calls, and memory that the allocator cannot reuse between calls, stay allocated until the end."""
 
 BEFORE = "before the call"
-"""The name under which the profiler records what precedes a call."""
+"""The profiler range around `reset`, by which events before the call are recognised."""
 
 
 def run_reset(reset: Callable[[], Any] | None) -> None:
-    """Run `reset` under the name `BEFORE`, which separates it from the call that follows."""
+    """Run `reset` in the profiler range `BEFORE`, which separates it from the call that follows."""
     if reset is not None:
         with torch.profiler.record_function(BEFORE):
             reset()
@@ -106,11 +105,11 @@ def operation_times(
     cuda: bool | None = None,
     reset: Callable[[], Any] | None = None,
 ) -> OperationTimes | Unavailable:
-    """Seconds per call in each operation, averaged over several calls after one unrecorded one.
+    """Self time of each operation in seconds per call: the mean of several calls after a warm-up.
 
-    Self time on the CPU, or of the device's kernels when `cuda` (by default: when an argument lies
-    on one). Tracing slows short operations down, so use shares, not absolute times. `reset` runs
-    before every call and is not in the times.
+    Time on the CPU, or of the device's kernels with `cuda` (by default: if an argument lies on a
+    CUDA device). Tracing slows short operations down, so use shares, not absolute times. `reset`
+    runs before every call and is not in the times. Unavailable if the call fails.
     """
     device = on_cuda(args) if cuda is None else cuda
     try:
@@ -132,7 +131,7 @@ def operation_times(
 
 
 def times_of(events: Iterable[Any], repeats: int, *, device: bool) -> OperationTimes:
-    """Seconds per call in each operation, from the events of so many calls."""
+    """Self time of each operation in seconds per call, from the events of `repeats` calls."""
     by_path: dict[tuple[str, ...], float] = {}
     for event in events:
         self_us = event.self_device_time_total if device else event.self_cpu_time_total
@@ -143,16 +142,16 @@ def times_of(events: Iterable[Any], repeats: int, *, device: bool) -> OperationT
 
 
 def events_of(trace: profile) -> list[Any]:
-    """Everything that the profiler recorded."""
+    """The events of a session."""
     return list(trace.events() or [])  # type: ignore[no-untyped-call]  # torch leaves it untyped
 
 
 def call_path(event: Any) -> tuple[str, ...]:
-    """The names of an operation's callers and its own, outermost first; () for an event that is no
-    operation, or precedes the call.
+    """The names of an operation's callers and its own name, outermost first; () for an event that
+    is no operation or belongs to the reset.
 
-    A kernel is no operation: its time is already that of the operation that launched it, and
-    names of kernels hold `::` as those of operations do.
+    A kernel is no operation: the operation that launched the kernel already has its time, and names
+    of kernels contain `::`, as names of operations do.
     """
     if event.device_type.name != "CPU":
         return ()
@@ -171,12 +170,12 @@ def call_path(event: Any) -> tuple[str, ...]:
 def count_kernels(
     fn: Callable[..., Any], *args: Any, reset: Callable[[], Any] | None = None
 ) -> Reading | Unavailable:
-    """Kernels that one call launches on an NVIDIA GPU; copies and fills are counted apart, in
-    details.
+    """The number of kernels that one call launches on an NVIDIA GPU; the details count copies and
+    fills.
 
-    A profiler that was attached before loses the first kernels of some sessions, or all, so that
-    two sessions in a row have to see the same ones. Unavailable where none do, and on a machine
-    without a GPU: see `DispatchCounts.launched`.
+    A profiler that was attached before loses the first or all kernels of some sessions, so two
+    consecutive sessions must agree. Unavailable if none do, or without a GPU: see
+    `DispatchCounts.launched`.
     """
     if not torch.cuda.is_available():
         return Unavailable(
@@ -203,18 +202,18 @@ def count_kernels(
 
 
 MOST_SESSIONS = 5
-"""The most sessions of the profiler, until two in a row see the same launches."""
+"""The most profiler sessions, until two consecutive ones record equal launches."""
 
 
 def settled(seen: Sequence[list[str]]) -> bool:
-    """Whether the last two sessions saw the same launches, and not none."""
+    """Whether the last two sessions recorded equal launches, and at least one."""
     return len(seen) > 1 and seen[-1] == seen[-2] != []
 
 
 def launched_in(
     fn: Callable[..., Any], args: tuple[Any, ...], reset: Callable[[], Any] | None
 ) -> list[str]:
-    """The names of what one call launches, sorted, as one session of the profiler sees it."""
+    """The sorted names of a call's kernels, copies and fills, as one session records them."""
     if reset is not None:
         reset()
     torch.cuda.synchronize()

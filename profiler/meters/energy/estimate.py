@@ -1,4 +1,4 @@
-"""What do the trials tell of the energy of a call: how much, with which error and which labels?"""
+"""Energy per call from the trials, with its interval, its systematic error and its labels."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from profiler.meters.energy.window import relative_sd
 from profiler.records.reading import Reading, Unavailable
 
 IDLE_SHARE = 0.5
-"""A load of whose power more than this share is idle power leaves the device mostly idle."""
+"""A load is labelled "mostly idle" if idle power is more than this share of its power."""
 BURSTS = 3.0
-"""Trials that spread this many times more than the parts of one window explain come from bursts."""
+"""A load is bursty if trials spread this many times more than the parts of a window explain."""
 METHODS = {
     True: "steps of the energy counter",
     "instant": "integral of instant power",
     "averaged": "integral of averaged power",
 }
-"""How power over a window was read: by the energy counter (True), or by a kind of power reading."""
+"""The source of the power over a window: the energy counter (True), or a kind of power reading."""
 
 
 def estimate_energy(
@@ -40,19 +40,19 @@ def estimate_energy(
     pause: Callable[[float], None] = time.sleep,
     limits: EnergyLimits | None = None,
 ) -> Reading | Unavailable:
-    """Joules per call of a load, gross; net energy, power, interval and labels are in details.
+    """Joules per call of a load, gross; the details hold net energy, power, interval and labels.
 
     The samples are the trials; `ci_low` and `ci_high` bound the mean over trials (Student t).
-    `systematic` is the relative error of the sensor's gain, the same in every trial and not in the
-    interval.
+    `systematic` is the relative error of the sensor's gain, equal in every trial and not part of
+    the interval.
 
     Args:
         sensor: the meters of the device that the load keeps busy.
-        pause: lets the device idle for so many seconds.
+        pause: lets the device idle for a number of seconds.
 
     Returns:
-        Unavailable where the counter stands still, goes down or jumps twice, where somebody else
-        uses the device, or where power is not steady: within a window, or from trial to trial.
+        Unavailable if the counter stands still, or decreases or jumps twice, if another process
+            uses the device, or if power is unsteady: within a window, or from trial to trial.
     """
     found = paired_energy(sensor, {"": load}, pause=pause, limits=limits)
     return found if isinstance(found, Unavailable) else found.readings[""]
@@ -65,12 +65,11 @@ def paired_energy(
     pause: Callable[[float], None] = time.sleep,
     limits: EnergyLimits | None = None,
 ) -> PairedEnergy | Unavailable:
-    """Joules per call of several loads that take turns, so that their ratios are free of drift and
-    of the sensor's gain.
+    """Joules per call of several loads that take turns, so that drift and gain cancel in ratios.
 
-    Use an even number of trials: each round runs in the reverse order of the round before, and a
-    drift that is linear in time cancels over such a pair. Unavailable as in `estimate_energy`, if
-    any of the loads is.
+    Use an even number of trials: each round runs in the reverse order of its predecessor, and a
+    linear drift cancels over two rounds. Unavailable, as in `estimate_energy`, if any of the loads
+    is.
     """
     limits = limits or EnergyLimits()
     try:
@@ -85,7 +84,7 @@ def paired_energy(
 
 @dataclass(frozen=True)
 class EnergyRatio:
-    """One candidate's energy divided by another's."""
+    """The energy of one candidate divided by the energy of another, with its interval."""
 
     value: float
     ci_low: float
@@ -96,17 +95,15 @@ class EnergyRatio:
 
 @dataclass(frozen=True)
 class PairedEnergy:
-    """Readings of candidates that took turns: sample k of each was taken in round k."""
+    """Readings of candidates that took turns: sample k of each reading is from round k."""
 
     readings: Mapping[str, Reading]
     confidence: float
 
     def ratio(self, name: str, other: str, *, net: bool = False) -> EnergyRatio:
-        """Energy of `name` divided by that of `other`: the geometric mean over rounds and its
-        interval.
-
-        Student t on logarithms; a sensor's gain cancels, so no systematic error is left.
-        """
+        """Energy of `name` divided by that of `other`: the geometric mean over rounds, and its
+        interval by Student t on logarithms. The sensor's gain cancels. ValueError if an energy is
+        not positive."""
         tops, bottoms = (self.samples(each, net) for each in (name, other))
         if min(*tops, *bottoms) <= 0:
             raise ValueError("a ratio of energies needs positive ones: a net energy was not")
@@ -116,13 +113,13 @@ class PairedEnergy:
         return EnergyRatio(math.exp(statistics.fmean(logs)), math.exp(low), math.exp(high), ratios)
 
     def samples(self, name: str, net: bool = False) -> tuple[float, ...]:
-        """J per call of a candidate, one sample per round."""
+        """Joules per call of a candidate, one sample per round."""
         found = self.readings[name]
         return tuple(found.details["net_samples_J"]) if net else found.samples
 
 
 def student_interval(samples: Sequence[float], confidence: float) -> tuple[float, float]:
-    """The interval of the mean of a few samples, by Student's t.
+    """The confidence interval of the mean of a few samples, by Student's t.
 
     >>> low, high = student_interval([1.0, 2.0, 3.0], 0.95)
     >>> round(low, 3), round(high, 3)  # t of 2 degrees of freedom: 4.303; 4.303 / sqrt(3) = 2.484
@@ -139,10 +136,10 @@ def student_interval(samples: Sequence[float], confidence: float) -> tuple[float
 def energy_reading(
     sensor: Sensor, name: str, found: Trials, load: Load, limits: EnergyLimits
 ) -> Reading:
-    """The reading of one candidate, with the values that it was derived from.
+    """The reading of one candidate; the details hold the values that it was computed from.
 
     Raises:
-        SensorError: the candidate's power is not steady.
+        SensorError: the candidate's power is unsteady.
     """
     trials = found.of(name)
     gross = tuple(trial.window.call_J for trial in trials)
@@ -174,13 +171,14 @@ def energy_reading(
 
 
 def spread_of_mean(samples: Sequence[float], limits: EnergyLimits) -> dict[str, float]:
-    """Standard deviation, and interval of the mean."""
+    """The samples' standard deviation, and the confidence interval of their mean."""
     low, high = student_interval(samples, limits.confidence)
     return {"sd": statistics.stdev(samples), "ci_low": low, "ci_high": high}
 
 
 def power_details(trials: Sequence[Trial]) -> dict[str, Any]:
-    """Mean power over the trials, W."""
+    """Power in W: the mean over trials, each trial, and the largest relative spread within a
+    window."""
     each = [trial.window.stretch.power_W for trial in trials]
     return {
         "power_W": statistics.fmean(each),
@@ -190,7 +188,8 @@ def power_details(trials: Sequence[Trial]) -> dict[str, Any]:
 
 
 def idle_details(found: Trials, idles_W: Sequence[float]) -> dict[str, Any]:
-    """Active idle power in W: at the trials, and at both ends of the line fitted through it."""
+    """Active idle power in W: the mean over the trials' times, and the readings before and
+    after."""
     before, after = found.idles
     return {
         "idle": "active: context up, no work",
@@ -207,7 +206,7 @@ def idle_details(found: Trials, idles_W: Sequence[float]) -> dict[str, Any]:
 def window_details(
     trials: Sequence[Trial], found: Trials, load: Load, limits: EnergyLimits
 ) -> dict[str, Any]:
-    """Length of the windows, calls in them, temperatures, and what had to be repeated."""
+    """Length of the windows, calls in them, temperatures, and the repeated trials."""
     stretches = [trial.window.stretch for trial in trials]
     return {
         "calls": sum(trial.window.calls for trial in trials),
@@ -226,8 +225,8 @@ def window_details(
 
 
 def power_check(sensor: Sensor, trials: Sequence[Trial]) -> dict[str, Any]:
-    """The integral of the power reading over the windows of the counter, and the largest gap
-    between the two."""
+    """The energy by the power reading, integrated over the counter's windows, and the relative gap
+    to the counter that is largest in magnitude."""
     checks = checks_of(trials)
     if not checks:
         only = "there is no power reading" if sensor.counter else "there is no energy counter"
@@ -242,7 +241,7 @@ def power_check(sensor: Sensor, trials: Sequence[Trial]) -> dict[str, Any]:
 
 
 def checks_of(trials: Sequence[Trial]) -> list[float]:
-    """Mean power by the second sensor, W, one value per trial; empty unless every trial has one."""
+    """Mean power in W by the second sensor, one value per trial; [] if any trial has none."""
     found = [trial.window.stretch.check_W for trial in trials]
     return [check for check in found if check is not None] if None not in found else []
 
@@ -250,7 +249,7 @@ def checks_of(trials: Sequence[Trial]) -> list[float]:
 def refuse_bursts(
     trials: Sequence[Trial], gross: Sequence[float], period_s: float | None, limits: EnergyLimits
 ) -> None:
-    """SensorError where power varies too much, within a window or from trial to trial."""
+    """SensorError if power varies too much, within a window or from trial to trial."""
     within = max(trial.window.stretch.spread for trial in trials)
     across = relative_sd(gross)
     often = f"looks every {period_s:.3g} s" if period_s else "looks now and then"
@@ -274,7 +273,7 @@ def rule_labels(
     details: Mapping[str, Any],
     limits: EnergyLimits,
 ) -> list[str]:
-    """What a reader must know: one short label for each rule that was broken."""
+    """The warnings for a reader: the sensor's labels, one per broken rule, and the slowdowns."""
     batches = min(trial.window.batches for trial in trials)
     needed = limits.window(found.period_s or 0.0)
     batch_s = details["calls_per_batch"] * details["call_s"]
@@ -304,8 +303,8 @@ def rule_labels(
 def bursty(trials: Sequence[Trial], across: float, limits: EnergyLimits) -> bool:
     """Whether power comes in bursts: within a window, or between windows at different phases.
 
-    Differences between phases are seen by the counter, or by the second sensor, which samples a
-    smaller part of the time.
+    The counter shows differences between phases, or the second sensor does, which samples a smaller
+    part of the time.
     """
     stretches = [trial.window.stretch for trial in trials]
     if max(stretch.bursts for stretch in stretches) > limits.steady:
@@ -316,7 +315,7 @@ def bursty(trials: Sequence[Trial], across: float, limits: EnergyLimits) -> bool
 
 
 def idle_gap(found: Trials) -> float:
-    """The largest gap between the two sensors at idle, relative to the counter's."""
+    """The largest gap between the two sensors at idle, relative to the primary sensor."""
     pairs = [(idle.stretch.check_W, idle.stretch.power_W) for idle in found.idles]
     return max(abs(check / power - 1) if check is not None else 0.0 for check, power in pairs)
 
@@ -324,22 +323,21 @@ def idle_gap(found: Trials) -> float:
 def idle_change(found: Trials) -> float:
     """The difference of the two readings of idle power, relative to their mean.
 
-    The readings are joined by a line in time, as leakage grows. A large difference happened at
-    once: other work, or another state of the board.
+    Leakage changes idle power slowly; a large difference is other work, or another board state.
     """
     before, after = (idle.stretch.power_W for idle in found.idles)
     return abs(after - before) / statistics.fmean((before, after))
 
 
 def temperature_range(temperatures_C: Sequence[float | None]) -> float:
-    """The range of temperatures; 0 where they are unknown."""
+    """The range of the known temperatures; 0 if none is known."""
     known = [each for each in temperatures_C if each is not None]
     return max(known) - min(known) if known else 0.0
 
 
 def idle_temperature_gap(found: Trials, starts_C: Sequence[float | None]) -> float:
-    """The largest distance of an idle temperature from the mean temperature at which trials
-    start."""
+    """The largest difference between an idle temperature and the mean starting temperature of the
+    trials; 0 if either is unknown."""
     known = [each for each in starts_C if each is not None]
     idles = [idle.temperature_C for idle in found.idles if idle.temperature_C is not None]
     return (

@@ -1,35 +1,36 @@
-"""By which protocol is the energy of a call measured, and which errors are left?
+"""The protocol of energy measurements, and the errors that remain.
 
-The sensors of an NVIDIA board are slow: its energy counter moves in steps, every 20 or 100 ms, and
-its power reading is a mean over a window of 10 ms to 1 s, refreshed as rarely. A call takes micro-
-to milliseconds. So the call is repeated without a gap, and energy per call is
+The sensors of an NVIDIA board are slow: the energy counter moves in steps, every 20 or 100 ms, and
+the power reading is a mean over 10 ms to 1 s, refreshed as rarely. A call takes micro- to
+milliseconds. So the call is repeated without a gap, and energy per call is
 
     E = P x t,    P = joules between two steps of the counter / seconds between them,
-                  t = seconds between the ends of two batches of calls / calls between them.
+|                  t = seconds between the ends of two batches of calls / calls between them.
 
-Both steps are found by polling while the load goes on, so the counter's period is not an error.
-The errors, and the details of a reading that show them:
+Both steps are found by polling while the load runs, so the counter's period is not an error. The
+errors, and the details of a reading that show them:
 
-- When a step happened, between two polls: half a poll at each end over the window's length
-  (`edge_error`). Calls are counted exactly (`calls`, `call_s`): whole batches, two completions.
-- A driver that answers slowly: meanwhile nothing is queued, and a GPU whose queue runs empty idles
-  (`slowest_reading_s`; labelled where it is longer than a batch).
-- The sensor's gain, the same in every trial, so that no repetition removes it: 5 % at best, more on
-  consumer boards (`systematic`). It cancels in ratios of loads that took turns.
-- Drift, clocks, other work: what repeated trials show (`sd`, `ci_low`, `ci_high`: Student t).
-- A load in bursts, in step with a sensor that looks at a part of the time: wrong by up to 100 %.
-  Trials start at random phases, and the integral of the power reading over the counter's own
-  window is a second opinion (`relative_sd`, `power_spread`, `check_J`, `check_gap`).
+- The time of a step, known to lie between two polls: half a poll at each end, relative to the
+  window (`edge_error`). Calls are counted exactly (`calls`, `call_s`): whole batches between two
+  completions.
+- A slow driver: the host queues nothing while it waits for a reading, and a GPU whose queue runs
+  empty idles (`slowest_reading_s`; labelled if longer than a batch).
+- The sensor's gain: equal in every trial, so that repetition does not remove it; 5 % at best, more
+  on consumer boards (`systematic`). It cancels in ratios of loads that took turns.
+- Drift, clocks, other work: the spread of repeated trials (`sd`, `ci_low`, `ci_high`: Student t).
+- A load in bursts, in step with a sensor that samples a part of the time: wrong by up to 100 %.
+  Trials start at random phases, and the integral of the power reading over the counter's window is
+  a second opinion (`relative_sd`, `power_spread`, `check_J`, `check_gap`).
 - Leakage, which grows with temperature: trials start within 3 C of each other (`start_C`).
 
-Net energy subtracts *active idle*, the power of the board with the context up and no work, drawn as
-a line in time from its reading before the trials to that after them (`idle_before_W`,
-`idle_after_W`), labelled where it is not steady (`idle_spread`, `idle_change`). For the sensors'
-periods, windows and gains see Yang, Adamek and Armour,
-"Part-time Power Measurements: nvidia-smi's Lack of Attention" (2023, arXiv 2312.02741).
+Net energy subtracts *active idle*, the power of the board with a context and no work: a line in
+time through the readings before and after the trials (`idle_before_W`, `idle_after_W`), labelled if
+unsteady (`idle_spread`, `idle_change`). For the sensors' periods, windows and gains see Yang,
+Adamek and Armour, "Part-time Power Measurements: nvidia-smi's Lack of Attention" (2023, arXiv
+2312.02741).
 
-The files: `window` watches one window, `trials` repeats it, `estimate` draws the conclusion; `nvml`
-is the board and its load.
+The files: `window` measures one window, `trials` repeats it, `estimate` computes energy and labels;
+`meters/nvml.py` implements the sensor and the load.
 """
 
 from __future__ import annotations
@@ -42,23 +43,22 @@ from typing import Protocol
 from profiler.records.reading import Reading
 
 SYSTEMATIC = 0.05
-"""Relative error of the sensor's gain, at best: boards differ from an external meter by this
-much."""
+"""The relative error of the sensor's gain at best, by comparison with external power meters."""
 
 
 MOST_S = 3600.0
-"""Seconds of load, in all trials of a call: nobody waits for more."""
+"""The largest accepted time of load for one call, all trials together, in seconds."""
 
 FEWEST_TRIALS = 5
-"""A reading of fewer trials gets a label: its interval is wide, and bursts may not show."""
+"""A reading of fewer trials gets a label: the interval is wide, and bursts may go unnoticed."""
 TRIALS_IN_TURNS = 6
-"""Trials of each of several loads that take turns, unless another number is given."""
+"""The default number of trials of each load, if several loads take turns."""
 
 
 class SensorError(RuntimeError):
-    """A sensor cannot be read, or its readings cannot be used; the message says why.
+    """A sensor cannot be read, or its readings are unusable; the message says why.
 
-    `code` is NVML's number of the error, where NVML gave one.
+    `code` is NVML's error number, or None if the error is not NVML's.
     """
 
     def __init__(self, message: str, code: int | None = None) -> None:
@@ -67,43 +67,42 @@ class SensorError(RuntimeError):
 
 
 class CounterFault(SensorError):
-    """The energy counter went down or jumped: what was read around that moment is void."""
+    """The energy counter decreased or jumped, so that the readings around this time are void."""
 
 
 class Sensor(Protocol):
-    """A device's meters. Each method raises SensorError where the device refuses."""
+    """The meters of a device. A method raises SensorError if the device refuses to answer."""
 
     counter: bool
     """Whether the device counts energy."""
     power: str | None
-    """The kind of its power reading: "instant", "averaged" (over about 1 s), or None."""
+    """The kind of the power reading: "instant", "averaged" (over about 1 s), or None."""
     limit_W: float | None
-    """The most that the board may draw continuously; None where it is unknown."""
+    """The largest power that the board may draw continuously; None if unknown."""
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """What a reader must know of what the sensor covers: "whole module", "vGPU", ..."""
+        """Warnings about the scope of the readings: "whole module", "vGPU", ..."""
         ...
 
     def energy_mJ(self) -> int:
-        """Millijoules since some moment in the past, never decreasing."""
+        """Millijoules since a fixed moment in the past, never decreasing."""
         ...
 
     def power_mW(self) -> float | None:
-        """Milliwatts, of the kind that `power` names; None where this reading failed."""
+        """Milliwatts, of the kind `power`; None if this reading failed."""
         ...
 
     def temperature_C(self) -> float | None:
-        """The chip's temperature; None where the board does not tell it."""
+        """The chip's temperature; None if the board has no such reading."""
         ...
 
     def slowdowns(self) -> Mapping[str, int]:
-        """Label of a slowdown -> how long it has held the clocks down, since some moment in the
-        past."""
+        """Label of a slowdown -> nanoseconds for which it has held the clocks down so far."""
         ...
 
     def require_alone(self) -> None:
-        """SensorError where somebody else works on the board; called while this process idles."""
+        """SensorError if another process works on the board; called while this process idles."""
         ...
 
     def now_ns(self) -> int:
@@ -112,8 +111,7 @@ class Sensor(Protocol):
 
 
 class Load(Protocol):
-    """Work that keeps a device busy: batches of calls, each queued before the one before it
-    ends."""
+    """Work that keeps a device busy: batches of calls, each queued before its predecessor ends."""
 
     calls: int
     """Calls in a batch."""
@@ -123,7 +121,7 @@ class Load(Protocol):
         ...
 
     def ready(self) -> bool:
-        """Whether the queue needs another batch; becomes true as a batch completes."""
+        """Whether the queue needs another batch; turns true when a batch completes."""
         ...
 
     def drain(self) -> None:
@@ -133,26 +131,26 @@ class Load(Protocol):
 
 @dataclass(frozen=True)
 class EnergyLimits:
-    """How long to load and to idle (seconds), how often, and which deviations are accepted."""
+    """Lengths of load and rest (seconds), numbers of repetitions, and accepted deviations."""
 
     trials: int = 5
     window_s: float = 5.0
     min_window_s: float = 2.0
     min_periods: int = 20  # steps of the counter in one window
     min_batches: int = 8  # whole batches in one window
-    max_window_s: float = 60.0  # the longest window for the sake of `min_batches`
+    max_window_s: float = 60.0  # `min_batches` lengthen a window up to this
     phase_s: float = 0.1  # the longest random pause before a trial
     seed: int = 0  # draws the pauses and the order of candidates
     settle_s: float = 1.0  # load before a window
-    # load, or rest, before a reading of averaged power: its mean covers the last second, and is
-    # shown up to one update late
+    # load, or rest, before a reading of averaged power: the mean covers the last second and is
+    # published up to one update late
     averaged_settle_s: float = 1.5
     warm_s: float = 1.0
     warm_cap_s: float = 10.0  # longest warm-up while the temperature still rises
     warm_rise_C: float = 1.0  # a rise in `warm_s` seconds below which the board is warm
     idle_discard_s: float = 1.0
     idle_s: float = 3.0
-    temperature_C: float = 3.0  # the largest difference between the starts of trials
+    temperature_C: float = 3.0  # largest range of the temperatures at which trials start
     cooldown_s: float = 60.0  # longest wait for the board to cool, all trials together
     patience_s: float = 2.0  # longest wait for the counter to move
     poll_s: float = 0.001
@@ -178,11 +176,11 @@ class EnergyLimits:
 
     @classmethod
     def asked(cls, window_s: float, trials: int) -> EnergyLimits:
-        """The limits for a user's window and number of trials.
+        """The limits for a user's window (seconds) and number of trials.
 
         Raises:
-            ValueError: windows too short for any sensor, too few trials for a spread, or more
-                load than anybody waits for; the sentence names the options of the command line.
+            ValueError: the window is too short for any sensor, a spread needs more trials, or the
+                load takes more than `MOST_S`; the message names the command line's options.
         """
         if not (math.isfinite(window_s) and window_s >= cls.min_window_s):
             raise ValueError(
@@ -203,11 +201,11 @@ class EnergyLimits:
 
     @classmethod
     def in_turns(cls, window_s: float, trials: int) -> EnergyLimits:
-        """The limits for loads that take turns, with an even number of trials of each: every second
-        round goes backwards, so that a drift cancels over two.
+        """The limits for loads that take turns, with an even number of trials of each load: every
+        second round runs in reverse order, so that a linear drift cancels over two rounds.
 
         Raises:
-            ValueError: as `asked`, or an odd number.
+            ValueError: as `asked`, or the number of trials is odd.
         """
         if trials % 2:
             raise ValueError(
@@ -217,10 +215,11 @@ class EnergyLimits:
         return cls.asked(window_s, trials)
 
     def window(self, period_s: float, batch_s: float = 0.0) -> float:
-        """Seconds of one window, where the counter moves every `period_s` and a batch takes
+        """Seconds of one window, for a counter that steps every `period_s` and batches of
         `batch_s`.
 
-        A window shorter than the sensor needs is lengthened.
+        The window is lengthened to hold enough counter steps and, up to `max_window_s`, enough
+        batches.
 
         >>> EnergyLimits(window_s=0.05).window(0.1)
         2.0
@@ -238,13 +237,13 @@ class EnergyLimits:
         return max(self.idle_discard_s, self.reach(power))
 
     def reach(self, power: str | None) -> float:
-        """Seconds of the past that a power reading averages over."""
+        """Seconds of the past over which a power reading is averaged."""
         return self.averaged_settle_s if power == "averaged" else 0.0
 
     def seconds(
         self, period_s: float = 0.1, *, candidates: int = 1, power: str | None = "instant"
     ) -> float:
-        """How long a measurement takes, cooling and repeated trials not counted.
+        """The expected duration of a measurement, without cooling and without repeated trials.
 
         >>> round(EnergyLimits().seconds(0.1))
         41

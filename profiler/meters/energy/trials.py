@@ -1,8 +1,8 @@
-"""How is a window repeated so that phase, temperature and drift do not decide the result?
+"""Repeated windows, arranged so that phase, temperature and drift do not decide the result.
 
-Warm up and read idle power; then rounds of trials, candidates taking turns within a round, in the
-opposite order every second round, so that a drift linear in time cancels in ratios; then read idle
-power again. A trial whose counter went down or jumped is void and is repeated once.
+Warm up; read idle power; take rounds of trials, in which candidates take turns, in reverse order
+every second round, so that a linear drift cancels in ratios; read idle power again. A trial whose
+counter decreased or jumped is void and is repeated once.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ Found = TypeVar("Found")
 ATTEMPTS = 2
 """Attempts at one trial, or at one reading of idle power."""
 THERMAL = "throttled"
-"""The slowdown that a cooler start may cure; a power cap, in contrast, is caused by the load."""
+"""The slowdown that a cooler start may cure. A power cap is caused by the load itself."""
 
 
 @dataclass(frozen=True)
 class Idle:
-    """Active idle: the context is up and nothing works."""
+    """A reading of active idle power: the context is up, and no kernel runs."""
 
     stretch: Stretch
     temperature_C: float | None
 
     @property
     def at_ns(self) -> float:
-        """The middle of the reading."""
+        """The middle of the reading's time."""
         return (self.stretch.start_ns + self.stretch.end_ns) / 2
 
 
@@ -58,7 +58,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class Trials:
-    """All trials of a measurement, and the readings of idle power around them."""
+    """All trials of a measurement, and the readings of idle power before and after the trials."""
 
     idles: tuple[Idle, Idle]
     rounds: tuple[Mapping[str, Trial], ...]
@@ -70,11 +70,11 @@ class Trials:
     """Why a trial or a reading of idle power was repeated."""
 
     def of(self, name: str) -> tuple[Trial, ...]:
-        """A candidate's trials in order."""
+        """The trials of one candidate, in the order of the rounds."""
         return tuple(turn[name] for turn in self.rounds)
 
     def idle_W(self, at_ns: float) -> float:
-        """Idle power at a moment, on the line through the two readings."""
+        """Idle power at a time, on the line through the two readings."""
         before, after = self.idles
         share = (at_ns - before.at_ns) / (after.at_ns - before.at_ns)
         return before.stretch.power_W + share * (after.stretch.power_W - before.stretch.power_W)
@@ -82,7 +82,7 @@ class Trials:
 
 @dataclass
 class Campaign:
-    """One measurement of one or more loads, which take turns on one device."""
+    """One measurement of one or more loads that take turns on one device."""
 
     sensor: Sensor
     loads: Mapping[str, Load]
@@ -98,10 +98,10 @@ class Campaign:
         self.chance = random.Random(self.limits.seed)
 
     def run(self) -> Trials:
-        """The whole protocol.
+        """The whole protocol: warm-up, idle power, rounds of trials, idle power.
 
         Raises:
-            SensorError: a sensor cannot be read or trusted, or somebody else uses the device.
+            SensorError: a sensor is unusable or implausible, or another process uses the device.
         """
         for name in self.loads:
             self.retried(partial(self.warm_up, name), keep_first)
@@ -115,39 +115,40 @@ class Campaign:
         return Trials((before, after), rounds, self.period_s, self.batch_s, cooled, discarded)
 
     def orders(self, rounds: int) -> list[list[str]]:
-        """The order of candidates in each round: shuffled once, then forwards and backwards."""
+        """The order of candidates in each round: shuffled once, then forward and backward in
+        turns."""
         order = list(self.loads)
         self.chance.shuffle(order)
         return [order if turn % 2 == 0 else order[::-1] for turn in range(rounds)]
 
     def running(self, name: str) -> Running:
-        """A load together with a poller of its own."""
+        """A load together with a new poller."""
         return Running(self.loads[name], Poller(self.sensor, self.limits, self.period_s))
 
     def warm_up(self, name: str) -> None:
-        """Load until the board is warm, and find the counter's period and the length of a batch."""
+        """Load until the board is warm; measure the counter's period and a batch's duration."""
         with self.running(name) as running:
             self.warm(running)
             if self.sensor.counter and self.period_s is None:
                 self.period_s = update_period(running)
-        marks = running.marks[1:]  # the first mark came before the queue was full
+        marks = running.marks[1:]  # the first mark precedes a full queue
         self.batch_s[name] = (marks[-1] - marks[0]) * 1e-9 / (len(marks) - 1)
 
     def warm(self, running: Running) -> None:
-        """Load until the temperature stays, or for `warm_cap_s`."""
+        """Load until the temperature is steady, for at most `warm_cap_s`."""
         end = self.sensor.now_ns() + self.limits.warm_cap_s * 1e9
         while abs(self.rise_C(running)) > self.limits.warm_rise_C and self.sensor.now_ns() < end:
             pass
 
     def rise_C(self, running: Running) -> float:
-        """By how much `warm_s` of load heats the board; 0 where the temperature is unknown."""
+        """The rise of temperature over `warm_s` of load; 0 if the temperature is unknown."""
         before = self.sensor.temperature_C()
         running.during(self.limits.warm_s, batches=3)
         after = self.sensor.temperature_C()
         return 0.0 if before is None or after is None else after - before
 
     def idle(self) -> Idle:
-        """Active idle power, after the device has been left alone for a while."""
+        """Active idle power, read after the device has rested."""
 
         def attempt() -> Idle:
             self.pause(self.limits.resting(self.sensor.power))
@@ -158,11 +159,11 @@ class Campaign:
         return self.retried(attempt, keep_first)
 
     def trial(self, name: str) -> Trial:
-        """One window, at the temperature of the first one and at a random phase."""
+        """One window of a candidate, repeated once if void or throttled."""
         return self.retried(lambda: self.attempt(name), throttled)
 
     def attempt(self, name: str) -> Trial:
-        """One attempt at a trial."""
+        """One window, begun near the reference temperature and at a random phase."""
         limits, sensor = self.limits, self.sensor
         self.cool_down()
         self.pause(self.chance.uniform(0, limits.phase_s))
@@ -176,8 +177,7 @@ class Campaign:
         return Trial(name, window, start_C, end_C, slowed)
 
     def cool_down(self) -> None:
-        """Wait while the device is hotter than the reference temperature, up to `cooldown_s` in
-        all."""
+        """Pause while the device is hotter than the reference, all in all up to `cooldown_s`."""
         if self.reference_C is None:
             return
         most = self.reference_C + self.limits.temperature_C / 2
@@ -186,7 +186,7 @@ class Campaign:
             self.cooled_s += 1.0
 
     def warm_again(self, running: Running) -> None:
-        """Load while the device is colder than the reference temperature and the load heats it."""
+        """Load while the device is colder than the reference and the load heats it."""
         if self.reference_C is None:
             return
         least, limits = self.reference_C - self.limits.temperature_C / 2, self.limits
@@ -196,7 +196,7 @@ class Campaign:
                 return
 
     def retried(self, attempt: Callable[[], Found], again: Callable[[Found], bool]) -> Found:
-        """The result of an attempt; of another one where the first is void or `again` rejects it.
+        """The result of `attempt()`, tried again if it is void or `again(result)` holds.
 
         Raises:
             SensorError: the last attempt was void too.
@@ -216,10 +216,10 @@ class Campaign:
 
 
 def keep_first(found: object) -> bool:
-    """No result is rejected."""
+    """Never repeat: the `again` of attempts whose result is always kept."""
     return False
 
 
 def throttled(trial: Trial) -> bool:
-    """Whether a cooler start may give a better trial."""
+    """Whether heat held the clocks down, so that a cooler start may give a better trial."""
     return THERMAL in trial.slowdowns

@@ -1,4 +1,4 @@
-"""What do the sensors show over one window of load or of idling?"""
+"""Power over one window of load or of idling, from the energy counter or the power reading."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from itertools import pairwise
 from profiler.meters.energy.protocol import CounterFault, EnergyLimits, Load, Sensor, SensorError
 
 REST = 0.9
-"""After a step the counter is not polled for this part of its period."""
+"""After a step, polling of the counter rests for this part of the counter's period."""
 FINE = 20
-"""Bursts are looked for in pieces this many times as long as the interval between polls."""
+"""Bursts are looked for in pieces that are this many times as long as the time between polls."""
 OVER_LIMIT = 2.0
-"""A step that implies more than this many times the board's power limit is a jump."""
+"""A step is a jump if it implies more than this many times the board's power limit."""
 OVER_MEDIAN = 10.0
-"""The same where the limit is unknown, relative to the median step."""
+"""If the limit is unknown, a step is a jump above this many times the median step."""
 
 
 @dataclass(frozen=True)
 class Edge:
-    """A step of the counter, which happened between two polls."""
+    """A step of the counter, known to lie between two polls."""
 
     early_ns: int
     late_ns: int
@@ -30,7 +30,7 @@ class Edge:
 
     @property
     def ns(self) -> float:
-        """The middle between the two polls."""
+        """The midpoint between the two polls."""
         return (self.early_ns + self.late_ns) / 2
 
     @property
@@ -41,9 +41,9 @@ class Edge:
 
 @dataclass
 class Poller:
-    """Reads a sensor whenever a reading is due, and keeps every step and every power reading.
+    """Reads a sensor whenever a reading is due; keeps every counter step and every power reading.
 
-    Where `period_s` is known, polls pause for most of a period after a step: reading costs the host
+    If `period_s` is known, polling rests for most of a period after a step: a poll costs the host
     time that the load may need.
     """
 
@@ -52,11 +52,11 @@ class Poller:
     period_s: float | None = None
     edges: list[Edge] = field(default_factory=list)
     powers: list[tuple[float, float]] = field(default_factory=list)  # ns, W
-    last: tuple[int, int] | None = None  # ns, mJ of the poll before
+    last: tuple[int, int] | None = None  # ns, mJ of the previous poll
     next_counter_ns: float = 0
     next_power_ns: float = 0
     slowest_s: float = 0.0
-    """The longest that readings took: meanwhile nothing is queued."""
+    """The longest time of one `look`, in which the host queues no work."""
 
     def look(self) -> None:
         """Take the readings that are due."""
@@ -68,7 +68,8 @@ class Poller:
         self.slowest_s = max(self.slowest_s, (self.sensor.now_ns() - now) * 1e-9)
 
     def read_counter(self, now: int) -> None:
-        """One poll; CounterFault where the counter went down."""
+        """Poll the counter; keep an edge if the counter moved. CounterFault if the counter
+        decreased."""
         energy, before = self.sensor.energy_mJ(), self.last
         self.last = (now, energy)
         self.next_counter_ns = now + self.limits.poll_s * 1e9
@@ -85,10 +86,10 @@ class Poller:
             self.rest(edge, self.period_s)
 
     def rest(self, edge: Edge, period_s: float) -> None:
-        """Stop polling the counter for a while, unless a step was missed that way.
+        """Stop polling the counter for most of a period, unless the last rest missed a step.
 
-        Without such a rest polls are close together; an edge wider than half a rest therefore
-        happened during one, and the counter is less regular than assumed.
+        Without a rest polls are close together; an edge wider than half a rest therefore fell into
+        a rest, so the counter is irregular and polling never rests again.
         """
         pause_s = REST * period_s
         if edge.width_s > pause_s / 2:
@@ -97,7 +98,7 @@ class Poller:
             self.next_counter_ns = edge.early_ns + pause_s * 1e9
 
     def read_power(self, now: int) -> None:
-        """One power reading; at least two in every period of the counter."""
+        """Read the power; readings come at least twice per period of the counter."""
         power = self.sensor.power_mW()
         every = min(self.limits.power_poll_s, (self.period_s or self.limits.power_poll_s) / 2)
         self.next_power_ns = now + every * 1e9
@@ -107,7 +108,7 @@ class Poller:
 
 @dataclass
 class Running:
-    """A load that goes on while sensors are read; as a context, it ends with an empty queue."""
+    """A load that runs while sensors are read; leaving the context drains the queue."""
 
     load: Load
     poller: Poller
@@ -120,7 +121,7 @@ class Running:
         self.load.drain()
 
     def step(self) -> None:
-        """Queue a batch, and look at the sensor until the queue wants another."""
+        """Queue a batch, and poll the sensor until the queue needs another batch."""
         self.load.submit()
         while not self.load.ready():
             self.poller.look()
@@ -128,25 +129,20 @@ class Running:
         self.poller.look()
 
     def during(self, seconds: float, batches: int = 1) -> None:
-        """Keep the load going for this many seconds, and at least this many batches."""
+        """Keep the load running for at least this many seconds and at least this many batches."""
         end = self.poller.sensor.now_ns() + seconds * 1e9
         stop = len(self.marks) + batches
         while self.poller.sensor.now_ns() < end or len(self.marks) < stop:
             self.step()
 
     def until_edge(self) -> int:
-        """Keep the load going until the counter moves; the index of that step. SensorError if it
-        does not."""
+        """Keep the load running until the counter moves; the index of that edge."""
         return until_edge(self.poller, self.step)
 
 
 def until_edge(poller: Poller, step: Callable[[], None]) -> int:
-    """Repeat `step` until the counter moves; the index of the counter's step among the poller's
-    edges.
-
-    Raises:
-        SensorError: the counter does not move for `patience_s`.
-    """
+    """Repeat `step()` until the counter moves; the index of the new edge among the poller's edges.
+    SensorError if the counter stands still for `patience_s`."""
     seen, limits = len(poller.edges), poller.limits
     deadline = poller.sensor.now_ns() + limits.patience_s * 1e9
     while len(poller.edges) == seen:
@@ -158,23 +154,23 @@ def until_edge(poller: Poller, step: Callable[[], None]) -> int:
 
 @dataclass(frozen=True)
 class Stretch:
-    """Power over a stretch of time, by the primary sensor and by the second one."""
+    """Power over a stretch of time, by the primary and the second sensor."""
 
     start_ns: float
     end_ns: float
     power_W: float
     check_W: float | None
-    """Power by the power reading, where `power_W` comes from the counter."""
+    """Power by the power reading, if `power_W` comes from the counter; None otherwise."""
     spread: float
-    """Relative standard deviation of power between parts of the stretch, a tenth each."""
+    """Relative standard deviation of power between parts of the stretch, about a tenth each."""
     bursts: float
-    """The same between the shortest pieces that the sensor can separate."""
+    """Relative standard deviation of power between the shortest pieces that the sensor resolves."""
     edge_error: float
-    """The most by which polling may have misplaced the ends, relative to the stretch."""
+    """The largest relative error of the length by polling: half the width of both edges."""
 
     @property
     def elapsed_s(self) -> float:
-        """Its length in seconds."""
+        """The length in seconds."""
         return (self.end_ns - self.start_ns) * 1e-9
 
 
@@ -187,11 +183,11 @@ class Window:
     calls: int
     batches: int
     slowest_s: float
-    """The longest that readings of the sensors took while the load went on."""
+    """The longest time of one look at the sensors while the load ran."""
 
     @property
     def call_J(self) -> float:
-        """Energy of one call."""
+        """Joules of one call."""
         return self.stretch.power_W * self.call_s
 
 
@@ -204,15 +200,15 @@ def update_period(running: Running, edges: int = 8) -> float:
 
 
 def gap_s(a: Edge, b: Edge) -> float:
-    """Seconds between two steps."""
+    """Seconds between two edges."""
     return (b.ns - a.ns) * 1e-9
 
 
 def loaded(running: Running, window_s: float) -> Window:
-    """Keep the load going for one window, from one step of the counter to another, and read the
-    sensors.
+    """Keep the load running for one window, from one counter step to another, and read the sensors.
 
-    Without a counter the window is given by the power readings.
+    Without a counter, the power readings measure the window. SensorError if a sensor is unusable or
+    fewer than two batches ended in the window.
     """
     poller, limits = running.poller, running.poller.limits
     if poller.sensor.counter:
@@ -234,7 +230,7 @@ def loaded(running: Running, window_s: float) -> Window:
 
 
 def idling(poller: Poller, pause: Callable[[float], None]) -> Stretch:
-    """Poll an idle device for `idle_s`."""
+    """Power of an idle device, polled for `idle_s`."""
     limits, sensor = poller.limits, poller.sensor
 
     def step() -> None:
@@ -251,11 +247,11 @@ def idling(poller: Poller, pause: Callable[[float], None]) -> Stretch:
 
 
 def by_counter(poller: Poller, first: int, last: int) -> Stretch:
-    """Power between two steps of the counter.
+    """Power between edges `first` and `last` of the counter.
 
     Raises:
-        CounterFault: the counter jumped in between.
-        SensorError: the counter shows no energy at all.
+        CounterFault: the counter jumped between the two edges.
+        SensorError: the counter did not move.
     """
     edges = poller.edges[first : last + 1]
     start, end = edges[0], edges[-1]
@@ -276,7 +272,7 @@ def by_counter(poller: Poller, first: int, last: int) -> Stretch:
 
 
 def by_power(poller: Poller, start_ns: float, end_ns: float, limits: EnergyLimits) -> Stretch:
-    """Power between two moments, by the power reading alone; SensorError where it gave none."""
+    """Power between two moments by the power reading; SensorError if there is no reading or 0 W."""
     power_W = mean_power(poller.powers, start_ns, end_ns)
     if not power_W:
         shown = "no reading" if power_W is None else "0 W"
@@ -290,7 +286,7 @@ def by_power(poller: Poller, start_ns: float, end_ns: float, limits: EnergyLimit
 
 
 def refuse_jumps(edges: Sequence[Edge], limit_W: float | None) -> None:
-    """CounterFault where one step implies more power than the board can draw."""
+    """CounterFault if one step implies more power than the board can draw."""
     steps = [
         (b.energy_mJ - a.energy_mJ) / (b.late_ns - a.early_ns) * 1e6 for a, b in pairwise(edges)
     ]
@@ -322,13 +318,13 @@ def mean_power(powers: Sequence[tuple[float, float]], start: float, end: float) 
 
 
 def part_powers(edges: Sequence[Edge], size: int) -> list[float]:
-    """Mean power over groups of `size` steps of the counter."""
+    """Mean power of each group of `size` steps of the counter, in W."""
     marks = edges[:: max(size, 1)]
     return [(b.energy_mJ - a.energy_mJ) * 1e-3 / gap_s(a, b) for a, b in pairwise(marks)]
 
 
 def finest(edges: Sequence[Edge]) -> int:
-    """Steps in the shortest piece whose length is known, from polling, to a few per cent."""
+    """The number of steps in the shortest piece whose length polling resolves to a few per cent."""
     coarse = statistics.median(edge.width_s for edge in edges)
     step = gap_s(edges[0], edges[-1]) / (len(edges) - 1)
     return math.ceil(FINE * coarse / step)

@@ -1,1 +1,1 @@
-"""Which bytes does a call hold, by the allocator's account and tensor by tensor?"""
+"""The bytes that a call holds: the peak by the allocator, and the tensors at the peak."""

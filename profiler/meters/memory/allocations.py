@@ -1,10 +1,10 @@
-"""Which operation asked the allocator for which bytes, which tensors had them, and until when?
+"""Allocations of a call: the operation that requested each, the tensors in it, and its live range.
 
-The truth is the allocator. torch's profiler records each allocation and each release with its
-address, inside of the operation that asks for it, and the tensors that each operation reads, with
-the address of their bytes. Both are joined by address, while the address is allocated: no name
-comes from an identity that is used again. The profiler changes nothing of what a call allocates (a
-dispatch mode would: under one, autograd adds gradients out of place).
+torch's profiler records each allocation and release with its address, inside the operation that
+requests it, and the input tensors of each operation with the address of their bytes. Both are
+joined by address during the live range of the allocation, so a reused address is not confused. The
+profiler does not change the allocations of a call (a dispatch mode would: under one, autograd adds
+gradients out of place).
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from profiler.meters.memory.allocator import require_cpu_accounting
 from profiler.meters.torch_profile import torch_profiled
 
 Address = tuple[str, int]
-"""Kind of device, and where the bytes begin."""
+"""Type of the device, and the address of the first byte."""
 
 BLOCK, LARGE = 512, 2**20
-"""Bytes to whose multiples torch's CUDA allocator rounds; and up to how many bytes it leaves at the
-end of a block of more than that."""
+"""torch's CUDA allocator rounds sizes up to multiples of `BLOCK` bytes, and leaves a remainder of
+up to `LARGE` bytes at the end of a block that is larger than `LARGE`."""
 
 
 @dataclass(frozen=True)
 class AllocatorEvent:
-    """Bytes allocated (positive) or released (negative) at an address.
+    """Bytes allocated (positive) or released (negative) at an address; times are in ns.
 
-    `operation` is the operation that asked for them and `ends` the time at which it ended; `node`
-    is the node of the autograd graph that ran it, "" in a forward pass.
+    `operation` is the operation that requested the bytes and `ends` the time at which it ended;
+    `node` is the autograd node that ran the operation, "" in a forward pass.
     """
 
     time: int
@@ -47,7 +47,7 @@ class AllocatorEvent:
 
 @dataclass(frozen=True)
 class TensorSeen:
-    """A tensor with bytes at an address, as an operation read it; a repeated axis has length 1."""
+    """A tensor at an address, as an operation read it; an expanded axis (stride 0) has length 1."""
 
     time: int
     address: Address
@@ -56,7 +56,7 @@ class TensorSeen:
 
     @property
     def bytes(self) -> int:
-        """Bytes of its entries."""
+        """Bytes of all entries."""
         entries = 1
         for extent in self.shape:
             entries *= extent
@@ -65,44 +65,44 @@ class TensorSeen:
 
 @dataclass
 class Allocation:
-    """Bytes that one operation asked for, and the tensors that had them."""
+    """Bytes that one operation requested, and the tensors that were seen in them."""
 
     made: AllocatorEvent
     released: int | None = None
-    """The time of their release; None for what outlives the call."""
+    """The time of the release; None for bytes that outlive the call."""
     seen: list[TensorSeen] = field(default_factory=list)
 
     @property
     def bytes(self) -> int:
-        """As the allocator counts them."""
+        """The size as the allocator counts it."""
         return self.made.bytes
 
     @property
     def inside(self) -> bool:
-        """Whether the operation that asked for them released them before it ended."""
+        """Whether the bytes were released before the operation that requested them ended."""
         return self.released is not None and self.released <= self.made.ends
 
     @property
     def named(self) -> bool:
-        """Whether anything is known of them: an operation, or a tensor."""
+        """Whether an operation or a tensor is known for the bytes."""
         return bool(self.made.operation or self.seen)
 
     @property
     def whole(self) -> TensorSeen | None:
-        """The first of the largest tensors that had these bytes."""
+        """The first of the largest tensors seen in these bytes; None if none was seen."""
         return max(self.seen, key=lambda tensor: tensor.bytes, default=None)
 
     @property
     def rounding(self) -> int:
-        """Bytes that torch's CUDA allocator added to those of a tensor: it gives whole blocks. On a
-        CPU nothing is added."""
+        """Bytes beyond the largest tensor that the CUDA allocator's rounding explains; 0 on a
+        CPU."""
         over = self.bytes - self.whole.bytes if self.whole is not None else 0
         rounded = self.made.address[0] == "cuda" and over < (BLOCK if self.bytes < LARGE else LARGE)
         return over if rounded else 0
 
 
 def joined(events: Iterable[AllocatorEvent], seen: Iterable[TensorSeen]) -> list[Allocation]:
-    """Every allocation, with the tensors seen at its address between allocation and release."""
+    """Every allocation, with the tensors seen at its address during its live range."""
     moments: list[AllocatorEvent | TensorSeen] = [*events, *seen]
     alive: dict[Address, Allocation] = {}
     found: list[Allocation] = []
@@ -119,8 +119,8 @@ def joined(events: Iterable[AllocatorEvent], seen: Iterable[TensorSeen]) -> list
 
 
 def alive_at_most(events: Iterable[AllocatorEvent]) -> tuple[int, int]:
-    """The most bytes that are held at once, and the time from which they are; what is released
-    without having been allocated here counts as fewer bytes."""
+    """The largest running sum of bytes, and the time at which it is reached. A release of bytes
+    from before the recording counts as negative."""
     held = most = when = 0
     for event in sorted(events, key=lambda event: event.time):
         held += event.bytes
@@ -130,7 +130,7 @@ def alive_at_most(events: Iterable[AllocatorEvent]) -> tuple[int, int]:
 
 
 def alive_at(found: Iterable[Allocation], time: int) -> list[Allocation]:
-    """What is allocated at a time."""
+    """The allocations that are alive at a time."""
     return [
         one for one in found
         if one.made.time <= time and (one.released is None or one.released > time)
@@ -139,21 +139,21 @@ def alive_at(found: Iterable[Allocation], time: int) -> list[Allocation]:
 
 @dataclass(frozen=True)
 class WatchedRun:
-    """What one call allocated, released and read; and its result, which is still alive."""
+    """The allocations, releases and reads of one call; the call's result, which is still alive."""
 
     result: Any
     events: Sequence[AllocatorEvent]
     allocations: Sequence[Allocation]
 
     def at_most(self) -> tuple[int, list[Allocation], int]:
-        """The most bytes held at once, the allocations that are alive then, and the bytes of before
-        the call that the call had released by then."""
+        """The peak in bytes, the allocations alive then, and the released bytes from before the
+        call."""
         most, when = alive_at_most(self.events)
         alive = alive_at(self.allocations, when)
         return most, alive, sum(one.bytes for one in alive) - most
 
     def at_the_end(self) -> dict[Address, Allocation]:
-        """What is alive when the call has ended, by address."""
+        """Address -> allocation, for the allocations alive when the call has ended."""
         return {one.made.address: one for one in self.allocations if one.released is None}
 
 
@@ -161,7 +161,7 @@ def watched(call: Callable[[], Any], device: str = "cpu") -> WatchedRun:
     """Run a call under torch's profiler.
 
     Raises:
-        NotTold: this build of torch has a profiler that records no allocation.
+        NotTold: the profiler of this build of torch records no allocations.
     """
     if device == "cpu":
         require_cpu_accounting()
@@ -179,16 +179,16 @@ def watched(call: Callable[[], Any], device: str = "cpu") -> WatchedRun:
 
 
 ENGINE = "autograd::engine::evaluate_function: "
-"""What precedes the name of a node of the autograd graph in the profiler's name of its run."""
+"""The prefix of the profiler's name for the run of an autograd node."""
 NODES = "torch::autograd::"
-"""What the names of some nodes begin with, which are no operations."""
+"""The prefix of some autograd nodes' names; such names are no operations."""
 
 
 def recorded_moments(
     tree: Iterable[Any], device: str, operation: Any = None, node: str = ""
 ) -> Iterator[AllocatorEvent | TensorSeen]:
-    """What the profiler recorded inside of operations, each named by the outermost operation that
-    is not made of others alone."""
+    """The allocations, releases and reads in the profiler's tree of events, each allocation with
+    the outermost enclosing operation that is not a composite."""
     for event in tree:
         kind, inside, within = event.tag.name, operation, node
         if kind == "Allocation":
@@ -208,12 +208,12 @@ def recorded_moments(
 
 
 def is_operation(name: str) -> bool:
-    """Whether the profiler's name is that of an operation which is not made of others alone."""
+    """Whether a name in the profiler is that of an operation other than a composite."""
     return "::" in name and not name.startswith(NODES) and name not in composites()
 
 
 def tensors_read(event: Any, device: str) -> Iterator[TensorSeen]:
-    """The tensors that an operation was given."""
+    """The input tensors of an operation that lie on the device."""
     for given in tree_leaves(event.extra_fields.inputs):
         address = getattr(given, "storage_data_ptr", None)
         if address and given.device.type == device:
@@ -227,7 +227,8 @@ def tensors_read(event: Any, device: str) -> Iterator[TensorSeen]:
 
 @cache
 def composites() -> frozenset[str]:
-    """The operations that only call others, whatever their overload: those are named instead."""
+    """The names of operations all of whose overloads only call other operations; the called
+    operations are named instead."""
     registered = torch._C._dispatch_get_registrations_for_dispatch_key
     made_of_others = set(registered("CompositeImplicitAutograd"))
     found: dict[str, bool] = {}

@@ -1,10 +1,10 @@
-"""How many bytes more than before does one call need at its worst moment?
+"""The peak of the bytes that one call allocates, above the bytes allocated before the call.
 
-On a GPU the driver's figure is a check on the allocator's. The allocator counts what was requested
-from it, in segments that it got from the driver (`reserved`). The driver counts everything that the
-process has: these segments, the context, the code of kernels, and what libraries take without
-torch. So the driver says as much or more, by at most what contexts and libraries take; any other
-difference means that one of the two does not count what it is assumed to count.
+On a GPU the driver's figure checks the allocator's. The allocator counts requests, which it serves
+from segments of the driver (`reserved`). The driver counts all memory of the process: these
+segments, the context, the code of kernels, and allocations of libraries outside torch. So the
+driver's figure is larger, by at most what contexts and libraries take; any other difference means
+that one of the two figures does not count what it is assumed to count.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Call = Callable[[], Any]
 
 
 MOST_RUNS = 6
-"""The most measured calls, until two in a row agree."""
+"""The most measured calls, until two consecutive peaks are equal."""
 
 
 STATISTICS = ("requested_bytes", "allocated_bytes", "reserved_bytes")
@@ -37,12 +37,12 @@ STATISTICS = ("requested_bytes", "allocated_bytes", "reserved_bytes")
 
 
 class NotTold(RuntimeError):
-    """Allocations cannot be counted here; one sentence says why."""
+    """Allocations cannot be counted here; the message is one sentence."""
 
 
 @dataclass(frozen=True)
 class MeasuredPeak:
-    """One measured call: the peak over the baseline in bytes, and details."""
+    """The peak above the baseline of one measured call in bytes, and details."""
 
     peak: int
     details: Mapping[str, Any] = field(default_factory=dict)
@@ -54,17 +54,17 @@ def peak_memory(
     device: str | torch.device = "cpu",
     reset: Call | None = None,
 ) -> Reading | Unavailable:
-    """Peak of the bytes that tensors allocated during `fn()` hold at once, its result included.
+    """The peak of the bytes held by tensors that `fn()` allocates, its result included.
 
-    Inputs, parameters and state that existed before are not included. On a GPU the value is the
-    unrounded size requested from torch's allocator; details have allocated (512 B granules) and
-    reserved bytes, the workspaces that cuBLAS keeps, and the driver's figure for the process
-    (`driver_check`). On a CPU the value is the highest running sum of the allocations and
-    releases that torch's profiler recorded. Scratch space that a library takes from elsewhere
-    (oneDNN, MKL, cuDNN) is not seen.
+    Inputs, parameters and state from before the call are not included. On a GPU the value is the
+    unrounded size requested from torch's allocator; the details have allocated bytes (multiples of
+    512 B) and reserved bytes, the workspaces that cuBLAS keeps, and the driver's figure for the
+    process (`driver_check`). On a CPU the value is the largest running sum of the allocations and
+    releases that torch's profiler recorded. Scratch memory that a library (oneDNN, MKL, cuDNN)
+    takes from another allocator is not counted.
 
-    One unmeasured call first; then calls until two in a row agree to the byte, six at most. Where
-    none do, the largest is given with the label "runs disagree" and `agree` false.
+    One unmeasured call first; then calls until two consecutive ones agree to the byte, six at most.
+    If none do, the value is the largest, with the label "runs disagree" and `agree` false.
     """
     place = torch.device(device)
     try:
@@ -86,7 +86,7 @@ def peak_memory(
 
 
 def steady_runs(once: Callable[[], MeasuredPeak]) -> list[MeasuredPeak]:
-    """Measured calls until two in a row agree, or `MOST_RUNS` of them."""
+    """Measured calls until two consecutive peaks are equal, at most `MOST_RUNS`."""
     runs = [once()]
     while len(runs) < MOST_RUNS:
         runs.append(once())
@@ -96,8 +96,8 @@ def steady_runs(once: Callable[[], MeasuredPeak]) -> list[MeasuredPeak]:
 
 
 def peak_reading(runs: list[MeasuredPeak], beside: Mapping[str, Any]) -> Reading:
-    """The largest of the runs as a reading; its samples are the last two runs where they agree,
-    else all.
+    """A reading of the largest peak; its samples are the last two runs if these agree, else all
+    runs.
 
     `beside`: further details of the reading.
     """
@@ -114,7 +114,7 @@ def peak_reading(runs: list[MeasuredPeak], beside: Mapping[str, Any]) -> Reading
 
 
 def run_once(fn: Call, reset: Call | None) -> Any:
-    """One call on a restored state; returns the result, so that the caller keeps it alive."""
+    """One call on a restored state; the result is returned so that the caller keeps it alive."""
     if reset is not None:
         reset()
     return fn()
@@ -122,7 +122,7 @@ def run_once(fn: Call, reset: Call | None) -> Any:
 
 @lru_cache(maxsize=1)
 def profiler_sees_allocations() -> bool:
-    """Whether torch's profiler records a buffer of known size, its release included."""
+    """Whether torch's profiler records the allocation and the release of a buffer of known size."""
     size = 4096
     with torch_profiled(memory=True) as trace:
         buffer = torch.empty(size, dtype=torch.uint8)
@@ -131,7 +131,7 @@ def profiler_sees_allocations() -> bool:
 
 
 def require_cpu_accounting() -> None:
-    """NotTold where the profiler would show no allocation: 0 bytes would mean nothing."""
+    """NotTold if torch's profiler records no allocations, so that a peak of 0 would be wrong."""
     if not profiler_sees_allocations():
         raise NotTold(
             "this build of torch has a profiler that records no allocation on the CPU: install a "
@@ -140,10 +140,10 @@ def require_cpu_accounting() -> None:
 
 
 def cpu_peak(fn: Call, reset: Call | None) -> MeasuredPeak:
-    """The peak in bytes, what the call keeps, and the number of allocations."""
+    """The peak in bytes; details: bytes alive afterwards, and the number of allocations."""
     if reset is not None:
         reset()
-    gc.collect()  # so that no reference cycle made earlier is freed meanwhile
+    gc.collect()  # no reference cycle from before is freed during the call
     with torch_profiled(memory=True) as trace:
         kept = fn()
     changes = allocations(trace)
@@ -157,7 +157,7 @@ def cpu_peak(fn: Call, reset: Call | None) -> MeasuredPeak:
 
 
 def allocations(trace: Any) -> list[int]:
-    """Signed bytes of every allocation and release on the CPU, in the order of time."""
+    """Bytes of each allocation (positive) and release (negative) on the CPU, in order of time."""
     events = trace.profiler.kineto_results.events()
     recorded = [
         (event.start_ns(), event.nbytes())
@@ -181,12 +181,12 @@ def peak_of(changes: Iterable[int]) -> int:
 
 
 def statistics_of(device: torch.device) -> Mapping[str, int]:
-    """What torch's CUDA allocator counts.
+    """The statistics of torch's CUDA allocator, in bytes.
 
-    A build of torch without CUDA answers 0 to some of these questions, and is not asked.
+    A build of torch without CUDA would return 0 for some statistics, so it is refused.
 
     Raises:
-        NotTold: there is no GPU, or its allocator does not count what is needed.
+        NotTold: there is no GPU, or its allocator lacks a statistic.
     """
     if torch.version.cuda is None and not torch.cuda.is_available():
         raise NotTold(f"peak memory on {device}: this torch was built without CUDA")
@@ -203,13 +203,13 @@ def statistics_of(device: torch.device) -> Mapping[str, int]:
 
 
 def warm_cuda(fn: Call, reset: Call | None, device: torch.device) -> dict[str, Any]:
-    """Call once, so that libraries have their workspaces, and return how large these are.
+    """Call once, so that libraries allocate their workspaces; the workspaces' size as details.
 
     cuBLAS keeps a workspace per handle and stream in torch's allocator from the first product on.
-    Where torch can release the workspaces (by a private function), those of earlier calls are
-    released first, the size is what a release after the call frees, and another call allocates them
-    again. Elsewhere the size is what the first call leaves allocated, which may include what a
-    module keeps for itself from its first call on.
+    If torch can release workspaces (by a private function), earlier ones are released first, the
+    size is the amount that a release after the call frees, and another call allocates them again.
+    Otherwise the size is the growth over the first call, which includes memory that a module keeps
+    from its first call on.
     """
     clear = getattr(torch._C, "_cuda_clearCublasWorkspaces", None)
     if clear is not None:
@@ -235,14 +235,14 @@ def warm_cuda(fn: Call, reset: Call | None, device: torch.device) -> dict[str, A
 
 
 def requested_now(device: torch.device) -> int:
-    """Requested bytes allocated now, after the device has finished its work."""
+    """Requested bytes that are allocated now, after the device has finished its work."""
     statistics_of(device)  # raises where there is no GPU
     torch.cuda.synchronize(device)
     return statistics_of(device)["requested_bytes.all.current"]
 
 
 def cuda_peak(fn: Call, reset: Call | None, device: torch.device) -> MeasuredPeak:
-    """Peaks over the baseline, in bytes: requested, allocated, reserved."""
+    """Peaks above the baseline in bytes: requested; allocated and reserved in the details."""
     if reset is not None:
         reset()
     gc.collect()
@@ -266,7 +266,7 @@ def cuda_peak(fn: Call, reset: Call | None, device: torch.device) -> MeasuredPea
 
 
 def refuse_foreign_allocator(kept: Any, after: Mapping[str, int]) -> None:
-    """NotTold where a result lies on the GPU although torch's allocator holds nothing."""
+    """NotTold if a result lies on the GPU although torch's allocator holds no bytes."""
     on_gpu = any(isinstance(leaf, torch.Tensor) and lies_on_gpu(leaf) for leaf in tree_leaves(kept))
     if on_gpu and after["allocated_bytes.all.current"] == 0:
         raise NotTold(
@@ -276,23 +276,23 @@ def refuse_foreign_allocator(kept: Any, after: Mapping[str, int]) -> None:
 
 
 def lies_on_gpu(tensor: torch.Tensor) -> bool:
-    """Whether a tensor has bytes on a CUDA device."""
+    """Whether a tensor has at least one entry on a CUDA device."""
     return tensor.is_cuda and tensor.numel() > 0
 
 
 LESS = "driver says less"
-"""The label where the driver counts less for the process than its allocator has reserved."""
+"""The label if the driver attributes fewer bytes to the process than the allocator has reserved."""
 
 
 MORE = "memory beside the allocator"
-"""The label where the driver counts more than allocator, context and libraries together take."""
+"""The label if the driver attributes more bytes than allocator, context and libraries explain."""
 
 
 def driver_check(device: torch.device, own: int | None = None) -> Mapping[str, Any]:
-    """Details for a reading of memory: `driver_bytes`, what NVML says that this process holds now;
-    `driver_reserved`, what the allocator has reserved now; `driver_gap`, the first less the second;
-    `driver_gap_holds`, what that is; and `driver_label`, "" where they agree. Or `driver_bytes`
-    null with its `driver_reason`.
+    """Details for a reading of memory: `driver_bytes`, the process's memory by NVML;
+    `driver_reserved`, the allocator's reserved bytes; `driver_gap`, the first minus the second;
+    `driver_gap_holds`, the content of the gap in words; `driver_label`, "" if the gap is plausible.
+    Without an answer of NVML: `driver_bytes` None and `driver_reason`.
 
     Args:
         own: the id of this process.
@@ -317,8 +317,8 @@ def driver_check(device: torch.device, own: int | None = None) -> Mapping[str, A
 
 
 def beside_allocator(properties: Any) -> str:
-    """What a process holds on a GPU beside torch's allocator: a context keeps the local memory of
-    the kernel that needs most of it, for as many threads as the GPU can run at once."""
+    """A process's GPU memory outside torch's allocator, in words. The context keeps the local
+    memory of the kernel that needs most of it, for as many threads as the GPU can run at once."""
     threads = properties.multi_processor_count * properties.max_threads_per_multi_processor
     return (
         "the context, the code of kernels, what libraries allocate by themselves (plans of cuFFT), "
@@ -327,11 +327,11 @@ def beside_allocator(properties: Any) -> str:
 
 
 def process_bytes(nvml: Any, handle: Any, own: int) -> int:
-    """The bytes of a board's memory that NVML attributes to a process.
+    """The bytes of a board's memory that NVML attributes to the process with id `own`.
 
     Raises:
         SensorError: the board lists no processes, or not this one (inside a container NVML has the
-            host's ids), or does not tell the bytes of each.
+            host's ids), or does not tell the bytes of each process.
     """
     listed = ask_nvml(nvml, nvml.nvmlDeviceGetComputeRunningProcesses, handle)
     mine = [process for process in listed if process.pid == own]

@@ -1,7 +1,7 @@
-"""Which tensors are alive while a call holds most, and which does its forward pass keep?
+"""The tensors that are alive at a call's peak, and the tensors that a forward pass keeps.
 
-Each is listed with the operation that made it, its shape and its bytes. What autograd's hooks do
-not show (attributes of a custom Function's context, caches of a module) is alive too, and listed.
+Each is listed with the operation that made it, its shape and its bytes, including tensors that
+autograd's hooks do not report (attributes of a custom Function's context, caches of a module).
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ CAUSES: Mapping[str, str] = {
     "unseen": "alive after the forward pass, though autograd's hooks do not report it",
     "part": "only a part of these bytes was saved, which keeps all of them",
 }
-"""Cause -> what it means."""
+"""Cause -> its meaning: why the tensor may be no array of the equations."""
 
 FILLED = "arange empty empty_permuted empty_strided eye full ones scalar_tensor zeros"
 FILLING = frozenset(FILLED.split())
-"""Operations that make a tensor of no other one, `new_` and `_like` apart."""
+"""Operations that make a tensor without reading one; variants `new_` and `_like` count as well."""
 
 THERE_BEFORE = "there before the call"
-"""Stands for the operation that made a tensor which existed before the call."""
+"""Stands for the operation of a tensor that existed before the call."""
 
 
 @dataclass(frozen=True)
@@ -51,13 +51,12 @@ class LiveTensor:
     """One tensor that is alive, or `number` equal ones.
 
     Args:
-        operation: what made it; `node` is the node of the autograd graph that ran the operation.
-        shape, dtype: those of the largest tensor that was seen to have the bytes; None where no
-            operation read them. `views` are other shapes of
-            as many entries, one for each set of extents.
-        bytes: of one of them, without what the allocator adds.
+        operation: the operation that made it; `node` is the autograd node that ran the operation.
+        shape, dtype: of the largest tensor seen in the bytes; None if no operation read them.
+            `views` are the shapes of equally large tensors, one per multiset of extents.
+        bytes: of one tensor, without the allocator's rounding.
         cause: one of `CAUSES`, or "".
-        name: `x.grad`, `result`: what the call left the tensor as, or "".
+        name: the tensor's role after the call (`x.grad`, `result`), or "".
     """
 
     operation: str
@@ -73,9 +72,9 @@ class LiveTensor:
 
 @dataclass(frozen=True)
 class LiveTensors:
-    """What is alive at one moment: `total` bytes by the allocator more than before the call, tensor
-    by tensor; `rounding` is what the allocator added, `released` what was there before the call and
-    is not any more."""
+    """The tensors alive at one moment. `total`: bytes by the allocator, above those before the
+    call. `rounding`: bytes that the allocator added. `released`: bytes from before the call that
+    were released."""
 
     total: int
     tensors: tuple[LiveTensor, ...]
@@ -84,12 +83,12 @@ class LiveTensors:
 
     @property
     def unnamed(self) -> int:
-        """Bytes of which neither an operation nor a tensor is known."""
+        """Bytes for which neither an operation nor a tensor is known."""
         named = sum(tensor.bytes * tensor.number for tensor in self.tensors)
         return self.total + self.released - self.rounding - named
 
     def to_json(self) -> dict[str, Any]:
-        """tensors, rounding, released."""
+        """The fields tensors, rounding and released, as JSON values."""
         rows = [
             asdict(t) | {"shape": t.shape and [*t.shape], "views": [[*view] for view in t.views]}
             for t in self.tensors
@@ -98,16 +97,16 @@ class LiveTensors:
 
 
 Named = Mapping[str, Tensor]
-"""What a call left a tensor as -> the tensor."""
+"""Role of a tensor after a call (`x.grad`, `result`) -> the tensor."""
 
 
 def most_alive(
     call: Callable[[], Any], device: str, named: Callable[[Any], Named] = lambda _: {}
 ) -> LiveTensors:
-    """What a call has allocated and holds at its worst moment.
+    """The tensors that a call has allocated and that are alive at its peak.
 
     Args:
-        named: the call's result -> the tensors that are known by a name after the call.
+        named: the call's result -> the tensors with a known role after the call.
     """
     run = watched(call, device)
     most, alive, released = run.at_most()
@@ -121,7 +120,7 @@ def most_alive(
 
 
 def known_names(run: WatchedRun, named: Named) -> dict[Address, str]:
-    """Address -> name, of what is alive after the call; these tensors are seen, too."""
+    """Address -> role, for the tensors alive after the call; each is added to the tensors seen."""
     alive, names = run.at_the_end(), {}
     for name, tensor in named.items():
         address = address_of(tensor)
@@ -132,7 +131,7 @@ def known_names(run: WatchedRun, named: Named) -> dict[Address, str]:
 
 
 def address_of(tensor: Tensor) -> Address:
-    """Where the bytes of a tensor's storage begin."""
+    """The address of the first byte of a tensor's storage."""
     return tensor.device.type, tensor.untyped_storage().data_ptr()
 
 
@@ -144,7 +143,7 @@ def seen_now(address: Address, tensor: Tensor) -> TensorSeen:
 
 
 def described(one: Allocation, name: str = "", cause: str = "") -> LiveTensor:
-    """An allocation as a tensor of the list."""
+    """An allocation as an entry of the list of live tensors."""
     whole, operation = one.whole, one.made.operation.removeprefix("aten::")
     own = extents_of(whole.shape) if whole else ()
     views = {
@@ -165,12 +164,12 @@ def described(one: Allocation, name: str = "", cause: str = "") -> LiveTensor:
 
 
 def extents_of(shape: Iterable[int]) -> tuple[int, ...]:
-    """The extents of a shape in ascending order, without those of 1."""
+    """The extents other than 1, in ascending order."""
     return tuple(sorted(extent for extent in shape if extent != 1))
 
 
 def cause_of(one: Allocation) -> str:
-    """Why these bytes are no array of the equations; "" where nothing says so."""
+    """The reason why these bytes are no array of the equations; "" if there is none."""
     stem = one.made.operation.removeprefix("aten::")
     if one.inside:
         return WORKSPACE
@@ -182,18 +181,19 @@ def cause_of(one: Allocation) -> str:
 
 
 def counted(rows: Iterable[LiveTensor]) -> tuple[LiveTensor, ...]:
-    """Equal tensors once, with their number, in the order in which the first ones were made."""
+    """Equal tensors merged, with their number, in the order of their first occurrence."""
     return tuple(replace(row, number=number) for row, number in Counter(rows).items())
 
 
 def kept(
     forward: Callable[[], Any], device: str, owned: Sequence[Tensor], inputs: Named
 ) -> LiveTensors:
-    """What a forward pass keeps for its backward pass: what autograd saves, without parameters and
-    buffers (`owned`), and what else is alive after it and is not its result.
+    """The tensors that a forward pass keeps for its backward pass: those that autograd saves,
+    without parameters and buffers (`owned`), and others that are alive afterwards, without the
+    result.
 
     Raises:
-        ValueError: no tensor of the result requires a gradient, so that nothing would be kept.
+        ValueError: no tensor of the result requires a gradient, so nothing would be kept.
     """
     require_graph(forward())  # a first call may fill caches
     with collecting_saved() as saved:
@@ -215,8 +215,8 @@ def kept(
 
 
 def saved_tensor(made: Allocation | None, tensors: Sequence[Tensor], name: str) -> LiveTensor:
-    """A storage that autograd saved, by some views of it; `made` is None where it was there before
-    the call."""
+    """The entry of a storage that autograd saved, from some views of it; `made` is None if the
+    storage existed before the call."""
     address, size = address_of(tensors[0]), tensors[0].untyped_storage().nbytes()
     views = {(t.storage_offset(), t.shape, t.stride()): seen_now(address, t) for t in tensors}
     found = made or Allocation(AllocatorEvent(0, address, size, THERE_BEFORE))
@@ -227,7 +227,7 @@ def saved_tensor(made: Allocation | None, tensors: Sequence[Tensor], name: str) 
 
 
 def require_graph(result: Any) -> None:
-    """ValueError where no backward pass can follow."""
+    """ValueError if no tensor of the result requires a gradient."""
     if not any(isinstance(t, Tensor) and t.requires_grad for t in tree_leaves(result)):
         raise ValueError(
             "expected a call whose result wants a gradient, got one without: leave out "
