@@ -1,8 +1,8 @@
-r"""What does a formula say as papers print it: `\frac12 nl^2`, `4d^2l`, `\lceil\log_2 d\rceil`?
+r"""Translate formulas as papers print them, `\frac12 nl^2`, `4d^2l` or `\lceil\log_2 d\rceil`.
 
-It is written in the grammar of `symbolic.formulas`, which alone says what a formula may be:
-products get their signs, fractions and ceilings their functions, the paper's symbols our letters.
-What is in the grammar stays as it is; what may be read in two ways is refused.
+The result is in the grammar of `symbolic.formulas`: `*` in products, functions for fractions and
+ceilings, our letters for the paper's symbols. A formula that is already in the grammar is not
+changed; an ambiguous formula is refused.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ _OPERATORS = ("+", "-", "*", "/", "^", "**", ",")
 _BRACKETS = {r"\lceil": (r"\rceil", "ceil"), r"\lfloor": (r"\rfloor", "floor")}
 _CLOSING = (")", *(closing for closing, _ in _BRACKETS.values()))
 STEM = 8
-"""Words with so many first letters in common are one: exponentials, exponentiations."""
+"""Words whose first 8 letters are equal are taken as one: exponentials, exponentiations."""
 
 
 def symbols(text: str) -> dict[str, str]:
-    r"""Read `--symbols N=l,d_{model}=d`: what a paper calls a size, and our letter for it.
+    r"""Read `--symbols N=l,d_{model}=d` as a mapping from a paper's symbols to our letters.
 
     Raises:
-        SizeError: no such pair, or no such letter.
+        SizeError: a part that is no pair, or an unknown letter.
     """
     found: dict[str, str] = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
@@ -60,18 +60,18 @@ def symbols(text: str) -> dict[str, str]:
 
 
 def symbol_name(text: str) -> str:
-    """A symbol in letters alone: `d_{\\mathrm{model}}` is d_model, `\\tau` is tau."""
+    """A symbol without LaTeX: `d_{\\mathrm{model}}` becomes d_model, `\\tau` becomes tau."""
     return re.sub(r"[\\{}\s$]", "", re.sub(_SET_AS, "", text))
 
 
 def grammar(text: str, names: Symbols | None = None, *, growing: bool = False) -> str:
-    r"""A formula in the grammar of `symbolic.formulas`; as it is where it is in it already.
+    r"""A printed formula in the grammar of `symbolic.formulas`; not changed if already in it.
 
     >>> grammar(r"\frac12 nl^2 + 4d^2l"), grammar(r"2N \lceil\log_2 \frac{d}{H}\rceil", {"H": "n"})
     ('(1/2)*n*l^2 + 4*d^2*l', '2*N*ceil_log2((d)/(n))')
 
     Raises:
-        FormulaError: a command that is not read, or a product that could be read in two ways.
+        FormulaError: an unknown LaTeX command, or an ambiguous formula.
     """
     if not names:
         try:
@@ -83,7 +83,7 @@ def grammar(text: str, names: Symbols | None = None, *, growing: bool = False) -
 
 
 class _Reader:
-    """One pass over a printed formula, from its tokens to pieces of the grammar."""
+    """A recursive descent parser from the tokens of a printed formula to text in the grammar."""
 
     def __init__(self, shown: str, text: str, names: Symbols) -> None:
         self.shown, self.names, self.depth = shown, names, 0
@@ -100,7 +100,7 @@ class _Reader:
         return self.tokens[-1] if self.tokens else ""
 
     def until(self, end: str) -> list[str]:
-        """The pieces up to a closing sign, with `*` between factors that stand side by side."""
+        """Consume tokens to the closing sign `end`; pieces with `*` between adjacent factors."""
         self.depth += 1
         if self.depth > DEEPEST:
             raise self.fail(f"nests deeper than {DEEPEST} levels")
@@ -127,7 +127,7 @@ class _Reader:
         return pieces
 
     def argument(self) -> str:
-        """What stands in braces after a command, or its one character."""
+        """Consume the argument of a LaTeX command: a group in braces, or one character."""
         token = self.tokens.pop() if self.tokens else ""
         if token.isdigit() and len(token) > 1:
             self.tokens.append(token[1:])
@@ -137,7 +137,7 @@ class _Reader:
         return self.factor(token)
 
     def factor(self, token: str) -> str:
-        """One factor, without its power."""
+        """The factor that begins with `token`, without its power; consumes its further tokens."""
         if token == "(":
             return f"({''.join(self.until(')'))})"
         if token in (r"\frac", r"\tfrac", r"\dfrac"):
@@ -156,7 +156,7 @@ class _Reader:
         return token if token[0].isdigit() else self.product(token)
 
     def logarithm(self, base: str | None) -> str:
-        """A logarithm: of what stands in parentheses, or of the factors up to a sign."""
+        """A logarithm whose argument is in parentheses, or the factors up to an operator."""
         run: list[str] = []
         while self.next and self.next not in (*_CLOSING, "+", "-", "*", "/", ","):
             token = self.tokens.pop()
@@ -172,7 +172,7 @@ class _Reader:
         return f"log({inside}, {base})" if base else f"log({inside})"
 
     def product(self, token: str) -> str:
-        """A size, or several that are written as one word."""
+        """A size or name; a word of several size letters becomes their product: `nl` is n*l."""
         name = symbol_name(token)
         if name in self.names:
             return self.names[name]
@@ -189,19 +189,19 @@ def _quoted(token: str) -> str:
 
 
 def _is_number(quotient: Sequence[str]) -> bool:
-    """Whether pieces are a number over a number, as 1/2 is in 1/2 nl."""
+    """Whether three pieces are a number, `/` and a number, as in `1/2 nl`."""
     return [piece[0].isdigit() for piece in quotient] == [True, False, True]
 
 
 def _same(one: str, two: str) -> bool:
-    """Whether two words differ in their endings alone."""
+    """Whether two words are equal, or have their first `STEM` letters in common."""
     return one == two or (
         one.isalpha() and two.isalpha() and len(one) >= STEM and one[:STEM] == two[:STEM]
     )
 
 
 def same_words(some: Sequence[str], others: Sequence[str]) -> bool:
-    """Whether two texts have the same words, whatever their order and endings.
+    """Whether two texts consist of the same words in any order, with any endings.
 
     >>> same_words(["attention", "restricted"], ["restricted", "attention"])
     True
@@ -211,7 +211,7 @@ def same_words(some: Sequence[str], others: Sequence[str]) -> bool:
 
 
 def words(text: str) -> str:
-    """What claims call a quantity that is named as tables head it, or in the plural; else as it is.
+    """The name in claims of a quantity, from a column's heading or a plural; else the text itself.
 
     >>> words("Multiplications"), words("exponentials"), words("largest live set"), words("mul")
     ('mul', 'exp', 'peak', 'mul')

@@ -1,9 +1,9 @@
-"""Does a printed O(...) hold the leading terms of the derived count, at least in some limit?
+"""Does a printed O(...) have the leading terms of the derived count, at least in some limit?
 
-A claim agrees where its terms and the leading terms of the derived count dominate each other
-however the sizes grow. Where terms are missing, the claim may agree in a limit: as some sizes
-outgrow others (l >> d), or, where the claim names only some sizes, while the others stay fixed.
-Where the claim gives every size, the note says how many times the formula in O(...) the count is.
+A claim agrees if its terms and the leading terms of the derived count dominate each other however
+the sizes grow. If terms are missing, the claim may agree in a limit: as some sizes outgrow others
+(l >> d), or, if the claim names only some sizes, while the others stay fixed. If the claim gives
+every size, the note states the count as a multiple of the formula in O(...).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ LENGTH = frozenset({"l", "t"})
 """The sizes that an O(1) is about: the length, or the position."""
 
 DIGITS = 3
-"""Decimals of a multiplier that is not whole."""
+"""Decimals of a multiplier that is no integer."""
 
 
 def growth(claim: Claim, interpretation: Interpretation) -> Finding:
@@ -79,8 +79,8 @@ def growth(claim: Claim, interpretation: Interpretation) -> Finding:
 
 
 def _multipliers(claim: Claim, answer: Answer) -> Iterator[str]:
-    """For each set of sizes that the claim gives in full: the count as a multiple of the formula in
-    O(...). Nothing for networks, nor where the formula has a logarithm or root."""
+    """For each full set of sizes in the claim, the count as a multiple of the formula in O(...), in
+    words; nothing for networks, nor for a formula with a logarithm or root."""
     printed = parse(claim.formula, growing=True)
     if claim.model or not claim.sizes or _as_poly(printed.tree) is None:
         return
@@ -111,8 +111,8 @@ class GrowthComparison:
         return frozenset().union(*(g.letters for g in self.derived)) - _sizes_named(self.claimed)
 
     def slower(self) -> bool:
-        """Whether the derived count grows more slowly than what is claimed, while the sizes that
-        the claim does not name stay fixed."""
+        """Whether the derived count grows more slowly than the claim, while the sizes that the
+        claim does not name stay fixed."""
         sizes = self.sizes.with_fixed(self.not_named())
         more = undominated(self.derived, self.claimed, sizes)
         return not more and bool(undominated(self.claimed, self.derived, sizes))
@@ -133,13 +133,13 @@ class GrowthComparison:
         return dominates(one, other, self.sizes) and dominates(other, one, self.sizes)
 
     def fixed_sizes(self) -> frozenset[str]:
-        """The sizes that the claim does not name, if it agrees while they stay fixed."""
+        """The sizes that the claim does not name, if the claim agrees while they stay fixed."""
         others = self.not_named()
         return others if self.alike(self.sizes.with_fixed(others)) else frozenset()
 
     def differing_growths(self) -> str:
-        """The growths that only one side has, as a phrase; if any, those that differ while
-        sizes that the claim does not name stay fixed."""
+        """The growths that only one side has, as a phrase; first while the sizes that the claim
+        does not name stay fixed, and if nothing differs there, while all sizes grow."""
         for sizes in (self.sizes.with_fixed(self.not_named()), self.sizes):
             missing = undominated(self.derived, self.claimed, sizes)
             extra = undominated(self.claimed, self.derived, sizes)
@@ -151,8 +151,8 @@ class GrowthComparison:
 
 
 def _limit_words(limits: Sequence[tuple[Growth, Growth]], derived: Poly) -> str:
-    """The limit in which the growths that one side lacks vanish, and the sizes from which on the
-    derived terms with these growths are less than the others."""
+    """The limit in which the growths of `limits` vanish, and the condition on the sizes under which
+    the derived terms with these growths are less than the remaining terms."""
     quotients = [away / stays for away, stays in limits]
     conditions = dict.fromkeys(f"{q.below} >> {q.above}" for q in quotients)
     vanish = [f"{away} vanishes beside {stays}" for away, stays in limits]
@@ -190,7 +190,7 @@ def printed_growths(formula: Formula, sizes: Assumptions) -> tuple[Growth, ...]:
 
 
 def _growth_of(letter: str, text: str, sizes: Assumptions) -> Growth:
-    """The one leading term as which a size grows."""
+    """The growth of a size that a claim states in `growing`; NoGrowth if it has several terms."""
     found = printed_growths(parse(text, growing=True), sizes)
     if len(found) > 1:
         raise NoGrowth(f"{letter} grows as one term, and {text} has several")
@@ -210,7 +210,7 @@ def _growths_of_node(node: Tree, sizes: Assumptions) -> tuple[Growth, ...]:
 
 
 def _as_poly(node: Tree) -> Poly | None:
-    """A tree as a polynomial; None where it has roots or logarithms."""
+    """A syntax tree as a polynomial; None if it has roots or logarithms."""
     try:
         return poly(node, {})
     except NotPolynomial:

@@ -1,6 +1,6 @@
-"""How does a data file state a printed claim, and the values that a rounded figure stands for?
+"""Printed claims as data files state them, and the range of values that a rounded figure allows.
 
-A file is JSON or TOML; its keys are listed in tables/published/README.md.
+A file is JSON or TOML; tables/published/README.md lists its keys.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ RELATIONS: Mapping[str, Callable[[Any, Any], bool]] = {
 
 
 COMPARED = ("ratio", "difference", "percent")
-"""What a claim may print of two values a and b: a/b, a - b, 100*(a - b)/b."""
+"""How a claim may combine two values a and b: a/b, a - b, 100*(a - b)/b."""
 
 
 @dataclass(frozen=True)
 class Claim:
-    """One printed statement, as a data file holds it. `claimed` is verbatim, `gloss` English.
+    """One printed statement of a data file. `claimed` is the original wording, `gloss` in English.
 
-    A claim with `unchecked` (the reason) or `lacks` (a mixer that is not among ours) is listed but
-    not checked; `beside` is a quantity that is derived and shown beside such a claim, as operations
-    beside a measured time. `misprint` holds the reason and the derived value of a known
-    disagreement.
+    A claim with `unchecked` (a reason) or `lacks` (a mixer that the catalogue lacks) is listed but
+    not checked. For such a claim, `beside` names a quantity to derive and to show next to it, such
+    as operations next to a measured time. `misprint` holds the reason and the derived value of a
+    known disagreement.
     """
 
     id: str
@@ -80,7 +80,7 @@ class Claim:
 
     @property
     def left_open(self) -> str:
-        """Why the claim is not checked; "" where it is."""
+        """The reason why the claim is not checked; "" if it is checked."""
         absent = f"{self.lacks} is not among the mixers, so that nothing is derived for it"
         return "; ".join(filter(None, [self.unchecked, self.lacks and absent]))
 
@@ -105,7 +105,7 @@ REQUIRED: Mapping[str, tuple[str, ...]] = {
     "intersection": ("claims",),
     "value": ("formula", "value"),
 }
-"""Kind of claim -> the further keys that it needs."""
+"""Kind of claim -> the keys that it needs besides `KEYS`."""
 
 
 TYPES: Mapping[str, tuple[type[Any], str]] = {
@@ -115,11 +115,11 @@ TYPES: Mapping[str, tuple[type[Any], str]] = {
     "claims": (list, "a list"),
     "convention": (list, "a list"),
 }
-"""The keys whose values are no texts, with their types."""
+"""Key -> its type, with words for messages, for the keys whose values are not texts."""
 
 
 def load(path: Path) -> list[Claim]:
-    """The claims of one file: TOML where its name ends in .toml, else JSON.
+    """The claims of one file: TOML if its name ends in .toml, else JSON.
 
     Raises:
         PublishedError: a file that is neither, an unknown or missing key, a value of another type,
@@ -146,8 +146,8 @@ def load(path: Path) -> list[Claim]:
 
 
 def _checked_entry(where: str, entry: Any) -> Mapping[str, Any]:
-    """The keys and values of one claim, lists as tuples; refused where a key is unknown, lacks, or
-    has a value of another type."""
+    """The keys and values of one claim, with tuples for lists; PublishedError if a key is unknown
+    or missing, or a value has another type."""
     if not isinstance(entry, dict):
         raise PublishedError(f"{where}: expected an object with keys, got {entry!r}")
     missing = [key for key in KEYS if key not in entry]
@@ -183,7 +183,7 @@ def _claim_of_entry(path: Path, common: Mapping[str, Any], number: int, entry: A
 
 
 def validate(claim: Claim) -> None:
-    """Refuse a claim that lacks a key that its kind needs, or has a value that cannot be read.
+    """Check that a claim has the keys that its kind needs, and that its values can be read.
 
     Raises:
         ValueError: one sentence that names the key or the value.
@@ -229,11 +229,11 @@ def _has_key(claim: Claim, key: str) -> bool:
 
 
 MOST_SIZES, EACH_SIZES = 10_000, 100
-"""A claim with more combinations of sizes is refused; the units that one combination takes."""
+"""The most combinations of sizes of a claim; the units of effort that one combination takes."""
 
 
 def sizes_of_claim(claim: Claim) -> Iterator[dict[str, int]]:
-    """The sizes that a claim gives: all combinations, where sizes have lists of values."""
+    """The sizes at which a claim is checked: all combinations of the listed values."""
     values = [v if isinstance(v, list) else [v] for v in claim.sizes.values()]
     if (number := prod(map(len, values))) > MOST_SIZES:
         raise ValueError(f"{number:,} combinations of sizes: a claim gives at most {MOST_SIZES:,}")

@@ -80,8 +80,8 @@ def _words(text: str) -> list[str]:
 
 
 def path(claim: Claim, interpretation: Interpretation) -> Finding:
-    """Check that a critical path has exactly the printed steps. At sizes it may be the one that is
-    shown there, or the one for long sequences where that has as many steps."""
+    """Check that a critical path has exactly the printed steps. At given sizes the printed path may
+    be the path shown at these sizes, or the path for long sequences if equally long."""
     printed = path_steps(claim.steps)
     general = derive(claim.mixer, "critical_path", interpretation)
     derived = general.steps

@@ -35,7 +35,7 @@ class Crossover:
 
     @property
     def answers(self) -> tuple[Answers, Answers]:
-        """Every answer about the form, and about the other form."""
+        """The `Answers` about the form, and about the other form."""
         own, its = (
             answers(self.mixer, name, self.phase, self.convention)
             for name in (self.form, self.other)

@@ -1,4 +1,4 @@
-"""What do all checks of claims share: the answers compared, the sizes tried, the outcome?"""
+"""The parts that all checks of claims share: derived answers, sizes to try, and the outcome."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class Finding:
     """The outcome of one check of a claim under one interpretation.
 
     `in_limit`: the claim holds from some size on, or as some sizes outgrow others, but not at all
-    sizes. `under`: the claim holds in this further way, such as "rounded down". `compared`: of a
-    formula, how it was compared. `there`: the values of both at the counterexample.
+    sizes. `under`: another reading in which the claim holds, such as "rounded down". `compared`:
+    the comparison of a formula. `there`: the derived and the claimed value at the counterexample.
     """
 
     holds: bool
@@ -43,7 +43,7 @@ class Finding:
     compared: IdentityCheck | None = None
     there: Mapping[str, str] = field(default_factory=dict)
     parted: str = ""
-    """The part of the note that says what `there` holds."""
+    """The part of the note that repeats the values of `there` in words."""
 
 
 def join_notes(*notes: str) -> str:
@@ -52,9 +52,9 @@ def join_notes(*notes: str) -> str:
 
 
 def compared_answers(claim: Claim, interpretation: Interpretation) -> tuple[Answer, ...]:
-    """The answer for the claim's mixer or network, then for the one that it is compared with.
+    """The answer for the claim's mixer or network, then for `against`, if the claim has one.
 
-    Both are for one sequence, unless the claim names the batch.
+    Answers are for one sequence, unless the claim names the size b.
 
     Raises:
         ValueError: a letter of the claim's formula is no size of its network or mixer.
@@ -91,8 +91,8 @@ def _in_formulas(claim: Claim) -> frozenset[str]:
 
 
 def _check_letters(claim: Claim) -> None:
-    """Refuse a formula with a letter that is a size neither of the mixer that it is about, nor of
-    this mixer with one more option."""
+    """Raise ValueError for a letter in the claim's formula that is a size neither of the mixer nor
+    of the mixer with one more option."""
     mixer, named = mixer_of(claim.mixer), _in_formulas(claim)
     if not named <= own_sizes(mixer.letters):
         options = (mixer_of(claim.mixer, option).letters for option in mixer.offers)
@@ -101,8 +101,8 @@ def _check_letters(claim: Claim) -> None:
 
 
 def fits(claim: Claim, given: Sizes) -> Callable[[Sizes], bool]:
-    """Whether the claim's mixer can have some sizes beside those given; always, for claims about
-    networks."""
+    """A test of sizes: whether they and `given` fit the claim's mixer; always true for claims
+    about networks."""
     if not claim.mixer or claim.model:
         return lambda sizes: True
     mixer = mixer_of(claim.mixer)
@@ -110,11 +110,11 @@ def fits(claim: Claim, given: Sizes) -> Callable[[Sizes], bool]:
 
 
 MOST_TRIED = 400
-"""How many values of the missing sizes are tried before a mixer is said not to fit."""
+"""The most combinations of missing sizes that `completed` tries."""
 
 
 def completed(mixer: Mixer, sizes: Sizes) -> dict[str, int] | None:
-    """The sizes, with the smallest values that fit for the mixer's other sizes; None: none fit."""
+    """The sizes, with the first values of the mixer's other sizes that fit; None if none fit."""
     missing = [x for x in dict.fromkeys(("l", *mixer.letters)) if x not in sizes]
     values = sorted({1, *sizes.values()})
     for chosen in islice(product(values, repeat=len(missing)), MOST_TRIED):

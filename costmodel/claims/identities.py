@@ -1,9 +1,9 @@
 """Are a printed formula and a derived answer equal for all sizes, and where do they first differ?
 
-Both are evaluated at the smallest sizes; where they differ at one, that is the answer. Else a proof
-is tried: both are sums of polynomials under conditions (a maximum is one of its arguments, where
-that is the largest), and every case of their difference is the polynomial 0. Where no proof
-succeeds, or one takes too long, more sizes are all there is.
+Both are evaluated at the `POINTS` smallest sizes; the first difference is the counterexample. Else
+a proof is tried: both sides are split into cases without maxima (in each case one argument is the
+largest), and every case of their difference must be the polynomial 0. If the proof fails or takes
+too long, up to `SEARCHED` sizes are evaluated.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from costmodel.symbolic.printing import conditions_words, formula_words
 from costmodel.symbolic.thresholds import points
 
 POINTS = 60
-"""Sizes that are tried before a proof is."""
+"""The number of sizes that are evaluated before a proof is tried."""
 
 SEARCHED = 5000
 """Sizes tried, in increasing order, before a search for a counterexample gives up."""
@@ -82,8 +82,8 @@ class IdentityCheck:
 
     @property
     def difference(self) -> str:
-        """Derived minus claimed as a formula, or as cases with their conditions; "" where they
-        differ nowhere, where that is no sum of polynomials, and where it takes too long."""
+        """Derived minus claimed as a formula, or as cases with their conditions; "" if both are
+        equal, if the difference is no sum of polynomials, or if it takes too long."""
         return self._words(formula_words)
 
     @property
@@ -93,7 +93,7 @@ class IdentityCheck:
         return self._words(_where_zero)
 
     def _words(self, words: Callable[[Exact], str]) -> str:
-        """What is said of the difference; "" where there is none, or it takes too long."""
+        """`words` of the difference; "" if there is no difference, or it takes too long."""
         try:
             with limited(EFFORT):
                 apart = difference(self.formula, self.answer) if self.disagreement else None
@@ -110,10 +110,10 @@ def _where_zero(apart: Exact) -> str:
 def compare_formula(
     formula: Formula, answer: Answer, fits: Callable[[Mapping[str, int]], bool] = lambda _: True
 ) -> IdentityCheck:
-    """Compare a formula with what the equations give.
+    """Compare a formula with a derived answer.
 
     Args:
-        fits: whether a mixer can have some sizes; sizes that do not fit are not tried.
+        fits: whether sizes fit the mixer; sizes that do not fit are not tried.
     """
     waiting = islice(points(formula.letters | answer.letters), SEARCHED)
     tried, found = _tried(formula, answer, filter(fits, islice(waiting, POINTS)))
@@ -132,10 +132,10 @@ def _tried(
     *,
     as_many_as_may_be: bool = False,
 ) -> tuple[int, Disagreement | None]:
-    """At how many sizes formula and answer were tried, up to the first at which they differ.
+    """Compare at the chosen sizes up to the first difference; the number of sizes compared, and it.
 
     Raises:
-        TooMuch: it takes too long, unless `as_many_as_may_be`.
+        TooMuch: it takes too long; with `as_many_as_may_be` the comparison stops instead.
     """
     tried = 0
     for sizes in chosen:
@@ -152,7 +152,7 @@ def _tried(
 
 
 def _is_proven(formula: Formula, answer: Answer) -> bool:
-    """Whether formula and answer are proven equal, with no more than `EFFORT`."""
+    """Whether formula and answer are proven equal within `EFFORT`."""
     try:
         with limited(EFFORT):
             apart = difference(formula, answer)
@@ -174,7 +174,7 @@ def disagreement_at(
 
 
 def difference(formula: Formula, answer: Answer) -> Exact | None:
-    """Derived minus claimed, split into cases; None where one of them is no polynomial."""
+    """Derived minus claimed, split into cases without maxima; None if it is no polynomial."""
     try:
         return _without_extrema(answer.exact) - _without_extrema(formula.exact())
     except (NotPolynomial, Unanswered, _TooManyCases):
@@ -194,7 +194,7 @@ def _is_zero(apart: Exact) -> bool:
 
 
 def _at_equalities(guards: Constraints, value: Poly) -> Poly:
-    """The value with sizes put in that the guards fix: l = w where l - w >= 0 and w - l >= 0."""
+    """The value after substituting sizes that the guards fix: l = w if l - w >= 0, w - l >= 0."""
     for guard in by_text(guards):
         pinned = sorted(x for x in guard.atoms if abs(guard.terms.get(((x, 1),), 0)) == 1)
         if -guard in guards and pinned and guard.atoms == guard.letters:
@@ -204,7 +204,7 @@ def _at_equalities(guards: Constraints, value: Poly) -> Poly:
 
 
 def _without_extrema(value: Exact) -> Exact:
-    """An equal sum without `Max` and `Min`: each argument in the case where it is the result.
+    """An equal piecewise sum without `Max` and `Min`: a case for each argument that is the result.
 
     Raises:
         _TooManyCases: more than `MOST_CASES`.

@@ -1,7 +1,7 @@
-"""What does a claimed quantity come to when the equations are run entry by entry?
+"""The value of a claimed quantity, counted while the oracle executes the equations entry by entry.
 
-The oracle executes the equations with numbers that record their operations; it shares no rule with
-the derivation.
+The oracle computes with numbers that record their operations, and shares no rule with the
+derivation.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from costmodel.questions.registry import CLAIMED
 from costmodel.questions.subject import system_of
 
 LARGEST_RUN = 200_000
-"""The equations are not run at sizes whose product, times the length once more, is larger."""
+"""The equations are not executed if l times the product of all sizes is larger than this."""
 
 
 def instrumented(claim: Claim, interpretation: Interpretation, sizes: Sizes) -> int | None:
-    """The claim's quantity as counted while the equations run at some sizes.
+    """The claim's quantity, counted while the equations are executed at some sizes.
 
-    None for claims about no mixer, quantities that an execution does not count, another tool's
+    None for a claim about no mixer, a quantity that an execution does not count, another tool's
     counter, and sizes that are too large.
     """
     asked = CLAIMED.get(claim.quantity)
@@ -80,7 +80,7 @@ def _work(sizes: Sizes) -> int:
 def _executed_quantity(
     run: Execution, quantity: str, phase: str, token: int, batch: int
 ) -> int | None:
-    """One quantity of a run."""
+    """One quantity of an execution; `token` is the new token of inference."""
     one_token = phase == "inference"
     if quantity == "parameters":
         roles = {name: array.role for name, array in run.system.mixer.arrays.items()}
@@ -100,8 +100,8 @@ def _executed_quantity(
 
 
 def _operations_each_and_once(run: Execution) -> tuple[Counter[str], Counter[str]]:
-    """Operations by class of each sequence, and of the whole batch once: those on weights alone, or
-    on gradients of weights after these are added up over the batch."""
+    """Operations by class, per sequence and once per batch. Once per batch are operations on
+    weights alone, and on gradients of weights that are already summed over the batch."""
     each, once = Counter[str](), Counter[str]()
     for instance in run.instances:
         kind = run.system.backward.get(run.system.equations[instance.equation])
@@ -111,8 +111,8 @@ def _operations_each_and_once(run: Execution) -> tuple[Counter[str], Counter[str
 
 
 def _batch_additions(run: Execution) -> int:
-    """The entries of gradients of weights, to which each further sequence of a batch is added, but
-    for those that all sequences are scattered into."""
+    """The number of additions that each sequence after the first takes: the entries of gradients
+    of weights that are summed over the batch, without scatters and empty sums."""
     kinds = run.system.backward
     of_weights = {
         k

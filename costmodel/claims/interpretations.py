@@ -1,4 +1,4 @@
-"""Under which interpretations may a claim about a cost hold, and how far is each from its own?
+"""The interpretations under which a claim about a cost may hold, ordered by distance.
 
 A formula that is false in the claim's own convention, phase and form may be true in others: under
 another accounting or rewrite, by another tool's counter, of another form or variant of the mixer,
@@ -44,7 +44,7 @@ class Interpretation:
     phase: str = ""
     form: str = ""
     option: str = ""
-    """An option that the mixer has besides its own, such as `bias`."""
+    """One further option of the mixer, such as `bias`."""
     weighting: str = "total"
     once: bool = True
     """Whether the work on parameters alone is counted."""
@@ -63,11 +63,11 @@ class Interpretation:
         return tuple(name for name in _WORDS if getattr(self, name) != getattr(own, name))
 
     def names(self, own: Interpretation) -> tuple[str, ...]:
-        """The convention's names, and in words what else differs from the claim's own."""
+        """The convention's names, and a phrase for each other field that differs from `own`."""
         return (*self.convention, *(_WORDS[name](self) for name in self.differs(own)))
 
     def words(self, own: Interpretation) -> str:
-        """`names` in one phrase, without a convention that is the claim's own."""
+        """`names` in one phrase, without the convention if it is that of `own`."""
         same = self.parsed_convention == own.parsed_convention and self.differs(own)
         return ", ".join(self.names(own)[len(self.convention) if same else 0 :])
 
@@ -92,7 +92,7 @@ assert set(_WORDS) | {"convention"} == {field.name for field in fields(Interpret
 
 @dataclass(frozen=True)
 class LeftOpen:
-    """What a claim leaves open: other forms, options and phases, and ways to count."""
+    """The choices that a claim leaves open: forms, options, phases, and ways to count."""
 
     forms: tuple[str, ...] = ()
     options: tuple[str, ...] = ()
@@ -107,9 +107,9 @@ class LeftOpen:
     conventions: bool = True
     """Whether the answer depends on the convention."""
     growing: bool = False
-    """Whether a growth is claimed: then only what changes growths is tried."""
+    """Whether an order of growth is claimed; then only rewrites of `OF_GROWTHS` are tried."""
     sorts: bool = False
-    """Whether something is sorted, by an algorithm that is a convention."""
+    """Whether an equation sorts; the sorting algorithm is then a choice of the convention."""
 
 
 @cache

@@ -1,4 +1,4 @@
-"""How is a claim read from a line such as `mul = 4*l*d^2 + 2*l^2*d` or `total = O(l^2*d)`?"""
+"""Read claims from lines of text such as `mul = 4*l*d^2 + 2*l^2*d` or `total = O(l^2*d)`."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ def claims_of(
     names: Sequence[str] = ("strict",),
     symbols: Symbols | None = None,
 ) -> list[Claim]:
-    """The claims about a mixer that lines of text state.
+    """The claims about a mixer in lines of text, one claim per line.
 
     Args:
         mixer: a name, or FILE.py:NAME.
-        phase: training, inference, backward or training-step, where a quantity depends on it.
-        names: the convention.
-        symbols: the letters of sizes that are called otherwise in the texts.
+        phase: training, inference, backward or training-step, for quantities that depend on it.
+        names: the names of the convention.
+        symbols: symbol in the texts -> our letter for the size.
 
     Raises:
         PublishedError: a line that cannot be read; the message says what was expected.
@@ -82,13 +82,13 @@ def _claim(
 
 
 def phase_of(asked: Figure, phase: str) -> str:
-    """The phase of a quantity that exists in one only; none where it depends on no phase."""
+    """`phase` if a figure exists in several phases; else its only phase, or "" if it has none."""
     known = phases_of(asked)
     return phase if len(known) > 1 else "".join(known)
 
 
 def stated(asked: Figure, parts: Sequence[str], symbols: Symbols) -> dict[str, Any]:
-    """The kind of claim, and what it states."""
+    """The fields of a claim that follow from the sides of its equation: its kind and formulas."""
     if asked.claim == "critical_path":
         return {"kind": "path", "steps": " ".join(parts)}
     if order := _ORDER.fullmatch(parts[0]):

@@ -1,4 +1,4 @@
-"""Does a printed number hold: a count, a ratio, a difference, a percentage, plain arithmetic?"""
+"""Checks of printed numbers: counts, ratios, differences, percentages, and plain arithmetic."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def intersection(
 
 
 DIGITS = 6
-"""Significant digits of a quotient that is no whole number."""
+"""Significant digits of a quotient that is no integer."""
 
 
 def number(claim: Claim, interpretation: Interpretation) -> Finding:
@@ -160,7 +160,7 @@ def number(claim: Claim, interpretation: Interpretation) -> Finding:
 
 
 def _combination(claim: Claim) -> str:
-    """What the figure is of two values: "ratio", "difference" or "percent"; "": of one value."""
+    """How the claim combines two values: "ratio", "difference" or "percent"; "" for one value."""
     if not claim.against:
         return ""
     return claim.compare or ("ratio" if claim.kind == "ratio" else "difference")
@@ -213,7 +213,7 @@ def _note_on_value(claim: Claim, values: Sequence[Fraction], value: Fraction) ->
 
 
 def _number_text(value: Fraction, *, sign: bool = False) -> str:
-    """A whole number with all digits, a quotient with `DIGITS`."""
+    """An integer with all digits, another quotient with `DIGITS` significant digits."""
     plus = "+" if sign and value > 0 else ""
     return plus + (str(value) if value.denominator == 1 else f"{float(value):.{DIGITS}g}")
 
@@ -249,8 +249,8 @@ def _at_all(
 
 
 def _excess_over_figure(claim: Claim, exact: Sequence[Exact], value: Fraction) -> Exact:
-    """An answer that is positive where the claimed inequality holds, and 0 where the printed value
-    is met exactly."""
+    """A polynomial that is positive where the claimed inequality holds, and 0 where the combined
+    value equals the printed value."""
     kind, left = _combination(claim), exact[0]
     right = exact[1] if kind else Exact()
     apart = {

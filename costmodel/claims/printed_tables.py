@@ -1,6 +1,6 @@
-r"""Which claims does a whole table make, in LaTeX or CSV: rows are mixers, columns quantities?
+r"""Read the claims of a whole table in LaTeX or CSV: rows are mixers, columns quantities.
 
-Every cell of a row and a column that are known is a claim. What is not known is told and left out.
+Each cell with a known mixer and quantity is a claim; other rows and columns are reported.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from costmodel.symbolic.formulas import parse
 from costmodel.symbolic.sizes import LETTERS
 
 ORDER = "order"
-"""In place of a quantity: the order of the total."""
+"""Stands for a quantity: the order of growth of the total."""
 
 HEADINGS: Mapping[str, str] = {
     "complexity": ORDER, "time": ORDER, "cost": ORDER, "time complexity": ORDER,
@@ -43,7 +43,7 @@ HEADINGS: Mapping[str, str] = {
     "memory": "activations", "space": "activations", "memory complexity": "activations",
     "space complexity": "activations", "state size": "state", "inference memory": "state",
 }  # fmt: skip
-"""How papers head a column beside its own name, in small letters -> the quantity."""
+"""Heading of a column in papers, in lower case -> the quantity; besides the quantity's name."""
 
 ROWS: Mapping[str, str] = {
     "attention": "self-attention", "full attention": "self-attention",
@@ -51,19 +51,19 @@ ROWS: Mapping[str, str] = {
     "multi-head attention": "self-attention", "transformer": "self-attention",
     "conv": "convolution", "cnn": "convolution",
 }  # fmt: skip
-"""How papers call a mixer beside its own names, in small letters -> the mixer."""
+"""Name of a mixer in papers, in lower case -> the mixer; besides its names in the catalogue."""
 
 UNITS: Mapping[str, str] = {
     "k": "1e3", "thousand": "1e3", "m": "1e6", "million": "1e6", "b": "1e9", "g": "1e9",
     "billion": "1e9", "t": "1e12",
 }  # fmt: skip
-"""What stands behind a rounded number, or in parentheses behind a heading -> the multiple."""
+"""Suffix of a rounded number, or unit in parentheses in a heading -> the multiple."""
 
 EMPTY = ("-", "\u2013", "\u2014", "n/a", "?")
-"""What stands in a cell that says nothing."""
+"""Texts of cells that state nothing."""
 
 LENGTHS = ("n", "N", "T", "L")
-"""What a table that has no l may call the length of the sequence."""
+"""Symbols for the length of the sequence, tried for a table that has no l."""
 
 _WHOLE = re.compile(r"\d{1,3}(?:,\d{3})+|\d+")
 _ROUNDED = re.compile(rf"(\d[\d.]*)\s*({'|'.join(UNITS)})", re.IGNORECASE)
@@ -73,21 +73,21 @@ _CITED = re.compile(r"\s*(?:~?\\cite[a-z]*\{[^}]*\}|\[[\d,; ]+\]|\([^()]*\b(?:19
 
 @dataclass(frozen=True)
 class Asked:
-    """What a user says of a table that it does not say itself."""
+    """The user's options for a table, which apply if the table does not state them itself."""
 
     phase: str = "training"
     form: str = ""
     convention: tuple[str, ...] = ("strict",)
     symbols: Symbols = field(default_factory=dict)
     mixers: Mapping[str, str] = field(default_factory=dict)
-    """Row -> the mixer that it is."""
+    """Name of a row -> its mixer."""
 
 
 def named_rows(text: str) -> dict[str, str]:
-    """Read `--mixers Attention=self-attention,Ours=my.py:mine`.
+    """Read `--mixers Attention=self-attention,Ours=my.py:mine` as row -> mixer.
 
     Raises:
-        UnknownMixer: no such pair, or no such mixer.
+        UnknownMixer: a part that is no pair, or an unknown mixer.
     """
     found = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
@@ -100,8 +100,8 @@ def named_rows(text: str) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class TableClaims:
-    """What a table says: its claims, a sentence for each row and column that is left out, and one
-    for each word that is read as another one."""
+    """The claims of a table; a sentence for each reason why cells are left out; and a sentence for
+    each word that is interpreted as another (`N` as l)."""
 
     claims: list[Claim]
     left_out: list[str]
@@ -112,7 +112,7 @@ def claims(path: Path, asked: Asked) -> TableClaims:
     """The claims of a table.
 
     Raises:
-        PublishedError: a file that is no such table.
+        PublishedError: the file cannot be read as a table.
     """
     try:
         text = path.read_text(encoding="utf-8-sig")
@@ -150,8 +150,8 @@ def claims(path: Path, asked: Asked) -> TableClaims:
 
 
 def _length(cells: Sequence[Cell], symbols: Symbols) -> str:
-    """The one letter that can only be the length of the sequence, where no cell names l; or "".
-    A table that says its phase or convention has our letters."""
+    """The only symbol of `LENGTHS` in the cells if no cell names l, which is then the length; else
+    "". A table with a phase or convention column already uses our letters."""
     if "l" in symbols.values() or any("l" in cell.sizes or cell.labels for cell in cells):
         return ""
     of_length = [
@@ -165,7 +165,7 @@ def _length(cells: Sequence[Cell], symbols: Symbols) -> str:
 
 
 def _mixer(row: str, asked: Asked) -> tuple[str, str] | None:
-    """The mixer that a row names, and its form: `SHE, fft`. A title may have a comma too."""
+    """The (mixer, form) of a row such as `SHE, fft`; a title may contain a comma too."""
     row = _CITED.sub("", row)
     whole, comma, form = row.rpartition(", ")
     for name, chosen in ((row, ""), *([(whole, form)] if comma else [])):
@@ -175,8 +175,8 @@ def _mixer(row: str, asked: Asked) -> tuple[str, str] | None:
 
 
 def _named(name: str, asked: Asked) -> str | None:
-    """The mixer of a user's word, of a name, or of a title, with its options: `Mega (chunk)`; of
-    words that differ from these in order or endings: `Self-Attention (restricted)`."""
+    """The mixer that a row names: by `--mixers`, a name, or a title with options, `Mega (chunk)`;
+    by the same words in another order or with other endings; by `ROWS`; else None."""
     if name in asked.mixers:
         return asked.mixers[name]
     varied = re.fullmatch(r"(.+) \((.+)\)", name)
@@ -203,7 +203,7 @@ def _named(name: str, asked: Asked) -> str | None:
 
 
 def _quantity(heading: str) -> str:
-    """The quantity that a column is about, `ORDER`, or "" where no claim is about it."""
+    """The quantity of a column, `ORDER`, or "" if claims have no such quantity."""
     said, plain = _unit(heading)[0], _plain_heading(heading)
     for name in (words(said), words(plain), HEADINGS.get(plain, ""), plain.removeprefix("other ")):
         if name in CLAIMED or name == ORDER:
@@ -212,20 +212,20 @@ def _quantity(heading: str) -> str:
 
 
 def _plain_heading(heading: str) -> str:
-    """A heading in small letters, without signs: `# Params` is params."""
+    """A heading in lower case, without signs: `# Params` becomes params."""
     signs = r"[#._-]|\b(?:number|no) of\b|\bper layer\b"
     plain = " ".join(re.sub(signs, " ", _unit(heading)[0].lower()).split())
     return re.sub(r"^max\b", "maximum", plain)
 
 
 def _unit(heading: str) -> tuple[str, str]:
-    """A heading without what stands in parentheses, and the multiple that this says."""
+    """A heading without its parentheses, and the multiple in them: `Params (M)`, 1e6; or ""."""
     said, _, inside = heading.partition("(")
     return said.strip(), UNITS.get(inside.strip(" )").lower().removesuffix("s"), "")
 
 
 def _not_claimed(heading: str) -> str:
-    """Why no claim is about a column, or ""."""
+    """The reason why a column holds no claims; else ""."""
     name = _quantity(heading)
     if "byte" in heading or "(B)" in heading or (name in CLAIMED and _in_bytes(name)):
         return f"column '{heading}' is in bytes, which no claim is about"
@@ -237,8 +237,8 @@ def _in_bytes(name: str) -> bool:
 
 
 def _parts(cell: Cell) -> Iterator[tuple[Cell, str]]:
-    """The claims of a cell: itself with the quantity of its column, or one for each quantity that
-    the cell names: `512 compare, 16 sqrt`."""
+    """The (cell, quantity) pairs of a cell: the cell and its column's quantity, or, for a cell such
+    as `512 compare, 16 sqrt`, one pair for each part."""
     name = _quantity(cell.heading)
     parts = [re.fullmatch(r"(.+?)\s+([a-z]+)", part) for part in cell.text.split(", ")]
     if name == "other" and all(part and part[2] in OTHER for part in parts):
@@ -249,8 +249,8 @@ def _parts(cell: Cell) -> Iterator[tuple[Cell, str]]:
 
 
 def _claim(cell: Cell, name: str, named: tuple[str, str], source: str, asked: Asked) -> Claim:
-    """The claim of a cell about a quantity, or `ORDER`; one that cannot be read is not checked, and
-    says why."""
+    """The claim of a cell about quantity `name` or `ORDER`; if the cell cannot be read, a claim
+    with the reason in `unchecked`."""
     mixer, form = named
     figure = CLAIMED["total" if name == ORDER else name]
     names_of = cell.labels.get("convention") or ",".join(asked.convention)
@@ -300,7 +300,7 @@ def _claim(cell: Cell, name: str, named: tuple[str, str], source: str, asked: As
 
 
 def _refuse_letters(formula: str, known: Mixer, name: str) -> None:
-    """Refuse a formula with letters that are no sizes of a mixer, and say how to name them."""
+    """Raise ValueError for letters that are no sizes of a mixer; advises `--symbols`."""
     named = parse(formula, growing=True).letters
     foreign = next((x for x in LETTERS if x in {*named} - own_sizes(known.letters)), "")
     try:
@@ -310,7 +310,7 @@ def _refuse_letters(formula: str, known: Mixer, name: str) -> None:
 
 
 def _by_case(text: str, symbols: Symbols) -> str:
-    """`$A$ if $l > w$; $B$ if $l \\le w$` as where(A, l - (w) - 1) + where(B, w - (l))."""
+    """`$A$ if $l > w$; $B$ if $l \\le w$` as `where(A, l - (w) - 1) + where(B, w - (l))`."""
     terms = []
     for case in text.split("; "):
         value, _, when = case.partition(" if ")

@@ -3,7 +3,7 @@
 The claims are data, one file a source, under `tables/published/`. Each gets one verdict:
 
 - agrees: equal for all sizes, or true at the sizes that the claim gives;
-- agrees-under: true only under another convention or interpretation, which is named;
+- agrees-under: true only under another convention or interpretation, which the verdict names;
 - agrees-in-limit: a claim about most sizes that holds from some length on, with the exact
   threshold and the smallest sizes at which the claim fails; or an O(...) that holds as some sizes
   outgrow others;
@@ -80,8 +80,8 @@ def own_interpretation(claim: Claim) -> Interpretation:
 
 @dataclass(frozen=True)
 class HoldingUnder:
-    """The interpretations under which a claim holds that differ least from the claim's own, with
-    what the check finds under the first of them."""
+    """The interpretations nearest to the claim's own under which the claim holds, and the finding
+    under the first of them."""
 
     interpretations: Sequence[Interpretation]
     finding: Finding
@@ -115,8 +115,8 @@ def _nearest(
     known: Mapping[str, Claim] | None,
     holds: Callable[[Finding], bool] = lambda finding: finding.holds,
 ) -> HoldingUnder | None:
-    """The interpretations under which the claim holds, of those with the fewest changes that have
-    any; `tried` is sorted by the number of changes."""
+    """Of `tried`, sorted by their number of changes, those with the fewest changes under which the
+    claim holds; None if there are none."""
     found: dict[object, Finding] = {}
     for _, group in groupby(tried, key=lambda interpretation: interpretation.changes(own)):
         holding = [
@@ -135,8 +135,8 @@ def _finding_if_answered(
     known: Mapping[str, Claim] | None,
     found: dict[object, Finding],
 ) -> Finding | None:
-    """What the check finds, or None where the question has no answer under the interpretation;
-    `found` holds what it finds for the answers that it has had, which many interpretations share.
+    """The finding under an interpretation, or None if the question has no answer there. `found`
+    caches findings by the answers compared, which many interpretations share.
     """
     try:
         compared: object = interpretation
@@ -154,7 +154,7 @@ ONE_SIDED = ("formula", "number", "order", "path")
 
 
 def left_open(claim: Claim) -> LeftOpen:
-    """What a claim leaves open, in which other interpretations may differ."""
+    """The choices that a claim leaves open, and in which other interpretations may differ."""
     name = "critical_path" if claim.kind == "path" else claim.quantity
     asked = CLAIMED.get(name)
     if asked is None or claim.kind in ("interval", "intersection", "value"):
@@ -204,9 +204,9 @@ class Verdict:
     `counterexample` holds the smallest sizes at which claim and derivation differ (or `step`, the
     first step of a path that differs), and `there` the values of both at these sizes. `difference`
     is derived minus claimed. `alternatives` are the interpretations under which a claim that does
-    not agree would hold, `conventions` the first of them, or the claim's own. `misprint` is "", or
-    "recorded" (a known disagreement, counted openly), or "stale" (the record no longer fits what is
-    derived: an error of the data).
+    not agree would hold; `conventions` is the first of them, or the claim's own. `misprint` is ""
+    or "recorded" (a known disagreement) or "stale" (the recorded misprint no longer fits the
+    derived value: an error in the data).
     """
 
     id: str
@@ -230,15 +230,15 @@ class Verdict:
     there: Mapping[str, str] = field(default_factory=dict)
     alternatives: tuple[tuple[str, ...], ...] = ()
     parted: str = ""
-    """The part of the note that says what `there` holds."""
+    """The part of the note that repeats the values of `there` in words."""
     equal_where: str = ""
-    """Conditions on the sizes under which a formula that disagrees equals what is derived."""
+    """Conditions on the sizes under which a formula that disagrees equals the derived answer."""
     proven: bool = True
-    """Whether more is known than that formula and answer are equal at the sizes tried."""
+    """False if formula and answer are only known to be equal at the sizes tried."""
 
 
 def published_files() -> list[Path]:
-    """The files of claims that come with the project."""
+    """The files of claims in tables/published, sorted by name."""
     return sorted(p for p in data_dir("published").iterdir() if p.suffix in (".json", ".toml"))
 
 
@@ -246,7 +246,7 @@ def verify(paths: Sequence[Path] | None = None, *, run: bool = False) -> list[Ve
     """Check every claim of the given files, or of all that come with the project.
 
     Args:
-        run: execute the equations at counterexamples, and say what is counted there.
+        run: also execute the equations at counterexamples, and report the operations counted.
 
     Raises:
         PublishedError: a file that cannot be read, or an id that occurs twice.
@@ -286,7 +286,7 @@ def check(claim: Claim, known: Mapping[str, Claim] | None = None, *, run: bool =
 
     Args:
         known: claims that an intersection may name, by id.
-        run: execute the equations at the counterexample, and say what is counted there.
+        run: also execute the equations at the counterexample, and report the operations counted.
 
     >>> claim = Claim("x", "a paper", "Table 1", "formula", "l", mixer="me",
     ...               quantity="parameters", formula="l + 1")
@@ -356,8 +356,8 @@ def _verdict_conventions(
 def _finding_and_verdict(
     claim: Claim, known: Mapping[str, Claim] | None
 ) -> tuple[Finding, str, HoldingUnder | None]:
-    """What the check finds, the verdict's name, and other interpretations under which a claim that
-    does not agree holds."""
+    """The finding, the verdict's name, and for a claim that does not agree the other
+    interpretations under which the claim holds."""
     if claim.left_open:
         return _not_checkable(claim), "not-checkable", None
     try:
@@ -383,8 +383,8 @@ def _finding_and_verdict(
 
 
 def _not_checkable(claim: Claim) -> Finding:
-    """The finding for an unchecked claim: the reason, with the quantity derived beside it, or with
-    the check of our own reconstruction of its formula, where there is either."""
+    """The finding for an unchecked claim: the reason, and the derived quantity `beside` or the
+    check of the formula `reconstruction`, if the claim has one of them."""
     if claim.beside:
         return _quantity_beside(claim)
     if not claim.reconstruction:
@@ -407,7 +407,7 @@ def _quantity_beside(claim: Claim) -> Finding:
 
 
 def _instrumented_count(claim: Claim, finding: Finding) -> dict[str, str]:
-    """The number that running the equations at the counterexample counts, under `instrumented`."""
+    """The number counted by executing the equations at the counterexample, under `instrumented`."""
     if not finding.there or claim.kind != "formula":
         return {}
     from costmodel.claims.instrumented import instrumented
@@ -417,8 +417,8 @@ def _instrumented_count(claim: Claim, finding: Finding) -> dict[str, str]:
 
 
 def _with_misprint(verdict: Verdict, record: Mapping[str, str]) -> Verdict:
-    """The verdict with its misprint: recorded while the claim disagrees and the derived value is
-    the one on record, else stale."""
+    """The verdict with its misprint: "recorded" if the claim disagrees and the derived value is as
+    recorded, else "stale"."""
     if verdict.verdict == "disagrees" and verdict.derived == record["derived"]:
         note = join_notes(f"misprint: {record['reason']}", verdict.note)
         return replace(verdict, misprint="recorded", note=note)
@@ -427,7 +427,7 @@ def _with_misprint(verdict: Verdict, record: Mapping[str, str]) -> Verdict:
 
 
 def claimed(claim: Claim) -> str:
-    """The claim in one line: its formula or path where it has one, else its words."""
+    """The claim in one line: its formula or path if it has one, else its words."""
     if claim.kind == "value" and claim.formula:
         unit = f"*{claim.unit}" if claim.unit else ""
         return f"{claim.formula} {claim.relation or '='} {claim.value}{unit}"

@@ -1,6 +1,6 @@
-"""What do the equations give for a quantity that a claim names, under one interpretation?
+"""The derived answer for a quantity that a claim names, under one interpretation.
 
-For a mixer these are figures of the registry of questions, for a network the sums over its parts.
+For a mixer the quantities are figures of the registry of questions, for a network sums over parts.
 """
 
 from __future__ import annotations
@@ -47,16 +47,16 @@ L = Poly.atom("l")
 
 @dataclass(frozen=True)
 class Answer:
-    """What the equations give for one quantity: an exact value in sizes, or the steps of a path."""
+    """The derived answer for one quantity: an exact value in sizes, with the steps of a path."""
 
     exact: Exact = field(default_factory=Exact)
     steps: tuple[str, ...] = ()
     divided: bool = False
-    """Whether the value is a quotient, which need not be whole."""
+    """Whether the value is a quotient, which need not be an integer."""
 
     @property
     def poly(self) -> Poly | None:
-        """The value as one polynomial; None where it is piecewise."""
+        """The value as one polynomial; None if it is piecewise."""
         cases = self.exact.chambers()
         return cases[0][1] if len(cases) == 1 and not cases[0][0] else None
 
@@ -67,8 +67,8 @@ class Answer:
 
     @property
     def text(self) -> str:
-        """The value as a formula, or as cases with their conditions; of a maximum of more than
-        `CASES` values, how many these are."""
+        """The value as a formula, or as cases with their conditions; for a maximum of more than
+        `CASES` values only their number."""
         if self.poly is None:
             return formula_words(self.exact)
         several = max((len(a.args) for a in self.poly.atoms if isinstance(a, Fn)), default=0)
@@ -77,7 +77,7 @@ class Answer:
         return str(self.poly)
 
     def at(self, sizes: Mapping[str, int]) -> Fraction:
-        """The value at given sizes; ValueError where a value that is no quotient is not whole."""
+        """The value at given sizes; ValueError if it is no integer, unless it is `divided`."""
         if not self.divided:
             return Fraction(self.exact.at(sizes))
         pieces = (p.rational(sizes) for gs, p in self.exact.pieces if _hold(gs, sizes))
@@ -90,13 +90,13 @@ class Answer:
 
 
 SEARCH = 2_000
-"""What a search costs, in units of `symbolic.effort`."""
+"""The units of `symbolic.effort` that one search takes."""
 
 
 class AtSizes(Answer):
-    """A figure for which no formula is derived: its value at all of a mixer's sizes is searched.
+    """The answer for a figure without a formula: its values are found by search, size by size.
 
-    What needs a formula is refused with the reason for which there is none.
+    Uses that need a formula raise Unanswered with the reason why there is none.
     """
 
     def __init__(self, case: Case, figure: Figure, reason: str) -> None:
@@ -112,11 +112,11 @@ class AtSizes(Answer):
 
     @property
     def text(self) -> str:
-        """The value, where all sizes are given."""
+        """The value if all sizes are given; else a phrase."""
         return "found by search, size by size" if self.letters else str(self.at({}))
 
     def at(self, sizes: Mapping[str, int]) -> Fraction:
-        """What the search finds; Unanswered where that takes too long."""
+        """The value found by search; Unanswered if the search takes too long."""
         spend(SEARCH)
         sizes = {**sizes, **self.case.sizes}
         value = replace(self.case, sizes=sizes, symbolic=False).figure(self.figure)
@@ -138,7 +138,7 @@ def _hold(guards: Constraints, sizes: Mapping[str, int]) -> bool:
 
 
 def quantity(name: str) -> Figure:
-    """The figure that claims call by this name.
+    """The figure with a name in claims.
 
     Raises:
         ValueError: an unknown name; the message lists the known ones.
@@ -156,14 +156,14 @@ def _hint(name: str) -> str:
 
 
 def phases_of(asked: Figure) -> tuple[str, ...]:
-    """The phases that a claim about a figure may name; () where the figure has no phase."""
+    """The phases that a claim about a figure may name; () if the figure has no phase."""
     if "phase" in asked.varies:
         return asked.phases
     return () if "training" in asked.phases else asked.phases[-1:]
 
 
 def _phase(asked: Figure, phase: str) -> str:
-    """The phase that a claim about a figure means; "" where the figure has no phase."""
+    """The phase that a claim about a figure means; "" if the figure has no phase."""
     known = phases_of(asked)
     if len(known) < 2:
         return "".join(known)
@@ -174,15 +174,15 @@ def _phase(asked: Figure, phase: str) -> str:
 
 
 def own_sizes(letters: Iterable[str]) -> frozenset[str]:
-    """The sizes that a claim may name: batch, length and position beside what has been declared."""
+    """The sizes that a claim may name: b, l and t besides the declared letters."""
     return frozenset({"b", "l", "t", *letters})
 
 
 def refuse_letters(named: Iterable[str], declared: Iterable[str], of: str) -> None:
-    """Refuse letters that are no sizes of a mixer or network.
+    """Check that the letters `named` are sizes of a mixer or network, `of`.
 
     Raises:
-        ValueError: names the letters, and the sizes that there are.
+        ValueError: the message names the other letters, and the sizes.
     """
     own = own_sizes(declared)
     if foreign := [letter for letter in LETTERS if letter in {*named} - own]:
@@ -193,7 +193,7 @@ def refuse_letters(named: Iterable[str], declared: Iterable[str], of: str) -> No
 
 
 def mixer_of(name: str, option: str = "") -> Mixer:
-    """A mixer by name or FILE.py:NAME, with one more option."""
+    """A mixer by name or FILE.py:NAME, with one more option unless it is ""."""
     return load_mixer(f"{name}+{option}" if option else name)
 
 
@@ -231,7 +231,7 @@ def derive(mixer: str, quantity_name: str, interpretation: Interpretation) -> An
 
 
 def path_at(mixer: str, interpretation: Interpretation, sizes: Mapping[str, int]) -> Answer:
-    """The critical path that is shown at some sizes, of which `derive` finds the general one."""
+    """The critical path with ties broken at some sizes; `derive` breaks ties without sizes."""
     found = mixer_of(mixer, interpretation.option)
     phase, form = interpretation.phase or "training", interpretation.form or None
     own = {letter: size for letter, size in sizes.items() if letter != "b"}
@@ -244,14 +244,14 @@ def _adding(interpretation: Interpretation) -> Adding:
 
 
 def _read(asked: Figure, answer: Answer, interpretation: Interpretation) -> Answer:
-    """The answer, divided by the b*l tokens where operations are counted per token."""
+    """The answer; divided by the b*l tokens if the interpretation counts operations per token."""
     if not (asked.unit == "operations" and interpretation.per_token):
         return answer
     return Answer(answer.exact * (Poly.of(1) / (BATCH * L)), divided=True)
 
 
 def _exact(found: Derived) -> Answer:
-    """A figure as an exact value: the number of steps of a path, the maximum of several terms."""
+    """A figure's answer as an exact value: a path's number of steps, the maximum of its terms."""
     if isinstance(found, CriticalPath):
         return Answer(Exact.of(found.length), tuple(map(_step, found.steps)))
     if isinstance(found, Largest):
@@ -290,8 +290,8 @@ def _activations(network: Network, interpretation: Interpretation) -> Exact:
 
 
 def _memory(network: Network, interpretation: Interpretation) -> Exact:
-    """Bytes of fp32, 4 an element: parameters, their gradients, the two numbers that AdamW keeps
-    for each parameter, and the activations kept for the backward pass."""
+    """Bytes in fp32 (4 per element) of parameters, their gradients, AdamW's two numbers for each
+    parameter, and the activations kept for the backward pass."""
     from costmodel.networks.memory_budget import MemoryBudget, MemoryOptions
     from costmodel.networks.part_costs import counting
 
@@ -312,11 +312,11 @@ OF_NETWORKS: Mapping[str, Callable[[Network, Interpretation], Exact]] = {
     "activations": _activations,
     "memory": _memory,
 }
-"""Quantity of networks, operations apart -> its rule; tables are those of embeddings."""
+"""Quantity of a network, other than operations -> its rule; tables are those of embeddings."""
 
 
 Changed = tuple[str, str, frozenset[tuple[str, int]]]
-"""A network by name, the mixer of every layer in place of its own or "", sizes in their place."""
+"""(name of a network, mixer of all layers or "" for its own, sizes that replace its own)."""
 
 
 @cache
@@ -331,7 +331,7 @@ def _network(changed: Changed) -> Network:
 @cache
 @limited(None)
 def _counts(changed: Changed, phase: str, names: tuple[str, ...]) -> NetworkCounts:
-    """Counted once for all ways to add up."""
+    """The operations of a network, cached for all ways to add them up."""
     return _network(changed).count(phase, ",".join(names))
 
 
@@ -357,9 +357,9 @@ def derive_network(
     """A quantity of a network that comes with the project, for b sequences.
 
     Args:
-        mixer: the mixer of every layer in place of the network's own, or empty.
-        given: sizes in place of the network's own.
-        left_open: sizes that stay letters; the others take their values.
+        mixer: the mixer that replaces those of all layers; "" keeps the network's mixers.
+        given: sizes that replace the network's own.
+        left_open: the sizes that stay letters; all others get their values.
 
     Raises:
         ValueError: an unknown network, mixer, quantity or size.

@@ -1,4 +1,4 @@
-r"""What stands in the cells of a table in CSV or LaTeX, and what does the table say of them?"""
+r"""Read the cells of a table in CSV or LaTeX, with the phase, sizes and convention of each."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from costmodel.claims.as_printed import Symbols, symbol_name
 from costmodel.symbolic.sizes import LETTERS
 
 LABELS = ("convention", "form", "phase", "reasons")
-"""Columns that say of what the others are."""
+"""Columns that qualify the other cells of their row, such as by the phase."""
 
 CAPTIONS = {
     "Forward pass": "training",
@@ -19,7 +19,7 @@ CAPTIONS = {
     "Backward pass": "backward",
     "Training step": "training-step",
 }
-"""How a caption begins -> the phase of its table."""
+"""Beginning of a caption -> the phase of its table."""
 
 _RULES = re.compile(
     r"\\(?:toprule|midrule|bottomrule|hline|addlinespace|endfirsthead|endhead|endfoot|endlastfoot)\b"
@@ -36,7 +36,7 @@ _SIZE = re.compile(r"\$([^$=]+) = ([^$=]+)\$")
 
 @dataclass(frozen=True)
 class Cell:
-    """What stands in a table: its row and column as printed, and what it is of."""
+    """One cell: its row and heading as printed, its text, and the values of `LABELS` and sizes."""
 
     row: str
     heading: str
@@ -46,8 +46,8 @@ class Cell:
 
 
 def of_csv(text: str) -> Iterator[Cell]:
-    """The cells of a CSV, with commas, semicolons or tabs; rows are named by the column `mixer`, or
-    by the first one."""
+    """The cells of a CSV with commas, semicolons or tabs; the column `mixer`, or else the first
+    column, names the rows."""
     lines = text.splitlines()
     delimiter = max(",;\t", key="".join(lines[:1]).count)
     reader = csv.DictReader(lines, delimiter=delimiter)
@@ -64,8 +64,8 @@ def of_csv(text: str) -> Iterator[Cell]:
 
 
 def of_latex(text: str, symbols: Symbols) -> Iterator[Cell]:
-    """The cells of every table of a LaTeX file; the phase is the one that its caption begins with,
-    sizes are those that the caption or columns of the row give numbers."""
+    """The cells of every table of a LaTeX file. The phase follows from the beginning of the
+    caption (`CAPTIONS`), sizes from the caption (`$l = 128$`) or from columns of the row."""
     text = re.sub(r"(?<!\\)%.*", "", text)
     text = re.sub(r"\\allowbreak(?![a-zA-Z])(?:\{\})?", "", text)
     text = _STACKED.sub(lambda m: re.sub(r"-?\\\\", _joint, m[1] or m[2]), text)
@@ -100,8 +100,8 @@ def of_latex(text: str, symbols: Symbols) -> Iterator[Cell]:
 
 
 def _head(rows: list[list[str]]) -> list[str]:
-    """The headings of a table, taken from its rows: the first one, and those right below it that
-    begin with an empty cell and have words alone."""
+    """Remove the header from the rows and return the heading of each column: the first row of
+    cells, joined with rows below it that have an empty first cell and contain only words."""
     first = next((k for k, row in enumerate(rows) if len(row) > 1), len(rows))
     below = first + 1
     while below < len(rows) and _continues(rows[below], rows[first]):
@@ -121,20 +121,20 @@ def _joint(line: re.Match[str]) -> str:
 
 
 def _letter(symbol: str, symbols: Symbols) -> str:
-    """Our letter for a size as a table prints it, if it is one."""
+    """Our letter for a printed symbol; the symbol itself if `symbols` lacks it."""
     name = symbol_name(symbol)
     return symbols.get(name, name)
 
 
 def _sizes(caption: str, symbols: Symbols) -> dict[str, int]:
-    """`$l = 128$`, and `$t = l$` for the same."""
+    """The sizes in a caption: `$l = 128$ and $t = l$` gives l and t the value 128."""
     said = {_letter(x, symbols): _letter(value, symbols) for x, value in _SIZE.findall(caption)}
     values = {x: said.get(value, value) for x, value in said.items() if x in LETTERS}
     return {x: int(value) for x, value in values.items() if value.isdigit()}
 
 
 def _body(inside: str) -> str:
-    """A table without the description of its columns and its rules."""
+    """The inside of a tabular without its column specification and rules."""
     depth, start = 0, 0
     for k, sign in enumerate(inside):
         depth += (sign == "{") - (sign == "}")
@@ -149,7 +149,7 @@ def _cells(row: str) -> list[str]:
 
 
 def _plain(cell: str) -> str:
-    """The words of a cell, without the commands around them."""
+    """The words of a cell, without LaTeX commands."""
     cell = re.sub(r"\\textsuperscript\{[^}]*\}|\\rule(?:\[[^]]*\])?\{[^}]*\}\{[^}]*\}", "", cell)
     cell = re.sub(r"\\multi(?:row|column)\{[^}]*\}\{[^}]*\}\{([^{}]*)\}", r"\1", cell)
     cell = re.sub(r"\\(?:textbf|textit|texttt|textsc|emph|text)\{([^{}]*)\}", r"\1", cell)
@@ -157,7 +157,7 @@ def _plain(cell: str) -> str:
 
 
 def _below(cell: str, below: str) -> str:
-    """What a cell says; `(a)` is what stands below the table under that letter."""
+    """The text of a cell; for a cell `(a)`, the text below the table after that letter."""
     cell = _plain(cell)
     if re.fullmatch(r"\([a-z]+\)", cell):
         lines = [line for line in below.splitlines() if f" {cell} $" in line]
