@@ -1,8 +1,8 @@
-"""Is a time that of the call alone, or an estimate from a device that was disturbed?
+"""The grade of a time: quiet (of the call alone) or busy (estimated on a disturbed device).
 
 A quiet time is the median of blocks that had the device to themselves. A busy time is a low
-quantile of all regions, whose interval goes from what the call needs at least to the median of all
-of them: it is printed as an estimate, `≈ 651 µs (busy)`.
+quantile of all regions; its interval goes from the least time that the call needs to the median of
+all regions. A busy time is printed as an estimate, `≈ 651 µs (busy)`.
 """
 
 from __future__ import annotations
@@ -13,41 +13,40 @@ from profiler.records.reading import Reading
 from profiler.records.words import scaled
 
 QUIET, BUSY = "quiet", "busy"
-"""What `details["grade"]` of a reading of time says."""
+"""The values of `details["grade"]` of a time."""
 INTERRUPTED, THROTTLED, SHARED = "preempted", "throttled", "shared device"
-"""Labels of a time: others had the processors, a clock was held down, others computed on the
+"""Labels of a time: threads were preempted, a clock was held down, other processes computed on the
 board."""
 ONE_THREAD = "one thread"
-"""The label of a busy time that one thread took, where the call otherwise has several."""
+"""The label of a busy time taken with one thread, of a call that usually has several."""
 DISTURBED_LABELS = (THROTTLED, INTERRUPTED, SHARED)
-"""Labels of a reading whose value is not that of the call alone."""
+"""The labels of a reading that a disturbance has changed."""
 ROUGHLY = 3
 """Significant digits of an estimate."""
 
 
 def disturbed_by(labels: Iterable[str]) -> str:
-    """Which of these labels say that a value is not that of the call alone: in words, "" where none
-    does."""
+    """The disturbances among these labels, in words; "" if there is none."""
     there = set(labels)
     return ", ".join(label for label in DISTURBED_LABELS if label in there)
 
 
 def grade_of(reading: Reading) -> str:
-    """`quiet` or `busy`: as a reading of time says, or by its labels where an older record does not
-    say it."""
+    """`quiet` or `busy`: the reading's grade, or for an older record without one the grade by its
+    labels."""
     said = reading.details.get("grade")
     return said or (BUSY if disturbed_by(reading.details.get("labels", ())) else QUIET)
 
 
 def mark_of(reading: Reading) -> str:
-    """What stands behind an estimate, in brackets; "" behind a quiet time."""
+    """The words in brackets behind an estimate; "" for a quiet time."""
     if grade_of(reading) == QUIET:
         return ""
     return mark(reading.details.get("labels", ()))
 
 
 def mark(labels: Iterable[str]) -> str:
-    """What stands behind an estimate with these labels.
+    """The words in brackets behind an estimate with these labels.
 
     >>> mark(["preempted", "one thread"]), mark(["throttled"])
     ('busy, one thread', 'throttled')
@@ -58,7 +57,7 @@ def mark(labels: Iterable[str]) -> str:
 
 
 def time_words(reading: Reading) -> str:
-    """A time as it is printed.
+    """A time in words, as an estimate if it is busy.
 
     >>> time_words(Reading("latency", 651.4e-6, "s")), time_words(
     ...     Reading("latency", 651.4e-6, "s", details={"grade": "busy"})
@@ -69,5 +68,5 @@ def time_words(reading: Reading) -> str:
 
 
 def marked(seconds: float, mark: str) -> str:
-    """Seconds in words, as an estimate where a `mark` says what disturbed them."""
+    """Seconds in words; with a `mark`, which names the disturbance, as an estimate."""
     return f"≈ {scaled(seconds, 's', ROUGHLY)} ({mark})" if mark else scaled(seconds, "s")

@@ -1,4 +1,4 @@
-"""What is kept of one measurement?"""
+"""The record of one measurement: schema 1 of the files."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from profiler.records.schema import (
 
 SCHEMA: Literal[1] = 1
 REASON = "measurement"
-"""The reason of a record without readings stands under this name."""
+"""The name in `reasons` under which a record without readings states its reason."""
 
 
 def new_id() -> str:
-    """A record id that no other record has."""
+    """A unique record id."""
     return uuid.uuid4().hex
 
 
@@ -41,11 +41,11 @@ def utc_now() -> str:
 
 @dataclass(frozen=True)
 class Measurement:
-    """Everything measured of one implementation at one set of sizes: schema 1 of the files.
+    """All measurements of one implementation at one set of sizes: schema 1 of the files.
 
-    `readings` by name, each with unit and raw samples; `reasons` says for everything that is
-    missing why; `counts` holds what the counters gave (JSON values). A record with a `failure`
-    keeps that the measurement was tried and why there is none, or no latency: readers leave it out.
+    `readings` by name, each with unit and raw samples; `reasons` states for each missing reading
+    why; `counts` holds the counters' figures (JSON values). A record with a `failure` keeps that
+    the measurement was tried and why there is none, or no latency: readers leave it out.
     """
 
     schema: Literal[1] = field(default=SCHEMA, kw_only=True)
@@ -63,21 +63,22 @@ class Measurement:
     counts: Mapping[str, Any] = field(default_factory=dict)
     environment: Mapping[str, Any] = field(default_factory=dict)
     sweep: Mapping[str, Any] = field(default_factory=dict)
-    """Its place in a sweep: round, turn in the round, order_seed, worker; and `options`, what the
-    request asked for beside the fields above."""
+    """The place in a sweep: round, turn in the round, order_seed, worker; and `options`, the
+    request's options that the fields above do not hold."""
     failure: Mapping[str, Any] = field(default_factory=dict)
-    """Where nothing was measured: its kind, and what is known of it."""
+    """If nothing was measured: the kind of failure, and its circumstances."""
     labels: tuple[Text, ...] = ()
-    """What sets the record apart from the others of its file."""
+    """What distinguishes the record from the others of its file."""
 
     @property
     def compiled(self) -> bool:
-        """Whether latency and energy are, or were to be, those of a call that was compiled."""
+        """Whether latency and energy are, or would have been, of a call compiled by
+        torch.compile."""
         asked = self.sweep.get("options", {}).get("compile", False)
         return bool(asked) or "compile" in self.readings or "compile" in self.reasons
 
     def to_json(self) -> dict[str, Any]:
-        """The record as schema 1 prints it; what joined it later is there where there is any."""
+        """The record as schema 1 prints it; fields of `LATER` are present if they are not empty."""
         printed = {each.name: getattr(self, each.name) for each in fields(self)}
         printed["readings"] = {name: found.to_json() for name, found in self.readings.items()}
         printed["labels"] = list(self.labels)
@@ -85,15 +86,13 @@ class Measurement:
 
     @classmethod
     def from_json(cls, record: Any) -> Measurement:
-        """The measurement that `to_json` gave; RecordError names the field that is wrong.
-
-        Fields that schema 1 gained later are passed over.
-        """
+        """The measurement that `to_json` printed; RecordError names the wrong field. Unknown fields
+        are ignored, so that schema 1 may gain fields."""
         return cls.of_values(plain(record))
 
     @classmethod
     def of_values(cls, record: Any) -> Measurement:
-        """The same of values that `plain` has looked at."""
+        """`from_json` for values that `plain` has checked."""
         if not isinstance(record, dict):
             raise RecordError(f"expected an object, got {type(record).__name__}")
         if record.get("schema") != SCHEMA:
@@ -112,9 +111,9 @@ class Measurement:
 
 NO_CEILINGS: Mapping[str, Any] = {"readings": {}}
 STATED = ("id", "created", "readings", "reasons", "environment")
-"""What a measurement has by default, and a record must state."""
+"""Fields that have a default in a measurement, and that a record must state."""
 LATER = ("sweep", "failure", "labels")
-"""What joined schema 1 later."""
+"""Fields that joined schema 1 after its first version."""
 
 FACTS: Mapping[str, Any] = {
     "counts": Counts,
@@ -122,13 +121,13 @@ FACTS: Mapping[str, Any] = {
     "sweep": Place,
     "failure": Failure,
 }
-"""Field -> what may stand in it."""
+"""Field -> the type of its content."""
 
 
 def divide(
     measured: Mapping[str, Measured],
 ) -> tuple[dict[str, Reading], dict[str, str]]:
-    """What was read, and the reasons for what was not, by name."""
+    """The readings, and the reasons for the missing ones, by name."""
     readings = {name: m for name, m in measured.items() if isinstance(m, Reading)}
     reasons = {name: m.reason for name, m in measured.items() if isinstance(m, Unavailable)}
     return readings, reasons

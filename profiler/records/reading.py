@@ -1,4 +1,4 @@
-"""What does a measurement return: a reading with unit and raw samples, or the reason why not?"""
+"""The result of a measurement: a reading with unit and raw samples, or the reason why not."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from profiler.records.schema import (
 class Reading:
     """One measured quantity.
 
-    `value` is in `unit` (s, B, J, W, 1 for a count); `samples` are the raw values it was derived
-    from, in the same unit; `details` holds JSON values that say how it was obtained.
+    `value` is in `unit` (s, B, J, W, 1 for a count); `samples` are the raw values from which it was
+    computed, in the same unit; `details` holds JSON values about how it was obtained.
     """
 
     name: Name
@@ -35,7 +35,7 @@ class Reading:
     details: Mapping[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """value, unit, samples, details; the name is the key that it is stored under."""
+        """value, unit, samples, details; the name is the key that the reading is stored under."""
         return {
             "value": self.value,
             "unit": self.unit,
@@ -45,7 +45,7 @@ class Reading:
 
     @classmethod
     def from_json(cls, name: str, stored: Any) -> Reading:
-        """The reading that was stored under `name`; RecordError says what is wrong with it."""
+        """The reading stored under `name`; RecordError says which field is wrong."""
         where = f"readings.{name}"
         given = {**stored, "name": name} if isinstance(stored, dict) else stored
         found = checked(given, cls, where)
@@ -68,7 +68,7 @@ class Reading:
 
 @dataclass(frozen=True)
 class Unavailable:
-    """A quantity that was not measured, and one sentence that says why and what it would need."""
+    """A quantity that was not measured: `reason` is one sentence on the cause and the remedy."""
 
     reason: str
 
@@ -79,14 +79,14 @@ class Unavailable:
 
 @dataclass(frozen=True)
 class DeviceLost(Unavailable):
-    """The same, after which this process cannot use the device any more: nothing follows it."""
+    """An Unavailable after which this process cannot use the device, so that nothing may follow."""
 
 
 Measured = Reading | Unavailable
 
 
 def reason_of(error: BaseException) -> str:
-    """The first line of an exception, as a reason, with the exception's kind where it says nothing.
+    """The first line of an exception's message; the name of its class if the message is empty.
 
     >>> reason_of(RuntimeError("out of memory\\nat frame 3"))
     'out of memory'
@@ -96,7 +96,7 @@ def reason_of(error: BaseException) -> str:
 
 
 def whole_text(error: BaseException) -> str:
-    """What an exception says, in which words are looked for; "" where its own code raises."""
+    """The message of an exception, up to 100,000 characters; "" if its own code raises."""
     return text_of(error, 100_000)
 
 

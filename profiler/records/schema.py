@@ -1,8 +1,8 @@
-"""What may stand in a record: which facts, of which type, within which bounds?
+"""The schema of a record: the type and the bounds of every fact that a command reads.
 
-Anybody may have written the files that records are read from: every fact that a command reads has
-its type and bounds here. Facts without an entry here are kept as they are, so that newer versions
-may add some; they too are finite numbers, texts without control characters, lists and objects.
+Files of records may come from anybody, so every fact that a command reads has its type and bounds
+here. Other facts are kept as they are, so that newer versions may add some; they too are finite
+numbers, texts without control characters, lists and objects.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from msgspec import Meta
 
 
 class RecordError(ValueError):
-    """What is no record; one sentence names the field and says why."""
+    """A value is not a record; one sentence names the field and says why."""
 
 
 LARGEST = 2**63 - 1
-"""No whole number of a record is larger."""
+"""The largest magnitude of a whole number in a record."""
 DEEPEST = 30
-"""Objects and lists of a record are nested no deeper."""
+"""The largest depth of nested objects and lists in a record."""
 
 Text = Annotated[str, Meta(max_length=1_000_000)]
 Name = Annotated[str, Meta(min_length=1, max_length=1_000)]
@@ -54,11 +54,11 @@ UNITS: Mapping[str, str] = {
 TIMED = ("latency", "latency_cold", "latency_graph")
 """The readings of a call's duration, which is never zero."""
 SIGNED = ("energy_net",)
-"""The readings that may be below zero: energy beyond that of an idle device."""
+"""The readings that may be negative: energy above that of an idle device."""
 
 
 class LiveTensor(TypedDict, total=False):
-    """A tensor that was alive, or several equal ones."""
+    """A tensor that was alive, or `number` equal ones."""
 
     operation: Required[Text]
     node: Required[Text]
@@ -116,7 +116,7 @@ class Operations(TypedDict):
 
 
 class DispatchedOperation(TypedDict, total=False):
-    """What the calls of one operation of torch came to."""
+    """Totals over the calls of one torch operation."""
 
     calls: Count
     operations: Operations
@@ -125,7 +125,7 @@ class DispatchedOperation(TypedDict, total=False):
 
 
 class UncountedOperation(TypedDict, total=False):
-    """The calls of an operation that no rule counts."""
+    """The calls of a torch operation that has no counting rule."""
 
     calls: Required[Count]
     bytes_touched: Count
@@ -133,7 +133,7 @@ class UncountedOperation(TypedDict, total=False):
 
 
 class Dispatch(TypedDict, total=False):
-    """What the dispatch counter counted."""
+    """The figures of the dispatch counter."""
 
     operations: Required[Operations]
     by_op: Required[dict[str, DispatchedOperation]]
@@ -144,7 +144,7 @@ class Dispatch(TypedDict, total=False):
 
 
 class Peer(TypedDict, total=False):
-    """What another counter printed."""
+    """The figures that another counter (torch's, fvcore's) printed."""
 
     total: Required[Count]
     unit: Required[Literal["flop", "mac"]]
@@ -156,7 +156,7 @@ class Peer(TypedDict, total=False):
 
 
 class Calibration(TypedDict, total=False):
-    """What kernels of known work were counted as."""
+    """The hardware counters' figures for kernels of known work."""
 
     halves: Required[Amount | None]
     entries: Required[Size]
@@ -164,7 +164,7 @@ class Calibration(TypedDict, total=False):
 
 
 class Hardware(TypedDict, total=False):
-    """What the counters of a GPU read."""
+    """The figures of a GPU's hardware counters."""
 
     chip: Required[Text]
     ncu: Required[Text]
@@ -187,7 +187,7 @@ class Network(TypedDict, total=False):
 
 
 class Counts(TypedDict, total=False):
-    """What the counters gave."""
+    """The figures of all counters."""
 
     seed: Count
     call: dict[str, Any]
@@ -200,7 +200,7 @@ class Counts(TypedDict, total=False):
 
 
 class Options(TypedDict, total=False):
-    """What a request asked for beside the fields of its record."""
+    """The options of a request that the other fields of its record do not hold."""
 
     compile: bool
     shared: bool
@@ -211,7 +211,7 @@ class Options(TypedDict, total=False):
 
 
 class Place(TypedDict, total=False):
-    """Where a record stands in a sweep."""
+    """The place of a record in a sweep or a comparison."""
 
     round: Count
     turn: Count
@@ -225,7 +225,7 @@ class Place(TypedDict, total=False):
 
 
 class Failure(TypedDict, total=False):
-    """Why nothing was measured."""
+    """Why nothing was measured: the kind, and bytes requested and free."""
 
     kind: Name
     requested: Text
@@ -233,7 +233,7 @@ class Failure(TypedDict, total=False):
 
 
 class Board(TypedDict, total=False):
-    """What tells one GPU from another."""
+    """Facts that distinguish one GPU from another."""
 
     uuid: Text
     driver: Text
@@ -248,7 +248,7 @@ class Board(TypedDict, total=False):
 
 
 class State(TypedDict, total=False):
-    """What varies from run to run."""
+    """Facts that vary from run to run."""
 
     load_average: Amount
     cpu_MHz: Amount
@@ -273,14 +273,14 @@ class StoredReading(TypedDict):
 
 
 class Ceilings(TypedDict):
-    """What a device reaches at best."""
+    """The measured ceilings of a device."""
 
     readings: dict[str, StoredReading]
     reasons: dict[str, Text]
 
 
 class Environment(TypedDict, total=False):
-    """Machine, software and state; null is unknown, as in records of older versions."""
+    """Machine, software and state; null means unknown, as in records of older versions."""
 
     python: Text | None
     torch: Text | None
@@ -326,7 +326,7 @@ Kind = TypeVar("Kind")
 
 
 def checked(value: Any, kind: type[Kind], where: str) -> Kind:
-    """A value as this type; RecordError names the field below `where` that is none of it.
+    """`value` converted to the type `kind`; RecordError names the wrong field, below `where`.
 
     >>> checked({"round": -1}, Place, "sweep")
     Traceback (most recent call last):
@@ -343,7 +343,7 @@ def checked(value: Any, kind: type[Kind], where: str) -> Kind:
 
 
 def with_key(value: Any, kind: type, path: str) -> str:
-    """A path of msgspec, which writes `[...]` for a key, with the first key whose entry fails."""
+    """A path of msgspec, with `[...]` (a key) replaced by the first key whose entry fails."""
     head, dots, tail = path.partition("[...]")
     alone = deepcopy(value)
     holder = alone
@@ -360,15 +360,15 @@ def with_key(value: Any, kind: type, path: str) -> str:
 
 
 CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
-"""Signs that could command a terminal, and halves of signs; tabs and line ends are none of them."""
+"""Characters that could command a terminal, and lone surrogates; tabs and newlines are allowed."""
 
 
 def plain(value: Any, where: str = "", depth: int = 0) -> Any:
     """Nested JSON values with each control character replaced by U+FFFD.
 
     Raises:
-        RecordError: a number is not finite or too large, values are nested too deep, or something
-            is no JSON.
+        RecordError: a number is not finite or too large, nesting is too deep, or a value is no
+            JSON.
 
     >>> plain({"reasons": {"energy": "\\x1b[31mno NVML"}})
     {'reasons': {'energy': '\ufffd[31mno NVML'}}
@@ -398,7 +398,7 @@ def plain(value: Any, where: str = "", depth: int = 0) -> Any:
 
 
 def looked_at(value: Any, depth: int = 0) -> Any:
-    """Nested JSON values whose texts hold no control character, as `plain` gives them.
+    """Nested JSON values whose texts have no control character, checked as by `plain`.
 
     Raises:
         RecordError: as `plain`.

@@ -1,4 +1,4 @@
-"""How are measurements kept on disk, so that no crash, full disk or other writer loses one?"""
+"""Files of measurements, a line of JSON each: safe from crashes, full disks and other writers."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from profiler.records.schema import CONTROL, RecordError, looked_at, plain
 
 
 class StoreError(ValueError):
-    """A file that cannot be read, or a record that cannot be written; one sentence says why."""
+    """A file cannot be read, or a record cannot be written; one sentence says why."""
 
 
 def line_of(record: Measurement) -> str:
-    """One line of JSON; StoreError where a number is not finite or a value is no JSON."""
+    """One line of JSON; StoreError if a number is not finite or a value is not JSON."""
     try:
         printed = plain(record.to_json())
     except RecordError as error:
@@ -35,15 +35,15 @@ def line_of(record: Measurement) -> str:
 
 
 _own = threading.Lock()
-"""Where locks belong to processes (NFS), they do not keep threads apart."""
+"""Keeps the threads of this process apart where file locks belong to processes (NFS)."""
 
 
 @contextmanager
 def exclusive(path: str | os.PathLike[str]) -> Iterator[int]:
-    """A file of measurements, made if missing, open for appending to this thread alone.
+    """Open a file of measurements, created if missing, for appending; locked for this thread alone.
 
     Raises:
-        StoreError: it cannot be opened, written or locked.
+        StoreError: the file cannot be opened, written or locked.
     """
     with _own:
         try:
@@ -58,11 +58,11 @@ def exclusive(path: str | os.PathLike[str]) -> Iterator[int]:
 
 
 def append(path: str | os.PathLike[str], record: Measurement) -> None:
-    """Add one line to a file of measurements, made if missing, and wait until it is on disk.
+    """Add one line to a file of measurements, created if missing, and wait until it is on disk.
 
-    No byte that is there is touched: a last line that was cut off is ended, marked as such, and the
-    record starts on a line of its own. Others may append at the same time: a line is one write,
-    under a lock. StoreError where the file cannot be written.
+    Existing bytes stay: a truncated last line is marked `CUT` and ended, so that the record starts
+    a new line. Other processes may append meanwhile: a line is one write, under a lock. StoreError
+    if the file cannot be written.
     """
     data = line_of(record).encode()
     with exclusive(path) as handle:
@@ -70,7 +70,7 @@ def append(path: str | os.PathLike[str], record: Measurement) -> None:
 
 
 def write_line(handle: int, data: bytes, path: str | os.PathLike[str]) -> None:
-    """Add one line to the file that `exclusive` opened, and wait until it is on disk."""
+    """Add one line to a file opened by `exclusive`, and wait until it is on disk."""
     data = ending(unended(handle)) + data + b"\n"
     written = os.write(handle, data)
     os.fsync(handle)
@@ -79,15 +79,15 @@ def write_line(handle: int, data: bytes, path: str | os.PathLike[str]) -> None:
 
 
 CUT = b" (cut off)"
-"""What ends a line whose writer was stopped within it: a whole record never ends like this."""
+"""Marks the end of a truncated line; a whole record never ends like this."""
 
 
 BEGINNING = b'{"schema": '
-"""How every line begins."""
+"""The first bytes of every line."""
 
 
 def unended(handle: int) -> bytes:
-    """What stands in a file after its last newline."""
+    """The bytes of a file after its last newline."""
     size = os.fstat(handle).st_size
     taken = 1  # nearly always the last byte is a newline
     while True:
@@ -99,7 +99,7 @@ def unended(handle: int) -> bytes:
 
 
 def read_from(handle: int, start: int, end: int) -> bytes:
-    """The bytes of an open file between two places."""
+    """The bytes of an open file between two offsets."""
     found = bytearray()
     while start + len(found) < end:
         more = os.pread(handle, end - start - len(found), start + len(found))
@@ -110,7 +110,7 @@ def read_from(handle: int, start: int, end: int) -> bytes:
 
 
 def ending(text: bytes) -> bytes:
-    """What must follow a last line without newline before another one may begin.
+    """The bytes that end a last line without newline, so that a new line may begin.
 
     >>> ending(b""), ending(b'{"schema": 1}'), ending(b'{"schema": 1, "i'), ending(b"no record")
     (b'', b'\\n', b' (cut off)\\n', b'\\n')
@@ -122,7 +122,7 @@ def ending(text: bytes) -> bytes:
 
 
 def is_json(text: bytes) -> bool:
-    """Whether a line is whole JSON, whatever it says."""
+    """Whether a line is complete JSON of any content."""
     try:
         json.loads(text.decode())
     except (ValueError, RecursionError):
@@ -132,10 +132,10 @@ def is_json(text: bytes) -> bool:
 
 @dataclass(frozen=True)
 class Line:
-    """One line of a file of measurements: a record, or a sentence that says why it is none.
+    """One line of a file of measurements: a record, or a sentence on why it is none.
 
-    `remark`: its writer was stopped within it and the file was gone on with, so that nothing is
-    wrong with the file; `problem`: anything else.
+    `remark`: the line was truncated and the file was continued, so the file is intact; `problem`:
+    any other reason.
     """
 
     number: int
@@ -146,8 +146,8 @@ class Line:
 
 
 def lines_of(texts: Iterable[bytes], before: int = 0) -> Iterator[Line]:
-    """The lines of an open file, or of its end after so many lines, one after the other; empty ones
-    are left out, and so is the end of a line that was told before as cut off."""
+    """The lines of an open file, numbered after the `before` lines already read. Empty lines are
+    left out, and so is a `CUT` that ends a line reported before."""
     for number, read in enumerate(texts, start=before + 1):
         text = read.removesuffix(b"\n")
         if text.strip() and text != CUT:
@@ -155,7 +155,7 @@ def lines_of(texts: Iterable[bytes], before: int = 0) -> Iterator[Line]:
 
 
 def line_from(text: bytes, number: int, *, last: bool) -> Line:
-    """What one line holds; `last`: no newline follows it."""
+    """The content of one line; `last`: no newline follows it."""
     if text.endswith(CUT) and not last:
         said = f"line {number} was cut off as its writer was stopped, and was skipped"
         return Line(number, text, remark=f"{said}; the records below it are whole")
@@ -171,8 +171,8 @@ def line_from(text: bytes, number: int, *, last: bool) -> Line:
 
 
 def lines(path: str | os.PathLike[str]) -> Iterator[Line]:
-    """Every line of a file that holds something, read one after the other; StoreError where the
-    file cannot be read."""
+    """Every non-empty line of a file, read one after another; StoreError if the file is
+    unreadable."""
     place = Path(path)
     try:
         with place.open("rb") if place.is_file() else BytesIO(read_bytes(place)) as file:
@@ -186,11 +186,10 @@ def lines(path: str | os.PathLike[str]) -> Iterator[Line]:
 def read(
     path: str | os.PathLike[str], tell: Callable[[str], object] = lambda remark: None
 ) -> tuple[list[Measurement], list[str]]:
-    """Every measurement that can be read, in order, and one sentence per line that cannot.
+    """Every readable measurement, in order, and one sentence per unreadable line.
 
-    Those of a sweep that failed are among them, without readings. `tell` is told of lines that were
-    cut off before the file was gone on with: these are no problem of the file. StoreError where the
-    file itself cannot be read.
+    Failed measurements of a sweep are included, without readings. `tell` receives the remarks on
+    truncated lines of a file that was continued. StoreError if the file cannot be read.
     """
     records: list[Measurement] = []
     problems: list[str] = []
@@ -205,14 +204,14 @@ def read(
 
 
 ALIKE = ("environment", "reasons", "counts")
-"""What many records of a file have in common: equal texts of these become one value in memory."""
+"""Fields that many records of a file share: equal texts of a field become one value in memory."""
 
 
 def values_of(text: bytes) -> Any:
-    """The JSON values of a line, as `plain` gives them.
+    """The JSON values of a line, as `plain` returns them.
 
     Raises:
-        RecordError: as `plain`; ValueError or RecursionError: it is no JSON, or not UTF-8.
+        RecordError: as `plain`; ValueError or RecursionError: the line is no JSON, or not UTF-8.
     """
     decoded = text.decode()
     if "\\u" not in decoded and (decoded.isprintable() or CONTROL.search(decoded) is None):
@@ -224,7 +223,7 @@ def values_of(text: bytes) -> Any:
                 found["environment"] = {x: alike(bytes(y)) for x, y in facts.items()}
             found |= {x: values_in(y) for x, y in parts.items() if x not in found}
         except (msgspec.MsgspecError, RecordError, RecursionError):
-            pass  # told below, by the place where it stands
+            pass  # `plain` below raises, with the name of the field
         else:
             return {name: found[name] for name in parts}
     return plain(json.loads(decoded, parse_int=whole))
@@ -234,14 +233,15 @@ OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 def values_in(text: msgspec.Raw | bytes) -> Any:
-    """The JSON values of a field."""
+    """The JSON values of a field's text."""
     return looked_at([msgspec.json.decode(text)])[0]
 
 
 alike = lru_cache(maxsize=4096)(values_in)
-"""The same, and for equal texts the same values."""
+"""`values_in`, which returns one shared value for equal texts."""
 
 
 def whole(digits: str) -> float:
-    """A whole number; one that no record may hold as a float, since Python refuses to read it."""
+    """A whole number from its digits. From 25 digits on the number is a float: no record may hold
+    it, and Python refuses to read some as int."""
     return int(digits) if len(digits) < 25 else float(digits)

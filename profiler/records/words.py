@@ -1,4 +1,4 @@
-"""How are measured values, sizes and phases put into words?"""
+"""Words for measured values, sizes and phases."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LARGE = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
 
 
 def scaled(value: float, unit: str, digits: int = DIGITS) -> str:
-    """A measured value with so many significant digits and a prefix.
+    """A measured value with this many significant digits and an SI prefix.
 
     >>> scaled(0.000354121, "s"), scaled(1.2e12, "op/s"), scaled(0.0, "J")
     ('354.1 µs', '1.2 Top/s', '0 J')
@@ -32,17 +32,17 @@ def scaled(value: float, unit: str, digits: int = DIGITS) -> str:
 
 
 def sizes_words(sizes: Mapping[str, int]) -> str:
-    """`b = 1, d = 128, l = 128`."""
+    """Sizes in the order of `LETTERS`, as `b = 1, l = 128, d = 128`."""
     return ", ".join(f"{letter} = {sizes[letter]}" for letter in LETTERS if letter in sizes)
 
 
 def options_words(options: Mapping[str, Any]) -> str:
-    """What a request asks for besides: `, compile=True`; empty where there is nothing."""
+    """The further options of a request, as `, compile=True`; "" if there are none."""
     return "".join(f", {name}={value}" for name, value in sorted(options.items()))
 
 
 def signed_words(counts: Mapping[str, int]) -> str:
-    """Differences per class.
+    """Differences per class of operations, with their signs.
 
     >>> signed_words({"mul": 12, "add": -3000})
     '+12 mul, -3,000 add'

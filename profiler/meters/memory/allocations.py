@@ -94,8 +94,8 @@ class Allocation:
 
     @property
     def rounding(self) -> int:
-        """Bytes beyond the largest tensor that the CUDA allocator's rounding explains; 0 on a
-        CPU."""
+        """Bytes beyond the largest tensor, if the CUDA allocator's rounding explains them; else
+        0."""
         over = self.bytes - self.whole.bytes if self.whole is not None else 0
         rounded = self.made.address[0] == "cuda" and over < (BLOCK if self.bytes < LARGE else LARGE)
         return over if rounded else 0
@@ -119,8 +119,8 @@ def joined(events: Iterable[AllocatorEvent], seen: Iterable[TensorSeen]) -> list
 
 
 def alive_at_most(events: Iterable[AllocatorEvent]) -> tuple[int, int]:
-    """The largest running sum of bytes, and the time at which it is reached. A release of bytes
-    from before the recording counts as negative."""
+    """The largest running sum of bytes, and when it is reached; a release of bytes from before the
+    recording counts as negative."""
     held = most = when = 0
     for event in sorted(events, key=lambda event: event.time):
         held += event.bytes
@@ -158,11 +158,7 @@ class WatchedRun:
 
 
 def watched(call: Callable[[], Any], device: str = "cpu") -> WatchedRun:
-    """Run a call under torch's profiler.
-
-    Raises:
-        NotTold: the profiler of this build of torch records no allocations.
-    """
+    """Run a call under torch's profiler; NotTold if this profiler records no allocations."""
     if device == "cpu":
         require_cpu_accounting()
     gc.collect()
