@@ -1,1 +1,1 @@
-"""How does one request become one measurement's record?"""
+"""One request measured: its plan, the prepared call, and the record of all readings."""

@@ -1,4 +1,5 @@
-"""Do the rates of a measurement mean anything, or was the device idle or shared?"""
+"""Caveats of a measurement: the device was shared, or mostly idle, so that rates are
+meaningless."""
 
 from __future__ import annotations
 
@@ -11,16 +12,15 @@ from profiler.records.reading import Reading
 from profiler.records.words import scaled
 
 MOSTLY_IDLE = 0.5
-"""A call whose launches alone take this share of its time leaves the device mostly idle."""
+"""The device is mostly idle if launches alone take this share of a call's time."""
 
 
 SPREAD = 2.0
-"""Samples whose 80th percentile is more than this many times their 20th were taken on a contended
-device."""
+"""The device was contended if the samples' p80 is more than this many times their p20."""
 
 
 KNOWN = 0.05
-"""A median whose interval extends farther than this share of the median gives no rates."""
+"""A median gives no rates if its interval reaches farther than this share of the median."""
 
 
 def spread_words(p20: float, p80: float) -> str:
@@ -29,7 +29,7 @@ def spread_words(p20: float, p80: float) -> str:
 
 
 def stopped(rule: str) -> str:
-    """When sampling stopped, by the name of the rule."""
+    """When sampling stopped, in words, from the name of the rule."""
     return {
         "median settled": "once the median had settled",
         "stable noise": "once the noise no longer changed",
@@ -40,10 +40,10 @@ def stopped(rule: str) -> str:
 
 
 def processes_words(timed: Iterable[tuple[int, str]]) -> list[str]:
-    """What the intervals of times cover.
+    """The meaning of the intervals of quiet times.
 
     Args:
-        timed: over how many processes each goes, and its grade.
+        timed: for each time the number of processes that its interval spans, and its grade.
     """
     said = []
     for number in sorted({number for number, grade in timed if grade == QUIET}):
@@ -61,7 +61,7 @@ def processes_words(timed: Iterable[tuple[int, str]]) -> list[str]:
 
 
 def no_quiet_time(measurement: Measurement) -> str:
-    """Why shares of the time are not told: there is no quiet time; "" where there is one."""
+    """Why shares of the time are unknown, without a quiet latency; "" with one."""
     latency = measurement.readings.get("latency")
     if latency is None:
         return measurement.reasons.get("latency", "latency was not measured")
@@ -69,8 +69,7 @@ def no_quiet_time(measurement: Measurement) -> str:
 
 
 def contention(measurement: Measurement) -> str:
-    """Why the latency is not that of the call alone: a sentence, or "" where the median is well
-    known."""
+    """Why the latency is not of the call alone: a sentence, or "" if the median is well known."""
     latency = measurement.readings["latency"]
     details = latency.details
     if by := disturbed_by(details.get("labels", ())):
@@ -92,7 +91,7 @@ def contention(measurement: Measurement) -> str:
 
 
 def _is_known(latency: Reading) -> bool:
-    """Whether the median settled, or its interval is narrow whatever ended the sampling."""
+    """Whether the median settled, or its interval is narrow under any other stopping rule."""
     if latency.details["stop_rule"] in ("median settled", "rounds done", "processes done"):
         return True
     ends = [latency.details.get(end) for end in ("ci_low", "ci_high")]
@@ -100,7 +99,7 @@ def _is_known(latency: Reading) -> bool:
 
 
 def idleness(measurement: Measurement) -> str:
-    """Why rates mean nothing here: a sentence, or "" where the device is kept busy."""
+    """Why rates are meaningless here: a sentence, or "" if the device is kept busy."""
     latency = measurement.readings["latency"]
     launches = measurement.readings.get("launch_estimate")
     if latency.details.get("launch_bound"):

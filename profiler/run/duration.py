@@ -1,4 +1,4 @@
-"""How long does measuring take at most, by the limits of what is measured?"""
+"""An upper bound on the duration of measurements, from the meters' limits."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from profiler.run.request import Request
 
 
 def longest_s(request: Request, limits: LatencyLimits) -> float:
-    """Seconds in which one point's latencies and energy are measured at most. Building the module
-    and counting come on top, and so do compiling and hardware counters where they are asked for."""
+    """The most seconds for the latencies and the energy of one point. Building, counting, compiling
+    and hardware counters come on top."""
     on_gpu = request.device.startswith("cuda")
     kinds = len(KINDS) if on_gpu else len(KINDS) - 1  # no graph on a CPU
     timed = kinds * (limits.warmup_seconds + limits.max_seconds)
@@ -22,8 +22,8 @@ def longest_s(request: Request, limits: LatencyLimits) -> float:
 
 
 def estimate(asked: Collection[Request], limits: LatencyLimits) -> str:
-    """The number of points, and how long timing them takes on one device where no warm-up has to
-    begin anew."""
+    """The number of points, and a bound on the time of timing them on one device, if no warm-up
+    restarts."""
     total = sum(longest_s(request, limits) for request in asked)
     points = f"{len(asked):,} point{'s' if len(asked) != 1 else ''}"
     return (
@@ -33,7 +33,7 @@ def estimate(asked: Collection[Request], limits: LatencyLimits) -> str:
 
 
 def duration_words(seconds: float) -> str:
-    """Seconds, minutes or hours, as one would say them.
+    """A duration in seconds, minutes or hours, in words.
 
     >>> duration_words(90), duration_words(600), duration_words(126_000)
     ('90 s', '10 min', '35 h')

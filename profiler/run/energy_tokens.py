@@ -1,4 +1,4 @@
-"""What does a token cost in joules, and how many tokens a second does a watt buy?"""
+"""Energy per token, and tokens per second and watt."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from profiler.records.measurement import Measurement
 from profiler.records.reading import Measured, Reading, Unavailable
 
 PER_TOKEN = {"energy": "J_per_token", "energy_net": "net_J_per_token"}
-"""Reading of a call -> the same per token."""
+"""Reading of a call -> the name of the reading per token."""
 
 
 ENDS = frozenset({"ci_low", "ci_high"})
 
 
 def tokens(phase: str, sizes: Mapping[str, int]) -> int:
-    """Tokens that a call handles: one of each sequence in inference, b x l in every other phase.
+    """The tokens that a call handles: b in inference (one per sequence), b x l in other phases.
 
     >>> tokens("inference", {"b": 4, "l": 128}), tokens("training", {"b": 4, "l": 128})
     (4, 512)
@@ -25,10 +25,10 @@ def tokens(phase: str, sizes: Mapping[str, int]) -> int:
 
 
 def per_token(record: Measurement) -> dict[str, Measured]:
-    """J per token gross and net, and tokens/s per W of a record, which is tokens per J.
+    """Joules per token, gross and net, and tokens/s per W, which is tokens per joule.
 
-    `tokens_per_s_per_W` is 1 / `J_per_token`: (tokens / s) / (J / s). Intervals are carried over.
-    A record without energy gives its reason.
+    `tokens_per_s_per_W` is 1 / `J_per_token`: (tokens / s) / (J / s). Intervals are converted too.
+    Without energy, the values are the record's reason.
     """
     found: dict[str, Measured] = {}
     for name, derived in PER_TOKEN.items():
@@ -47,7 +47,7 @@ def per_token(record: Measurement) -> dict[str, Measured]:
 
 
 def divided(reading: Reading, name: str, number: int) -> Reading:
-    """A reading of energy over so many tokens."""
+    """A reading of energy divided by a number of tokens."""
     details = kept(reading)
     ends = {key: reading.details[key] / number for key in ENDS if key in reading.details}
     samples = tuple(sample / number for sample in reading.samples)
@@ -66,5 +66,5 @@ def inverted(reading: Reading) -> Reading:
 
 
 def kept(reading: Reading) -> dict[str, object]:
-    """The details that stay true of a derived quantity."""
+    """The details that also hold for a derived quantity."""
     return {key: reading.details[key] for key in ("systematic", "labels") if key in reading.details}

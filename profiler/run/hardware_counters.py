@@ -1,4 +1,4 @@
-"""What did the hardware execute in a requested call, by counters read in a separate process?"""
+"""The hardware's counts of a requested call, read in a separate process."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from profiler.run.request import Request, request_json
 
 
 def made(asked: Mapping[str, Any]) -> tuple[Callable[[], Any], Callable[[], Any]]:
-    """The call of a described request, and what restores what the call changes."""
+    """The call of a described request, and the function that restores the state that it changes."""
     work = prepare(request_of(asked))
     return work.bare, work.restore
 
 
 MAKE = f"{made.__module__}:{made.__name__}"
-"""The name by which another process imports `made`."""
+"""The name under which another process imports `made`."""
 
 
 def hardware_counts(
     request: Request, note: Callable[[str], None] = lambda _: None
 ) -> HardwareCounts | Unavailable:
-    """What a request's call executed and moved, or one sentence on why that is unknown."""
+    """The executed operations and moved bytes of a request's call, or why they are unknown."""
     if not request.counters:
         return not_asked()
     call = {"make": MAKE, "of": request_json(request)}

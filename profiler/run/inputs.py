@@ -1,4 +1,4 @@
-"""With which inputs may a call be timed, and how do calls take turns with several of them?"""
+"""The inputs of a timed call: random values, and several sets that calls take in turns."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from torch import Tensor, nn
 from profiler.meters.caches import CacheError, cache_bytes
 
 SETS = 2
-"""Sets of inputs that take turns, where they fit into the cache."""
+"""The number of sets of inputs that take turns, if all fit into the cache."""
 
 
 @dataclass(frozen=True)
 class Built:
-    """A module, and what it is called with: tensors by name, in order.
+    """A module and its inputs: tensors by name, in the order of the call.
 
-    Of a tensor of real numbers the shape alone is meant: its values are drawn. Every other one is
-    given as it is.
+    Of a floating-point tensor only the shape is used, and values are drawn; others are used as
+    given.
     """
 
     module: nn.Module
@@ -33,11 +33,11 @@ class ConstantInput(ValueError):
 
 
 def refuse_constant(inputs: Iterable[Any]) -> None:
-    """ConstantInput where a floating-point tensor has equal entries throughout.
+    """ConstantInput if all entries of a floating-point tensor are equal.
 
-    Zeros, or any constant, switch fewer transistors: a GPU then draws less power, keeps higher
-    clocks, and looks faster and thriftier than on real data. Tensors of one entry, of integers and
-    of booleans are accepted.
+    Constant data switches fewer transistors: a GPU then draws less power, keeps higher clocks, and
+    looks faster and more efficient than on real data. Tensors of one entry, of integers and of
+    booleans are accepted.
     """
     for number, value in enumerate(inputs, start=1):
         if not isinstance(value, Tensor) or not value.is_floating_point() or value.numel() < 2:
@@ -52,10 +52,9 @@ def refuse_constant(inputs: Iterable[Any]) -> None:
 
 
 def rotated(fn: Callable[..., Any], sets: Sequence[Sequence[Any]]) -> Callable[[], Any]:
-    """A call of `fn` that takes the next set of arguments each time, in a ring.
+    """A function that calls `fn` with the next set of arguments each time, cyclically.
 
-    Two sets or more, of the same shapes and types, so that no call computes with the values of the
-    one before it.
+    With two or more sets, of equal shapes and types, consecutive calls have different values.
 
     Raises:
         ValueError: there are fewer than two sets, or they differ in shape or type.
@@ -69,7 +68,7 @@ def rotated(fn: Callable[..., Any], sets: Sequence[Sequence[Any]]) -> Callable[[
 
 
 def input_layout(value: Any) -> Any:
-    """What the sets of inputs must have in common: shape, stride, dtype and device of a tensor."""
+    """The properties that all sets of inputs share: a tensor's shape, stride, dtype and device."""
     if isinstance(value, Tensor):
         return tuple(value.shape), value.stride(), value.dtype, value.device
     return type(value)
@@ -78,11 +77,11 @@ def input_layout(value: Any) -> Any:
 def why_one_set(
     device: torch.device, inputs: Iterable[Tensor], beside: Iterable[Tensor] = ()
 ) -> str:
-    """Why calls get the same inputs every time; "" where `SETS` sets of them may take turns.
+    """Why calls get the same inputs every time; "" if `SETS` sets may take turns.
 
-    They may where all the sets fit into the device's last-level cache together with what every call
-    reads `beside` them (weights, buffers, a state): a hot call then finds the same in the cache as
-    with one set. Where they do not fit, turns would make hot calls cold.
+    Sets take turns if they fit into the device's last-level cache together, along with the tensors
+    that every call reads (`beside`: weights, buffers, a state): the state of the cache in a hot
+    call is then as with one set. Otherwise turns would make hot calls cold.
     """
     try:
         holds, source = cache_bytes(device)

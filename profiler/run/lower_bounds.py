@@ -1,19 +1,18 @@
-"""Which measurement is below the least that its call can need, and so is wrong?
+"""Lower bounds (floors) of readings; a reading below its floor is wrong.
 
 Three floors follow from the equations alone:
 
-- memory: what a call leaves was allocated in it, that is the output of a forward pass, and every
-  gradient taken in a backward pass. One new token has no such floor: its row may be a view of the
-  state, which existed before.
-- time, on a GPU that tells the width and clock of its memory: inputs, touched weights and state are
-  read once and results written once (`compulsory`), and what the board's L2 cache cannot hold goes
-  through its memory. Tables of constants are left out: a module may compute them instead.
-- bytes that a GPU's memory moved, as counted: the same bytes. From flushed caches only what is
-  written may stay in the cache; in sequence, all that the cache can hold may have been there
+- memory: a call allocates what it leaves: the output of a forward pass, or every gradient of a
+  backward pass. One new token has no such floor: its row may be a view of the state, which existed
   before.
+- time, on a GPU that tells the width and clock of its memory: inputs, touched weights and state are
+  read once and results written once (`compulsory`); the bytes that exceed the L2 cache go through
+  the board's memory. Tables of constants do not count, as a module may compute them instead.
+- bytes that a GPU's memory moved, as counted: the same bytes. After a flush only written bytes may
+  stay in the cache; in sequence, the whole cache may hold bytes from before.
 
-The best that a CPU's memory can do is unknown, so its times have no floor. What a device was
-*measured* to reach at best (`ceiling`) is read here beside what its board tells (`bandwidth`).
+The peak rate of a CPU's memory is unknown, so its times have no floor. `ceiling` reads the rate
+that the device was *measured* to reach, beside `bandwidth`, the rate that its board states.
 """
 
 from __future__ import annotations
@@ -37,19 +36,19 @@ from profiler.records.reading import Reading, Unavailable
 from profiler.records.words import scaled
 
 BELOW = "below the floor"
-"""The label of a reading that cannot be true."""
+"""The label of a reading that is below its floor, and so cannot be true."""
 CLOSE = 1.05
-"""A time is below its floor where it is this many times smaller: a board's clock and the clock that
-times it are accurate to a few per cent."""
+"""A time is below its floor if the floor is more than this many times the time: the board's clock
+and the timing clock are accurate to a few per cent."""
 COUNTED = 0.97
-"""Counted bytes are below their floor where they are less than this share of it."""
+"""Counted bytes are below their floor if they are less than this share of it."""
 PER_CYCLE = 2
-"""Transfers over each line of the memory bus per cycle of the clock that NVML tells."""
+"""Transfers per line of the memory bus and cycle of the clock that NVML states."""
 
 
 @dataclass(frozen=True)
 class LowerBound:
-    """The least possible value of a reading, in its unit, and why."""
+    """The least possible value of a reading, in its unit, and the reason."""
 
     value: float
     why: str
@@ -58,7 +57,7 @@ class LowerBound:
 def lower_bounds(
     measurement: Measurement, mixer: Mixer, form: str | None = None
 ) -> Mapping[str, LowerBound]:
-    """The known floors, by the name of the reading."""
+    """Name of a reading -> its floor, for the known floors."""
     chosen = form or measurement.form
     try:
         return (
@@ -71,7 +70,7 @@ def lower_bounds(
 
 
 def memory_floor(measurement: Measurement, mixer: Mixer, form: str) -> dict[str, LowerBound]:
-    """The bytes that the call leaves."""
+    """The floor of the peak memory: the bytes that the call leaves."""
     if phase_name(measurement.phase) == "inference":
         return {}
     number = left_bytes(measurement, mixer, form)
@@ -79,7 +78,7 @@ def memory_floor(measurement: Measurement, mixer: Mixer, form: str) -> dict[str,
 
 
 def left_bytes(measurement: Measurement, mixer: Mixer, form: str) -> int:
-    """The bytes of the output of a forward pass, or of the gradients that a backward pass takes."""
+    """The bytes of a forward pass's output, or of the gradients that a backward pass computes."""
     phase = phase_name(measurement.phase)
     system = system_of(mixer, form, (), phase)
     left = [a for a in system.results(phase) if phase == "training" or a.role != "output"]
@@ -87,8 +86,8 @@ def left_bytes(measurement: Measurement, mixer: Mixer, form: str) -> int:
 
 
 def array_bytes(arrays: Iterable[Array], once: Container[Array], measurement: Measurement) -> int:
-    """Bytes of arrays: those in `once` (weights, their gradients, tables) once, the others per
-    sequence."""
+    """Bytes of arrays: per sequence, but only once for arrays in `once` (weights, their gradients,
+    tables)."""
     sizes = dict(measurement.sizes)
     entries = sum(
         math.prod(extent.at(sizes) for extent in array.shape) * (1 if array in once else sizes["b"])
@@ -98,7 +97,7 @@ def array_bytes(arrays: Iterable[Array], once: Container[Array], measurement: Me
 
 
 def time_floors(measurement: Measurement, mixer: Mixer, form: str) -> dict[str, LowerBound]:
-    """Seconds to move what the cache cannot hold; no floor where the board does not tell its
+    """Seconds to move the bytes that exceed the cache; {} if the board does not state its
     bandwidth."""
     rate, held = bandwidth(measurement.environment), measurement.environment.get("l2_bytes")
     if rate is None or held is None:
@@ -114,7 +113,7 @@ def time_floors(measurement: Measurement, mixer: Mixer, form: str) -> dict[str, 
 
 
 def least_moved(measurement: Measurement, mixer: Mixer, form: str) -> int:
-    """The bytes that must move, without tables of constants."""
+    """The bytes that a call must move, without tables of constants."""
     phase = phase_name(measurement.phase)
     sizes: dict[str, Any] = dict(measurement.sizes)
     moved = traffic(mixer, phase, form).at(dtype=measurement.dtype, **sizes)["compulsory"]
@@ -123,7 +122,7 @@ def least_moved(measurement: Measurement, mixer: Mixer, form: str) -> int:
 
 
 def byte_floors(measurement: Measurement, mixer: Mixer, form: str) -> dict[str, LowerBound]:
-    """Bytes that a GPU's memory moves at least; no floor where its cache may hold them all."""
+    """The fewest bytes that a GPU's memory moves; {} if its cache may hold all bytes."""
     held = measurement.environment.get("l2_bytes")
     if held is None or "hardware" not in measurement.counts:
         return {}
@@ -139,8 +138,8 @@ def byte_floors(measurement: Measurement, mixer: Mixer, form: str) -> dict[str, 
 
 
 def bandwidth(environment: Mapping[str, Any]) -> float | None:
-    """The highest rate of a board's memory in bytes per second; None where the board does not tell
-    it.
+    """The highest rate of a board's memory in bytes per second; None if the board does not state
+    its clock or bus width.
 
     >>> bandwidth({"gpu": {"max_memory_clock_MHz": 3201, "memory_bus_bits": 6144}})
     4916736000000.0
@@ -154,10 +153,10 @@ NOT_ASKED = "no ceiling was measured beside it (--ceilings measures them)"
 
 
 def ceiling(environment: Mapping[str, Any], name: str) -> Reading | Unavailable:
-    """What the device reached at best beside a measurement: `product fp32`, `copy`, ...
+    """The best rate of the device, measured beside a measurement: `product fp32`, `copy`, ...
 
-    A ceiling is no floor of a time: a call may find data in a cache that copying did not, or run at
-    a faster hour.
+    A ceiling is not a floor of a time: a call may find data in a cache where a copy did not, or may
+    run when the device is faster.
     """
     held = environment.get("ceilings")
     if held is None:
@@ -170,7 +169,7 @@ def ceiling(environment: Mapping[str, Any], name: str) -> Reading | Unavailable:
 def readings_below(
     measurement: Measurement, mixer: Mixer, form: str | None = None
 ) -> dict[str, str]:
-    """The readings that are below their floor, each with a sentence."""
+    """Name of each reading that is below its floor -> a sentence."""
     found: dict[str, str] = {}
     for name, floor in lower_bounds(measurement, mixer, form).items():
         reading = measurement.readings.get(name)

@@ -1,8 +1,8 @@
-"""What does one implementation of a mixer cost on this machine?
+"""Measures one implementation of a mixer on this machine.
 
-Everything measured of one implementation at one set of sizes becomes one `Measurement`: dispatched
-operations, what other counters print, time, memory and energy. What a machine cannot give is a
-reason, never a zero.
+All results for one implementation at one set of sizes become one `Measurement`: dispatched
+operations, other counters' figures, time, memory and energy. A quantity that the machine cannot
+measure is a reason, never a zero.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ def measure(
     """Measure one implementation.
 
     Args:
-        limits: when the sampling of latency stops.
-        note: receives what is being measured, for a progress bar.
+        limits: the stopping rules of latency.
+        note: receives the name of each step, for a progress bar.
 
     Raises:
         MeasureError: the implementation cannot run this phase, dtype or size at all.
@@ -75,10 +75,10 @@ def count(
     limits: LatencyLimits | None = None,
     note: Callable[[str], None] = lambda _: None,
 ) -> Measurement:
-    """What no clock tells of one implementation: operations, other counters' figures, bytes.
+    """The figures of one implementation that need no clock: operations, other counters', bytes.
 
     Args:
-        limits: of sampling, which does not take place.
+        limits: ignored, as no latency is sampled.
 
     Raises:
         MeasureError: as `measure`.
@@ -92,7 +92,7 @@ def time_again(
     limits: LatencyLimits | None = None,
     note: Callable[[str], None] = lambda _: None,
 ) -> Measurement:
-    """The hot latency of one implementation and nothing else, in a fresh process.
+    """Only the hot latency of one implementation, in a fresh process.
 
     Raises:
         MeasureError: as `measure`.
@@ -116,7 +116,8 @@ def time_again(
 def _made(
     request: Request, note: Callable[[str], None], take: Callable[[PreparedCall], Measurement]
 ) -> Measurement:
-    """What is taken of the prepared call, with the state of the device before."""
+    """The measurement that `take` makes of the prepared call, with the device's state from
+    before."""
     note("building")
     require_token(request)
     with on_device(request.device):
@@ -129,7 +130,7 @@ def _made(
         try:
             with as_exception():
                 found = take(work)
-        except RuntimeError as error:  # the device ran out of memory meanwhile, for one
+        except RuntimeError as error:  # for instance, out of memory
             raise MeasureError(_with_candidate(request, failure(error))) from error
     return replace(found, environment={**found.environment, "state_before": before})
 
@@ -140,8 +141,7 @@ def measure_with_ceilings(
     limits: LatencyLimits | None = None,
     note: Callable[[str], None] = lambda _: None,
 ) -> Measurement:
-    """As `measure`; the environment also holds what the device reaches at best
-    (`meters.ceilings`)."""
+    """`measure`, with the device's measured ceilings (`meters.ceilings`) in the environment."""
     found = measure(request, limits=limits, note=note)
     note("measuring ceilings")
     with on_device(request.device):
@@ -150,9 +150,9 @@ def measure_with_ceilings(
 
 
 def require_token(request: Request) -> None:
-    """MeasureError where one new token is asked for and the implementation cannot mix one.
+    """MeasureError if one new token is asked for and the implementation cannot mix one.
 
-    The equations' reason is given with the mixer's name alone: it holds for all implementations.
+    If the reason is the equations', it names only the mixer, as it holds for all implementations.
     """
     if phase_name(request.phase) != "inference":
         return
@@ -196,7 +196,7 @@ def _counts_of(request: Request, work: PreparedCall, note: Callable[[str], None]
 def _record(
     request: Request, measured: Mapping[str, Measured], counts: Mapping[str, Any]
 ) -> Measurement:
-    """The record of what was measured and counted."""
+    """The record of readings, reasons and counts."""
     readings, reasons = divide(measured)
     found = Measurement(
         mixer=request.mixer.origin,
@@ -217,8 +217,8 @@ def _record(
 def counted(
     work: PreparedCall, request: Request, note: Callable[[str], None]
 ) -> tuple[DispatchCounts, dict[str, Any], dict[str, Measured]]:
-    """What no clock tells: the dispatched operations; these and hardware counters' figures as JSON
-    values; bytes held and saved."""
+    """Figures that need no clock: the dispatched operations; these and the hardware counters'
+    figures as JSON values; bytes held and saved."""
     phase = phase_name(request.phase)
     note("counting operations")
     dispatched, zeros = dispatched_by(work), zeros_of(work)
@@ -249,11 +249,11 @@ def profiled(
     measured: Mapping[str, Measured],
     note: Callable[[str], None],
 ) -> tuple[dict[str, Any], dict[str, Measured]]:
-    """What torch's profiler sees: other counters' figures as JSON values, with the share of the
-    time that they do not count; kernels, and why a counter has no figure.
+    """Figures from torch's profiler: other counters' figures as JSON values, with the share of the
+    time in operations that they do not count; kernels, and why a counter has no figure.
 
-    It comes last, because it stays attached to a GPU for a while and slows every launch. Shares are
-    taken of quiet times alone.
+    Call it last: the profiler stays attached to a GPU for a while and slows every launch. Shares
+    are computed only if the latency is quiet.
     """
     note("sharing out the time")
     times: OperationTimes | Unavailable
@@ -274,7 +274,7 @@ def profiled(
 def figures_of(
     peers: Mapping[str, PeerCount | Unavailable], times: OperationTimes | Unavailable
 ) -> tuple[dict[str, Any], dict[str, Measured]]:
-    """Other counters' figures as JSON values, and why a counter has none."""
+    """Other counters' figures as JSON values, and the reason for each counter without figures."""
     printed = {n: peer_json(p, times) for n, p in peers.items() if isinstance(p, PeerCount)}
     return printed, {f"peer {n}": p for n, p in peers.items() if isinstance(p, Unavailable)}
 
@@ -282,8 +282,8 @@ def figures_of(
 def hardware_of(
     work: PreparedCall, request: Request, note: Callable[[str], None]
 ) -> tuple[dict[str, Any], dict[str, Measured]]:
-    """What the hardware executed, as JSON values, beside the matrix products that the call
-    dispatches, and the bytes moved; or why it is unknown."""
+    """The hardware's counts as JSON values, with the matrix products that the call dispatches, and
+    the moved bytes as readings; or the reason why they are unknown."""
     found = hardware_counts(request, note)
     if isinstance(found, Unavailable):
         return {}, {"hardware": found}
@@ -299,9 +299,9 @@ def metered(
     limits: LatencyLimits | None,
     note: Callable[[str], None],
 ) -> dict[str, Measured]:
-    """Time and energy of the call, or of the call compiled by torch.compile.
+    """Time and energy of the call, compiled by torch.compile if the request says so.
 
-    `dispatched`: what the call dispatches, from which the time of its launches is estimated.
+    `dispatched`: the operations of the call, from which the time of its launches is estimated.
     """
     measured: dict[str, Measured] = {}
     if request.compile:
@@ -319,12 +319,12 @@ def metered(
 
 
 def tools(counts: Mapping[str, Any]) -> dict[str, str]:
-    """The versions of other programs that measured."""
+    """The versions of other programs that took part in the measurement."""
     return {"ncu": counts["hardware"]["ncu"]} if "hardware" in counts else {}
 
 
 def failure(error: Exception) -> str:
-    """Why a call failed; the text of a ValueError is a sentence already."""
+    """Why a call failed; the message of a ValueError is a sentence already."""
     return reason_of(error) if isinstance(error, ValueError) else failure_words(error)
 
 
@@ -333,14 +333,14 @@ def _with_candidate(request: Request, reason: str) -> str:
 
 
 def dispatched_by(work: PreparedCall) -> DispatchCounts:
-    """What the call itself dispatches, without what restores its state."""
+    """The operations that the call dispatches, without its reset."""
     work.restore()
     return count_dispatch(work.bare)
 
 
 def zeros_of(work: PreparedCall) -> Operations:
-    """The arithmetic of the backward pass with zeros that stand for no gradient; nothing without
-    one."""
+    """The backward pass's arithmetic on zeros that stand for missing gradients; nothing without a
+    backward pass."""
     if work.halves is None:
         return NOTHING
     forward, backward = work.halves
@@ -353,7 +353,7 @@ FORWARD_ONLY = "fvcore traces forward passes alone: it counts no gradient"
 
 
 def peers_of(work: PreparedCall) -> dict[str, PeerCount | Unavailable]:
-    """What other counters print for the same call."""
+    """The figures of other counters for the same call."""
 
     def call(*_: torch.Tensor) -> Any:
         return work.once()
@@ -374,13 +374,13 @@ def peer_json(peer: PeerCount, times: OperationTimes | Unavailable) -> dict[str,
 
 
 def weight_bytes(module: nn.Module) -> Reading:
-    """Bytes of the parameters, which are in memory before any call."""
+    """Bytes of the parameters, which exist before any call."""
     held = sum(p.numel() * p.element_size() for p in module.parameters())
     return Reading("weights", held, "B", (float(held),))
 
 
 def state_bytes(work: PreparedCall, phase: str = "training") -> Measured:
-    """Bytes of the rows held once the token is in the state; allocated bytes are in details."""
+    """Bytes of the state's valid rows after the token is stored; details: allocated bytes."""
     if work.state is None:
         return Unavailable(f"a {PHASES[phase]} keeps no state between tokens")
     if not hasattr(work.state, "held"):
@@ -394,7 +394,7 @@ def state_bytes(work: PreparedCall, phase: str = "training") -> Measured:
 
 
 def owned(work: PreparedCall) -> list[torch.Tensor]:
-    """Parameters and buffers."""
+    """The module's parameters and buffers."""
     return [*work.module.parameters(), *work.module.buffers()]
 
 
@@ -405,15 +405,15 @@ RELEASES_UNSEEN = (
 
 
 def peak_of_call(work: PreparedCall, device: str) -> Measured:
-    """The peak of the call, or why it is unknown."""
+    """The peak memory of the call, or why it is unknown."""
     if not (work.trivial or device.startswith("cuda")):
         return Unavailable(RELEASES_UNSEEN)
     return peak_memory(work.bare, device=device, reset=work.reset)
 
 
 def tensors_at_peak(work: PreparedCall, request: Request) -> Measured:
-    """The most bytes that the call holds at once by the allocator, in a run of its own; the tensors
-    that are alive then are in details."""
+    """The largest number of bytes that the call holds at once, by the allocator, in a separate run;
+    details: the tensors alive at that moment."""
     if phase_name(request.phase) == "inference":
         return Unavailable("the memory of one new token is its state: its tensors are not listed")
     if not work.trivial:
@@ -435,13 +435,13 @@ def tensors_at_peak(work: PreparedCall, request: Request) -> Measured:
 
 
 def inputs_of(work: PreparedCall) -> dict[str, torch.Tensor]:
-    """What is given to the call, by its names."""
+    """Name -> input tensor of the call."""
     return dict(zip(work.names, work.args, strict=True))
 
 
 def activation_bytes(work: PreparedCall, request: Request) -> Measured:
-    """Bytes that the forward pass keeps for the backward pass, parameters left out; the tensors are
-    in details."""
+    """Bytes that the forward pass keeps for the backward pass, without parameters; details: the
+    tensors."""
     if work.forward is None:
         return Unavailable("nothing is kept for a backward pass: the call takes no gradients")
     kind = torch.device(request.device).type
@@ -453,8 +453,7 @@ def activation_bytes(work: PreparedCall, request: Request) -> Measured:
 
 
 def kernels_of(work: PreparedCall, device: str, dispatched: DispatchCounts) -> Measured:
-    """Kernels launched: by CUPTI on a GPU; on a CPU the dispatched operations that are not
-    views."""
+    """Launched kernels: by CUPTI on a GPU; on a CPU the dispatched operations other than views."""
     if device.startswith("cuda"):
         return count_kernels(work.bare, reset=work.reset)
     number = float(dispatched.launched)
@@ -492,20 +491,20 @@ NOT_QUIET = Unavailable("the device was not quiet while the call was timed")
 
 
 def is_busy(latency: Measured | None) -> bool:
-    """Whether a time is an estimate from a device that was not quiet."""
+    """Whether a time is an estimate from a busy device."""
     return isinstance(latency, Reading) and grade_of(latency) == BUSY
 
 
 def lost_in(measured: Mapping[str, Measured]) -> DeviceLost | None:
-    """The reading that says that the device is lost, after which nothing may follow; None where
-    there is none."""
+    """The reading after which the device is unusable, so that nothing may follow; None if there is
+    none."""
     return next((m for m in measured.values() if isinstance(m, DeviceLost)), None)
 
 
 def launch_estimate(device: str, launched: int, limits: LatencyLimits | None = None) -> Measured:
-    """Seconds to launch so many operations: their number times that of an addition of one element.
+    """Seconds to launch `launched` operations: this number times the latency of adding one element.
 
-    An estimate, not a bound: an operation called from within another one is launched faster.
+    This is an estimate, not a bound: a nested operation launches faster.
     """
     one = torch.ones(1, device=device)
     target = torch.empty(1, device=device)
@@ -529,7 +528,7 @@ OF_ITS_OWN = "a compiled call launches operations of its own, whose number is no
 def compiled_work(
     work: PreparedCall, request: Request, limits: LatencyLimits | None
 ) -> tuple[PreparedCall, Measured]:
-    """The call compiled by torch.compile, and how long compiling took; or the call itself and why
+    """The call compiled by torch.compile, and the time of compiling; or the call itself and why
     not."""
     made = compile_call(work.fn, work.args, device=request.device, reset=work.reset, limits=limits)
     if isinstance(made, Unavailable):
@@ -550,7 +549,7 @@ NO_ENERGY = Unavailable("energy was not asked for (--energy)")
 
 
 def energies_of_work(work: PreparedCall, request: Request) -> dict[str, Measured]:
-    """Gross and net energy and mean power, each a reading or the reason why there is none."""
+    """Gross and net energy and mean power, each as a reading or as the reason why there is none."""
     if not request.energy:
         return dict.fromkeys(ENERGIES, NO_ENERGY)
     if not work.trivial:

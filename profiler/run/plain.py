@@ -1,8 +1,8 @@
-"""What is measured of a module without equations, and what stands in the place of these?
+"""A module without equations as a subject of measurements.
 
-The module is made as `costmodel trace` makes it: a class, or a function of the sizes that its
-parameters name, which may return the inputs, too. Its operations as traced, formulas at the sizes,
-stand beside those that were dispatched.
+The module is made as by `costmodel trace`: by a class, or by a function whose parameters name the
+sizes and which may also return the inputs. Formulas from its trace, at the sizes, stand in place of
+derived counts, beside the dispatched operations.
 """
 
 from __future__ import annotations
@@ -48,14 +48,15 @@ PASSES = {
     "backward": ("backward",),
     "training-step": ("forward", "backward"),
 }
-"""Phase -> the passes of a trace that it consists of."""
+"""Phase -> the passes of a trace that make up the phase."""
 
 BACKEND = "fused"
-"""Attention, recurrent cells and norms are one operation each, as a device dispatches them."""
+"""The trace's backend: attention, recurrent cells and norms are one operation each, as
+dispatched."""
 
 
 def without_equations(name: str) -> str:
-    """Why nothing is held against theory, and what can be asked for instead."""
+    """Why a module cannot be compared with theory, and which commands serve instead."""
     return (
         f"{name} has no equations to be held against: `costmodel trace {name} --over l,d` counts "
         f"it as formulas, and --impl {name} measures it as an implementation of a mixer"
@@ -64,13 +65,13 @@ def without_equations(name: str) -> str:
 
 @dataclass(frozen=True)
 class PlainModule:
-    """A module without equations, by the class or function that makes it."""
+    """A module without equations, given by the class or function that makes it."""
 
     target: Target
 
     @property
     def origin(self) -> str:
-        """How a user names it: FILE.py:NAME."""
+        """The module as a user names it: FILE.py:NAME."""
         return self.target.name
 
     @property
@@ -79,17 +80,18 @@ class PlainModule:
         return self.origin.rpartition(":")[2]
 
     def implementations(self) -> dict[str, Implementation]:
-        """The module itself, which executes no form of any equations."""
+        """The only implementation: the module itself, with no form of equations."""
         made = cast(type[nn.Module], self.target.make)
         only = Implementation(self.origin, MODULE, made, "", (), None, None, (), None)
         return {MODULE: only}
 
     def combinations(self, phase: str, given: Given) -> list[dict[str, int]]:
-        """Every combination of its sizes: those that its parameters name, with the defaults that
-        they have, and b, l and d of an x (b, l, d) that is made for it.
+        """Every combination of the sizes: those that the parameters name, with their defaults, and
+        b, l and d for an input x (b, l, d), unless the function returns inputs of its own.
 
         Raises:
-            SizeError: more than 100,000 of them, or a function that cannot be asked for its inputs.
+            SizeError: there are more than 100,000, or the function fails when its inputs are asked
+                for.
         """
         named = named_sizes(self.target, given)
         given = {x: (usual,) for x, usual in named.items() if usual is not None} | dict(given)
@@ -100,12 +102,8 @@ class PlainModule:
         return combinations([x for x in letters if x in named], given)
 
     def fit(self, sizes: Mapping[str, int]) -> None:
-        """Refuse sizes at which the module cannot be built, or is called with other inputs than it
-        takes.
-
-        Raises:
-            SizeError: one sentence.
-        """
+        """SizeError, with one sentence, for sizes at which the module cannot be built, or does not
+        accept its inputs."""
         self._on_meta(sizes)
 
     def _on_meta(self, sizes: Mapping[str, int]) -> BuiltOnMeta:
@@ -115,7 +113,7 @@ class PlainModule:
             raise SizeError(str(error)) from error
 
     def without_token(self, implementation: Implementation) -> str:
-        """Why it cannot mix one new token."""
+        """Why the module cannot mix one new token."""
         return "it has no equations"
 
     def build(
@@ -127,7 +125,7 @@ class PlainModule:
         dtype: torch.dtype,
         seed: int,
     ) -> Built:
-        """The module with random parameters, as those of the catalogue have them, and its inputs.
+        """The module with random parameters, drawn as for the catalogue's modules, and its inputs.
 
         Raises:
             TraceError: the module cannot be built.
@@ -141,20 +139,21 @@ class PlainModule:
         return with_inputs(module, made, where)
 
     def traced(self, phase: str, sizes: Mapping[str, int]) -> Operations | Unavailable:
-        """The operations of a phase by the formulas of its trace, at these sizes."""
+        """The operations of a phase by the formulas of the module's trace, at these sizes."""
         try:
             return traced_at(self.target, phase_name(phase), sizes)
         except TraceError as error:
             return Unavailable(str(error))
 
     def flagged(self, measurement: Measurement) -> Measurement:
-        """The measurement as it is: without equations no reading has a floor."""
+        """The measurement itself: without equations no reading has a floor."""
         return measurement
 
 
 def named_sizes(target: Target, given: Given) -> dict[str, int | None]:
-    """The sizes that the parameters of a class or function name, each with its default; of those
-    whose default is no whole number, the sizes that are given."""
+    """Size -> default, for the parameters of a class or function that name sizes. The default is
+    None for a parameter that has no whole-number default; with another default it is listed only if
+    `given`."""
     found: dict[str, int | None] = {}
     for name, taken in parameters_of(target).items():
         if name not in LETTERS or LETTERS[name].networks or name == "h":
@@ -166,20 +165,18 @@ def named_sizes(target: Target, given: Given) -> dict[str, int | None]:
 
 
 class Bound(nn.Module):
-    """A module whose inputs are more than tensors one after the other, as one that takes the
-    tensors alone."""
+    """A module with nested or keyword inputs, as a module of positional tensors."""
 
     def __init__(
         self, module: nn.Module, leaves: Sequence[Any], places: Sequence[int | None], structure: Any
     ) -> None:
-        """`places`: of each leaf of the inputs, which of the tensors it is; None where it is
-        none."""
+        """`places`: for each leaf of the inputs the index of its tensor; None for other leaves."""
         super().__init__()
         self.module = module
         self.leaves, self.places, self.structure = leaves, places, structure
 
     def forward(self, *tensors: Tensor) -> Any:
-        """The module's result, with these tensors in the places of its own."""
+        """The module's result, with these tensors in place of its input tensors."""
         pairs = zip(self.leaves, self.places, strict=True)
         leaves = [leaf if place is None else tensors[place] for leaf, place in pairs]
         args, kwargs = tree_unflatten(leaves, self.structure)
@@ -187,8 +184,8 @@ class Bound(nn.Module):
 
 
 def with_inputs(module: nn.Module, made: Made, device: torch.device) -> Built:
-    """The module as one of tensors, and these by the names that its forward gives them; a tensor
-    that is given twice is one."""
+    """The module as a module of positional tensors, and these tensors by their names in its
+    forward; a tensor that occurs twice is listed once."""
     paths, structure = tree_flatten_with_path((made.args, dict(made.kwargs)))
     names = [*positional(module), *(f"input {n + 1}" for n in range(len(made.args)))]
     found: dict[str, Tensor] = {}
@@ -211,20 +208,21 @@ def with_inputs(module: nn.Module, made: Made, device: torch.device) -> Built:
 
 
 def positional(module: nn.Module) -> list[str]:
-    """The names of what a module's forward takes one after the other."""
+    """The names of the positional parameters of a module's forward."""
     try:
         taken = inspect.signature(module.forward).parameters.values()
-    except ValueError:  # a forward of torch's own, written in C++
+    except ValueError:  # one of torch's forwards, written in C++
         return []
     return [p.name for p in taken if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
 
 
 def traced_at(target: Target, phase: str, sizes: Mapping[str, int]) -> Operations | Unavailable:
-    """The operations of a phase by the formulas in l and d, or in all sizes where it has neither;
-    the other sizes have their values in them.
+    """The operations of a phase by the trace's formulas in l and d, or in all sizes if there is
+    neither; the other sizes are numbers in the formulas. Unavailable below the sizes from which the
+    formulas hold, or if an operation has no counting rule.
 
     Raises:
-        TraceError: the module cannot be traced, or something in it has no formula.
+        TraceError: the module cannot be traced, or a part of it has no formula.
     """
     over = [x for x in ("l", "d") if x in sizes] or list(sizes)
     fixed = tuple((x, value) for x, value in sizes.items() if x not in over)
@@ -242,7 +240,7 @@ def traced_at(target: Target, phase: str, sizes: Mapping[str, int]) -> Operation
 def formulas(
     target: Target, over: tuple[str, ...], fixed: tuple[tuple[str, int], ...], train: bool
 ) -> Trace:
-    """The trace of a module in train mode or in eval mode, the one in which a phase runs it."""
+    """The trace of a module in train or eval mode: the mode in which the phase runs the module."""
     sizes = parse_variables(over, {x: str(value) for x, value in fixed})
     asked = replace(target, grad="both", mode="train" if train else "eval")
     return trace_case(asked, sizes, BACKEND, frozenset())

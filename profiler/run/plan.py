@@ -1,4 +1,4 @@
-"""Which measurements does a command line ask for?"""
+"""The measurements that a command line asks for."""
 
 from __future__ import annotations
 
@@ -28,13 +28,14 @@ from profiler.run.subject import Measurable, Named, measurable, subject
 
 @dataclass(frozen=True)
 class Plan:
-    """What to measure: every combination of the fields."""
+    """What to measure: every combination of the fields' values."""
 
     mixers: Sequence[Named]
     given: Given = field(default_factory=dict)
     phases: Sequence[str] = ("training",)
     implementation: str = "all"
-    """Of mixers named without one: `all`, names separated by commas, or `path.py:Class`."""
+    """For mixers named without an implementation: `all`, comma-separated names, or
+    `path.py:Class`."""
     dtype: str = "fp32"
     device: str | None = None
     seed: int = 0
@@ -47,7 +48,7 @@ class Plan:
 
     @property
     def options(self) -> dict[str, Any]:
-        """The options of requests, which records have no field for."""
+        """The options of requests, which are no fields of records."""
         return {
             "compile": self.compile,
             "shared": self.shared,
@@ -57,11 +58,11 @@ class Plan:
 
 
 MOST_POINTS = 100_000
-"""More measurements than this are refused as a typing error: each takes a second or more."""
+"""The most measurements of a plan; more are refused as a typing error, as each takes a second."""
 
 
 def bounded(requests: int, rounds: int = 1, processes: int = 1) -> None:
-    """MeasureError for a plan that nobody can measure."""
+    """MeasureError for a plan of more than `MOST_POINTS` measurements."""
     if (points := requests * rounds * processes) > MOST_POINTS:
         raise MeasureError(
             f"{points:,} measurements are asked for ({requests:,} in a round, rounds: {rounds:,}, "
@@ -73,14 +74,13 @@ def requests(plan: Plan, *, refused: bool = False) -> list[Request]:
     """The measurements of a plan, mixer by mixer.
 
     Args:
-        refused: keep those at sizes that their mixer refuses, as long as there are others.
+        refused: keep requests whose sizes their mixer refuses, if others remain.
 
     Raises:
-        MeasureError: an implementation, device or dtype that does not exist, a mixer of which
-            nothing is left to measure, or a user's module that computes something else than its
-            equations.
-        SizeError: sizes that a mixer refuses.
-        MeasureError: more than `MOST_POINTS` of them.
+        MeasureError: an unknown implementation, device or dtype; a mixer without an implementation
+            to measure; a user's module that differs from its equations; more than `MOST_POINTS`
+            measurements.
+        SizeError: a mixer refuses the sizes.
     """
     device = device_name(plan.device)
     dtypes = [dtype_name(part.strip()) for part in plan.dtype.split(",")]
@@ -107,7 +107,7 @@ def requests(plan: Plan, *, refused: bool = False) -> list[Request]:
 
 
 def _fit(mixer: Measurable, combined: Sequence[Mapping[str, int]], refused: bool) -> None:
-    """Raise SizeError where the mixer refuses sizes; with `refused` only where it refuses all."""
+    """SizeError if the mixer refuses any of the sizes; with `refused` only if it refuses all."""
     complaints = []
     for sizes in combined:
         try:
@@ -119,11 +119,11 @@ def _fit(mixer: Measurable, combined: Sequence[Mapping[str, int]], refused: bool
 
 
 def chosen_of_each(plan: Plan) -> list[tuple[Measurable, list[Implementation]]]:
-    """Each mixer with the implementations that are measured of it: the one that was named with it,
-    or those that the plan names for all.
+    """Each mixer with the implementations to measure: its own one, or those of the plan.
 
     Raises:
-        MeasureError: none is left of a mixer, or of the plan's own names none is asked for.
+        MeasureError: a mixer has none of them, or every mixer has its own and the plan names some
+            too.
     """
     named = [each if isinstance(each, tuple) else (each, None) for each in plan.mixers]
     plain = [mixer for mixer, own in named if own is None]
@@ -147,7 +147,7 @@ def chosen_of_each(plan: Plan) -> list[tuple[Measurable, list[Implementation]]]:
 
 
 def with_implementation(wanted: str, mixers: Sequence[Measurable]) -> str:
-    """A mixer that has one of the wanted implementations, and this one, as a user names them."""
+    """An example of MIXER:IMPLEMENTATION: a mixer that has one of the wanted implementations."""
     return next(
         f"{mixer.origin}:{name}"
         for mixer in mixers
@@ -159,11 +159,11 @@ def with_implementation(wanted: str, mixers: Sequence[Measurable]) -> str:
 def chosen_implementations(
     mixer: Measurable, wanted: str, mixers: Sequence[Measurable]
 ) -> list[Implementation]:
-    """The implementations of a mixer that a user names; none where only another mixer has them.
+    """The implementations of a mixer that a user names, without names that only other mixers have.
 
     Raises:
-        MeasureError: a name that neither the mixer nor one of `mixers` has; the message lists the
-            known ones.
+        MeasureError: neither the mixer nor one of `mixers` has a name; the message lists known
+            ones.
     """
     found: dict[str, Implementation] = {}
     for name in (part.strip() for part in wanted.split(",")):
@@ -190,8 +190,8 @@ def candidate_in_record(mixer: str, implementation: str, form: str) -> tuple[Mix
     files that this process has already imported.
 
     Raises:
-        UnknownMixer, MeasureError: one of them does not exist (any more), or is in a file that has
-            not been imported; or the record, whose form is "", is of a module without equations.
+        UnknownMixer, MeasureError: one does not exist any more, or its file has not been imported;
+            or the record (with the form "") is of a module without equations.
     """
     if not form:
         raise MeasureError(without_equations(mixer))
@@ -202,13 +202,13 @@ def candidate_in_record(mixer: str, implementation: str, form: str) -> tuple[Mix
 def implementation_of(
     mixer: Measurable, name: str, load: Callable[[Path], ModuleType] = user_module
 ) -> Implementation:
-    """The implementation of this name, FILE.py:Class included.
+    """The implementation of this name, which may be FILE.py:Class.
 
     Args:
-        load: gives the module of a user's file.
+        load: imports a user's file and returns the module.
 
     Raises:
-        UnknownMixer, MeasureError: it does not exist (any more), or `load` refuses its file.
+        UnknownMixer, MeasureError: it does not exist any more, or `load` refuses its file.
     """
     if is_class(name):
         return users_class(mixer, name, load)
@@ -219,21 +219,21 @@ def implementation_of(
 
 
 def is_class(name: str) -> bool:
-    """Whether an implementation is named as FILE.py:Class."""
+    """Whether the name of an implementation has the form FILE.py:Class."""
     return name.rpartition(":")[0].endswith(".py")
 
 
 def users_class(
     mixer: Measurable, wanted: str, load: Callable[[Path], ModuleType] = user_module
 ) -> Implementation:
-    """A user's class, after proving that it computes the mixer's equations, token by token too
-    where it has `step`.
+    """The implementation of a user's class, after a proof that the class computes the mixer's
+    equations, token by token too if it has `step`.
 
-    It is described as the plain equations unless it carries a description of its own, and named as
-    the user did, so that a record of it leads back to its file.
+    Unless the class carries its own description, it is described as the plain equations. Its name
+    is as the user gave it, so that a record leads back to the file.
 
     Raises:
-        MeasureError: no such class, or it computes something else; the message says where.
+        MeasureError: there is no such class, or it computes something else; the message says where.
     """
     if isinstance(mixer, PlainModule):
         raise MeasureError(f"{mixer.origin} has no equations that {wanted} could compute")
@@ -250,7 +250,7 @@ def users_class(
 
 
 def shown_equal(mixer: Mixer, claimed: Implementation, named: str, phases: Sequence[str]) -> None:
-    """MeasureError where a module differs from its equations, in `step` too for inference."""
+    """MeasureError if a module differs from its equations; with inference, `step` is tested too."""
     proofs = [module_equals] + [step_equals] * ("inference" in phases)
     for prove in proofs:
         proof = prove(mixer, claimed)
@@ -282,10 +282,10 @@ def _users_implementation(mixer: Mixer, found: type[nn.Module], name: str) -> Im
 
 
 def candidate_of(description: Mapping[str, Any]) -> tuple[Measurable, Implementation]:
-    """The mixer or module, and the implementation of a description; a user's class is proven first.
+    """The mixer or module and the implementation in a description; a user's class is proven first.
 
     Raises:
-        UnknownMixer, MeasureError: a mixer or an implementation that does not exist (any more).
+        UnknownMixer, MeasureError: the mixer or the implementation does not exist any more.
     """
     mixer = measurable(description["mixer"])
     return mixer, implementation_of(mixer, description["implementation"])
@@ -294,7 +294,7 @@ def candidate_of(description: Mapping[str, Any]) -> tuple[Measurable, Implementa
 def request_of(
     description: Mapping[str, Any], candidate: tuple[Measurable, Implementation] | None = None
 ) -> Request:
-    """The request that `request_json` gave; its candidate is looked up where it is not given."""
+    """The request that `request_json` described; its candidate is looked up unless given."""
     return Request(
         *(candidate or candidate_of(description)),
         description["sizes"],

@@ -1,5 +1,4 @@
-"""Which call is measured: which module, with which inputs, in which phase, and what runs before
-it?"""
+"""The call that a phase measures: the module, its inputs, and the work before each call."""
 
 from __future__ import annotations
 
@@ -27,11 +26,11 @@ from profiler.tracing.meta_run.target import can_have_gradient
 class PreparedCall:
     """A call to measure: `fn(*args)` after `reset()`.
 
-    What is counted is the call on `args` alone. The timed call, also the load for energy, takes
-    turns with `others` where there are any: see `timed`.
+    Counts are of the call on `args` alone. The timed call, also used as the load for energy, takes
+    turns with `others` if there are any (`timed`).
 
     Raises:
-        ConstantInput: an input has equal entries throughout.
+        ConstantInput: all entries of an input are equal.
     """
 
     module: nn.Module
@@ -39,47 +38,47 @@ class PreparedCall:
     args: tuple[torch.Tensor, ...]
     reset: Callable[[], None] | None
     state: State | None = None
-    """The state of `step` between tokens; None in other phases."""
+    """The state of `step` between tokens; None in phases without `step`."""
     trivial: bool = True
-    """Whether `reset` takes negligible time, so that several calls may be timed at once."""
+    """Whether `reset` is negligibly short, so that several calls may share a timed region."""
     forward: Callable[[], Any] | None = None
-    """The forward pass whose gradients the call takes; None where it takes none."""
+    """The forward pass whose gradients the call computes; None without gradients."""
     halves: tuple[Callable[[], None], Callable[[], None]] | None = None
-    """The forward pass, whose graph is kept, and the backward pass that uses the graph up; None
-    without gradients."""
+    """The forward pass, which keeps its graph, and the backward pass, which consumes the graph;
+    None without gradients."""
     details: Mapping[str, Any] = field(default_factory=dict)
     """How the call is made, as JSON values."""
     others: tuple[tuple[torch.Tensor, ...], ...] = ()
-    """Further sets of arguments like `args`."""
+    """Further sets of arguments, of the shapes of `args`."""
     one_set: str = ""
-    """Why there are no `others`."""
+    """The reason if there are no `others`."""
     lead: Callable[..., None] | None = None
-    """A forward pass on given inputs, run by `reset`, where the reset and not the call takes the
-    inputs."""
+    """A forward pass on given inputs, as part of the reset, if the reset instead of the call takes
+    the inputs (a backward pass)."""
     names: tuple[str, ...] = ()
-    """What the inputs of a whole sequence are called."""
+    """The names of the inputs of a whole sequence."""
 
     def __post_init__(self) -> None:
         for arguments in (self.args, *self.others):
             refuse_constant(arguments)
 
     def restore(self) -> None:
-        """Restore the state before a call."""
+        """Restore the state that a call changes."""
         if self.reset is not None:
             self.reset()
 
     @as_exception()
     def once(self) -> Any:
-        """The call on a restored state."""
+        """Restore the state, then call."""
         self.restore()
         return self.bare()
 
     def bare(self) -> Any:
-        """The call alone."""
+        """The call without a reset."""
         return self.fn(*self.args)
 
     def timed(self) -> tuple[Callable[[], Any], Callable[[], None] | None]:
-        """The call and its reset, with the next set of inputs each time where there are several.
+        """The call and its reset; with `others`, one of both takes the next inputs each time.
 
         Weights and a decoding state are the same every time.
         """
@@ -91,7 +90,8 @@ class PreparedCall:
         return rotated(self.fn, sets), self.reset
 
     def noted(self, measured: Measured) -> Measured:
-        """A reading with the number of sets of inputs added, unless its meter has stated it."""
+        """A reading with the number of sets of inputs added, unless its meter has stated the
+        number."""
         if not isinstance(measured, Reading):
             return measured
         facts: dict[str, Any] = {"input_sets": 1 + len(self.others)}
@@ -101,19 +101,19 @@ class PreparedCall:
 
 @as_exception()
 def prepare(request: Request) -> PreparedCall:
-    """Build the module with random parameters, and the call that a phase times.
+    """Build the module with random parameters, and the call of the request's phase.
 
     Inference fills the state with t-1 random tokens, and every call is the t-th. A backward pass
-    starts from a random gradient of each output, and gives the gradients of every parameter and
-    every input; the forward pass before it is not part of the call. A training step is
-    both passes, without an optimiser. Gradients of the previous call are gone when a call starts.
+    starts from a random gradient of each output and computes the gradients of every parameter and
+    input; the forward pass before it is not part of the call. A training step is both passes,
+    without an optimiser. A call starts without gradients of earlier calls.
     """
     phase = phase_name(request.phase)
     return PREPARED[phase](request)
 
 
 def _built(request: Request, sizes: Mapping[str, int], *, train: bool) -> Built:
-    """The module with random parameters, in train mode where gradients are wanted."""
+    """The module with random parameters and its inputs; in train mode for gradients."""
     made = subject(request.mixer).build(
         request.implementation,
         sizes,
@@ -128,8 +128,7 @@ def _built(request: Request, sizes: Mapping[str, int], *, train: bool) -> Built:
 def _inputs(
     request: Request, built: Built, turn: int = 0, *, first: int = 0
 ) -> tuple[torch.Tensor, ...]:
-    """What the module is called with, from the input `first` on; `turn` selects the set of
-    inputs."""
+    """The module's inputs, from input number `first` on; `turn` selects the set of inputs."""
     return tuple(
         random_values(tuple(like.shape), request, (99 + k if k else 1) + turn * STREAMS)
         if like.is_floating_point()
@@ -142,7 +141,7 @@ def _inputs(
 def with_turns(
     work: PreparedCall, request: Request, made: Callable[[int], tuple[torch.Tensor, ...]]
 ) -> PreparedCall:
-    """The work with further sets of inputs, `made(turn)`, or with the reason why it has none."""
+    """The call with further sets of inputs, `made(turn)`, or with the reason why there are none."""
     held = () if work.state is None else tuple(work.state.arrays.values())
     beside = (*work.module.parameters(), *work.module.buffers(), *held)
     if why := why_one_set(torch.device(request.device), work.args, beside):
@@ -192,17 +191,18 @@ def _step_work(request: Request) -> PreparedCall:
 
 @dataclass
 class Trained:
-    """A module in train mode with inputs that require gradients, and the gradient of its output."""
+    """A module in train mode, its inputs, which require gradients, and the gradients of its
+    outputs."""
 
     built: Built
     given: tuple[torch.Tensor, ...]
     cotangents: tuple[torch.Tensor, ...] = ()
-    """Random, of the shape of each result that gradients flow back from; made after the first
-    forward pass, which shows these."""
+    """A random gradient for each output through which gradients flow; made after the first forward
+    pass, which shows the outputs."""
     y: Any = None
     """The result of the last forward pass."""
     others: list[tuple[torch.Tensor, ...]] = field(default_factory=list)
-    """Further sets like `given`."""
+    """Further sets of inputs, of the shapes of `given`."""
 
     @property
     def module(self) -> nn.Module:
@@ -211,7 +211,7 @@ class Trained:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What the inputs are called."""
+        """The names of the inputs."""
         return tuple(self.built.inputs)
 
     @property
@@ -220,7 +220,7 @@ class Trained:
         return self.forward, self.backward
 
     def another(self, given: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
-        """Add a set of inputs, which require gradients too."""
+        """Add a set of inputs, which require gradients too; returns the set."""
         self.others.append(wanting(given))
         return self.others[-1]
 
@@ -231,30 +231,30 @@ class Trained:
             tensor.grad = None
 
     def forward(self, *given: torch.Tensor) -> None:
-        """A differentiable forward pass on `given`, or on the first inputs."""
+        """A differentiable forward pass on `given`, by default on the first set of inputs."""
         with torch.enable_grad():
             self.y = self.module(*(given or self.given))
 
     def anew(self, *given: torch.Tensor) -> None:
-        """As `forward`, with nothing left of earlier calls."""
+        """`forget`, then `forward`."""
         self.forget()
         self.forward(*given)
 
     def result(self) -> Any:
-        """The result of a forward pass, which nothing here keeps alive."""
+        """The result of a forward pass, which is not kept here."""
         self.forward()
         y, self.y = self.y, None
         return y
 
     def backward(self) -> None:
-        """The gradients of everything; the graph of the forward pass is used up."""
+        """Compute all gradients; this consumes the graph of the last forward pass."""
         y, self.y = self.y, None
         torch.autograd.backward(ends(y), self.cotangents)
 
 
 def ends(y: Any) -> tuple[torch.Tensor, ...]:
-    """The tensors of a result that gradients flow back from."""
-    if isinstance(y, torch.Tensor):  # at once, inside a timed call
+    """The tensors of a result through which gradients flow back."""
+    if isinstance(y, torch.Tensor):  # the short way, as this runs inside a timed call
         return (y,) if y.grad_fn is not None else ()
     return tuple(differentiable(y))
 
@@ -263,7 +263,7 @@ def trained_module(request: Request) -> Trained:
     """The module of a request, ready for a forward and a backward pass.
 
     Raises:
-        MeasureError: its result holds no tensor through which gradients flow.
+        MeasureError: gradients flow through no tensor of the result.
     """
     built = _built(request, request.sizes, train=True)
     made = Trained(built, wanting(_inputs(request, built)))
@@ -283,7 +283,7 @@ def trained_module(request: Request) -> Trained:
 
 
 def wanting(given: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
-    """Inputs that require gradients, where their types can have one."""
+    """Inputs that require gradients if their dtype can have gradients."""
     return tuple(tensor.requires_grad_(can_have_gradient(tensor)) for tensor in given)
 
 
@@ -327,7 +327,7 @@ PREPARED: Mapping[str, Callable[[Request], PreparedCall]] = {
     "backward": _backward_work,
     "training-step": _training_step_work,
 }
-"""Phase -> what makes the call of the phase."""
+"""Phase -> the function that makes the call of the phase."""
 
 
 def mode_of(module: nn.Module) -> dict[str, Any]:
@@ -336,12 +336,12 @@ def mode_of(module: nn.Module) -> dict[str, Any]:
 
 
 STREAMS = 400
-"""The distance of random streams between two sets of inputs, so that no two tensors of one seed are
-equal."""
+"""The distance between the random streams of two sets of inputs, so that no two tensors of one seed
+are equal."""
 
 
 def random_values(shape: tuple[int, ...], request: Request, stream: int) -> torch.Tensor:
-    """Normal numbers of a shape, in the request's dtype, equal for equal seeds on every device."""
+    """Normal numbers of a shape, in the request's dtype: equal for equal seeds on every device."""
     generator = torch.Generator().manual_seed(request.seed * 1000 + stream)
     values = torch.randn(shape, generator=generator, dtype=torch.float32)
     return values.to(device=request.device, dtype=DTYPES[request.dtype])

@@ -1,4 +1,4 @@
-"""Which document shows measurements?"""
+"""The document that shows measurements."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from profiler.run.caveats import contention, no_quiet_time, processes_words
 from profiler.run.energy_tokens import per_token
 
 LEAD = ("mixer", "implementation", "form", "phase", "sizes", "dtype", "device")
-"""The columns of CSV that say what a row is about."""
+"""The columns of CSV that identify a row's measurement."""
 
 
 def document(found: Sequence[Measurement]) -> Document:
-    """One table a phase and device. CSV has a row for each reading, in SI units, and a row with the
-    reason for each missing one."""
+    """One table per phase and device. CSV has a row per reading, in SI units, and a row with the
+    reason for each missing reading."""
     header = (*LEAD, "reading", "value", "unit", "samples", "reason")
     return Document(
         lambda: tables(found),
@@ -38,7 +38,7 @@ def document(found: Sequence[Measurement]) -> Document:
 
 
 def tables(measurements: Sequence[Measurement]) -> list[Table]:
-    """One table a phase and device."""
+    """One table per phase and device."""
     groups: dict[tuple[str, str], list[Measurement]] = {}
     for measurement in measurements:
         groups.setdefault((measurement.phase, measurement.device), []).append(measurement)
@@ -46,7 +46,7 @@ def tables(measurements: Sequence[Measurement]) -> list[Table]:
 
 
 def _table(phase: str, device: str, found: Sequence[Measurement]) -> Table:
-    """The columns that any of these measurements has something for."""
+    """The table of these measurements; a column that none of them fills is hidden."""
     counted = any(
         m.sweep.get("options", {}).get("counters") or "hardware" in m.counts for m in found
     )
@@ -67,12 +67,12 @@ def _table(phase: str, device: str, found: Sequence[Measurement]) -> Table:
 
 
 def named(m: Measurement) -> str:
-    """The implementation, and whether it was compiled."""
+    """The implementation, marked if compiled."""
     return f"{m.implementation}, compiled" if m.compiled else m.implementation
 
 
 def measured(m: Measurement, name: str, unit: str) -> Cell:
-    """A reading with four significant digits; bytes and numbers whole."""
+    """A reading with four significant digits; bytes and counts as whole numbers."""
     if name not in m.readings:
         return missing(m, name)
     reading = m.readings[name]
@@ -83,7 +83,7 @@ def measured(m: Measurement, name: str, unit: str) -> Cell:
 
 
 def missing(m: Measurement, name: str) -> Missing:
-    """Why a measurement has no such reading."""
+    """Why a measurement lacks this reading."""
     return Missing(m.reasons.get(name, f"{name} was not measured"))
 
 
@@ -105,7 +105,7 @@ def _operations(m: Measurement) -> Cell:
 
 
 def _traced(m: Measurement) -> Cell:
-    """What stands in the place of what equations derive, where a module has none."""
+    """The number of operations by tracing, for a module without equations."""
     found = m.counts.get("traced")
     if found is None:
         return Missing(m.reasons.get("traced", "it has equations: `reconcile` counts them"))
@@ -120,7 +120,7 @@ def _peer(m: Measurement, name: str) -> Cell:
 
 
 def _executed(m: Measurement) -> Cell:
-    """What the hardware executed in all classes."""
+    """The number of operations of all classes that the hardware executed."""
     found = hardware_level(m)
     if found is None:
         return _uncounted_by_hardware(m)
@@ -129,7 +129,7 @@ def _executed(m: Measurement) -> Cell:
 
 
 def _moved(m: Measurement, name: str) -> Cell:
-    """The bytes that the device's memory moved."""
+    """The bytes that the device's memory moved, under one cache state."""
     return _uncounted_by_hardware(m) if hardware_level(m) is None else measured(m, name, "B")
 
 
@@ -177,7 +177,7 @@ COLUMNS: tuple[tuple[Column, Callable[[Measurement], Cell]], ...] = (
     (Column("moved cold", "DRAM, each kernel cold"), lambda m: _moved(m, MOVED["cold"])),
     (Column("moved", "DRAM, in sequence"), lambda m: _moved(m, MOVED["in_sequence"])),
 )
-"""Each column with what stands in it."""
+"""Each column with the function that fills its cells."""
 
 ONLY_WHERE_READ = {
     "graph": "latency_graph",
@@ -185,13 +185,13 @@ ONLY_WHERE_READ = {
     "per token": "energy",
     "per watt": "energy",
 }
-"""Columns that are shown where some record has the reading that they are of."""
+"""Columns that are hidden unless a record has the reading."""
 
 COUNTED = ("executed", "moved cold", "moved")
-"""Columns that are shown where hardware counters were asked for."""
+"""Columns that are hidden unless hardware counters were asked for."""
 
 TRACED = ("traced",)
-"""Shown where a module without equations was measured."""
+"""Columns that are hidden unless a module without equations was measured."""
 
 MEMORY = (
     "peak memory: what the call allocates at its worst moment, its result included; weights, "
@@ -222,7 +222,7 @@ COMPILED = (
 
 
 def _notes(found: Sequence[Measurement]) -> Iterator[Note]:
-    """What the columns mean, and what a reader must know of single measurements."""
+    """The meaning of the columns, and warnings about single measurements."""
     yield from ABOUT_COLUMNS
     timed = [m.readings["latency"] for m in found if "latency" in m.readings]
     said = processes_words((processes_in(each), grade_of(each)) for each in timed)
@@ -238,7 +238,7 @@ def _notes(found: Sequence[Measurement]) -> Iterator[Note]:
 
 
 def _about(found: Sequence[Measurement]) -> list[tuple[Measurement, str]]:
-    """Each measurement with the words that tell it from the others of its table."""
+    """Each measurement with words that distinguish it from the others of its table."""
     rows = Counter((m.mixer, named(m)) for m in found)
     told = []
     for m in found:
@@ -248,7 +248,7 @@ def _about(found: Sequence[Measurement]) -> list[tuple[Measurement, str]]:
 
 
 def _labelled(found: Sequence[Measurement]) -> Iterator[str]:
-    """What a reader must know of readings: each label with the readings that carry it."""
+    """Each label, with the measurements whose readings carry it; then the labels' meanings."""
     carried: dict[str, list[str]] = {}
     for m, row in _about(found):
         for name, reading in m.readings.items():
@@ -261,14 +261,14 @@ def _labelled(found: Sequence[Measurement]) -> Iterator[str]:
 
 
 def _contended(found: Sequence[Measurement]) -> Iterator[str]:
-    """Latencies that are not those of the call alone."""
+    """A sentence for each latency that is not of the call alone."""
     for m, row in _about(found):
         if "latency" in m.readings and (why := contention(m)):
             yield f"latency of {row}: {why}"
 
 
 def _left_out(found: Sequence[Measurement]) -> Iterator[str]:
-    """What peers left out, and how much of the time it took."""
+    """The operations that another counter did not count, and their share of the time."""
     for m, row in _about(found):
         for name, peer in m.counts["peers"].items():
             if not peer["uncounted"]:
@@ -281,7 +281,7 @@ def _left_out(found: Sequence[Measurement]) -> Iterator[str]:
 
 
 def csv_rows(m: Measurement) -> list[tuple[Any, ...]]:
-    """A row for each reading and for each reason why there is none."""
+    """A row for each reading, and a row for each missing reading with its reason."""
     lead = (m.mixer, m.implementation, m.form, m.phase, sizes_words(m.sizes), m.dtype, m.device)
     rows = [(*lead, n, r.value, r.unit, len(r.samples), None) for n, r in m.readings.items()]
     return rows + [(*lead, name, None, None, None, why) for name, why in m.reasons.items()]

@@ -1,4 +1,4 @@
-"""What is asked of a measurement: which implementation, at which sizes, in which phase and how?"""
+"""A request for a measurement: the implementation, its sizes, the phase and the options."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from profiler.run.subject import Measurable
 
 @dataclass(frozen=True)
 class Request:
-    """One implementation at one set of sizes, and what to measure of it."""
+    """One implementation at one set of sizes, and the options of its measurement."""
 
     mixer: Measurable
-    """A module without equations may stand here, too."""
+    """A mixer, or a module without equations."""
     implementation: Implementation
     sizes: Mapping[str, int]
-    """b and every letter of the mixer; t for inference. A module without equations has those that
-    `PlainModule.combinations` says."""
+    """b and every letter of the mixer, with t for inference; for a module without equations the
+    sizes of `PlainModule.combinations`."""
     phase: str = "training"
     dtype: str = "fp32"
     device: str = "cpu"
@@ -32,11 +32,11 @@ class Request:
     compile: bool = False
     """Whether the call is compiled by torch.compile before it is timed."""
     shared: bool = False
-    """Whether energy is measured, with a label, even where others use the device."""
+    """Whether energy is measured, with a label, even if others use the device."""
     energy: bool = True
     """Whether energy is measured at all."""
     energy_window_s: float = EnergyLimits.window_s
-    """The length of the load of one trial, unless the sensor needs longer."""
+    """Seconds of load per trial, unless the sensor needs longer."""
     energy_trials: int = EnergyLimits.trials
     counters: bool = False
     """Whether hardware counters are read, in separate processes under ncu."""
@@ -54,18 +54,18 @@ class Request:
 
     @property
     def equations(self) -> Mixer:
-        """The mixer; MeasureError where a module without equations is measured."""
+        """The mixer; MeasureError for a module without equations."""
         if isinstance(self.mixer, PlainModule):
             raise MeasureError(without_equations(self.mixer.origin))
         return self.mixer
 
 
 NAMED = ("mixer", "implementation", "sizes", "phase", "dtype", "device", "seed")
-"""The fields of a request that a record has a field for; the others are options."""
+"""The fields of a request that are fields of its record; the others are options."""
 
 
 OF_ENERGY = ("energy", "energy_window_s", "energy_trials")
-"""The options that concern only how energy is measured."""
+"""The options that concern only the measurement of energy."""
 
 
 def options_of(request: Request) -> dict[str, Any]:
@@ -78,7 +78,7 @@ def options_of(request: Request) -> dict[str, Any]:
 
 
 def form_of(implementation: Implementation, phase: str) -> str:
-    """The form of the equations that an implementation runs in a phase, "" where it runs none."""
+    """The form of the equations that an implementation runs in a phase; "" if it runs none."""
     token = phase_name(phase) == "inference"
     return (implementation.step_form or "") if token else implementation.form
 

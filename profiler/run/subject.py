@@ -1,8 +1,7 @@
-"""What may be measured, and what must measuring know of it?
+"""What can be measured: a mixer with equations, or a module without.
 
-A mixer with its equations, or a module without any. Both say which sizes they have, how they are
-built and called, and which floors their readings have; theory beyond that is asked of a mixer
-alone.
+Both say which sizes they have, how they are built and called, and which readings have a floor;
+other theory needs a mixer.
 """
 
 from __future__ import annotations
@@ -29,26 +28,26 @@ from profiler.run.plain import PlainModule
 from profiler.tracing.meta_run.target import load_target
 
 Measurable = Mixer | PlainModule
-"""What a request may name."""
+"""The mixer or module of a request."""
 
 Named = Measurable | tuple[Measurable, str]
-"""What a word of a command line names: alone, or with one implementation."""
+"""What a command line names: a mixer or module, alone or with one implementation."""
 
 
 class Subject(Protocol):
-    """What measuring asks of a mixer, or of a module without equations."""
+    """The questions that measuring asks of a mixer or of a module without equations."""
 
     def implementations(self) -> dict[str, Implementation]:
-        """What can be measured of it, by name; MeasureError where there is nothing."""
+        """Name -> implementation; MeasureError if there is none."""
 
     def combinations(self, phase: str, given: Given) -> list[dict[str, int]]:
-        """Every combination of its sizes; SizeError where there are too many."""
+        """Every combination of the sizes for a phase; SizeError if there are too many."""
 
     def fit(self, sizes: Mapping[str, int]) -> None:
-        """SizeError for sizes that it refuses."""
+        """SizeError for sizes that the mixer or module refuses."""
 
     def without_token(self, implementation: Implementation) -> str:
-        """Why an implementation cannot mix one new token, "" where it can."""
+        """Why an implementation cannot mix one new token; "" if it can."""
 
     def build(
         self,
@@ -59,25 +58,25 @@ class Subject(Protocol):
         dtype: torch.dtype,
         seed: int,
     ) -> Built:
-        """A module with random parameters, and what it is called with."""
+        """A module with random parameters, and its inputs."""
 
     def traced(self, phase: str, sizes: Mapping[str, int]) -> Operations | Unavailable | None:
-        """Its operations as traced; None where equations say them."""
+        """The operations of a phase by tracing; None for a mixer, whose equations count them."""
 
     def flagged(self, measurement: Measurement) -> Measurement:
         """The measurement, with a label on each reading that is below its floor."""
 
 
 def subject(of: Measurable) -> Subject:
-    """What measuring asks, of either."""
+    """The subject of a mixer or of a module without equations."""
     return of if isinstance(of, PlainModule) else WithEquations(of)
 
 
 def measurable(name: str) -> Measurable:
-    """The mixer of this name; else the module without equations that FILE.py:NAME makes.
+    """The mixer of this name, or else the module without equations that FILE.py:NAME makes.
 
     Raises:
-        UnknownMixer, TraceError: neither; one sentence.
+        UnknownMixer, TraceError: there is neither; the message is one sentence.
     """
     try:
         return load_mixer(name)
@@ -92,7 +91,8 @@ def measurable(name: str) -> Measurable:
 
 
 def named(word: str) -> Named:
-    """What a word names: MIXER, MIXER:IMPLEMENTATION, FILE.py:NAME or FILE.py:NAME:IMPLEMENTATION.
+    """The mixer or module, with an implementation if one is given, of MIXER, MIXER:IMPLEMENTATION,
+    FILE.py:NAME or FILE.py:NAME:IMPLEMENTATION.
 
     Raises:
         UnknownMixer, TraceError: as `measurable`.
@@ -103,7 +103,7 @@ def named(word: str) -> Named:
 
 
 def parts(word: str) -> tuple[str, str | None]:
-    """The mixer and the implementation that a word names.
+    """The mixer, and the implementation or None, in a word of the command line.
 
     >>> parts("she:conv"), parts("she"), parts("my.py:mine:fast"), parts("she:my.py:Fast")
     (('she', 'conv'), ('she', None), ('my.py:mine', 'fast'), ('she', 'my.py:Fast'))
@@ -149,8 +149,8 @@ class WithEquations:
         dtype: torch.dtype,
         seed: int,
     ) -> Built:
-        """As the protocol: x (b, l, d), then what the equations are given beside it, (b, ...): a
-        module takes it whole, and begins a state with it."""
+        """As the protocol. Inputs: x (b, l, d), and per further array of the equations a tensor (b,
+        ...), which the module reads whole, and with which a state begins."""
         module = build(implementation, dict(sizes), device=device, dtype=dtype, seed=seed)
         shapes: dict[str, tuple[int, ...]]
         shapes = {self.mixer.role("input").name: (sizes["l"], sizes["d"])}
@@ -160,7 +160,7 @@ class WithEquations:
         return Built(module, given)
 
     def traced(self, phase: str, sizes: Mapping[str, int]) -> None:
-        """Nothing: its equations say what it computes."""
+        """None: the equations count the operations."""
         return
 
     def flagged(self, measurement: Measurement) -> Measurement:
