@@ -1,1 +1,1 @@
-"""Which of several candidates is faster, or needs less: how is that told from noise?"""
+"""Compares the time, memory and energy of several candidates, with tests against noise."""

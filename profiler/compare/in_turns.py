@@ -1,4 +1,4 @@
-"""Which of several implementations takes less time, memory and energy, measured in turns?"""
+"""Measures several candidates in turns: time, memory and energy."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ from profiler.run.subject import subject
 from profiler.sweep.session import by_command
 
 ROUNDS = 10
-"""In each process."""
+"""The default number of rounds in each process."""
 METHOD = (
     "rounds of all candidates in random order and backwards; a sample is the mean of the two "
     f"visits of a round, a visit the fastest {LOW:.0%} of its timed regions after an untimed call; "
@@ -66,10 +66,10 @@ Progress = Callable[[int, int, str], None]
 
 
 def candidates(plan: Plan) -> dict[str, Request]:
-    """The candidates by name: mixer and implementation, with the dtype where there are several.
+    """The candidates by name: mixer and implementation, and the dtype if there are several.
 
     Raises:
-        MeasureError: fewer than two of them, or several values of a size.
+        MeasureError: there are fewer than two, or a size has several values.
     """
     several = [letter for letter, values in plan.given.items() if len(values) > 1]
     if several:
@@ -85,7 +85,7 @@ def candidates(plan: Plan) -> dict[str, Request]:
 
 
 def with_names(found: Sequence[Request]) -> dict[str, Request]:
-    """Requests by names that tell them apart; the same one twice is a test of the comparison."""
+    """Requests by unique names. A request may occur twice, as a test of the comparison itself."""
     dtypes = len({request.dtype for request in found}) > 1
     origins: dict[str, set[str]] = {}
     for request in found:
@@ -103,19 +103,18 @@ def with_names(found: Sequence[Request]) -> dict[str, Request]:
 
 @dataclass
 class Run:
-    """A comparison as it is being measured.
+    """The options and the state of a running comparison.
 
     Raises:
-        MeasureError: energy in windows that are too short, or a number of trials that cannot take
-            turns.
+        MeasureError: the energy window is too short, or the number of trials is odd or below two.
     """
 
     asked: Mapping[str, Request]
     rounds: int = ROUNDS
     processes: int = 1
-    """Fresh processes that each take all rounds; a single one is this process."""
+    """The number of fresh processes that each take all rounds; 1 is this process."""
     process: int | None = None
-    """Which of several processes this is."""
+    """The number of this process among several; None for a single one."""
     level: float = LEVEL
     seed: int = 0
     energy: bool = True
@@ -123,39 +122,38 @@ class Run:
     energy_trials: int = TRIALS_IN_TURNS
     force: bool = False
     command: str = ""
-    """What was typed; every record keeps it."""
+    """The command line, which every record keeps."""
     progress: Progress = lambda done, of, what: None
     watch: Watch | None = None
-    """In place of the device's own, in tests."""
+    """Replaces the device's own watch in tests."""
     pause: Callable[[float], None] = time.sleep
     works: dict[str, PreparedCall] = field(default_factory=dict)
     counted: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """Candidate -> what it dispatches."""
+    """Candidate -> the counts of its dispatched operations."""
     failed: dict[str, str] = field(default_factory=dict)
     interrupted: str = ""
     identity: str = field(default_factory=new_id)
     threads: int = 0
-    """On how many threads of a CPU the calls are timed; 0: as many as torch has, or on one where
-    others use the processors."""
+    """CPU threads of the timed calls; 0: as torch has, or one if the processors are busy."""
     limits: EnergyLimits = field(init=False)
-    """How energy is measured; all its intervals together hold at the level."""
+    """The limits for energy; all its intervals together hold at the level."""
 
     @property
     def pairs(self) -> int:
-        """How many pairs are compared if all candidates run."""
+        """The number of pairs of candidates."""
         return len(self.asked) * (len(self.asked) - 1) // 2
 
     @property
     def order_seed(self) -> int:
-        """Of the orders of the rounds: each process draws its own."""
+        """The seed of the order of rounds, different in each process."""
         if not self.process:
             return self.seed
         return random.Random(f"{self.seed}/{self.process}").getrandbits(31)
 
     @property
     def building(self) -> list[str]:
-        """The order in which a process builds and warms up the candidates: drawn for every two
-        processes, and backwards in the second, so that none has the better place in all of them."""
+        """The order in which a process builds and warms up the candidates: random for every two
+        processes and reversed in the second, so that none has the better place in all of them."""
         if self.process is None:
             return list(self.asked)
         pair, backwards = divmod(self.process, 2)
@@ -165,24 +163,25 @@ class Run:
 
     @property
     def unit(self) -> str:
-        """What the values of the test come from."""
+        """The source of the test's values."""
         return PROCESSES if self.processes > 1 else "rounds"
 
     @property
     def samples(self) -> int:
-        """How many there are of them."""
+        """The number of the test's values."""
         return self.processes if self.processes > 1 else self.rounds
 
     @property
     def needed(self) -> int:
-        """How many undisturbed rounds a process needs: as the test does where it tests rounds."""
+        """The number of undisturbed rounds that a process needs: as many as the test if rounds are
+        tested, else as many as an interval."""
         if self.process is None:
             return rounds_needed(self.pairs, self.level)
         return min(least_number(), self.rounds)
 
     @property
     def device(self) -> torch.device:
-        """Where all of it runs."""
+        """The device of all candidates."""
         return torch.device(next(iter(self.asked.values())).device)
 
     def __post_init__(self) -> None:
@@ -193,7 +192,7 @@ class Run:
         self.limits = replace(asked, confidence=1 - self.level / self.pairs, seed=self.seed)
 
     def prepare(self) -> None:
-        """Every candidate built, or the reason why it cannot be."""
+        """Build every candidate, or note why it cannot be built."""
         for name in self.building:
             request = self.asked[name]
             self.progress(0, self.rounds, f"building {name}")
@@ -213,13 +212,13 @@ class Run:
         self.require_two(self.works)
 
     def require_two(self, usable: Mapping[str, Any]) -> None:
-        """MeasureError where fewer than two candidates are left."""
+        """MeasureError if fewer than two candidates are left."""
         if len(usable) < 2:
             why = "; ".join(f"{name}: {reason}" for name, reason in self.failed.items())
             raise MeasureError(f"fewer than two candidates can be measured: {why}")
 
     def warmed_up(self) -> dict[str, Visitor]:
-        """What visits each candidate, on as many threads as all of them are timed on."""
+        """Candidate -> its visitor, all on one number of threads: 1 if the processors are busy."""
         if self.threads:
             torch.set_num_threads(self.threads)
         found = self.visitors()
@@ -232,7 +231,7 @@ class Run:
         return self.warmed_up()
 
     def visitors(self) -> dict[str, Visitor]:
-        """What visits each candidate."""
+        """Candidate -> its visitor, warmed up."""
         watch = self.watch or watch_for(self.device)
         visitors: dict[str, Visitor] = {}
         for name in filter(self.works.__contains__, self.building):
@@ -249,7 +248,7 @@ class Run:
         return visitors
 
     def visited(self) -> tuple[Rounds, dict[str, Visitor]]:
-        """All rounds; those that were whole where the user interrupts."""
+        """All rounds; after an interrupt by the user, the completed rounds."""
         visitors = self.warmed_up()
         found = Rounds(visitors, self.order_seed)
         try:
@@ -260,7 +259,7 @@ class Run:
         return found, visitors
 
     def tell_round(self, done: int) -> None:
-        """Progress over the rounds."""
+        """Report the progress over the rounds."""
         self.progress(done, self.rounds, f"round {done + 1} of {self.rounds}")
 
     def besides(self) -> tuple[dict[str, Measured], PairedEnergy | Unavailable]:
@@ -274,14 +273,14 @@ class Run:
         return dict.fromkeys(self.works, stopped), stopped
 
     def memory(self) -> dict[str, Measured]:
-        """The peak of each candidate's memory, which is alike in all processes."""
+        """Each candidate's peak memory, in the first process only, as all processes agree."""
         if self.process:
             return dict.fromkeys(self.works, Unavailable("measured in the first process alone"))
         self.progress(self.rounds, self.rounds, "measuring memory")
         return {name: peak_of_call(work, str(self.device)) for name, work in self.works.items()}
 
     def energies(self) -> PairedEnergy | Unavailable:
-        """Energy of those that run, in trials that take turns."""
+        """The energies of the candidates that have not failed, in trials that take turns."""
         if self.process:
             return Unavailable("energy is measured in the first process alone")
         if not self.energy:
@@ -294,37 +293,37 @@ class Run:
 
 
 PROBES = 2
-"""Visits of each candidate that show whether others have the processors."""
+"""Visits of each candidate that test whether others use the processors."""
 
 
 def others_have_processors(visitors: Iterable[Visitor]) -> bool:
-    """Whether calls mostly wait for processors that others have: several threads of a call then
-    wait for one another, and its time says little of it."""
+    """Whether most visits of a candidate were preempted: several threads of a call then wait for
+    one another, and its time means little."""
     listed = list(visitors)
     for each in (*listed, *listed[::-1]) * (PROBES // 2):
-        with suppress(Exception):  # told where it is visited
+        with suppress(Exception):  # reported when the candidate is visited in a round
             each()
     return any(each.grade == BUSY for each in listed)
 
 
 @dataclass(frozen=True)
 class InProcess:
-    """What one process measured."""
+    """The results of one process."""
 
     records: Mapping[str, Measurement]
-    """Candidate -> its record, the rounds as samples."""
+    """Candidate -> its record, with the rounds as samples."""
     energy: tuple[Row, ...] = ()
     failed: Mapping[str, str] = field(default_factory=dict)
-    """Candidate -> why it was measured no more."""
+    """Candidate -> why its measurement ended."""
     notes: tuple[str, ...] = ()
     lost: str = ""
-    """Why the process gave nothing."""
+    """Why the process gave no results."""
     threads: int = 0
-    """As `Run.threads`, once the process has found it out."""
+    """`Run.threads`, as the process determined it."""
 
     @property
     def disturbed(self) -> bool:
-        """Whether too few rounds were undisturbed for a latency."""
+        """Whether a candidate lacks a latency, because too few rounds were undisturbed."""
         return any("latency" not in record.readings for record in self.records.values())
 
 
@@ -332,7 +331,7 @@ def measured(made: Run) -> InProcess:
     """The rounds of all candidates in this process, with memory and energy.
 
     Raises:
-        MeasureError: fewer than two candidates that run.
+        MeasureError: fewer than two candidates run.
     """
     threads = torch.get_num_threads()
     try:
@@ -342,7 +341,7 @@ def measured(made: Run) -> InProcess:
 
 
 def timed(made: Run, threads: int) -> InProcess:
-    """`measured`, where torch has so many threads before."""
+    """`measured`, with `threads` as torch's number of threads beforehand."""
     with on_device(made.device):
         made.prepare()
         rounds, visitors = made.visited()
@@ -353,7 +352,7 @@ def timed(made: Run, threads: int) -> InProcess:
             name: Unavailable(why) if why else latency_reading(made, name, rounds, visitors[name])
             for name in kept
         }
-        torch.set_num_threads(threads)  # what a call holds is that of as many as it has otherwise
+        torch.set_num_threads(threads)  # memory and energy are of the usual number of threads
         memory, energies = made.besides()
     reasons = [f"energy: {energies.reason}"] if isinstance(energies, Unavailable) else []
     return InProcess(
@@ -372,7 +371,7 @@ def record(
     memory: Mapping[str, Measured],
     energies: PairedEnergy | Unavailable,
 ) -> Measurement:
-    """What was measured of a candidate; sample k of its latency is that of round k."""
+    """The record of one candidate; sample k of its latency is from round k."""
     request = made.asked[name]
     joules: Measured
     if isinstance(energies, Unavailable):
@@ -411,7 +410,7 @@ def record(
 
 
 def latency_reading(made: Run, name: str, rounds: Rounds, visitor: Visitor) -> Reading:
-    """The median over rounds, with what is needed to compare the rounds again."""
+    """The median over rounds, with the details that a later comparison of the rounds needs."""
     values = rounds.values[name]
     places = [order.index(name) for order in rounds.orders if name in order]
     timer, log = visitor.setting.timer, visitor.log

@@ -1,16 +1,16 @@
-"""What do files of measurements say when they are compared, round by round or point by point?
+"""Compares files of measurements, round by round or point by point.
 
 Records of one run of `compare -o` are compared by their rounds, and so are the candidates of a
-sweep at equal sizes: of a sweep a pair of rounds, there and back, is one. Of two files, each record
-has as its partner the record of the same mixer, implementation, sizes, dtype, phase and kind of
-device in the other file. Those were not measured in turns: at a point only the noise within each
-run can be judged, by intervals of both medians, made of the medians of blocks
-(`meters.intervals`), and a drift between the runs is not excluded. A busy time differs from another
-one where their intervals do not touch; no tendency over all points is told of busy times.
+sweep at equal sizes, where a pair of rounds (forward and backward) is one value. Of two files, the
+partner of a record is the record of the same mixer, implementation, sizes, dtype, phase and kind of
+device in the other file. Partners were not measured in turns, so a point is judged by the noise
+within each run: by the intervals of both medians, made of the medians of blocks
+(`meters.intervals`). A drift between the runs stays undetected. A busy time differs from another
+time if their intervals are disjoint; busy times are left out of the test over all points.
 
-Of energies the values are trials, each a window on its own. What is wrong with a sensor's gain is
-the same in every trial of a board, so that it cancels where both files are of one board; of two
-boards, or of unknown ones, it widens the interval, and a tendency over all points says nothing.
+The values of an energy are trials, each an independent window. The error of a sensor's gain is
+equal in every trial of a board, so it cancels if both files are of one board. For two boards, or
+unknown ones, it widens the interval, and the test over all points leaves such energies out.
 """
 
 from __future__ import annotations
@@ -58,13 +58,13 @@ from profiler.records.words import options_words, sizes_words
 from profiler.sweep.session import recorded
 
 Key = tuple[str, str, str, str, str, str, str, str, int]
-"""Mixer, implementation, form, sizes, dtype, phase, kind of device, options and seed, and which
+"""Mixer, implementation, form, sizes, dtype, phase, kind of device, options with the seed, and the
 repetition."""
 
 TIMED = ("latency", "latency_cold", "latency_graph", "energy", "energy_net")
-"""Readings whose medians are compared; those of bytes are compared exactly."""
+"""Readings whose medians are compared; readings of bytes are compared exactly."""
 JOULES = ("energy", "energy_net")
-"""Those of them that a sensor's gain is in."""
+"""The readings of `TIMED` with the error of a sensor's gain."""
 
 NOT_IN_TURNS = (
     "the files were measured one after the other, not in turns: an interval shows the noise within "
@@ -75,7 +75,7 @@ GAINS = (
     "gain of each sensor, which no number of trials removes"
 )
 SHOWN = 5
-"""So many records without a partner are named."""
+"""The number of records without a partner that are named."""
 
 
 def compare_files(
@@ -83,9 +83,9 @@ def compare_files(
     level: float = LEVEL,
     tell: Callable[[str], object] = lambda sentence: None,
 ) -> tuple[Comparison, list[str]]:
-    """What the files say, and a sentence for every line that is no record.
+    """The comparison of the files, and a sentence for every line that is not a record.
 
-    `tell` is told of lines that were cut off before their file was gone on with.
+    `tell` receives the remarks on truncated lines of a file that was continued.
 
     Raises:
         StoreError: a file cannot be read or holds no record.
@@ -129,7 +129,7 @@ def compare_files(
 
 
 def failed(name: str, records: Sequence[Measurement]) -> list[str]:
-    """A sentence where a file has records of measurements that failed."""
+    """A sentence that lists a file's failed measurements; [] if there are none."""
     points = [point_words(key) for key in keyed([r for r in records if r.failure])]
     if not points:
         return []
@@ -140,7 +140,7 @@ def failed(name: str, records: Sequence[Measurement]) -> list[str]:
 
 
 def by_rounds(records: Sequence[Measurement], level: float) -> list[Row]:
-    """The candidates of runs of `compare` and of the blocks of sweeps."""
+    """The comparisons within runs of `compare` and within the blocks of sweeps."""
     rows = [row for run in runs_in(records) for row in rows_of(run, level)]
     for point, block in blocks_in([r for r in records if "round" in r.sweep]).items():
         rows += sweep_rows(point, block, level)
@@ -148,7 +148,8 @@ def by_rounds(records: Sequence[Measurement], level: float) -> list[Row]:
 
 
 def blocks_in(records: Sequence[Measurement]) -> dict[str, list[Measurement]]:
-    """The records of candidates at equal sizes: equal in the letters that all of a phase have."""
+    """Point -> its records, if several. Records of one point agree in the dtype, phase, kind of
+    device, seed, options, and in the sizes that all records of the phase have."""
     shared: dict[str, set[str]] = {}
     for r in records:
         shared[r.phase] = shared.get(r.phase, set(r.sizes)) & set(r.sizes)
@@ -163,8 +164,8 @@ def blocks_in(records: Sequence[Measurement]) -> dict[str, list[Measurement]]:
 
 
 def sweep_rows(point: str, block: Sequence[Measurement], level: float) -> list[Row]:
-    """The latencies of a block: each process gives one value, the mean of its rounds; of a single
-    process each pair of rounds does, there and back."""
+    """The latencies of a block compared. With several processes, each gives one value per
+    candidate, the mean of its rounds; with one process, each pair of rounds does."""
     by_round: dict[str, dict[int, Reading]] = {}
     shared = set.intersection(*(set(r.sizes) for r in block))
     failed: dict[str, str] = {}
@@ -184,7 +185,7 @@ def sweep_rows(point: str, block: Sequence[Measurement], level: float) -> list[R
     busy = BUSY in map(grade_of, rounds)
 
     def value(reading: Reading) -> float:
-        """Of the same kind for all candidates: where one is busy, the low quantile of each."""
+        """Seconds per call; if any candidate is busy, the low quantile for all of them."""
         return quantile(reading.samples, LOW) if busy else reading.value
 
     if any(processes_in(by_round[name][k]) > 1 for name in by_round for k in common):
@@ -202,7 +203,7 @@ def sweep_rows(point: str, block: Sequence[Measurement], level: float) -> list[R
 
 
 def by_process(rounds: Mapping[str, Sequence[Reading]]) -> dict[str, list[float]]:
-    """Candidate -> the mean of its rounds in each process that has all of them."""
+    """Candidate -> the mean of its rounds in each process that has all rounds of all candidates."""
     told = {
         name: [
             {int(each["process"]): float(each["value"]) for each in r.details.get("processes", ())}
@@ -218,13 +219,13 @@ def by_process(rounds: Mapping[str, Sequence[Reading]]) -> dict[str, list[float]
 
 
 def together_only(records: Sequence[Sequence[Measurement]]) -> bool:
-    """Whether the files are parts of one run of `compare`."""
+    """Whether all records are of one run of `compare`."""
     runs = {details_of(record).get("comparison") for found in records for record in found}
     return len(runs) == 1 and None not in runs
 
 
 def file_names(paths: Sequence[Path]) -> list[str]:
-    """The shortest ends of the paths that tell the files apart."""
+    """The shortest suffixes of the paths that distinguish the files."""
     for parts in range(1, max(len(path.parts) for path in paths) + 1):
         names = ["/".join(path.parts[-parts:]) for path in paths]
         if len(set(names)) == len(names):
@@ -233,7 +234,7 @@ def file_names(paths: Sequence[Path]) -> list[str]:
 
 
 def keyed(records: Sequence[Measurement]) -> dict[Key, Measurement]:
-    """Each record under its point; further ones of a point are its repetitions 2, 3, ..."""
+    """Each record by its point; further records of a point become repetitions 2, 3, ..."""
     found: dict[Key, Measurement] = {}
     for r in records:
         kind, repetition = r.device.partition(":")[0], r.sweep.get("round", 0) + 1
@@ -249,14 +250,14 @@ def keyed(records: Sequence[Measurement]) -> dict[Key, Measurement]:
 
 
 def point_words(key: Key) -> str:
-    """A point in a table."""
+    """A point in words."""
     mixer, implementation, _, sizes, dtype, phase, device, options, repetition = key
     again = f", repetition {repetition}" if repetition > 1 else ""
     return f"{mixer} {implementation} ({sizes}, {dtype}, {phase}, {device}{options}{again})"
 
 
 def asked_words(record: Measurement) -> str:
-    """What was asked for beside sizes, phase and dtype, where it is not as it is by default."""
+    """The options and the seed of a record that are not defaults, in words."""
     seed = record.counts.get("seed", 0)
     return options_words(record.sweep.get("options", {})) + (f", seed {seed}" if seed else "")
 
@@ -264,7 +265,7 @@ def asked_words(record: Measurement) -> str:
 def missing(
     a: str, b: str, first: Sequence[Measurement], second: Sequence[Measurement]
 ) -> list[str]:
-    """A sentence for each file with records that have no partner in the other."""
+    """A sentence for each file with records that have no partner in the other file."""
     found = []
     one, other = keyed(first), keyed(second)
     for name, own, partner, theirs in ((a, one, b, other), (b, other, a, one)):
@@ -280,7 +281,7 @@ def missing(
 
 
 def environments(first: Sequence[Measurement], second: Sequence[Measurement]) -> list[str]:
-    """In what the machines and the software of two files differ."""
+    """The differences in machine and software between two files, at their common points."""
     found: dict[str, None] = {}
     one, other = keyed(first), keyed(second)
     for key in one.keys() & other.keys():
@@ -293,7 +294,7 @@ def environments(first: Sequence[Measurement], second: Sequence[Measurement]) ->
 def pointwise(
     a: str, b: str, first: Sequence[Measurement], second: Sequence[Measurement], level: float
 ) -> list[Row]:
-    """Every point that both files have, and a test over all of them."""
+    """Every point that both files have compared, and a test over all points per quantity."""
     one, other = keyed(first), keyed(second)
     shared = [key for key in one if key in other]
     rows: list[Row] = []
@@ -324,18 +325,18 @@ def pointwise(
 
 
 def same_board(one: Measurement, other: Measurement) -> bool:
-    """Whether both records name the same board."""
+    """Whether both records state the same board UUID."""
     uuids = [(r.environment.get("gpu") or {}).get("uuid") for r in (one, other)]
     return uuids[0] is not None and uuids[0] == uuids[1]
 
 
 def gain(joules: Reading) -> float:
-    """The relative error of the sensor's gain."""
+    """The relative error of the sensor's gain in a reading of energy."""
     return float(joules.details.get("systematic", SYSTEMATIC))
 
 
 def gains_in(first: Sequence[Measurement], second: Sequence[Measurement]) -> bool:
-    """Whether energies of two files are compared that were read by different sensors."""
+    """Whether energies at a common point were read on boards that are not known to be the same."""
     one, other = keyed(first), keyed(second)
     return any(
         name in one[key].readings and name in other[key].readings
@@ -354,14 +355,14 @@ def medians(
     points: int,
     gains: tuple[float, float] = (0.0, 0.0),
 ) -> Verdict:
-    """Two medians with intervals of their own: apart, or not shown to be.
+    """Two medians compared by their intervals: they differ if the interval of the ratio excludes 1.
 
-    Each interval misses its median with at most level / (2 points), so that all ratios of a
-    comparison together lie within theirs at the level. A busy time has an interval of its own: it
-    is apart from another time where the two intervals do not touch.
+    Each interval misses its median with probability at most level / (2 points), so that all ratio
+    intervals of a comparison hold together at the level. A busy time has an interval of its own and
+    differs from another time if the two intervals are disjoint.
 
     Args:
-        gains: by how much, relatively, all samples of each may be off alike.
+        gains: for each reading the relative error that all its samples share.
     """
     share = level / (2 * points)
     few = min(len(x.samples), len(y.samples))
@@ -388,7 +389,7 @@ def medians(
 
 
 def ends_of(reading: Reading, confidence: float) -> tuple[float, float] | None:
-    """The interval of a reading: of a busy time the one that it has."""
+    """The interval of a reading's median; of a busy time the interval stored with it."""
     if reading.unit == "s" and grade_of(reading) == BUSY:
         low, high = (reading.details.get(end) for end in ("ci_low", "ci_high"))
         return None if low is None or high is None else (float(low), float(high))
@@ -396,7 +397,7 @@ def ends_of(reading: Reading, confidence: float) -> tuple[float, float] | None:
 
 
 def _too_few(x: Reading, y: Reading, confidence: float) -> str:
-    """Why the values of two readings have no interval at the confidence that is asked for."""
+    """Why one of two readings has too few values for an interval of this confidence."""
     few = min((x, y), key=lambda reading: len(block_medians(reading)))
     what = "trial" if few.name in JOULES else "block"
     what = "process" if processes_in(few) > 1 else what
@@ -406,7 +407,7 @@ def _too_few(x: Reading, y: Reading, confidence: float) -> str:
 def over_all(
     a: str, b: str, quantity: str, both: Mapping[Key, tuple[Reading, Reading]], level: float
 ) -> list[Row]:
-    """Whether one file's values tend to be larger: points are the pairs, repetitions averaged."""
+    """A test whether one file's values tend to be larger; repetitions of a point are averaged."""
     logs: dict[tuple[object, ...], list[float]] = {}
     for key, (x, y) in both.items():
         if min(x.value, y.value) > 0:

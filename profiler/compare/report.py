@@ -1,4 +1,4 @@
-"""Which document shows a comparison?"""
+"""The document that shows a comparison."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def as_record(row: Row) -> dict[str, Any]:
 
 
 def document(made: Comparison) -> Document:
-    """One table a quantity; what holds for all of them is said below the last."""
+    """One table per quantity; notes on all of them are below the last."""
     return Document(
         lambda: tables(made),
         data=lambda: {
@@ -54,7 +54,7 @@ def document(made: Comparison) -> Document:
 
 
 def tables(made: Comparison) -> list[Table]:
-    """One table a quantity; what holds for all of them is said below the last."""
+    """One table per quantity; notes on all of them are below the last."""
     quantities = list(dict.fromkeys(row.quantity for row in made.rows))
     notes = (*_about(made), *(Note((note,)) for note in made.notes))
     found = []
@@ -141,14 +141,14 @@ WITHIN = {
     "pairs of rounds": ", in this process",
     "blocks": ", in these processes",
 }
-"""What the values of a test come from -> how far a verdict goes."""
+"""The source of a test's values -> the scope of its verdicts."""
 
 LESS = {"s": ("faster", "slower"), "J": ("takes less", "takes more"), "B": ("less", "more")}
-"""Unit -> what the second is where its value is smaller, and where it is larger."""
+"""Unit -> the words for a second candidate with a smaller and with a larger value."""
 
 
 def verdict_words(row: Row) -> str:
-    """What a row says of the second candidate, in words."""
+    """The verdict on the second candidate, in words."""
     v = row.verdict
     if v.refused:
         return "not compared"
@@ -182,7 +182,7 @@ def _explained(quantity: str, rows: Sequence[Row], level: float) -> list[Note]:
 
 
 def _about(made: Comparison) -> list[Note]:
-    """How the records were taken, and which of them mean little."""
+    """How the records were taken, and which of them are unreliable."""
     if not made.records:
         return []
     several = any(record.sweep.get("processes", 1) > 1 for record in made.records)
@@ -202,7 +202,7 @@ def _about(made: Comparison) -> list[Note]:
 
 
 def _left_out(name: str, details: Mapping[str, Any]) -> list[Note]:
-    """How many visits were left out because a candidate was disturbed, where any were."""
+    """A note on the visits that were left out because a candidate was disturbed, if any were."""
     number, by = details["left_out_blocks"], "; ".join(details["disturbances"])
     visits = f"{number} visit{'s' if number != 1 else ''}"
     return [Note((f"{visits} left out and taken anew: {name} was disturbed ({by})",))] if by else []

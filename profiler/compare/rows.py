@@ -1,8 +1,8 @@
-"""What do the records of one comparison say of every two of its candidates?
+"""Compares every two candidates of one comparison, from its records.
 
-A record holds the rounds of a candidate in one process. Where there are several processes, each
-gives one value a candidate, the geometric mean of its rounds: the ratio of two such values is that
-of the rounds in pairs, and the test and its interval are those of the processes.
+A record holds the rounds of a candidate in one process. With several processes, each gives one
+value per candidate, the geometric mean of its rounds: the ratio of two such values is the mean
+ratio of the paired rounds, and test and interval are over processes.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from profiler.records.reading import Measured, Reading, Unavailable
 from profiler.sweep.joined import process_of
 
 PROCESSES = "processes"
-"""What one value of each candidate comes from where there are several processes."""
+"""The source of each candidate's values if there are several processes."""
 BUSY_TIMES = "busy times"
-"""What two values are where a device was busy: each has an interval of no confidence."""
+"""The source of two values if a device was busy: each has an interval without a confidence."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """Two candidates compared in one quantity; values are those of the two in `unit`."""
+    """Two candidates compared in one quantity; `first` and `second` are their values in `unit`."""
 
     quantity: str
     verdict: Verdict
@@ -36,20 +36,20 @@ class Row:
     first: float | None = None
     second: float | None = None
     point: str = ""
-    """Where files are compared: the sizes, dtype and phase of both records."""
+    """In a comparison of files: the sizes, dtype and phase of both records."""
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """What was compared, and what must be known of it."""
+    """The rows of a comparison, its records, and notes for the reader."""
 
     rows: tuple[Row, ...]
     level: float = LEVEL
     records: tuple[Measurement, ...] = ()
-    """One a candidate and process, the rounds as samples; none where files were compared."""
+    """One per candidate and process, with the rounds as samples; none in a comparison of files."""
     notes: tuple[str, ...] = ()
     failures: tuple[str, ...] = ()
-    """What was asked for and could not be done."""
+    """A sentence for each thing that was asked for and failed."""
     interrupted: bool = False
 
 
@@ -59,14 +59,14 @@ def latency_rows(
     failed: Mapping[str, str],
     unit: str = "rounds",
 ) -> list[Row]:
-    """Every two candidates' latencies, tested over what the values come from."""
+    """The latencies of every two candidates compared; `unit` is the source of one value."""
     found = verdicts(values, level, failed, unit)
     middle = {name: statistics.median(taken) for name, taken in values.items() if taken}
     return [Row("latency", v, "s", middle.get(v.first), middle.get(v.second)) for v in found]
 
 
 def exact(first: str, second: str, a: Measured | None, b: Measured | None) -> Row:
-    """Two readings that repeat to the byte: equal or not, with no interval."""
+    """Two peaks of memory, which repeat to the byte, compared for equality."""
     for name, reading in ((first, a), (second, b)):
         if not isinstance(reading, Reading):
             why = reading.reason if isinstance(reading, Unavailable) else "was not measured"
@@ -81,7 +81,7 @@ def exact(first: str, second: str, a: Measured | None, b: Measured | None) -> Ro
 
 
 def energy_rows(found: PairedEnergy | Unavailable) -> list[Row]:
-    """Every two candidates' gross energies: the interval of the ratio decides, by Student's t."""
+    """The gross energies of every two candidates, judged by Student's t interval of the ratio."""
     if isinstance(found, Unavailable):
         return []
     rows = []
@@ -96,20 +96,20 @@ def energy_rows(found: PairedEnergy | Unavailable) -> list[Row]:
 
 
 def details_of(record: Measurement) -> Mapping[str, Any]:
-    """Of the latency; empty where there is none."""
+    """The details of a record's latency; {} without a latency."""
     return record.readings["latency"].details if "latency" in record.readings else {}
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """What the processes of a comparison say of one of its candidates."""
+    """The records of one candidate, from all processes of a comparison."""
 
     records: Mapping[int, Measurement]
-    """Process -> its record."""
+    """Process -> the candidate's record."""
 
     @property
     def rounds(self) -> dict[int, Sequence[float]]:
-        """Process -> seconds a call, of each of its rounds."""
+        """Process -> seconds per call, one per round."""
         return {
             process: record.readings["latency"].samples
             for process, record in sorted(self.records.items())
@@ -117,14 +117,14 @@ class Candidate:
         }
 
     def values(self, *, several: bool) -> list[float]:
-        """Seconds a call: of each process, or of each round of a single one."""
+        """Seconds per call: one per process, or with a single process one per round."""
         if several:
             return [statistics.geometric_mean(rounds) for rounds in self.rounds.values()]
         return [value for rounds in self.rounds.values() for value in rounds]
 
     @property
     def held(self) -> Reading | Unavailable:
-        """Bytes at the peak, alike in all processes."""
+        """Bytes at the peak, if all processes agree."""
         name = "peak_memory"
         found = [r.readings[name] for r in self.records.values() if name in r.readings]
         if not found:
@@ -135,10 +135,10 @@ class Candidate:
         return found[0]
 
     def why_not(self, rounds: Mapping[int, int]) -> str:
-        """Why it is compared with nobody; "" where it is.
+        """Why the candidate is not compared; "" if it is.
 
         Args:
-            rounds: process -> how many any candidate has.
+            rounds: process -> the largest number of rounds of any candidate.
         """
         for record in self.records.values():
             if "latency" not in record.readings:
@@ -156,14 +156,14 @@ class Candidate:
 def rows_of(
     run: Mapping[str, Mapping[int, Measurement]], level: float, failed: Mapping[str, str] = {}
 ) -> list[Row]:
-    """The latencies and bytes of one comparison, tested over its processes where it has several.
+    """The latencies and bytes of one comparison, tested over processes if there are several.
 
-    A process in which some candidate has no latency, because it was disturbed for too long, is no
-    part of the test; with fewer than were asked for nothing is tested.
+    A process in which a candidate has no latency, because of long disturbance, is left out of the
+    test; with fewer processes than were asked for nothing is tested.
 
     Args:
         run: candidate -> process -> its record.
-        failed: candidate -> why it is compared with nobody.
+        failed: candidate -> why the candidate is not compared.
     """
     records = [record for each in run.values() for record in each.values()]
     asked = max((int(record.sweep.get("processes", 1)) for record in records), default=1)
@@ -198,7 +198,7 @@ def rows_of(
 
 
 def by_candidate(run: Iterable[Measurement]) -> dict[str, dict[int, Measurement]]:
-    """Candidate -> process -> the record of one run of `compare`, all of which have a latency."""
+    """Candidate -> process -> record, for the records of one run of `compare`."""
     found: dict[str, dict[int, Measurement]] = {}
     for record in run:
         name = str(details_of(record).get("candidate", f"{record.mixer} {record.implementation}"))
@@ -207,7 +207,7 @@ def by_candidate(run: Iterable[Measurement]) -> dict[str, dict[int, Measurement]
 
 
 def runs_in(records: Sequence[Measurement]) -> list[dict[str, dict[int, Measurement]]]:
-    """Each run of `compare` of two candidates or more."""
+    """The runs of `compare` with two candidates or more."""
     found: dict[str, list[Measurement]] = {}
     for record in records:
         run = details_of(record).get("comparison")

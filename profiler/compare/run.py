@@ -1,8 +1,8 @@
-"""How is a comparison run, in this process or in several fresh ones, and what do they say?
+"""Runs a comparison, in this process or in several fresh ones, and combines the results.
 
-Where arrays and code lie in memory is drawn anew in each process, and is in the ratios of all its
-rounds: only several processes show by how much (Mytkowicz et al., "Producing Wrong Data Without
-Doing Anything Obviously Wrong!" (2009)).
+The addresses of arrays and code change from process to process and affect all rounds of a process:
+only several processes show how much (Mytkowicz et al., "Producing Wrong Data Without Doing Anything
+Obviously Wrong!" (2009)).
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ TOLD = (
     "threads",
     "counted",
 )
-"""The fields of a run that its processes are told."""
+"""The fields of a run that are passed to its processes."""
 
 
 def in_fresh_process(made: Run, number: int) -> InProcess:
-    """What process `number` of a run measures; energy, which takes minutes, is left to the first.
+    """The results of process `number` of a run; only the first process measures energy.
 
-    One that ended, or in which fewer than two candidates ran, is lost.
+    A process that ended, or in which fewer than two candidates ran, is lost.
     """
     told = {name: getattr(made, name) for name in TOLD}
     asked = {name: request_json(request) for name, request in made.asked.items()}
@@ -73,12 +73,12 @@ def in_fresh_process(made: Run, number: int) -> InProcess:
 
 
 def run(made: Run, output: Path | None = None) -> Comparison:
-    """Measure in turns and compare; with `output`, append a record for each candidate and process.
+    """Measure in turns and compare; with `output`, append a record per candidate and process.
 
     Raises:
         MeasureError: too few processes or rounds to show anything, or fewer than two candidates
-            that run.
-        StoreError: the file cannot be written: said before anything is measured.
+            run.
+        StoreError: the file cannot be written; raised before anything is measured.
     """
     if why := too_few(made.samples, made.pairs, made.level, made.unit):
         raise MeasureError(why)
@@ -108,7 +108,7 @@ def run(made: Run, output: Path | None = None) -> Comparison:
 
 
 def counts_in(taken: InProcess) -> dict[str, dict[str, Any]]:
-    """What each candidate dispatches, as a process counted it: no other one counts it again."""
+    """Candidate -> its counts from one process, so that later processes need not count again."""
     return {
         name: {each: record.counts[each] for each in ("dispatch", "zeros")}
         for name, record in taken.records.items()
@@ -116,7 +116,7 @@ def counts_in(taken: InProcess) -> dict[str, dict[str, Any]]:
 
 
 def compared(made: Run, found: Mapping[int, InProcess], interrupted: str) -> Comparison:
-    """What the processes of a run say."""
+    """The comparison of the results of all processes."""
     failed = {name: why for each in found.values() for name, why in each.failed.items()}
     run = {
         name: {p: each.records[name] for p, each in found.items() if name in each.records}
@@ -143,17 +143,17 @@ def compared(made: Run, found: Mapping[int, InProcess], interrupted: str) -> Com
 
 
 class Comparing:
-    """Takes the rounds of a comparison."""
+    """Takes the rounds of a comparison, in a process of its own."""
 
     def __init__(self, setup: Mapping[str, Any]) -> None:
         in_folder(setup)
 
     def environment(self) -> dict[str, Any]:
-        """None: every record has its own."""
+        """{}: every record has its own environment."""
         return {}
 
     def answer(self, description: Mapping[str, Any], note: Callable[[str], None]) -> dict[str, Any]:
-        """What the rounds gave, as JSON values."""
+        """The results of the rounds as JSON values, or the reason why there are none."""
         try:
             asked = {name: request_of(each) for name, each in description["asked"].items()}
             number = description["process"]

@@ -1,24 +1,24 @@
-"""Which of several candidates is faster, shown by how many pairs, and when is nothing shown?
+"""Tests whether one of several candidates is faster, from paired rounds.
 
-Candidates are visited in rounds: in each round in a new random order, there and back. A drift that
-is straight in time then changes all candidates of a round alike, and what a round gives two of them
-is a pair. Had they the same cost, chance alone would have decided which is the longer of a pair,
-independently for every round, whatever else went on: that is the hypothesis of the test, an exact
-Wilcoxon signed-rank test of the logarithms of the ratios. Wilcoxon, "Individual Comparisons by
-Ranking Methods" (1945); the correction for many pairs is Holm, "A Simple Sequentially Rejective
-Multiple Test Procedure" (1979); estimate and interval of the ratio are Hodges and Lehmann,
-"Estimates of Location Based on Rank Tests" (1963): the ratios that this test does not refuse.
+In each round the candidates are visited in a new random order, forward and backward, so that a
+drift linear in time affects all candidates of a round equally; the two values of a round for two
+candidates are a pair. If both had the same cost, chance alone would decide which value of a pair is
+larger, independently for every round: this is the null hypothesis of an exact Wilcoxon signed-rank
+test of the logarithms of the ratios. Wilcoxon, "Individual Comparisons by Ranking Methods" (1945);
+the correction for many pairs is Holm, "A Simple Sequentially Rejective Multiple Test Procedure"
+(1979); estimate and interval of the ratio are Hodges and Lehmann, "Estimates of Location Based on
+Rank Tests" (1963): the ratios that the test does not reject.
 
-The signs are those of the orders drawn, not of the noise: rounds need not be independent of one
-another, nor need they be alike (Fisher, "The Design of Experiments" (1935), section 21). What slows
-all calls by the same factor while it lasts, however long it lasts, leaves test and interval exact.
-What adds the same wait to every timed region does not: that bends the ratio itself. Nor is in any
-interval what stays as it is for a whole process: where arrays and code lie in memory makes the same
-calls faster or slower (Mytkowicz et al., "Producing Wrong Data Without Doing Anything Obviously
-Wrong!" (2009)), here by some tenths of a percent (benchmarks/compare_with_itself.py).
+The signs are random because the orders are drawn, whatever the noise: rounds need not be
+independent or identically distributed (Fisher, "The Design of Experiments" (1935), section 21). A
+slowdown of all calls by one factor, however long, leaves test and interval exact; an equal wait
+added to every timed region changes the ratio itself. No interval contains effects that last for a
+whole process: the addresses of arrays and code make the same calls faster or slower (Mytkowicz et
+al., "Producing Wrong Data Without Doing Anything Obviously Wrong!" (2009)), here by some tenths of
+a percent (benchmarks/compare_with_itself.py).
 
-Of several processes each gives one value. There the signs are those of where memory, caches and
-libraries happen to put a candidate; the order in which candidates are built changes from process to
+With several processes each gives one value. The signs are then those of where memory, caches and
+libraries place a candidate; the order in which candidates are built changes from process to
 process, so that none has the better place in all of them.
 """
 
@@ -35,21 +35,21 @@ from itertools import combinations
 from profiler.meters.sampler import Disturbed
 
 LEVEL = 0.05
-"""How often a difference may be claimed where there is none, over all pairs of a comparison."""
+"""The probability of claiming a difference where there is none, over all pairs of a comparison."""
 
 TRIES = 2
-"""At most so many times as many rounds are tried as are asked for: disturbed ones are left out."""
+"""At most this many times the requested rounds are tried, as disturbed rounds are left out."""
 
 Visit = Callable[[], float]
-"""Measures a candidate once, in seconds a call."""
+"""Measures a candidate once; seconds per call."""
 
 
 @dataclass
 class Rounds:
-    """Candidates visited in turn; `values[name][k]` is the mean of the two visits of round k.
+    """Candidates visited in turns; `values[name][k]` is the mean of the two visits of round k.
 
-    Only whole rounds without a disturbed visit are in it. A candidate that raises anything else is
-    visited no more: `failed` says why.
+    Only complete, undisturbed rounds count. A candidate that raises another exception than
+    Disturbed is not visited again: `failed` says why.
     """
 
     visits: Mapping[str, Visit]
@@ -68,15 +68,15 @@ class Rounds:
         describe: Callable[[Exception], str] = str,
         progress: Callable[[int], object] = lambda done: None,
     ) -> None:
-        """So many rounds, or as many of `TRIES` times as many as were not disturbed; `progress` is
-        told how many are done."""
+        """Take `number` rounds, trying at most `TRIES * number`; `progress` gets the completed
+        number."""
         for _ in range(TRIES * number):
             if len(self.orders) < number:
                 progress(len(self.orders))
                 self.once(describe)
 
     def once(self, describe: Callable[[Exception], str] = str) -> None:
-        """One more round, everyone in random order, then everyone backwards, unless disturbed."""
+        """One round: all in random order, then in reverse; dropped if a visit is disturbed."""
         try:
             order, found = self.visited(describe)
         except Disturbed:
@@ -89,7 +89,7 @@ class Rounds:
     def visited(
         self, describe: Callable[[Exception], str]
     ) -> tuple[list[str], dict[str, list[float]]]:
-        """The order of a round, and both visits of each candidate that has not failed."""
+        """The order of a round, and the two values of each candidate that has not failed."""
         order = [name for name in self.visits if name not in self.failed]
         self.chance.shuffle(order)
         found: dict[str, list[float]] = {name: [] for name in order}
@@ -107,20 +107,20 @@ class Rounds:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether two candidates differ: what the second costs, relative to the first.
+    """Whether two candidates differ; `ratio` is the cost of the second over that of the first.
 
-    `ratio`, its interval and the probabilities are None where `refused` says why nothing is tested.
+    `ratio`, its interval and the probabilities are None if `refused` says why there is no test.
     """
 
     first: str
     second: str
     pairs: int
-    """How many values of each are tested; `of` says what each comes from."""
+    """The number of tested values per candidate; `of` names their source."""
     ratio: float | None = None
     ci_low: float | None = None
     ci_high: float | None = None
     confidence: float | None = None
-    """Of the interval: with all intervals of a comparison the level holds."""
+    """The confidence of the interval; all intervals of a comparison together hold at the level."""
     p: float | None = None
     p_corrected: float | None = None
     differs: bool = False
@@ -129,10 +129,10 @@ class Verdict:
 
 
 def rounds_needed(pairs: int, level: float = LEVEL) -> int:
-    """The least number of rounds with which one of so many pairs can be shown to differ.
+    """The least number of rounds with which one of this many pairs can be shown to differ.
 
-    With n rounds no two-sided probability is below 2 / 2^n, and Holm compares the least one with
-    level / pairs.
+    With n rounds the smallest two-sided probability is 2 / 2^n, and Holm's correction compares the
+    smallest of all with level / pairs.
 
     >>> rounds_needed(1), rounds_needed(3), rounds_needed(45)
     (6, 7, 11)
@@ -144,9 +144,9 @@ def rounds_needed(pairs: int, level: float = LEVEL) -> int:
 
 
 def too_few(rounds: int, pairs: int, level: float, unit: str = "rounds") -> str:
-    """Why so few rounds show nothing, and what would; "" where they suffice.
+    """Why this many rounds cannot show a difference, and how many can; "" if they suffice.
 
-    `unit` says what one value of each candidate comes from.
+    `unit` is the source of one value of each candidate.
     """
     needed = rounds_needed(pairs, level)
     if rounds >= needed:
@@ -159,7 +159,7 @@ def too_few(rounds: int, pairs: int, level: float, unit: str = "rounds") -> str:
 
 
 def ranks(values: Sequence[float]) -> list[int]:
-    """Twice the rank of each absolute value, the mean rank where several are equal.
+    """Twice the rank of each absolute value; equal values share their mean rank.
 
     >>> ranks([0.5, -0.1, 0.5])
     [5, 2, 5]
@@ -170,7 +170,8 @@ def ranks(values: Sequence[float]) -> list[int]:
 
 
 def signed_rank_counts(doubled: Sequence[int]) -> list[int]:
-    """How many choices of signs give each sum of the positive doubled ranks: index -> number.
+    """The distribution of the signed-rank sum: index s -> the number of sign choices for which the
+    positive doubled ranks sum to s.
 
     >>> signed_rank_counts([2, 4])  # sums 0, 2, 4 and 6, each once
     [1, 0, 1, 0, 1, 0, 1]
@@ -185,10 +186,9 @@ def signed_rank_counts(doubled: Sequence[int]) -> list[int]:
 
 
 def signed_rank_p(logs: Sequence[float]) -> float:
-    """The exact two-sided probability of so uneven signed ranks if signs were tossed.
+    """The exact two-sided probability of signed ranks this uneven if the signs were coin tosses.
 
-    Zeros tell nothing and are left out; equal values share their mean rank, and the distribution
-    is that of these very ranks.
+    Zeros are left out; equal values share their mean rank, as in the distribution.
     """
     told = [value for value in logs if value != 0]
     if not told:
@@ -205,18 +205,18 @@ def signed_rank_p(logs: Sequence[float]) -> float:
 
 
 def walsh(logs: Sequence[float]) -> list[float]:
-    """The means of every two values and of each with itself, in order."""
+    """The Walsh averages, ascending: the means of every two values, and each value itself."""
     return sorted((a + b) / 2 for k, a in enumerate(logs) for b in logs[k:])
 
 
 def location(logs: Sequence[float]) -> float:
-    """The estimate of Hodges and Lehmann: the median of all means of two."""
+    """The Hodges-Lehmann estimate: the median of the Walsh averages."""
     return float(statistics.median(walsh(logs)))
 
 
 @lru_cache(maxsize=256)
 def interval_rank(n: int, confidence: float) -> int:
-    """Which of the ordered means of two begins the interval, counted from 1; 0 for too few values.
+    """The rank, from 1, of the Walsh average that begins the interval; 0 for too few values.
 
     >>> interval_rank(5, 0.95), interval_rank(6, 0.95), interval_rank(10, 0.95)
     (0, 1, 9)
@@ -231,9 +231,9 @@ def interval_rank(n: int, confidence: float) -> int:
 
 
 def location_interval(logs: Sequence[float], confidence: float) -> tuple[float, float] | None:
-    """Where the centre of the values lies, by the signed-rank test; None for too few values.
+    """The interval of the values' centre by the signed-rank test; None for too few values.
 
-    Exact for values without ties, and wide rather than narrow with them.
+    Exact for values without ties, conservative with ties.
     """
     rank = interval_rank(len(logs), confidence)
     means = walsh(logs)
@@ -241,7 +241,7 @@ def location_interval(logs: Sequence[float], confidence: float) -> tuple[float, 
 
 
 def holm(probabilities: Sequence[float]) -> list[float]:
-    """Each probability corrected for all of them: the least level at which it would be accepted.
+    """Holm's correction: for each probability the smallest level that rejects its hypothesis.
 
     >>> holm([0.01, 0.04, 0.03])
     [0.03, 0.06, 0.06]
@@ -261,12 +261,12 @@ def verdicts(
     refused: Mapping[str, str] | None = None,
     unit: str = "rounds",
 ) -> list[Verdict]:
-    """Every two candidates compared; value k of each comes from round k.
+    """Every two candidates compared; value k of each candidate is from round k.
 
     Args:
-        values: candidate -> one positive value a round, equally many for all that are compared.
-        refused: candidate -> why it is compared with nobody.
-        unit: what one value comes from.
+        values: candidate -> one positive value per round, equally many for all compared candidates.
+        refused: candidate -> why it is not compared.
+        unit: the source of one value.
     """
     refused = dict(refused or {})
     listed = list(combinations(values, 2))
@@ -283,7 +283,7 @@ def verdicts(
 
 
 def reasons(pair: Sequence[str], refused: Mapping[str, str]) -> str:
-    """Why two candidates are not compared, by candidate; "" where neither is refused."""
+    """Why two candidates are not compared, by candidate; "" if neither is refused."""
     return "; ".join(f"{name}: {refused[name]}" for name in pair if name in refused)
 
 
@@ -294,7 +294,7 @@ def _tested(
     pairs: int,
     unit: str,
 ) -> Verdict:
-    """One pair, before the correction of its probability."""
+    """The verdict on one pair, before the correction for many pairs."""
     first, second = (values[name] for name in pair)
     logs = log_ratios(first, second)
     if why := too_few(len(logs), pairs, level, unit):
@@ -310,10 +310,10 @@ def _tested(
 
 
 def log_ratios(first: Sequence[float], second: Sequence[float]) -> list[float]:
-    """The logarithm of second over first, pair by pair.
+    """The logarithm of second / first for each pair.
 
     Raises:
-        ValueError: not equally many, or a value that is not positive.
+        ValueError: the numbers of values differ, or a value is not positive.
     """
     if len(first) != len(second):
         raise ValueError(f"expected pairs, got {len(first)} and {len(second)} values")
