@@ -1,4 +1,4 @@
-"""How do verdicts on claims read: those of the literature in tables, anybody's own one by one?"""
+"""Documents of verdicts on claims: published claims in tables, a user's claims one by one."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from costmodel.symbolic.formulas import parse
 
 
 def about(verdict: Verdict) -> str:
-    """What a claim is about: network, mixer, phase and quantity."""
+    """The subject of a claim in words: its network, mixer, phase and quantity."""
     words = (verdict.model, verdict.mixer, verdict.phase, verdict.quantity.replace("_", " "))
     return " ".join(word for word in words if word)
 
 
 def outcome(verdict: Verdict) -> str:
-    """What was found beside the verdict."""
+    """The details of a verdict: interpretation, derived value, counterexample and note."""
     parts = []
     if verdict.verdict == "agrees-under":
         parts.append(f"under {','.join(verdict.conventions)}")
@@ -44,21 +44,21 @@ def outcome(verdict: Verdict) -> str:
 
 
 def _shows_derived(verdict: Verdict) -> bool:
-    """Whether a line says what is derived: where that is not what is claimed, and beside O(...)."""
+    """Whether a line shows the derived value: if the claim does not simply agree, or is O(...)."""
     return verdict.verdict in ("disagrees", "agrees-under", "agrees-in-limit") or (
         verdict.claimed.startswith("O(")
     )
 
 
 def named(verdict: Verdict) -> str:
-    """The verdict's name, with what is known of a misprint."""
+    """The verdict's name, with "recorded misprint" or "stale misprint" if it has one."""
     return (
         f"{verdict.verdict} ({verdict.misprint} misprint)" if verdict.misprint else verdict.verdict
     )
 
 
 def titled(verdict: Verdict) -> str:
-    """The source of a claim, with its citation where there is one."""
+    """The source of a claim, with its citation if it has one."""
     return f"{verdict.source}: {verdict.citation}" if verdict.citation else verdict.source
 
 
@@ -71,11 +71,11 @@ LEGEND = {
     "unrecorded": "disagreements that no misprint records, and stale ones: any of them makes the "
     "exit code 1",
 }
-"""What the words of the summary mean that do not say it themselves."""
+"""Word of the summary -> its meaning, for the words that need an explanation."""
 
 
 def in_words(verdicts: Sequence[Verdict]) -> str:
-    """The summary as a sentence; whatever fails a run stands at its end."""
+    """The summary as a sentence; the counts that make the exit code 1 come last."""
     found = summary(verdicts)
     recorded = sum(v.verdict == "disagrees" and v.misprint == "recorded" for v in verdicts)
     shown = [
@@ -94,7 +94,7 @@ def _recorded(recorded: int, of: int) -> str:
 
 
 def published(verdicts: Sequence[Verdict]) -> Document:
-    """How many claims got which verdict, one table a source, and what the words mean."""
+    """The page of published claims: counts of verdicts, a table per source, and a legend."""
     return Document(
         lambda: [
             Heading("Published figures and claims, checked", 1),
@@ -115,7 +115,7 @@ def published(verdicts: Sequence[Verdict]) -> Document:
 
 
 def _counts(verdicts: Sequence[Verdict]) -> Table:
-    """How many claims of each source got which verdict, and of all together."""
+    """The number of claims with each verdict, per source and in total."""
     names = ("claims", *VERDICTS, "misprints")
     groups = [(s, list(found)) for s, found in groupby(verdicts, key=lambda v: v.source)]
     groups += [("together", list(verdicts))] if len(groups) > 1 else []
@@ -137,7 +137,7 @@ def _table(title: str, verdicts: Sequence[Verdict]) -> Table:
 
 
 def _told(verdict: Verdict) -> str:
-    """What is claimed, and what was found."""
+    """One line: place, subject and claim, then the outcome after an arrow."""
     what = ": ".join(filter(None, (verdict.place, about(verdict), verdict.claimed)))
     found = outcome(verdict)
     return " ".join((f"{what} -> {found}" if found else what).split())
@@ -146,8 +146,8 @@ def _told(verdict: Verdict) -> str:
 def checked(
     verdicts: Sequence[Verdict], left_out: Sequence[str] = (), readings: Sequence[str] = ()
 ) -> Document:
-    """Somebody's claims one by one, as which words are read that a table says otherwise, what is no
-    claim; then which claims disagree or were not checked, and how many got which verdict."""
+    """A user's claims one by one; how words of a table were interpreted, and which cells were left
+    out; the claims that disagree or were not checked; and the number of each verdict."""
     beside = {"readings": list(readings), "left_out": list(left_out)}
     return Document(
         lambda: [
@@ -162,12 +162,12 @@ def checked(
 
 
 LISTED = {"disagrees": "What disagrees", "not-checkable": "What was not checked"}
-"""Verdict -> the heading of the list of claims with that verdict, below several claims."""
+"""Verdict -> the heading of the list of claims with that verdict."""
 
 
 def _listed(verdicts: Sequence[Verdict]) -> Iterator[Part]:
-    """The claims that disagree, and those that were not checked, a line for each: in a table row by
-    row, column by column."""
+    """Lists of the claims that disagree and of those not checked, one line per claim; nothing for
+    a single claim."""
     for name, title in LISTED.items():
         found = [verdict for verdict in verdicts if verdict.verdict == name]
         if len(verdicts) > 1 and found:
@@ -189,7 +189,7 @@ def _checked(verdicts: Sequence[Verdict]) -> Iterator[Part]:
 
 
 def _counted(verdicts: Sequence[Verdict], left_out: Sequence[str]) -> str:
-    """How many claims got which verdict, and for how many reasons cells are no claims."""
+    """The number of claims with each verdict, and of the reasons why cells are left out."""
     counts = summary(verdicts)
     listed = [f"{counts[name]} {name}" for name in VERDICTS if counts[name]]
     claims = f"{counts['claims']} claim{'s' * (len(verdicts) != 1)}"
@@ -198,7 +198,7 @@ def _counted(verdicts: Sequence[Verdict], left_out: Sequence[str]) -> str:
 
 
 def _formula(text: str) -> Cell:
-    """A formula that is written for programs, as one; other text as it is."""
+    """A text in the grammar of formulas as a `Formula`; any other text unchanged."""
     order = text.startswith("O(") and text.endswith(")")
     try:
         return Formula(parse(text[2:-1] if order else text).poly(), "O" if order else "")
@@ -207,7 +207,7 @@ def _formula(text: str) -> Cell:
 
 
 def data(verdicts: Sequence[Verdict]) -> dict[str, Any]:
-    """The claims and the summary."""
+    """The object of JSON: the claims with their verdicts, and the summary."""
     return {
         "claims": [
             {
@@ -243,24 +243,24 @@ MEANINGS = {
     "disagrees": "it does not follow, however it is counted",
     "not-checkable": "it was not decided, and the note says why",
 }
-"""What each verdict says."""
+"""Verdict -> its meaning."""
 
 TRIED = "it follows from the equations at every size tried"
-"""What `agrees` says of a claim that is not proven."""
+"""The meaning of `agrees` for a claim that is not proven."""
 
 MOST_ALTERNATIVES = 6
-"""Readings that are listed; JSON has them all."""
+"""The most interpretations that are listed; JSON has all."""
 
 
 def _about(verdict: Verdict) -> str:
-    """What the claim is about, under which convention it is read."""
+    """The subject of a claim in words: network, mixer, phase and convention; else its source."""
     about = [verdict.model, verdict.mixer, verdict.phase]
     own = f"convention {','.join(verdict.own)}" if verdict.own else ""
     return ", ".join(filter(None, [*about, own])) or verdict.source
 
 
 def _stated(verdict: Verdict) -> str:
-    """The claim as it stands."""
+    """The claim as it is written, after its place: `Table 1: mul = 4*d`."""
     place = "" if verdict.place == verdict.id else f"{verdict.place}: "
     quantity = verdict.quantity.replace("_", " ")
     equals = f"{quantity} = " if quantity else ""
@@ -268,7 +268,7 @@ def _stated(verdict: Verdict) -> str:
 
 
 def _rows(verdict: Verdict) -> Iterator[tuple[str, str]]:
-    """What was found, line by line."""
+    """The lines below a claim, as (name, text): verdict, derived, difference and so on."""
     tried = verdict.verdict == "agrees" and not verdict.proven
     name = f"{verdict.verdict}: {TRIED if tried else MEANINGS[verdict.verdict]}"
     yield "verdict", name + (f" ({verdict.misprint} misprint)" if verdict.misprint else "")
@@ -293,7 +293,7 @@ WHO = {"derived": "derived", "claimed": "claimed", "instrumented": "counted whil
 
 
 def _parting(verdict: Verdict) -> str:
-    """The smallest counterexample and what each gives there."""
+    """The smallest counterexample, with the derived, claimed and executed values there."""
     sizes = ", ".join(f"{k} = {v}" for k, v in verdict.counterexample.items()) or "all sizes"
     values = [f"{WHO[who]} {value}" for who, value in verdict.there.items()]
     if "derived" in verdict.there and "claimed" not in verdict.there:

@@ -1,7 +1,7 @@
-"""What is a document: headings, sentences, tables, equations and records, in no format yet?
+"""The parts of a document, before it is written in a format: headings, sentences, tables, records.
 
-A cell is a value and never its print: each writer says how numbers, formulas and what is missing
-read in its format.
+A cell holds a value and never its printed text: each writer decides how numbers, formulas and
+missing values are printed in its format.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from costmodel.symbolic.polynomial import Poly
 
 @dataclass(frozen=True)
 class Formula:
-    """An exact answer in the sizes; `of` is a function that stands around it, as in O(d*l)."""
+    """An exact answer in the sizes; `of` is a function printed around it, "O" for O(d*l)."""
 
     value: Answer
     of: str = ""
@@ -27,9 +27,9 @@ class Formula:
 
 @dataclass(frozen=True)
 class Math:
-    """Notation that is printed already: an array's name, a side of an equation.
+    """Notation that is already formatted: an array's name, a side of an equation.
 
-    `text` is for a terminal, `latex` stands without dollars.
+    `text` is for a terminal, `latex` for LaTeX, without dollar signs.
     """
 
     text: str
@@ -38,14 +38,14 @@ class Math:
 
 @dataclass(frozen=True)
 class Equal:
-    """Sides that are equal: l = 128, h = d/n."""
+    """An equation between its sides: l = 128, h = d/n."""
 
     sides: tuple[Formula | Math | str, ...]
 
 
 @dataclass(frozen=True)
 class Named:
-    """What users type, and what a paper calls it."""
+    """A name as users type it, and its title in a paper."""
 
     text: str
     title: str
@@ -61,14 +61,14 @@ class Marked:
 
 @dataclass(frozen=True)
 class Strong:
-    """Words that stand out."""
+    """Words in bold."""
 
     text: str
 
 
 @dataclass(frozen=True)
 class Code:
-    """A command, a name in a program."""
+    """A command or a name in a program, in a typewriter font."""
 
     text: str
 
@@ -80,12 +80,12 @@ Text = Cell | Line
 
 
 def letter(name: str) -> Formula:
-    """A size letter, which LaTeX may rename."""
+    """A size letter as a formula, so that LaTeX prints the symbol of `Page.names`."""
     return Formula(Poly.atom(name))
 
 
 def sentence(line: Text) -> Line:
-    """A line that begins with a capital and ends with a full stop and a space."""
+    """The line with a capital at its beginning, and a full stop and a space at its end."""
     first, *others = line if isinstance(line, tuple) else (line,)
     first = first[:1].upper() + first[1:] if isinstance(first, str) else first
     last = others[-1] if others else first
@@ -94,7 +94,7 @@ def sentence(line: Text) -> Line:
 
 
 def listed(cells: Iterable[Text], between: str = ", ") -> Line:
-    """Cells or lines with commas between them."""
+    """Cells or lines joined into one line, with `between` between them."""
     line: list[Cell] = []
     for cell in cells:
         line += [between] if line else []
@@ -108,12 +108,12 @@ class Column:
 
     Args:
         name: its name in CSV and for users who choose columns.
-        header: short words above it; a writer breaks them where it likes.
-        title: the words above it in a paper; the header where there are none.
-        numeric: whether it is set to the right.
-        wide: whether it holds words that may take several lines.
-        names: whether it says what a row is about.
-        rounded: whether its fractions are always rounded, even short ones.
+        header: a short header, which a writer may break into lines.
+        title: the header in a paper; if empty, `header`.
+        numeric: whether the column is aligned to the right.
+        wide: whether the column holds words that may be broken into several lines.
+        names: whether the column is part of the name of a row, as mixer and form are.
+        rounded: whether all its fractions are rounded, even short decimals.
     """
 
     name: str
@@ -127,14 +127,14 @@ class Column:
 
 @dataclass(frozen=True)
 class Section:
-    """Words across a table that head the rows below; without words a thin rule."""
+    """A heading across a table for the rows below; without words, a gap."""
 
     line: Line = ()
 
 
 @dataclass(frozen=True)
 class Note:
-    """What is said below a table; with `of` only while one of those columns is there."""
+    """A note below a table; with `of`, only if the table has one of these columns."""
 
     line: Line
     of: tuple[str, ...] = ()
@@ -145,11 +145,11 @@ Row = tuple[Text, ...]
 
 @dataclass(frozen=True)
 class Table:
-    """A table: a title, columns, rows, and what must be said below it.
+    """A table: a title, columns, rows, and notes below it.
 
     Args:
-        slug: what its label ends in where a document has several tables.
-        lead: what its caption says in place of the document's lead.
+        slug: the end of its label in a document with several tables.
+        lead: the lead of its caption; if empty, the document's lead.
     """
 
     title: Text
@@ -161,23 +161,23 @@ class Table:
 
     @property
     def body(self) -> list[Row]:
-        """The rows that have cells."""
+        """The rows without the section headings."""
         return [row for row in self.rows if not isinstance(row, Section)]
 
     @property
     def said(self) -> list[Line]:
-        """The notes about the columns that are there."""
+        """The notes that apply to the table's columns."""
         here = {column.name for column in self.columns}
         return [note.line for note in self.notes if not note.of or here & {*note.of}]
 
     @property
     def footnotes(self) -> list[str]:
-        """Why cells are missing and what is said of marked ones, each once, in order."""
+        """The reasons of missing cells and the notes of marked cells, each once, in order."""
         texts = (text for row in self.body for cell in row for text in _footnotes(cell))
         return list(dict.fromkeys(texts))
 
     def without(self, names: Sequence[str]) -> Table:
-        """The table without some columns."""
+        """The table without the columns `names`."""
         kept = [k for k, column in enumerate(self.columns) if column.name not in names]
         rows = tuple(
             row if isinstance(row, Section) else tuple(row[k] for k in kept) for row in self.rows
@@ -198,7 +198,7 @@ def _footnotes(cell: Text) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Heading:
-    """A heading; level 1 is the document's."""
+    """A heading; level 1 is the title of the document."""
 
     text: str
     level: int = 2
@@ -206,7 +206,7 @@ class Heading:
 
 @dataclass(frozen=True)
 class Paragraph:
-    """Sentences; `item` makes it one point of a list, `quote` somebody else's words."""
+    """Sentences; with `item` an item of a list, with `quote` a quotation."""
 
     line: Line
     item: bool = False
@@ -217,7 +217,7 @@ class Paragraph:
 class Shown:
     """One displayed equation: left and right side, ranges, number in its source.
 
-    `closed` is what the right side comes to, after another equals sign.
+    `closed` is the closed form of the right side, printed after another equals sign.
     """
 
     left: Math
@@ -236,25 +236,25 @@ class Display:
 
 @dataclass(frozen=True)
 class Verbatim:
-    """Lines that stand as they are: a drawing, the text of a program."""
+    """Text to be printed unchanged: a drawing, a program."""
 
     text: str
 
 
 Part = Heading | Paragraph | Table | Display | Verbatim
 Rows = tuple[Sequence[str], Sequence[Sequence[Any]]]
-"""The header and the rows of CSV; what does not exist is None."""
+"""The header and the rows of CSV; a missing value is None."""
 
 
 @dataclass(frozen=True)
 class Document:
-    """What a command answers; each part is made when a format asks for it.
+    """The answer of a command; each field is computed when a format needs it.
 
     Args:
-        parts: headings, sentences, tables and equations.
-        lead: what holds for all tables, such as sizes and conventions; every caption says it.
-        data: the object of JSON, without its `schema`; None where there is no JSON.
-        rows: header and rows of CSV; None where there is no CSV.
+        parts: computes the headings, sentences, tables and equations.
+        lead: sentences that hold for all tables, such as the sizes; every caption repeats them.
+        data: computes the object of JSON, without its `schema`; None if there is no JSON.
+        rows: computes header and rows of CSV; None if there is no CSV.
     """
 
     parts: Callable[[], Sequence[Part]]
@@ -265,14 +265,14 @@ class Document:
 
 @dataclass(frozen=True)
 class Page:
-    """How a document is to be written.
+    """Options for the writers of a document.
 
     Args:
-        width: of a terminal in characters; None for a pipe or a file.
-        colour: whether a terminal shows it.
-        command: what makes the document again.
-        names: size letter -> what LaTeX prints for it.
-        label: of LaTeX tables; several get the table's slug behind it.
+        width: the width of the terminal in characters; None for a pipe or a file.
+        colour: whether the terminal shows colour and bold.
+        command: the command line that writes the document.
+        names: size letter -> its symbol in LaTeX.
+        label: the label of LaTeX tables; with several tables, each appends its slug.
         caption: the first sentence of LaTeX captions.
     """
 
@@ -285,11 +285,11 @@ class Page:
 
 
 DIGITS = 4
-"""Significant digits of a fraction that is rounded."""
+"""The significant digits to which fractions are rounded."""
 
 
 def number(value: int | Fraction, *, rounded: bool = False) -> str:
-    """A number on a page: whole numbers in full, fractions in full where they are short decimals.
+    """A number as text: integers and short decimals in full, other fractions rounded.
 
     >>> number(1234567), number(Fraction(12345, 8)), number(Fraction(12345, 8), rounded=True)
     ('1,234,567', '1,543.125', '1,543')
@@ -309,12 +309,12 @@ def number(value: int | Fraction, *, rounded: bool = False) -> str:
 
 
 def is_rounded(value: Fraction) -> bool:
-    """Whether a fraction has more than six places after the point, so that it is rounded."""
+    """Whether a fraction is no decimal with at most six places, so that it is rounded."""
     return bool(10**6 % value.denominator)
 
 
 def pieces(word: str) -> list[str]:
-    """A long word where it may break, which is in no number and after a sign.
+    """A word in the pieces between which it may be broken: after signs, but not within numbers.
 
     >>> pieces("self-attention+bidirectional"), pieces("2308.07661"), pieces("4*d**2*l/n")
     (['self-', 'attention+', 'bidirectional'], ['2308.07661'], ['4*d**2*l/n'])
@@ -323,10 +323,10 @@ def pieces(word: str) -> list[str]:
 
 
 LONG = 12
-"""A word with more characters may break."""
+"""A word with more characters than this may be broken."""
 
 _SIGNS = r"*/+=;:_)\-.,"
 _BREAK = re.compile(
     rf"(?<=[*/+=;:_)\-])(?<!\*\*)(?![{_SIGNS}]|$)|(?<=[.,])(?![{_SIGNS}\d]|$)",
 )
-"""After a sign, not within `2308.07661`, `d**2` or a run of signs."""
+"""Matches after a sign, but not within `2308.07661`, `d**2` or a run of signs."""

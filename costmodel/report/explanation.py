@@ -1,4 +1,4 @@
-"""Where does a mixer's cost come from: which equation, which step, which array that is kept?"""
+"""The document of `explain`: a mixer's costs, traced to equations, steps and arrays."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ TILDE = "What is computed again of the forward pass has a tilde. "
 
 @dataclass(frozen=True)
 class Explanation(Subject):
-    """The answers to every question about a subject, one paragraph or table after another."""
+    """The answers to all questions about a subject, as paragraphs, equations and tables."""
 
     def parts(self) -> list[Part]:
         """The whole explanation.
 
         Raises:
-            SizeError: sizes that do not fit the mixer; EquationError: a form that it lacks.
+            SizeError: sizes that do not fit the mixer; EquationError: an unknown form.
         """
         system_of(self.mixer, self.form, (), "training")
         fit(self.mixer, self.sizes)
@@ -90,7 +90,7 @@ class Explanation(Subject):
         return Case(about, self.sizes, symbolic=False, optimiser=self.optimiser)
 
     def _told(self, question: Question, phase: str) -> Iterator[Part]:
-        """What the record of a question says of its answer, or why there is none."""
+        """The sentences of a question about its answer, or the reason why there is no answer."""
         try:
             for sentence in question.sentences(self._case(phase)):
                 line = tuple(cell for word in sentence.words for cell in self._cells(word))
@@ -162,7 +162,7 @@ class Explanation(Subject):
             yield Paragraph((f"Counts are not derived: {error}.",))
 
     def _named(self, system: System) -> Paragraph:
-        """What the names in a training step mean that the equations do not have."""
+        """The meaning of names of a training step that the mixer's own equations do not have."""
         again = dict.fromkeys(e.array.name for e in system.backward if e.array.again)
         line = "The equations above, then those of the gradients: NAME.grad is the gradient of NAME"
         if again:
@@ -236,7 +236,7 @@ class Explanation(Subject):
                     yield from self._against(other, phase)
 
     def _against(self, other: str, phase: str) -> Iterator[Part]:
-        """Where this form takes fewer operations than another; nothing where one has no phase."""
+        """Where this form takes fewer operations than another; nothing if one lacks the phase."""
         about = Crossover(self.mixer, self.form, other, phase, self.convention)
         if any(found.beyond(self.sizes) for found in about.answers):
             return
@@ -249,7 +249,7 @@ class Explanation(Subject):
         yield Paragraph((words,))
 
     def _over_lengths(self, about: Crossover) -> str:
-        """At which lengths the other form takes fewer operations, the other sizes as they are."""
+        """The lengths at which the other form takes fewer operations, all other sizes fixed."""
         other = Crossover(self.mixer, about.other, about.form, about.phase, self.convention)
         sizes = {name: size for name, size in self.sizes.items() if name not in ("l", "t")}
         try:

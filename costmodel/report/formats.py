@@ -1,6 +1,6 @@
-"""In which formats is a document written, and what does each of them need?
+"""The formats of documents: the writer of each, and the field of a document that it needs.
 
-A new format is its file and one line of `FORMATS`.
+To add a format, write its file in this folder and add a line to `FORMATS`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Format:
-    """A writer, by its file and function, and the field of a document that it writes."""
+    """A writer: its file, its function, and the field of a document that it writes."""
 
     file: str
     function: str = "write"
@@ -30,16 +30,16 @@ FORMATS: Mapping[str, Format] = {
     "csv": Format("records", "as_csv", of="rows"),
     "json": Format("records", "as_json", of="data"),
 }
-"""What `--format` takes -> the writer, of this folder."""
+"""Name in `--format` -> the writer."""
 
 
 def formats(*has: str) -> tuple[str, ...]:
-    """The formats of a document that has `rows` or `data` beside its parts."""
+    """The formats for a document with parts and the fields `has`, of "rows" and "data"."""
     return tuple(name for name, found in FORMATS.items() if found.of in ("parts", *has))
 
 
 def write(document: Document, format_: str, page: Page) -> str:
-    """The document in a format."""
+    """The document as text in a format; imports the writer."""
     found = FORMATS[format_]
     text: str = getattr(import_module(f"costmodel.report.{found.file}"), found.function)(
         document, page

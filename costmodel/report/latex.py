@@ -1,9 +1,9 @@
-r"""How does a document read in LaTeX, so that it goes into a paper as it is?
+r"""Write a document in LaTeX, as a fragment that a paper can include unchanged.
 
-LaTeX breaks lines and pages: columns of formulas and of words are paragraphs, long tables run over
-pages (longtable), and equations are paragraphs too. What is decided here goes by numbers of
-characters and rows: which columns stand side by side, which share of the page each of them has, and
-which formulas stand below the table.
+LaTeX breaks lines and pages: columns of formulas and of words are paragraphs, long tables use
+longtable, and equations are paragraphs. This file decides, from numbers of characters and rows,
+which columns are printed side by side (panels), how the page's width is divided among them, and
+which formulas are printed below the table under a letter.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from costmodel.symbolic.cases import cases
 from costmodel.symbolic.printing import conditions_latex, formula_latex
 
 PACKAGES = ("amsmath", "array", "booktabs", "longtable")
-"""What a document must load to take in what is written here."""
+"""The LaTeX packages that the fragments need."""
 
 PLAIN = {
     "\\": r"\textbackslash{}",
@@ -73,11 +73,11 @@ PLAIN = {
     "≤": r"$\le$",
     "µ": r"$\mu$",
 }
-"""What would be a command in any text font, and the characters outside ASCII that occur."""
+"""Character -> LaTeX, for active characters and for the characters outside ASCII that occur."""
 
 
 def escaped(words: str) -> str:
-    """Words as LaTeX prints them: no character acts as a command.
+    """Words with all active characters escaped.
 
     >>> escaped("100% of d_model & more")
     '100\\\\% of d\\\\_model \\\\& more'
@@ -86,13 +86,13 @@ def escaped(words: str) -> str:
 
 
 def _unaccented(character: str) -> str:
-    """A letter that every LaTeX font has; a question mark where there is none."""
+    """The ASCII letter below an accent; a question mark for any other character."""
     plain = unicodedata.normalize("NFKD", character)[0]
     return plain if plain.isascii() else "?"
 
 
 def math(cell: Formula | Math | Equal | str, page: Page) -> str:
-    """Notation without its dollars."""
+    """A formula or other notation in LaTeX, without dollar signs."""
     if isinstance(cell, Formula):
         found = formula_latex(cell.value, page.names)
         return rf"{cell.of}({found})" if cell.of else found
@@ -103,7 +103,7 @@ def math(cell: Formula | Math | Equal | str, page: Page) -> str:
 
 def text(cell: Text, page: Page, marks: Mapping[str, int] | None = None, *,
          rounded: bool = False) -> str:  # fmt: skip
-    """A cell or a sentence; `marks`: footnote -> its number, its words in place of none."""
+    """A cell or a sentence; `marks`: footnote -> its number; None prints its words in place."""
     if isinstance(cell, tuple):
         return "".join(text(part, page, marks, rounded=rounded) for part in cell)
     if isinstance(cell, (int, Fraction)):
@@ -125,18 +125,18 @@ def text(cell: Text, page: Page, marks: Mapping[str, int] | None = None, *,
 
 
 def _indented(words: str) -> str:
-    """Words, indented where two spaces stand in front of them."""
+    """Escaped words, indented if they begin with two spaces."""
     inside = words.lstrip(" ")
     return r"\quad " + escaped(inside) if inside and words.startswith("  ") else escaped(words)
 
 
 def _breaking(words: str) -> str:
-    """Words of a column in which long ones may break after their signs."""
+    """Escaped words; LaTeX may break long ones after their signs."""
     return " ".join(r"\allowbreak{}".join(map(escaped, pieces(word))) for word in words.split(" "))
 
 
 def _cases(cell: Formula, page: Page) -> list[str]:
-    """Every case of a formula, one where nothing splits, each free to break at its signs."""
+    """The cases of a formula, each in dollar signs and with its condition; one if not piecewise."""
     found = cases(cell.value)
     if cell.of or not found[0][0]:
         return [f"${math(cell, page)}$"]
@@ -151,7 +151,7 @@ def _mark(number_of: int) -> str:
 
 
 def write(document: Document, page: Page) -> str:
-    """A fragment; its first line is the command that makes it again."""
+    """The document as a fragment; its first line names the command that writes it."""
     parts = document.parts()
     tables = [part for part in parts if isinstance(part, Table)]
     blocks = [preamble(page.command)]
@@ -162,7 +162,7 @@ def write(document: Document, page: Page) -> str:
 
 
 def preamble(command: str) -> str:
-    """The command that makes a fragment again, and what the fragment needs."""
+    """Two comments: the command that writes the fragment, and the packages that it needs."""
     return f"% {' '.join(command.split())}\n% needs \\usepackage{{{','.join(PACKAGES)}}}"
 
 
@@ -189,19 +189,19 @@ def _block(part: Part, lead: Sequence[Line], page: Page, *, several: bool) -> st
 
 
 def _loosely(words: str) -> str:
-    """A paragraph whose spaces may stretch, so that a long formula goes to the next line."""
+    """A paragraph; if it is long and has formulas, with spaces that stretch (\\sloppy)."""
     return rf"{{\sloppy {words}\par}}" if len(words) > LONG and "$" in words else words
 
 
 def _breakable(formula: str) -> str:
-    """A formula that fits no column, its parentheses such that LaTeX may break lines in them."""
+    """A formula; if it is longer than `LONG`, with parentheses inside of which lines may break."""
     if len(formula) <= LONG:
         return formula
     return formula.replace(r"\left(", r"\Bigl(").replace(r"\right)", r"\Bigr)")
 
 
 def _equation(shown: Shown, page: Page) -> str:
-    """An equation as a paragraph, which breaks at its signs."""
+    """A displayed equation as a paragraph, so that LaTeX breaks it at its signs."""
     right, closed = shown.right, shown.closed
     sides = []
     if isinstance(right, Math):
@@ -221,33 +221,33 @@ def _equation(shown: Shown, page: Page) -> str:
 
 
 LONG = 100
-"""A formula of more LaTeX characters may be wider than a column of two."""
+"""A formula with more LaTeX characters than this may be too wide for a column of the page."""
 
 ROOM = 82
-"""So many characters of a table stand side by side on the narrowest usual page."""
+"""The width of a table in characters, on the narrowest usual page."""
 
 LINE = 20
-"""So many characters of a formula or of words stand on one line of a column."""
+"""The width in characters of a column of formulas or words, whose cells are broken into lines."""
 
 GAP = 2
-"""So many characters of room a column has beside its cells."""
+"""The width of the gap beside a column, in characters."""
 
 SHORT = 9
-"""A heading is not broken into lines of fewer characters."""
+"""The least width in characters to which the lines of a heading are broken."""
 
 HIGHEST = 90
-"""A formula with more characters stands below the table."""
+"""A formula with more characters than this is printed below the table."""
 
 ROWS = 24
-"""A table with more lines in all its panels, formulas below it being two each, runs over pages."""
+"""A table with more lines in all panels, plus two per formula below it, becomes a longtable."""
 
 SET = r"\footnotesize\setlength{\tabcolsep}{3pt}\setlength{\extrarowheight}{2.5pt}"
-"""How tables are set: small, with rows that do not touch."""
+"""LaTeX that makes tables small and their rows slightly apart."""
 
 
 @dataclass(frozen=True)
 class _Set:
-    """A table as it is set: which columns stand side by side, and how wide they are."""
+    """The layout of a table: its panels, the widths of its columns, and its rows in LaTeX."""
 
     table: Table
     page: Page
@@ -259,7 +259,7 @@ class _Set:
 
     @cached_property
     def letters(self) -> Mapping[Text, str]:
-        """Formulas that stand below the table: of several cases, or too long for a column."""
+        """Formula printed below the table (piecewise, or longer than `HIGHEST`) -> its letter."""
         found = dict.fromkeys(
             cell for row in self.table.body for cell in row
             if isinstance(cell, Formula)
@@ -268,12 +268,12 @@ class _Set:
         return {cell: _letter(k) for k, cell in enumerate(found)}
 
     def _plain(self, cell: Text) -> str:
-        """A cell in as few characters as it takes."""
+        """A cell as text, for estimates of its width."""
         return terminal.text(cell, self.marks, factored=True)
 
     @property
     def lines(self) -> int:
-        """About how many lines the rows take; a cell wider than the page takes several."""
+        """The estimated number of lines of all rows; cells wider than the page take several."""
         long = [max((self._length(cell) for cell in row), default=0) for row in self.table.body]
         return len(self.table.rows) + sum(length // ROOM for length in long)
 
@@ -284,7 +284,7 @@ class _Set:
 
     @cached_property
     def natural(self) -> list[int]:
-        """About how wide each column is in characters, its cells in one line."""
+        """The estimated width of each column in characters, with unbroken cells."""
         return [
             max((self._length(row[k]) for row in self.table.body), default=0)
             for k in range(len(self.table.columns))
@@ -295,7 +295,7 @@ class _Set:
 
     @cached_property
     def widths(self) -> list[int]:
-        """The least that each column takes with its gap, its formulas and words in lines."""
+        """The least width of each column with its gap; formulas and words are broken to `LINE`."""
         widths = []
         for k, column in enumerate(self.table.columns):
             widest = self.natural[k]
@@ -305,8 +305,8 @@ class _Set:
 
     @cached_property
     def panels(self) -> list[list[int]]:
-        """The columns that stand side by side, in as few panels as there is room for, of like
-        widths; those that name rows stand in every panel."""
+        """The columns of each panel: as few panels of similar widths as fit, each with the columns
+        that name the rows."""
         names = terminal.naming(self.table.columns)
         rest = [k for k in range(len(self.table.columns)) if k not in names]
         room = max(ROOM - sum(self.widths[k] for k in names), 1)
@@ -325,8 +325,8 @@ class _Set:
         return panels
 
     def columns(self, panel: Sequence[int]) -> str:
-        """How columns are set: as wide as their numbers where these are all there is, else in
-        shares of the page's width, those that name rows alike in all panels."""
+        """The column specification of a panel: `r` and `l` if there is one panel of unbroken cells;
+        else shares of the page's width, which are equal in all panels for columns naming rows."""
         if len(self.panels) == 1 and not any(map(self.breaks, panel)):
             return "".join("r" if self.table.columns[k].numeric else "l" for k in panel)
         names = terminal.naming(self.table.columns)
@@ -344,7 +344,7 @@ class _Set:
         return found
 
     def _stretched(self, columns: Sequence[int], room: float) -> Mapping[int, float]:
-        """Shares of columns, those whose cells are broken into lines being given what is left."""
+        """The share of each column in their width; spare room goes to columns of broken cells."""
         least = sum(self.widths[k] for k in columns)
         lacking = {k: max(self.natural[k] - self.widths[k], 0) for k in columns}
         more = max(room - least, 0) / (sum(lacking.values()) or 1)
@@ -352,7 +352,7 @@ class _Set:
         return {k: width / (sum(widths.values()) or 1) for k, width in widths.items()}
 
     def head(self, panel: Sequence[int]) -> str:
-        """The headings in words."""
+        """The row of headings of a panel."""
         return " & ".join(map(self._head, panel)) + r" \\"
 
     def _head(self, k: int) -> str:
@@ -367,7 +367,7 @@ class _Set:
         return rf"\begin{{tabular}}[b]{{@{{}}{side}@{{}}}}{inside}\end{{tabular}}"
 
     def body(self, panel: Sequence[int]) -> str:
-        """The rows."""
+        """The rows of a panel."""
         lines = []
         for row in self.table.rows:
             if not isinstance(row, Section):
@@ -389,7 +389,7 @@ class _Set:
 
     @property
     def below(self) -> str:
-        """Footnotes, notes and formulas, a paragraph each."""
+        """The footnotes, notes and formulas below the table, one paragraph each."""
         lines = [
             f"{_mark(k)}\\,{text(sentence(note), self.page)}" for note, k in self.marks.items()
         ]
@@ -403,13 +403,13 @@ class _Set:
 
 
 def _letter(k: int) -> str:
-    """a, b, ... z, aa, ab, ..."""
+    """The letters of number k: a, b, ..., z, aa, ab, ..."""
     more, last = divmod(k, 26)
     return (_letter(more - 1) if more else "") + chr(ord("a") + last)
 
 
 def _heading(column: Column, room: int) -> list[str]:
-    """The lines of a heading; a word that is too long is parted where it may be."""
+    """A heading in lines of `room` characters; longer words are hyphenated as in `PARTED`."""
     room, lines = max(room, SHORT), [""]
     for word in (column.title or terminal.text(column.header)).split():
         parts = PARTED.get(word.lower(), (word,)) if len(word) > room else (word,)
@@ -427,11 +427,11 @@ PARTED = {
     "multiplications": ("multipli", "cations"),
     "exponentiations": ("exponen", "tiations"),
 }
-"""Where long words of headings are parted."""
+"""Long word of headings -> its parts, between which it is hyphenated."""
 
 
 def _table(table: Table, lead: Sequence[Line], page: Page, label: str) -> str:
-    """A table: its caption above it, its footnotes and notes below."""
+    """A table with its caption above, footnotes and notes below; a float or a longtable."""
     made = _Set(table, page)
     caption = _caption(table, lead, page)
     named = rf"\label{{{label}}}" if label else ""
@@ -448,7 +448,7 @@ def _caption(table: Table, lead: Sequence[Line], page: Page) -> str:
 
 
 def _float(made: _Set, caption: str, label: str) -> str:
-    """A table on one page, over both columns of text where there are two."""
+    """A table on one page, as a float across both columns of a two-column text."""
     tabulars = [
         f"\\begin{{tabular}}{{@{{}}{made.columns(panel)}@{{}}}}\n\\toprule\n{made.head(panel)}\n"
         f"\\midrule\n{made.body(panel)}\n\\bottomrule\n\\end{{tabular}}"
@@ -468,7 +468,7 @@ def _float(made: _Set, caption: str, label: str) -> str:
 
 
 def _long(made: _Set, caption: str, label: str) -> str:
-    """A table that runs over pages, which have one column of text there."""
+    """A longtable over several pages, which a two-column text interrupts with one column."""
     lines = [
         r"\csname if@twocolumn\endcsname\onecolumn\let\tableends\twocolumn"
         r"\else\let\tableends\relax\fi",

@@ -1,4 +1,4 @@
-"""Which mixers are there: what does each do, in which forms, held against whose code?"""
+"""The document of `list`: the built-in mixers, their forms, options, modules and references."""
 
 from __future__ import annotations
 
@@ -16,31 +16,31 @@ from costmodel.report.document import Column, Document, Note, Rows, Section, Tab
 from costmodel.report.references import of_mixer
 
 OWN = "our own reading only"
-"""What stands where no reference implementation was found."""
+"""The words for a mixer that no reference implementation is compared with."""
 
 
 Modules = Callable[[str], Mapping[str, str]]
-"""A mixer's name -> the names of its implementations, each with its class, MODULE:CLASS. Where
-what they are written with is not installed, it raises ModuleNotFoundError."""
+"""A function from a mixer's name to its implementations: name -> class, as MODULE:CLASS. It raises
+ModuleNotFoundError if torch or another package that they need is not installed."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One mixer; `inference` has a reason for every form without one-token inference, `modules`
-    finds the implementations of a mixer: they are loaded where they are shown."""
+    """One mixer of the list; `modules` finds its implementations, which are imported only if the
+    list shows them."""
 
     mixer: Mixer
     modules: Modules
 
     @property
     def implementations(self) -> Mapping[str, str] | None:
-        """The names of the mixer's implementations, each with its class as `trace` takes it; None
-        where what they are written with is not installed."""
+        """Name of an implementation -> its class, as `costmodel trace` takes it; None if a package
+        that they need is not installed."""
         return None if self.needs else self.modules(self.mixer.name)
 
     @property
     def needs(self) -> str:
-        """The package that the implementations need and that is not installed, if there is one."""
+        """The package that the implementations need and that is not installed; "" if none."""
         try:
             self.modules(self.mixer.name)
         except ModuleNotFoundError as error:
@@ -51,7 +51,7 @@ class Entry:
 
     @property
     def inference(self) -> dict[str, str | None]:
-        """Form -> why it has no one-token inference, None where it has."""
+        """Form -> the reason why it has no one-token inference; None if it has."""
         return {
             form: answers(self.mixer, form, "inference", Convention()).unanswered
             for form in self.mixer.forms
@@ -59,22 +59,22 @@ class Entry:
 
     @property
     def references(self) -> tuple[str, ...]:
-        """Somebody else's code that a module equals in float64: of torch, and as recorded."""
+        """The code of others that a module equals in float64: of torch, and as recorded."""
         packages = dict.fromkeys(one.words for one in of_mixer(self.mixer.name))
         return (*self.mixer.references, *packages)
 
     @property
     def paper(self) -> str:
-        """Author and year of the source, which its versions and sections share."""
+        """Author and year of the source: its text before the first comma."""
         return self.mixer.source.split(",")[0]
 
     @property
     def forms(self) -> str:
-        """The forms, those without one-token inference marked."""
+        """The forms, with `*` after those without one-token inference."""
         return ", ".join(f"{f}*" if reason else f for f, reason in self.inference.items())
 
     def as_json(self) -> dict[str, object]:
-        """The entry for other programs; what could not be loaded is null."""
+        """The entry of JSON; implementations that cannot be imported are null."""
         modules = self.implementations
         return {
             "name": self.mixer.name,
@@ -93,11 +93,11 @@ class Entry:
 
 
 def matching(word: str) -> tuple[str, ...]:
-    """The built-in mixers in whose name, title, idea, family, source, options or references a word
-    begins with this one, whatever its case; all of them for the empty word.
+    """The built-in mixers with a word that begins with `word`, in any case, in their name, title,
+    idea, family, source, options or references; all mixers for "".
 
     Raises:
-        UnknownMixer: none has it; the message names the families.
+        UnknownMixer: there is none; the message names the families.
     """
     begins = re.compile(rf"\b{re.escape(word)}", re.IGNORECASE) if word else re.compile("")
     found = tuple(name for name in names() if begins.search(_searched(builtin(name))))
@@ -117,15 +117,15 @@ def _searched(mixer: Mixer) -> str:
 
 
 def entries(of: Sequence[str], modules: Modules) -> list[Entry]:
-    """The built-in mixers of these names, and what finds their implementations."""
+    """The entries of the built-in mixers with these names."""
     return [Entry(builtin(name), modules) for name in of]
 
 
 def document(found: Sequence[Entry], *, whole: bool = True) -> Document:
-    """One table, the mixers of each family below its name; CSV and JSON say more of each.
+    """One table with a section per family; CSV and JSON have more about each mixer.
 
     Args:
-        whole: whether the table has all columns, or what each mixer does and its forms alone.
+        whole: whether the table has all columns, or only name, idea and forms.
     """
     return Document(
         lambda: [_table(found, whole)],
@@ -153,7 +153,7 @@ COLUMNS: tuple[tuple[str, str, Callable[[Entry], str]], ...] = (
     ("references", "equals, in float64", lambda entry: ", ".join(entry.references) or OWN),
 )  # fmt: skip
 BRIEFLY = 3
-"""How many of them are shown where no word is searched for."""
+"""The number of columns that are shown without a search."""
 BRIEF = (
     "`costmodel list WORD` searches, and adds paper, options, implementations and whose code each "
     "mixer equals; CSV and JSON have them of all"
@@ -196,7 +196,7 @@ def _rows(found: Sequence[Entry]) -> Rows:
 
 
 def _options(found: Sequence[Entry]) -> list[Note]:
-    """What may follow a name, and what it means."""
+    """Notes that explain the options of the mixers; mixers with equal options share a note."""
     alike: dict[tuple[tuple[str, str], ...], list[str]] = {}
     for mixer in (entry.mixer for entry in found):
         if mixer.offers:
@@ -213,11 +213,11 @@ def _options(found: Sequence[Entry]) -> list[Note]:
 
 
 FEW = 5
-"""Of how many mixers the classes are shown."""
+"""The most mixers whose classes are listed."""
 
 
 def _classes(found: Sequence[Entry]) -> list[Note]:
-    """Where the implementations stand, as `costmodel trace` takes them."""
+    """Notes with the classes of the implementations, as `costmodel trace` takes them."""
     if needs := next((entry.needs for entry in found if entry.needs), ""):
         return [Note((f"implementations are not listed: they need {needs}",))]
     if len(found) > FEW:

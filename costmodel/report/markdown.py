@@ -1,4 +1,4 @@
-"""How does a document read in markdown, formulas between dollars?"""
+"""Write a document in markdown, with formulas between dollar signs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from costmodel.report.terminal import spaced, with_notes
 
 
 def write(document: Document, page: Page) -> str:
-    """The document in markdown; the first line is the command that makes it again."""
+    """The document in markdown; a first line names the command that writes it, in a comment."""
     command = page.command.replace("-->", r"--\>")
     first = [(None, f"<!-- {command} -->")] if command else []
     lead = (
@@ -75,7 +75,7 @@ def _table(table: Table, notes: Sequence[Line], page: Page) -> str:
 
 def text(cell: Text, page: Page, marks: Mapping[str, int] | None = None, *,
          rounded: bool = False) -> str:  # fmt: skip
-    """A cell or a sentence; `marks`: footnote -> its number, its words in place of none."""
+    """A cell or a sentence; `marks`: footnote -> its number; None prints its words in place."""
     if isinstance(cell, tuple):
         return "".join(text(part, page, marks, rounded=rounded) for part in cell)
     if isinstance(cell, (int, Fraction)):
@@ -94,12 +94,12 @@ def text(cell: Text, page: Page, marks: Mapping[str, int] | None = None, *,
 
 
 def longest_run(words: str) -> int:
-    """How many backticks stand side by side at most."""
+    """The length of the longest run of backticks."""
     return max(map(len, re.findall("`+", words)), default=0)
 
 
 def code(words: str) -> str:
-    """Words as code, whatever backticks they hold.
+    """Words as inline code; the fence is longer than any run of backticks in the words.
 
     >>> code("costmodel"), code("a`b")
     ('`costmodel`', '``a`b``')
@@ -111,7 +111,7 @@ def code(words: str) -> str:
 
 
 def escaped(words: str) -> str:
-    """Words in which no character acts; spaces in front indent."""
+    """Words without active characters of markdown; two or more leading spaces become `&nbsp;`."""
     inside = words.lstrip(" ")
     lead = "&nbsp;" * (len(words) - len(inside)) if inside and words.startswith("  ") else ""
     plain = inside if lead else words

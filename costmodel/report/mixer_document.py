@@ -1,4 +1,4 @@
-"""How does a table of costs read: its title, headings, cells, and what must be said of it?"""
+"""The document of a table of costs: titles, headings, cells and notes."""
 
 from __future__ import annotations
 
@@ -51,11 +51,11 @@ HINT = (
     "shown: self-attention and the Extractor family; --group extractor adds its ablations, --all "
     "shows every mixer, names choose, `costmodel list` says what there is"
 )
-"""What the plain command says about what it leaves out."""
+"""The hint below the default table about the mixers that it does not show."""
 
 
 def document(table: Table, hint: str = "") -> Document:
-    """A table for each phase; below them what was left out, and a hint for the plain command."""
+    """A document with a table per phase; below them what was left out, and a hint."""
     phases = [block.phase for block in table.blocks]
     return Document(
         lambda: [
@@ -70,7 +70,7 @@ def document(table: Table, hint: str = "") -> Document:
 
 
 def shown(block: Block, request: Request) -> doc.Table:
-    """The rows of one phase; sizes that vary stand in them whatever columns are asked for."""
+    """The table of one phase; sizes that vary have a column even if it is not requested."""
     chosen = [x for x in block.columns if x != "form" or request.columns is not None]
     first = [name for name in ("mixer", "form") if name in chosen[:2]]
     varying = [x for x in LETTERS if x not in chosen
@@ -111,7 +111,7 @@ def _cell(row: Row, name: str, shown: Sequence[str]) -> Text:
 
 
 def cell(value: Value, of: str = "") -> doc.Cell:
-    """A value of a table, as a cell."""
+    """A value as a cell of a document; `of` is a function around a formula, such as "O"."""
     if value is None:
         return ""
     if isinstance(value, (int, str, Fraction, Missing)):
@@ -122,7 +122,7 @@ def cell(value: Value, of: str = "") -> doc.Cell:
 
 
 def _mixer(row: Row, *, form: bool) -> Text:
-    """A mixer's name, its form where no column says it, a mark where it is not causal."""
+    """A mixer's name, with a footnote if not causal; a form other than the default is appended."""
     named: doc.Cell = Named(row.mixer.name, row.mixer.title)
     if reason := not_causal(row.mixer):
         named = doc.Marked(named, reason)
@@ -133,7 +133,7 @@ def _mixer(row: Row, *, form: bool) -> Text:
 
 @cache
 def not_causal(mixer: Mixer) -> str:
-    """Why no form of a mixer is causal, "" where one is."""
+    """The reason why no form of a mixer has one-token inference; "" if some form has."""
     reasons = [answers(mixer, form, "inference", Convention()).unanswered for form in mixer.forms]
     return (reasons[0] or "") if all(reasons) else ""
 
@@ -147,7 +147,7 @@ def _by_name(row: Row, figure: Figure, shown: Sequence[str]) -> Text:
 
 
 def notes(block: Block, request: Request) -> Iterator[Note]:
-    """What a reader has to know about the columns shown."""
+    """The notes that a reader needs for the columns shown."""
     shown = block.columns
     yield _note(
         "critical path: sum is one cumulation, a whole sum however many terms it has", "path"
@@ -213,7 +213,7 @@ def notes(block: Block, request: Request) -> Iterator[Note]:
 
 
 def _searched(block: Block) -> Iterator[Note]:
-    """Which numbers no formula gives."""
+    """The notes on numbers that were found by search, since no formula is derived."""
     for name in block.columns:
         found: dict[str, dict[str, None]] = {}
         for row in block.rows:
@@ -226,7 +226,7 @@ def _searched(block: Block) -> Iterator[Note]:
 
 
 def _apart(block: Block) -> Iterator[Note]:
-    """What the columns of single classes leave out, and total has."""
+    """The notes on operations that the total includes and the columns of classes leave out."""
     rows = [row for row in block.rows if not row.blocked]
     classes = [name for name in (*CLASSES, *OTHER, "other") if name in block.columns]
     if any(once and not isinstance(once, Missing) for once in _parts(rows, "once")):
@@ -249,7 +249,7 @@ def _apart(block: Block) -> Iterator[Note]:
 
 
 def _of_no_term(block: Block) -> Iterator[Note]:
-    """Which gradients are zeros that are added all the same."""
+    """The notes on gradients whose entries are empty sums, and are counted where they are added."""
     for row in block.rows:
         if row.symbolic or row.blocked:
             continue
@@ -258,7 +258,7 @@ def _of_no_term(block: Block) -> Iterator[Note]:
             system = system_of(row.mixer, row.form, about.convention.rewrites, row.phase)
             names = ", ".join(array.name for array in empty_sums(system, row.sizes))
         except (Unanswered, Unsupported):
-            continue  # the cells of the row say why
+            continue  # the row's cells show the reason
         if names:
             yield _note(
                 f"{row.mixer.name}: {names} sum no term in some entries at these sizes; the zeros "
@@ -268,7 +268,7 @@ def _of_no_term(block: Block) -> Iterator[Note]:
 
 
 def _divided(block: Block) -> Iterator[Note]:
-    """What is per token in a table per token, and what is not."""
+    """The note on which columns of a table per token are divided by the tokens."""
     tokens = "b new tokens" if block.phase == "inference" else "b*l tokens"
     figures = [FIGURES[name] for name in block.columns if name in FIGURES]
     shared = [figure.name for figure in figures if figure.per_token]
@@ -283,7 +283,7 @@ def _parts(rows: Sequence[Row], name: str) -> list[Mapping[str, Value] | Missing
 
 
 _IN_BYTES = tuple(one.name for one in FIGURES.values() if one.unit in ("bytes", "operations/byte"))
-"""The columns that depend on the element types."""
+"""The columns whose values depend on the element types."""
 
 
 def _note(text: str, *of: str) -> Note:
@@ -291,7 +291,7 @@ def _note(text: str, *of: str) -> Note:
 
 
 def _after_the_last(row: Row) -> bool:
-    """Whether a new token that has a cost lies beyond the length."""
+    """Whether a row has a cost and its new token lies beyond the length: t > l."""
     sizes = row.sizes
     return not row.blocked and "l" in sizes and "t" in sizes and sizes["t"] > sizes["l"]
 
@@ -303,7 +303,7 @@ def _long(row: Row, name: str) -> bool:
 
 
 def _baseline_sizes(block: Block, request: Request) -> str:
-    """Which sizes the baseline takes that a row lacks, where the rows do not show them."""
+    """The sizes of the baseline that rows lack and do not show, as a sentence; "" if none."""
     used: dict[str, int] = {}
     for row in block.rows:
         try:
@@ -337,7 +337,7 @@ def _selections(row: Row) -> set[str]:
 
 
 def sizes_line(request: Request, phases: Sequence[str]) -> Line:
-    """Every size that the rows depend on: first what was given, then the defaults taken."""
+    """The sizes that the rows depend on: first those given, then those with defaults."""
     forms = [(m, form) for m in request.mixers for form in forms_of(m, request)]
     letters = {x for phase in phases for m, form in forms for x in letters_of(m, phase, form)}
     ordered = [x for x in LETTERS if x in letters]
@@ -361,7 +361,7 @@ def sizes_line(request: Request, phases: Sequence[str]) -> Line:
 
 
 def size(letter: str, *values: int | Formula) -> Line:
-    """`sequence length l = 128`; the letter alone where it has no value."""
+    """A size in words: `sequence length l = 128`, or `sequence length l` without values."""
     meaning = LETTERS[letter].meaning.partition(":")[0]
     if not values:
         return (f"{meaning} ", doc.letter(letter))
@@ -372,7 +372,7 @@ def size(letter: str, *values: int | Formula) -> Line:
 
 
 def convention_line(request: Request) -> str:
-    """The convention's name and what it says."""
+    """The convention's name and its meaning."""
     return f"convention: {request.convention.title} ({request.convention.caption})"
 
 
@@ -381,16 +381,16 @@ _NAME = re.compile(r"([A-Za-z]|\\[A-Za-z]+)(_[A-Za-z0-9]+)?|[A-Za-z]+")
 
 
 def checked_label(label: str) -> None:
-    """Raise TableError for a label with characters that LaTeX would not take."""
+    """Raise TableError for a label with characters that LaTeX does not allow."""
     if label and not _LABEL.fullmatch(label):
         raise TableError(f"label '{label}' may hold letters, digits and : . _ / - only")
 
 
 def symbol_names(text: str, mixers: Sequence[Mixer]) -> dict[str, str]:
-    r"""Read `--symbols l=N,d=d_model,t=\tau` into what LaTeX prints for each letter.
+    r"""Read `--symbols l=N,d=d_model,t=\tau` as letter -> its symbol in LaTeX.
 
     Raises:
-        SizeError: an unknown letter, a name that LaTeX would not take, or one name for two sizes
+        SizeError: an unknown letter, a name that LaTeX does not allow, or one name for two sizes
             of these mixers.
     """
     found: dict[str, str] = {}

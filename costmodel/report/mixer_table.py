@@ -1,7 +1,7 @@
-"""Which rows and columns does a table of costs have, and what stands in each cell?
+"""The rows and columns of a table of costs, and their values.
 
 A row is one form of one mixer in one phase at one combination of sizes. Values are integers, exact
-fractions, or formulas (`symbolic`); what does not exist is `Missing` with its reason, never 0.
+fractions, or formulas (`symbolic`); a value that does not exist is `Missing`, with a reason.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ from costmodel.symbolic.sizes import LETTERS
 
 @dataclass(frozen=True)
 class Request:
-    """What a table is to show.
+    """The options of a table.
 
     Args:
-        named: whether the user named the mixers, so that a missing form is an error.
-        given: sizes that were given; the others take their defaults.
+        named: whether the user named the mixers; then a mixer without the form is an error.
+        given: the sizes given by the user; the others have their defaults.
         form: None for each mixer's default form, "all", or a name.
-        symbolic: formulas in the sizes that were not given (b is 1 unless given).
-        per_token: operations and bytes of the forward pass divided by its b*l tokens.
-        sort: a column, "-" in front for descending.
-        optimiser: whose state a training step holds; None where it is not asked for.
+        symbolic: show formulas in the sizes that are not given (b is 1 unless given).
+        per_token: divide operations and bytes by the tokens of the phase.
+        sort: a column to sort by, with "-" in front for descending order.
+        optimiser: the optimiser whose state a training step holds; None if none is named.
     """
 
     mixers: tuple[Mixer, ...]
@@ -62,10 +62,10 @@ class Request:
 def selection(
     given: Sequence[Mixer], group: str | None = None, everything: bool = False
 ) -> tuple[tuple[Mixer, ...], bool]:
-    """The mixers to show, and whether they were named one by one.
+    """The mixers to show, and whether the user named them one by one.
 
     Raises:
-        UnknownMixer: no such group; TableError: mixers and a group at once.
+        UnknownMixer: an unknown group; TableError: more than one of mixers, group and everything.
     """
     if sum((bool(given), group is not None, everything)) > 1:
         raise TableError("give mixers by name, or --group, or --all: one of the three")
@@ -84,10 +84,10 @@ LABELS: Mapping[str, Figure] = {
     "form": Figure("form", "the form", lambda case: case.form, kind="label", always=True),
     "phase": Figure("phase", "the phase", lambda case: case.phase, kind="label", always=True),
 }
-"""What tells the rows of a table apart, beside the sizes."""
+"""Name -> column, for the columns that identify a row, besides the sizes."""
 
 COLUMNS: Mapping[str, Figure] = {**LABELS, **FIGURES}
-"""Name for --columns -> the column. A size letter is a column too."""
+"""Name in `--columns` -> the column; size letters, which are columns too, are not listed here."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,7 +95,7 @@ class Row(Case):
     """One row of a table: a case, and the values of its columns."""
 
     def value(self, name: str, shown: Sequence[str] = ()) -> Value:
-        """The value of a column (see COLUMNS, or a size letter) beside others that are shown."""
+        """The value of a column or size; without the parts that `shown` has as columns."""
         if name in LETTERS:
             return self.sizes.get(name)
         figure = COLUMNS[name]
@@ -109,7 +109,7 @@ class Row(Case):
         return sum(part for part in rest.values() if isinstance(part, (int, Fraction)))
 
     def rest(self, figure: Figure, shown: Sequence[str]) -> Mapping[str, Value] | Missing:
-        """The parts of a figure by name, without those that have a column of their own."""
+        """The parts of a figure by name, without the parts that are columns in `shown`."""
         found = self.parts(figure)
         if isinstance(found, Missing):
             return found
@@ -117,7 +117,7 @@ class Row(Case):
 
 
 def _baseline(request: Request) -> Callable[[Case], Case]:
-    """The mixer that ratios are taken to, at the sizes of a case."""
+    """`Case.baseline`: self-attention at a case's sizes, completed by given ones and defaults."""
 
     def baseline(case: Case) -> Case:
         mixer = builtin(BASELINE)
@@ -179,7 +179,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Table:
-    """Blocks, one a phase, and what was left out of them."""
+    """The blocks of a table, one per phase, and sentences on what was left out."""
 
     request: Request
     blocks: tuple[Block, ...]
@@ -187,12 +187,12 @@ class Table:
 
 
 def table(request: Request) -> Table:
-    """Make the rows.
+    """The table that a request asks for.
 
     Raises:
-        SizeError: sizes that do not fit a named mixer, or the first of a group; EquationError: a
-        form that a named mixer lacks; TableError: a column to sort by that cannot be sorted, or an
-        optimiser with columns that do not have it.
+        SizeError: sizes that do not fit a named mixer, or the first mixer of a group.
+        EquationError: a form that a named mixer lacks.
+        TableError: a column that cannot be sorted, or an optimiser without its column.
     """
     if request.optimiser and request.columns and "optimiser" not in request.columns:
         raise TableError(
@@ -213,7 +213,7 @@ def table(request: Request) -> Table:
 
 
 def _shown_in_some_phase(request: Request) -> None:
-    """Raise TableError for a column that is asked for and that no phase asked for has."""
+    """Raise TableError if a requested column exists in none of the requested phases."""
     for name in request.columns or ():
         has = () if name in LETTERS else COLUMNS[name].phases
         if has and not {*has} & {*request.phases}:
@@ -221,7 +221,7 @@ def _shown_in_some_phase(request: Request) -> None:
 
 
 def forms_of(mixer: Mixer, request: Request) -> tuple[str, ...]:
-    """The forms of a mixer that have rows: its default one unless others are asked for."""
+    """The forms of a mixer that get rows: the default form, unless the request names others."""
     if request.form is None:
         return (mixer.default_form,)
     return tuple(name for name in mixer.forms if request.form in ("all", name))
@@ -270,7 +270,7 @@ def _rows(
 
 
 def _columns(rows: Sequence[Row], phase: str, request: Request) -> tuple[str, ...]:
-    """The columns of a block: those asked for, or the usual ones and whatever varies."""
+    """The columns of a block: the requested ones; else mixer, what varies, and the usual ones."""
     if request.columns is not None:
         return tuple(
             name for name in request.columns if name in LETTERS or phase in COLUMNS[name].phases
@@ -286,7 +286,7 @@ def _columns(rows: Sequence[Row], phase: str, request: Request) -> tuple[str, ..
 
 
 def _sorted(rows: Sequence[Row], request: Request) -> list[Row]:
-    """Rows by a column; those without a value come last."""
+    """The rows sorted by the column `request.sort`; rows without a value come last."""
     assert request.sort is not None
     name, down = request.sort.removeprefix("-"), request.sort.startswith("-")
     _known_column(name)

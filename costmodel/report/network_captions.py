@@ -1,4 +1,4 @@
-"""What does a reader have to know about a network before its figures mean anything?"""
+"""The sentences that describe a network: its choices, sizes, convention, notes and source."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from costmodel.symbolic.sizes import LETTERS
 
 
 def described(c: Choices) -> str:
-    """The choices in one sentence."""
+    """The choices of a network in one sentence."""
     parts = [_layers(c), f"{c.embedding} embedding{_SCALES[c.scale]}", _positions(c)]
     if c.segments:
         parts.append(f"{c.segments} kinds of segments")
@@ -83,7 +83,7 @@ def _dropout(c: Choices) -> str:
 
 
 def sizes_line(sheets: Sequence[Sheet]) -> Line:
-    """Every size: those given, the network's own, those taken by default, those that follow."""
+    """The sizes: those given, the network's own, defaults, and those computed from others."""
     request = sheets[0].request
     letters = [x for x in LETTERS if any(x in s.letters or x in s.sizes for s in sheets)]
     values = {x: tuple(dict.fromkeys(s.sizes[x] for s in sheets if x in s.sizes)) for x in letters}
@@ -114,7 +114,7 @@ def _follows(name: str, poly: Poly, sizes: Mapping[str, int]) -> Line:
 
 
 def convention_line(request: Request) -> str:
-    """The convention's name and what it says, and whether a backward pass is counted."""
+    """The convention's name and its meaning, and whether a backward pass is counted."""
     counted = request.counting
     caption = counted.caption(dropout=request.choices.dropout)
     backward = "" if {*request.phases} & {*TRAINING_STEP} else "; no backward pass"
@@ -122,7 +122,7 @@ def convention_line(request: Request) -> str:
 
 
 def training_notes(sheet: Sheet) -> Iterator[str]:
-    """What a reader has to know of a backward pass and of what it keeps."""
+    """The notes on a backward pass and on the activations that it keeps."""
     c = sheet.network.choices
     if not (c.loss and c.head != "none"):
         yield "no loss: the gradient of what the network gives is given"
@@ -138,7 +138,7 @@ def training_notes(sheet: Sheet) -> Iterator[str]:
 
 
 def _counted_of_gradients(sheet: Sheet) -> Iterator[str]:
-    """How gradients are counted that not all who count them count alike."""
+    """The notes on gradients that tools count in different ways: gathers, losses, sums."""
     c, uses = sheet.network.choices, sheet.network.uses
     if any(isinstance(p, Gather) for use in uses for p in _table_positions(use)):
         yield SCATTER
@@ -153,7 +153,7 @@ def _counted_of_gradients(sheet: Sheet) -> Iterator[str]:
 
 
 def _table_positions(use: Use) -> Iterator[Position]:
-    """Where a part reads its tables."""
+    """The positions at which a part reads its tables (of embeddings)."""
     if use.table:
         for form in use.mixer.forms.values():
             for equation in form.equations:
@@ -163,7 +163,7 @@ def _table_positions(use: Use) -> Iterator[Position]:
 
 
 def source_lines(c: Choices) -> Iterator[str]:
-    """Where the configuration is printed, and what of it is taken from elsewhere."""
+    """The source of the configuration, the choices taken from elsewhere, and a remark."""
     if c.source:
         place = f", {c.place}" if c.place else ""
         yield f"source: {c.source}{place}"

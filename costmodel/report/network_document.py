@@ -1,4 +1,4 @@
-"""How does a network's cost read: which tables, headings and notes?"""
+"""The document of a network's costs: tables, headings and notes."""
 
 from __future__ import annotations
 
@@ -63,12 +63,12 @@ HEADERS: Mapping[str, str] = {
     "state": "state kept (elements)",
     "kept": "activations (elements)",
 }
-"""Column -> its header, in order."""
+"""Column -> its header, in the order of the columns."""
 
 
 def document(sheets: Sequence[Sheet]) -> Document:
-    """One table a stage: its parts, or one line for each combination of sizes where there are
-    several; and what a training step holds, at each of them."""
+    """A document with one table per stage: a row per part, or with several combinations of sizes a
+    row per combination; and the memory of a training step at each combination."""
     request, c = sheets[0].request, sheets[0].network.choices
     about = (convention_line(request), *source_lines(c))
     return Document(
@@ -83,7 +83,7 @@ def document(sheets: Sequence[Sheet]) -> Document:
 
 
 def _tables(sheets: Sequence[Sheet]) -> Iterator[Table]:
-    """Every table."""
+    """All tables of the document."""
     for stage in dict.fromkeys(sheet.stage for sheet in sheets):
         here = [sheet for sheet in sheets if sheet.stage == stage]
         yield _parts(here[0]) if len(here) == 1 else _sweep(here)
@@ -94,7 +94,7 @@ def _tables(sheets: Sequence[Sheet]) -> Iterator[Table]:
 
 
 def _memory(sheet: Sheet, slug: str, *, swept: bool) -> Table:
-    """What a training step holds, line by line, in elements and in bytes."""
+    """The memory of a training step, line by line, in elements and in bytes."""
     size = sheet.request.memory_options.bytes_each
     columns = [Column("held", "held", numeric=False), Column("elements", "elements")]
     if size is not None:
@@ -110,7 +110,7 @@ def _memory(sheet: Sheet, slug: str, *, swept: bool) -> Table:
 
 
 def _columns(sheets: Sequence[Sheet], lines: Sequence[SheetLine]) -> list[str]:
-    """`other` and `once` where there are any, the state where tokens follow."""
+    """The columns: `other` and `once` unless 0, `state` for tokens, `kept` with gradients."""
     there = []
     for name in HEADERS:
         values = [line.value(name) for line in lines]
@@ -168,7 +168,7 @@ def _cell(line: SheetLine, column: str) -> Text:
 
 
 def _notes(sheet: Sheet, columns: Sequence[str], *, sweep: bool = False) -> Iterator[Note]:
-    """What a reader has to know about the columns shown."""
+    """The notes that a reader needs for the columns shown."""
     c = sheet.network.choices
     if not sweep and sheet.tables != 0:
         apart = ("parameters: of these, tables of embeddings have ", cell(sheet.tables))
@@ -207,7 +207,7 @@ def _note(text: str, *of: str) -> Note:
 
 
 def together(sheets: Sequence[Sheet]) -> Line | None:
-    """Prefill and decode in one figure, where both are there once."""
+    """The operations of prefill and decoding together; None unless each is one number."""
     totals = [s.total.total for s in sheets if s.stage in ("prefill", "decode")]
     if len(totals) != 2 or any(isinstance(total, Missing) for total in totals):
         return None
@@ -218,13 +218,13 @@ def together(sheets: Sequence[Sheet]) -> Line | None:
 
 
 def heading(sheets: Sequence[Sheet]) -> str:
-    """The network's title and name."""
+    """The network's title, with its name in parentheses if it differs."""
     net = sheets[0].network
     return net.title if net.title == net.name else f"{net.title} ({net.name})"
 
 
 def networks(found: Mapping[str, Choices]) -> Document:
-    """Every network that has a name: its kind, mixers and sizes, and where it is printed."""
+    """The document of all named networks: their kinds, mixers, sizes and sources."""
     columns = tuple(
         Column(name, name, numeric=False, wide=name != "name", names=name == "name")
         for name in ("name", "title", "kind", "mixers", "sizes", "source")

@@ -1,4 +1,4 @@
-"""How does a network's cost read for another program, in CSV and in JSON? Nothing is rounded."""
+"""A network's costs as rows of CSV and objects of JSON. Nothing is rounded."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _by_name(found: Mapping[str, Value] | Missing) -> dict[str, Any] | None:
 
 
 def _figures(line: Line, stage: str) -> dict[str, Any]:
-    """The figures of a line and the reasons for those that do not exist."""
+    """The figures of a line, and the reasons for figures that do not exist."""
     values = {name: line.value(name) for name in (*CLASSES, "total")}
     if stage in ("inference", "decode"):
         values["state_elements"] = line.value("state")
@@ -46,7 +46,7 @@ def _figures(line: Line, stage: str) -> dict[str, Any]:
 
 
 def record(sheet: Sheet) -> dict[str, Any]:
-    """A network in one stage, with its parts."""
+    """The object of JSON for a network in one stage, with its parts."""
     net = sheet.network
     c = net.choices
     return {
@@ -70,7 +70,7 @@ def record(sheet: Sheet) -> dict[str, Any]:
 
 
 def _memory(sheet: Sheet) -> dict[str, Any]:
-    """What a training step holds: elements by line, bytes where an element type is given."""
+    """The memory of a training step: elements by line, and bytes if an element type is given."""
     memory_options = sheet.request.memory_options
     lines = []
     for one in sheet.memory:
@@ -89,7 +89,7 @@ def _memory(sheet: Sheet) -> dict[str, Any]:
 
 
 def rows(sheets: Sequence[Sheet]) -> Rows:
-    """A row for every part and one for all together, the sizes beside them, reasons last."""
+    """The header and rows of CSV: a row per part and one for the total; reasons come last."""
     letters = [x for x in LETTERS if any(x in s.letters or x in s.sizes for s in sheets)]
     lines = [(sheet, line) for sheet in sheets for line in (*sheet.lines, sheet.total)]
     others = list(dict.fromkeys(n for _, line in lines for n in _by_name(line.other) or ()))
@@ -133,7 +133,7 @@ def _csv_row(
 
 
 def choices(name: str, c: Choices) -> dict[str, Any]:
-    """The configuration of a network that has a name; nothing is derived."""
+    """The configuration of a named network, without derived figures."""
     return {
         "name": name,
         "title": c.title,

@@ -1,4 +1,4 @@
-"""What stands in a network's tables: which lines and values, in which phase, at which sizes?"""
+"""The tables of a network's costs: lines and values, by phase and combination of sizes."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from costmodel.symbolic.sizes import LETTERS
 BATCH = Poly.atom("b")
 
 STAGES: Mapping[str, tuple[str, ...]] = {"generate": ("prefill", "decode")}
-"""Phase -> its stages, where it is not its own."""
+"""Phase -> its stages, for phases with several; any other phase is its own only stage."""
 
 BY_LETTER: Mapping[str, tuple[str, ...]] = {"inference": ("t",), "generate": ("p", "q")}
-"""Phase -> the sizes that it has and no other phase."""
+"""Phase -> the sizes that only this phase depends on."""
 
 
 def phases(text: str) -> tuple[str, ...]:
-    """The phases that a name, an alias, `both` or `all` means.
+    """The phases for the name or alias of a phase, "both" or "all".
 
     Raises:
-        ModelError: another name.
+        ModelError: an unknown name.
     """
     several = {"both": ("training", "inference"), "all": EVERY}
     if text in several:
@@ -51,12 +51,12 @@ def phases(text: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Request:
-    """What is to be shown.
+    """The options of a network's tables.
 
     Args:
-        given: sizes that were given; they take the place of the network's own.
-        kept: sizes that stay letters, though the network has a value for them.
-        symbolic: every size that was not given stays a letter (b is 1 unless given).
+        given: the sizes given by the user, which replace the network's own.
+        kept: sizes that stay letters, even if the network has a value for them.
+        symbolic: all sizes that are not given stay letters (b is 1 unless given).
         memory_options: the options of a training step that change its memory.
     """
 
@@ -70,26 +70,26 @@ class Request:
 
 
 def asked(typed: Mapping[str, str | None]) -> tuple[Given, frozenset[str]]:
-    """The values of every size that was typed, and the letters typed for themselves (`--l l`)."""
+    """The values of the sizes on the command line, and the sizes to keep as letters (`--l l`)."""
     kept = frozenset(letter for letter, text in typed.items() if text == letter)
     return given_sizes({x: text for x, text in typed.items() if x not in kept}), kept
 
 
 @dataclass(frozen=True)
 class Line:
-    """One line: a part, or all parts together."""
+    """The values of one part, or of all parts together."""
 
     name: str
     runs: Value
     parameters: Value
     classes: Mapping[str, Value] | Missing
-    """Operations by class, of b sequences; zeros may be left out."""
+    """Class -> operations of b sequences; zeros may be left out."""
     once: Mapping[str, Value] | Missing
     total: Value
     state: Value
     peer: str | None = None
     kept: Value = None
-    """Elements kept of the forward pass for its gradients, of b sequences."""
+    """The activations of b sequences that are kept for the backward pass, in elements."""
 
     def value(self, column: str) -> Value:
         """The value of a column."""
@@ -112,7 +112,7 @@ class Line:
 
     @property
     def other(self) -> Mapping[str, Value] | Missing:
-        """Operations without a class of their own, by name."""
+        """The operations without mul, add, div and exp, by class."""
         if isinstance(self.classes, Missing):
             return self.classes
         return {c: v for c, v in self.classes.items() if c not in CLASSES}
@@ -137,19 +137,19 @@ class Sheet:
     network: Network
     stage: str
     sizes: Mapping[str, int]
-    """The sizes that are numbers."""
+    """The sizes with a value."""
     letters: tuple[str, ...]
-    """Every size that the network and the stage have."""
+    """All sizes that the network has in the stage."""
     lines: tuple[Line, ...]
     total: Line
     tables: Value
-    """The parameters of the embeddings' tables, which are among the total's."""
+    """The parameters of the embeddings' tables; the total includes them."""
     memory: tuple[MemoryLine, ...] = ()
-    """What a training step holds, at these sizes where all of them are numbers."""
+    """The memory of a training step: numbers if all sizes have values, else formulas."""
 
 
 def letters_of(net: Network, phase: str) -> tuple[str, ...]:
-    """The sizes that a network has in a phase, in the order of their list."""
+    """The sizes that a network has in a phase, in the order of `LETTERS`."""
     found = {"b", *BY_LETTER.get(phase, ())}
     for use in net.uses:
         found |= use.runs.letters | use.copies.letters
@@ -159,11 +159,11 @@ def letters_of(net: Network, phase: str) -> tuple[str, ...]:
 
 
 def sheets(request: Request) -> list[Sheet]:
-    """Every stage of every phase at every combination of sizes.
+    """A sheet for every stage of every phase at every combination of sizes.
 
     Raises:
-        SizeError: sizes that do not fit; ModelError: layers that differ without their number.
-        Unanswered: text from a network without a head over the vocabulary.
+        SizeError: sizes that do not fit; ModelError: layers of several kinds without a number L.
+        Unanswered: generation by a network without a head over the vocabulary.
     """
     found = []
     for phase in request.phases:
@@ -175,7 +175,7 @@ def sheets(request: Request) -> list[Sheet]:
 
 
 def _given(request: Request) -> dict[str, tuple[int, ...]]:
-    """The values of every size that has any: those given, before the network's own."""
+    """Size -> its values: those given, else the network's own; without the sizes to keep."""
     own: dict[str, tuple[int, ...]] = {}
     if not request.symbolic:
         sizes = request.choices.sizes
@@ -185,14 +185,14 @@ def _given(request: Request) -> dict[str, tuple[int, ...]]:
 
 
 def _changed(request: Request) -> Choices:
-    """The choices with the sizes that were given, which then follow from no others."""
+    """The choices without formulas for widths that are given or kept as letters."""
     follow = {x for x in request.choices.widths if x in request.given or x in request.kept}
     widths = {x: text for x, text in request.choices.widths.items() if x not in follow}
     return replace(request.choices, widths=widths)
 
 
 def _combinations(request: Request, phase: str) -> list[dict[str, int]]:
-    """Sizes that are numbers, in every combination; the others stay letters."""
+    """All combinations of the sizes that have values; the other sizes stay letters."""
     given = _given(request)
     choices = _changed(request)
     if choices.patterned:
@@ -248,7 +248,7 @@ def _stages(
 
 
 def _blocked(part: PartCost, reason: str) -> PartCost:
-    """A part whose weights end before a position; one that holds no state holds none there."""
+    """A part whose weights end before a position: counts and a state other than 0 are Missing."""
     if isinstance(part.counts, Missing):
         return part
     missing = Missing(reason)
@@ -288,7 +288,7 @@ def _kept(found: Exact | Missing, sizes: Mapping[str, int], settled: bool) -> Va
 
 
 def _together(net: Network, parts: Sequence[PartCost], parameters: Poly) -> PartCost:
-    """All parts as one; counts and state are Missing where those of a part are, with its reason."""
+    """The sum of all parts; counts or state are Missing if those of a part are, with its reason."""
     use: Use = replace(net.uses[0], label="total", section="")
     state, classes, once = Exact(), dict[str, Exact](), dict[str, Exact]()
     peer, joined = None, Exact()
@@ -343,7 +343,7 @@ def _line(part: PartCost, sizes: Mapping[str, int], settled: bool) -> Line:
 
 
 def _settle(answer: Exact, sizes: Mapping[str, int], settled: bool) -> Value:
-    """An answer at sizes: a number where all of them are known, a formula elsewhere."""
+    """An answer at sizes: a number if `settled` (all sizes have values), else a formula."""
     if settled:
         return rational(answer, sizes)
     return answer.substitute({x: Poly.of(v) for x, v in sizes.items()})

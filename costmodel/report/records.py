@@ -1,4 +1,4 @@
-"""How does a document read for a program, in CSV and in JSON? Nothing is rounded."""
+"""Write a document for programs, in CSV and in JSON. Nothing is rounded."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from costmodel.symbolic.printing import formula_text
 
 
 def exact(value: Value) -> Any:
-    """A value without rounding: an int, a string, or None where it does not exist."""
+    """A value without rounding: an int or a string; None for a missing value."""
     if value is None or isinstance(value, (int, str)):
         return value
     if isinstance(value, Missing):
@@ -27,7 +27,7 @@ def exact(value: Value) -> Any:
 
 
 def as_csv(document: Document, page: Page) -> str:
-    """Comma-separated values; what does not exist is an empty cell."""
+    """The rows of a document as comma-separated values; a missing value is an empty cell."""
     assert document.rows is not None
     header, rows = document.rows()
     file = StringIO()
@@ -38,11 +38,11 @@ def as_csv(document: Document, page: Page) -> str:
 
 NUMBER = r"[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]+)?(/[0-9]+)?"
 COMPUTED = re.compile(rf"[=@\t\r]|[+-](?!{NUMBER}\Z).")
-"""How a text begins that is no number and that a spreadsheet would compute."""
+"""The beginning of a text that a spreadsheet would take for a formula; numbers do not match."""
 
 
 def told(cell: Any) -> Any:
-    """A cell that a spreadsheet shows as it is: the apostrophe says that a text is a text.
+    """A cell for a spreadsheet: an apostrophe marks a text that would be taken for a formula.
 
     >>> told("=1+1"), told("-2/3"), told("-d*l"), told(None)
     ("'=1+1", '-2/3', "'-d*l", '')
@@ -53,7 +53,7 @@ def told(cell: Any) -> Any:
 
 
 def as_json(document: Document, page: Page) -> str:
-    """One object of schema 1; the items of its lists stand on a line each."""
+    """The data of a document as one JSON object of schema 1, with one line per item of a list."""
     assert document.data is not None
     entries = {"schema": 1, **document.data()}
     return (

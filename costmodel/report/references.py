@@ -1,9 +1,9 @@
-"""Whose code does a built-in mixer equal, in float64, as recorded in tables/references?
+"""The recorded comparisons of built-in mixers with other packages, in float64 (tables/references).
 
-Each record names a mixer (with its options), somebody else's package, its version and what was
-compared there, and the largest distance between any module of the mixer and that code, relative to
-the largest number: of whole sequences, and token by token. They are written by
-`python -m tests.references`.
+Each record names a mixer (with its options), a package, its version and the code compared, and the
+largest difference between any module of the mixer and that code, relative to the largest number:
+for whole sequences (`whole`), and token by token (`steps`). `python -m tests.references` writes the
+records.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from costmodel.data import data_dir, read_data
 
 @dataclass(frozen=True)
 class Reference:
-    """What one comparison found; `steps` is None where no token has a cost of its own."""
+    """One comparison; `steps` is None if the mixer is not compared token by token."""
 
     mixer: str
     package: str
@@ -35,7 +35,7 @@ class Reference:
 
 @cache
 def recorded() -> tuple[Reference, ...]:
-    """Every record, in the order of the file."""
+    """All records, in the order of the file."""
     found = read_data(data_dir("references") / "equal.json")
     return tuple(Reference(**record) for record in found["records"])
 

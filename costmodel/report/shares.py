@@ -1,4 +1,4 @@
-"""How do the counts of one phase spread over the equations, and what are they sums of?"""
+"""The section of `explain` with operations by equation, and the sums that they come from."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ PHASE_TITLES = {
 
 @dataclass(frozen=True)
 class Subject:
-    """What is explained: one form of a mixer at sizes, in some phases, under a convention."""
+    """The subject of an explanation: a form of a mixer at sizes, in phases, under a convention."""
 
     mixer: Mixer
     form: str
@@ -54,20 +54,20 @@ class Subject:
     convention: Convention = Convention()
     names: Names | None = None
     optimiser: str | None = None
-    """Whose state a training step holds; None where it is not asked for."""
+    """The optimiser whose state a training step holds; None if none is named."""
 
     def math(self, value: Exact | Poly | tuple[Poly, ...]) -> Formula:
-        """A formula."""
+        """A value as a cell."""
         return Formula(value)
 
     def array(self, name: str) -> Math:
-        """An array's name."""
+        """The name of an array as a cell, with its LaTeX."""
         own = self._arrays[name].latex if name in self._arrays else ""
         return Math(name, own or identifier(name))
 
     @cached_property
     def _arrays(self) -> Mapping[str, Array]:
-        """Every array that is named, those of the gradients included."""
+        """Name -> array, of the form and of all phases, gradients included."""
         found = {**self.mixer.arrays, **self.mixer.forms[self.form].arrays}
         for phase in self.phases:
             try:
@@ -79,12 +79,12 @@ class Subject:
         return found
 
     def cite(self, name: str) -> str:
-        """The number of the equation that an array has in its source; "" where it has none."""
+        """The number of the array's equation in the mixer's source; "" if it has none."""
         return self._arrays[name].cite
 
 
 def lower(text: str) -> str:
-    """Words within a sentence."""
+    """A text with its first letter in lower case, for use within a sentence."""
     return text[:1].lower() + text[1:]
 
 
@@ -94,7 +94,7 @@ CLASS_WORDS = {"mul": "multiplications", "add": "additions", "div": "divisions",
 
 @dataclass(frozen=True)
 class Shares:
-    """How the counts of one phase spread over the equations."""
+    """The operations of one phase by equation."""
 
     about: Subject
     system: System
@@ -102,7 +102,7 @@ class Shares:
 
     @cached_property
     def counts(self) -> Mapping[str, Counts]:
-        """Counts by equation, as the file writes them."""
+        """Array as the mixer's author wrote it -> its counts."""
         convention, about = self.about.convention, self.about
         if convention.peer:
             return peer_equations(about.mixer, self.phase, about.form, convention.peer)
@@ -110,14 +110,14 @@ class Shares:
 
     @cached_property
     def columns(self) -> tuple[str, ...]:
-        """The classes that occur, `once` where there is any."""
+        """The classes that occur, "once" if there is work on weights alone, and "total"."""
         found = {c for counts in self.counts.values() for c in counts.classes}
         ordered = [c for c in CLASSES if c in found] + sorted(found - set(CLASSES))
         once = any(counts.once and counts.once.classes for counts in self.counts.values())
         return (*ordered, *(("once",) if once else ()), "total")
 
     def value(self, name: str, column: str) -> Exact:
-        """One equation's operations of a class, for one sequence."""
+        """The operations of one equation in a column, for one sequence."""
         counts = self.counts[name]
         once = counts.once.exact_total if counts.once else Exact()
         if column in ("once", "total"):
@@ -125,7 +125,7 @@ class Shares:
         return counts.exact(column)
 
     def number(self, name: str, column: str) -> int:
-        """The same at the sizes, for b sequences; work done once is not multiplied."""
+        """`value` at the sizes, for b sequences; work on weights alone is not multiplied by b."""
         once = rational(self.value(name, "once"), self.about.sizes)
         own = rational(self.value(name, column), self.about.sizes)
         batch = self.about.sizes["b"]
@@ -134,7 +134,7 @@ class Shares:
         return int((own - once) * batch + once if column == "total" else own * batch)
 
     def parts(self) -> Iterator[Part]:
-        """The sums, the closed counts, the numbers."""
+        """The section: the sums, then tables of operations by equation, as formulas and numbers."""
         yield from self._derivation()
         yield self._grid("Operations by equation", self._formulas())
         numbers = self._grid("Operations by equation, in numbers", self._numbers())
@@ -159,7 +159,7 @@ class Shares:
         return Table(title, columns, rows, self._apart())
 
     def _apart(self) -> tuple[Note, ...]:
-        """What the columns of single classes leave out, and total has."""
+        """The note that single classes leave out work on weights alone, which the total has."""
         if "once" not in self.columns:
             return ()
         classes = ", ".join(name for name in self.columns if name not in ("once", "total"))
@@ -188,7 +188,7 @@ class Shares:
         return (*rows, ("all", *(f"{total:,}" for total in sums.values())))
 
     def _derivation(self) -> Iterator[Part]:
-        """Every count as the sum that it comes from."""
+        """The equations `class(array) = sum = closed form`; nothing for a peer's counts."""
         if self.about.convention.peer:
             return
         shown, accounting = [], self.about.convention.accounting
@@ -211,7 +211,7 @@ class Shares:
         yield Display(tuple(shown))
 
     def _written(self) -> Iterator[list[IterationDomain]]:
-        """The points of each equation one by one, for the ranges of one union together."""
+        """The iteration domains, in one list per equation of the author (all ranges of a union)."""
         parts = iteration_domains(self.system, self.phase)
         for written in self.system.written:
             own = [part for part in parts if part.equation in written]

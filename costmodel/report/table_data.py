@@ -1,4 +1,4 @@
-"""How does a table of costs read for another program, in CSV and JSON? Nothing is rounded."""
+"""A table of costs as rows of CSV and objects of JSON. Nothing is rounded."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from costmodel.symbolic.sizes import LETTERS
 
 
 def rows(table: Table) -> Rows:
-    """All rows with every column of the table, `other` by name, fractions exact, reasons last.
+    """The header and all rows of CSV: the columns shown in any phase, one column for each class of
+    `other`, exact fractions, and the reasons for missing values last.
 
-    What a row is of stands in every table: its mixer, form, phase and sizes, before the columns
-    asked for where they are not among these.
+    Mixer, form, phase and sizes are always included, first unless they are asked for elsewhere.
     """
     found = [(row, block) for block in table.blocks for row in block.rows]
     columns = list(dict.fromkeys(name for block in table.blocks for name in block.columns))
@@ -62,8 +62,8 @@ def _names(row: Row) -> list[str]:
 
 
 def json_row(row: Row) -> dict[str, Any]:
-    """A row of schema 1: every figure under its key, null with a reason where it does not exist;
-    `searched` says why no formula gives a figure that was found at the sizes by search."""
+    """A row of JSON: every figure under its key, null with a reason if it does not exist;
+    `searched` holds the reasons why figures found by search have no formula."""
     result: dict[str, Any] = {
         "mixer": row.mixer.name,
         "form": row.form,
@@ -91,7 +91,7 @@ def json_row(row: Row) -> dict[str, Any]:
 
 
 def _json_value(value: Value | Mapping[str, Value]) -> Any:
-    """A value as JSON holds it: a chain of steps as a list, parts by name."""
+    """A value in JSON: a critical path as a list of steps, parts as an object by name."""
     if isinstance(value, CriticalPath):
         return list(value.steps)
     if isinstance(value, Mapping):
@@ -100,11 +100,11 @@ def _json_value(value: Value | Mapping[str, Value]) -> Any:
 
 
 def _json_sizes(row: Row) -> dict[str, int | str]:
-    """The sizes; a letter that a formula keeps stands for itself."""
+    """Letter -> size; a letter that stays in formulas maps to itself."""
     letters = letters_of(row.mixer, row.phase, row.form)
     return {x: row.sizes.get(x, x) for x in sorted(letters)}
 
 
 def data(table: Table) -> dict[str, Any]:
-    """All rows, complete whatever columns are shown elsewhere."""
+    """The object of JSON: all rows with all figures, independent of `--columns`."""
     return {"rows": [json_row(row) for block in table.blocks for row in block.rows]}

@@ -1,5 +1,5 @@
-"""How does a document read on a terminal? Every number in full: a table that is too wide takes
-other shapes, and no column goes."""
+"""Write a document for a terminal. Numbers are printed in full; a table that is too wide is drawn
+in another shape, with all its columns."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ from costmodel.report.document import (
 from costmodel.symbolic.pretty import formula_pretty
 
 GAP = "  "
-"""What stands between two columns."""
+"""The text between two columns."""
 
 NARROWEST = 12
-"""The width to which a column of words may shrink."""
+"""The least width of a column of words, in characters."""
 
 
 def write(document: Document, page: Page) -> str:
-    """The document for a terminal of a width, or for a pipe."""
+    """The document as text, for a terminal of `page.width` characters or for a pipe (None)."""
     parts = document.parts()
     lead = "\n".join(wrapped(text(line), page.width) for line in document.lead)
     found = [(part, _block(part, notes, page)) for part, notes in with_notes(parts)]
@@ -46,7 +46,7 @@ def write(document: Document, page: Page) -> str:
 
 
 def spaced(blocks: Sequence[tuple[Part | None, str]]) -> str:
-    """Blocks with an empty line between them, the points of a list without."""
+    """Join blocks of text with an empty line between them; items of a list without."""
     words = []
     for k, (part, block) in enumerate(blocks):
         pair = (part, blocks[k - 1][0] if k else None)
@@ -56,7 +56,7 @@ def spaced(blocks: Sequence[tuple[Part | None, str]]) -> str:
 
 
 def with_notes(parts: Sequence[Part]) -> Iterator[tuple[Part, list[Line]]]:
-    """Every part and the notes below it: those that several tables have stand below the last."""
+    """Each part with the notes below it; a note of several tables is printed below the last."""
     last = {line: part for part in parts if isinstance(part, Table) for line in part.said}
     for part in parts:
         own = part.said if isinstance(part, Table) else []
@@ -79,16 +79,16 @@ def _block(part: Part, notes: Sequence[Line], page: Page) -> str:
 
 
 def bold(words: str, page: Page) -> str:
-    """Words that stand out where the terminal shows colour."""
+    """Words in bold if the terminal shows colour; else unchanged."""
     return f"\x1b[1m{words}\x1b[0m" if page.colour and words else words
 
 
 def wrapped(words: str, width: int | None, lead: str = "", hang: str | None = None) -> str:
-    """A sentence in lines that fit, broken between words; a word that no line holds is broken after
-    a sign, and a number after a comma.
+    """A sentence, after `lead`, in lines of at most `width` characters, broken between words. A
+    word longer than a line is broken after a sign, a number after a comma.
 
     Args:
-        hang: what further lines begin with, cut where a word needs the room.
+        hang: the beginning of further lines, shortened if a word needs the room.
     """
     if width is None:
         return lead + words
@@ -113,7 +113,7 @@ _WORDS = re.compile(r"(\s*)(\S+)")
 
 
 def _fragments(word: str, room: int) -> list[str]:
-    """A word, or its pieces where it is longer than a line."""
+    """The word; its pieces if it is longer than `room`."""
     if len(word) <= room:
         return [word]
     return [
@@ -125,12 +125,12 @@ def _fragments(word: str, room: int) -> list[str]:
 
 def text(cell: Text, marks: Mapping[str, int] | None = None, *, factored: bool = False,
          rounded: bool = False) -> str:  # fmt: skip
-    """A cell or a sentence.
+    """A cell or a sentence as text.
 
     Args:
-        marks: footnote -> its number; without numbers a reason stands in its place.
-        factored: whether a common factor stands outside the sums of formulas.
-        rounded: whether fractions are always rounded.
+        marks: footnote -> its number; if None, the footnote's words are printed in place.
+        factored: whether common factors of sums in formulas are factored out.
+        rounded: whether all fractions are rounded.
     """
     if isinstance(cell, tuple):
         return "".join(text(part, marks, factored=factored, rounded=rounded) for part in cell)
@@ -149,7 +149,7 @@ def text(cell: Text, marks: Mapping[str, int] | None = None, *, factored: bool =
 
 
 def _equations(part: Display, width: int | None) -> str:
-    """An equation a line; one that is too long is broken, the ranges of its indices below it."""
+    """One line per equation; a longer equation is broken, with its ranges on lines below."""
     left = max((len(shown.left.text) for shown in part.equations), default=0)
     lines = []
     for shown in part.equations:
@@ -176,8 +176,8 @@ def _below(table: Table, notes: Sequence[Line], page: Page) -> list[str]:
 
 
 def _drawn(table: Table, page: Page) -> list[str]:
-    """The table in the first shape that fits: as it is, with words wrapped, with a common factor
-    outside, in bands of columns one below the other, or a block for each row."""
+    """The lines of a table in the first shape that fits: natural widths; columns of words wrapped;
+    both with factored formulas; bands of columns one below the other; a block for each row."""
     every = range(len(table.columns))
     for factored in (False, True):
         cells = _cells(table, factored=factored)
@@ -202,8 +202,8 @@ MOST_BANDS = 3
 
 
 def _bands(columns: Sequence[Column], least: Sequence[int], room: int) -> list[list[int]]:
-    """Columns that fit side by side, those that name the rows in every band; none where a column
-    does not fit beside them."""
+    """The columns in bands that fit the room, each band with the columns that name the rows; [] if
+    some column does not fit next to these."""
     names = naming(columns)
     bands: list[list[int]] = []
     for k in (k for k in range(len(columns)) if k not in names):
@@ -217,7 +217,7 @@ def _bands(columns: Sequence[Column], least: Sequence[int], room: int) -> list[l
 
 
 def naming(columns: Sequence[Column]) -> list[int]:
-    """The columns that say what a row is about: the first one where none is said to."""
+    """The columns with `Column.names`; the first column if there are none."""
     return [k for k, column in enumerate(columns) if column.names] or [0]
 
 
@@ -233,7 +233,7 @@ def _cells(table: Table, *, factored: bool) -> list[list[str]]:
 
 
 def _natural(columns: Sequence[Column], cells: Sequence[Sequence[str]]) -> list[int]:
-    """The width of each column: of its longest cell, and of its header in two lines."""
+    """The natural width of each column: its longest cell, and its header in two lines."""
     widths = []
     for k, column in enumerate(columns):
         header = text(column.header)
@@ -245,7 +245,7 @@ def _natural(columns: Sequence[Column], cells: Sequence[Sequence[str]]) -> list[
 def _least(
     columns: Sequence[Column], widths: Sequence[int], cells: Sequence[Sequence[str]]
 ) -> list[int]:
-    """The width to which each column may shrink: columns of words to their longest piece."""
+    """The least width of each column: a column of words may shrink to its longest piece."""
     least = list(widths)
     for k, column in enumerate(columns):
         if column.wide:
@@ -257,7 +257,7 @@ def _least(
 
 
 def _shrunk(widths: Sequence[int], least: Sequence[int], room: int | None) -> list[int]:
-    """Widths made smaller, the widest first, until all fit."""
+    """The widths, reduced from the widest column on until all columns fit the room."""
     widths = list(widths)
     while room is not None and _total(widths) > room:
         wide = [k for k, width in enumerate(widths) if width > least[k]]
@@ -278,7 +278,7 @@ def _grid(
     widths: Sequence[int],
     page: Page,
 ) -> list[str]:
-    """Some columns of the table side by side."""
+    """The lines of a table with the columns `shown` side by side."""
     columns = [table.columns[k] for k in shown]
     head = [
         textwrap.wrap(text(c.header), w, break_on_hyphens=False)
@@ -301,7 +301,7 @@ def _grid(
 
 
 def _lines(cell: str, width: int) -> list[str]:
-    """A cell in lines, broken between words and after the signs of long ones."""
+    """A cell in lines of a width, broken between words and after signs in long words."""
     lines = [""]
     for word in cell.split(" ") if len(cell) > width else []:
         for k, piece in enumerate(pieces(word)):
@@ -316,7 +316,7 @@ def _lines(cell: str, width: int) -> list[str]:
 def _row(
     cells: Sequence[Sequence[str]], columns: Sequence[Column], widths: Sequence[int]
 ) -> Iterator[str]:
-    """The lines of one row."""
+    """The lines of one row; each cell is a sequence of lines."""
     for k in range(max(map(len, cells), default=0)):
         line = [
             f"{cell[k] if k < len(cell) else '':{'>' if column.numeric else '<'}{width}}"
@@ -326,7 +326,7 @@ def _row(
 
 
 def _stacked(table: Table, cells: Sequence[Sequence[str]], page: Page) -> list[str]:
-    """A block for each row: what it is about, and below it `header  value` side by side."""
+    """A block for each row: its name in bold, and below pairs `header  value` side by side."""
     assert page.width is not None
     about = naming(table.columns)
     rest = [k for k in range(len(table.columns)) if k not in about]
@@ -365,7 +365,7 @@ def _stacked(table: Table, cells: Sequence[Sequence[str]], page: Page) -> list[s
 
 
 PAIRS = "    "
-"""What stands between two pairs of header and value."""
+"""The text between two pairs of header and value."""
 
 
 def _is_number(cell: str) -> bool:
@@ -373,11 +373,11 @@ def _is_number(cell: str) -> bool:
 
 
 def _width(pairs: Sequence[Sequence[str]], beside: int) -> int:
-    """The width of so many pairs side by side."""
+    """The width of lines with `beside` pairs side by side."""
     widest = [max(len(line) for p in pairs[k::beside] for line in p) for k in range(beside)]
     return len(GAP) + sum(widest) + len(PAIRS) * (beside - 1)
 
 
 def _name(column: Column, cell: str) -> str:
-    """What a row is about: `self-attention`, `l = 128`."""
+    """A cell in the name of a row: `self-attention`, or `l = 128` for a number."""
     return f"{text(column.header)} = {cell}" if column.numeric else cell
