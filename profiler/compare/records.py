@@ -358,8 +358,8 @@ def medians(
     """Two medians compared by their intervals: they differ if the interval of the ratio excludes 1.
 
     Each interval misses its median with probability at most level / (2 points), so that all ratio
-    intervals of a comparison hold together at the level. A busy time has an interval of its own and
-    differs from another time if the two intervals are disjoint.
+    intervals of a comparison hold together at the level. Of a busy time the interval is the stored
+    one, without a confidence.
 
     Args:
         gains: for each reading the relative error that all its samples share.

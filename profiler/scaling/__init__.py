@@ -1,1 +1,1 @@
-"""How do measured costs grow with the sizes, beside what is derived?"""
+"""The growth of measured costs with the sizes, beside the derived growth."""

@@ -1,8 +1,8 @@
-"""What do the equations give along a measured series: operations, bytes, and how they grow?
+"""The quantities that equations give along a measured series (operations, bytes), and their growth.
 
-Everything is derived for what the implementation is described to execute: its form, and the
-equations rewritten as it computes them. The local exponent of a derived quantity f is d log f / d
-log l, computed term by term from the formula, and exact.
+Each quantity is derived for the equations that the implementation is described to execute: its
+form, rewritten as it computes. The local exponent of a derived quantity f is d log f / d log l,
+computed term by term from the formula, and exact.
 """
 
 from __future__ import annotations
@@ -48,17 +48,16 @@ MEANINGS: Mapping[str, str] = {
 """Derived quantity -> its definition."""
 
 LOCAL = "local"
-"""The word for a growth given by local exponents."""
+"""The value of `how` for a growth given by local exponents."""
 
 
 class NotSmooth(ValueError):
-    """A formula with steps (floor, ceil) has no local exponent; one sentence."""
+    """A formula with steps (floor, ceil), or a value of zero, has no local exponent."""
 
 
 @dataclass(frozen=True)
 class ExecutedMixer:
-    """What a derived quantity is a quantity of: a mixer as one implementation executes it in one
-    phase."""
+    """A mixer as one implementation executes it in one phase: the argument of every derivation."""
 
     mixer: Mixer
     does: Described
@@ -75,10 +74,10 @@ class Derived:
     series: Series
     asked: Callable[[Sizes], Exact]
     found: dict[int, int] = field(default_factory=dict, compare=False)
-    """Size -> the value, as far as it was asked for."""
+    """Size -> the value, for the sizes asked for so far."""
 
     def sizes(self, size: int) -> dict[str, int]:
-        """All sizes, where the series' letter has this value."""
+        """All sizes, with this value of the series' letter."""
         fixed = dict(self.series.fixed)
         return fixed | dict.fromkeys(sorted(self.series.moving), size)
 
@@ -90,13 +89,13 @@ class Derived:
         return self.found[size]
 
     def local(self, size: int) -> Fraction:
-        """The local exponent at one size: d log f / d log of the letter. NotSmooth where the
-        formula has steps."""
+        """The local exponent at one size, d log f / d log of the letter; NotSmooth without one."""
         sizes = self.sizes(size)
         return local_exponent(self.asked(sizes), self.series.moving, sizes)
 
     def between(self, first: int, last: int) -> tuple[float, float, str]:
-        """The local exponents at both ends of a range, and a word on how they were found."""
+        """The local exponents at both ends of a range, and `LOCAL`. A formula with steps gives the
+        exponent between the ends, twice, and a phrase that says so."""
         try:
             return float(self.local(first)), float(self.local(last)), LOCAL
         except NotSmooth:
@@ -105,8 +104,8 @@ class Derived:
 
 
 def local_exponent(answer: Exact, letters: frozenset[str], sizes: Sizes) -> Fraction:
-    """d log f / d log x where all `letters` grow like x: the powers of the terms, each weighted by
-    its share of the value.
+    """d log f / d log x if all `letters` grow like x: the degrees of the terms, weighted by the
+    terms' shares of the value.
 
     >>> l, d = Poly.atom("l"), Poly.atom("d")
     >>> local_exponent(Exact.of(l * l * d + l * d * d), frozenset({"l"}), {"l": 30, "d": 10})
@@ -156,7 +155,7 @@ def executed_exponentiations(of: ExecutedMixer) -> Exact:
 
 
 def moved_bytes(which: str) -> Derive:
-    """Bytes moved, `unfused` or `compulsory`, for b sequences."""
+    """A derivation of the bytes moved for b sequences; `which`: `unfused` or `compulsory`."""
 
     def bytes_(of: ExecutedMixer) -> Exact:
         rules = convention(("strict", *of.does.rewrites))
@@ -170,7 +169,7 @@ def moved_bytes(which: str) -> Derive:
 
 
 def live_set_bytes(of: ExecutedMixer) -> Exact:
-    """The largest live set in bytes at these sizes, without what existed before the call."""
+    """The largest live set in bytes at these sizes, without arrays from before the call."""
     found = live_set(of.mixer, of.does, of.phase, of.sizes)
     return found * element_bytes(of.dtype)
 
@@ -182,12 +181,12 @@ RULES: Mapping[str, Derive] = {
     COMPULSORY: moved_bytes("compulsory"),
     LIVE: live_set_bytes,
 }
-"""Derived quantity -> how it is derived."""
+"""Derived quantity -> its derivation."""
 
 
 @dataclass(frozen=True)
 class Predictions:
-    """What the equations give along one series; a quantity that they do not give has a reason."""
+    """The derived quantities of one series, each with a reason if the equations do not give it."""
 
     series: Series
 
@@ -199,15 +198,14 @@ class Predictions:
 
     @property
     def kernels(self) -> frozenset[str]:
-        """The kernel classes that the implementation carries; none where the implementation is
-        unknown."""
+        """The kernel classes of the implementation; empty if the implementation is unknown."""
         try:
             return frozenset(self._mixer[1].kernels.values())
         except ValueError:
             return frozenset()
 
     def of(self, name: str) -> Derived | str:
-        """One derived quantity, or why there is none."""
+        """One derived quantity, or the reason why there is none."""
         try:
             mixer, does = self._mixer
         except ValueError as error:
@@ -219,7 +217,7 @@ class Predictions:
             of = ExecutedMixer(mixer, does, self.series.phase, self.series.dtype, sizes)
             if name == LIVE:
                 return RULES[name](of)
-            if sizes["b"] not in formulas:  # no other size is a number in the formula
+            if sizes["b"] not in formulas:  # all other sizes are symbols in the formula
                 formulas[sizes["b"]] = RULES[name](of)
             return formulas[sizes["b"]]
 

@@ -1,10 +1,10 @@
-"""With which power does a measured curve grow over its settled range, and how well is that known?
+"""The power with which a measured curve grows over its settled range, and its interval.
 
-A power law is a straight line in the logarithms. Its slope is found by weighted least squares; each
-point's weight follows from the interval of its median, no deviation counting as smaller than
-`KNOWN_TO`. The slope's 95 % interval is the wider of two: the one that the points' intervals give,
-and the one that the scatter about the line gives (Student's t), since points of one curve also
-differ by what no interval of a single point contains.
+A power law is a straight line in the logarithms. Its slope is found by weighted least squares. A
+point's weight follows from the interval of its median, with a standard deviation of at least
+`KNOWN_TO`. The slope's 95 % interval is the wider of two: the interval from the points' intervals,
+and the interval from the scatter about the line (Student's t), since points of one curve also
+differ by effects that no interval of a single point contains.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ LEAST = 4
 """The smallest number of sizes from which an exponent is computed."""
 
 AGREE = 0.1
-"""Local slopes that differ by no more than this count as equal: those of exactly known curves, sums
-of several powers, are never equal."""
+"""The largest difference of local slopes that count as equal: the local slopes of an exactly known
+sum of several powers always differ."""
 
 SURE = 3.0
-"""A value this many standard deviations off a line does not lie on it: rare enough by chance for a
-test of every value of a curve."""
+"""The largest distance from a line, in standard deviations, of a value on the line: rare enough by
+chance for a test of every value of a curve."""
 
 KNOWN_TO = 1e-3
-"""The smallest standard deviation of a median, relative to it, that is used."""
+"""The smallest relative standard deviation of a median that is used."""
 
 TOUCHING = "busy (its interval touches that of the next size)"
-"""Why a busy value shows no growth."""
+"""The reason why a busy value shows no growth."""
 
 NORMAL = 1.959963984540054
-"""Standard deviations within which 95 % of a normal distribution lies."""
+"""The number of standard deviations within which 95 % of a normal distribution lies."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class MeasuredValue:
     low: float
     high: float
     cut: str = ""
-    """Why the value does not show the work (the device waits for the host); "" where it does."""
+    """Why the value does not show the work (the device waits for the host, ...); "" if it does."""
     busy: bool = False
     """Whether the value is an estimate from a device that others used; its interval is wide."""
 
@@ -61,7 +61,7 @@ class MeasuredValue:
 
     @cached_property
     def deviation(self) -> float:
-        """The standard deviation of `y`, from the interval."""
+        """The standard deviation of `y`, from the interval of the median."""
         return max((math.log(self.high) - math.log(self.low)) / (2 * NORMAL), KNOWN_TO)
 
 
@@ -71,7 +71,7 @@ class FittedLine:
 
     slope: float
     x: float
-    """The x at which the line is known best."""
+    """The weighted mean of x, at which the line's y is most certain."""
     y: float
     slope_deviation: float
     y_deviation: float
@@ -97,7 +97,7 @@ class Exponent:
     sizes: int
     """The number of sizes in the range, from `first` to `last`."""
     ended: str
-    """What ends the range below; "" where it begins at the smallest size."""
+    """Why the range ends at its smallest size; "" if that is the curve's smallest size."""
 
     def contains(self, power: float) -> bool:
         """Whether a power lies in the interval."""
@@ -106,13 +106,13 @@ class Exponent:
 
 @dataclass(frozen=True)
 class Unsettled:
-    """Why there is no exponent."""
+    """The reason why there is no exponent."""
 
     reason: str
 
 
 def fit_line(xs: Sequence[float], ys: Sequence[float], deviations: Sequence[float]) -> FittedLine:
-    """The line of weighted least squares; ValueError for fewer than two different x."""
+    """The line of weighted least squares; ValueError without two different x."""
     weights = [deviation**-2 for deviation in deviations]
     total = math.fsum(weights)
     x = math.fsum(w * x for w, x in zip(weights, xs, strict=True)) / total
@@ -132,11 +132,11 @@ def line_through(values: Sequence[MeasuredValue]) -> FittedLine:
 
 
 def settled_range(values: Sequence[MeasuredValue]) -> tuple[list[MeasuredValue], str]:
-    """The part of a curve, from its largest size down, whose local slopes agree, and what ends it.
+    """The part of a curve, from its largest size down, with one slope; and the reason for its end.
 
-    The next smaller size belongs to it while its value lies on the line through the values above:
-    within their uncertainty, or so near that the local slope differs by at most `AGREE`. A value
-    bound by launches ends the range.
+    A smaller size joins while its value lies on the line through the values above: within their
+    uncertainty, or so near that the local slope differs by at most `AGREE`. A value with a `cut`
+    (bound by launches, without an interval, busy) ends the range.
     """
     found: list[MeasuredValue] = []
     for each in sorted(values, key=lambda v: -v.size):
@@ -149,7 +149,7 @@ def settled_range(values: Sequence[MeasuredValue]) -> tuple[list[MeasuredValue],
 
 
 def follows(value: MeasuredValue, above: Sequence[MeasuredValue]) -> bool:
-    """Whether a value lies on the line through the values at larger sizes, within their
+    """Whether a value lies on the line through the values at larger sizes, within the
     uncertainty."""
     fitted = line_through(above)
     uncertain = SURE * math.hypot(value.deviation, fitted.deviation(value.x))
@@ -158,7 +158,8 @@ def follows(value: MeasuredValue, above: Sequence[MeasuredValue]) -> bool:
 
 
 def exponent(values: Sequence[MeasuredValue]) -> Exponent | Unsettled:
-    """The power with which the values grow over their settled range."""
+    """The power of growth over the settled range, or why there is none; the values have unique
+    sizes."""
     if len({v.size for v in values}) != len(values):
         raise ValueError("expected one value a size")
     if bad := [v.size for v in values if not 0 < v.low <= v.value <= v.high]:
@@ -179,7 +180,7 @@ def exponent(values: Sequence[MeasuredValue]) -> Exponent | Unsettled:
 
 
 def scatter_half_width(values: Sequence[MeasuredValue], fitted: FittedLine) -> float:
-    """The half-width of the slope's interval that the scatter about the line gives."""
+    """The half-width of the slope's 95 % interval by the scatter about the line."""
     free = len(values) - 2
     chi2 = math.fsum(((v.y - fitted.at(v.x)) / v.deviation) ** 2 for v in values)
     return student(free) * fitted.slope_deviation * math.sqrt(chi2 / free)
@@ -187,7 +188,7 @@ def scatter_half_width(values: Sequence[MeasuredValue], fitted: FittedLine) -> f
 
 @cache
 def student(free: int) -> float:
-    """The quantile of Student's t within which 95 % lie.
+    """The two-sided 95 % quantile of Student's t with this many degrees of freedom.
 
     >>> round(student(2), 3)
     4.303
@@ -200,16 +201,15 @@ def student(free: int) -> float:
 def power_of(
     function: Callable[[int], float], values: Sequence[MeasuredValue], first: int, last: int
 ) -> float:
-    """The power of a known function over a settled range: the slope of the same weighted line
-    through its values at the same sizes."""
+    """The power of a known function over a range, by the same weighted line at the same sizes."""
     kept = [v for v in values if first <= v.size <= last]
     ys = [math.log(function(v.size)) for v in kept]
     return fit_line([v.x for v in kept], ys, [v.deviation for v in kept]).slope
 
 
 def told_apart(values: Sequence[MeasuredValue]) -> list[MeasuredValue]:
-    """The values of ascending sizes; a busy one shows no growth where its interval touches that of
-    the next smaller or larger size."""
+    """The values by ascending size; a busy value whose interval touches that of a neighbouring size
+    is cut, as it shows no growth."""
     found = []
     for k, value in enumerate(values):
         beside = [*values[max(k - 1, 0) : k], *values[k + 1 : k + 2]]

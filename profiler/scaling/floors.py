@@ -1,12 +1,12 @@
-"""From which size on do the known floors no longer explain what was measured?
+"""From which size on do the known floors no longer explain the measured values?
 
-A floor is the least that a call needs of something, at every size of a series: the launches of its
-operations, the bytes that it moves, its arithmetic. Launches are in seconds as estimated with each
-record. A derived quantity becomes seconds by the best rate of the device: as measured beside the
-records (`meters.ceilings`), or, for bytes, as the data sheet says. Where a rate is unknown, as it
-always is for joules, nothing is said. All of a series may lie above its floors; and bytes held in a
-cache move faster than those in memory. Floors that cannot overlap add up, so a value is explained
-as long as it is at most `NEAR` times the sum of all floors.
+A floor is the least time or memory that a call needs for one purpose, at every size of a series:
+the launches of its operations, the bytes that it moves, its arithmetic. The time of launches is
+estimated in each record. A derived quantity becomes seconds by the best rate of the device: as
+measured beside the records (`meters.ceilings`), or, for bytes, as the data sheet states. With an
+unknown rate, always so for joules, there is no floor. All of a series may lie above its floors; and
+bytes in a cache move faster than bytes in memory. Floors that cannot overlap add up, so a value is
+explained if it is at most `NEAR` times the sum of all floors.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ SHEET = "from the device's data sheet"
 """The sources of a floor's rate."""
 
 NEAR = 1.05
-"""A value up to this many times the sum of its floors needs no further cause."""
+"""A value up to this many times the sum of its floors is explained."""
 
 DERIVED: Mapping[str, str] = {
     UNFUSED: TRAFFIC,
@@ -61,7 +61,7 @@ NO_JOULES = "how few joules an operation takes at best is not known"
 
 
 LAUNCHED = ("latency", "latency_cold")
-"""Readings that launches have a floor of."""
+"""The readings with a floor of launches."""
 
 CEILINGS: Mapping[str, Callable[[str], Sequence[str]]] = {
     UNFUSED: lambda dtype: (COPY, READ, WRITE),
@@ -69,8 +69,7 @@ CEILINGS: Mapping[str, Callable[[str], Sequence[str]]] = {
     OPERATIONS: lambda dtype: (product_name(dtype), multiply_add_name(dtype)),
     EXPONENTIALS: lambda dtype: (exp_name(dtype),),
 }
-"""Derived quantity -> the ceilings, for a type of number, that bound its rate in time; the highest
-counts."""
+"""Derived quantity -> the ceilings, for a dtype, that bound its rate; the highest counts."""
 
 
 @dataclass(frozen=True)
@@ -82,12 +81,12 @@ class ScaledFloor:
     constant: str
     """The rate that scales the floor, in words."""
     source: str = ""
-    """The source of the rate: `MEASURED` or `SHEET`; "" where nothing is scaled."""
+    """The source of the rate: `MEASURED` or `SHEET`; "" for an unscaled floor."""
 
 
 @dataclass(frozen=True)
 class Departure:
-    """Where a series is explained by its floors and where it is not."""
+    """The sizes at which a series is explained by its floors, and those at which it is not."""
 
     floors: tuple[ScaledFloor, ...]
     values: tuple[MeasuredValue, ...]
@@ -98,19 +97,19 @@ class Departure:
 
     @property
     def left(self) -> int | None:
-        """The first size, above an explained one, that is not explained."""
+        """The first unexplained size above an explained one; None if there is none."""
         first = min(self.highest, default=None)
         later = [size for size in self.above if first is not None and size > first]
         return min(later, default=None)
 
     @property
     def rates(self) -> list[str]:
-        """The floors that a rate scales, each with rate and source."""
+        """Each scaled floor with its rate and source."""
         return [f"{f.name} {f.constant}" for f in self.floors if f.source]
 
     @property
     def words(self) -> str:
-        """The text in a table."""
+        """The text of a cell in a table."""
         said = [regimes(self.highest)] if self.highest else []
         before = [size for size in sorted(self.above) if size < min(self.highest, default=0)]
         after = [size for size in sorted(self.above) if size not in before]
@@ -127,13 +126,13 @@ class Departure:
         return "; ".join(said)
 
     def times(self, sizes: Sequence[int]) -> str:
-        """How far above the floors the values at some sizes lie, in words."""
+        """How far the values at some sizes lie above the floors, in words."""
         listed = ", ".join(f"{self.above[size]:.2f} at {size}" for size in sizes)
         return f"all floors together times {listed}"
 
 
 def regimes(highest: Mapping[int, str]) -> str:
-    """Which floor is the highest, over which sizes.
+    """The highest floor over each range of sizes, in words.
 
     >>> regimes({128: "launch overhead", 256: "launch overhead", 512: "arithmetic"})
     'launch overhead 128 to 256, arithmetic at 512'
@@ -147,8 +146,8 @@ def regimes(highest: Mapping[int, str]) -> str:
 
 
 def departure(floors: Sequence[ScaledFloor], values: Sequence[MeasuredValue]) -> Departure:
-    """Which values are at most `NEAR` times the sum of all floors, by the low ends of their
-    intervals."""
+    """Which values are explained: those whose interval's low end is at most `NEAR` times the sum of
+    all floors."""
     highest: dict[int, str] = {}
     above: dict[int, float] = {}
     for value in values:
@@ -170,8 +169,8 @@ def scaled_by(
 
 
 def measured_ceiling(series: Series, name: str) -> Reading | None:
-    """The highest of the ceilings that bound the rate of a derived quantity, as measured beside any
-    record of a series; None where none was measured."""
+    """The highest ceiling for a derived quantity, measured beside any record of a series; None if
+    none was measured."""
     found = [
         ceiling(record.environment, each)
         for record in series.records
@@ -182,7 +181,7 @@ def measured_ceiling(series: Series, name: str) -> Reading | None:
 
 
 def sheet_bandwidth(series: Series) -> float | None:
-    """The most bytes per second in the data sheet of a series' device."""
+    """The highest bytes per second in the data sheets of a series' devices; None if unknown."""
     found = [bandwidth(record.environment) for record in series.records]
     return max((rate for rate in found if rate is not None), default=None)
 
@@ -193,9 +192,9 @@ def in_time(
     derived: Derived,
     apart: Derived | None = None,
 ) -> ScaledFloor | str:
-    """A floor in seconds, or why there is none.
+    """A floor in seconds, or the reason why there is none.
 
-    `apart`: operations that have a floor of their own and are taken out of this one.
+    `apart`: operations with a floor of their own, which are subtracted here.
     """
     numbers: dict[int, float] = {value.size: derived.at(value.size) for value in values}
     if (top := measured_ceiling(series, derived.name)) is not None:
@@ -210,13 +209,13 @@ def in_time(
 
 
 def in_bytes(values: Sequence[MeasuredValue], derived: Derived) -> ScaledFloor:
-    """The equations' live set, in bytes already."""
+    """The floor of the live set: the derived bytes themselves."""
     held = {value.size: float(derived.at(value.size)) for value in values}
     return ScaledFloor(DERIVED[derived.name], held, "1 B/B, not scaled")
 
 
 def launch_floor(series: Series, values: Sequence[MeasuredValue]) -> ScaledFloor | None:
-    """The time of launching the operations alone; None where a size has no estimate."""
+    """The estimated time to launch the operations; None if a size has no estimate."""
     found: dict[int, float] = {}
     for value in values:
         read = [r.value for r in readings_of(series.at(value.size), "launch_estimate")]
@@ -235,7 +234,7 @@ def floors_of(
 ) -> list[ScaledFloor] | str:
     """Every floor of a measured quantity along a series, or why one of them is unknown.
 
-    `exponentials`: their number, which has a floor of its own where the device's ceiling of
+    `exponentials`: their number, which has a floor of its own if the device's ceiling of
     exponentials was measured.
     """
     if quantity.unit == "B":

@@ -1,5 +1,4 @@
-"""With which exponents do latency, memory and energy grow in l and d, as measured and as
-derived?"""
+"""Exponents of latency, memory and energy in l and d, measured beside derived."""
 
 from __future__ import annotations
 
@@ -38,30 +37,28 @@ COMPARED: Mapping[str, tuple[str, ...]] = {
     "J": (OPERATIONS, UNFUSED, COMPULSORY),
     "B": (LIVE,),
 }
-"""Unit of a measured quantity -> the derived quantities that stand beside its exponent."""
+"""Unit of a measured quantity -> the derived quantities beside its exponent."""
 
 FUSED = "fused-attention"
-"""The kernel class that keeps what lies between its equations on the chip."""
+"""The kernel class that keeps intermediate arrays on the chip."""
 
 
 @dataclass(frozen=True)
 class DerivedGrowth:
-    """How a derived quantity grows over the range of a measured exponent."""
+    """The growth of a derived quantity over the range of a measured exponent."""
 
     name: str
     power: float
-    """The slope of the same weighted line through the derived values."""
+    """The slope of the weighted line of the measured values, through the derived values."""
     first: float
     last: float
-    """The local exponents at both ends; twice the exponent between the ends where there are no
-    local ones."""
+    """The local exponents at both ends; without local ones, twice the exponent between the ends."""
     how: str
-    """`local`, or how the exponent was found instead."""
+    """`local`, or a phrase on how the exponent was found instead."""
 
     @property
     def words(self) -> str:
-        """The text in a table: the exponent, and the local exponents at both ends where they differ
-        from it.
+        """The exponent, as printed in a table, and the exponents at both ends if these differ.
 
         An exponent between the ends is one number, not a range.
         """
@@ -80,9 +77,9 @@ class Scaling:
     values: tuple[MeasuredValue, ...]
     measured: Exponent | Unsettled
     derived: Mapping[str, DerivedGrowth | str] = field(default_factory=dict)
-    """Name -> growth, or why there is none."""
+    """Name -> growth, or the reason why there is none."""
     departure: Departure | str = ""
-    """Where the quantity leaves its floors; or why that is unknown."""
+    """The sizes at which the quantity leaves its floors, or the reason why these are unknown."""
 
     @property
     def agrees_with(self) -> list[str]:
@@ -93,7 +90,7 @@ class Scaling:
         return [growth.name for growth in known if self.measured.contains(growth.power)]
 
     def to_json(self) -> dict[str, Any]:
-        """Everything as JSON values; what does not exist is null with its reason."""
+        """Everything as JSON values; a missing part is null, with its reason."""
         reasons: dict[str, str] = {}
         measured: dict[str, Any] | None = None
         if isinstance(self.measured, Unsettled):
@@ -132,8 +129,8 @@ class Scaling:
 def scalings(
     records: Sequence[Measurement], letters: Sequence[str] = LETTERS
 ) -> tuple[list[Scaling], list[str]]:
-    """Every quantity along every series of the records, and a sentence for each letter without a
-    series, and for each reason why records, or some of their values, are in none."""
+    """Every quantity along every series of the records, and sentences: on each letter without a
+    series, and on each reason why records, or some of their values, are left out."""
     found: list[Scaling] = []
     problems = []
     every: list[Series] = []
@@ -154,7 +151,7 @@ def scalings(
     ids = {record.id for series in every for record in series.records}
     for quantity in QUANTITIES.values():
         lost = without_value(every, quantity)
-        if len(set().union(*lost.values())) < len(ids):  # of what none has, the tables say why
+        if len(set().union(*lost.values())) < len(ids):  # if all lack it, the tables say why
             problems += [
                 f"{quantity.title} of {len(those):,} of {len(ids):,} records is left out: {why}"
                 for why, those in lost.items()
@@ -170,7 +167,7 @@ def scaling_along(
 ) -> Scaling:
     """One quantity along one series.
 
-    `known`: what was derived for this series so far; this call adds to it.
+    `known`: the quantities derived for this series so far, to which this call adds.
     """
     for name in COMPARED[quantity.unit]:
         if name not in known:
@@ -195,7 +192,7 @@ def scaling_along(
 def derived_growth(
     derived: Derived | str, values: Sequence[MeasuredValue], first: int, last: int
 ) -> DerivedGrowth | str:
-    """How a derived quantity grows between two sizes."""
+    """The growth of a derived quantity between two sizes, or the reason why there is none."""
     if isinstance(derived, str):
         return derived
     if first == last:
@@ -212,9 +209,9 @@ def departure_of(
     kernels: frozenset[str],
     exponentials: Derived | str,
 ) -> Departure | str:
-    """Where the values leave their floors. The traffic floor is the compulsory traffic for a fused
-    kernel, and else that of equation after equation. `exponentials`: a sentence where they could
-    not be derived."""
+    """The sizes at which the values leave their floors, or why these are unknown. The traffic floor
+    is the compulsory traffic of a fused kernel, else the unfused traffic. `exponentials`: a
+    sentence if they could not be derived."""
     left_out = UNFUSED if FUSED in kernels else COMPULSORY
     wanted = {name: each for name, each in derived.items() if name != left_out}
     if missing := [each for each in wanted.values() if isinstance(each, str)]:

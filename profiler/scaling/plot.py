@@ -1,7 +1,7 @@
-"""How do latency, memory and energy look against l and d, theory beside measurement?
+"""Plots latency, memory and energy against l and d, theory beside measurement.
 
-One row of panels per quantity; one column per varied size and setting (phase, element type, device
-and the other sizes); more columns than fit continue below in bands. A series has one colour, one
+One row of panels per quantity; one column per varied size and setting (phase, dtype, device and the
+other sizes); columns that exceed the width continue below in bands. A series has one colour, one
 marker and one line style; its measured values have their 95 % intervals as bars, and the thin line
 of the same colour is the theory, scaled by the one constant that the legend names.
 """
@@ -58,7 +58,7 @@ BELOW = -0.16
 """Where the legend begins below the axes, in heights of the axes."""
 
 MOST = 12
-"""The most columns in one figure."""
+"""The largest number of columns in one figure."""
 
 UNDATED: Mapping[str, dict[str, None]] = {
     "svg": {"Date": None},
@@ -79,7 +79,7 @@ STYLE: Mapping[str, Any] = {
 
 @dataclass(frozen=True)
 class PlotSelection:
-    """Which records are drawn; an empty field excludes none."""
+    """The records to draw; an empty field excludes none."""
 
     along: tuple[str, ...] = ("l", "d")
     phases: tuple[str, ...] = ()
@@ -88,10 +88,10 @@ class PlotSelection:
     """Mixers, or MIXER:IMPLEMENTATION."""
 
     def kept(self, records: Sequence[Measurement]) -> list[Measurement]:
-        """The records that are drawn.
+        """The records to draw.
 
         Raises:
-            MeasureError: none is left, or an unknown element type.
+            MeasureError: none is left, or an unknown dtype.
         """
         phases, dtypes = self._phases, self._dtypes
         found = [
@@ -120,7 +120,7 @@ class PlotSelection:
 
 @dataclass(frozen=True)
 class Panel:
-    """One quantity in one setting: the series that have it, and why other series do not."""
+    """One quantity in one setting: the series drawn, and the reasons for others."""
 
     quantity: MeasuredQuantity
     letter: str
@@ -131,7 +131,7 @@ class Panel:
 
 
 def draw(records: Sequence[Measurement], asked: PlotSelection, output: Path) -> list[str]:
-    """Write a figure; returns a sentence for whatever is not in it.
+    """Write a figure; returns a sentence for everything that is left out.
 
     Equal records give equal files, byte by byte, with one version of matplotlib.
 
@@ -156,8 +156,8 @@ def draw(records: Sequence[Measurement], asked: PlotSelection, output: Path) -> 
 
 
 def not_drawn(shown: Sequence[Panel]) -> list[str]:
-    """A sentence for each quantity and reason, with the number of records; within a quantity, most
-    records first."""
+    """A sentence for each quantity and reason, with the number of records; per quantity, the most
+    frequent reasons first."""
     lost: dict[tuple[str, str], set[str]] = {}
     for each in sorted(shown, key=lambda panel: DRAWN.index(panel.quantity.reading)):
         for why, ids in each.missing.items():
@@ -193,15 +193,14 @@ def panels(
 
 
 def shared_sizes(along: Sequence[Series], series: Series) -> frozenset[str]:
-    """The sizes that all comparable series have fixed, which decide which series share a panel: the
-    series of the same phase in which the same letters vary (where t is fixed, t is among the
-    sizes)."""
+    """The fixed sizes that decide which series share a panel: those common to all series of the
+    same phase in which the same letters vary."""
     like = (each for each in along if each.phase == series.phase and each.moving == series.moving)
     return frozenset.intersection(*(frozenset(dict(each.fixed)) for each in like))
 
 
 def panel(quantity: MeasuredQuantity, letter: str, setting: str, group: Sequence[Series]) -> Panel:
-    """What one panel shows."""
+    """One panel: its drawn series, and the reasons for missing records."""
     found = [(series, tuple(v)) for series in group if (v := series.values(quantity))]
     missing = {why: frozenset(ids) for why, ids in without_value(group, quantity).items()}
     return Panel(quantity, letter, setting, tuple(found), missing)
@@ -260,7 +259,7 @@ def inches(rows: Sequence[Sequence[Panel]]) -> tuple[float, float]:
 
 
 def draw_panel(axes: Axes, panel: Panel, look: Colours, *, title: bool) -> None:
-    """Draw one panel; write the reasons where it would be empty."""
+    """Draw one panel; if it would be empty, write the reasons."""
     if title:
         axes.set_title(folded(panel.setting, 56), fontsize=8)
     axes.set_xlabel(panel.letter)
@@ -307,7 +306,7 @@ def draw_measured(
 
 
 def bar_length(value: MeasuredValue, length: float) -> float:
-    """The length of a bar; 0 where the value has no interval."""
+    """The length of a bar; 0 for a value without an interval."""
     return 0.0 if value.cut.startswith(NO_INTERVAL) else length
 
 
@@ -318,7 +317,7 @@ def draw_theory(
     values: Sequence[MeasuredValue],
     look: dict[str, Any],
 ) -> None:
-    """Draw the derived quantity as its floor; only the reason in the legend where there is none."""
+    """Draw the derived quantity as its floor; without one, only the reason in the legend."""
     found = scaled_theory(series, quantity, values)
     if isinstance(found, str):
         axes.plot([], [], label=f"{series.name}: no theory ({folded(found, 60)})", alpha=0)
@@ -334,7 +333,8 @@ def draw_theory(
 def scaled_theory(
     series: Series, quantity: MeasuredQuantity, values: Sequence[MeasuredValue]
 ) -> ScaledFloor | str:
-    """The derived quantity of a panel at the best rate of the device, or why there is none."""
+    """The derived quantity of a panel at the best rate of the device, or the reason why there is
+    none."""
     derived = Predictions(series).of(THEORY[quantity.unit])
     if isinstance(derived, str):
         return derived

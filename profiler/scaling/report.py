@@ -1,4 +1,4 @@
-"""Which document shows measured exponents beside derived ones?"""
+"""The document that shows measured exponents beside derived ones."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ FLOORS = (
 
 
 def document(found: Sequence[Scaling]) -> Document:
-    """One table a quantity and letter. CSV has a row for each derived answer."""
+    """One table per quantity and letter. CSV has a row for each derived answer."""
     return Document(
         lambda: tables(found),
         data=lambda: {"scalings": [each.to_json() for each in found]},
@@ -43,8 +43,8 @@ def document(found: Sequence[Scaling]) -> Document:
 
 
 def tables(found: Sequence[Scaling]) -> list[Part]:
-    """One table a quantity and letter; what was measured nowhere, and methods, are said below the
-    last one."""
+    """One table per quantity and letter. The notes of the last table list the quantities that were
+    measured nowhere, and the methods."""
     groups: dict[tuple[str, str], list[Scaling]] = {}
     for each in found:
         groups.setdefault((each.quantity.reading, each.series.letter), []).append(each)
@@ -63,13 +63,13 @@ def tables(found: Sequence[Scaling]) -> list[Part]:
 
 
 def nothing(each: Scaling) -> str:
-    """Why a quantity has no values."""
+    """The reason why a quantity has no values."""
     assert isinstance(each.measured, Unsettled)
     return each.measured.reason
 
 
 def table_of(group: Sequence[Scaling], last: Sequence[Note]) -> Table:
-    """Every series of one quantity along one letter; `last`: what is said below."""
+    """Every series of one quantity along one letter; `last`: notes below the table."""
     names = COMPARED[group[0].quantity.unit]
     quantity, letter = group[0].quantity, group[0].series.letter
     columns = (
@@ -95,7 +95,7 @@ def table_of(group: Sequence[Scaling], last: Sequence[Note]) -> Table:
 
 
 def row(each: Scaling, names: Sequence[str]) -> tuple[Cell, ...]:
-    """One series."""
+    """The row of one series."""
     measured: tuple[Cell, Cell, Cell]
     if isinstance(each.measured, Unsettled):
         dash = Missing(each.measured.reason)

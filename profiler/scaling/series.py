@@ -1,4 +1,4 @@
-"""Which curves do the records of a file make: one quantity against one size, all else equal?"""
+"""Series of a file's records: one quantity against one size, all else equal."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from profiler.scaling.exponents import MeasuredValue, pooled, told_apart
 
 @dataclass(frozen=True)
 class MeasuredQuantity:
-    """A reading that is followed over sizes."""
+    """A reading whose growth over sizes is followed."""
 
     reading: str
     title: str
     unit: str
     launches: bool
-    """Whether the reading does not show the work where the device waits for launches."""
+    """Whether launches dominate the reading when the device waits for the host."""
     exact: bool = False
-    """Whether the reading repeats to the byte, so that its samples need no interval."""
+    """Whether the reading repeats to the byte, so that it needs no interval."""
 
 
 QUANTITIES: Mapping[str, MeasuredQuantity] = {
@@ -45,7 +45,7 @@ COMMON = ("b", "l", "t", "d")
 """The sizes that every mixer has."""
 
 LAUNCH_BOUND, NO_INTERVAL = "bound by launches", "without an interval"
-"""Why a value does not show how the work grows."""
+"""The reasons why a value does not show the growth of the work."""
 
 
 Fixed = tuple[tuple[str, int], ...]
@@ -56,7 +56,7 @@ Key = tuple[str, str, str, str, str, str, str, Fixed]
 
 @dataclass(frozen=True)
 class Series:
-    """What was measured at several values of one size, all else equal."""
+    """Measurements at several values of one size, all else equal."""
 
     mixer: str
     implementation: str
@@ -67,23 +67,22 @@ class Series:
     """cpu or cuda."""
     letter: str
     fixed: Fixed
-    """The other sizes; without t where t varies with l (the last token)."""
+    """The other sizes with their values; without t if t varies with l (the last token)."""
     records: tuple[Measurement, ...]
 
     @property
     def label(self) -> str:
-        """Mixer and implementation, and the options that were asked for."""
+        """Mixer, implementation and options."""
         return f"{self.mixer} {self.implementation}{self.asked}"
 
     @property
     def asked(self) -> str:
-        """The options that were asked for, as `, compile=True`; empty where there are none."""
+        """The options, as `, compile=True`; "" if there are none."""
         return options_words(self.records[0].sweep.get("options", {}))
 
     @property
     def name(self) -> str:
-        """The label, with the mixer's own sizes: those besides batch, length, position and
-        width."""
+        """The label, with the sizes that are not common to all mixers."""
         own = sizes_words({x: n for x, n in self.fixed if x not in COMMON})
         return f"{self.label} ({own})" if own else self.label
 
@@ -93,7 +92,7 @@ class Series:
         return self.setting_at(frozenset(dict(self.fixed)))
 
     def setting_at(self, letters: frozenset[str]) -> str:
-        """The same with only those of the fixed sizes that are in `letters`."""
+        """The setting in words, with only those fixed sizes that are in `letters`."""
         sizes = sizes_words({x: n for x, n in self.fixed if x in letters})
         words = (PHASES.get(self.phase, self.phase), self.dtype, self.device, sizes)
         return ", ".join(filter(None, words))
@@ -116,18 +115,17 @@ class Series:
 
     @cached_property
     def moving(self) -> frozenset[str]:
-        """The letters that vary along the series: l, and t with it where the last token is
-        measured."""
+        """The letters that vary along the series: the letter, and t with l for the last token."""
         letters = set(self.records[0].sizes)
         return frozenset(letters - {letter for letter, _ in self.fixed})
 
     def values(self, quantity: MeasuredQuantity) -> list[MeasuredValue]:
-        """The values of a quantity, one per size, where it was measured and is above zero."""
+        """The values of a quantity, one per size at which it was measured and is above zero."""
         found = [v for size in self.sizes if (v := pooled_value(self.at(size), size, quantity))]
         return told_apart(found)
 
     def missing(self, quantity: MeasuredQuantity) -> str:
-        """Why no record has the quantity; "" where one has."""
+        """Why no record has the quantity; "" if one has it."""
         if any(quantity.reading in record.readings for record in self.records):
             return ""
         given = (record.reasons.get(quantity.reading) for record in self.records)
@@ -137,7 +135,7 @@ class Series:
 def series_of(records: Iterable[Measurement], letter: str) -> list[Series]:
     """The series along a letter, of two sizes or more, in the order in which they first occur.
 
-    A record that keeps a failure is in one, too, where it has readings.
+    A record with a failure belongs to a series if it has readings.
 
     A record of the last token, t = l, belongs to two series along l: one in which t varies with l,
     and one in which t is fixed.
@@ -156,7 +154,7 @@ def series_of(records: Iterable[Measurement], letter: str) -> list[Series]:
 
 
 def has_nothing(record: Measurement) -> bool:
-    """Whether a record only says why nothing was measured."""
+    """Whether a record holds a failure and no readings."""
     return bool(record.failure) and not record.readings
 
 
@@ -180,7 +178,7 @@ def in_no_series(records: Sequence[Measurement], along: Sequence[Series], letter
 
 
 def without_value(along: Iterable[Series], quantity: MeasuredQuantity) -> dict[str, set[str]]:
-    """Why records of series have no value of a quantity above zero -> the ids of these records."""
+    """Reason why records have no value of a quantity above zero -> their ids."""
     name = quantity.reading
     found: dict[str, set[str]] = {}
     for record in (record for series in along for record in series.records):
@@ -199,7 +197,7 @@ def device_kind(record: Measurement) -> str:
 
 
 def fixed_of(record: Measurement, letter: str) -> list[Fixed]:
-    """The sizes that are fixed along a letter, in each series that a record belongs to.
+    """The fixed sizes along a letter, one tuple for each series that a record belongs to.
 
     >>> def token(**sizes): return Measurement("she", "conv", "", sizes, "fp32", "inference", "cpu")
     >>> fixed_of(token(l=4, t=2), "l"), fixed_of(token(l=4, t=4), "l")
@@ -215,7 +213,7 @@ def fixed_of(record: Measurement, letter: str) -> list[Fixed]:
 def pooled_value(
     records: Sequence[Measurement], size: int, quantity: MeasuredQuantity
 ) -> MeasuredValue | None:
-    """The rounds at one size as one value; None where no round has a value above zero."""
+    """The rounds at one size as one value; None if no round has a value above zero."""
     read = [(r, r.readings[quantity.reading]) for r in records if quantity.reading in r.readings]
     rounds = [reading for _, reading in read if reading.value > 0]
     if not rounds:
@@ -229,32 +227,31 @@ def pooled_value(
 
 
 def has_interval(reading: Reading) -> bool:
-    """Whether the interval of the median is known, and lies above zero."""
+    """Whether the interval of the median is known and lies above zero."""
     ends = [reading.details.get(end) for end in ("ci_low", "ci_high")]
     return all(isinstance(end, int | float) and end > 0 for end in ends)
 
 
 def why_none(rounds: Sequence[Reading]) -> str:
-    """Why one of the rounds has no interval: the reason in its record, or its small number of
-    samples."""
+    """Why a round has no interval: the reason in its record, or its number of samples."""
     said = [r.details["ci_missing"] for r in rounds if "ci_missing" in r.details]
     fewest = min(len(reading.samples) for reading in rounds)
     return said[0] if said else f"{fewest} sample{'s' if fewest != 1 else ''}"
 
 
 def reading_interval(reading: Reading) -> tuple[float, float, float]:
-    """Value and interval of the median; where there is no interval, the least and the largest of
-    the samples above zero."""
+    """Value and interval of the median; without an interval, the range of the samples above
+    zero."""
     ends = [reading.details["ci_low"], reading.details["ci_high"]] if has_interval(reading) else []
     ends = ends or [sample for sample in reading.samples if sample > 0]
     return reading.value, min([*ends, reading.value]), max([*ends, reading.value])
 
 
 def waits_for_launches(record: Measurement) -> bool:
-    """Whether the device waits for launches most of the time."""
+    """Whether the device is launch-bound, or mostly idle because of launches."""
     return "latency" in record.readings and bool(idleness(record))
 
 
 def readings_of(records: Sequence[Measurement], name: str) -> Iterator[Reading]:
-    """The readings of this name, of the records that have it."""
+    """The readings of this name, from the records that have one."""
     return (record.readings[name] for record in records if name in record.readings)
