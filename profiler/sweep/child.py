@@ -1,7 +1,8 @@
-"""What does a process do that measures for another one? It reads points and writes what it found.
+"""The program of a process that measures for another process: reads points, writes results.
 
-One line of JSON each way. First the `setup`, answered by {"ready": environment}; then a request a
-line, answered by {"note": stage} as it goes, and by {"found": record} or {"failed": ...}.
+One line of JSON each way. First `setup`, answered by {"ready": environment}; then one request per
+line, answered by {"note": stage} during the measurement, and by {"found": record} or {"failed":
+...} at its end.
 """
 
 from __future__ import annotations
@@ -30,23 +31,23 @@ from profiler.sweep.workers import Measure, attempt
 MEASURE = "profiler.run.measure:measure"
 MEASURE_WITH_CEILINGS = "profiler.run.measure:measure_with_ceilings"
 TIME_AGAIN = "profiler.run.measure:time_again"
-"""What measures, as MODULE:FUNCTION."""
+"""Functions that measure, as MODULE:FUNCTION."""
 
 
 def setup(device: str, limits: LatencyLimits | None, measure: str = MEASURE) -> dict[str, Any]:
-    """How a process is to measure, as JSON values."""
+    """The options of a measuring process, as JSON values."""
     given = None if limits is None else dataclasses.asdict(limits)
     return {"device": device, "limits": given, "measure": measure, "folder": os.getcwd()}
 
 
 def in_folder(setup: Mapping[str, Any]) -> None:
-    """Work where the other process does: files of a user's own are named from there."""
+    """Change to the folder of the other process, as users' files are named relative to it."""
     if os.path.isdir(setup["folder"]):
         os.chdir(setup["folder"])
 
 
 class Measuring:
-    """Measures one point after the other."""
+    """Measures points one after another."""
 
     def __init__(self, setup: Mapping[str, Any]) -> None:
         in_folder(setup)
@@ -55,21 +56,18 @@ class Measuring:
         self.limits = None if limits is None else LatencyLimits(**limits)
         module, _, function = setup["measure"].partition(":")
         self.candidates: dict[tuple[str, str], tuple[Measurable, Implementation]] = {}
-        """By their names: what is a user's own is proven once."""
+        """(mixer, implementation) -> candidate, so that a user's class is proven only once."""
         self.measure: Measure = getattr(importlib.import_module(module), function)
 
     def environment(self) -> dict[str, Any]:
-        """Of this process, on its device."""
+        """The environment of this process, with its device."""
         return environment(self.device)
 
     def answer(
         self, description: Mapping[str, Any], note: Callable[[str], None] = lambda _: None
     ) -> dict[str, Any]:
-        """What became of the request that was described.
-
-        A process that cannot measure any more, because its device refuses everything after what
-        happened, says so as `leaving`.
-        """
+        """The outcome of a described request; `leaving` is true if the process cannot measure
+        again, because its device refuses every call."""
         found = printable(self._attempt(description, note))
         said = (
             {"found": found.to_json()}
@@ -92,7 +90,7 @@ class Measuring:
 
 
 def printable(found: Measurement | Failure) -> Measurement | Failure:
-    """The same, or the failure that it holds what no line of a file can."""
+    """The argument; a failure instead if it cannot be written as a line of a file."""
     try:
         if isinstance(found, Measurement):
             line_of(found)
@@ -102,16 +100,16 @@ def printable(found: Measurement | Failure) -> Measurement | Failure:
 
 
 class Answering(Protocol):
-    """Answers what another process asks."""
+    """Answers the requests of another process."""
 
     def environment(self) -> Mapping[str, Any]:
-        """Of this process."""
+        """The environment of this process."""
         ...
 
     def answer(
         self, description: Mapping[str, Any], note: Callable[[str], None]
     ) -> Mapping[str, Any]:
-        """JSON values; `leaving` where it can answer nothing after this."""
+        """The answer as JSON values; `leaving` is true if no further request can be answered."""
         ...
 
 
@@ -121,10 +119,10 @@ def main() -> None:
 
 
 def serve(made: Callable[[Mapping[str, Any]], Answering]) -> None:
-    """Answer on standard output, until standard input ends; `made` is given the first line.
+    """Answer on standard output, until standard input ends; `made` receives the first line.
 
-    What modules print goes to standard error. When the input ends, the other process is gone or
-    wants no more: this one ends at once, so that nobody's device stays busy.
+    Output of modules goes to standard error. When the input ends, the other process has ended or
+    needs no more, so this process ends at once and frees its device.
     """
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)

@@ -1,5 +1,5 @@
-"""On which devices of this machine may processes measure side by side, how is each one shown to its
-process alone, and does it still answer that process?"""
+"""The devices of this machine for parallel processes, each of which sees only its own, and whether
+a device still answers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 @dataclass(frozen=True)
 class Device:
-    """A device by a name that later runs find it by, and what a process of its own is told."""
+    """A device: its name in later runs, and the variables that show only it to a process."""
 
     name: str
     variables: Mapping[str, str] = field(default_factory=dict)
@@ -34,8 +34,8 @@ def devices(
 ) -> list[Device]:
     """`cpu` is one device; `cuda` is every GPU that this process sees, `cuda:N` one of them.
 
-    What is listed in CUDA_VISIBLE_DEVICES is handed on word by word; else a board is named by its
-    UUID where NVML lists as many whole boards as torch finds, and by its number where it does not.
+    Words of CUDA_VISIBLE_DEVICES are kept as they are; without them a board is named by its UUID if
+    NVML lists as many whole boards as torch finds, else by its number.
 
     Raises:
         MeasureError: there is no such GPU.
@@ -59,7 +59,7 @@ def devices(
 
 
 def board_uuids() -> list[str]:
-    """The UUIDs of all boards; none where NVML does not tell, or a board is split (MIG)."""
+    """The UUIDs of all boards; [] if NVML does not tell, or a board is split (MIG)."""
     try:
         nvml = load_nvml()
         found = []
@@ -74,7 +74,7 @@ def board_uuids() -> list[str]:
 
 
 def split_up(nvml: object, board: object) -> bool:
-    """Whether MIG is on: torch then sees parts, which the board's UUID does not name."""
+    """Whether MIG is on: torch then sees parts of the board, which have other UUIDs."""
     try:
         current, _ = ask_nvml(nvml, nvml.nvmlDeviceGetMigMode, board)  # type: ignore[attr-defined]
     except SensorError:
@@ -83,7 +83,7 @@ def split_up(nvml: object, board: object) -> bool:
 
 
 def recovered(device: str) -> bool:
-    """Give back what a call held, and say whether the device still answers.
+    """Free the memory of the last call, and return whether the device still answers.
 
     After an error inside a kernel CUDA refuses every call of the process.
     """

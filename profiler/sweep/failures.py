@@ -1,4 +1,4 @@
-"""Why was a point not measured, and would another attempt end the same way?"""
+"""The kinds of failures of a point, and whether another attempt would fail again."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MEMORY, REFUSED, FAILED = "out of memory", "refused", "call failed"
 
 
 DISTURBED = "disturbed"
-"""In records of old: no latency, since the device was disturbed for too long."""
+"""The kind in older records of points without latency because of long disturbance."""
 
 
 DIED, LOST, FAULT = "process died", "device lost", "fault"
@@ -29,12 +29,12 @@ REPEATS: Mapping[str, bool] = {
     MEMORY: True, REFUSED: True, FAILED: True, DIED: False, LOST: False, FAULT: False,
     DISTURBED: False,
 }  # fmt: skip
-"""Kind -> whether another attempt on this machine would end the same way, so that a resumed sweep
-does not try it again unless it is told to. A fault is one of measuring, not of what is measured."""
+"""Kind -> whether another attempt on this machine would fail again, so that a resumed sweep skips
+the point unless told to retry. A FAULT is an error of measuring, not of the measured call."""
 
 
 EXPECTED = (MEMORY, REFUSED)
-"""Where a grid ends: these are findings of a sweep, not faults of it."""
+"""The kinds that bound a grid: findings of a sweep, not errors."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Failure:
 
 
 def failure_of(error: BaseException) -> Failure:
-    """The failure that an exception tells of."""
+    """The failure that an exception signifies."""
     sentence = reason_of(error)
     raised = list(chain(error))
     if any(map(is_out_of_memory, raised)):
@@ -65,14 +65,14 @@ _FREE = re.compile(r"of which (?P<size>[\d.]+ (?:[KMGT]i)?[Bb](?:ytes)?) is free
 
 
 def memory_of(raised: Sequence[BaseException]) -> dict[str, str]:
-    """What could not be had and what was free, as the allocator words them where it does."""
+    """The bytes `requested` and `free` in the allocator's words, if its message has them."""
     asked = next((size for one in raised if (size := requested(one))), "")
     free = next((found["size"] for one in raised if (found := _FREE.search(whole_text(one)))), "")
     return {name: size for name, size in (("requested", asked), ("free", free)) if size}
 
 
 def chain(error: BaseException) -> Iterator[BaseException]:
-    """An exception and those that it was raised from."""
+    """An exception and its causes, from the outermost on."""
     one: BaseException | None = error
     while one is not None:
         yield one
@@ -80,7 +80,7 @@ def chain(error: BaseException) -> Iterator[BaseException]:
 
 
 def failed_record(point: Point, failure: Failure, environment: Mapping[str, Any]) -> Measurement:
-    """A record that keeps a failure: schema 1 without readings, its reason under `measurement`."""
+    """The record of a failure: schema 1 without readings, with the reason under `measurement`."""
     request = point.request
     return Measurement(
         mixer=request.mixer.origin,

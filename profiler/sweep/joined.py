@@ -1,9 +1,8 @@
-"""Which records are of one point, measured in several processes, and what do they say together?
+"""Joins the records of one point, measured in several processes, into one record.
 
-Each process measures the whole plan, and each of its records is one of its own in the file, so that
-what is measured is kept, resumed, dealt out and merged as every other record is. Where records are
-read, those of one point become one record, whose intervals span the processes
-(`meters.intervals.over_processes`).
+Each process measures the whole plan and writes its own records, so that they are kept, resumed,
+dealt out and merged like all records. When records are read, those of one point become one record,
+whose intervals span the processes (`meters.intervals.over_processes`).
 """
 
 from __future__ import annotations
@@ -19,16 +18,16 @@ from profiler.sweep.points import in_turns, key_of
 
 
 def process_of(record: Measurement) -> int:
-    """Which process of a plan took a record; 0 where nothing is said."""
+    """The number of the process that took a record; 0 if the record has none."""
     return int(record.sweep.get("process", 0))
 
 
 def joined(records: Sequence[Measurement]) -> list[Measurement]:
-    """The points in the order of their first records, each with what all its processes say.
+    """The points in the order of their first records, each joined over its processes.
 
-    Records belong together that are of one point and one plan, and of one environment; what failed
-    in a process is replaced by what was measured there later. A plan that was measured twice into
-    one file is two measurements. A failure of a later process is a reason of its point.
+    Records are joined if they agree in point, plan and environment. A process's failure is replaced
+    by its later measurement. A plan that was measured twice into one file gives two records per
+    point. A remaining failure of a later process is a reason of its point.
     """
     if not any(map(process_of, records)):
         return list(records)
@@ -38,7 +37,7 @@ def joined(records: Sequence[Measurement]) -> list[Measurement]:
         process = process_of(record)
         taken = [] if in_turns(record) else there.setdefault(plan_and_point(record), [])
         fitting = [each for each in taken if fits(record, process, each)]
-        if record.failure and not process:  # it may be tried again, and is told as it is
+        if record.failure and not process:  # kept as it is, as it may be retried
             found.append({process: record})
         elif fitting:
             fitting[-1][process] = record
@@ -49,13 +48,13 @@ def joined(records: Sequence[Measurement]) -> list[Measurement]:
 
 
 def plan_and_point(record: Measurement) -> str:
-    """What the records of one point have in common in every process of a plan."""
+    """The plan and the point of a record, equal in every process."""
     plan = record.sweep.get("plan", "")
     return f"{plan} {key_of(replace(record, sweep={**record.sweep, 'process': 0}))}"
 
 
 def fits(record: Measurement, process: int, group: Mapping[int, Measurement]) -> bool:
-    """Whether a group lacks what a process measured, and was measured in the same environment."""
+    """Whether a group has no measurement of this process yet, and has the record's environment."""
     if process in group and not group[process].failure:
         return False
     others = [each for each in group.values() if not each.failure]
@@ -65,8 +64,8 @@ def fits(record: Measurement, process: int, group: Mapping[int, Measurement]) ->
 
 
 def together(found: Mapping[int, Measurement]) -> Measurement:
-    """What the processes of one point say, as a record of the first one that measured; what some
-    lack, and why, is a reason."""
+    """One record for a point: that of the first process with a measurement, with the readings over
+    all processes. A missing process or reading becomes a reason."""
     measured = {p: record for p, record in sorted(found.items()) if not record.failure}
     if not measured:
         return found[min(found)]
@@ -94,8 +93,8 @@ def together(found: Mapping[int, Measurement]) -> Measurement:
 
 
 def settled(records: Sequence[Measurement]) -> list[Measurement]:
-    """The records without failures of points that were measured, or that failed later; those of a
-    sweep, whose order is drawn, in the order of what they are of. What was measured twice stays."""
+    """Records, without failures of points that were measured or failed again later; records of a
+    sweep, which have a random order, sorted by `what`. Repeated measurements stay."""
     last: dict[str, Measurement] = {}
     for record in records:
         key = key_of(record)
@@ -106,7 +105,7 @@ def settled(records: Sequence[Measurement]) -> list[Measurement]:
 
 
 def what(record: Measurement) -> tuple[object, ...]:
-    """What a record is of, in the order in which a reader looks for it."""
+    """The sort key of a record: mixer, phase, dtype, device, sizes, implementation, round."""
     sizes = tuple(record.sizes.get(letter, 0) for letter in LETTERS)
     names = (record.mixer, record.phase, record.dtype, record.device, sizes, record.implementation)
     return (*names, record.sweep.get("round", 0))

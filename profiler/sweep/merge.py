@@ -1,4 +1,4 @@
-"""How do files of measurements become one, without a point twice and without a mixture unseen?"""
+"""Merges files of measurements, refusing duplicates and unlabelled mixtures of environments."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from profiler.sweep.points import in_turns, key_of
 
 @dataclass(frozen=True)
 class Placed:
-    """A record, and where it stands."""
+    """A record and its place in a file."""
 
     path: Path
     line: Line
@@ -23,7 +23,7 @@ class Placed:
 
     @property
     def place(self) -> str:
-        """In words."""
+        """File and line, in words."""
         return f"{self.path} line {self.line.number}"
 
 
@@ -33,17 +33,17 @@ def merged(
     mixed: bool = False,
     tell: Callable[[str], object] = lambda sentence: None,
 ) -> tuple[bytes, int, list[str]]:
-    """The lines of all files as one, how many records that are, and a sentence for every line that
-    is none and was left out.
+    """The lines of all files as one file's bytes, the number of records, and a sentence for every
+    line that was left out because it is no record.
 
-    Lines stay as they are, whatever joined the schema since; a mixture is labelled in every record.
+    Lines stay as they are, except that records of mixed environments are labelled.
 
     Args:
         mixed: whether environments may differ.
-        tell: told of lines that were cut off before their file was gone on with, and left out.
+        tell: receives the remarks on truncated lines of files that were continued.
 
     Raises:
-        StoreError: a file cannot be read or holds nothing, a record or a measured point is there
+        StoreError: a file cannot be read or has no record, a record or a measured point occurs
             twice, or environments differ.
     """
     found, problems = placed(paths, tell)
@@ -65,7 +65,7 @@ def merged(
 
 
 def placed(paths: Sequence[Path], tell: Callable[[str], object]) -> tuple[list[Placed], list[str]]:
-    """Every record of the files in order, and a sentence for every line that is none."""
+    """Every record of the files in order, and a sentence for every line that is no record."""
     found: list[Placed] = []
     problems: list[str] = []
     for path in paths:
@@ -87,9 +87,9 @@ def placed(paths: Sequence[Path], tell: Callable[[str], object]) -> tuple[list[P
 
 
 def refuse_twice(found: Sequence[Placed]) -> None:
-    """StoreError where a record is there twice, or a point was measured twice.
+    """StoreError if a record occurs twice, or a point was measured twice.
 
-    A point may fail and be measured later, or fail twice: that is its history.
+    A point that failed and was measured later, or failed twice, is accepted.
     """
     ids: dict[str, Placed] = {}
     points: dict[str, Placed] = {}
@@ -110,7 +110,7 @@ def refuse_twice(found: Sequence[Placed]) -> None:
 
 
 def environments(found: Sequence[Placed]) -> dict[int, str]:
-    """Place -> in what a record's environment differs from that of the first."""
+    """Index of a record -> the differences of its environment from that of the first record."""
     apart: dict[int, str] = {}
     for place, one in enumerate(found):
         if words := environment_differences(found[0].record.environment, one.record.environment):
@@ -119,7 +119,7 @@ def environments(found: Sequence[Placed]) -> dict[int, str]:
 
 
 def labelled(one: Placed, label: str) -> bytes:
-    """The line with a label more."""
+    """The line of a record, with one more label."""
     values = json.loads(one.line.text)
     values["labels"] = [*values.get("labels", []), f"mixed environments: {label}"]
     return json.dumps(values, allow_nan=False, ensure_ascii=False).encode()

@@ -1,9 +1,9 @@
-"""In which order is a grid measured, so that drift cancels in ratios and shards are fair?
+"""The order of a grid's measurements: drift cancels in ratios, and shards are of similar size.
 
-Candidates at equal sizes form a block. A block is measured in rounds: in every round each candidate
-once; a round of odd number goes backwards through the one before it, so that over the two a drift
-that is straight in time changes all candidates alike. Which way round a pair of rounds starts, and
-which block comes when, is drawn from the order's seed.
+Candidates at equal sizes form a block. A block is measured in rounds, each of which has every
+candidate once. Every second round is the reverse of its predecessor, so that a drift linear in time
+affects all candidates of the pair equally. The order of each pair of rounds, and the order of the
+blocks, are drawn from the seed.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from profiler.sweep.points import Block, Point
 def blocks(
     requests: Sequence[Request], rounds: int = 2, seed: int = 0, process: int = 0
 ) -> list[Block]:
-    """The points of a grid, each request once a round, in the order in which a process measures
-    them: another one for each process.
+    """The points of a grid, each request once per round, in the order in which a process measures
+    them; each process has its own order.
 
-    The same requests and the same seed give the same order, whatever order the requests come in;
-    a request that is asked for twice is one.
+    The order depends on the set of requests, the seed and the process, and not on the order of the
+    requests; duplicate requests count once.
     """
     groups: dict[str, dict[str, Request]] = {}
     shared = shared_letters(requests)
@@ -41,7 +41,7 @@ def blocks(
 
 
 def shared_letters(requests: Iterable[Request]) -> dict[str, frozenset[str]]:
-    """The sizes that all mixers of a phase have: what candidates are compared at."""
+    """Phase -> the sizes that all its requests have, at equal values of which they are compared."""
     found: dict[str, frozenset[str]] = {}
     for request in requests:
         phase, letters = phase_name(request.phase), frozenset(request.sizes)
@@ -50,7 +50,7 @@ def shared_letters(requests: Iterable[Request]) -> dict[str, frozenset[str]]:
 
 
 def _name(request: Request, shared: Mapping[str, frozenset[str]]) -> str:
-    """What all candidates of a comparison have in common, in words."""
+    """The phase, common sizes and dtype of a block, in words."""
     phase = phase_name(request.phase)
     common = {x: value for x, value in request.sizes.items() if x in shared[phase]}
     return f"{PHASES[phase]}, {sizes_words(common)}, {request.dtype}"
@@ -73,10 +73,10 @@ def grid(
     processes: int,
     shard: tuple[int, int] | None,
 ) -> list[Block]:
-    """The blocks of a grid, or of one part of it, for each process in turn.
+    """The blocks of a grid, or of one shard of it, for each process in turn.
 
     Raises:
-        MeasureError: more than `MOST_POINTS` points in all parts together.
+        MeasureError: more than `MOST_POINTS` points in all shards together.
     """
     bounded(len(requests), rounds, processes)
     each = [blocks(requests, rounds, seed, process) for process in range(processes)]
@@ -84,14 +84,14 @@ def grid(
 
 
 def shuffled(requests: Sequence[Request], process: int) -> list[Request]:
-    """Requests in the order of a process: as they are in the first one, drawn in later ones."""
+    """The requests in the order of a process: unchanged in process 0, shuffled in later ones."""
     if not process:
         return list(requests)
     return sorted(requests, key=lambda request: drawn(process, Point(request).key))
 
 
 def drawn(*of: object) -> bytes:
-    """A number drawn by hashing: in the order of these, things are shuffled, on every machine."""
+    """A sort key by hashing the arguments: sorting by it shuffles, equally on every machine."""
     return hashlib.sha256(repr(of).encode()).digest()
 
 
@@ -99,7 +99,7 @@ _SHARD = re.compile(r"([0-9]{1,18})/([0-9]{1,18})")
 
 
 def shard(text: str) -> tuple[int, int]:
-    """The numbers of `i/n`.
+    """The two numbers in `i/n`.
 
     >>> shard("2/8")
     (2, 8)
@@ -117,10 +117,10 @@ def shard(text: str) -> tuple[int, int]:
 
 
 def part(found: Sequence[Block], number: int, of: int) -> list[Block]:
-    """The `number`-th of so many parts of a grid, its order kept.
+    """The `number`-th of `of` shards of a grid, in the grid's order.
 
-    Blocks stay whole. They are dealt like cards, from the largest sizes down: the parts differ by
-    at most one block, and by no more than the largest block in the sum of their sizes' products.
+    Blocks stay whole. They are dealt in turns, from the largest volume down: shards differ by at
+    most one block in number, and by at most the largest block in volume.
     """
     sorted_ = sorted(found, key=lambda block: (-volume(block), block.name))
     mine = {block.name for block in sorted_[number - 1 :: of]}
@@ -128,5 +128,5 @@ def part(found: Sequence[Block], number: int, of: int) -> list[Block]:
 
 
 def volume(block: Block) -> int:
-    """How much there is to measure: the products of its points' sizes, summed."""
+    """The work of a block: the products of its points' sizes, summed."""
     return sum(math.prod(point.request.sizes.values()) for point in block.points)

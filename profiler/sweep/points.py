@@ -1,4 +1,4 @@
-"""What is one point of a sweep, and when are two of them the same?"""
+"""The points of a sweep, and the keys that identify them."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ class Point:
     request: Request
     round: int = 0
     turn: int = 0
-    """Its place in the round."""
+    """The position within the round."""
     order_seed: int = 0
     process: int = 0
-    """Which of the processes that each measure the whole plan."""
+    """The number of the process, if several processes each measure the whole plan."""
     plan: str = ""
-    """What tells this run of the plan from others; "" where each point is measured once."""
+    """The id of this run of the plan; "" if each point is measured once."""
 
     @cached_property
     def key(self) -> str:
-        """What tells the point from every other one: equal for equal measurements, on any day."""
+        """A text that identifies the point, equal for equal measurements of any sweep."""
         asked = self.request
         return canonical(
             mixer=asked.mixer.origin,
@@ -48,19 +48,19 @@ class Point:
 
     @property
     def place(self) -> dict[str, Any]:
-        """What a record of it keeps of the sweep."""
+        """The fields of a record about its place in the sweep."""
         found = {"round": self.round, "turn": self.turn, "order_seed": self.order_seed}
         return found | self.told
 
     @property
     def told(self) -> dict[str, Any]:
-        """What a record keeps of it beside its place in a grid."""
+        """The fields of a record about its process, plan and options."""
         found: dict[str, Any] = {"process": self.process} if self.process else {}
         return found | ({"plan": self.plan} if self.plan else {}) | self.options
 
     @property
     def options(self) -> dict[str, Any]:
-        """What a record keeps of the request beside the fields that it has for it."""
+        """The request's options that no other field of a record holds."""
         options = options_of(self.request)
         return {"options": options} if options else {}
 
@@ -69,7 +69,7 @@ class Point:
 class Block:
     """Points that belong together: every candidate at one set of sizes, in every round.
 
-    They are measured one after the other, by one process on one device.
+    One process measures them one after another on one device.
     """
 
     name: str
@@ -77,19 +77,19 @@ class Block:
 
     @property
     def process(self) -> int:
-        """Which process of the plan measures the block."""
+        """The number of the process of the plan that measures the block."""
         return self.points[0].process if self.points else 0
 
 
 def in_turns(record: Measurement) -> bool:
-    """Whether a record is of rounds in turn, which is less than a point: it stands alone."""
+    """Whether a record is of a comparison in turns, which is no point of a sweep."""
     latency = record.readings.get("latency")
     details = {} if latency is None else latency.details
     return "comparison" in record.sweep or "comparison" in details
 
 
 def key_of(record: Measurement) -> str:
-    """The point that a record is of; one that no sweep took is of round 0."""
+    """The key of the point that a record is of; the round is 0 if no sweep took the record."""
     return canonical(
         mixer=record.mixer,
         implementation=record.implementation,
@@ -119,7 +119,7 @@ def canonical(
     round_: int,
     process: int,
 ) -> str:
-    """One line of JSON; of the device its kind alone: boards of one machine are interchangeable."""
+    """One line of JSON. Of the device only the kind: boards of one machine are interchangeable."""
     named = {
         "mixer": spelled(mixer),
         "implementation": spelled(implementation),
@@ -137,7 +137,7 @@ def canonical(
 
 
 def spelled(name: str) -> str:
-    """A name; of FILE.py:NAME the plainest way to write the file.
+    """The name, with a normalised path if it is FILE.py:NAME.
 
     >>> spelled("./mine/../mine/a.py:decay+bias"), spelled("she")
     ('mine/a.py:decay+bias', 'she')

@@ -1,4 +1,4 @@
-"""How does another process on this machine measure a point, and what if it dies over it?"""
+"""Workers that are processes of this machine, and what happens if one dies."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ START = (
     "import json, sys; from importlib import import_module; "
     "sys.path[:] = json.loads(sys.argv.pop()); import_module(sys.argv.pop()).main()"
 )
-"""A process finds modules where this one does."""
+"""The program of a process: modules are found where this process finds them."""
 
 
 def processes(
     devices: Sequence[Device], kind: str, limits: LatencyLimits | None, measure: str = MEASURE
 ) -> Mapping[str, Callable[[], Worker]]:
-    """What starts one process a device, by the device's name; `kind`: cpu or cuda."""
+    """Name of a device -> a function that starts a process for it; `kind`: cpu or cuda."""
     asked = setup(kind, limits, measure)
     return {device.name: partial(Child, device, asked) for device in devices}
 
 
 class Process:
-    """A process that answers a line of JSON with lines of JSON; it has a session of its own, so
-    that an interrupt from the keyboard reaches this process alone."""
+    """A process that answers a line of JSON with lines of JSON. It has its own session, so that a
+    keyboard interrupt reaches only the parent."""
 
     def __init__(self, module: str, variables: Mapping[str, str] | None = None) -> None:
-        """`module.main()` runs in it, as `child.serve` does."""
+        """`module.main()` runs in the process; it calls `child.serve`."""
         self.errors = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as the process lives
         self.process = subprocess.Popen(
             [sys.executable, "-P", "-c", START, module, json.dumps(sys.path)],
@@ -56,7 +56,7 @@ class Process:
         )
 
     def say(self, values: Mapping[str, Any]) -> None:
-        """Ask; WorkerGone where it has ended."""
+        """Send a request; WorkerGone if the process has ended."""
         assert self.process.stdin is not None
         try:
             self.process.stdin.write(json.dumps(values).encode() + b"\n")
@@ -65,7 +65,7 @@ class Process:
             raise WorkerGone(self.how_it_ended()) from None
 
     def hear(self, note: Callable[[str], None] = lambda what: None) -> dict[str, Any]:
-        """Its answer, after the notes before it; WorkerGone where it has ended."""
+        """The next answer, after its notes; WorkerGone if the process has ended."""
         assert self.process.stdout is not None
         while True:
             line = self.process.stdout.readline()
@@ -77,20 +77,20 @@ class Process:
             note(found["note"])
 
     def how_it_ended(self) -> str:
-        """By which signal or code, and its last words."""
+        """The signal or exit code of the process, and the last line that it wrote on stderr."""
         code = self.process.wait()
         if code == -signal.SIGKILL:
             return "the measuring process was killed: the machine's memory may have run out"
         if code < 0:
             return f"the measuring process was ended by {signal.Signals(-code).name}"
         said: list[str] = []
-        with suppress(ValueError):  # closed meanwhile: nobody wants to know
+        with suppress(ValueError):  # the file was closed meanwhile
             self.errors.seek(0)
             said = self.errors.read().decode(errors="replace").strip().splitlines()
         return f"the measuring process ended with code {code}" + (f": {said[-1]}" if said else "")
 
     def stop(self) -> None:
-        """Kill it: what it was measuring is lost."""
+        """Kill the process; its measurement in progress is lost."""
         self.process.kill()
         self.process.wait()
         for stream in (self.process.stdin, self.process.stdout, self.errors):
@@ -100,7 +100,7 @@ class Process:
 
 
 class Child:
-    """A process that measures points, and sees one device."""
+    """A worker that is a process of this machine and sees one device."""
 
     def __init__(self, device: Device, asked: Mapping[str, Any]) -> None:
         self.device, self.asked = device, asked
@@ -112,7 +112,7 @@ class Child:
         self.process = Process("profiler.sweep.child", self.device.variables)
 
     def begin(self) -> None:
-        """Wait until it is ready."""
+        """Wait until the process is ready; MeasureError if it has ended."""
         try:
             self.process.say(self.asked)
             self.environment = self.process.hear()["ready"]
@@ -121,7 +121,7 @@ class Child:
             raise MeasureError(f"no measuring process: {gone}") from None
 
     def measure(self, point: Point, note: Note) -> Measurement | Failure:
-        """What it finds; a process that its device refuses is replaced first."""
+        """The outcome of a point; a process whose device is unusable is replaced first."""
         if self.leaving:
             self.stop()
             self._start()
@@ -133,12 +133,12 @@ class Child:
         return unpacked(answer)
 
     def stop(self) -> None:
-        """Kill it: what it was measuring is lost."""
+        """Kill the process; its measurement in progress is lost."""
         self.process.stop()
 
 
 def unpacked(answer: Mapping[str, Any]) -> Measurement | Failure:
-    """What `Measuring.answer` said; a record that no file would give back is a fault."""
+    """The outcome in an answer of `Measuring.answer`; an invalid record is a failure."""
     if "found" not in answer:
         return Failure(**answer["failed"])
     try:

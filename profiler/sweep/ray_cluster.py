@@ -1,7 +1,7 @@
-"""How do the nodes of a Ray cluster measure the points of a sweep?
+"""Workers on the nodes of a Ray cluster.
 
-An actor stands for a GPU, or for a node where CPUs are measured: it has the device to itself. The
-process that began the sweep hands out the points and alone writes the file.
+An actor has exclusive use of a GPU, or of all CPUs of a node. The process that began the sweep
+hands out the points and is the only writer of the file.
 """
 
 from __future__ import annotations
@@ -28,27 +28,27 @@ from profiler.sweep.workers import Note, Worker, WorkerGone
 LOCAL = "local"
 
 REACHED_S = 5.0
-"""Ray itself tries for minutes to reach a cluster: nothing is asked of it before something accepts
-a connection at the address, which takes no longer than this."""
+"""The longest wait for a connection to the address. The test comes first, because Ray itself tries
+for minutes to reach a cluster."""
 
 _PLACE = re.compile(r"(?:ray://)?\[?(?P<host>[^/\[\]]+)\]?:(?P<port>[0-9]{1,5})")
 
 RESOURCES = {"cpu": "CPU", "cuda": "GPU"}
-"""What Ray calls a kind of device."""
+"""Kind of device -> Ray's name of the resource."""
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """A cluster that one is connected to."""
+    """A connected cluster."""
 
     ray: Any
     kind: str
-    """What is measured there: cpu or cuda."""
+    """The kind of device that is measured: cpu or cuda."""
 
     def actors(
         self, limits: LatencyLimits | None, measure: str = MEASURE
     ) -> Mapping[str, Callable[[], Worker]]:
-        """What starts an actor on every GPU, or on every node with all its CPUs, by name.
+        """Name -> a function that starts an actor: for every GPU, or every node with all its CPUs.
 
         Raises:
             MeasureError: no node has such a device.
@@ -67,15 +67,15 @@ class Cluster:
 
 @contextmanager
 def connected(address: str, device: str | None) -> Iterator[Cluster]:
-    """A cluster, to be measured on its GPUs where it has any and no device is named.
+    """A context with a connected cluster; without `device`, its GPUs are measured if it has any.
 
     Args:
         address: `local` starts a cluster on this machine; else HOST:PORT, ray://HOST:PORT or auto.
         device: cpu or cuda.
 
     Raises:
-        MeasureError: no package ray, no such cluster, nothing that answers at its address, or
-            another device.
+        MeasureError: the package ray is missing, no cluster answers at the address, or the device
+            is of another kind.
     """
     if device is not None and device not in RESOURCES:
         raise MeasureError(
@@ -96,8 +96,7 @@ def connected(address: str, device: str | None) -> Iterator[Cluster]:
 
 
 def reach(address: str) -> None:
-    """ConnectionError where an address names a host and a port and nothing accepts a connection
-    there; ValueError for a port that is none."""
+    """ConnectionError if an address HOST:PORT accepts no connection; ValueError for a bad port."""
     place = _PLACE.fullmatch(address)
     if place is None:
         return
@@ -110,7 +109,7 @@ def reach(address: str) -> None:
 
 
 def ray_package() -> Any:
-    """The package; MeasureError says how to install it."""
+    """The package ray; MeasureError, with the command that installs it, if it is missing."""
     try:
         return importlib.import_module("ray")
     except ImportError:
@@ -120,19 +119,19 @@ def ray_package() -> Any:
 
 
 def needs(node: Mapping[str, Any], kind: str) -> list[dict[str, Any]]:
-    """What each actor of a node asks for: a GPU, or all of its CPUs at once."""
+    """The resources of each actor on a node: a GPU each, or all CPUs of the node for one actor."""
     has = int(node["Resources"].get(RESOURCES[kind], 0)) if node["Alive"] else 0
     return [{"num_gpus": 1}] * has if kind == "cuda" else [{"num_cpus": has}] * bool(has)
 
 
 def on_node(node: str) -> Any:
-    """That an actor runs on this node or nowhere."""
+    """The scheduling strategy that binds an actor to a node."""
     strategies = importlib.import_module("ray.util.scheduling_strategies")
     return strategies.NodeAffinitySchedulingStrategy(node_id=node, soft=False)
 
 
 class Actor:
-    """A process of the cluster that measures."""
+    """A worker that is a process of the cluster."""
 
     def __init__(self, ray: Any, options: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
         self.ray, self.options, self.asked = ray, options, asked
@@ -144,7 +143,8 @@ class Actor:
         self.actor = self.ray.remote(Measuring).options(**self.options).remote(self.asked)
 
     def begin(self) -> None:
-        """Wait until the cluster has made room for it and it is ready."""
+        """Wait until the cluster has scheduled the actor and it is ready; MeasureError if it did
+        not start."""
         try:
             self.environment = self.ray.get(self.actor.environment.remote())
         except self.ray.exceptions.RayError as error:
@@ -152,7 +152,7 @@ class Actor:
         self.leaving = False
 
     def measure(self, point: Point, note: Note) -> Measurement | Failure:
-        """What it finds."""
+        """The outcome of a point; an actor whose device is unusable is replaced first."""
         if self.leaving:
             self.stop()
             self._start()
@@ -167,5 +167,5 @@ class Actor:
         return unpacked(answer)
 
     def stop(self) -> None:
-        """Kill it."""
+        """Kill the actor."""
         self.ray.kill(self.actor)

@@ -1,4 +1,4 @@
-"""Which document shows the plan of a sweep before it is measured?"""
+"""The document that shows the plan of a sweep."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ COLUMNS = (
 def document(
     blocks: Sequence[Block], results: Results | None, title: str, limits: LatencyLimits
 ) -> Document:
-    """A row for each candidate: how many points it has, how far they are, and how long those that
-    are left take at most. JSON has every point, in the order in which they are measured."""
+    """A row per candidate: the number of its points, how many are done, and the time that the
+    remaining points take at most. JSON has every point, in the order of measurement."""
     return Document(
         lambda: [table(blocks, results, title, limits)],
         data=lambda: {
@@ -47,7 +47,7 @@ def document(
 def table(
     blocks: Sequence[Block], results: Results | None, title: str, limits: LatencyLimits
 ) -> Table:
-    """A row for each candidate: how many points it has, and how far they are."""
+    """A row per candidate: the number of its points, and how many are done."""
     groups: dict[tuple[str, str, str, str], list[Point]] = {}
     for point in (point for block in blocks for point in block.points):
         asked = point.request
@@ -65,14 +65,14 @@ def table(
 
 
 def left_words(blocks: Sequence[Block], results: Results | None, limits: LatencyLimits) -> str:
-    """How many points are left to measure, and how long they take at most."""
+    """The number of points left to measure, and the time that they take at most."""
     points = [point for block in blocks for point in block.points]
     left = [p.request for p in points if results is None or not results.settled(p)]
     return estimate(left, limits)
 
 
 def numbers(points: Sequence[Point], results: Results | None) -> tuple[Cell, ...]:
-    """Sets of sizes, points, and how many of them are measured, failed and left."""
+    """The numbers of sets of sizes and of points, and of points measured, failed and left."""
     states = [state_of(point, results) for point in points]
     left = sum(results is None or not results.settled(point) for point in points)
     measured = states.count(MEASURED)
@@ -82,5 +82,5 @@ def numbers(points: Sequence[Point], results: Results | None) -> tuple[Cell, ...
 
 
 def state_of(point: Point, results: Results | None) -> str:
-    """Measured, the kind of its failure, or "" where it was not tried."""
+    """`MEASURED`, the kind of the point's failure, or "" if it was not tried."""
     return "" if results is None else results.state.get(point.key, "")

@@ -1,4 +1,4 @@
-"""Which points does a file hold already, and how does a new record join it once?"""
+"""A file of results: the points that it holds, and records that are added once."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ MEASURED = "measured"
 
 
 class Results:
-    """A file of measurements that several sweeps may write at the same time.
+    """A file of measurements that several sweeps may write concurrently.
 
-    What others append is read before each point, so that no point is measured twice.
+    Records of other writers are read before each point, so that no point is measured twice.
     """
 
     def __init__(self, path: Path, *, mixed: bool = False) -> None:
-        """Read what is there.
+        """Read the file's records.
 
         Args:
             mixed: whether records of another environment may join, labelled as such.
@@ -46,16 +46,16 @@ class Results:
         self.path = path
         self.mixed = mixed
         self.state: dict[str, str] = {}
-        """Point -> measured, or the kind of its last failure."""
+        """Key of a point -> `MEASURED`, or the kind of its last failure."""
         self.workers: dict[str, str] = {}
-        """Point -> which process measured it."""
+        """Key of a point -> the worker that measured it."""
         self.commands: dict[str, str] = {}
-        """Point -> what was typed to measure it."""
+        """Key of a point -> the command line that measured it."""
         self.sentences: dict[str, str] = {}
-        """Point -> why it failed."""
+        """Key of a point -> why it failed."""
         self.problems: list[str] = []
         self.environment: Mapping[str, Any] | None = None
-        """That of the first record, or what the first worker said."""
+        """The environment of the first record, or else of the first worker."""
         self._read, self._lines = 0, 0
         self._lock = threading.Lock()
         writable(path)
@@ -63,7 +63,7 @@ class Results:
             self.refresh()
 
     def refresh(self) -> None:
-        """Read what was appended since."""
+        """Read the lines that were appended since the last read."""
         with self._lock, exclusive(self.path) as handle:
             self._catch_up(handle)
 
@@ -98,23 +98,23 @@ class Results:
         self.sentences[key] = record.reasons.get(REASON, "")
 
     def settled(self, point: Point, *, retry: bool = False) -> bool:
-        """Whether there is nothing to do: it is measured, or failed in a way that repeats.
+        """Whether a point needs no attempt: it is measured, or its failure would repeat.
 
-        `retry`: failures are nothing that is settled.
+        `retry`: attempt failed points again.
         """
         state = self.state.get(point.key)
         return state == MEASURED or (not retry and REPEATS.get(state or "", False))
 
     def lacks(self, point: Point, *, retry: bool = False) -> bool:
-        """Whether a point is still to be measured, after a look at what others wrote."""
+        """Whether a point is still to be measured, after reading the records of other writers."""
         if self.path.exists():
             self.refresh()
         return not self.settled(point, retry=retry)
 
     def add(self, record: Measurement) -> bool:
-        """Append a record, unless its point has been measured meanwhile; whether it was written.
+        """Append a record, unless its point is already measured; whether it was written.
 
-        A record of another environment than the file's first is labelled with the difference.
+        A record whose environment differs from the file's is labelled with the difference.
         """
         with self._lock, exclusive(self.path) as handle:
             self._catch_up(handle)
@@ -127,13 +127,13 @@ class Results:
         return True
 
     def apart(self, environment: Mapping[str, Any]) -> str:
-        """In what an environment differs from that of the file, "" where in nothing."""
+        """The differences of an environment from the file's, in words; "" if there are none."""
         return "; ".join(environment_differences(self.environment or {}, environment))
 
     def accept(self, environment: Mapping[str, Any]) -> None:
-        """StoreError where measurements of an environment would make the file a mixed one.
+        """StoreError if, unless `mixed`, records of this environment would mix environments.
 
-        In a file without records the first environment is the one that others are held against.
+        In a file without records the first environment becomes the file's.
         """
         with self._lock:
             if self.environment is None:
@@ -146,12 +146,12 @@ class Results:
             )
 
     def count(self, blocks: Iterable[Block]) -> Counter[str]:
-        """How many points of a plan are measured, and how many failed of which kind."""
+        """The number of measured points of a plan, and of failed ones by kind."""
         keys = (point.key for block in blocks for point in block.points)
         return Counter(self.state[key] for key in keys if key in self.state)
 
     def by_others(self, blocks: Iterable[Block], command: str) -> Counter[str]:
-        """How many points of a plan were measured in another manner, by command."""
+        """Command -> the number of a plan's points that it measured with another `manner`."""
         keys = (point.key for block in blocks for point in block.points)
         by = Counter(self.commands[key] for key in keys if self.state.get(key) == MEASURED)
         own = manner(command)
@@ -159,8 +159,8 @@ class Results:
 
 
 def manner(command: str) -> tuple[list[str], bool]:
-    """What of a command its points do not name, and their readings depend on: the seconds that
-    sampling may take, and whether ceilings are measured.
+    """The options of a command that affect readings but are not in a point's key: the seconds of
+    sampling, and whether ceilings are measured.
 
     >>> manner("costmodel sweep me --seconds=0.1 --format csv"), manner("costmodel sweep me")
     ((['0.1'], False), ([], False))
@@ -171,14 +171,14 @@ def manner(command: str) -> tuple[list[str], bool]:
 
 
 def writable(path: Path) -> None:
-    """StoreError where nothing can be appended to a file, or where it holds something else than
-    measurements; one that is not there stays so."""
+    """StoreError if a file cannot be appended to, or holds something other than measurements. A
+    missing file is not left behind."""
     existed = path.exists()
     with exclusive(path) as handle:
         size = os.fstat(handle).st_size
         data = read_from(handle, 0, size)
     if not existed:
         path.unlink(missing_ok=True)
-    begun = data.startswith(BEGINNING[: len(data)])  # a first record may have been cut off
+    begun = data.startswith(BEGINNING[: len(data)])  # a first record may be truncated
     if data.strip() and not begun and not any(line.record for line in lines_of(BytesIO(data))):
         raise StoreError(f"{path} exists and holds no measurement: give another name after -o")

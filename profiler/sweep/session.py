@@ -1,6 +1,6 @@
-"""How is a plan measured so that nothing already measured is lost?
+"""Measures a plan so that no completed measurement is lost.
 
-Every record is written before the next measurement starts; what fails becomes a sentence and stops
+Every record is written before the next measurement starts; a failure becomes a sentence and stops
 nothing else.
 """
 
@@ -31,24 +31,24 @@ from profiler.sweep.results import Results, writable
 from profiler.sweep.workers import Note, Outcome, Outcomes, Team, Worker, here
 
 Starts = Mapping[str, Callable[[], Worker]]
-"""Name -> what starts a worker, as `processes` and `cluster` give them."""
+"""Name -> a function that starts a worker, as from `processes` or `Cluster.actors`."""
 
 Progress = Callable[[int, int, str], None]
-"""Told how many measurements are done, how many there are, and what happens now."""
+"""Receives the number of completed measurements, the total number, and the current activity."""
 
 
 @dataclass
 class Session:
-    """What was measured, and one sentence for each way in which measurements failed."""
+    """The measurements of a run, and one sentence per distinct failure."""
 
     measurements: list[Measurement] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
     kinds: Counter[str] = field(default_factory=Counter)
-    """How many points failed of which kind."""
+    """Kind of failure -> the number of points."""
     interrupted: bool = False
 
     def failed(self, failure: Failure) -> None:
-        """Count a failure; equal sentences are said once."""
+        """Count a failure; equal sentences are kept once."""
         self.kinds[failure.kind] += 1
         if failure.sentence not in self.failures:
             self.failures.append(failure.sentence)
@@ -68,24 +68,24 @@ def run(
     starts: Starts | None = None,
     further: Starts | None = None,
 ) -> Session:
-    """Measure requests one by one, appending each record to `output`; those before an interrupt,
-    where one comes.
+    """Measure requests one by one, appending each record to `output`; after an interrupt the
+    session has the measurements so far.
 
     Args:
-        processes: how many fresh processes measure all of them, one after the other, each in an
-            order of its own; every record is in the file, and the session has those of each
-            request as one. A single one is this process.
-        starts: what starts a worker, where there are several processes.
-        tell: told once, at the first busy time, what a busy machine lets be said.
-        command: what was typed; every record keeps it.
-        ceilings: whether every record also says what the device reaches at best.
-        counts_only: whether nothing is timed.
-        further: what starts a worker that times again, in `FURTHER` processes, each of the calls
-            that this process found to be short and its device quiet for.
+        processes: the number of fresh processes that each measure all requests, one process after
+            another, each in its own order; the file has every record, the session one per request.
+            1 means this process.
+        starts: starts a worker, if there are several processes.
+        tell: receives once, at the first busy time, a sentence on the busy machine.
+        command: the command line, which every record keeps.
+        ceilings: whether every record has the device's ceilings.
+        counts_only: whether timing is left out.
+        further: starts a worker that times short calls again, in `FURTHER` processes, if the device
+            was quiet.
 
     Raises:
-        StoreError: the file cannot be written: said before anything is measured, unless the disk
-            fills up meanwhile; what was measured before is in it.
+        StoreError: the file cannot be written; raised before anything is measured, unless the disk
+            becomes full later. Earlier records are in the file.
     """
     if output is not None:
         writable(output)
@@ -136,7 +136,8 @@ def run(
 
 
 def busy_words(found: Measurement) -> str:
-    """What a machine whose processors others use lets be said; "" where it was quiet."""
+    """A sentence on a machine whose processors others use; "" if the measurement was
+    undisturbed."""
     latency = found.readings.get("latency")
     if latency is None or INTERRUPTED not in latency.details.get("labels", ()):
         return ""
@@ -149,13 +150,13 @@ def busy_words(found: Measurement) -> str:
 
 
 FURTHER = 2
-"""Processes that time short calls again, so that an interval spans three."""
+"""The number of further processes that time short calls, so that an interval spans three."""
 SHORT_S = 0.02
-"""A call that takes no longer is timed again."""
+"""The longest duration of a short call, in seconds."""
 
 
 def is_short(request: Request, measured: Sequence[Measurement]) -> bool:
-    """Whether what was requested was found to be a short call of a quiet device."""
+    """Whether a request's call was measured as short, on a quiet device."""
     key = Point(request).key
     found = [
         m.readings["latency"] for m in measured if "latency" in m.readings and key_of(m) == key
@@ -164,7 +165,7 @@ def is_short(request: Request, measured: Sequence[Measurement]) -> bool:
 
 
 def in_fresh_processes(team: Callable[[], Team], blocks: Sequence[Block], note: Note) -> Outcomes:
-    """The blocks of each process of a plan by workers that were started for them."""
+    """The outcomes of the blocks; each process number of the plan gets a new team of workers."""
     for _, each in groupby(blocks, key=lambda block: block.process):
         yield from team().outcomes(list(each), note)
 
@@ -179,14 +180,14 @@ def sweep(
     tell: Callable[[str], None] = lambda sentence: None,
     command: str = "",
 ) -> Session:
-    """Measure the points that a file lacks, by workers side by side, failures recorded too.
+    """Measure the points that a file lacks, by parallel workers; failures are recorded too.
 
     Args:
-        blocks: those of one process of the plan after those of another one, each by fresh workers.
-        starts: as many workers as are to measure side by side.
-        retry: try again what failed before, also where it would end the same way.
-        tell: told of a worker that cannot measure while others go on.
-        command: what was typed; every record keeps it.
+        blocks: ordered by process; each process gets fresh workers.
+        starts: one entry per parallel worker.
+        retry: attempt all failed points again, even those that would fail again.
+        tell: receives a sentence on a worker that cannot measure while others continue.
+        command: the command line, which every record keeps.
 
     Raises:
         StoreError: the file cannot be written, or was measured in another environment.
@@ -226,14 +227,14 @@ def sweep(
 
 
 def by_command(record: Measurement, command: str) -> Measurement:
-    """The record with the command that it was measured by."""
+    """The record with the command line that measured it."""
     if not command:
         return record
     return replace(record, environment={**record.environment, "command": command})
 
 
 def left_over(blocks: Sequence[Block], results: Results, retry: bool = False) -> list[Block]:
-    """What of a plan is still to be measured, in its order."""
+    """The blocks of a plan with only the points still to be measured, in order."""
     left = (
         replace(block, points=tuple(p for p in block.points if not results.settled(p, retry=retry)))
         for block in blocks
@@ -247,7 +248,7 @@ def settle(
     keep: Callable[[Outcome], None],
     progress: Progress,
 ) -> None:
-    """Let every point become an outcome, each kept before its worker begins the next one."""
+    """Obtain the outcome of every point; each is kept before its worker begins the next point."""
     points, done = sum(len(block.points) for block in blocks), 0
 
     def note(point: Point, what: str) -> None:
@@ -267,12 +268,12 @@ def recorded(
     *,
     every: bool = False,
 ) -> tuple[list[Measurement], list[str]]:
-    """The records of results files, those of several processes joined point by point, and a
-    sentence for every line that is none.
+    """The records of results files, joined over processes, and a sentence for each line without
+    one.
 
-    Failures of a point that was measured later, or failed again, are left out unless `every` record
-    is asked for. A record that stands in several files, or twice in one, counts once. `tell` is
-    told so, and of lines that were cut off before the file was gone on with.
+    Failures of points that were measured or failed again later are left out, unless `every`. A
+    record that occurs more than once counts once. `tell` receives remarks on duplicates, on such
+    failures, and on truncated lines of continued files.
 
     Raises:
         StoreError: a file cannot be read, or holds no record at all.

@@ -1,4 +1,4 @@
-"""Who measures the points of a sweep, and in which order do their outcomes come back?"""
+"""Workers measure the points of a sweep, and their outcomes come back in one sequence."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from profiler.sweep.failures import DIED, LOST, Failure, failure_of
 from profiler.sweep.points import Block, Point
 
 Measure = Callable[..., Measurement]
-"""`profiler.run.measure.measure`, or what stands in for it."""
+"""`profiler.run.measure.measure` or a function with its signature."""
 Note = Callable[[Point, str], None]
-"""Told which point is at which stage."""
+"""Receives a point and the name of the stage that it has reached."""
 Wanted = Callable[[Point], bool]
-"""Asked right before a point whether it is still to be measured."""
+"""Called right before a point is measured: whether it is still to be measured."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a point."""
+    """The measurement or the failure of a point, with its worker and environment."""
 
     point: Point
     found: Measurement | Failure
@@ -40,27 +40,27 @@ Outcomes = Generator[Outcome, None, None]
 
 
 LONGEST_WAIT_S = 0.1
-"""An interrupt that comes just before a thread begins to wait does not end that wait: what waits
-for other threads looks up this often."""
+"""The longest single wait for another thread: an interrupt that arrives just before a wait does not
+end it, so waits are short and repeated."""
 
 
 class WorkerGone(Exception):
-    """The process that was measuring is no more; one sentence says how it ended."""
+    """The measuring process has ended; one sentence says how."""
 
 
 class Worker(Protocol):
-    """A process that measures one point after the other on one device."""
+    """A process that measures points one after another on one device."""
 
     environment: Mapping[str, Any]
 
     def begin(self) -> None:
-        """Wait until it can measure; MeasureError says why it cannot."""
+        """Wait until the worker can measure; MeasureError says why it cannot."""
 
     def measure(self, point: Point, note: Note) -> Measurement | Failure:
-        """What became of a point; WorkerGone where the process ended over it."""
+        """The outcome of a point; WorkerGone if the process ended."""
 
     def stop(self) -> None:
-        """End the process, at once and whatever it does."""
+        """End the process at once."""
 
 
 def attempt(
@@ -70,7 +70,7 @@ def attempt(
     note: Callable[[str], None],
     survived: type[Exception] = ValueError,
 ) -> Measurement | Failure:
-    """A measurement, or why there is none; exceptions that are not `survived` are raised."""
+    """A measurement, or its failure for an exception of type `survived`; others are raised."""
     try:
         subject(request.mixer).fit(request.sizes)
         return measure(request, limits=limits, note=note)
@@ -81,8 +81,8 @@ def attempt(
 def here(
     blocks: Sequence[Block], measure: Measure, limits: LatencyLimits | None, note: Note
 ) -> Outcomes:
-    """Every point in turn, in this process, as long as its device answers it: the points that come
-    after one that cost the device fail with that reason."""
+    """The outcome of every point, measured in this process, while the device answers. Once a point
+    has made the device unusable, later points fail with this reason."""
     lost: dict[str, Failure] = {}
     for block in blocks:
         for point in block.points:
@@ -101,7 +101,7 @@ def here(
 
 
 def lost_since(request: Request) -> Failure:
-    """Why nothing is measured after a request that cost its device."""
+    """The failure of all points after a request that made its device unusable."""
     last = f"{request.mixer.name} {request.implementation.name}"
     return Failure(
         LOST,
@@ -111,7 +111,7 @@ def lost_since(request: Request) -> Failure:
 
 
 class Deal:
-    """Hands out blocks, each to one worker; one that a worker began before goes to it again."""
+    """Hands out each block to one worker; a begun block goes to the worker that began it."""
 
     def __init__(
         self, blocks: Sequence[Block], workers: Sequence[str], home: Callable[[Block], str]
@@ -122,7 +122,7 @@ class Deal:
         self._lock = threading.Lock()
 
     def next_for(self, worker: str) -> Block | None:
-        """A block that waits for this worker or for any."""
+        """The next block for this worker: one that no other worker has begun; None without one."""
         with self._lock:
             for place, block in enumerate(self.waiting):
                 if self.home(block) in self.workers - {worker}:
@@ -131,7 +131,7 @@ class Deal:
         return None
 
     def lose(self, worker: str, block: Block) -> None:
-        """Another worker may take what this one had: it can measure nothing."""
+        """Return the block of a worker that cannot measure, so that others may take its blocks."""
         with self._lock:
             self.workers.discard(worker)
             self.waiting.insert(0, block)
@@ -139,7 +139,7 @@ class Deal:
 
 @dataclass
 class Event:
-    """What a thread tells: an outcome that waits to be handled, an error, or that it is done."""
+    """A message of a worker's thread: an outcome, an error, or the end of the thread."""
 
     outcome: Outcome | None = None
     error: BaseException | None = None
@@ -148,7 +148,7 @@ class Event:
 
 
 class Team:
-    """Several workers side by side, a thread for each that does nothing but wait for it."""
+    """Several workers in parallel, with a thread each that waits for its worker."""
 
     def __init__(
         self,
@@ -159,14 +159,14 @@ class Team:
         home: Callable[[Block], str] = lambda block: "",
         tell: Callable[[str], None] = lambda sentence: None,
     ) -> None:
-        """Nothing starts before `outcomes` is asked.
+        """Workers start in `outcomes`, not here.
 
         Args:
-            starts: name -> what starts a worker, without waiting for it.
-            wanted: asked before each point.
-            accept: raises where a worker's environment is not to be measured in.
-            home: the worker that measured some of a block before, "" where none did.
-            tell: told of a worker that cannot measure.
+            starts: name -> a function that starts a worker without waiting for it.
+            wanted: called before each point.
+            accept: raises if a worker's environment is unsuitable.
+            home: the worker that measured a part of the block before; "" if there is none.
+            tell: receives a sentence on each worker that cannot measure.
         """
         self.starts = starts
         self.wanted, self.accept, self.home, self.tell = wanted, accept, home, tell
@@ -176,9 +176,9 @@ class Team:
         self._lock = threading.Lock()
 
     def outcomes(self, blocks: Sequence[Block], note: Note) -> Outcomes:
-        """What becomes of the points, as it happens; a worker's next point waits for the caller.
+        """The outcomes of the points as they occur; a worker's next point waits for the caller.
 
-        Closing the generator ends all workers, whatever they are doing.
+        Closing the generator ends all workers at once.
 
         Raises:
             MeasureError: no worker is left that can measure.
@@ -264,7 +264,7 @@ class Team:
                 pass
 
     def _at_work(self, name: str) -> Worker:
-        """The worker of this name, begun where it is not there (any more)."""
+        """The worker of this name, started if it is not running."""
         if name in self.live:
             return self.live[name]
         with self._lock:
