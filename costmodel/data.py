@@ -1,5 +1,5 @@
-"""Where do the tables that come with the project lie, in a checkout and in an installed wheel; and
-how is a file of data read, whatever it holds?"""
+"""The folders of the project's tables, in a checkout or an installed wheel, and bounded reading of
+data files in JSON and TOML."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from costmodel.errors import DataMissing
 
 
 def data_dir(name: str) -> Path:
-    """The folder of tables with this name, such as "published".
+    """The folder of tables with a name such as "published".
 
-    A wheel carries them inside the package, a checkout beside it.
+    It lies inside the package in a wheel, and next to the package in a checkout.
 
     Raises:
-        DataMissing: neither has it; the message names both places.
+        DataMissing: the folder is in neither place; the message names both.
     """
     package = Path(__file__).parent
     places = (package / "_tables" / name, package.parent / "tables" / name)
@@ -28,14 +28,14 @@ def data_dir(name: str) -> Path:
 
 
 MOST_BYTES = 1 << 26
-"""A file of data that holds more, as one without an end does, is refused."""
+"""The largest number of bytes that is read from a file; endless devices exceed it."""
 
 
 def read_bytes(path: Path, most: int | None = MOST_BYTES) -> bytes:
-    """What a file holds; `most` is None where only files without an end are bounded.
+    """The contents of a file, at most `most` bytes; None bounds only devices and pipes.
 
     Raises:
-        OSError: it cannot be read; ValueError: it holds too much.
+        OSError: the file cannot be read; ValueError: the file is too large.
     """
     if most is None and path.is_file():
         return path.read_bytes()
@@ -48,10 +48,10 @@ def read_bytes(path: Path, most: int | None = MOST_BYTES) -> bytes:
 
 
 def read_data(path: Path) -> Any:
-    """What a file of data says: TOML where its name ends in .toml, else JSON.
+    """The parsed contents of a data file: TOML if its name ends in .toml, else JSON.
 
     Raises:
-        ValueError: it cannot be read, or is neither; the message is the reason.
+        ValueError: the file cannot be read or parsed; the message is the reason.
     """
     try:
         text = read_bytes(path).decode()

@@ -1,4 +1,4 @@
-"""Which errors can a user meet? Each is one sentence that says what to do."""
+"""The errors that a user can meet, each a sentence that says what to do, and words for others."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ if TYPE_CHECKING:
 
 
 TOO_LITTLE = "there is too little memory here; smaller sizes need less"
-"""What is said where memory ends."""
+"""The message when memory is exhausted."""
 
 
 class DataMissing(FileNotFoundError):
-    """A folder of data that should have come with the project is not there."""
+    """A folder of the project's data is missing."""
 
 
 class Refused(ValueError):
-    """A question about a mixer has no answer: the message is the reason, in words of the mixer.
+    """A question about a mixer has no answer; the message is the reason.
 
     Args:
-        advice: what the author of the equations may change. A traceback shows it below the reason;
-            a sentence has it where the equations stand in a user's own file.
+        advice: what the author of the equations can change. A traceback shows the advice as a note;
+            a command adds the advice to the sentence if the mixer is in a user's own file.
     """
 
     def __init__(self, reason: object, advice: str = "") -> None:
@@ -36,24 +36,24 @@ class Refused(ValueError):
             self.add_note(advice)
 
     def told(self, home: str) -> Self:
-        """The error for a reader of a mixer whose home is this: its author, if there is one."""
+        """The error with its advice in the message if the mixer has a home (a user's own file)."""
         return type(self)(f"{self}; {self.advice}") if home and self.advice else self
 
 
 class Unsupported(Refused):
-    """The language allows it but exact summation does not cover it; the message says where."""
+    """The equations are valid, but the answer is not derived exactly; the message says where."""
 
 
 class FormulaError(ValueError):
-    """One sentence: what was expected, what came, and where."""
+    """A formula that cannot be parsed; the message says what was expected, what came, and where."""
 
 
 class NotPolynomial(ValueError):
-    """The formula is well formed but is no polynomial in the sizes; compare it at points."""
+    """A formula that is valid but no polynomial in the sizes; it can be compared at given sizes."""
 
 
 class NoGrowth(ValueError):
-    """A formula whose growth is not a sum of products of powers and logarithms; one sentence."""
+    """A formula whose growth is not a sum of products of powers and logarithms."""
 
 
 class SizeError(ValueError):
@@ -65,7 +65,7 @@ class EquationError(ValueError):
 
 
 class WrongKind(EquationError, TypeError):
-    """An argument of a kind that does not stand there, in what an author of equations writes."""
+    """An argument of a wrong type in an author's equations."""
 
 
 class UnknownMixer(ValueError):
@@ -73,7 +73,7 @@ class UnknownMixer(ValueError):
 
 
 class ConventionError(ValueError):
-    """A convention that does not exist or does not combine; the message lists the choices."""
+    """An unknown convention, or names that cannot be combined; the message lists the choices."""
 
 
 class Unanswered(Refused):
@@ -81,19 +81,19 @@ class Unanswered(Refused):
 
 
 class TransformError(ValueError):
-    """A transform that radix-2 cannot do."""
+    """A Fourier transform that the oracle's radix-2 algorithm cannot compute."""
 
 
 class TooMuch(Exception):
-    """What is asked for takes more work than anything asked for may take; one sentence."""
+    """A request that exceeds the limit of effort."""
 
 
 class OracleError(ValueError):
-    """The equations cannot be executed as they stand; the message says where and at which sizes."""
+    """Equations that cannot be executed; the message says where and at which sizes."""
 
 
 class ModelError(ValueError):
-    """A network that cannot be made as asked; the message says what was expected."""
+    """An invalid request for a network; the message says what was expected."""
 
 
 class PublishedError(ValueError):
@@ -101,14 +101,14 @@ class PublishedError(ValueError):
 
 
 class TableError(ValueError):
-    """A table that cannot be made as asked; the message lists the choices."""
+    """An invalid request for a table; the message lists the choices."""
 
 
-# What somebody else's text and code say
+# Words for values and errors of other code
 
 
 def shortened(text: str, most: int = 80) -> str:
-    """A user's text as it may stand in a sentence: whole up to `most` signs, else its beginning.
+    """A text for a message: unchanged up to `most` characters, else its beginning and its length.
 
     >>> shortened("9" * 99)
     '99999999999999999999... (99 signs)'
@@ -117,7 +117,7 @@ def shortened(text: str, most: int = 80) -> str:
 
 
 def described(value: object) -> str:
-    """A value that somebody gave where another was expected, in words.
+    """A value in words, for messages about a wrong argument.
 
     >>> described(None), described("j"), described(1.5), described([1, 2]), described(True)
     ('nothing (None)', "the text 'j'", 'the number 1.5', 'a value of type list', 'the value True')
@@ -141,7 +141,7 @@ def described(value: object) -> str:
 
 
 def _digits(number: object) -> str:
-    """A whole number; of one that Python does not print, how long it is."""
+    """An integer as text; a phrase if it has more digits than Python prints."""
     try:
         return str(number)
     except ValueError:
@@ -149,12 +149,12 @@ def _digits(number: object) -> str:
 
 
 LONGEST = 400
-"""Of what an exception of somebody else's code says, so many signs are shown."""
+"""The most characters of another code's exception that are shown."""
 
 
 def text_of(error: BaseException, most: int = LONGEST) -> str:
-    """The text of an exception that somebody else's code raised, at most so many signs of it;
-    empty where there is none or where making the text raises, too."""
+    """The text of an exception of other code, at most `most` characters; "" if it has none or if
+    formatting it raises an exception too."""
     try:
         text = error.msg if isinstance(error, SyntaxError) else str(error)
         start = str.__getitem__(text, slice(0, most + 1)).strip()
@@ -166,7 +166,7 @@ def text_of(error: BaseException, most: int = LONGEST) -> str:
 
 
 def words_of(error: BaseException) -> str:
-    r"""An exception that somebody else's code raised as `Kind: text`, on one line.
+    r"""An exception of other code as `Kind: text`, on one line.
 
     >>> words_of(ZeroDivisionError("division\nby zero")), words_of(SystemExit())
     ('ZeroDivisionError: division by zero', 'SystemExit')
@@ -176,18 +176,17 @@ def words_of(error: BaseException) -> str:
 
 
 class Raised(RuntimeError):
-    """Somebody else's code raised what is no `Exception`, such as SystemExit; the cause is that."""
+    """Other code raised a BaseException that is no Exception, such as SystemExit: the cause."""
 
 
 @contextmanager
 def as_exception() -> Iterator[None]:
-    """Around somebody else's code: what is raised is an `Exception`, or an interrupt.
+    """A block around other code, which then raises only Exceptions and KeyboardInterrupt.
 
-    `except Exception` then meets SystemExit, which would end this process in silence, and classes
-    of BaseException.
+    Thus `except Exception` also catches SystemExit, which would otherwise end the process silently.
 
     Raises:
-        Raised: in place of what is no Exception; its text is `words_of` that.
+        Raised: in place of another BaseException, with the text `words_of` of that exception.
     """
     try:
         yield
@@ -198,14 +197,14 @@ def as_exception() -> Iterator[None]:
 
 
 INSTALLED_AS = {"pynvml": "nvidia-ml-py"}
-"""Package as it is imported -> as it is installed, where the two names differ."""
+"""Name of a package in imports -> its name for pip, if they differ."""
 
 OWN = ("costmodel", "profiler", "cli")
 
 
 def missing_package(error: BaseException) -> str:
-    """The package that an import did not find, and what installs it; empty for another error, and
-    for a module of this project.
+    """The package that an import did not find, and the command that installs the package; "" for
+    another error, and for a module of this project.
 
     >>> missing_package(ModuleNotFoundError("no torch", name="torch.nn"))
     'torch, which is not installed (pip install torch)'

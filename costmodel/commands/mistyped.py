@@ -1,8 +1,8 @@
-"""What is wrong with a command line that cannot be read, in one sentence that says what to type?
+"""Sentences for command lines that cannot be parsed, each with advice on what to type instead.
 
-What reads command lines tells by its exceptions which option or argument it stopped at; its own
-words for it depend on its version and on the libraries that it leaves numbers to. So the sentences
-are made here, from what was typed and from what the option takes.
+The exceptions of the parser (typer or click) name the option or argument, but their texts differ
+between versions. The sentences are therefore made here, from the words of the command line and from
+the type of the option.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from typing import Any
 
 PROGRAM = "costmodel"
 NUMBERS: Mapping[str, str] = {"int": "a whole number", "float": "a number"}
-"""Type of an option -> what it takes, in words."""
+"""Type of an option -> the words for its values."""
 
 
 def is_of_the_line(error: Exception) -> bool:
-    """Whether an exception says that a command line cannot be read."""
+    """Whether an exception comes from the parser of command lines."""
     return hasattr(error, "format_message")
 
 
 def sentence(error: Any, typed: Sequence[str]) -> str:
-    """What was typed wrongly, and what to type instead; where nothing is known of it, what the
-    reader says itself."""
+    """The sentence for a parser's exception, by the first of its classes that `RULES` has; else the
+    parser's own text. `typed`: the words of the command line."""
     for kind in type(error).__mro__:
         if rule := RULES.get(kind.__name__):
             return rule(error, typed)
@@ -34,7 +34,7 @@ def sentence(error: Any, typed: Sequence[str]) -> str:
 
 
 def bad_value(error: Any, typed: Sequence[str]) -> str:
-    """`--rounds x: expected a whole number of 1 or more`."""
+    """A value of the wrong type: `--rounds x: expected a whole number of 1 or more`."""
     option = error.param
     if option is None:
         return str(error.format_message())
@@ -46,13 +46,13 @@ def bad_value(error: Any, typed: Sequence[str]) -> str:
 
 
 def missing(error: Any, typed: Sequence[str]) -> str:
-    """`check needs MIXER: costmodel check --help shows what it is`."""
+    """A missing argument: `check needs MIXER: costmodel check --help shows what that is`."""
     command = command_of(error)
     return f"{command} needs {name_of(error.param)}: {helping(command)} shows what that is"
 
 
 def no_option(error: Any, typed: Sequence[str]) -> str:
-    """`profile has no option --sead: did you mean --seed?`, or where they are listed."""
+    """An unknown option: `profile has no option --sead: did you mean --seed?`."""
     command = command_of(error)
     known = (name for p in error.ctx.command.params for name in (*p.opts, *p.secondary_opts))
     likely = close(error.option_name, [name for name in known if name.startswith("-")])
@@ -61,7 +61,7 @@ def no_option(error: Any, typed: Sequence[str]) -> str:
 
 
 def bad_use(error: Any, typed: Sequence[str]) -> str:
-    """An option without its value, or a switch with one."""
+    """An option without its value, or a switch with a value."""
     name = error.option_name
     given = [word for word in typed if word.startswith(f"{name}=")]
     if given and typed[-1] != name:
@@ -70,7 +70,7 @@ def bad_use(error: Any, typed: Sequence[str]) -> str:
 
 
 def bad_line(error: Any, typed: Sequence[str]) -> str:
-    """A command that there is not, or more words than a command takes."""
+    """An unknown command, or more words than a command takes."""
     commands = getattr(getattr(error.ctx, "command", None), "commands", None)
     first = next((word for word in typed if not word.startswith("-")), "")
     if commands is not None and first not in commands:
@@ -90,7 +90,7 @@ def bad_line(error: Any, typed: Sequence[str]) -> str:
 
 
 def switch_before(word: str, command: Any, typed: Sequence[str]) -> str:
-    """The switch that a word was typed after; "" for anything else."""
+    """The switch of a command that directly precedes a word; "" if there is none."""
     options = [option for option in command.params if getattr(option, "is_flag", False)]
     switches = {name for option in options for name in (*option.opts, *option.secondary_opts)}
     found = (one for one, after in pairwise(typed) if after == word and one in switches)
@@ -104,16 +104,16 @@ RULES: Mapping[str, Callable[[Any, Sequence[str]], str]] = {
     "BadOptionUsage": bad_use,
     "UsageError": bad_line,
 }
-"""Exception -> its sentence; of one that inherits from several of them, the nearest."""
+"""Name of an exception's class -> its rule; the nearest base class counts."""
 
 
 def command_of(error: Any) -> str:
-    """The name of the command that was typed; of none, that of the program."""
+    """The name of the command of an exception's context; without a command, the program's name."""
     return str(error.ctx.info_name)
 
 
 def helping(command: str) -> str:
-    """The command line that says more.
+    """The command line that shows a command's help.
 
     >>> helping("table"), helping(PROGRAM)
     ('costmodel table --help', 'costmodel --help')
@@ -122,13 +122,13 @@ def helping(command: str) -> str:
 
 
 def name_of(option: Any) -> str:
-    """As it is typed: `--rounds`, `MIXER`."""
+    """The name of an option or argument as users type it: `--rounds`, `MIXER`."""
     longest = max(option.opts, key=len)
     return str(longest if longest.startswith("-") else option.metavar or longest.upper())
 
 
 def value_of(names: Sequence[str], typed: Sequence[str]) -> str | None:
-    """What was typed for an option, the last where it was typed several times; None for none.
+    """The last value of an option on the command line; None if there is none.
 
     >>> value_of(["--d"], ["table", "--d", "x"]), value_of(["--d"], ["table", "--d=y"])
     ('x', 'y')
@@ -144,7 +144,7 @@ def value_of(names: Sequence[str], typed: Sequence[str]) -> str | None:
 
 
 def type_of(option: Any) -> str:
-    """`int` or `float` for an option that takes a number, in every version of what reads it."""
+    """The name of an option's type, "int" or "float" for numbers, in all versions of typer."""
     described = getattr(option, "type_descriptor", None)
     if described is not None:
         return str(getattr(described.annotation, "__name__", ""))
@@ -153,7 +153,7 @@ def type_of(option: Any) -> str:
 
 
 def limits(option: Any) -> str:
-    """` of 1 or more`, ` from 0 to 9`; "" where it may be any."""
+    """The range of an option in words: ` of 1 or more`, ` from 0 to 9`; "" if unbounded."""
     ends = [
         getattr(option, end, None) if hasattr(option, end) else getattr(option.type, end, None)
         for end in ("min", "max")
@@ -167,7 +167,7 @@ def limits(option: Any) -> str:
 
 
 def close(word: str, choices: Sequence[str]) -> str:
-    """The choice that a word is likely to stand for, dashes apart; "" where none is near.
+    """The choice that is most similar to a word, without leading dashes; "" if none is similar.
 
     >>> close("--sead", ["--seed", "--d"]), close("--L", ["--w", "--l"])
     ('--seed', '')

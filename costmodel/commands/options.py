@@ -1,4 +1,4 @@
-"""What do all commands share: options of sizes, choices, places of output, complaints?"""
+"""Options and checks that several commands share: sizes, choices, output, error sentences."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ if TYPE_CHECKING:
 
 
 class UsageError(ValueError):
-    """What was typed does not fit together; the message says what to type instead."""
+    """Options or arguments do not fit together; the message says what to type instead."""
 
 
 Command = Callable[..., None]
 
 
 SIZE_NAMES = {"p": ("--prompt", "--p"), "q": ("--new", "--q")}
-"""The options of sizes that have a name beside their letter."""
+"""Size letter -> its options, for sizes whose option has a name besides the letter."""
 
 
 def sized(command: Command, *, networks: bool = False) -> Command:
-    """Give a command one option a size letter; it receives them as one mapping `sizes`.
+    """Decorate a command: one option per size letter, passed to it as one mapping `sizes`.
 
-    `networks`: also the letters that whole networks alone have.
+    With `networks`, also the letters that only whole networks have.
     """
     signature = inspect.signature(command, eval_str=True)
     letters = [e for e in LETTERS.values() if e.letter != "h" and (networks or not e.networks)]
@@ -99,7 +99,7 @@ Own = Annotated[
 
 
 def import_own(files: Sequence[Path] | None) -> None:
-    """Import the files that data may name: no other one is imported for them."""
+    """Import the user's files given by `--own`; files of data can name mixers of these only."""
     from costmodel.mixers.load import user_module
 
     for path in files or ():
@@ -107,7 +107,7 @@ def import_own(files: Sequence[Path] | None) -> None:
 
 
 def formatted(*has: str) -> Any:
-    """The option `--format` of a document that has rows or data beside its parts."""
+    """The option `--format` of a document with the fields `has` (see `formats`)."""
     *others, last = formats(*has)
     return typer.Option("--format", help=f"{', '.join(others)} or {last}.")
 
@@ -142,14 +142,14 @@ Optimiser = Annotated[
 
 
 def chosen(text: str, option: str, choices: Sequence[str]) -> str:
-    """One of the choices; UsageError lists them."""
+    """The text, if it is one of the choices; UsageError lists them."""
     if text not in choices:
         raise UsageError(f"{option} '{text}': expected one of {', '.join(choices)}")
     return text
 
 
 def typeset(format_: str, formats: Sequence[str], **options: str) -> None:
-    """Refuse options that only some formats heed, such as `--symbols` in a plain table."""
+    """Raise UsageError for options that only other formats use, such as `--symbols`."""
     for name, value in options.items():
         if value and format_ not in formats:
             wanted = " or ".join(formats)
@@ -157,7 +157,7 @@ def typeset(format_: str, formats: Sequence[str], **options: str) -> None:
 
 
 def phases(text: str) -> tuple[str, ...]:
-    """The phases that a name, an alias or `both` means."""
+    """The phases for the name or alias of a phase, "both" or "all"."""
     from costmodel.program.phases import PHASES as NAMES
     from costmodel.questions.question import EVERY, FORWARD
 
@@ -173,14 +173,12 @@ def trained(
     loss: str | None,
     optimiser: str | None,
 ) -> Convention:
-    """The convention with what a backward pass computes again, of what it takes gradients, and the
-    loss that it begins at.
+    """The convention with the options of a backward pass: recompute, only and loss.
 
     Raises:
-        UsageError: an unknown choice, or an optimiser without a phase that has one, or without
-            parameters that it changes.
-        ConventionError: something to recompute or to train, or a loss, without a phase that has
-            gradients.
+        UsageError: an unknown choice, or an optimiser without a training step or without gradients
+            of parameters.
+        ConventionError: an option of a backward pass, but no phase with gradients.
     """
     from costmodel.program.phases import TRAINING_STEP
     from costmodel.questions.peak import OPTIMISERS
@@ -208,8 +206,8 @@ def trained(
 
 
 def no_empty_word(typed: Sequence[str]) -> None:
-    """Refuse an empty value, which a variable that is not set leaves behind: it would mean
-    everything where a part was meant."""
+    """Raise UsageError for an empty word or value, as an unset shell variable leaves: the command
+    would otherwise do more than asked for."""
     for before, word in zip(["", *typed], typed, strict=False):
         name, equals, value = word.partition("=")
         if word and not (name.startswith("--") and equals and not value):
@@ -220,20 +218,20 @@ def no_empty_word(typed: Sequence[str]) -> None:
 
 
 def no_source(output: Path | None, files: Sequence[Path]) -> None:
-    """Refuse to write over what is read: measurements are not overwritten, even with --force."""
+    """Raise UsageError if the output is one of the files that are read, even with --force."""
     for path in files:
         if output is not None and output.exists() and path.exists() and output.samefile(path):
             raise UsageError(f"{output} is read: write to another file, which loses none of it")
 
 
 def new(output: Path | None, force: bool) -> None:
-    """Refuse to overwrite a file without --force."""
+    """Raise UsageError if the output exists, unless `force`."""
     if output is not None and output.exists() and not force:
         raise UsageError(f"{output} exists already: give another file, or --force to overwrite it")
 
 
 def emit(text: str, output: Path | None, force: bool) -> None:
-    """Print, or write a file that does not exist yet."""
+    """Print text, or write it to the file `output`, which `force` allows to exist."""
     new(output, force)
     if output is None:
         printed(text)
@@ -251,7 +249,7 @@ def show(
     context: typer.Context,
     **asked: Any,
 ) -> None:
-    """Write a document in a format and print it; `asked`: other fields of its page."""
+    """Write a document in a format to `output` or print it; `asked`: further fields of its page."""
     from costmodel.report.document import Page
 
     width, colour = screen(output)
@@ -260,8 +258,8 @@ def show(
 
 
 def screen(output: Path | None) -> tuple[int | None, bool]:
-    """The terminal's width, or COLUMNS in its place, and whether it shows colour; no width for a
-    pipe or a file."""
+    """The terminal's width (or COLUMNS) and whether it shows colour; (None, False) for a pipe or a
+    file."""
     if output is not None or not sys.stdout.isatty():
         return None, False
     colour = "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
@@ -269,7 +267,7 @@ def screen(output: Path | None) -> tuple[int | None, bool]:
 
 
 def regenerating(context: typer.Context) -> str:
-    """The command line that was typed, without where its output goes."""
+    """The command line of this process, without -o, --output and --force."""
     typed = iter(context.meta.get("typed", ()))
     kept = []
     for word in typed:
@@ -281,13 +279,13 @@ def regenerating(context: typer.Context) -> str:
 
 
 LONGEST_S = 7 * 24 * 3600.0
-"""The time that is left is told by the work of so many seconds; one measurement takes minutes."""
+"""The period over which the remaining time is estimated; a single measurement takes minutes."""
 
 
 @contextmanager
 def bar() -> Iterator[Callable[[int, int, str], None]]:
-    """A progress bar with the time that is left on a terminal, nothing in a pipe; the function to
-    call as work goes on. Meanwhile Ctrl-C raises KeyboardInterrupt: what was measured is kept."""
+    """A progress bar with the remaining time on a terminal, nothing in a pipe. Yields a function of
+    (done, total, description). Ctrl-C raises KeyboardInterrupt, so that measurements are saved."""
     with interruptible(), _bar() as progress:
         yield progress
 
@@ -320,13 +318,13 @@ def _bar() -> Iterator[Callable[[int, int, str], None]]:
 
 
 def told(problems: Sequence[str]) -> None:
-    """Each problem as a sentence on standard error."""
+    """Print each problem as a sentence on standard error."""
     for problem in problems:
         complain(problem)
 
 
 def typed_beside(context: typer.Context, *known: str) -> list[str]:
-    """What was typed beside these parameters, as the command line names it."""
+    """The parameters on the command line other than `known`: `--name`, or `the name`."""
     found = []
     for parameter in context.command.params:
         origin = context.get_parameter_source(parameter.name or "")
@@ -337,6 +335,6 @@ def typed_beside(context: typer.Context, *known: str) -> list[str]:
 
 
 def apart(context: typer.Context, why: str, *known: str) -> None:
-    """Refuse what was typed beside these parameters."""
+    """Raise UsageError for parameters on the command line other than `known`."""
     if beside := typed_beside(context, *known):
         raise UsageError(f"{why}: leave out {', '.join(beside)}")

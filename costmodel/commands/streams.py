@@ -1,5 +1,5 @@
-"""How does what a command says leave the process: in characters that any terminal may get, in files
-that are whole or untouched, and not at all after an interrupt?"""
+"""The output of commands: text that is safe on any terminal, files that are written whole or not at
+all, and the end of the process after an interrupt."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ from typing import Any
 from costmodel.errors import shortened
 
 FAILED, MISUSED, INTERRUPTED = 1, 2, 130
-"""Exit codes: the job failed; what was asked for cannot be; Ctrl-C, as shells number it."""
+"""Exit codes: the job failed; the request is invalid; Ctrl-C (the number that shells use)."""
 
 
 class Failed(Exception):
-    """The answer is bad news: printed already, or the message is its one sentence."""
+    """The job failed. The message is one sentence; without one, the failure is already printed."""
 
 
 # Characters
 
 BOLD = r"\x1b\[[01]m"
-"""What the terminal's writer puts before and after words that stand out."""
+"""The escape sequences that `report.terminal` prints before and after bold words."""
 
 COMMANDS = r"\x00-\x08\x0b-\x1f\x80-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff"
-"""Characters that command a terminal, that turn its text around, and halves of characters."""
+"""Control characters, characters that change the direction of text, and lone surrogates."""
 
 
 def harmless(text: str, *, colour: bool = False) -> str:
-    r"""Text whose control characters are written as JSON writes them, so that JSON stays JSON.
+    r"""Text with control characters escaped as in JSON, so that JSON stays JSON.
 
-    `colour`: what makes words stand out stays.
+    With `colour`, the sequences for bold words are kept.
 
     >>> harmless("a\x1b[2Jb\udcff")
     'a\\u001b[2Jb\\udcff'
@@ -52,16 +52,16 @@ def _escaped(text: str) -> str:
 
 
 def _escape(error: UnicodeError) -> tuple[str, int]:
-    """What stands for characters that an encoding lacks."""
+    """A codec error handler: escapes as in JSON for characters that an encoding lacks."""
     assert isinstance(error, UnicodeEncodeError)
     return _escaped(error.object[error.start : error.end]), error.end
 
 
 def safe_streams() -> None:
-    """Let standard output take every character, and let both streams exist.
+    """Make standard output accept every character, and replace closed standard streams.
 
-    A closed output refuses what is written, as it does in other programs; its number is taken, so
-    that no file is opened in its place.
+    A write to a closed standard output fails, as in other programs; its descriptor 1 is occupied,
+    so that no file is opened under that number.
     """
     codecs.register_error("json", _escape)
     if sys.stdout is None:
@@ -75,7 +75,7 @@ def safe_streams() -> None:
 
 
 def flush_streams() -> None:
-    """Write what waits; what cannot be written has been said, and is not tried again at the end."""
+    """Flush both streams; a failing one goes to the null device, so that exit does not fail too."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
@@ -84,7 +84,7 @@ def flush_streams() -> None:
 
 
 def printed(text: str) -> None:
-    """Print, or say that standard output does not take it; BrokenPipeError where nobody reads."""
+    """Print text; Failed if standard output is not writable, BrokenPipeError for a closed pipe."""
     try:
         sys.stdout.write(text)
         sys.stdout.flush()
@@ -95,16 +95,16 @@ def printed(text: str) -> None:
 
 
 LONGEST_WORD, LONGEST_SENTENCE = 200, 2000
-"""So many signs of what was typed or read, and of a sentence about that, are shown at most."""
+"""The most characters of one word, and of a whole sentence, that `complain` prints."""
 
 
 def complain(sentence: str) -> int:
-    """One sentence on standard error, bounded in length whatever it repeats."""
+    """Print one sentence on standard error, shortened to a bounded length; returns `MISUSED`."""
     said = " ".join(shortened(word, LONGEST_WORD) for word in sentence.split())
     if (left_out := len(said) - LONGEST_SENTENCE) > 0:
         half = LONGEST_SENTENCE // 2
         said = f"{said[:half]} ... ({left_out:,} signs left out) ... {said[-half:]}"
-    with suppress(OSError):  # nobody is there to hear it
+    with suppress(OSError):  # standard error is closed
         sys.stderr.write(f"costmodel: {harmless(said)}\n")
     return MISUSED
 
@@ -114,13 +114,12 @@ def complain(sentence: str) -> int:
 
 @contextmanager
 def written_whole(output: Path) -> Iterator[Path]:
-    """A path to write to; it becomes the file once all is on disk, and is gone otherwise.
-
-    What is no regular file (a device, a pipe) is written itself.
+    """A temporary path to write to, which replaces the file `output` after a successful block and
+    is deleted otherwise. A device or a pipe is written directly.
 
     Raises:
-        OSError: there can be no such file; it names the file.
-        Failed: it could not be written; what was there before is as it was.
+        OSError: the file cannot be created; the error names the file.
+        Failed: the file could not be written; a previous file is unchanged.
     """
     file = Path(os.path.realpath(output))
     if file.is_dir():
@@ -157,7 +156,7 @@ def _named(output: Path) -> Iterator[None]:
 
 
 def _umask() -> int:
-    """The bits that a new file does not get."""
+    """The permission bits that a new file of this process does not get."""
     bits = os.umask(0)
     os.umask(bits)
     return bits
@@ -167,13 +166,13 @@ def _umask() -> int:
 
 
 def end(*_: Any) -> None:
-    """End the process at once, whatever it does: nothing that it derives is worth keeping."""
+    """A signal handler that ends the process at once; no derived answer needs to be saved."""
     os._exit(INTERRUPTED)
 
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Within, Ctrl-C raises KeyboardInterrupt, for what has something to keep or to tidy up."""
+    """Inside of the block Ctrl-C raises KeyboardInterrupt, so that code can save or clean up."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         yield

@@ -1,6 +1,6 @@
-"""Does every derived answer about one form of a mixer equal what instrumented execution tallies?
+"""Does every derived answer about one form of a mixer equal the tally of an instrumented execution?
 
-Compared are operations, depth, state, traffic and values, for a whole sequence and for each token
+Operations, depths, state, traffic and values are compared, for a whole sequence and for each token
 of one-token inference.
 """
 
@@ -35,11 +35,11 @@ Sizes = Mapping[str, int]
 
 @dataclass
 class OracleComparison:
-    """The questions about one form under one convention, each derived and executed.
+    """Compares derived and executed answers about one form under one convention.
 
-    `apart` collects a line for every question whose two answers differ. `refused` collects the
-    questions that have no derived answer, with the reason: no answer is not a wrong answer, but the
-    project's own mixers must have all of them.
+    `apart` collects a line for each question whose answers differ. `refused` collects a line with
+    the reason for each question without a derived answer; no answer is not a wrong answer, but
+    built-in mixers must have all answers.
     """
 
     mixer: Mixer
@@ -50,28 +50,28 @@ class OracleComparison:
     apart: list[str] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
     compared: dict[str, None] = field(default_factory=dict)
-    """The questions that were answered and compared, without the position t."""
+    """The names of the compared questions, `general` for all positions t."""
     _about: dict[str, Answers] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
-        """Take the default form."""
+        """Replace an empty form by the default form."""
         self.form = self.form or self.mixer.default_form
 
     @property
     def convention(self) -> tuple[str, ...]:
-        """The names that the rules take."""
+        """The names of the convention."""
         return (self.accounting, *self.rewrites)
 
     def about(self, phase: str) -> Answers:
-        """The derived answers about a phase, derived once for all sizes, and anew for every
-        comparison."""
+        """The derived answers about a phase, one object for all sizes of this comparison, and
+        independent of answers derived elsewhere."""
         if phase not in self._about:
             convened = convention(self.convention)
             self._about[phase] = Answers(self.mixer, self.form, phase, convened)
         return self._about[phase]
 
     def check(self, question: str, derive: Callable[[], object], executed: object) -> None:
-        """Compare one derived answer with the executed one."""
+        """Compare a derived with an executed answer; extends `compared`, `refused` or `apart`."""
         try:
             derived = derive()
         except (Unsupported, Unanswered) as reason:
@@ -147,9 +147,9 @@ class OracleComparison:
         )
 
     def longer(self, sizes: Sizes) -> Execution:
-        """An execution of a sequence so much longer that no row up to l is near its end: longer by
-        twice the largest window, the largest number in a bound, and the number of rows after which
-        the last entry of any array is computed late."""
+        """An execution of a longer sequence, so that no row up to l is near its end: longer by
+        twice the largest window, the largest constant in a bound, and the number of last rows that
+        some array lacks."""
         indices = [p for i in self.mixer.forms[self.form].indices.values() for p in i.pieces]
         bounds = [b for i in indices for b in i.ends if b in i.lower or variables_of([b])]
         windows = {name for b in bounds for name in b.letters - variables_of([b]) - {"l"}}
@@ -164,7 +164,7 @@ class OracleComparison:
         return self._run(sizes, length + late) if late > 0 else run
 
     def _past_the_end(self, at: Sizes) -> str:
-        """Why one-token inference has no answer at these sizes, though at others; "" if it has."""
+        """The reason why the weights do not cover position t at these sizes; "" if they do."""
         try:
             found = overruns(system_of(self.mixer, self.form, self.rewrites, "inference"))
         except (Unsupported, Unanswered):
@@ -172,7 +172,7 @@ class OracleComparison:
         return next((overrun.reason(at) for overrun in found if overrun.at(at)), "")
 
     def _not_causal(self, about: Answers, sizes: Sizes) -> None:
-        """Check that no question about one token is answered, as the form is not causal."""
+        """Check that no question about one token has an answer, since the form is not causal."""
         for tally, quantity in tallies():
             if quantity.token is None:
                 continue
@@ -184,7 +184,7 @@ class OracleComparison:
 
 
 def tallies() -> Iterator[tuple[Tally, Quantity]]:
-    """Each derived quantity of every question, with the quantity of the oracle that it equals."""
+    """Each `Tally` of every question, with the quantity of the oracle that it must equal."""
     for question in QUESTIONS:
         for tally in question.tallies:
             name = tally.quantity or tally.name
@@ -197,7 +197,7 @@ def tallies() -> Iterator[tuple[Tally, Quantity]]:
 
 
 def _goes_on(about: Answers) -> bool:
-    """Whether the work of a token is the same in a longer sequence."""
+    """Whether the counts of one token are derived and do not depend on the length l."""
     try:
         found = about.of(counted)
     except (Unsupported, Unanswered):
@@ -206,19 +206,19 @@ def _goes_on(about: Answers) -> bool:
 
 
 def _instances(run: Execution, t: int) -> Counter[int]:
-    """Equation -> how many of its instances are executed for token t."""
+    """Number of an equation -> the number of its instances that token t owns."""
     return Counter(instance.equation for instance in run.instances if run.owners.of(instance) == t)
 
 
 def general(question: str) -> str:
-    """The name of a question without its position: `counts of one token` for `counts at t=3`."""
+    """The name of a question without a position t: `counts at t=3` is `counts of one token`."""
     what, at, _ = question.partition(" at t=")
     return f"{what} of one token" if at else what
 
 
 def causal(form: Form, sizes: Sizes) -> bool:
-    """Whether execution finds the form causal, with windows of at least 2 and a length of at least
-    3, as shorter ones would hide later tokens."""
+    """Whether the form's execution is causal. Windows are at least 2 and the length at least 3,
+    since smaller sizes would hide reads of later tokens."""
     windows = {letter: max(sizes[letter], 2) for letter in ("w", "k") if letter in sizes}
     length = whole_length(form.mixer, {**sizes, **windows}, max(sizes["l"], 3))
     return execute(form, {**sizes, **windows}, length=length).causal
@@ -232,7 +232,7 @@ def differences(
     rewrites: Sequence[str] = (),
     accounting: str = "strict",
 ) -> list[str]:
-    """A line for every question on which rules and oracle disagree, or that has no answer."""
+    """A line for each question whose derived and executed answers differ, or without an answer."""
     made = OracleComparison(mixer, form, tuple(rewrites), accounting).at(sizes)
     return made.apart + made.refused
 

@@ -1,8 +1,8 @@
-"""Does a mixer pass the proofs that need its equations only, and no module?
+"""The proofs of a mixer that need only its equations, and no module.
 
-The proofs: the equations are well formed; they are causal or not, as derived; derived answers equal
-instrumented execution; all forms give the same numbers. A proof that fails names the first equation
-that differs and the smallest sizes at which it does.
+The equations are well formed; they are causal or not, as derived; derived answers equal
+instrumented execution; gradients are correct; all forms have equal values. A proof that fails names
+the first equation that differs and the smallest sizes at which it differs.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from costmodel.questions.evaluate import evaluate_all
 
 @dataclass(frozen=True)
 class Proof:
-    """One proof: passed, failed (`detail` says where), or not applicable (None)."""
+    """One proof: passed (True), failed (False; `detail` says where), or not checked (None)."""
 
     name: str
     passed: bool | None
@@ -40,7 +40,7 @@ class Proof:
 
 
 def prove(mixer: Mixer) -> list[Proof]:
-    """The proofs of a mixer's equations, in order; the first one alone where it fails."""
+    """The proofs of a mixer's equations, in order; only the first one unless that passes."""
     proofs = [_well_formed(mixer)]
     if not proofs[0].passed:
         return proofs
@@ -57,7 +57,7 @@ def first_apart(
     mixer: Mixer, apart: Callable[[Sizes], str], tried: Iterable[dict[str, int]] | None = None
 ) -> tuple[dict[str, int], str] | None:
     """The smallest sizes at which `apart` returns a text, and this text; None if `apart` returns ""
-    at all sizes that are tried, by default those of equations.
+    at all sizes of `tried` (default: `equation_sizes`).
 
     Smallest: no single size can be lowered so that `apart` still returns a text.
     """
@@ -79,7 +79,7 @@ def _shrunk(
 
 
 def _well_formed(mixer: Mixer) -> Proof:
-    """Whether every form is written in the order of computation, and runs at all sizes tried."""
+    """Proves that the equations of every form are in order and execute at all sizes tried."""
     name = "well formed"
 
     def stopped(sizes: Sizes) -> str:
@@ -123,7 +123,7 @@ def _unread(mixer: Mixer) -> Iterator[str]:
 
 
 def _causality(mixer: Mixer) -> Iterator[Proof]:
-    """Whether each form is causal exactly where its execution is, at all sizes tried."""
+    """Proves for each form: derived as causal if and only if its execution is, at sizes tried."""
     for name, form in mixer.forms.items():
         reason = inference_reason(lower(form))
         apart = first_apart(mixer, lambda s, form=form: "" if causal(form, s) else "not causal")  # type: ignore[misc]
@@ -143,7 +143,7 @@ def _disagree(said: str, apart: tuple[dict[str, int], str] | None) -> str:
 
 
 def _equal_execution(mixer: Mixer) -> Iterator[Proof]:
-    """Whether counts, span, state, traffic and values equal execution at all sizes tried."""
+    """Proves that counts, span, state, traffic and values equal execution at all sizes tried."""
     for form in mixer.forms:
         made = OracleComparison(mixer, form)
         apart = first_apart(mixer, partial(_differing, made, first_equation_apart))
@@ -155,7 +155,7 @@ def _equal_execution(mixer: Mixer) -> Iterator[Proof]:
 def _differing(
     made: OracleComparison, where: Callable[[Mixer, str, Sizes], str] | None, sizes: Sizes
 ) -> str:
-    """The first answer that differs at some sizes, "" if none; `made.compared` keeps growing."""
+    """The first answer that differs at some sizes, after the phrase by `where`; "" if none."""
     made.apart.clear()
     made.at(sizes)
     if not made.apart:
@@ -164,7 +164,7 @@ def _differing(
 
 
 def _unanswered(made: OracleComparison) -> Iterator[str]:
-    """The questions without a derived answer, a line for each reason."""
+    """The questions without a derived answer, one line per reason."""
     reasons: dict[str, str] = {}
     for line in made.refused:
         question, _, reason = line.partition(": ")
@@ -175,7 +175,7 @@ def _unanswered(made: OracleComparison) -> Iterator[str]:
 
 
 def _gradient_questions(answered: Iterable[str]) -> Iterator[str]:
-    """The questions about gradients that were compared, costs of both phases in one line."""
+    """The names of the compared questions about gradients; costs of both phases in one line."""
     parts = [question.partition(", ")[::2] for question in answered]
     costs = dict.fromkeys(name for name, phase in parts if phase)
     values = [name for name, phase in parts if not phase]
@@ -186,7 +186,7 @@ def _gradient_questions(answered: Iterable[str]) -> Iterator[str]:
 
 
 def _gradients(mixer: Mixer) -> Iterator[Proof]:
-    """Whether values and costs of the gradients equal execution at all sizes tried."""
+    """Proves that values and costs of the gradients equal execution at all sizes tried."""
     for form in mixer.forms:
         made = GradientComparison(mixer, form)
         apart = first_apart(mixer, partial(_differing, made, None))
@@ -217,7 +217,7 @@ def first_equation_apart(mixer: Mixer, form: str, sizes: Sizes) -> str:
 
 
 def _forms_agree(mixer: Mixer) -> Iterator[Proof]:
-    """Whether every other form gives the numbers of the first form."""
+    """Proves that every other form has the output of the first form."""
     first, *others = mixer.forms
     for other in others:
 
@@ -240,8 +240,8 @@ def _forms_agree(mixer: Mixer) -> Iterator[Proof]:
 
 
 def evaluated(form: Form, values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """The arrays that a form's equations define, each with the place of entries that are evaluated
-    together, in the order of evaluation: loops row by row."""
+    """The arrays of a form in the order of evaluation, as (name, index of entries): `...` for a
+    whole array, (:, ..., row) for each row of a loop."""
     written = {e.name for e in form.equations}
     for block in blocks(lower(form)):
         names = dict.fromkeys(e.name for e in block.equations if e.name in written)
@@ -257,7 +257,7 @@ def evaluated(form: Form, values: Mapping[str, Any]) -> Iterator[tuple[str, Any]
 
 
 def _differ(one: Any, two: Any, where: Any = ...) -> bool:
-    """Whether two arrays have other shapes, or entries at a place that differ beyond rounding."""
+    """Whether two arrays differ in shape, or beyond rounding in the entries at `where`."""
     if one.shape != two.shape:
         return True
     apart = abs(one[where] - two[where]).max()

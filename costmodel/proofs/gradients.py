@@ -1,8 +1,8 @@
-"""Are the derived gradients of a mixer right, in their values and in what they cost?
+"""Are the derived gradients of a mixer correct, in their values and in their costs?
 
-Values: the gradients that the derived equations give are compared with difference quotients of the
-output. Costs: the derived answers for the backward pass and the training step are compared with
-tallies of their execution.
+Values: the gradients by the derived equations are compared with difference quotients of the output.
+Costs: the derived answers for the backward pass and the training step are compared with tallies of
+an execution.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 STEP = 1e-6
-"""The step of difference quotients: their error, of order STEP**2, is far below TOLERANCE."""
+"""The step of central difference quotients: their error of order STEP**2 is below TOLERANCE."""
 TOLERANCE = 1e-6
 
 
@@ -72,9 +72,9 @@ class GradientComparison(OracleComparison):
     def _slopes(
         self, system: System, done: Execution, sizes: Sizes
     ) -> dict[str, tuple[Callable[[], str], str]]:
-        """For every array with a gradient: how what is derived differs from what is executed, and
-        how what is executed differs from differences of the result (the output, or its loss); ""
-        if it does not. Arrays are changed all at once, and one by one where that differs."""
+        """Array with a gradient -> two comparisons, each "" if there is no difference: a function
+        that compares the derived with the executed gradient, and a text that compares the executed
+        gradient with difference quotients (of all arrays; of each one if that differs)."""
         import numpy as np
 
         arrays = dict(done.arrays)
@@ -93,8 +93,8 @@ class GradientComparison(OracleComparison):
         slopes = dict(self._executed_gradients(system, done))
 
         def apart(names: Collection[str]) -> str:
-            """How the slope along a random direction of some arrays at once differs from the
-            difference quotient of the result; "" if it does not."""
+            """Compare the slope along a random direction of some arrays with the difference
+            quotient of the result; "" if they are equal within TOLERANCE."""
             random = np.random.default_rng(0)
             along = {name: random.uniform(-1, 1, arrays[name].shape) for name in names}
             ends = [
@@ -139,7 +139,7 @@ def _has_maximum(system: System) -> bool:
 
 
 def _rows_alike(arrays: Values, system: System) -> Values:
-    """The arrays with all rows of each input equal, so that the first entry is the largest: the
-    span is that of the deepest gradient of a maximum, which depends on which entry is largest."""
+    """The arrays with equal rows in each input, so that the first entry of a maximum is chosen: the
+    depth of a maximum's gradient depends on which entry is largest, and is largest there."""
     inputs = {array.name: arrays[array.name] for array in system.mixer.inputs}
     return {**arrays, **{name: rows * 0 + rows[:1] for name, rows in inputs.items()}}

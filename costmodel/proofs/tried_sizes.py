@@ -1,4 +1,4 @@
-"""At which sizes is a mixer tried, so that every bound of its equations is crossed?"""
+"""The sizes at which a mixer is checked, chosen so that every bound of its equations is crossed."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ Sizes = Mapping[str, int]
 PRIMES = (2, 3, 5, 7)
 
 LONG = 67
-"""The length of the one long sequence: past 64, and no multiple of a window or a chunk."""
+"""The length of the long sequence: beyond 64, and no multiple of a window or a chunk."""
 
 
 def small_sizes(mixer: Mixer) -> list[dict[str, int]]:
-    """Sets of sizes from small to large: all ones, then distinct small primes, d a multiple of n.
+    """Sets of sizes from small to large: all ones, then small primes; d is a multiple of n.
 
     Raises:
-        SizeError: no set of small sizes gives whole extents.
+        SizeError: no set of small sizes fits the mixer.
     """
     letters = tuple(dict.fromkeys(["l", *mixer.letters]))
     found: list[dict[str, int]] = []
@@ -52,8 +52,8 @@ def small_sizes(mixer: Mixer) -> list[dict[str, int]]:
 
 
 def crossing_sizes(mixer: Mixer) -> list[dict[str, int]]:
-    """Lengths from 1 to past every bound, for windows, chunks and the like in both orders of size;
-    all other sizes are small."""
+    """Sets with lengths from 1 to beyond every bound. Sizes in bounds (windows, chunks) are 2, 3,
+    ... in ascending and in descending order; all other sizes are small."""
     letters = bounding_letters(mixer)
     ascending = {letter: 2 + k for k, letter in enumerate(letters)}
     descending = {letter: 1 + len(letters) - k for k, letter in enumerate(letters)}
@@ -64,24 +64,24 @@ def crossing_sizes(mixer: Mixer) -> list[dict[str, int]]:
 
 
 def long_sizes(mixer: Mixer) -> list[dict[str, int]]:
-    """One long sequence, all other sizes small; none where no such length gives whole extents."""
+    """One set with a long sequence and small other sizes; [] if no length up to 2*LONG fits."""
     bounds = {letter: 2 + k for k, letter in enumerate(bounding_letters(mixer))}
     found = (_around(mixer, length, bounds) for length in range(LONG, 2 * LONG))
     return next(([sizes] for sizes in found if fits(mixer, sizes)), [])
 
 
 def equation_sizes(mixer: Mixer) -> list[dict[str, int]]:
-    """The sizes at which equations are run number by number: small ones, then those that cross."""
+    """The sizes at which equations are executed: `small_sizes`, then `crossing_sizes`."""
     return _distinct([*small_sizes(mixer), *crossing_sizes(mixer)])
 
 
 def module_sizes(mixer: Mixer) -> list[dict[str, int]]:
-    """The sizes at which modules are run: those of the equations, and a long sequence."""
+    """The sizes at which modules are executed: `equation_sizes`, then `long_sizes`."""
     return _distinct([*equation_sizes(mixer), *long_sizes(mixer)])
 
 
 def sizes_tried(mixer: Mixer) -> dict[str, list[dict[str, int]]]:
-    """What is run -> the sizes at which it is; none where there are no small sizes."""
+    """The sizes at which "equations" and "modules" are executed; [] if no small sizes fit."""
     try:
         return {"equations": equation_sizes(mixer), "modules": module_sizes(mixer)}
     except SizeError:
@@ -89,13 +89,13 @@ def sizes_tried(mixer: Mixer) -> dict[str, list[dict[str, int]]]:
 
 
 def whole_length(mixer: Mixer, sizes: Sizes, length: int) -> int:
-    """The first length, from one on, at which every extent is whole; that one, where none is."""
+    """The first length, from `length` on, that fits the mixer; `length` itself if none fits."""
     tried = range(length, length + 1 + max(sizes.values()))
     return next((l for l in tried if fits(mixer, {**sizes, "l": l})), length)
 
 
 def fits(mixer: Mixer, sizes: Sizes) -> bool:
-    """Whether every extent is whole."""
+    """Whether sizes fit the mixer: extents are integers, powers of two are powers of two."""
     try:
         fit(mixer, sizes)
     except SizeError:
@@ -109,7 +109,7 @@ def words(sizes: Sizes) -> str:
 
 
 def all_words(tried: Sequence[Sizes]) -> str:
-    """Sets of sizes as text, those that differ in l alone together: `l = 1 to 4, 67 with d = 2`."""
+    """Sets of sizes as text; sets that differ only in l share a phrase: `l = 1 to 4 with d = 2`."""
     lengths: dict[tuple[tuple[str, int], ...], list[int]] = {}
     for sizes in tried:
         others = tuple((letter, value) for letter, value in sizes.items() if letter != "l")
@@ -121,7 +121,7 @@ def all_words(tried: Sequence[Sizes]) -> str:
 
 
 def bounding_letters(mixer: Mixer) -> tuple[str, ...]:
-    """The sizes beside the length that a range compares with something, or that part the length."""
+    """The sizes, other than l, in bounds with several ends, an index or l: windows, chunks."""
     found: set[str] = set()
     for index in _indices(mixer):
         for side in (index.lower, index.upper):
@@ -132,18 +132,18 @@ def bounding_letters(mixer: Mixer) -> tuple[str, ...]:
 
 
 def _indices(mixer: Mixer) -> Iterator[Index]:
-    """The indices of every form, each range of a union by itself."""
+    """The indices of every form; an index over a union is split into its ranges."""
     for form in mixer.forms.values():
         for index in _written_out(form):
             yield from index.pieces
 
 
 def _written_out(form: Form) -> Iterable[Index]:
-    """The indices of a form and of what is written out in it."""
+    """The indices of a form, and those of its composites after lowering."""
     found = dict.fromkeys(form.indices.values())
     try:
         equations = lower(form).equations
-    except (EquationError, Unsupported):  # the first proof says why
+    except (EquationError, Unsupported):  # the first proof reports the reason
         return found
     for equation in equations:
         found |= dict.fromkeys(equation.indices)
@@ -152,13 +152,13 @@ def _written_out(form: Form) -> Iterable[Index]:
 
 
 def _constant(mixer: Mixer) -> int:
-    """The largest number in a bound."""
+    """The largest absolute constant in a bound."""
     ends = (end for index in _indices(mixer) for end in (*index.lower, *index.upper))
     return max((abs(int(end.terms.get((), 0))) for end in ends), default=0)
 
 
 def _around(mixer: Mixer, length: int, bounds: Sizes) -> dict[str, int]:
-    """Small sizes with this length and these bounds."""
+    """Small sizes with a given length, and given values of the sizes in bounds."""
     others = {letter: bounds.get(letter, 1) for letter in mixer.letters}
     width = {"d": 2 * others.get("n", 1)} if "d" in others and "d" not in bounds else {}
     return {"l": length, **{x: v for x, v in others.items() if x != "l"}, **width}

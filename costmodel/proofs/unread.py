@@ -1,10 +1,10 @@
-"""Which entries does a form define that nothing reads, so that no one would compute them?
+"""Which entries does a form define that nothing reads, so that they should not be counted?
 
-Every entry that an equation defines is counted, so an equation should define what is read: by the
-output, or by other entries that the output needs. Three kinds of entries are needed all the same:
-the rest of a row of a softmax, or of another composite, which gives whole rows; what the next token
-reads, such as the sum up to a chunk that ends with the sequence; and in a causal form the work on
-weights alone that a longer sequence reads.
+Every entry that an equation defines is counted, so an equation should define only entries that the
+output needs, directly or through other entries. Three kinds of entries are accepted although the
+output does not need them: other entries in a row of a composite such as softmax, which yields whole
+rows; entries that a later token would read, such as the running sum at the end of the sequence; and
+in a causal form the work on weights alone that a longer sequence reads.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ Sizes = Mapping[str, int]
 
 
 def unread(form: Form, sizes: Sizes) -> list[Entry]:
-    """The entries that nothing reads at some sizes, in the order of execution: arrays with the
-    positions of an entry on their axes, counted from 1."""
+    """The entries that nothing needs at some sizes, in the order of execution, as (array,
+    positions counted from 1)."""
     run = execute(form, sizes)
     needed = _needed(run)
     without = (i for i in run.instances if id(i) not in needed)
@@ -32,7 +32,7 @@ def unread(form: Form, sizes: Sizes) -> list[Entry]:
 
 
 def _needed(run: Execution) -> dict[int, Instance]:
-    """The instances that the output needs, by identity."""
+    """id of an instance -> the instance, for all instances that the output needs."""
     writer = {entry: instance for instance in run.instances for entry in instance.writes}
     waiting = [entry for entry in writer if entry[0].role == "output"]
     found: dict[int, Instance] = {}
@@ -47,7 +47,7 @@ def _needed(run: Execution) -> dict[int, Instance]:
 def _of_a_row(
     form: Form, instance: Instance, run: Execution, needed: Mapping[int, Instance]
 ) -> bool:
-    """Whether an instance gives an entry of a composite, other entries of whose row are read."""
+    """Whether an instance writes an entry of a composite, other entries of its row being needed."""
     array = run.system.equations[instance.equation].array
     if not any(e.array is array and isinstance(e.value, Composite) for e in form.equations):
         return False
@@ -56,7 +56,7 @@ def _of_a_row(
 
 
 def _held(form: Form, sizes: Sizes) -> set[Entry]:
-    """The entries that a longer sequence reads, and that the tokens of this one make."""
+    """The entries owned by tokens 1..l that a longer sequence needs; {} if it is not causal."""
     longer = OracleComparison(form.mixer, form.name).longer(sizes)
     if not longer.causal:
         return set()
@@ -69,7 +69,7 @@ def _held(form: Form, sizes: Sizes) -> set[Entry]:
 
 
 def said(form: Form, sizes: Sizes) -> str:
-    """What nothing reads at some sizes, array by array, with an example; "" if all is read."""
+    """The unread entries at some sizes in words: `A[1, 2] (3 more of A)`; "" if there are none."""
     numbers: dict[Array, list[Entry]] = {}
     for entry in unread(form, sizes):
         numbers.setdefault(entry[0], []).append(entry)
