@@ -1,4 +1,4 @@
-"""What does a user type to measure? One file a family of commands; torch loads when one runs."""
+"""The commands that measure, one file per family; torch is imported when a command runs."""
 
 from profiler.commands import comparing, inspecting, measuring, scaling, studying, sweeping, tracing
 

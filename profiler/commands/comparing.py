@@ -35,10 +35,10 @@ from profiler.commands.measuring import (
 from profiler.meters.energy.protocol import TRIALS_IN_TURNS, EnergyLimits
 
 LEAST_LEVEL = 1e-9
-"""No level below this is asked for: nobody takes as many rounds as it needs."""
+"""The smallest accepted level: smaller ones need more rounds than anybody takes."""
 
 FILE = ".jsonl"
-"""How the name of a file of measurements ends."""
+"""The suffix of a file of measurements."""
 
 
 @sized
@@ -157,7 +157,7 @@ def compare(
 
 
 def refuse_beside(context: typer.Context, words: Sequence[str], files: Sequence[str]) -> None:
-    """UsageError where files stand beside what is measured."""
+    """UsageError if files are given together with mixers or with options of measuring."""
     others = [word for word in words if word not in files]
     if others:
         raise UsageError(f"compare files or mixers, not both: {files[0]} and {others[0]}")
@@ -166,7 +166,7 @@ def refuse_beside(context: typer.Context, words: Sequence[str], files: Sequence[
 
 
 def one_phase(text: str) -> tuple[str, ...]:
-    """The phase that is compared; UsageError where several are meant."""
+    """The one phase to compare; UsageError if the text names several."""
     found = phases(text)
     if len(found) != 1:
         raise UsageError(f"--phase {text}: compare takes one phase, such as training")

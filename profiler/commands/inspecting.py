@@ -1,4 +1,4 @@
-"""`costmodel doctor` and `costmodel statement`: what can be measured, and what was."""
+"""`costmodel doctor` and `costmodel statement`: what can be measured, and what was measured."""
 
 from __future__ import annotations
 

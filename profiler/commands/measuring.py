@@ -1,4 +1,4 @@
-"""`costmodel profile` and `costmodel reconcile`: real modules measured, and held against theory."""
+"""`costmodel profile` and `costmodel reconcile`: modules measured, and compared with theory."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ if TYPE_CHECKING:
 
 
 LARGEST_SEED = 2**63 - 1
-"""The generators of torch take no larger one."""
+"""The largest seed that torch's generators accept."""
 
 
 MOST_PROCESSES = MOST_ROUNDS = 1000
-"""Nobody waits for more."""
+"""The largest accepted numbers of processes and of rounds."""
 
 
 PANEL = "Energy, on an NVIDIA GPU"
@@ -56,7 +56,7 @@ ENERGY = typer.Option(
 
 
 LONG_S = 120.0
-"""What may take longer is said before it begins."""
+"""Plans that may take longer than this many seconds are announced beforehand."""
 
 
 WINDOW = typer.Option(
@@ -93,7 +93,7 @@ CEILINGS = typer.Option(
 
 @dataclass(frozen=True)
 class Asked:
-    """What to measure, as typed."""
+    """The options of a measuring command, as typed."""
 
     mixers: list[str] | None
     sizes: Mapping[str, str | None]
@@ -174,7 +174,7 @@ def _measuring(
         typer.Option("-o", "--output", metavar="FILE.jsonl", help="Append every record here."),
     ] = None,
 ) -> None:
-    """The options of every command that measures."""
+    """The options of every measuring command; this function only declares them."""
 
 
 def measuring(command: Command) -> Command:
@@ -197,7 +197,7 @@ def measuring(command: Command) -> Command:
 
 
 def planned(asked: Asked) -> Plan:
-    """What a command line asks to be measured; the default mixers where it names nothing."""
+    """The plan of a command line; without mixers, the default mixers."""
     from costmodel.mixers import DEFAULT
     from costmodel.program.chosen_sizes import given_sizes
     from profiler.run.plan import Plan
@@ -221,15 +221,15 @@ def planned(asked: Asked) -> Plan:
 
 
 def energy_wanted(asked: bool | None, device: str | None) -> bool:
-    """Whether energy is read: on a GPU where it was asked for. Elsewhere it costs no time, and the
-    reason why there is none is told."""
+    """Whether energy is read. By default only on a CPU, where it costs no time and gives the reason
+    why there is none; on a GPU only if asked for."""
     from profiler.host.device import default_device
 
     return not (device or default_device()).startswith("cuda") if asked is None else asked
 
 
 def measured(asked: Asked, command: str, *, counts_only: bool = False) -> Session:
-    """Measure what a command line asks for; failures are told as they come to light."""
+    """Measure what a command line asks for, and print the failures."""
     from profiler.meters.sampler import LatencyLimits
     from profiler.run.duration import estimate, longest_s
     from profiler.run.plan import bounded, requests
@@ -266,8 +266,8 @@ def measured(asked: Asked, command: str, *, counts_only: bool = False) -> Sessio
 
 @contextmanager
 def objects_settled() -> Iterator[None]:
-    """What is there before is no garbage: the searches for cycles that come with every measurement
-    of memory pass it over, of which torch's modules alone take a third of a second each."""
+    """A context in which the garbage collector skips all earlier objects: each measurement of
+    memory collects garbage, and torch's modules alone would take a third of a second each time."""
     gc.collect()
     gc.freeze()
     try:
@@ -277,7 +277,7 @@ def objects_settled() -> Iterator[None]:
 
 
 def workers(asked: Asked) -> tuple[str, Starts]:
-    """The kind of device that is measured, and what starts a process for each one."""
+    """The kind of the measured device, and a function per device that starts its process."""
     from profiler.host.device import device_name
     from profiler.meters.sampler import LatencyLimits
     from profiler.sweep.child import MEASURE, MEASURE_WITH_CEILINGS
@@ -292,20 +292,20 @@ def workers(asked: Asked) -> tuple[str, Starts]:
 
 
 def one_worker(asked: Asked) -> Starts:
-    """What starts a process for the first of the devices."""
+    """The entry of `workers` for the first device."""
     _, starts = workers(asked)
     return dict(list(starts.items())[:1])
 
 
 LEAST_S = 0.5
-"""Who samples for a shorter time wants no interval over processes, and is not told of others."""
+"""With fewer --seconds, no further processes start, and notes on a busy machine are not printed."""
 AGAIN_S = 0.3
-"""Most seconds to sample a latency again."""
+"""The most seconds of sampling for a repeated latency."""
 
 
 def further(asked: Asked) -> Starts | None:
-    """What starts a process that times short calls of a CPU again; None where a number of processes
-    was asked for, or little time."""
+    """A function that starts a process in which short CPU calls are timed again; None on a GPU,
+    with --processes or --compile, or with --seconds below `LEAST_S`."""
     from profiler.host.device import device_name
     from profiler.meters.sampler import LatencyLimits
     from profiler.sweep.child import TIME_AGAIN
@@ -322,7 +322,7 @@ def further(asked: Asked) -> Starts | None:
 
 
 def held_against_equations(names: Sequence[str]) -> None:
-    """UsageError where a name is that of a module without equations."""
+    """UsageError if a name is that of a module without equations."""
     from profiler.run.plain import PlainModule, without_equations
     from profiler.run.subject import measurable, parts
 
@@ -332,7 +332,7 @@ def held_against_equations(names: Sequence[str]) -> None:
 
 
 def not_interrupted(found: Session, output: Path | None) -> None:
-    """Say where the measurements before an interrupt are, and end."""
+    """After an interrupt, raise KeyboardInterrupt with the place of the earlier measurements."""
     if not found.interrupted:
         return
     if not found.measurements:

@@ -1,4 +1,4 @@
-"""`costmodel scaling` and `costmodel plot`: how what was measured grows, as numbers and drawn."""
+"""`costmodel scaling` and `costmodel plot`: the growth of measured costs, as numbers and drawn."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Along = Annotated[
 
 
 def along(text: str) -> tuple[str, ...]:
-    """The letters that growth is followed in; UsageError for what is no size."""
+    """The letters along which growth is followed; UsageError for a letter that is no size."""
     from costmodel.symbolic.sizes import LETTERS
 
     letters = tuple(dict.fromkeys(part.strip() for part in text.split(",")))
@@ -112,5 +112,5 @@ def plot(
 
 
 def listed(text: str | None) -> tuple[str, ...]:
-    """What a comma list names; nothing where it was not typed."""
+    """The names in a comma-separated list; () if the option was not given."""
     return () if text is None else tuple(part.strip() for part in text.split(","))

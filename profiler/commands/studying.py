@@ -1,4 +1,4 @@
-"""`costmodel study`: a named question put to this machine, and the page that answers it."""
+"""`costmodel study`: a named plan measured on this machine, and the page of its results."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def study(
 
 
 def measured(found: Study, manner: Manner, output: Path) -> Done:
-    """Measure what the file lacks; an interrupt says how to go on."""
+    """Measure what the file lacks; after an interrupt the message says how to continue."""
     try:
         with bar() as progress:
             return found.measure(manner, output, progress, lambda sentence: told([sentence]))
@@ -123,7 +123,7 @@ def measured(found: Study, manner: Manner, output: Path) -> Done:
 def written(
     found: Study, source: Path, page: Path | None, force: bool, context: typer.Context
 ) -> None:
-    """Print the page of a file's records, or write it."""
+    """Print the page of a file's records, or write the page to a file."""
     no_source(page, [source])
     from profiler.sweep.session import recorded
 

@@ -1,4 +1,4 @@
-"""`costmodel sweep` and `costmodel merge`: grids measured into one file, and files made one."""
+"""`costmodel sweep` and `costmodel merge`: grids measured into one file, and files merged."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Manner:
-    """How a grid is measured, as typed."""
+    """The options of a grid, as typed."""
 
     rounds: int
     order_seed: int
@@ -105,13 +105,13 @@ def sweep(
 
 
 def blocks_of(asked: Asked, manner: Manner, device: str | None = None) -> list[Block]:
-    """The grid, or one part of it, in the order in which it is measured."""
+    """The blocks of the grid, or of one shard, in the order of measurement."""
     from profiler.run.plan import requests
     from profiler.sweep import order
 
     part = order.shard(manner.shard) if manner.shard is not None else None
     wanted = planned(asked)
-    # with Ray this machine need not have the device
+    # with Ray, this machine may lack the device
     here = "cpu" if manner.ray is not None else wanted.device
     found = requests(replace(wanted, device=here), refused=True)
     kind = (asked.device or found[0].device).partition(":")[0]
@@ -120,7 +120,7 @@ def blocks_of(asked: Asked, manner: Manner, device: str | None = None) -> list[B
 
 
 def printed_plan(asked: Asked, manner: Manner, format_: str, context: typer.Context) -> None:
-    """Print how many points there are, and how many of them a file holds."""
+    """Print the numbers of points, and of points that the file already holds."""
     from profiler.meters.sampler import LatencyLimits
     from profiler.sweep.report import document
     from profiler.sweep.results import Results
@@ -138,7 +138,7 @@ def printed_plan(asked: Asked, manner: Manner, format_: str, context: typer.Cont
 
 @contextmanager
 def fleet(asked: Asked, manner: Manner) -> Iterator[tuple[str, Starts]]:
-    """The kind of device that is measured, and what starts the processes that measure."""
+    """A context with the kind of the measured device, and functions that start the workers."""
     if manner.ray is not None:
         from profiler.meters.sampler import LatencyLimits
         from profiler.sweep.child import MEASURE, MEASURE_WITH_CEILINGS
@@ -155,7 +155,7 @@ def fleet(asked: Asked, manner: Manner) -> Iterator[tuple[str, Starts]]:
 def swept(
     blocks: Sequence[Block], results: Results, starts: Starts, retry: bool, command: str
 ) -> Session:
-    """Measure what the file lacks; an interrupt says how to go on."""
+    """Measure what the file lacks; after an interrupt the message says how to continue."""
     from profiler.sweep import session
 
     try:
@@ -175,7 +175,7 @@ def swept(
 
 
 def so_far(blocks: Sequence[Block], results: Results) -> str:
-    """How many points of a plan a file holds."""
+    """A sentence with the number of a plan's points that the file holds."""
     from profiler.sweep.results import MEASURED
 
     points = sum(len(block.points) for block in blocks)
@@ -183,7 +183,8 @@ def so_far(blocks: Sequence[Block], results: Results) -> str:
 
 
 def conclude(blocks: Sequence[Block], results: Results, found: Session, retry: bool) -> None:
-    """Say what became of the plan; fail where something else ended it than memory or a refusal."""
+    """Print the state of the plan. Failed if no point is measured, or one has no `EXPECTED`
+    outcome."""
     from profiler.sweep.failures import EXPECTED
     from profiler.sweep.results import MEASURED
 

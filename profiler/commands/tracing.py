@@ -1,4 +1,4 @@
-"""`costmodel trace` and `costmodel training`: modules counted as formulas, without running them."""
+"""`costmodel trace` and `costmodel training`: modules as formulas, traced without data."""
 
 from __future__ import annotations
 

@@ -72,16 +72,16 @@ def run(
     session has the measurements so far.
 
     Args:
-        processes: the number of fresh processes that each measure all requests, one process after
-            another, each in its own order; the file has every record, the session one per request.
-            1 means this process.
+        processes: the number of fresh processes that each measure all requests, one after another,
+            in an order of their own; the file has every record, the session one per request. 1:
+            this process.
         starts: starts a worker, if there are several processes.
         tell: receives once, at the first busy time, a sentence on the busy machine.
         command: the command line, which every record keeps.
         ceilings: whether every record has the device's ceilings.
         counts_only: whether timing is left out.
-        further: starts a worker that times short calls again, in `FURTHER` processes, if the device
-            was quiet.
+        further: starts a worker that times short calls of a quiet device again, in `FURTHER`
+            processes.
 
     Raises:
         StoreError: the file cannot be written; raised before anything is measured, unless the disk
