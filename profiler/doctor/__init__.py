@@ -1,1 +1,1 @@
-"""What this machine can measure, and why not the rest."""
+"""Diagnoses what this machine can measure, and why it cannot measure the rest."""

@@ -1,4 +1,4 @@
-"""What about this machine disturbs measurements or limits what they mean, and what would help?"""
+"""Properties of this machine that disturb measurements or limit their meaning, and remedies."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ NO_BOARD = (
 
 
 def boards_seen(around: Surroundings) -> int:
-    """How many NVIDIA boards NVML sees; 0 where it does not answer."""
+    """The number of NVIDIA boards that NVML sees; 0 if NVML does not answer."""
     if nvml_fault(around):
         return 0
     nvml = around.nvml()
@@ -44,7 +44,7 @@ def boards_seen(around: Surroundings) -> int:
 
 
 def unused_because(around: Surroundings) -> tuple[str, str]:
-    """Why torch does not use a board that is there, and what would help."""
+    """Why torch does not use an existing board, and the remedy."""
     if around.cuda_build is None:
         return NO_CUDA
     if "CUDA_VISIBLE_DEVICES" in around.host.variables:
@@ -53,7 +53,7 @@ def unused_because(around: Surroundings) -> tuple[str, str]:
 
 
 def gpu_unused(around: Surroundings) -> Iterator[MachineFinding]:
-    """A board that NVML sees and torch does not."""
+    """A finding if NVML sees a board and torch does not."""
     if around.cuda_usable() or not (boards := boards_seen(around)):
         return
     why, fix = unused_because(around)
@@ -61,7 +61,7 @@ def gpu_unused(around: Surroundings) -> Iterator[MachineFinding]:
 
 
 def cuda_fault(around: Surroundings) -> tuple[str, str] | None:
-    """Why nothing can be measured on a GPU here, and what would help; None where something can."""
+    """Why nothing can be measured on a GPU here, and the remedy; None if torch can use CUDA."""
     if around.cuda_usable():
         return None
     if boards := boards_seen(around):
@@ -74,7 +74,7 @@ def cuda_fault(around: Surroundings) -> tuple[str, str] | None:
 
 
 def old_pynvml(around: Surroundings) -> Iterator[MachineFinding]:
-    """The package `pynvml`, which is not NVIDIA's binding any more."""
+    """A finding if the package `pynvml` is installed, which is no longer NVIDIA's binding."""
     if around.version("pynvml") is not None:
         said = "the retired package pynvml is installed: torch warns, and old ones hide NVIDIA's"
         fix = "pip uninstall pynvml; pip install --force-reinstall nvidia-ml-py"
@@ -82,14 +82,14 @@ def old_pynvml(around: Surroundings) -> Iterator[MachineFinding]:
 
 
 def triton(around: Surroundings) -> Iterator[MachineFinding]:
-    """Compiling for a GPU without Triton."""
+    """A finding if Triton, which compiles for a GPU, is missing."""
     if around.on_gpu and around.version("triton") is None:
         said = "it is not installed: torch.compile needs it on a GPU"
         yield MachineFinding("Triton", LIMITS, said, "pip install triton")
 
 
 def board(around: Surroundings) -> Iterator[MachineFinding]:
-    """What the board says of itself."""
+    """Findings from the board's own facts (`BOARD`), and on other processes."""
     if not (around.on_gpu and around.cuda_usable()) or nvml_fault(around):
         return
     nvml = around.nvml()
@@ -109,14 +109,14 @@ def board(around: Surroundings) -> Iterator[MachineFinding]:
 
 
 def mig(mode: str) -> MachineFinding | None:
-    """A board in parts."""
+    """A finding if MIG splits the board into parts."""
     said = "MIG is on: latency and memory are those of a part, energy is not told"
     fix = "take a whole GPU (sudo nvidia-smi -mig 0)"
     return MachineFinding("MIG", LIMITS, said, fix) if mode == "on" else None
 
 
 def virtual(mode: str) -> MachineFinding | None:
-    """A board that other machines may use, too."""
+    """A finding if other virtual machines may share the board."""
     if mode in ("none", "passthrough"):
         return None
     said = f"virtualisation mode '{mode}': other machines may share the board and its sensors"
@@ -124,12 +124,12 @@ def virtual(mode: str) -> MachineFinding | None:
 
 
 def sharing(others: int) -> MachineFinding | None:
-    """Other processes on the board."""
+    """A finding if other processes use the board."""
     return shared(others) if others else None
 
 
 def shared(others: int) -> MachineFinding:
-    """So many other processes."""
+    """The finding for this many other processes."""
     said = f"{others} other process(es) compute on this GPU"
     return MachineFinding(
         "shared GPU", DISTURBS, said, "stop them, or wait (nvidia-smi shows them)"
@@ -137,7 +137,7 @@ def shared(others: int) -> MachineFinding:
 
 
 def persistence(mode: str) -> MachineFinding | None:
-    """A driver that is unloaded between processes."""
+    """A finding if the driver is unloaded between processes."""
     said = "persistence mode is off: the driver loads anew for each process, counters begin at 0"
     return (
         MachineFinding("driver", LIMITS, said, "sudo nvidia-smi -pm 1") if mode == "off" else None
@@ -148,7 +148,7 @@ SLOW_CLOCKS = ("slowdown", "brake", "power cap")
 
 
 def clocks(events: list[str]) -> MachineFinding | None:
-    """Clocks that are held down at rest."""
+    """A finding if clocks are held down at rest."""
     slow = [event for event in events if any(word in event for word in SLOW_CLOCKS)]
     said = f"clocks are held down now: {', '.join(slow)}"
     return (
@@ -165,11 +165,11 @@ BOARD: Mapping[str, Callable[[Any], MachineFinding | None]] = {
     "persistence": persistence,
     "clock_events": clocks,
 }
-"""A board's fact -> what it means for measurements."""
+"""Fact of a board -> a function from its value to the finding, or to None."""
 
 
 def load(around: Surroundings) -> Iterator[MachineFinding]:
-    """Other work on the processors."""
+    """A finding if other work loads the processors."""
     now, cores = load_average(around.host), usable_cores(around.host) or around.host.cores()
     if now is not None and cores and now > cores:
         said = f"load average {now:.1f} on {cores} cores: others compete for them"
@@ -177,7 +177,7 @@ def load(around: Surroundings) -> Iterator[MachineFinding]:
 
 
 def limited(around: Surroundings) -> Iterator[MachineFinding]:
-    """Fewer processors than the machine has."""
+    """Findings if torch has more threads than granted processors, usable or physical cores."""
     limit, cores = cpu_limit(around.host), usable_cores(around.host)
     threads = around.threads()
     if isinstance(limit, float) and limit < threads:
@@ -198,7 +198,7 @@ def limited(around: Surroundings) -> Iterator[MachineFinding]:
 
 
 def scaling(around: Surroundings) -> Iterator[MachineFinding]:
-    """Frequencies that follow the load."""
+    """A finding if the processors' frequency varies with load or temperature."""
     governor = around.host.text(f"{SCALING}/scaling_governor")
     if governor is not None and governor != "performance":
         said = f"the governor '{governor}' changes the processors' frequency with the load"
@@ -210,7 +210,7 @@ def scaling(around: Surroundings) -> Iterator[MachineFinding]:
 
 
 def contained(around: Surroundings) -> Iterator[MachineFinding]:
-    """A container, in which processes are not told by their numbers."""
+    """A finding if a container hides the process ids that NVML uses."""
     kind = container(around.host)
     if around.on_gpu and kind is not None and kind != NO_CONTAINER:
         said = f"{kind}: NVML names processes by the host's numbers, so that only their count tells"
@@ -223,11 +223,11 @@ SWITCHES: Mapping[str, tuple[str, str]] = {
     "NVIDIA_TF32_OVERRIDE": (LIMITS, "it decides over TF32 in place of torch"),
     "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": (LIMITS, "a part of the GPU is used"),
 }
-"""Variable -> whether it disturbs, and how."""
+"""Variable -> whether it disturbs or limits, and the effect in words."""
 
 
 def variables(around: Surroundings) -> Iterator[MachineFinding]:
-    """Variables that were set for other purposes."""
+    """A finding for each set variable that affects measurements."""
     for name, (verdict, said) in SWITCHES.items():
         if around.host.variables.get(name):
             value = around.host.variables[name]
@@ -240,5 +240,5 @@ SIGNS: tuple[Sign, ...] = (
 
 
 def disturbances(around: Surroundings) -> list[MachineFinding]:
-    """All that disturbs or limits here."""
+    """All findings on disturbances and limits here."""
     return [found for sign in SIGNS for found in sign(around)]

@@ -1,6 +1,6 @@
 """What can this machine measure, why not the rest, and what would change that?
 
-Every answer is found by trying. A probe that fails is a finding with its cause, never an error.
+Every quantity is tried. A failing probe is a finding with its cause, never an error.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from profiler.records.grades import BUSY, grade_of, mark_of
 from profiler.records.reading import Measured, Unavailable, reason_of
 
 COMPILE_S = 180.0
-"""Seconds after which a process that tries a compiler is stopped."""
+"""Seconds after which the process that tries the compiler is stopped."""
 
 
 Probe = Callable[[Surroundings], MachineFinding]
@@ -40,7 +40,7 @@ NEEDS_GPU = "it needs an NVIDIA GPU, and the device is a CPU"
 
 
 def operations(around: Surroundings) -> MachineFinding:
-    """A product of matrices is counted: (2, 3) times (3, 5) takes 30 multiplications."""
+    """Count a matrix product: (2, 3) times (3, 5) has 30 multiplications."""
     from profiler.counting.dispatch import count_dispatch
 
     a, b = torch.ones(2, 3, device=around.device), torch.ones(3, 5, device=around.device)
@@ -53,13 +53,13 @@ def operations(around: Surroundings) -> MachineFinding:
 
 
 def small_call(device: str) -> Callable[[], Any]:
-    """A call to try meters on."""
+    """A short call on which meters are tried."""
     x = torch.ones(64, 64, device=device)
     return lambda: x @ x
 
 
 def timed(around: Surroundings, what: str, meter: str) -> MachineFinding:
-    """A meter of latency, tried for a moment."""
+    """Try a meter of latency on a short call, for at most a fraction of a second."""
     from profiler.meters import latency, sampler
 
     limits = sampler.LatencyLimits(
@@ -79,7 +79,7 @@ def timed(around: Surroundings, what: str, meter: str) -> MachineFinding:
 
 
 def memory(around: Surroundings) -> MachineFinding:
-    """A tensor of 4,000 bytes is seen."""
+    """Measure the peak of allocating a tensor of 4,000 bytes."""
     from profiler.meters.memory.allocator import peak_memory
 
     found = peak_memory(lambda: torch.ones(1000, device=around.device), device=around.device)
@@ -93,7 +93,7 @@ def memory(around: Surroundings) -> MachineFinding:
 
 
 def saved(around: Surroundings) -> MachineFinding:
-    """torch's hooks show what a forward pass keeps for its backward pass."""
+    """Observe with torch's hooks the 40 bytes that exp saves for its backward pass."""
     seen: list[int] = []
 
     def pack(tensor: torch.Tensor) -> torch.Tensor:
@@ -132,11 +132,11 @@ COMPILE_FAULTS: Mapping[str, tuple[str, str]] = {
     "Python.h": ("Python's headers are missing", "apt-get install python3-dev"),
     "Dynamo is not supported": ("torch.compile does not take this Python", "take an older Python"),
 }  # fmt: skip
-"""What the failing process says -> the cause in words, and what to do."""
+"""Text in the failing process's output -> the cause in words, and the remedy."""
 
 
 def compiling(around: Surroundings) -> MachineFinding:
-    """torch.compile makes a function, in a process of its own and with no cache of earlier ones."""
+    """Compile a function with torch.compile, in a separate process without earlier caches."""
     for name in OFF:
         if around.host.variables.get(name, "0") not in ("", "0"):
             return MachineFinding(
@@ -155,7 +155,7 @@ def compiling(around: Surroundings) -> MachineFinding:
 
 
 def without_board(around: Surroundings, what: str) -> MachineFinding | None:
-    """Why a board's sensors cannot be read at all."""
+    """The finding if no board's sensors can be read at all; None otherwise."""
     if fault := nvml_fault(around):
         return MachineFinding(what, NO, *fault)
     if not around.on_gpu:
@@ -166,7 +166,7 @@ def without_board(around: Surroundings, what: str) -> MachineFinding | None:
 
 
 def energy(around: Surroundings) -> MachineFinding:
-    """The board's energy counter, or the integral of its power."""
+    """Find the board's energy counter, or else its power sensor, whose integral gives energy."""
     if found := without_board(around, "energy"):
         return found
     sensor = around.sensor(around.device)
@@ -180,7 +180,7 @@ def energy(around: Surroundings) -> MachineFinding:
 
 
 def sharing_fix(reason: str) -> str:
-    """What to do where a board belongs to others, too."""
+    """The remedy if others share the board; "" for other reasons."""
     if "MIG" in reason:
         return "take a whole GPU, or have MIG switched off (sudo nvidia-smi -mig 0)"
     if "process" in reason or "held by others" in reason or "busy" in reason:
@@ -195,7 +195,7 @@ POWERS = {
 
 
 def power(around: Surroundings) -> MachineFinding:
-    """The board's power sensor."""
+    """Find the board's power sensor."""
     if found := without_board(around, "power"):
         return found
     sensor = around.sensor(around.device)
@@ -207,7 +207,7 @@ def power(around: Surroundings) -> MachineFinding:
 
 
 def gpm(around: Surroundings) -> MachineFinding:
-    """NVML's utilisation of DRAM and tensor cores, which Hopper and later boards have."""
+    """Find NVML's utilisation of DRAM and tensor cores, which boards have since Hopper."""
     what = "GPM utilisation"
     if found := without_board(around, what):
         return found
@@ -223,7 +223,7 @@ def gpm(around: Surroundings) -> MachineFinding:
 
 
 def counters(around: Surroundings) -> MachineFinding:
-    """ncu on a process with one kernel: counters, or at least instructions by patched code."""
+    """Run ncu on a process with one kernel: counters, or at least instructions by opcode."""
     what = "hardware counters"
     if not around.on_gpu:
         return MachineFinding(what, NO, NEEDS_GPU, "take a machine with an NVIDIA GPU")
@@ -252,7 +252,7 @@ PROBES: Mapping[str, Probe] = {
     "GPM utilisation": gpm,
     "hardware counters": counters,
 }
-"""What is measured -> how to find out whether it can be, in the order of the table."""
+"""Quantity -> the probe that finds out whether it can be measured, in the order of the table."""
 
 
 SLOW = ("compile", "hardware counters")
@@ -261,7 +261,7 @@ SLOW = ("compile", "hardware counters")
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """What can be measured, and what disturbs."""
+    """The findings on measurable quantities, and on disturbances."""
 
     device: str
     findings: tuple[MachineFinding, ...]
@@ -269,7 +269,7 @@ class Diagnosis:
 
     @property
     def healthy(self) -> bool:
-        """Whether all that was tried can be measured and nothing disturbs."""
+        """Whether every tried quantity can be measured and nothing disturbs."""
         return all(f.verdict not in (NO, DISTURBS) for f in (*self.findings, *self.disturbances))
 
 
@@ -280,11 +280,11 @@ def diagnose(
     probes: Mapping[str, Probe] = PROBES,
     progress: Callable[[int, int, str], None] = lambda done, of, what: None,
 ) -> Diagnosis:
-    """Try everything; with `quick`, not what takes a process of its own.
+    """Try every probe; with `quick`, only those that start no process.
 
-    On a GPU that torch does not find nothing can be tried: every finding is why.
+    If torch does not find the GPU, every finding is the reason.
     """
-    found, disturbing = [], tuple(disturbances(around))  # before the probes make a load themselves
+    found, disturbing = [], tuple(disturbances(around))  # first, as probes are a load themselves
     if around.on_gpu and (fault := cuda_fault(around)):
         nothing = tuple(MachineFinding(name, NO, *fault) for name in probes)
         return Diagnosis(around.device, nothing, disturbing)
@@ -298,17 +298,17 @@ def diagnose(
 
 
 def tried(name: str, probe: Probe, around: Surroundings) -> MachineFinding:
-    """What a probe finds; its own failure is a finding, too."""
+    """The finding of a probe; an exception of the probe becomes a finding."""
     try:
         return probe(around)
-    except Exception as error:  # the very thing that is looked for
+    except Exception as error:  # failures are what probes look for
         return MachineFinding(
             name, NO, f"it was tried and failed: {type(error).__name__}: {reason_of(error)}"
         )
 
 
 def merged(findings: Sequence[MachineFinding]) -> list[MachineFinding]:
-    """Findings of one cause as one."""
+    """Findings that differ only in their quantity, merged."""
     found: dict[tuple[str, str, str], list[str]] = {}
     for each in findings:
         found.setdefault((each.verdict, each.said, each.fix), []).append(each.what)

@@ -1,4 +1,4 @@
-"""Which document shows a diagnosis?"""
+"""The document that shows a diagnosis."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from profiler.host.probes import MachineFinding
 
 
 def document(found: Diagnosis) -> Document:
-    """What can be measured, and what disturbs; JSON has every finding by itself."""
+    """Tables of measurable quantities and of disturbances; JSON has every finding separately."""
     return Document(
         lambda: tables(found),
         data=lambda: {
@@ -24,7 +24,7 @@ def document(found: Diagnosis) -> Document:
 
 
 def tables(found: Diagnosis) -> list[Table]:
-    """What can be measured, and what disturbs."""
+    """A table of measurable quantities, and a table of disturbances if there are any."""
     measured = _table(f"Measured on {found.device}", "here", merged(found.findings))
     if not found.disturbances:
         return [measured]
