@@ -1,4 +1,4 @@
-"""Which records come from one machine with one set of software, and what do they know together?"""
+"""Groups of records from one machine with one set of software, and their common facts."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from profiler.records.reading import Reading
 
 @dataclass(frozen=True)
 class Group:
-    """Records of one machine with one set of software."""
+    """Records from one machine with one set of software."""
 
     facts: Mapping[str, Any]
-    """The environment: every fact that at least one of the records has."""
+    """The environment: every fact that at least one record has."""
     records: tuple[Measurement, ...]
 
     @property
@@ -26,7 +26,7 @@ class Group:
         return self.facts.get("device") == "cuda"
 
     def fact(self, name: str) -> Any:
-        """A fact by its name with points; None where no record has it."""
+        """A fact by its dotted name; None if no record has it."""
         return self._flat.get(name)
 
     @cached_property
@@ -34,22 +34,22 @@ class Group:
         return flat(self.facts)
 
     def readings(self, name: str) -> list[Reading]:
-        """The readings of this name, of all records that have it."""
+        """The readings of this name, from all records that have one."""
         return [record.readings[name] for record in self.records if name in record.readings]
 
     def states(self, name: str, when: str = "state") -> list[float]:
-        """The recorded values of something that varies, from when the records were written or, with
-        `state_before`, from before anything ran."""
+        """The recorded values of a varying fact: at the time of writing or, with `state_before`,
+        from before the measurement."""
         seen = [record.environment.get(when) or {} for record in self.records]
         found = [state.get(name) for state in seen]
         return [value for value in found if isinstance(value, int | float)]
 
 
 def machine_groups(records: Sequence[Measurement]) -> list[Group]:
-    """The records by machine and software, in the order in which these first occur: a record joins
-    the first group from which nothing that is known of both tells its environment."""
+    """The records by machine and software, in the order of first occurrence. A record joins the
+    first group whose known facts all agree with the record's known facts."""
     found: list[list[Measurement]] = []
-    known: dict[str, dict[Hashable, int]] = {}  # fact -> value -> bits of the groups that have it
+    known: dict[str, dict[Hashable, int]] = {}  # fact -> value -> bit set of groups with the value
     for record in records:
         facts = compared(record.environment)
         left = (1 << len(found)) - 1
@@ -69,8 +69,8 @@ def machine_groups(records: Sequence[Measurement]) -> list[Group]:
 
 
 def compared(environment: Mapping[str, Any]) -> dict[str, Hashable]:
-    """The known facts of machine and software that `environment_differences` compares; a mapping
-    that is complete is one of them."""
+    """The known facts of machine and software that `environment_differences` compares; a fact in
+    `WHOLE` is compared as a whole mapping."""
     found: dict[str, Hashable] = {}
     for name, value in environment.items():
         facts = {x: y for x, y in flat({name: value}).items() if x not in BOARDS and y is not None}
@@ -83,8 +83,7 @@ def compared(environment: Mapping[str, Any]) -> dict[str, Hashable]:
 
 
 def facts_together(environments: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The facts of several environments together; where several have a fact, the first one's
-    value."""
+    """The union of the facts of several environments; the first value of a fact wins."""
     facts: dict[str, Any] = {}
     for environment in environments:
         for name, value in environment.items():

@@ -1,9 +1,9 @@
-"""Which paragraph on compute, error bars and software may a paper print about these records?
+"""The paragraph on compute, error bars and software that a paper may print about its records.
 
-It answers what the checklists of conferences ask (NeurIPS: experiments' compute resources and
-statistical significance; ACL: computing infrastructure, runtime or energy): device, memory, time,
-energy, software, number of runs, error bars and how they were computed. A sentence stands where
-the records know all of its facts; what they lack is said at the end, with their reasons.
+It answers the checklists of conferences (NeurIPS: experiments' compute resources and statistical
+significance; ACL: computing infrastructure, runtime or energy): device, memory, time, energy,
+software, number of runs, error bars and their computation. A sentence is printed if the records
+have all of its facts; missing facts are listed at the end, with their reasons.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ SENTENCES = (
     "Not measured: {unmeasured}.",
     "Not recorded: {unrecorded}.",
 )
-"""In their order; one of which a fact is unknown is left out."""
+"""The sentences in order; a sentence with an unknown fact is left out."""
 
 OUTSIDE = (
     "The records do not say who provided the machine, what storage it has, nor what compute went "
@@ -73,7 +73,7 @@ LATENCIES = ("latency", "latency_cold", "latency_graph")
 EXPECTED = {
     "latency": "latency", "peak_memory": "memory", "energy": "energy", "compile": "compiling",
 }  # fmt: skip
-"""Reading -> its name: every measurement should have those, the last one where it was asked for."""
+"""Reading that every measurement should have -> its name; `compile` only if it was asked for."""
 RECORDED = {
     "seeds": "seeds", "spent": "how long the timed calls took", "labels": "disturbances",
     "revision": "the revision of costmodel",
@@ -87,10 +87,10 @@ def document(records: Sequence[Measurement]) -> Document:
 
 
 def paragraphs(records: Sequence[Measurement]) -> list[Paragraph]:
-    """One paragraph for each machine, and what no record says.
+    """One paragraph per machine, and one on what no record states.
 
     Raises:
-        ValueError: no records.
+        ValueError: there are no records.
     """
     if not records:
         raise ValueError("expected one record or more, got none")
@@ -109,7 +109,7 @@ def paragraphs(records: Sequence[Measurement]) -> list[Paragraph]:
 
 
 def sentences(found: Mapping[str, str]) -> list[str]:
-    """Those whose facts are all known."""
+    """The sentences whose facts are all known."""
     named = {text: [name for _, name, *_ in Formatter().parse(text) if name] for text in SENTENCES}
     return [
         text.format_map(found)
@@ -119,7 +119,8 @@ def sentences(found: Mapping[str, str]) -> list[str]:
 
 
 def facts(group: Group) -> dict[str, str]:
-    """Every fact that the records of a machine know, in words."""
+    """Name of a placeholder in `SENTENCES` -> its words, for every known fact of a machine's
+    records."""
     every: dict[str, str | None] = {
         **machine(group),
         **plan(group.records),
@@ -140,7 +141,7 @@ def facts(group: Group) -> dict[str, str]:
 
 
 def machine(group: Group) -> dict[str, str | None]:
-    """Board, processor, memory, and what varied from run to run."""
+    """Board, processor, memory, and the facts that vary from run to run."""
     threads = group.fact("threads")
     host = f"{group.fact('cpu') or 'a processor whose name is not recorded'} ({host_facts(group)})"
     last, first = (state(group, when) for when in ("state", "state_before"))
@@ -156,7 +157,7 @@ def machine(group: Group) -> dict[str, str | None]:
 
 
 def board(group: Group) -> str:
-    """The GPU, with how many there are."""
+    """The GPU in words, with the number of boards."""
     boards = {(r.environment.get("gpu") or {}).get("uuid") for r in group.records} - {None}
     number = f"{len(boards)} boards of the type " if len(boards) > 1 else ""
     known = comma_list([
@@ -174,7 +175,7 @@ def board(group: Group) -> str:
 
 
 def host_facts(group: Group) -> str:
-    """Cores, caches, main memory, and what limits them."""
+    """Cores, caches, main memory, and their limits."""
     container = group.fact("container")
     return comma_list([
         fact(group, "{} cores", "cores"),
@@ -200,7 +201,7 @@ STATES = {
 
 
 def state(group: Group, when: str) -> dict[str, str | None]:
-    """Temperature, clocks and other users as far as they were recorded."""
+    """Temperature, clocks and other users, as far as recorded."""
     seen = {name: group.states(name, when) for name in STATES}
     return {
         name: STATES[name].format(ends(values, lambda v: f"{v:g}")) if values else None
@@ -209,7 +210,7 @@ def state(group: Group, when: str) -> dict[str, str | None]:
 
 
 def plan(records: Sequence[Measurement]) -> dict[str, str | None]:
-    """How many records there are, of what, from when, with which seeds, and what failed."""
+    """Numbers of records, implementations and mixers, dates, sizes, seeds and failures."""
     days = sorted(r.created for r in records)
     seeds = sorted({r.counts["seed"] for r in records if "seed" in r.counts})
     lost = Counter(str(r.failure.get("kind", "unknown cause")) for r in records if r.failure)
@@ -232,7 +233,7 @@ def plan(records: Sequence[Measurement]) -> dict[str, str | None]:
 
 
 def sizes(records: Sequence[Measurement]) -> str:
-    """Each size with its values; with its first and last value where there are many."""
+    """Each size with its values; with more than four, the first, the last and their number."""
     found = []
     for letter in LETTERS:
         values = sorted({r.sizes[letter] for r in records if letter in r.sizes})
@@ -244,7 +245,7 @@ def sizes(records: Sequence[Measurement]) -> str:
 
 
 def readings_words(group: Group, name: str) -> str | None:
-    """`1.2 ms to 1.4 ms in 5 runs, 20 to 100 samples each`; None where none was taken."""
+    """`1.2 ms to 1.4 ms in 5 runs, 20 to 100 samples each`; None without readings."""
     readings = group.readings(name)
     if not readings:
         return None
@@ -262,8 +263,8 @@ def readings_words(group: Group, name: str) -> str | None:
 
 
 def times(group: Group) -> dict[str, str | None]:
-    """Why sampling stopped, and how long all timed calls took, a lower bound of the time
-    computed."""
+    """Why sampling stopped, and the total time of timed calls, a lower bound of the compute
+    time."""
     timed = [reading for name in LATENCIES for reading in group.readings(name)]
     known = [seconds for reading in timed if (seconds := timed_s(reading))]
     rest = len(timed) - len(known)
@@ -275,8 +276,7 @@ def times(group: Group) -> dict[str, str | None]:
 
 
 def timed_s(reading: Reading) -> float | None:
-    """Seconds that a reading's timed calls took in all its processes; None where this is
-    unknown."""
+    """Seconds of a reading's timed calls in all its processes; None if unknown."""
     if "sampled_s" in reading.details:
         return float(reading.details["sampled_s"])
     if "comparison" in reading.details or "block" not in reading.details:
@@ -285,7 +285,7 @@ def timed_s(reading: Reading) -> float | None:
 
 
 def memory(group: Group) -> dict[str, str | None]:
-    """Peak memory of calls."""
+    """Peak memory of calls, and the number of runs that do not agree to the byte."""
     loose = sum(r.details.get("agree") is False for r in group.readings("peak_memory"))
     return {
         "peak_memory": readings_words(group, "peak_memory"),
@@ -307,7 +307,7 @@ def energy(group: Group) -> dict[str, str | None]:
 
 
 def counters(group: Group) -> dict[str, str | None]:
-    """With what hardware counters were read, and whether known kernels were counted correctly."""
+    """The tool that read hardware counters, and whether it counted known kernels correctly."""
     read = [r.counts["hardware"] for r in group.records if "hardware" in r.counts]
     labels = dict.fromkeys(label for found in read for label in found["labels"])
     if not read:
@@ -320,7 +320,7 @@ def counters(group: Group) -> dict[str, str | None]:
 
 
 def bars(group: Group) -> dict[str, str | None]:
-    """Error bars: which variation they cover, and how wide they are; and labels."""
+    """Error bars: the variation that they cover, and their widths; and labels."""
     timed = [r for name in LATENCIES for r in group.readings(name)]
     joules = group.readings("energy")
     alone = [r for r in timed if processes_in(r) == 1]
@@ -348,8 +348,8 @@ def bars(group: Group) -> dict[str, str | None]:
 
 
 def widest(readings: Sequence[Reading], of: str) -> str | None:
-    """The largest distance of an interval's end from the value, relative to it; None where no
-    reading has an interval."""
+    """The largest distance from a value to an end of its interval, relative to the value; None
+    without intervals."""
     found = [
         max(float(high) - reading.value, reading.value - float(low)) / abs(reading.value)
         for reading in readings
@@ -371,7 +371,7 @@ PROGRAMS = {
 
 
 def software(group: Group) -> dict[str, str | None]:
-    """Versions, and settings and variables that change speed or precision."""
+    """Versions, and the settings and variables that affect speed or precision."""
     versions = [f"{said} {group.fact(name)}" for name, said in PROGRAMS.items() if group.fact(name)]
     revision, platform = group.fact("revision"), group.fact("platform")
     chosen = [f"{name} = {value}" for name, value in (group.facts.get("settings") or {}).items()]
@@ -385,13 +385,13 @@ def software(group: Group) -> dict[str, str | None]:
 
 
 def unknown_versions(group: Group) -> list[str]:
-    """The programs whose versions a paper needs and no record has."""
+    """The programs whose versions a paper needs and no record states."""
     needed = ["python", "torch", "package", *(["cuda", "cudnn", "triton"] * group.on_gpu)]
     return [f"the version of {PROGRAMS[name]}" for name in needed if not group.fact(name)]
 
 
 def unmeasured(group: Group) -> list[str]:
-    """What some records lack, with the reasons that they give; intervals of latencies too."""
+    """The readings that some records lack, with their reasons; latencies without an interval."""
     found = []
     for name, words in EXPECTED.items():
         asked = [r for r in group.records if name != "compile" or r.compiled]
@@ -409,7 +409,7 @@ def unmeasured(group: Group) -> list[str]:
 def fact(
     group: Group, words: str, name: str, shown: Callable[[Any], Any] = lambda value: value
 ) -> str | None:
-    """A fact of the environment in words; None where it is unknown."""
+    """A fact of the environment in words; None if unknown."""
     value = group.fact(name)
     if value is None:
         return None
@@ -423,12 +423,12 @@ def comma_list(known: Iterable[str | None]) -> str:
 
 
 def numbered(found: Mapping[str, int]) -> str:
-    """`median settled 2, time cap 1`."""
+    """`median settled (2), time cap (1)`, most frequent first."""
     return ", ".join(f"{name} ({number})" for name, number in Counter(found).most_common())
 
 
 def ends(values: Sequence[Any], words: Callable[[Any], str]) -> str:
-    """`1.2 ms to 3.4 ms`, or one value where both ends are equal."""
+    """`1.2 ms to 3.4 ms`, or one value if both ends have equal words."""
     low, high = words(min(values)), words(max(values))
     return low if low == high else f"{low} to {high}"
 
