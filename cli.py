@@ -1,7 +1,7 @@
-"""What does a user type? `costmodel COMMAND ...`: parse, call, render.
+"""The command line `costmodel COMMAND ...`: parse, call, render.
 
-Every command is a thin function: it reads its strings with small grammars, asks the packages, and
-prints. `main` is the one place where an error becomes a sentence and an exit code.
+Every command is a thin function that parses its options, calls the packages and prints a document.
+`main` alone turns errors into sentences and exit codes.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ app = typer.Typer(
 
 
 def project_version() -> str:
-    """The version of this checkout, or of the installed package."""
+    """The version in pyproject.toml next to this file; else that of the installed package."""
     import tomllib
     from importlib import metadata
 
@@ -89,7 +89,7 @@ def project_version() -> str:
 
 
 def show_version(asked: bool) -> None:
-    """Print the version and end."""
+    """Print the version and exit, if `asked`."""
     if asked:
         printed(f"costmodel {project_version()}\n")
         raise typer.Exit
@@ -237,11 +237,11 @@ def explain(
 
 
 CHOICES = "Choices: in place of the network's own"
-"""The panel of help for the options that change what a network is made of."""
+"""The title of the help's panel of options that change a network's choices."""
 
 
 def choice(name: str, help_: str, metavar: str | None = None) -> Any:
-    """An option that changes a choice of a network."""
+    """An option in the panel `CHOICES`."""
     return typer.Option(name, metavar=metavar, help=help_, rich_help_panel=CHOICES)
 
 
@@ -521,8 +521,8 @@ def checked_claims(
     format_: str,
     table: TableClaims | None = None,
 ) -> None:
-    """Print what becomes of claims; fail where one of a table is wrong. Strictly: where any is
-    wrong or was not checked, or where a table has rows or columns that are no claims."""
+    """Print the verdicts on claims. Failed if a claim of a table is wrong; with `strict`, if any
+    claim is wrong or not checked, or a table has rows or columns that are no claims."""
     from costmodel.claims import published
     from costmodel.report import claims_document
 
@@ -537,8 +537,8 @@ def checked_claims(
 
 
 def proven(name: str, strict: bool, seed: int | None, format_: str, context: typer.Context) -> None:
-    """Print the proofs of a mixer and of its modules, with a seed also those of drawn calls, and
-    fail where one fails; where strictness is asked for, also where one was not checked."""
+    """Print the proofs of a mixer and its modules, with a seed also at random calls. Failed if a
+    proof fails; with `strict`, also if a proof was not checked."""
     from costmodel.proofs.tried_sizes import sizes_tried
     from profiler.proofs import equality as proofs
     from profiler.proofs.report import document
@@ -553,15 +553,15 @@ def proven(name: str, strict: bool, seed: int | None, format_: str, context: typ
 
 
 FEW_COLLECTIONS = 1_000_000
-"""New objects between two searches for cycles: a table makes many small ones, and no cycles."""
+"""The threshold of the garbage collector in new objects: tables create many, but no cycles."""
 
 
 DERIVING = frozenset(c.name or c.callback.__name__ for c in app.registered_commands if c.callback)
-"""The commands that load no torch."""
+"""The names of the commands in this file, which do not import torch."""
 
 
 def complete() -> typer.Typer:
-    """The app with the commands that measure, which take longer to load."""
+    """The app with the measuring commands added, which take longer to import."""
     from profiler.commands import MEASURING
 
     known = {command.callback for command in app.registered_commands}
@@ -573,18 +573,18 @@ def complete() -> typer.Typer:
 
 @functools.cache
 def command_line(measuring: bool) -> typer.core.TyperGroup:
-    """The commands as they are parsed, those that measure only where they are asked for."""
+    """The parser of the commands in this file; with `measuring`, of all commands."""
     found = typer.main.get_command(complete() if measuring else app)
     assert isinstance(found, typer.core.TyperGroup)
     return found
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run a command and exit: 0, 1 where the job failed, 2 where it cannot be asked for so, 130
-    after an interrupt."""
+    """Run a command and exit: with 0 for success, 1 if the job failed, 2 for an invalid request,
+    130 after an interrupt."""
     signal.signal(signal.SIGINT, end)
     gc.set_threshold(FEW_COLLECTIONS)
-    atexit.register(gc.freeze)  # a process that ends need not search all it holds for cycles
+    atexit.register(gc.freeze)  # no search for cycles at exit
     safe_streams()
     typed = list(sys.argv[1:] if arguments is None else arguments)
     code = run(typed)
@@ -593,11 +593,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 RESERVE = bytearray(4_000_000)
-"""What is given back where memory ends, so that there is some for a sentence."""
+"""Memory that is freed when memory is exhausted, so that a sentence can still be printed."""
 
 
 def run(typed: Sequence[str]) -> int:
-    """The exit code of a command line; errors become one sentence on standard error."""
+    """Run a command line; its exit code. An error is printed as one sentence on standard error."""
     try:
         return carried_out(typed)
     except MemoryError:
@@ -607,7 +607,7 @@ def run(typed: Sequence[str]) -> int:
 
 
 def carried_out(typed: Sequence[str]) -> int:
-    """The exit code of a command line; MemoryError where memory ends."""
+    """`run` without the handling of MemoryError, which is raised."""
     named = next((word for word in typed if not word.startswith("-")), "")
     try:
         command = command_line(measuring=named not in DERIVING)
@@ -642,14 +642,14 @@ def carried_out(typed: Sequence[str]) -> int:
             raise
         told([said])
         return FAILED
-    except BaseException as error:  # SystemExit of somebody else's code would end in silence
+    except BaseException as error:  # SystemExit in other code would end the process silently
         told([raised_in_users_file(error) or words_of(error)])
         return FAILED
     return 0
 
 
 def known_errors() -> tuple[type[Exception], ...]:
-    """The errors whose message is the sentence that a user needs; anything else is a bug."""
+    """The errors whose message is printed as it is; any other error is a bug."""
     from costmodel.errors import (
         ConventionError,
         EquationError,
@@ -663,7 +663,7 @@ def known_errors() -> tuple[type[Exception], ...]:
     )
 
     measuring: list[type[Exception]] = []
-    if "profiler.records.reading" in sys.modules:  # loaded only where something is measured
+    if "profiler.records.reading" in sys.modules:  # imported only by measuring commands
         from profiler.records.reading import MeasureError
         from profiler.records.store import StoreError
 

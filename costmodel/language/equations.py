@@ -1,25 +1,25 @@
-"""How is a mixer written down? Equations in index notation over domains, as papers print them.
+"""Mixers, forms and equations in index notation, as authors write them and papers print them.
 
-An equation says: for every index in its domain, this array entry is that scalar expression.
+An equation defines, for every point of its domain, an array entry as a scalar expression:
 
     with m.form("direct") as f:
         i = f.index("i", 1, l)
         j = f.index("j", 1, i)
         y[i] = sum_(x[j] * w[i - j + 1], over=j)
 
-An index may run over a union of disjoint ranges, such as the first s rows and the last w: a sum
-over it is one sum, and an equation that it is free in stands for one equation per range.
+An index may run over a union of disjoint ranges, such as the first s rows and the last w. A sum
+over such an index is one sum; an equation in which it is free stands for one equation per range.
 
         j = f.index("j", union((1, min_(s, i)), (max_(s + 1, i - w + 1), i)))
 
-An array of positions, declared with `below=`, holds what argmax, top_k or sort chooses, and other
-arrays are read there.
+An array of positions, declared with `below=`, holds the result of argmax, top_k or sort. Other
+arrays may be read at these positions (a gather):
 
         at = f.array("at", l, below=u)
         at[i] = argmax(scores[i, e], over=e)
         y[i, b] = sum_(x[i, a] * W[at[i], a, b], over=a)
 
-Where it names blocks of B rows, K[(at[i] - 1)*B + e, a] is row e of one.
+If `at` holds numbers of blocks of B rows, K[(at[i] - 1)*B + e, a] is row e of block at[i].
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ Told = TypeVar("Told", bound=ValueError)
 @hashed_once
 @dataclass(frozen=True)
 class Equation:
-    """For every index in the domain, `array[positions]` is `value`."""
+    """At every point of the domain, `array[positions]` is defined as `value`."""
 
     array: Array
     positions: tuple[Position, ...]
@@ -89,10 +89,10 @@ class Equation:
     indices: tuple[Index, ...]
     """The free indices of the left side, outer ones first."""
     whole: Array
-    """The array that the file defines (composites are written out under it); in a backward pass the
-    gradient, or the copy, that it is written for."""
+    """The array that the author defines, of which this equation may be a step of a composite; in a
+    backward pass the gradient, or the recomputed copy, that this equation is a step of."""
     place: str = field(default="", compare=False, repr=False)
-    """File and line in which an author writes it; empty for one that follows from others."""
+    """File and line of the author's equation; empty for a derived equation."""
 
     @property
     def name(self) -> str:
@@ -101,12 +101,12 @@ class Equation:
 
     @property
     def part_of(self) -> str:
-        """The name under which it is counted: that of the whole."""
+        """The name under which the equation is counted: that of `whole`."""
         return self.whole.name
 
     @property
     def written(self) -> object:
-        """What equations have in common that are one in the file, for several ranges of a union."""
+        """A key shared by the equations, one per range of a union, of one author's equation."""
         return self.array, self.positions, self.value
 
     @cached_property
@@ -116,8 +116,8 @@ class Equation:
 
 
 def told_at(error: Told, equation: Equation) -> Told:
-    """The same error with file and line of an equation: in its sentence where a command reads a
-    user's file, else in the traceback, as a note."""
+    """The error with file and line of an equation: in its message if the mixer is in a user's own
+    file, else as a note in the traceback."""
     if not equation.place or hasattr(error, "place"):
         return error
     if equation.array.owner.home:
@@ -130,7 +130,7 @@ def told_at(error: Told, equation: Equation) -> Told:
 
 @contextmanager
 def at_its_line(equation: Equation) -> Iterator[None]:
-    """Around what is worked out of an equation: what is wrong with it has its file and line."""
+    """A block about one equation, whose EquationErrors get the equation's file and line."""
     try:
         yield
     except EquationError as error:
@@ -138,42 +138,41 @@ def at_its_line(equation: Equation) -> Iterator[None]:
 
 
 TRAINED = ("input", "context", "parameter")
-"""The roles of what gets a gradient."""
+"""The roles of arrays that get a gradient."""
 SEQUENCE, JOINED, STEP = "sequence", "joined", "step"
-"""How often a batch needs an equation of a gradient: for each sequence; for each sequence, its
-results added up over the batch; once a training step, where it is about weights alone."""
+"""How often a batch executes an equation of a gradient: per sequence; per sequence, with results
+summed over the batch; once per training step, for work on weights or their gradients alone."""
 
 
 @dataclass(frozen=True, eq=False)
 class System:
-    """Equations in the order in which they are written; no composites are left in them."""
+    """Equations in the order in which they are written, with all composites expanded."""
 
     mixer: Mixer
     form: str
     equations: tuple[Equation, ...]
 
     backward: Mapping[Equation, str] = field(default_factory=dict)
-    """The equations of the gradients, if there are any, each with how often a batch needs it."""
+    """Equation of a gradient -> `SEQUENCE`, `JOINED` or `STEP`; empty for a forward pass."""
 
     trained: tuple[str, ...] = TRAINED
-    """The roles of what gets a gradient."""
+    """The roles of arrays that get a gradient."""
 
     fixed: frozenset[Array] = frozenset()
-    """Arrays of these roles that get none: the gradient that is given, a loss's target."""
+    """Arrays of these roles without a gradient: the given gradient, the target of a loss."""
 
     beyond: bool = False
-    """Whether references may read outside of their arrays, where there are zeros: a rewrite made it
-    so, no author may write it."""
+    """Whether references may read zeros outside of their arrays, which only rewrites introduce."""
 
     def with_equations(self, changed: Mapping[Equation, Equation]) -> System:
-        """The same system with every equation replaced by another one."""
+        """The system with each equation replaced by `changed[equation]`."""
         backward = {changed[e]: kind for e, kind in self.backward.items()}
         equations = tuple(changed[e] for e in self.equations)
         return replace(self, equations=equations, backward=backward)
 
     @cached_property
     def forward(self) -> System:
-        """The forward pass alone."""
+        """The system without its backward pass."""
         if not self.backward:
             return self
         equations = tuple(e for e in self.equations if e not in self.backward)
@@ -181,7 +180,7 @@ class System:
 
     @cached_property
     def wanted(self) -> tuple[Array, ...]:
-        """The arrays that get a gradient if the result depends on them; positions get none."""
+        """The arrays whose gradients are asked for; index arrays have no gradients."""
         arrays = self.mixer.arrays.values()
         return tuple(
             a for a in arrays if a.role in self.trained and a.below is None and a not in self.fixed
@@ -189,7 +188,7 @@ class System:
 
     @cached_property
     def active(self) -> frozenset[Array]:
-        """The arrays that depend on something that gets a gradient; positions get none."""
+        """The arrays in `wanted`, and those computed from them; without index arrays."""
         found = frozenset(self.wanted)
         while True:
             more = {
@@ -203,32 +202,32 @@ class System:
 
     @cached_property
     def inputs(self) -> tuple[Array, ...]:
-        """The inputs as they are read: as declared, or their rows by chunk and place."""
+        """The inputs as the equations read them: as declared, or with axes (chunk, place, ...)."""
         arrays = (a for e in self.equations for a in e.value.arrays if a.role == "input")
         read = {array.name: array for array in arrays}
         return tuple(read.get(array.name, array) for array in self.mixer.inputs)
 
     @cached_property
     def given(self) -> Array:
-        """The gradient of the output, with which a backward pass begins."""
+        """The gradient of the output, which is given to a backward pass."""
         output, arrays = self.mixer.role("output"), self.mixer.arrays.values()
         return next(array for array in arrays if array.gradient_of is output)
 
     @cached_property
     def weights(self) -> frozenset[Array]:
-        """The gradients that are the same for all sequences of a batch."""
+        """The gradients that are shared by all sequences of a batch."""
         return frozenset(e.array for e, kind in self.backward.items() if kind != SEQUENCE)
 
     def results(self, phase: str) -> frozenset[Array]:
-        """What a phase leaves: the output of a forward pass, the gradients of inputs, contexts and
-        parameters of a backward pass."""
+        """The results of a phase: the output of a forward pass; in a backward pass the gradients of
+        inputs, contexts and parameters."""
         of = ((e.array, e.array.gradient_of) for e in self.backward)
         found = {gradient for gradient, array in of if array and array.role in TRAINED}
         return frozenset(found if phase == "backward" else found | {self.mixer.role("output")})
 
     @cached_property
     def defining(self) -> Mapping[Array, tuple[Equation, ...]]:
-        """The equations of each array."""
+        """Array -> the equations that define it."""
         found: dict[Array, tuple[Equation, ...]] = {}
         for equation in self.equations:
             found[equation.array] = (*found.get(equation.array, ()), equation)
@@ -236,7 +235,7 @@ class System:
 
     @cached_property
     def written(self) -> tuple[tuple[Equation, ...], ...]:
-        """The equations as they are written: those for the ranges of one union together."""
+        """The equations in groups, one per author's equation: one equation per range of a union."""
         found: dict[object, tuple[Equation, ...]] = {}
         for equation in self.equations:
             found[equation.written] = (*found.get(equation.written, ()), equation)
@@ -254,15 +253,15 @@ class Form:
     equations: list[Equation] = field(default_factory=list)
 
     def in_words(self) -> str:
-        """As a message says what was given."""
+        """The form in words, for messages."""
         return f"the form {self.name}"
 
     @checked
     def index(
         self, name: str, lower: Any, upper: Any = None, *, beside: Index | None = None
     ) -> Index:
-        """Declare an index that runs over lower..upper, both included, or over a `union`; over the
-        ranges of one `beside` the ranges of another index, the first where that is in its first."""
+        """Declare an index over lower..upper, both included, or over a `union`. With `beside`, it
+        is in its k-th range if and only if the index `beside` is in its k-th range."""
         _check_name(name, self.mixer)
         if isinstance(lower, Ranges) == (upper is not None):
             raise EquationError(
@@ -299,7 +298,7 @@ class Form:
         return found
 
     def own(self, index: Index) -> None:
-        """Refuse an index of another form, or of another mixer."""
+        """Raise EquationError for an index of another form or mixer."""
         known = self.indices.get(index.name)
         if known is None:
             raise EquationError(
@@ -325,8 +324,8 @@ class Form:
         """Declare an intermediate array; `cite` is the equation's number in the source.
 
         Args:
-            below: the entries are positions in 1..below, which argmax, top_k or sort chooses; as
-                for a buffer, it may depend on the entry.
+            below: the entries are positions in 1..below, computed by argmax, top_k or sort; as
+                for a buffer, `below` may be a function of the entry's positions.
         """
         _check_name(name, self.mixer)
         if name in self.arrays or name in self.mixer.arrays:
@@ -344,13 +343,13 @@ class Mixer:
 
     Args:
         name: kebab-case name.
-        title: how tables print it.
-        idea: what it does with the tokens, in one line of at most 60 characters.
+        title: the name in papers.
+        idea: what the mixer does with the tokens, in one line of at most 60 characters.
         source: paper and equation numbers.
         group: the family that `--group` selects.
-        aliases: other names for the same mixer.
-        references: what of torch its module equals in float64, in every run of the tests. Other
-            packages' code is recorded in tables/references.
+        aliases: other names for the mixer.
+        references: code of torch that its module is tested to equal in float64; comparisons with
+            other packages are recorded in tables/references.
     """
 
     @checked
@@ -378,11 +377,11 @@ class Mixer:
         self.aliases = tuple(aliases)
         self.references = tuple(references)
         self.origin = name
-        """How a user names it: the name, or FILE.py:NAME for a mixer in a user's own file."""
+        """The name that users type: the name, or FILE.py:NAME for a mixer in a user's own file."""
         self.checked = False
-        """Whether its forms are known to be well formed, as the tests show of built-in mixers."""
+        """Whether its forms are known to be well formed, as those of built-in mixers are."""
         self.builtin = False
-        """Whether the mixer comes with the project: its name says what its equations are."""
+        """Whether the mixer is part of the project, so that its name determines its equations."""
         self.home = ""
         """The Python module of a user's own file; empty for a built-in mixer."""
         self.base = name
@@ -390,12 +389,12 @@ class Mixer:
         self.options: tuple[str, ...] = ()
         """The options that the mixer is written with."""
         self.offers: Mapping[str, str] = {}
-        """Option -> what it means, for every option that may follow the name."""
+        """Option -> its meaning, for every option that may follow the name."""
         self.letters: tuple[str, ...] = ()
         self.powers_of_two: tuple[Poly, ...] = ()
-        """The sizes that are powers of two wherever the mixer exists."""
+        """The sizes that must be powers of two."""
         self._named: set[str] = set()
-        """The letters of its sizes; d and n where it has h."""
+        """The letters that its equations may name: its sizes; d and n if it declares h."""
         self.arrays: dict[str, Array] = {}
         self.forms: dict[str, Form] = {}
         self._active: Form | None = None
@@ -404,7 +403,7 @@ class Mixer:
         return f"Mixer({self.name!r})"
 
     def in_words(self) -> str:
-        """As a message says what was given."""
+        """The mixer in words, for messages."""
         return f"the mixer {self.name}"
 
     @checked
@@ -429,12 +428,11 @@ class Mixer:
         return found
 
     def power_of_two(self, extent: Poly) -> None:
-        """Say that the mixer exists where a size, such as h, is a power of two, and nowhere else:
-        all else is refused."""
+        """Declare that a size, such as h, must be a power of two; questions refuse other sizes."""
         self.powers_of_two = tuple(dict.fromkeys((*self.powers_of_two, extent)))
 
     def declared(self, poly: Poly, where: str) -> None:
-        """Refuse a size that is none of this mixer's, where it declares any."""
+        """Raise EquationError for a size that the mixer does not declare, if it declares any."""
         others = [x for x in poly.letters if x not in self._named and not is_variable(x)]
         if others and self._named:
             raise EquationError(
@@ -443,7 +441,7 @@ class Mixer:
             )
 
     def extents(self, name: str, shape: Sequence[Any]) -> tuple[Poly, ...]:
-        """The extents of an array: sizes, or whole numbers of 1 or more."""
+        """The extents of an array as polynomials: sizes, or integers of 1 or more."""
         found = []
         for part in shape:
             try:
@@ -488,13 +486,13 @@ class Mixer:
 
     @checked
     def input(self, name: str, *shape: Any, below: Any = None) -> Array:
-        """An input sequence: its first axis is the token axis.
+        """Declare an input sequence, whose first axis is the token axis.
 
-        The first one is what the mixer is applied to; others are over the same tokens, such as rows
-        or scores of an earlier layer. Row i of each is there with token i.
+        The mixer is applied to the first input; further inputs are over the same tokens, such as
+        rows or scores of an earlier layer. Row i of each input arrives with token i.
 
         Args:
-            below: the entries are integers in 1..below that gather entries of another array.
+            below: the entries are integers in 1..below, positions for gathers from another array.
         """
         array = self._declare(name, "input", shape, below=below)
         first = self.inputs[0]
@@ -507,36 +505,36 @@ class Mixer:
 
     @checked
     def context(self, name: str, *shape: Any) -> Array:
-        """A second input that is whole before the first token, such as an encoder's output.
+        """Declare an input that is complete before the first token, such as an encoder's output.
 
-        What depends on it and on no token is done once a sequence, and held.
+        Work that depends on a context and on no token is done once per sequence, and held.
         """
         return self._declare(name, "context", shape)
 
     @checked
     def output(self, name: str, *shape: Any, cite: str = "") -> Array:
-        """The output sequence: its first axis is the token axis."""
+        """Declare the output sequence, whose first axis is the token axis."""
         return self._declare(name, "output", shape, cite)
 
     @checked
     def parameter(self, name: str, *shape: Any, latex: str = "") -> Array:
-        """A trainable array."""
+        """Declare a trainable array."""
         return self._declare(name, "parameter", shape, latex=latex)
 
     @checked
     def buffer(
         self, name: str, *shape: Any, latex: str = "", below: Any = None, value: Any = None
     ) -> Array:
-        """A constant table: it costs nothing and is no parameter.
+        """Declare a constant table, which costs nothing and is no parameter.
 
         Args:
-            below: the entries are integers in 1..below that gather entries of another array; a
-                function of an entry's positions where it depends on them: `below=lambda q, r:
-                q - 1` names rows before row q. What is gathered counts as read at all of 1..below,
-                whatever the values are; of bytes, as many entries move as are named, at most all.
-            value: its entries: a function of an entry's positions, counted from 1, and of the
-                sizes, `lambda i, j, sizes: float(i == j)`, or a table of them. Without it, they
-                are given with the input, and proofs take any.
+            below: the entries are integers in 1..below, positions for gathers from another array;
+                or a function from an entry's positions to that bound: `below=lambda q, r: q - 1`
+                for rows before row q. A gather counts as a read of all of 1..below, whatever the
+                values are; in bytes, one entry per position value moves, at most all.
+            value: the entries: a function of an entry's positions, counted from 1, and of the
+                sizes, such as `lambda i, j, sizes: float(i == j)`, or a table. Without `value` the
+                entries are given with the input, and proofs use random ones.
         """
         if callable(value):
             said = (
@@ -594,28 +592,29 @@ class Mixer:
 
     @property
     def inputs(self) -> tuple[Array, ...]:
-        """The inputs of a row for each token, in the order of declaration."""
+        """The inputs with one row per token, in the order of declaration."""
         return tuple(a for a in self.arrays.values() if a.role == "input")
 
     @property
     def contexts(self) -> tuple[Array, ...]:
-        """The inputs that are whole before the first token, in the order of declaration."""
+        """The inputs that are complete before the first token, in the order of declaration."""
         return tuple(a for a in self.arrays.values() if a.role == "context")
 
     @property
     def beside(self) -> tuple[Array, ...]:
-        """What is given beside the first input: further inputs, then contexts."""
+        """The inputs after the first one, then the contexts."""
         return (*self.inputs[1:], *self.contexts)
 
     def role(self, role: str) -> Array:
-        """The first input, or the one output."""
+        """The first input, or the only output; EquationError if there is none, or two outputs."""
         found = [a for a in self.arrays.values() if a.role == role]
         if not found or (role == "output" and len(found) > 1):
             raise EquationError(f"{self.name} needs exactly one {role}, it has {len(found)}")
         return found[0]
 
     def position(self, part: Any) -> Position:
-        """An index expression, with `(j-1)*h + c` recognised as a flattening, or a gather."""
+        """The position that an author's index expression stands for: a polynomial, a `Flat` for
+        `(j-1)*h + c`, or a `Gather` for an array entry."""
         if isinstance(part, Index) and self._active is not None:
             self._active.own(part)
         if isinstance(part, Ref):
@@ -661,8 +660,8 @@ class Mixer:
         return entry
 
     def _flattening(self, poly: Poly, index: Poly, extent: Poly) -> Flat | None:
-        """A position as (outer-1)*extent + inner with the inner part within 1..extent; None if it
-        is not proven to be any."""
+        """A position as (outer-1)*extent + inner with inner in 1..extent; None if inner is not
+        proven to lie there."""
         inner = poly - (index - 1) * extent
         (leading, number), *others = extent.terms.items()
         whole = 0 if others else int(inner.terms.get(leading, 0) / number)
@@ -673,7 +672,7 @@ class Mixer:
         return None
 
     def _within(self, place: Poly, extent: Poly) -> bool:
-        """Whether a place is proven to lie in 1..extent, whatever the indices in it are."""
+        """Whether a place is proven to lie in 1..extent for all values of its indices."""
         return all(
             implied_all(
                 frozenset().union(*(i.constraints for i in ranges)), (place - 1, extent - place)
@@ -682,7 +681,7 @@ class Mixer:
         )
 
     def _around(self, poly: Poly) -> list[Index]:
-        """The indices that an expression names, and those that their bounds name."""
+        """The indices in an expression, and the indices in their bounds, transitively."""
         indices = self._active.indices if self._active else {}
         found: dict[str, Index] = {}
         waiting = [poly]
@@ -716,7 +715,7 @@ class Mixer:
 
 
 class OpenForm:
-    """A form that a `with` block writes."""
+    """The context manager of `with m.form(...)`, which yields the form to write."""
 
     def __init__(self, written: AbstractContextManager[Form]) -> None:
         self._written = written
@@ -742,7 +741,7 @@ class OpenForm:
 
 
 def _check_own(form: Form, equation: Equation) -> None:
-    """Refuse arrays, indices and sizes that are none of the form's and its mixer's."""
+    """Raise EquationError for arrays, indices and sizes of another form or mixer."""
     mixer = form.mixer
     for entry, _ in walk(Ref(equation.array, equation.positions)):
         _check_array(form, equation, entry)
@@ -767,13 +766,13 @@ def _check_array(form: Form, equation: Equation, entry: Node) -> None:
 
 
 def _in_block(part: Node) -> tuple[Ref, Poly, Poly] | None:
-    """P, B and e of (P - 1)*B + e, P being an array entry; None of another expression."""
+    """(P, B, e) for an expression (P - 1)*B + e with an array entry P; None for any other."""
     entry, extent, rest = _linear(part) or (None, Poly(), Poly())
     return None if entry is None or extent == 1 else (entry, extent, rest + extent)
 
 
 def _linear(part: Node) -> tuple[Ref | None, Poly, Poly] | None:
-    """An array entry, its factor and what is added to it; None of what is not linear in one."""
+    """(entry or None, factor, rest) for factor*entry + rest; None for any other expression."""
     if isinstance(part, Ref):
         return part, Poly.of(1), Poly()
     if isinstance(part, Constant):
@@ -795,7 +794,7 @@ def _linear(part: Node) -> tuple[Ref | None, Poly, Poly] | None:
 
 
 def _last(name: str, below: Any, shape: Sequence[Poly]) -> Poly | None:
-    """The last position that the entries of an array may hold, in its axes."""
+    """The largest position that the entries of an array may hold, in its axes; None without one."""
     if callable(below) and not isinstance(below, Written):
         axes = [Poly.atom(axis_atom(axis)) for axis in range(len(shape))]
         said = f"below= of {name} is a function of an entry's positions, {len(axes)} of them"
@@ -808,18 +807,18 @@ def _last(name: str, below: Any, shape: Sequence[Poly]) -> Poly | None:
 
 
 def _takes(function: Callable[..., Any], arguments: Sequence[Any], said: str) -> None:
-    """Refuse an author's function that cannot be called with some arguments."""
+    """Raise WrongKind with the message `said` if a function does not accept the arguments."""
     try:
         signature(function).bind(*arguments)
     except TypeError:
         raise WrongKind(said) from None
-    except ValueError:  # a function of C may not say what it takes
+    except ValueError:  # a function in C may have no signature
         return
 
 
 def chunk_of(atom: str) -> tuple[str, Poly] | None:
-    """The index i and the length C of which (i - 1)//C, or one more, is an atom; None of another
-    one."""
+    """(name of index i, C) for the atoms (i - 1)//C and (i - 1)//C + 1, the chunk of row i counted
+    from 0 or 1; None for any other atom."""
     if isinstance(atom, Fn) and atom.function == "floor_div":
         above, below = atom.args
         for row in (above + 1, above + 1 - below):
@@ -853,7 +852,7 @@ def _range(name: str, lower: Any, upper: Any) -> Index:
 
 
 def _check_name(name: str, mixer: Mixer) -> None:
-    """Names of arrays and indices are identifiers: every format prints them as they are."""
+    """Raise EquationError for a name of an array or index that is no ASCII identifier."""
     if not (name.isascii() and name.isidentifier()):
         raise EquationError(
             f"'{shortened(name)}' in {mixer.name} is no name: expected a letter, then letters, "
@@ -862,7 +861,8 @@ def _check_name(name: str, mixer: Mixer) -> None:
 
 
 def _check_bound(equation: Equation) -> None:
-    """Every index on the right side is free on the left or reduced over, and not both."""
+    """Raise EquationError unless every index is either free or reduced over, once; also for a
+    division by 0, and a transform or selection that is not the whole right side."""
     free = {i.atom for i in equation.indices}
     for index in equation.indices:
         for name in sorted({a for end in index.ends for a in end.letters if is_index(a)} - free):
@@ -899,7 +899,7 @@ def _check_bound(equation: Equation) -> None:
 
 
 def _check_together(equation: Equation, indices: tuple[Index, ...]) -> None:
-    """Indices of which one's ranges go with those of another stand together."""
+    """Raise EquationError for an index `beside` a union without the index of the union."""
     for index in indices:
         if index.beside and all(other.atom != index.beside for other in indices):
             other = atom_name(index.beside)
@@ -910,11 +910,11 @@ def _check_together(equation: Equation, indices: tuple[Index, ...]) -> None:
 
 
 def _with_rank(equation: Equation) -> Equation:
-    """The equation; one that chooses positions with the index that numbers them.
+    """The equation; with its `rank` index set if it is a top_k or sort.
 
     Raises:
-        EquationError: what is chosen does not stand in an array of positions, or something else
-            does, or no index of the left side, or several, number the positions of a row.
+        EquationError: a selection in an array without `below=`, another expression in an array with
+            `below=`, or a left side with no rank index or with several.
     """
     chosen = equation.value
     if not isinstance(chosen, Select):
@@ -949,13 +949,13 @@ def _named(index: Index) -> set[str]:
 
 
 def rank(equation: Equation) -> Index | None:
-    """The index that numbers the positions chosen in a row; None of an argmax, which has one."""
+    """The index of a selection that numbers the positions of a row; None for an argmax."""
     assert isinstance(equation.value, Select)
     return next((i for i in equation.indices if i.atom == equation.value.rank), None)
 
 
 def rows(equation: Equation) -> tuple[Index, ...]:
-    """The indices of the rows in each of which positions are chosen, outer ones first."""
+    """The indices of a selection's rows, outer ones first: all free indices but the rank."""
     return tuple(index for index in equation.indices if index != rank(equation))
 
 

@@ -1,4 +1,4 @@
-"""Named scalar functions, each with the operations that it is counted as."""
+"""The named scalar functions, and the operations that each is counted as."""
 
 from __future__ import annotations
 

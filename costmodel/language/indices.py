@@ -1,4 +1,4 @@
-"""Over which ranges does an index run?"""
+"""Indices, and the ranges that they run over."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Extremum(Written):
     of: tuple[Poly, ...]
 
     def in_words(self) -> str:
-        """As a message says what was given."""
+        """The bound in words, for messages."""
         return f"the bound {self.kind}_({', '.join(map(str, self.of))})"
 
 
@@ -50,17 +50,17 @@ class Ranges(Written):
     of: tuple[tuple[Any, Any], ...]
 
     def in_words(self) -> str:
-        """As a message says what was given."""
+        """The union in words, for messages."""
         return "a union of ranges"
 
 
 def union(*ranges: tuple[Any, Any]) -> Ranges:
-    """Disjoint ranges in ascending order, such as the sinks of row i and its window:
-    `union((1, min_(s, i)), (max_(s + 1, i - w + 1), i))`. A range may be empty at some points.
-    Those of an index beside another one need no order: they go with its ranges, one each.
+    """Disjoint ranges in ascending order, such as the attention sinks of row i and its window:
+    `union((1, min_(s, i)), (max_(s + 1, i - w + 1), i))`. A range may be empty at some points. The
+    ranges of an index declared `beside` another one correspond to its ranges and need no order.
 
     Raises:
-        EquationError: not at least two (lower, upper) pairs.
+        EquationError: fewer than two ranges, or a range that is no (lower, upper) pair.
     """
     if len(ranges) < 2 or any(not isinstance(r, tuple) or len(r) != 2 for r in ranges):
         raise EquationError(
@@ -73,7 +73,8 @@ def union(*ranges: tuple[Any, Any]) -> Ranges:
 @hashed_once
 @dataclass(frozen=True)
 class Index(Written):
-    """An index and the range it runs over, both ends included; bounds may name outer indices."""
+    """An index from the largest of `lower` to the smallest of `upper`, both included; bounds may
+    name outer indices."""
 
     name: str
     lower: tuple[Poly, ...]
@@ -81,11 +82,11 @@ class Index(Written):
 
     @cached_property
     def atom(self) -> str:
-        """The variable that stands for the index in polynomials."""
+        """The variable of the index in polynomials."""
         return index_atom(self.name)
 
     def in_words(self) -> str:
-        """As a message says what was given."""
+        """The index in words, for messages."""
         return f"the index {self.name}"
 
     def as_poly(self) -> Poly:
@@ -94,31 +95,30 @@ class Index(Written):
 
     @cached_property
     def constraints(self) -> Constraints:
-        """lower <= index <= upper, each as a polynomial that is at least 0."""
+        """lower <= index <= upper, as polynomials that must be at least 0."""
         v = self.as_poly()
         return frozenset([v - low for low in self.lower] + [up - v for up in self.upper])
 
     @property
     def ends(self) -> tuple[Poly, ...]:
-        """Every bound, lower ones first."""
+        """All bounds, lower ones first."""
         return self.lower + self.upper
 
     @property
     def pieces(self) -> tuple[Index, ...]:
-        """The ranges one by one: the index itself, unless it runs over a union."""
+        """The ranges as indices of one range each: the index itself, unless it is a union."""
         return (self,)
 
     @property
     def beside(self) -> str:
-        """The variable of the union whose ranges those of this one go with; none of one range."""
+        """The variable of the union to whose ranges the ranges of this index correspond; or ""."""
         return ""
 
     def substitute(self, values: Mapping[str, Poly]) -> Index:
-        """The index with others replaced in its bounds, under the name of the index that takes its
-        own place.
+        """The index with values substituted in its bounds, and renamed if its own variable has one.
 
         Raises:
-            Unsupported: what takes its place is no index.
+            Unsupported: the value for its own variable names no index.
         """
         instead = values.get(self.atom)
         if instead is not None and not instead.variables:
@@ -159,8 +159,8 @@ class Index(Written):
 class UnionIndex(Index):
     """An index that runs over several ranges, which are disjoint and in ascending order.
 
-    It has no bounds of its own: `composites.lower` and `Joined` take its ranges one by one, each an
-    index of the same name. Those that stand beside another union's may overlap.
+    It has no bounds of its own: its `pieces` are indices of the same name with one range each, by
+    which sums and equations are split. The ranges of an index `beside` another may overlap.
     """
 
     ranges: tuple[Index, ...] = ()
@@ -168,12 +168,12 @@ class UnionIndex(Index):
 
     @cached_property
     def constraints(self) -> Constraints:
-        """There are none: a union is no conjunction."""
+        """EquationError: the constraints of a union are no conjunction."""
         raise EquationError(f"the ranges of {self.name} are a union, to be taken one by one")
 
     @property
     def ends(self) -> tuple[Poly, ...]:
-        """Every bound of every range."""
+        """All bounds of all ranges."""
         return tuple(end for index in self.ranges for end in index.ends)
 
     @property
@@ -182,7 +182,7 @@ class UnionIndex(Index):
         return self.ranges
 
     def substitute(self, values: Mapping[str, Poly]) -> Index:
-        """The same with every range substituted."""
+        """The index with values substituted in every range."""
         ranges = tuple(index.substitute(values) for index in self.ranges)
         beside = min(values[self.beside].variables) if self.beside in values else self.beside
         if (ranges, beside) == (self.ranges, self.beside):
@@ -191,13 +191,13 @@ class UnionIndex(Index):
 
     @property
     def hull(self) -> Index:
-        """The one range from the beginning of the first range to the end of the last."""
+        """An index over one range, from the lower end of the first to the upper end of the last."""
         return Index(self.name, self.ranges[0].lower, self.ranges[-1].upper)
 
 
 def one_by_one(indices: Sequence[Index]) -> Iterator[tuple[Index, ...]]:
-    """The same indices over one range each: every choice of a range for each union, and for those
-    that stand beside one the range that goes with it."""
+    """All combinations of the indices' ranges, as tuples of indices with one range each. The range
+    of an index `beside` a union corresponds to the range chosen for the union."""
     if not any(index.beside for index in indices):
         yield from product(*(index.pieces for index in indices))
         return
@@ -208,7 +208,7 @@ def one_by_one(indices: Sequence[Index]) -> Iterator[tuple[Index, ...]]:
 
 
 def outer_first(indices: Sequence[Index]) -> list[Index]:
-    """Order indices so that a bound names only earlier ones."""
+    """Order indices so that bounds name only earlier ones; EquationError if that is impossible."""
     ordered: list[Index] = []
     waiting = list(indices)
     while waiting:

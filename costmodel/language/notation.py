@@ -1,7 +1,7 @@
-"""How are equations printed, in LaTeX and in plain text?
+"""Print equations in LaTeX and in plain text.
 
-One table of rules per kind of node, two notations. Equations are printed as the file writes them,
-composites as the papers write them; h stands for d/n.
+One table of rules, by kind of node, serves both notations. Equations are printed as authors write
+them, composites as papers print them; h stands for d/n.
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ from costmodel.symbolic.printing import (
 )
 
 REDUCTION, SUM, PRODUCT, ATOM = range(4)
-"""How tightly an expression binds, loosest first."""
+"""The precedence of printed expressions, lowest first; see `Notation.wrapped`."""
 
 
 @dataclass(frozen=True)
 class Piece:
-    """A printed expression and how tightly it binds."""
+    """A printed expression and its precedence."""
 
     text: str
     binding: int
@@ -67,7 +67,7 @@ class Piece:
 
 @dataclass(frozen=True)
 class Notation:
-    """One way to print: LaTeX or plain text. Rules below combine its parts."""
+    """LaTeX or plain text; `names` are the symbols of sizes in LaTeX."""
 
     latex: bool
     names: Names
@@ -84,7 +84,7 @@ class Notation:
         return array.latex or identifier(array.name)
 
     def position(self, position: Position) -> str:
-        """An index expression; a flattened axis is written (j-1)h+c."""
+        """A position on an axis; a flattened position is printed as (j-1)h+c."""
         if isinstance(position, Poly):
             return self.poly(position).replace(" ", "")
         if isinstance(position, Gather):
@@ -101,13 +101,13 @@ class Notation:
         return f"({outer}){extent}+{inner}" if self.latex else f"({outer})*{extent}+{inner}"
 
     def entry(self, array: Array, positions: tuple[Position, ...]) -> str:
-        """An array entry."""
+        """An array entry: `x[i,j]`, or x_{i,j} in LaTeX."""
         inside = ",".join(self.position(p) for p in positions)
         name = self.array(array)
         return f"{name}_{{{inside}}}" if self.latex else f"{name}[{inside}]"
 
     def bounds(self, index: Index) -> tuple[str, str]:
-        """The ends of an index's range."""
+        """The lower and the upper end of an index's range, such as `1` and `min(l, i + r)`."""
         low, up = (tuple(map(self.poly, ends)) for ends in (index.lower, index.upper))
         return self._extreme("max", low), self._extreme("min", up)
 
@@ -117,7 +117,7 @@ class Notation:
         return f"\\{kind}({', '.join(ends)})" if self.latex else f"{kind}({', '.join(ends)})"
 
     def range(self, index: Index) -> str:
-        """`i = 1..l`, and `j = 1..s and s + 2..i` for a union; beside i's, `or` and `as i`."""
+        """`i = 1..l`; a union `j = 1..s and s + 2..i`; `beside` i `j = 1..s or s + 2..l as i`."""
         if self.latex and isinstance(index, UnionIndex):
             return self._element(index)
         if self.latex:
@@ -140,11 +140,11 @@ class Notation:
         return rf"{name} \in {said}"
 
     def conditions(self, guards: frozenset[Poly]) -> str:
-        """`t <= 1` for 1 - t >= 0."""
+        """Conditions in words or LaTeX: `t <= 1` for the constraint 1 - t >= 0."""
         return conditions_latex(guards, self.names) if self.latex else conditions_words(guards)
 
     def reduction(self, kind: str, over: tuple[Index, ...], body: str) -> str:
-        """A sum or a maximum."""
+        """A sum or a maximum over indices; `body` is printed already."""
         if not self.latex:
             return f"{kind}({', '.join(map(self.range, over))}) {body}"
         signs = {"sum": r"\sum", "max": r"\max"}
@@ -164,7 +164,7 @@ class Notation:
         return f"{' '.join(parts)} {body}"
 
     def wrapped(self, piece: Piece, least: int) -> str:
-        """The expression in parentheses where it binds more loosely than `least`."""
+        """The expression, in parentheses if its precedence is lower than `least`."""
         if piece.binding >= least:
             return piece.text
         return rf"\left({piece.text}\right)" if self.latex else f"({piece.text})"
@@ -250,7 +250,7 @@ def _reduce(notation: Notation, node: Reduce) -> Piece:
 
 
 def _bracket(notation: Notation, node: Bracket) -> Piece:
-    """`(a if z > 0 else b)`; `(g where z[c] is the first to equal m, else 0)` of a maximum."""
+    """`(a if z > 0 else b)`; for a maximum `(g where z[c] is the first to equal m, else 0)`."""
     body, left, right = (
         printed(notation, part).text for part in (node.body, node.left, node.right)
     )
@@ -299,7 +299,7 @@ def _scaled(notation: Notation, node: Composite) -> Piece:
 
 
 def _softmax(notation: Notation, node: Composite) -> Piece:
-    """e^z over the sum of e^z, with a primed index in the sum, as in eq. (14) of Chen 2023 v2."""
+    """A softmax as e^z over a sum of e^z with primed indices, as in eq. (14) of Chen 2023 v2."""
     assert isinstance(node.body, Ref)
     named = {i.atom: replace(i, name=i.name + "'").as_poly() for i in node.over}
     primed = tuple(replace(i.substitute(named), name=i.name + "'") for i in node.over)
@@ -310,7 +310,7 @@ def _softmax(notation: Notation, node: Composite) -> Piece:
 
 
 def _by_name(name: str) -> Callable[[Notation, Composite], Piece]:
-    """The rule that prints a composite as its name, what it runs over, and its operands."""
+    """A rule that prints a composite as its name, with its operands and the indices it is over."""
 
     def rule(notation: Notation, node: Composite) -> Piece:
         operands = node.body.children if isinstance(node.body, Operands) else (node.body,)
@@ -358,11 +358,11 @@ RULES: Rules[Callable[..., Piece]] = Rules(
         Composite: _composite,
     },
 )
-"""Kind of node -> how it is printed."""
+"""Kind of node -> the rule that prints it."""
 
 
 def printed(notation: Notation, node: Node) -> Piece:
-    """A scalar expression in a notation."""
+    """An expression in a notation, with its precedence."""
     return RULES[type(node)](notation, node)
 
 

@@ -1,6 +1,6 @@
-"""Which options may follow a mixer's name, and which mixer does `self-attention+bias` name?
+"""Options of mixers, and the mixer that a name such as `self-attention+bias` stands for.
 
-A file of equations declares what its mixer offers, and writes the mixer with what is chosen:
+A file of equations declares the options of its mixer, above a function that writes the mixer:
 
     @offering({"bias": "a bias on the output"})
     def gate(chosen: Chosen) -> Mixer:
@@ -27,11 +27,11 @@ SEPARATOR = "+"
 
 
 Chosen = frozenset[str]
-"""The options that a mixer is written with."""
+"""The options chosen for a mixer."""
 
 
 def split(name: str) -> tuple[str, tuple[str, ...]]:
-    """A name without its options, and the options as typed.
+    """The name of a mixer without options, and the options in the order typed.
 
     >>> split("self-attention+bias+wide"), split("she")
     (('self-attention', ('bias', 'wide')), ('she', ()))
@@ -51,18 +51,18 @@ def joined(base: str, options: Iterable[str]) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Family:
-    """A mixer and its variants: one for every set of options that go together."""
+    """A mixer and its variants: one mixer for every allowed set of options."""
 
     make: Callable[[Chosen], Mixer]
     """Writes the mixer with the chosen options, under its plain name."""
     offers: Mapping[str, str]
-    """Option -> what it means, in the order in which names print them."""
+    """Option -> its meaning, in the order in which names print options."""
     apart: Mapping[tuple[str, str], str] = field(default_factory=dict)
-    """Two options that do not go together -> why."""
+    """Two options that exclude each other -> the reason."""
     _made: dict[tuple[str, ...], Mixer] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Refuse a name that could not be typed."""
+        """Check the names of the options: letters, digits and hyphens."""
         for option in self.offers:
             if not isinstance(option, str) or not all(p.isalnum() for p in option.split("-")):
                 got = f"'{option}'" if isinstance(option, str) else described(option)
@@ -77,10 +77,10 @@ class Family:
         return self.of(())
 
     def of(self, options: Sequence[str]) -> Mixer:
-        """The mixer with these options, in any order; the same object for the same ones.
+        """The mixer with some options, in any order; one object for each set of options.
 
         Raises:
-            UnknownMixer: an option that is unknown, named twice, or kept apart from another.
+            UnknownMixer: an option that is unknown, named twice, or excluded by another.
         """
         if options:
             self._refuse(options)
@@ -90,7 +90,7 @@ class Family:
         return self._made[ordered]
 
     def choices(self) -> Iterator[tuple[str, ...]]:
-        """Every set of options that go together, the empty one first."""
+        """Every allowed set of options, the empty set first."""
         for number in range(len(self.offers) + 1):
             for options in combinations(self.offers, number):
                 if not any(set(pair) <= set(options) for pair in self.apart):
@@ -130,11 +130,11 @@ class Family:
 def offering(
     offers: Mapping[str, str], apart: Mapping[tuple[str, str], str] | None = None
 ) -> Callable[[Callable[[Chosen], Mixer]], Family]:
-    """Make the decorated function, which writes a mixer with chosen options, a family.
+    """Decorate a function that writes a mixer with the chosen options; the result is a `Family`.
 
     Args:
-        offers: option -> what it means; names print options in this order.
-        apart: two options that do not go together -> why.
+        offers: option -> its meaning, in the order in which names print options.
+        apart: two options that exclude each other -> the reason.
     """
     if not isinstance(offers, Mapping):
         raise WrongKind(f"@offering takes a table of options, got {described(offers)}")
@@ -150,7 +150,7 @@ def offering(
 
 
 def defined(module: ModuleType) -> dict[str, Mixer]:
-    """What a file calls its mixers -> the mixers; a family is its mixer without options."""
+    """Variable of a module -> its mixer, for all mixers and families; a family without options."""
     found: dict[str, Mixer] = {}
     for key, value in vars(module).items():
         if isinstance(value, (Mixer, Family)):
@@ -159,10 +159,10 @@ def defined(module: ModuleType) -> dict[str, Mixer]:
 
 
 def variant(module: ModuleType, mixer: Mixer, options: Sequence[str]) -> Mixer:
-    """A mixer of a file with these options.
+    """The variant of a module's mixer with some options.
 
     Raises:
-        UnknownMixer: the mixer does not offer them; the message lists what it offers.
+        UnknownMixer: the mixer lacks an option; the message lists its options.
     """
     if not options:
         return mixer

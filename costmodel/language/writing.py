@@ -1,4 +1,4 @@
-"""How does an author write sums, functions, transforms and selections?"""
+"""The functions with which authors write sums, scalar functions, transforms and selections."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from costmodel.symbolic.polynomial import Poly
 
 
 def indices_in(over: Any) -> tuple[Index, ...]:
-    """One index, or several in a tuple or list, as a tuple."""
+    """The argument `over`, one index or a tuple or list of distinct indices, as a tuple."""
     found = tuple(over) if isinstance(over, (tuple, list)) else (over,)
     for index in found:
         if not isinstance(index, Index):
@@ -37,8 +37,8 @@ def max_over(body: Any, over: Any) -> Node:
 
 @checked
 def maximum(one: Any, other: Any) -> Node:
-    """The larger of two expressions, entry by entry: one comparison. Its gradient goes to the
-    larger one; of equal ones to the second, as that of `maximum(x, 0)` at 0 goes to none."""
+    """The larger of two expressions, entry by entry: one comparison. The gradient goes to the
+    larger operand; if both are equal, to `other` (for `maximum(x, 0)` at x = 0, x gets none)."""
     return Maximum(node(one), node(other))
 
 
@@ -72,14 +72,14 @@ def rfft(body: Ref, over: Index, length: Any) -> Node:
 
 @checked
 def irfft(body: Ref, over: tuple[Index, Index], length: Any) -> Node:
-    """The inverse of `rfft`: `over` is the (bin, part) pair of indices."""
+    """The inverse of `rfft`: `over` is a pair of indices (bin, part), part 1 real, 2 imaginary."""
     return _transform("irfft", body, over, length, 2)
 
 
 @checked
 def fft(body: Ref, over: tuple[Index, Index], length: Any) -> Node:
-    """The Fourier transform of complex `body` along `over`, a (position, part) pair of indices,
-    zero-padded to `length` points. Over two axes it is one transform after the other."""
+    """The Fourier transform of complex `body` along `over`, a pair of indices (position, part),
+    zero-padded to `length` points. A transform over two axes is two transforms in sequence."""
     return _transform("fft", body, over, length, 2)
 
 
@@ -102,9 +102,9 @@ def _transform(kind: str, body: Ref, over: Any, length: Any, number: int) -> Nod
 
 @checked
 def argmax(body: Ref, over: Index) -> Node:
-    """The position of the largest entry of `body` along `over`, of equal ones the first.
+    """The position of the largest entry of `body` along `over`; of equal entries the first.
 
-    It stands alone on the right side of an array declared with `below=`, which may gather.
+    It must be the whole right side of an equation for an array declared with `below=`.
     """
     return _select("argmax", body, over)
 
@@ -113,8 +113,8 @@ def argmax(body: Ref, over: Index) -> Node:
 def top_k(body: Ref, over: Index) -> Node:
     """The positions of the K largest entries of `body` along `over`, the largest first.
 
-    The left side has one index more, in 1..K; K is at most the number of entries, so that an index
-    over 1..min_(c, i) keeps c of i entries, or all of them where there are fewer.
+    The left side has a further index over 1..K, the rank. K is at most the number of entries: a
+    rank over 1..min_(c, i) keeps c of i entries, or all i entries if i < c.
     """
     return _select("top-k", body, over)
 
@@ -123,7 +123,7 @@ def top_k(body: Ref, over: Index) -> Node:
 def sort(body: Ref, over: Index) -> Node:
     """The positions of all entries of `body` along `over`, the smallest first.
 
-    The left side has one index more, which has as many values as there are entries.
+    The left side has a further index, the rank, with as many values as there are entries.
     """
     return _select("sort", body, over)
 
