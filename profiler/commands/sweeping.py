@@ -183,8 +183,8 @@ def so_far(blocks: Sequence[Block], results: Results) -> str:
 
 
 def conclude(blocks: Sequence[Block], results: Results, found: Session, retry: bool) -> None:
-    """Print the state of the plan. Failed if no point is measured, or one has no `EXPECTED`
-    outcome."""
+    """Print the state of the plan; Failed if no point is measured, or one is not `EXPECTED` to
+    fail."""
     from profiler.sweep.failures import EXPECTED
     from profiler.sweep.results import MEASURED
 

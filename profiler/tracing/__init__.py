@@ -1,4 +1,4 @@
-"""What does any nn.Module cost, as formulas in its sizes, counted by running it on no data?"""
+"""The costs of any nn.Module as formulas in its sizes, found by running it without data."""
 
 from profiler.tracing.meta_run.target import TraceError
 from profiler.tracing.result import Trace

@@ -1,7 +1,8 @@
-"""At which sizes may a module do something else, going by the conditions that its code tests?
+"""Finds sizes at which a module may behave differently, from the conditions that its code tests.
 
-Every condition that a run tests is continued along each letter to the sizes at which it changes;
-the module is run there and beside, and the conditions that are tested there are continued in turn.
+Every condition that a run tests is followed along each letter to the sizes at which it changes. The
+module is run at these sizes and their neighbours, and the conditions tested there are followed in
+turn.
 """
 
 from __future__ import annotations
@@ -20,24 +21,24 @@ from profiler.tracing.meta_run.target import TraceError, listed_sizes
 from profiler.tracing.size_samples import SizeSamples
 
 FARTHEST = 2**24
-"""No size above this one is looked for."""
+"""The largest size that is searched for."""
 
 LONGEST = 2**12
-"""The longest remainder whose multiples are looked for."""
+"""The largest divisor whose multiples are searched for."""
 
 RUNS = 12
-"""At most so many runs are made for their conditions."""
+"""The largest number of runs that are made for their conditions."""
 
 STEPS = 4
-"""With so many numbers is one and the same size compared, at most."""
+"""The largest number of different numbers with which one size is compared and followed."""
 
 FOLLOWED = (Max, Min, FloorDiv, Mod, PythonMod)
-"""Functions whose conditions change at the sizes that are looked for."""
+"""Functions in conditions that can be followed."""
 
 
 def run_breakpoints(points: SizeSamples, base: Point) -> list[Point]:
-    """Run at the sizes at which conditions change, beside `base` along each letter, and return all
-    these points; what cannot be followed becomes a doubt."""
+    """Run at the sizes at which conditions change along each letter, and at their neighbours;
+    returns these points. A condition that cannot be followed becomes a doubt."""
     found: dict[Point, None] = {}
     continued: Counter[Any] = Counter()
     waiting = [base]
@@ -70,7 +71,7 @@ def run_breakpoints(points: SizeSamples, base: Point) -> list[Point]:
 
 
 def _ran(points: SizeSamples, base: Point, point: Point) -> bool:
-    """Whether the module runs at a point; where a run would take too long, that is a doubt."""
+    """Whether the module runs at a point; a run that would take too long becomes a doubt."""
     if not points.inside(point):
         return False
     if point not in points.seen and not points.patient(base, point):
@@ -89,7 +90,7 @@ def conditions_at(points: SizeSamples, point: Point) -> SizeGuards:
             for i, letter in enumerate(points.letters)
         }
         found = size_guards(points.target, sizes(points.named(point)), further)
-    except TraceError:  # with more of a letter the module is not made
+    except TraceError:  # the module cannot be made with a letter one step larger
         return SizeGuards()
     for doubt in found.doubts:
         points.doubt(doubt)
@@ -97,8 +98,8 @@ def conditions_at(points: SizeSamples, point: Point) -> SizeGuards:
 
 
 def compared(condition: Any) -> tuple[Any, Any]:
-    """What a condition compares, the same for a condition and its opposite; and the same without
-    the number that a size is compared with."""
+    """A key of a condition, equal for a condition and its negation; and the key without the
+    constant with which a size is compared."""
     if not condition.is_Relational:
         return condition, ("kind", condition)
     apart = condition.lhs - condition.rhs
@@ -107,7 +108,7 @@ def compared(condition: Any) -> tuple[Any, Any]:
 
 
 class Along:
-    """A condition on sizes, as a function of how many steps longer one letter is."""
+    """A condition on sizes, as a function of the number of steps by which one letter is larger."""
 
     def __init__(self, condition: Any, guards: SizeGuards, letter: str) -> None:
         self.condition = condition
@@ -118,13 +119,13 @@ class Along:
         }
 
     def at(self, expression: Any, k: int) -> Any:
-        """The value of an expression where the letter is k steps longer."""
+        """The value of an expression with the letter k steps larger."""
         at = {symbol: Integer(size + k * more) for symbol, (size, more) in self.sizes.items()}
         return expression.xreplace(at)
 
     def changes(self) -> Iterator[int]:
-        """Numbers of steps after which the sides of the condition change their order, or after
-        which nothing remains of a division."""
+        """Numbers of steps at which the two sides of the condition change their order, or at which
+        a division leaves no remainder."""
         if not any(more for _, more in self.sizes.values()):
             return
         places = [2**power for power in range(FARTHEST.bit_length())]
@@ -135,8 +136,7 @@ class Along:
             yield from self._crossings(self.condition.lhs - self.condition.rhs, places)
 
     def _crossings(self, apart: Any, places: Sequence[int]) -> Iterator[int]:
-        """The numbers of steps after which a difference has another sign than one step before, one
-        at most between two places."""
+        """Numbers of steps at which a difference changes sign, at most one per pair of places."""
 
         def sign(k: int) -> int:
             value = self.at(apart, k)
@@ -151,8 +151,8 @@ class Along:
             yield high
 
     def _period(self, dividend: Any, divisor: Any) -> Iterator[int]:
-        """1, and the first number of steps after which nothing remains of a division by a number,
-        and the one before."""
+        """1, the first number of steps at which a division by a number leaves no remainder, and
+        that number minus 1, in the order 1, number - 1, number."""
         if not divisor.is_Integer or not 1 < divisor <= LONGEST:
             return
         start, then = (int(self.at(dividend, k)) for k in (0, 1))

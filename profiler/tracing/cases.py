@@ -1,9 +1,9 @@
-"""Which cases do the sizes fall into, and what are a module's formulas in each?
+"""Cases of the sizes, and a module's trace in each.
 
 A case is the set of sizes at which some polynomials are at least 0, such as l - w >= 0. A narrow
 case (0 <= l - w <= 2) is split into the lines l = w, l = w + 1, l = w + 2, on which one size
-follows from the others; where formulas would need floors, sizes are written by quotient and
-remainder (`divisions.py`). Each case is traced once, at sizes of its own.
+follows from the others; if formulas would need floors, sizes are written by quotient and remainder
+(`divisions.py`). Each case is traced once, at sizes of its own.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from profiler.tracing.meta_run.target import TraceError, Variables
 from profiler.tracing.result import Trace
 
 SETTLED = 2
-"""A module is compared from these sizes on: a recurrence over one row is a case of its own."""
+"""The smallest sizes of a comparison: a recurrence over one row is a separate case."""
 
 
 class ByCases(Exception):
-    """The equations are not one polynomial at the sizes of a trace; `regions` are disjoint cases
-    that cover these sizes, and each is to be compared by itself."""
+    """The equations are several polynomials at the sizes of a trace; `regions` are disjoint cases
+    that cover these sizes, to be compared one by one."""
 
     def __init__(self, regions: Sequence[Constraints]) -> None:
         super().__init__(" or ".join(map(conditions_words, regions)))
@@ -39,20 +39,20 @@ class ByCases(Exception):
 
 @dataclass(frozen=True)
 class SizeCase:
-    """A set of sizes: those at which each polynomial of `region` is at least 0. `region` is written
-    in the letters of `divisions`."""
+    """The set of sizes at which each polynomial of `region` is at least 0. `region` is written in
+    the letters of `divisions`."""
 
     region: Constraints = frozenset()
     divisions: Divisions = ()
 
     @property
     def asked(self) -> Constraints:
-        """The conditions in the sizes that were asked for, without letters of divisions."""
+        """The conditions in the sizes of the user, without letters of divisions."""
         return asked_conditions(self.region, self.divisions) if self.divisions else self.region
 
     @property
     def plain(self) -> SizeCase:
-        """The same case; a floor that has only one value in it is replaced by that value."""
+        """The same case, with each floor that has only one value replaced by the value."""
         return replace(self, region=without_single_floors(self.region))
 
     def among(self, regions: Sequence[Constraints]) -> list[SizeCase]:
@@ -61,7 +61,7 @@ class SizeCase:
 
 
 class Traces:
-    """The traces of one module by case, each made when it is first asked for."""
+    """The traces of one module by case, each made at its first request."""
 
     def __init__(self, everywhere: Trace) -> None:
         self.everywhere = everywhere
@@ -73,7 +73,7 @@ class Traces:
         Raises:
             TraceError: the module has no trace in this case.
             ByCases: the formulas hold only from larger quotients or remainders on; the smaller ones
-                are a case of their own.
+                are a separate case.
         """
         if case not in self.known:
             try:
@@ -87,8 +87,8 @@ class Traces:
         return known
 
     def settled(self, case: SizeCase, found: Trace) -> Trace:
-        """The trace, where its formulas hold at all sizes of the case from `SETTLED` on; ByCases
-        where they hold only from a larger quotient or remainder on."""
+        """The trace, if its formulas hold at all sizes of the case from `SETTLED` on; ByCases if
+        they hold only from a larger quotient or remainder on."""
         sizes = self.sizes(case)
         given = [sizes.poly(letter) for letter in self.everywhere.variables.over]
         where = case.region | {poly - SETTLED for poly in given if poly is not None}
@@ -106,8 +106,7 @@ class Traces:
 
     def parts(self, case: SizeCase, unsettled: Sequence[Fn]) -> list[SizeCase]:
         """The cases into which a case falls when a size under one of the floors `unsettled` is
-        written by its quotient; none where no size can be so written, all of them are, or the case
-        is left as it is.
+        written by its quotient; [] if no size can be, all of them are, or the case is unchanged.
 
         Raises:
             TraceError: floors divide the size by several others, or leave too many remainders.
@@ -122,12 +121,12 @@ class Traces:
 
 
 NARROW = 2
-"""A case in which a condition exceeds 0 by no more than this is split into lines."""
+"""The largest value of a condition in a narrow case, which is split into lines."""
 
 
 def narrow_lines(region: Constraints) -> list[Constraints]:
-    """The lines of a narrow case, on each of which one condition has one value; a wide case, or one
-    that is a line already, is returned as it is."""
+    """The lines of a narrow case, on each of which one condition has one value; a wide case, or a
+    line, is returned unchanged."""
     for condition in by_text(region):
         if -condition in region:
             continue
@@ -139,8 +138,7 @@ def narrow_lines(region: Constraints) -> list[Constraints]:
 
 
 def zero_set(region: Constraints, zero: Poly) -> Constraints:
-    """The sizes of a case at which the polynomial `zero` is 0, without conditions that follow from
-    others."""
+    """The sizes of a case at which the polynomial `zero` is 0, without implied conditions."""
     equation = frozenset((zero, -zero))
     for condition in by_text(region):
         if implied(region - {condition} | equation, condition):

@@ -1,17 +1,16 @@
-"""What lies between a traced module and a mixer's equations, and which switches account for it?
+"""Compares a traced module with a mixer's equations, and names the switches that differ.
 
 The equations' formula is subtracted from the traced formula, class by class, as polynomials. The
-equations are then counted again under every form and every set of the reconciliation's switches;
-the causes are the switches that leave least unexplained, turned one after the other. The arithmetic
-of a backward pass with zeros that fill gradients up is a cause of its own, counted of the module.
+equations are counted again under every form and every set of the reconciliation's switches; the
+causes are the switches that leave least unexplained, turned one after another. The arithmetic of a
+backward pass on zeros that pad gradients is a separate cause, counted from the module.
 
-Where the equations count by cases (l < w, l >= w), the module is traced anew at sizes of each case
-and compared there; where floors (floor(w/2), floor(l/C)) leave a case without formulas, by cases of
-the remainder.
+If the equations count by cases (l < w, l >= w), the module is traced at sizes of each case and
+compared there; by cases of the remainder, if floors (floor(l/C)) leave a case without formulas.
 
-Formulas in f = floor(x/2) are compared in a normal form. Either x = 2f or x = 2f + 1, so that
-(2f - x)(2f - x + 1) = 0 gives f**2 by f and x; and floor((x + 1)/2) = x - floor(x/2). What is
-written by x and the first power of f is 0 at all sizes only where it is 0 as a polynomial.
+Formulas in f = floor(x/2) are compared in a normal form. Either x = 2f or x = 2f + 1, so that (2f -
+x)(2f - x + 1) = 0 gives f**2 by f and x; and floor((x + 1)/2) = x - floor(x/2). A formula in x and
+the first power of f is 0 at all sizes only if it is 0 as a polynomial.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ from profiler.tracing.zero_gradients import MOST_MADE
 
 @dataclass(frozen=True)
 class SwitchCause:
-    """A switch, and how many more operations of each class the equations count under it."""
+    """A switch, and the increase that it causes in the equations' count of each class."""
 
     name: str
     meaning: str
@@ -62,11 +61,11 @@ class SwitchCause:
 
 @dataclass(frozen=True)
 class Difference:
-    """The formulas of a module's forward or backward pass less those of a mixer's equations.
+    """The formulas of a module's forward or backward pass minus those of a mixer's equations.
 
-    `difference` is the whole of it by class. `causes` are the changes that named switches make to
-    the equations' counts and, for a backward pass, its arithmetic with zeros that fill gradients
-    up. `unexplained` is what is left when all switches are turned; empty where nothing is left.
+    `difference` is the total, by class. `causes` are the changes that named switches make to the
+    equations' counts and, for a backward pass, its arithmetic on zeros that pad gradients.
+    `unexplained` is the remainder after all switches; empty if there is none.
     """
 
     mixer: str
@@ -77,23 +76,22 @@ class Difference:
     causes: tuple[SwitchCause, ...]
     unexplained: Classes
     reason: str = ""
-    """Why the pass is not compared; empty where it is."""
+    """Why the pass is not compared; "" if it is."""
     notes: tuple[str, ...] = ()
-    """Which causes were not looked for, and why."""
+    """The causes that were not looked for, and why."""
     region: Constraints = frozenset()
-    """The case of the sizes: those at which each of these polynomials is at least 0; empty where
-    there is one case."""
+    """The case: the sizes at which each of these polynomials is at least 0; empty for all sizes."""
     proven: Sequence[Mapping[str, int]] = ()
     """The sizes of the case at which the module's counts were compared with its formulas."""
 
     @property
     def explained(self) -> bool:
-        """Whether the switches name all of the difference."""
+        """Whether the switches explain the whole difference."""
         return not (self.reason or self.unexplained)
 
     @property
     def case(self) -> str:
-        """The case in words; "" where there is only one."""
+        """The case in words; "" for all sizes."""
         return conditions_words(self.region)
 
 
@@ -118,7 +116,7 @@ def compare_pass(found: Trace, name: str | Mixer, phase: str = "forward") -> Dif
         if isinstance(poly, Cases):
             raise ByCases([region for region, _ in poly.pieces])
         if not isinstance(poly, Poly):
-            for form in mixer.forms:  # what has no formula may have one in each case of a form
+            for form in mixer.forms:  # there may be a formula in each case of a form
                 equation_counts(mixer, form, (), found, phase)
             raise TraceError(f"{found.target}: {class_}: {poly}")
         if poly.terms:
@@ -146,13 +144,13 @@ def compare_pass(found: Trace, name: str | Mixer, phase: str = "forward") -> Dif
 
 
 def in_asked_sizes(classes: Classes, found: Trace) -> Classes:
-    """Formulas in the sizes that were asked for, without letters of divisions."""
+    """Formulas in the sizes of the user, without letters of divisions."""
     return {name: asked_formula(poly, found.divisions) for name, poly in classes.items()}
 
 
 def known_zero_arithmetic(found: Trace) -> tuple[Classes, tuple[str, ...]]:
-    """The part of a backward pass that is arithmetic with zeros which fill gradients up, and notes
-    on why parts of this part are not known."""
+    """The operations of a backward pass on zeros that pad gradients, and notes on unknown
+    classes."""
     try:
         zeros = found.zeros
     except TraceError as error:
@@ -171,8 +169,8 @@ def known_zero_arithmetic(found: Trace) -> tuple[Classes, tuple[str, ...]]:
 
 
 def compare_passes(found: Trace, name: str | Mixer) -> list[Difference]:
-    """The differences of the forward and the backward pass, by cases where the equations count by
-    cases; a pass that cannot be compared says why.
+    """The differences of the forward and the backward pass, by cases if the equations count by
+    cases; a pass that cannot be compared has a reason.
 
     Raises:
         UnknownMixer, TraceError: as `compare_pass`, for the forward pass at all sizes.
@@ -182,8 +180,7 @@ def compare_passes(found: Trace, name: str | Mixer) -> list[Difference]:
 
 
 def by_case(traces: Traces, mixer: Mixer, phase: str, start: SizeCase) -> Iterator[Difference]:
-    """The differences of one pass at the sizes of a case, split into smaller cases where
-    necessary."""
+    """The differences of one pass at the sizes of a case, split into smaller cases if necessary."""
     waiting = [start]
     taken: set[SizeCase] = set()
     while waiting:
@@ -217,8 +214,8 @@ def by_case(traces: Traces, mixer: Mixer, phase: str, start: SizeCase) -> Iterat
 def by_quotients(
     traces: Traces, mixer: Mixer, phase: str, case: SizeCase, over: Sequence[Fn]
 ) -> list[Difference]:
-    """The differences of one pass in a case where a size under one of the floors `over` is written
-    by its quotient; none where nothing can be compared that way."""
+    """The differences of one pass in a case in which a size under one of the floors `over` is
+    written by its quotient; [] if nothing can be compared that way."""
     try:
         parts = traces.parts(case, over)
     except TraceError as refused:
@@ -233,8 +230,8 @@ def not_compared(mixer: Mixer, phase: str, case: SizeCase, why: Exception) -> Di
 
 
 def unsettled(mixer: Mixer, phase: str, region: Constraints, sizes: Variables) -> list[Fn]:
-    """The floors, in the conditions of a case and in what the equations count there, that take more
-    than one value in the case."""
+    """The floors with several values in a case, from the conditions of the case and from the
+    equations' counts there."""
     counted_with: list[Poly] = []
     for form in mixer.forms:
         try:
@@ -252,7 +249,7 @@ def unsettled(mixer: Mixer, phase: str, region: Constraints, sizes: Variables) -
 
 
 def open_floors(polys: Iterable[Poly], region: Constraints) -> list[Fn]:
-    """The floors in polynomials that take more than one value in a case."""
+    """The floors in polynomials that have several values in a case."""
     found = floors_in(polys)
     return [f for f in found if (known := floor_values(f, region)) is None or len(known) > 1]
 
@@ -260,11 +257,11 @@ def open_floors(polys: Iterable[Poly], region: Constraints) -> list[Fn]:
 def closest_switches(
     mixer: Mixer, found: Trace, phase: str, traced: Classes
 ) -> tuple[str, tuple[str, ...]]:
-    """The form and the rewrites that leave least unexplained; of equal ones the fewest rewrites.
+    """The form and the rewrites that leave least unexplained; among equals, the fewest rewrites.
 
-    A backward pass follows the forward pass that ran: the form and the rewrites of the forward
-    pass, or a form with the same forward count, and of the rewrites that concern gradients alone
-    each that leaves less unexplained.
+    A backward pass belongs to the forward pass that ran, so it has the form and rewrites of the
+    forward pass, or a form with the same forward count; rewrites of gradients are added as long as
+    one leaves less unexplained.
     """
     if phase == "backward":
         return switches_of_backward(mixer, found, traced)
@@ -294,7 +291,7 @@ def switches_of_backward(
     mixer: Mixer, found: Trace, traced: Classes
 ) -> tuple[str, tuple[str, ...]]:
     """The form and the rewrites of a backward pass, from those of the forward pass; among forms
-    with the same forward count, the one that leaves least."""
+    with the same forward count, the form that leaves least."""
     before = compare_pass(found, mixer)
     ran = tuple(cause.name for cause in before.causes if cause.name in REWRITES)
     forward = equation_counts(mixer, before.form, ran, found, "forward")
@@ -327,8 +324,7 @@ def with_gradient_rewrites(
     form: str,
     rewrites: tuple[str, ...],
 ) -> tuple[str, ...]:
-    """The rewrites, extended by rewrites of gradients as long as one of them leaves less
-    unexplained, the best one first."""
+    """The rewrites, extended by the best rewrite of gradients while one leaves less unexplained."""
 
     def left(chosen: tuple[str, ...]) -> tuple[int, int, int]:
         return amount_unexplained(
@@ -361,8 +357,8 @@ def with_gradient_rewrites(
 def switch_steps(
     mixer: Mixer, form: str, rewrites: Sequence[str]
 ) -> Iterator[tuple[str, str, tuple[str, ...]]]:
-    """The switches in the order in which they are turned: another form first, then the rewrites one
-    by one; each with its meaning and all rewrites turned so far."""
+    """The switches in the order of turning, the form first, then each rewrite: name, meaning, and
+    all rewrites turned so far."""
     if form != mixer.default_form:
         yield f"form={form}", f"form '{form}' computes the same function by other equations", ()
     for k, rewrite in enumerate(rewrites):
@@ -370,7 +366,7 @@ def switch_steps(
 
 
 def forward_rewrite_sets() -> Iterator[tuple[str, ...]]:
-    """Every set of rewrites of a forward pass that may be turned together, small sets first."""
+    """Every compatible set of rewrites of a forward pass, small sets first."""
     names = [name for name in REWRITES if name not in OF_GRADIENTS]
     for number in range(len(names) + 1):
         for chosen in combinations(names, number):
@@ -383,16 +379,16 @@ Classes = dict[str, Poly]
 
 
 PHASES: Mapping[str, str] = {"forward": "training", "backward": "backward"}
-"""The name of a pass in a trace -> the phase of the equations."""
+"""Name of a pass in a trace -> the phase of the equations."""
 
 
 def equation_counts(
     mixer: Mixer, form: str, rewrites: tuple[str, ...], found: Trace, phase: str
 ) -> Classes:
-    """What the equations count in one pass, in the letters of the trace, for its batch.
+    """The equations' counts of one pass, in the letters of the trace, for its batch.
 
-    Under a rewrite of gradients the forward pass is that of a training step, the step less its
-    backward pass: it also keeps what the rewritten gradients read.
+    Under a rewrite of gradients the forward pass is that of a training step, the step minus its
+    backward pass: it also keeps the arrays that the rewritten gradients read.
     """
     if phase == "forward" and not {*OF_GRADIENTS}.isdisjoint(rewrites):
         both, one = (
@@ -405,8 +401,8 @@ def equation_counts(
 def in_trace(
     mixer: Mixer, form: str, rewrites: tuple[str, ...], found: Trace, phase: str
 ) -> Classes:
-    """What the equations count in a phase, in the letters of the trace; of the gradients those that
-    the trace has, both or those of parameters or inputs alone.
+    """The equations' counts of a phase in the letters of the trace, with the gradients that the
+    trace has: both, or those of parameters or inputs alone.
 
     Raises:
         TraceError: the trace has no gradients.
@@ -425,7 +421,7 @@ def in_trace(
 
 
 def gradients_of(found: Trace, phase: str) -> Training:
-    """Which gradients the equations of a phase are asked for."""
+    """The gradients that the equations of a phase are asked for."""
     if phase == PHASES["forward"] or found.differentiated == {"parameters", "inputs"}:
         return {}
     if not found.differentiated:
@@ -434,8 +430,12 @@ def gradients_of(found: Trace, phase: str) -> Training:
 
 
 def in_letters(mixer: Mixer, exact: Exact, found: Trace) -> Poly:
-    """An exact count as one polynomial in the letters of the trace; ByCases where it is several
-    polynomials there, TraceError where it has sizes that the trace lacks."""
+    """An exact count as one polynomial in the letters of the trace.
+
+    Raises:
+        ByCases: the count is several polynomials there.
+        TraceError: the count has sizes that the trace lacks.
+    """
     needed = sorted(exact.letters)
     given: Mapping[str, Poly | None] = {letter: found.variables.poly(letter) for letter in needed}
     known = {letter: poly for letter, poly in given.items() if poly is not None}
@@ -454,7 +454,7 @@ def in_letters(mixer: Mixer, exact: Exact, found: Trace) -> Poly:
             split = split + Exact(((open_, poly),))
     least = {Poly.atom(x) - _compared_from(found, x) for x in split.letters}
     here = found.region | least | _quotient_sizes(found)
-    for where in (frozenset(), found.region):  # pieces may agree everywhere, or in this case only
+    for where in (frozenset(), found.region):  # pieces may agree everywhere, or only in this case
         cases = [case for case in split.chambers(where) if not infeasible(case[0] | here)]
         if len(cases) == 1:
             return total + cases[0][1]
@@ -462,8 +462,8 @@ def in_letters(mixer: Mixer, exact: Exact, found: Trace) -> Poly:
 
 
 def without_floors(exact: Exact, found: Trace) -> Exact:
-    """A count in which every floor that has one value in the case of the trace is that value;
-    ByCases where a floor has several values and sizes are written by quotients."""
+    """A count in which every floor with one value in the case of the trace is that value; ByCases
+    if a floor has several values and sizes are written by quotients."""
     parts = [poly for guards, value in exact.pieces for poly in (*guards, value)]
     if found.divisions and (regions := cases_by_floor(parts, found.region)):
         raise ByCases(regions)
@@ -475,7 +475,7 @@ def without_floors(exact: Exact, found: Trace) -> Exact:
 
 
 def _proven_in_case(guard: Poly, found: Trace) -> bool:
-    """Whether a condition is proven in the case of a trace, for sizes from which its formulas
+    """Whether a condition is proven in the case of a trace, for sizes at which its formulas
     hold."""
     later = {x: Poly.atom(x) + _compared_from(found, x) - 1 for x in guard.letters}
     here = found.region | _quotient_sizes(found)
@@ -505,7 +505,7 @@ NOTHING_LEFT = (0, 0, 0)
 
 
 def amount_unexplained(left: Classes) -> tuple[int, int, int]:
-    """How much is unexplained, for comparisons: number of classes, then of terms, then highest
+    """The unexplained amount, as a sort key: number of classes, then of terms, then highest
     degree."""
     terms = [monomial for poly in left.values() for monomial in poly.terms]
     degrees = [sum(power for _, power in monomial) for monomial in terms]
@@ -513,7 +513,7 @@ def amount_unexplained(left: Classes) -> tuple[int, int, int]:
 
 
 def reduced_halves(poly: Poly) -> Poly:
-    """The same function of the sizes, in which floor(x/2) has no higher power than the first.
+    """The same function of the sizes, with floor(x/2) in the first power only.
 
     >>> k = Poly.atom("k")
     >>> up, down = (k + 1) // 2, k // 2
@@ -534,7 +534,7 @@ def reduced_halves(poly: Poly) -> Poly:
 
 
 def first_powers(poly: Poly, half: Fn, whole: Poly) -> Poly:
-    """The same number without squares of floor(whole/2): 4f**2 = (4x - 2)f - x(x - 1)."""
+    """The same function without squares of f = floor(x/2), by 4f**2 = (4x - 2)f - x(x - 1)."""
     square = (Poly.atom(half) * (whole * 4 - 2) - whole * (whole - 1)) * Fraction(1, 4)
     while high := [m for m in poly.terms if dict(m).get(half, 0) > 1]:
         for monomial in high:

@@ -1,9 +1,9 @@
-"""How are sizes written by quotient and remainder, so that no formula needs a floor?
+"""Writes sizes by quotient and remainder, so that no formula needs a floor.
 
 Equations whose bounds hold floor(k/2) or floor(l/C) count by polynomials in these floors. A size is
-then written by its divisor, k = 2*q - 1 or l = C*q + r, and the module is traced over q and r like
-over any other letter: its formulas are polynomials in q and r, and every floor of the equations is
-a polynomial too, or is split into cases. A divisor that is a number gives one case per remainder. A
+then written by its divisor, k = 2*q - 1 or l = C*q + r, and the module is traced over q and r as
+over other letters: its formulas are polynomials in q and r, and every floor of the equations is a
+polynomial too, or is split into cases. A divisor that is a number gives one case per remainder. A
 divisor C that is a size gives three: l < C, l = C*q, and l = C*q + r with 0 < r < C.
 """
 
@@ -21,21 +21,19 @@ from costmodel.symbolic.polynomial import Fn, Poly, by_text, call
 from profiler.tracing.meta_run.target import TraceError, Variables
 
 MOST = 4
-"""A floor is replaced by its value where it is proven to lie between two numbers of at most this
-size."""
+"""A floor is replaced by its value only if bounds of at most this magnitude are proven for it."""
 
 REMAINDERS = 16
-"""A module is traced for each remainder of a number only where there are at most this many."""
+"""The largest number of remainders for each of which a module is traced."""
 
 
 @dataclass(frozen=True)
 class Division:
-    """`size = divisor * quotient + remainder`, the quotient at least 1.
+    """`size = divisor * quotient + remainder`, with a quotient of at least 1.
 
-    Where the divisor is a number, the remainder is `missing`, one of 0, -1, ..., 1 - divisor. Where
-    the divisor is a size, the remainder is 0 (`missing` 0) or a letter of values from 1 on
-    (`missing` None). The letters of quotient and remainder are named by their formulas, such as
-    "floor(l/C)".
+    If the divisor is a number, the remainder is `missing`, one of 0, -1, ..., 1 - divisor. If the
+    divisor is a size, the remainder is 0 (`missing` 0) or a letter with values from 1 on (`missing`
+    None). The letters of quotient and remainder are named by their formulas, such as "floor(l/C)".
     """
 
     size: str
@@ -54,7 +52,7 @@ class Division:
 
     @property
     def rest(self) -> str | None:
-        """The remainder as a letter; None where the remainder is a number."""
+        """The remainder as a letter; None if the remainder is a number."""
         left = Poly.atom(self.size) - self.divisor * self.floor
         return f"({left})" if self.missing is None else None
 
@@ -75,7 +73,7 @@ class Division:
 
     @property
     def bounds(self) -> Constraints:
-        """The condition remainder <= divisor - 1, where the remainder is a letter."""
+        """The condition remainder <= divisor - 1, if the remainder is a letter; else empty."""
         return frozenset() if self.rest is None else frozenset((self.divisor - 1 - self.remainder,))
 
     def over(self, sizes: Variables) -> Variables:
@@ -86,8 +84,8 @@ class Division:
         return Variables(letters, {self.size: formula_of_poly(self.value), **sizes.let})
 
     def undone(self, region: Constraints) -> Constraints:
-        """The conditions of a case with floors in place of the letters of this division; a quotient
-        that has only one value in the case becomes that number."""
+        """The conditions of a case with floors in place of the letters of this division. A quotient
+        with only one value in the case becomes that number."""
         size, quotient = Poly.atom(self.size), Poly.atom(self.quotient)
         fixed = next((n for n in range(1, MOST + 1) if proven_zero(region, quotient - n)), None)
         times = self.floor if fixed is None else Poly.of(fixed)
@@ -112,15 +110,14 @@ def sizes_divided(sizes: Variables, divisions: Divisions) -> Variables:
 
 
 def asked_conditions(region: Constraints, divisions: Divisions) -> Constraints:
-    """The conditions of a case in the sizes that were asked for."""
+    """The conditions of a case in the sizes of the user."""
     for division in reversed(divisions):
         region = division.undone(region)
     return without_implied(region)
 
 
 def without_implied(region: Constraints) -> Constraints:
-    """A case without the conditions that follow from others; both halves of an equation are
-    kept."""
+    """A case without the conditions that others imply; both halves of an equation are kept."""
     for condition in by_text(region - {Poly()}):
         if -condition not in region and implied(region - {condition}, condition):
             region = region - {condition}
@@ -128,7 +125,7 @@ def without_implied(region: Constraints) -> Constraints:
 
 
 def asked_formula(poly: Poly, divisions: Divisions) -> Poly:
-    """A formula in the sizes that were asked for: floors replace the letters of divisions."""
+    """A formula in the sizes of the user: floors replace the letters of divisions."""
     for division in reversed(divisions):
         left = Poly.atom(division.size) - division.divisor * division.floor
         values = {division.quotient: division.floor}
@@ -155,7 +152,7 @@ def floors_in(polys: Iterable[Poly]) -> list[Fn]:
 
 
 def floor_values(floor: Fn, region: Constraints) -> range | None:
-    """The values that a floor may take in a case; None where no bounds up to `MOST` are proven."""
+    """The values that a floor may take in a case; None if no bounds up to `MOST` are proven."""
     above, below = floor.args
     known = range(-MOST, MOST + 1)
     least = max((m for m in known if implied(region, above - below * m)), default=None)
@@ -184,7 +181,7 @@ def with_known_floors(poly: Poly, region: Constraints) -> Poly:
 
 def without_single_floors(region: Constraints) -> Constraints:
     """A case in which every floor with only one value is replaced by the value; the bounds that
-    give the floor this value become conditions."""
+    imply the value become conditions."""
     for floor in floors_in(by_text(region)):
         if (known := floor_values(floor, region)) is not None and len(known) == 1:
             moved = frozenset(with_floor_value(condition, floor, known[0]) for condition in region)
@@ -200,7 +197,7 @@ def floor_conditions(floor: Fn, value: int) -> Constraints:
 
 def cases_by_floor(polys: Iterable[Poly], region: Constraints) -> list[Constraints]:
     """The cases in each of which the first floor with several values in the region has one value;
-    none where no floor has several."""
+    [] if no floor has several."""
     for floor in floors_in(by_text(polys)):
         if (known := floor_values(floor, region)) and len(known) > 1:
             cases = [region | floor_conditions(floor, value) for value in known]
@@ -214,9 +211,9 @@ def cases_by_floor(polys: Iterable[Poly], region: Constraints) -> list[Constrain
 def division_cases(
     region: Constraints, sizes: Variables, unsettled: Sequence[Fn]
 ) -> list[tuple[Constraints, Division | None]]:
-    """The cases into which a region falls when a size under the first suitable floor is written by
-    its quotient, each with its division; disjoint, and covering the region. Empty where no floor
-    has a size that can be divided.
+    """The cases, each with its division, into which a region falls when a size under the first
+    suitable floor is written by its quotient; they are disjoint and cover the region. [] if no
+    floor has a size that can be divided.
 
     Raises:
         TraceError: as `dividend`.
@@ -240,14 +237,14 @@ def division_cases(
 
 
 def dividend(floor: Fn, sizes: Variables, beside: Sequence[Fn]) -> tuple[str, Poly] | None:
-    """A size that a floor divides, and a divisor that serves all floors `beside` it; None where the
+    """A size that a floor divides, and a divisor that serves all floors `beside` it; None if the
     floor divides no single size.
 
     Raises:
-        TraceError: the floors divide the size by several others, or leave too many remainders.
+        TraceError: the floors divide the size by several other sizes, or leave too many remainders.
     """
     above, below = floor.args
-    if not below.letters <= sizes.over.keys():  # the divisor is a size that was not given
+    if not below.letters <= sizes.over.keys():  # the divisor has a size that was not given
         return None
     for letter, multiple in sizes.over.items():
         if letter not in above.atoms or letter in below.letters or multiple != 1:
@@ -272,7 +269,7 @@ def dividend(floor: Fn, sizes: Variables, beside: Sequence[Fn]) -> tuple[str, Po
 
 
 def floor_free_cases(region: Constraints) -> list[Constraints]:
-    """A case split until every floor that has few values has one value in each."""
+    """A case split until every floor with few values has one value in each part."""
     if infeasible(region := without_single_floors(region)):
         return []
     parts = cases_by_floor(region, region)
@@ -280,7 +277,7 @@ def floor_free_cases(region: Constraints) -> list[Constraints]:
 
 
 def formula_of_poly(poly: Poly) -> Formula:
-    """A polynomial as a formula whose letters may have any names."""
+    """A polynomial as a formula, whose letters may have arbitrary names."""
     return Formula(str(poly), syntax_tree(poly), poly.letters)
 
 

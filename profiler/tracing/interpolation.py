@@ -1,10 +1,9 @@
-"""Which polynomial gives these exact numbers at every size?
+"""Finds the polynomials that give exact numbers at every size.
 
 Along each size the space of functions is found first: powers of the size, as many as are needed
 until two more change nothing, or products of the size and of atoms (a padded length and its
 logarithm, ceil(l/p)). The polynomial in all sizes is then interpolated on a downward-closed set of
-points: a term is tried only where every term one step below it was needed. All arithmetic is
-rational.
+points: a term is tried only if every term one step below it was needed. All arithmetic is rational.
 """
 
 from __future__ import annotations
@@ -29,13 +28,13 @@ HIGHEST = 6
 @dataclass(frozen=True)
 class Axis:
     """A basis of functions of one size, with interpolation points: `functions[k]` is 1 at
-    `places[k]` and 0 at the places before it."""
+    `places[k]` and 0 at the earlier places."""
 
     letter: str
     places: tuple[int, ...]
     functions: tuple[Poly, ...]
     others: tuple[Axis, ...] = ()
-    """Other bases of the same space at the same places, where atoms depend on each other."""
+    """Other bases of the same space at the same places, for atoms that depend on each other."""
 
     @property
     def powers(self) -> bool:
@@ -44,7 +43,7 @@ class Axis:
 
     @cached_property
     def _known(self) -> dict[tuple[int, int], Fraction]:
-        """The values so far: with many letters, each is asked for at every product of orders."""
+        """(order, place) -> value: products of orders over many letters ask for it repeatedly."""
         return {}
 
     def at(self, order: int, place: int) -> Fraction:
@@ -59,7 +58,7 @@ class Axis:
 def axis(letter: str, raw: Iterable[Poly], places: Sequence[int]) -> Axis:
     """A basis of the span of `raw`, each function normalised at the first place where it is not 0.
 
-    A function that the others span at all of the places is left out.
+    A function that the others span at all places is left out.
     """
     chosen: list[int] = []
     functions: list[Poly] = []
@@ -85,7 +84,8 @@ Vector = dict[Any, Fraction]
 
 
 def leftover(numbers: Numbers, known: Iterable[tuple[Vector, Fraction]]) -> Vector:
-    """`numbers` less the known part: the sum of coefficients times the value of their function."""
+    """`numbers` minus the known part, the sum of coefficients times function values, without
+    zeros."""
     found = {name: Fraction(value) for name, value in numbers.items()}
     for coefficients, value in known:
         if value:
@@ -97,8 +97,8 @@ def leftover(numbers: Numbers, known: Iterable[tuple[Vector, Fraction]]) -> Vect
 def degree_along(
     letter: str, places: Sequence[int], numbers: Callable[[int], Numbers], *, beyond: int = 2
 ) -> int | None:
-    """The highest power of one size that any number needs, after `beyond` higher powers had
-    coefficient 0; None where no tried degree is enough."""
+    """The highest power of one size that any number needs, confirmed by `beyond` higher powers with
+    coefficient 0; None if no tried degree suffices."""
     basis = axis(letter, powers_up_to(letter, len(places) - 1), places)
     coefficients: list[Vector] = []
     last = 0
@@ -136,8 +136,8 @@ def interpolate(
 ) -> dict[Any, Poly]:
     """The combination of products of the axes' functions that gives the numbers.
 
-    A product is tried only where every product one step below it was needed, which is right for
-    powers. With other functions, or where `whole`, all products are tried.
+    A product is tried only if every product one step below it was needed, which is correct for
+    powers. With other functions, or with `whole`, all products are tried.
     """
     whole = whole or not all(a.powers for a in axes)
     found: dict[Point, Vector] = {}
@@ -164,8 +164,8 @@ def interpolate(
 def shortest_formulas(
     axes: Sequence[Axis], numbers: Callable[[Point], Numbers], *, whole: bool = False
 ) -> dict[Any, Poly]:
-    """As `interpolate`; where atoms depend on each other, each number gets its shortest formula
-    among the bases."""
+    """`interpolate`; if atoms depend on each other, each number gets its shortest formula among the
+    bases."""
     best = interpolate(axes, numbers, whole=whole)
     for i, given in enumerate(axes):
         for other in given.others:

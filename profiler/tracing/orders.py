@@ -1,8 +1,8 @@
-"""What if formulas depend on which of two sizes is larger, or on one dividing the other?
+"""Formulas that depend on which of two sizes is larger, or on one size dividing another.
 
-Where no formula fits every size, and a formula fails at sizes whose order is another one, either
-order is traced by itself and the formula is by cases. Where a module runs only at multiples of
-another size, it is traced by the quotient, and its formulas are written in the sizes again.
+If no formula fits every size, and a formula fails at sizes of another order, each order is traced
+separately and the formula is by cases. If a module runs only at multiples of another size, it is
+traced over the quotient, and its formulas are then written in the sizes.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from profiler.tracing.result import Cases, Trace, Value
 
 
 def by_order(found: Trace) -> Trace:
-    """The trace, with formulas by cases x <= y and x > y of two sizes where none fits both, if
-    everything has a formula in either case."""
+    """The trace, with formulas by cases x <= y and x > y of two sizes if none fits both, provided
+    that everything has a formula in each case."""
     letters = {
         pair
         for broken in found.broken.values()
@@ -36,12 +36,12 @@ def by_order(found: Trace) -> Trace:
 
 
 def order(sizes: Sizes, pair: tuple[str, str]) -> bool:
-    """Whether the first of two sizes is the larger one."""
+    """Whether the first of two sizes is larger."""
     return sizes[pair[0]] > sizes[pair[1]]
 
 
 def joined(found: Trace, parts: list[Trace]) -> Trace:
-    """A trace with the formulas of its cases where it has none."""
+    """A trace with the formulas of its cases for quantities without a formula."""
     quantities: dict[tuple[str, str], Value] = dict(found.quantities)
     for quantity in found.broken:
         pieces = [(part.region, part.quantities.get(quantity, Poly())) for part in parts]
@@ -59,7 +59,7 @@ def joined(found: Trace, parts: list[Trace]) -> Trace:
 
 
 class OnlyDivided(TraceError):
-    """The module runs only where a size is a multiple of another one."""
+    """The module runs only if a size is a multiple of another size."""
 
     def __init__(self, reason: str, size: str, divisor: str) -> None:
         super().__init__(reason)
@@ -67,8 +67,8 @@ class OnlyDivided(TraceError):
 
 
 def of_multiples(found: Trace, sizes: Variables, division: Division, refused: OnlyDivided) -> Trace:
-    """A trace by the quotient of two sizes as one by the sizes themselves, which holds where one
-    is a multiple of the other."""
+    """A trace over the quotient of two sizes, rewritten as a trace over the sizes themselves, which
+    holds if one is a multiple of the other."""
     inner = sizes_divided(sizes, (division,))
 
     def asked(point: Sizes) -> dict[str, int]:
@@ -102,7 +102,7 @@ def of_multiples(found: Trace, sizes: Variables, division: Division, refused: On
 
 
 def without_quotient(poly: Poly, division: Division) -> Poly:
-    """The same number where a size is a multiple of its divisor: quotient * divisor is the size."""
+    """The same number if a size is a multiple of its divisor: quotient * divisor is the size."""
     (divisor,) = division.divisor.letters
     total = Poly()
     for monomial, number in poly.terms.items():

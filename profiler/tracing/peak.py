@@ -1,8 +1,8 @@
-"""At which moment are most bytes alive, and how many are they, as a formula?
+"""The peak of the bytes alive during a call, as a formula.
 
 The bytes alive at one moment (after one dispatched operation) are a polynomial in the sizes. The
-peak is the maximum over all moments where the same operations run at all sizes; otherwise over the
-moments that were highest at some size that was tried.
+peak is the maximum over all moments, if the same operations run at all sizes; otherwise the maximum
+over the moments that were highest at some tried size.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ MOST_MOMENTS = 60
 """With more moments than this, moments shift with the sizes and are not followed."""
 
 MOST_SIZES = 500
-"""Where more sizes than this were tried, as of blocks that need not divide the length, finding one
-moment's formula takes many seconds: moments are not followed."""
+"""With more tried sizes than this (as for blocks that do not divide the length), the formula of one
+moment takes many seconds: moments are not followed."""
 
 
 def peak_formula(points: SizeSamples, axes: Sequence[Axis], inside: Sequence[Point]) -> Poly:
-    """The most bytes alive, by the first method whose formula holds at all points `inside`; where
-    not all moments were followed, a note says so."""
+    """The formula of the peak, by the first method whose formula holds at all points `inside`; a
+    note says if not all moments were followed."""
     if (every := every_moment(points, axes, inside)) is not None:
         return every
     found: Poly | None = None
@@ -48,8 +48,8 @@ def peak_formula(points: SizeSamples, axes: Sequence[Axis], inside: Sequence[Poi
 
 
 def every_moment(points: SizeSamples, axes: Sequence[Axis], inside: Sequence[Point]) -> Poly | None:
-    """The maximum over all moments that are local maxima at some point; None where different
-    operations run at different points."""
+    """The maximum over all moments that are local maxima at some point; None if different
+    operations run at different points, or a moment has no formula."""
     seen = {p: points.at(p) for p in inside}
     names = seen[inside[0]].names
     if any(one.names != names for one in seen.values()):
@@ -105,10 +105,10 @@ def plain_peak(points: SizeSamples, axes: Sequence[Axis], inside: Sequence[Point
 def highest_moments(
     points: SizeSamples, axes: Sequence[Axis], inside: Sequence[Point]
 ) -> Poly | None:
-    """The maximum over all moments that were the highest at one of the points.
+    """The maximum over all moments that were highest at one of the points; None without a formula.
 
-    Where loops over a size change the number of operations, a moment is found again by its distance
-    from a landmark.
+    If loops over a size change the number of operations, a moment is identified across points by
+    its distance from a landmark.
     """
     if len(inside) > MOST_SIZES:
         return None
@@ -131,7 +131,7 @@ def highest_moments(
 
 
 def moment(points: SizeSamples, axes: Sequence[Axis], places: Mapping[Point, int]) -> Poly | None:
-    """The bytes alive at a moment; None where no formula gives them at all points that have the
+    """The bytes alive at a moment; None if no formula gives them at all points that have the
     moment."""
     values: dict[Point, int] = {}
     for point, place in places.items():
@@ -147,7 +147,7 @@ def moment(points: SizeSamples, axes: Sequence[Axis], places: Mapping[Point, int
 
 
 Landmark = tuple[str, int]
-"""An operation by its name, and how many of that name ran before it."""
+"""An operation: its name, and how many operations of that name ran before."""
 
 
 def landmarks(listed: Sequence[Observation]) -> list[dict[Landmark, int]]:
@@ -169,7 +169,7 @@ def landmarks(listed: Sequence[Observation]) -> list[dict[Landmark, int]]:
 
 
 def around(marks: Mapping[Landmark, int], top: int) -> Iterator[tuple[Landmark, int]]:
-    """The last landmark up to a moment, and the first after it if there is one."""
+    """The last landmark up to a moment, and the first after the moment if there is one."""
     earlier = [(mark, place) for mark, place in marks.items() if place <= top]
     later = [(mark, place) for mark, place in marks.items() if place > top]
     yield max(earlier, key=lambda entry: entry[1])
@@ -178,8 +178,8 @@ def around(marks: Mapping[Landmark, int], top: int) -> Iterator[tuple[Landmark, 
 
 
 def greatest(polys: Sequence[Poly], least: Mapping[str, int]) -> list[Poly]:
-    """The polynomials without those exceeded by one or two others; at every point from the least
-    sizes on, one of the polynomials left is the maximum."""
+    """The polynomials without those that one or two others exceed everywhere; at every point from
+    the least sizes on, one of the remaining polynomials is the maximum."""
     moved = {p: shifted(p, least) for p in dict.fromkeys(polys)}
     ordered = sorted(moved, key=lambda p: -sum(moved[p].values()))
     monomials = dict.fromkeys(m for terms in moved.values() for m in terms)
@@ -195,14 +195,14 @@ def greatest(polys: Sequence[Poly], least: Mapping[str, int]) -> list[Poly]:
 
 
 Moved = Mapping[object, Fraction]
-"""Monomial -> its coefficient, for a polynomial in what sizes have beyond the least sizes;
+"""Monomial -> coefficient, for a polynomial in the excesses of the sizes over the least sizes;
 functions of sizes count as letters."""
 
 
 def shifted(poly: Poly, least: Mapping[str, int]) -> Moved:
-    """The coefficients of a polynomial in what sizes have beyond the least sizes.
+    """The coefficients of a polynomial in the excesses of the sizes over the least sizes.
 
-    Functions of sizes stand as they are: they are at least 0.
+    Functions of sizes are kept: they are at least 0.
     """
     inner = {letter: Poly.atom(letter) + size for letter, size in least.items()}
     powers = {a: Poly.atom(a) for a in poly.atoms}
@@ -211,22 +211,22 @@ def shifted(poly: Poly, least: Mapping[str, int]) -> Moved:
 
 
 def exceeded(poly: Moved, others: Sequence[Moved]) -> bool:
-    """Whether at every size one of the others is at least as large: shown for one other, or for the
-    larger of two."""
+    """Whether at every size one of the others is at least as large, proven for one other polynomial
+    or for the larger of two."""
     return any(covers(other, poly) for other in others) or any(
         cover(one, two, poly) for one, two in combinations(others, 2)
     )
 
 
 def covers(larger: Moved, smaller: Moved) -> bool:
-    """Whether no coefficient of `larger` is below that of `smaller`; the same then holds for the
-    values."""
+    """Whether no coefficient of `larger` is below that of `smaller`, so that no value is below
+    either."""
     return all(larger.get(m, 0) >= smaller.get(m, 0) for m in {*larger, *smaller})
 
 
 def cover(one: Moved, two: Moved, smaller: Moved) -> bool:
-    """Whether some weighted mean of `one` and `two` has no coefficient below that of `smaller`;
-    then max(one, two) is nowhere below it."""
+    """Whether some weighted mean of `one` and `two` has no coefficient below that of `smaller`, so
+    that max(one, two) is nowhere below `smaller`."""
     low, high = Fraction(0), Fraction(1)
     for m in {*one, *two, *smaller}:
         slope = one.get(m, Fraction(0)) - two.get(m, Fraction(0))

@@ -1,4 +1,4 @@
-"""Do formulas hold at sizes that they were not found from, and where do they first fail?"""
+"""Tests formulas at sizes that they were not found from, and finds the smallest failing sizes."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from profiler.tracing.size_samples import SizeSamples
 PRIME = (13, 11, 7, 17, 19, 23, 29, 31)
 ODD = (21, 15, 9, 25, 27, 33, 35, 39)
 EVEN = (32, 16, 8, 64, 4, 28, 40, 44)
-"""Multiples for the first three points at which formulas are proven; one point from each list."""
+"""Multiples for the first three points at which formulas are proven, one point per list."""
 
 LARGE = (1021, 509, 251, 127, 61, 37)
 """Large primes; every letter takes one of them in turn."""
 
 DIVISIBLE = ((960, 480, 192, 64), (896, 448, 224, 56))
-"""Sizes with many divisors; every letter takes two of them in turn, or one where runs take long.
-They show what a module does only where its chunks come out even."""
+"""Sizes with many divisors; every letter takes one of each list in turn, or of one list where runs
+are slow. They show behaviour of a module that occurs only if its chunks divide the size."""
 
 
 def held_out(points: SizeSamples, base: Point) -> list[Point]:
-    """Points at which the module runs and that no formula was found from.
+    """Points at which the module runs and from which no formula was found.
 
     The points are: one of primes, one of odd sizes, one of powers of two; then, for each letter,
-    points where this letter is large, once a prime and once with many divisors, the others being
-    prime. Behaviour that depends on which of two sizes is larger, or on one dividing the other,
-    shows at these. For each ordered pair of letters there is a point where the first is larger, if
-    the case has such sizes.
+    points where this letter is large, once a prime and once with many divisors, and the others are
+    those of the first such point. For each ordered pair of letters there is a point where the first
+    is larger, if the case has such sizes. So behaviour that depends on which of two sizes is
+    larger, or on one dividing the other, shows.
     """
     found: list[Point] = []
     for sizes in (PRIME, ODD, EVEN):
@@ -57,8 +57,8 @@ def held_out(points: SizeSamples, base: Point) -> list[Point]:
 
 
 def with_letter_above(points: SizeSamples, base: Point, i: int, j: int) -> Point | None:
-    """Of the points of primes at which letter i is larger than letter j, the one that takes least
-    time; None where there is none, or it takes longer than the search's patience."""
+    """The fastest of the points of primes at which letter i is larger than letter j; None if there
+    is none, or its run takes longer than the search's patience."""
     made = (
         tuple(multiple_above(points, base, k, size) for k, size in enumerate(sizes))
         for sizes in permutations(PRIME[: max(6, len(base))], len(base))
@@ -77,8 +77,8 @@ def multiple_above(points: SizeSamples, base: Point, i: int, place: int) -> int:
 def with_large_letter(
     points: SizeSamples, base: Point, i: int, among: Point, sizes: Sequence[int]
 ) -> Point | None:
-    """The point `among` with a large multiple of one letter, the first of `sizes` that patience
-    allows; None where there is none."""
+    """The point `among` with a large multiple of one letter, by the first of `sizes` at which the
+    module runs within the patience; None if there is none."""
     for size in sizes:
         place = size * points.multiples[i]
         point = points.moved(among, i, place)
@@ -94,7 +94,7 @@ def with_large_letter(
 def first_failures(
     points: SizeSamples, polys: Mapping[Quantity, Poly], among: Sequence[Point]
 ) -> dict[Quantity, Break]:
-    """The first point at which each formula fails, smallest sizes first."""
+    """Quantity -> the first point at which its formula fails, smallest sizes first."""
     found: dict[Quantity, Break] = {}
     for point in sorted(among, key=lambda p: (sum(p), p)):
         for quantity in polys.keys() - found.keys():
@@ -104,7 +104,7 @@ def first_failures(
 
 
 def failure_at(points: SizeSamples, poly: Poly, quantity: Quantity, point: Point) -> Break | None:
-    """Where and how a formula fails at a point; None where it holds."""
+    """The failure of a formula at a point; None if the formula holds."""
     sizes = points.named(point)
     value, counted = poly.rational(sizes), points.at(point).quantities.get(quantity, 0)
     return None if value == counted else Break(sizes, str(poly), str(value), counted)
@@ -136,7 +136,7 @@ def earliest_failure(
 def failure_if_runs(
     points: SizeSamples, poly: Poly, quantity: Quantity, point: Point
 ) -> Break | None:
-    """Where and how a formula fails at a point; None where it holds or the module does not run."""
+    """The failure of a formula at a point; None if the formula holds or the module does not run."""
     return failure_at(points, poly, quantity, point) if points.runs(point) else None
 
 
@@ -173,8 +173,8 @@ NEAR = 6
 
 
 def corner_points(points: SizeSamples, base: Point, near: int) -> Iterator[Point]:
-    """The smallest points of a case: those at which one of the letters that the case bounds is
-    `near`."""
+    """The smallest points of a case: each letter that the case bounds is from `near` to `NEAR`
+    multiples, and at least one of these is `near`."""
     sizes = [range(near, NEAR + 1) if i in points.bound() else (0,) for i in range(len(base))]
     for chosen in product(*sizes):
         if near in chosen:

@@ -1,10 +1,9 @@
-"""What does a deep module do, going by the same module with fewer of its equal blocks?
+"""Traces a deep module through the same module with fewer of its equal blocks.
 
-A model of 400 equal layers does with every layer more what it did with the one before, so each of
-its numbers grows along a straight line in the number of layers. A search for formulas runs the
-module with 4 and with 5 of the layers in place of all 400, and continues the numbers to 400; the
-whole module is then run at small sizes and at large ones. Where it differs there (a block may do
-something else by its place), it is traced as any other.
+Each of 400 equal layers adds the same work, so every number is linear in the number of layers. The
+search for formulas runs the module with 4 and with 5 of the layers in place of all 400, and
+extrapolates the numbers to 400; the whole module is then run at small and at large sizes. If it
+differs there (a block may depend on its place), it is traced as any other module.
 """
 
 from __future__ import annotations
@@ -34,27 +33,27 @@ from profiler.tracing.result import Trace
 from profiler.tracing.size_samples import SHORT, SizeSamples
 
 FORWARD = "forward "
-"""How the names of operations of a forward pass begin."""
+"""The prefix of names of operations in a forward pass."""
 
 KEPT = 4
-"""So many blocks are kept of a stack: two from the start on and two up to the end, since the first
-and the last may differ from those between."""
+"""The number of blocks that are kept of a stack: two from the start and two up to the end, since
+the first and the last may differ from those between."""
 
 LEAST = 8
-"""A stack of fewer blocks is left whole."""
+"""The smallest number of blocks of a stack that is cut."""
 
 MOST_STACKS = 4
-"""Each stack asks for a run of its own at all sizes."""
+"""The largest number of stacks: each needs a run of its own at all sizes."""
 
 
 class NotStraight(Exception):
-    """The module does not do with every block more what it did with the one before."""
+    """The numbers of the module are not linear in the number of blocks."""
 
 
 @dataclass(frozen=True)
 class Stack:
-    """`number` equal blocks in a row, between `start` and `behind` others, of the `nn.ModuleList`
-    or `nn.Sequential` of this name in the module."""
+    """`number` consecutive equal blocks, after `start` and before `behind` others, in the
+    `nn.ModuleList` or `nn.Sequential` of this name."""
 
     name: str
     start: int
@@ -63,8 +62,8 @@ class Stack:
 
 
 def stacks(module: nn.Module) -> list[Stack]:
-    """The stacks of at least `LEAST` equal blocks; those inside of a block of another are left
-    out."""
+    """The stacks of at least `LEAST` equal blocks, without stacks inside a block of another
+    stack."""
     found: list[Stack] = []
     within: tuple[str, ...] = ()
     for name, held in module.named_modules():
@@ -82,9 +81,9 @@ def stacks(module: nn.Module) -> list[Stack]:
 
 
 def likeness(block: nn.Module) -> tuple[Any, ...]:
-    """What two equal blocks have in common: what torch prints of them; the names, shapes and types
-    of their parameters and buffers; their plain attributes, whole numbers apart (a block's place is
-    one)."""
+    """A key of a block, equal for equal blocks: torch's printed form; names, shapes and dtypes of
+    parameters and buffers; plain attributes, with whole numbers only by type (one may be the
+    block's place)."""
     held = (*block.named_parameters(), *block.named_buffers())
     plain = (
         (place, name, int if type(value) is int else value)
@@ -97,8 +96,8 @@ def likeness(block: nn.Module) -> tuple[Any, ...]:
 
 
 class CutModules:
-    """Makes modules with fewer blocks. What the factory makes at some sizes is kept, cut: most of
-    the time would otherwise go into building blocks that are then removed."""
+    """Makes modules with fewer blocks. Modules are cached by sizes, already cut: otherwise most of
+    the time would go into building blocks that are then removed."""
 
     def __init__(self, target: Target, found: Sequence[Stack]) -> None:
         self.target = target
@@ -108,7 +107,7 @@ class CutModules:
         """Whether every module so far had as many blocks as the first."""
 
     def with_blocks(self, kept: Sequence[int]) -> Target:
-        """What makes the module with so many blocks of each stack, `KEPT` or one more."""
+        """A factory of the module with `kept` blocks of each stack, `KEPT` or one more."""
 
         @wraps(self.target.make)
         def make(**sizes: Any) -> Any:
@@ -123,8 +122,8 @@ class CutModules:
         return replace(self.target, make=make)
 
     def cut(self, made: Any, kept: Sequence[int]) -> Any:
-        """What a factory made, with fewer blocks."""
-        # from the last stack on, so that places before a cut stay as they are
+        """The module, with its inputs if the factory made any, with fewer blocks."""
+        # from the last stack on, so that earlier indices stay valid
         for stack, number in reversed(list(zip(self.stacks, kept, strict=True))):
             blocks: Any = module_of(made).get_submodule(stack.name)
             del blocks[stack.start + number : len(blocks) - stack.behind]
@@ -132,13 +131,13 @@ class CutModules:
 
 
 def module_of(made: Any) -> nn.Module:
-    """The module that a factory made, alone or with its inputs."""
+    """The module of a factory's result, which may be a pair with inputs."""
     module: nn.Module = made[0] if isinstance(made, tuple) else made
     return module
 
 
 def has_stack(module: nn.Module, stack: Stack) -> bool:
-    """Whether a module has as many blocks there."""
+    """Whether a module has the same number of blocks in the stack's container."""
     names = dict(module.named_modules(remove_duplicate=False))
     blocks: Any = names.get(stack.name, ())
     return len(blocks) == stack.start + stack.number + stack.behind
@@ -146,11 +145,11 @@ def has_stack(module: nn.Module, stack: Stack) -> bool:
 
 @contextmanager
 def few_copies() -> Iterator[None]:
-    """Inside, a module that is copied again and again, as torch makes equal layers, is copied only
-    as often as blocks are kept, and twice more; its last copy then stands in for all others."""
+    """A context in which a module that is copied repeatedly, as torch makes equal layers, is copied
+    only `KEPT` + 3 times; the last copy stands in for all others."""
     home: Any = copy
     plain = home.deepcopy
-    known: dict[int, tuple[Any, list[Any]]] = {}  # with the module, whose number stays its own
+    known: dict[int, tuple[Any, list[Any]]] = {}  # holds the module, so that its id stays unique
 
     def copied(item: Any, memo: Any = None, *rest: Any) -> Any:
         if memo is not None or not isinstance(item, nn.Module):
@@ -168,8 +167,8 @@ def few_copies() -> Iterator[None]:
 
 
 class BlockSamples(SizeSamples):
-    """Observations of a deep module, each continued from runs with fewer blocks: with `KEPT` in
-    every stack and, for each stack, with one more in that one."""
+    """Observations of a deep module, each extrapolated from runs with fewer blocks: one with `KEPT`
+    in every stack and, for each stack, one with one more block there."""
 
     def __init__(self, whole: SizeSamples, found: Sequence[Stack]) -> None:
         super().__init__(whole.target, whole.variables, whole.backend, whole.region, whole.patience)
@@ -183,11 +182,11 @@ class BlockSamples(SizeSamples):
 
     @property
     def slow(self) -> bool:
-        """True: the whole module is."""
+        """True: runs of the whole module are slow."""
         return True
 
     def runs_at(self, sizes: Sizes, *, shapes: bool = False) -> list[Observation]:
-        """As for any module; NotStraight where the number of blocks depends on the sizes."""
+        """As for any module; NotStraight if the number of blocks depends on the sizes."""
         try:
             return super().runs_at(sizes, shapes=shapes)
         finally:
@@ -195,13 +194,13 @@ class BlockSamples(SizeSamples):
                 raise NotStraight
 
     def joined(self, numbers: Sequence[int]) -> int:
-        """A number of the whole module, from those of the runs with fewer blocks."""
+        """A number of the whole module, extrapolated from the runs with fewer blocks."""
         first, *longer = numbers
         steps = zip(self.stacks, longer, strict=True)
         return first + sum((stack.number - KEPT) * (more - first) for stack, more in steps)
 
     def observed(self, runs: Sequence[Observation]) -> Observation:
-        """What the whole module does, at the moments of the run with fewest blocks."""
+        """The observation of the whole module, at the moments of the run with the fewest blocks."""
         first = runs[0]
         moments = common_moments([steps_of(run) for run in runs])
         alive = [
@@ -217,18 +216,18 @@ class BlockSamples(SizeSamples):
         )
 
     def operations(self, point: Point) -> int:
-        """How many operations a run of the whole module dispatches."""
+        """The number of operations that a run of the whole module dispatches."""
         sizes = self.variables.sizes(self.named(point))
         return self.joined([len(run.names) for run in self.runs_at(sizes)])
 
     def proven(self, found: Trace) -> Trace:
-        """The trace, with the sizes at which the whole module was run: the first ones, and of those
-        at which the formulas of fewer blocks were proven the quickest; and all sizes large at once,
-        if that takes hardly longer.
+        """The trace, with the sizes at which the whole module was run: the first sizes, the
+        quickest sizes at which the formulas of fewer blocks were proven, and all sizes large at
+        once, if that takes little longer.
 
         Raises:
-            NotStraight, TraceError: the whole module does something else there, or does not run; or
-                not everything has a formula.
+            NotStraight, TraceError: the whole module differs there, or does not run; or a quantity
+                has no formula.
         """
         if found.broken:
             raise NotStraight
@@ -265,22 +264,22 @@ class BlockSamples(SizeSamples):
 
 
 Operation = tuple[str, int]
-"""What was dispatched, and how many more bytes are alive after it."""
+"""A dispatched operation, and the change of the bytes alive."""
 
 
 def steps_of(run: Observation) -> list[Operation]:
-    """What a run dispatched, in order."""
+    """The operations of a run, in order."""
     return list(zip(run.names, map(sub, run.alive, (*run.alive[:1], *run.alive)), strict=False))
 
 
 def common_moments(runs: Sequence[Sequence[Operation]]) -> list[tuple[int, ...]]:
-    """Every moment of the first run with its places in the others. A run has more blocks than the
-    first in one stack: what comes before that stack is found counted from the start of either pass,
-    what comes after it from the end, and what lies within both ways, since blocks may be counted
-    from either end.
+    """Every moment of the first run with its positions in the others. Another run has one more
+    block in one stack: moments before that stack have the same position from the start of a pass,
+    moments after it from the end, and moments inside the stack have both positions, since blocks
+    may be counted from either end.
 
     Raises:
-        NotStraight: a moment is not found in another run, or it is not clear where.
+        NotStraight: a moment is missing in another run, or its position is ambiguous.
     """
     ends = [sum(name.startswith(FORWARD) for name, _ in steps) for steps in runs]
     forward = [list(steps[:end]) for steps, end in zip(runs, ends, strict=True)]
@@ -299,11 +298,12 @@ def common_moments(runs: Sequence[Sequence[Operation]]) -> list[tuple[int, ...]]
 
 
 def places_in(short: Sequence[Operation], long: Sequence[Operation]) -> list[set[int]]:
-    """The places that each operation of a pass has in one with a block more; as common_moments."""
+    """The positions of each operation of a pass in a pass with one more block
+    (`common_moments`)."""
     more = len(long) - len(short)
     ahead, behind = _alike(short, long), len(short) - _alike(short[::-1], long[::-1])
-    # what follows the stack may begin as a block does, and what comes before it end so: by chance
-    # some operations are alike, of fewer than one more block
+    # the parts before and after the stack may resemble a block by chance, but only
+    # in fewer operations than one more block has
     if more < 0 or (more and ahead - behind >= (KEPT + 1) * more):
         raise NotStraight
     found: list[set[int]] = [set() for _ in short]
@@ -314,13 +314,13 @@ def places_in(short: Sequence[Operation], long: Sequence[Operation]) -> list[set
 
 
 def _alike(one: Sequence[Operation], other: Sequence[Operation]) -> int:
-    """How many operations are the same from the start on."""
+    """The length of the common prefix."""
     return sum(1 for _ in takewhile(lambda both: both[0] == both[1], zip(one, other, strict=False)))
 
 
 def samples_by_blocks(whole: SizeSamples, starts: Iterable[Point]) -> BlockSamples | None:
-    """What stands in for the runs of a deep module while formulas are sought; None where it has no
-    stacks, few operations in all, or blocks that are not alike in what they do."""
+    """Stand-ins for the runs of a deep module during the search for formulas; None if it has no
+    stacks, few operations in all, or blocks that behave differently."""
     for start in starts:
         with suppress(TraceError):
             sizes = whole.variables.sizes(whole.named(start))

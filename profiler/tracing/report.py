@@ -1,4 +1,4 @@
-"""Which document shows a trace?"""
+"""The document that shows a trace."""
 
 from __future__ import annotations
 
@@ -22,21 +22,20 @@ PATHS: Mapping[str, str] = {
     "math": "torch's own decompositions",
     "fused": "attention, recurrent cells and norms as one operation each",
 }
-"""What each backend assumes."""
+"""Backend -> its assumption in words."""
 
 
 def document(
     found: Trace, apart_: Sequence[Difference] = (), at: Mapping[str, int] | None = None
 ) -> Document:
-    """Everything that was traced, as tables with sentences below them; with `at`, every formula's
-    number at these sizes."""
+    """The trace as tables with notes below; with `at`, every formula's value at these sizes."""
     return Document(
         lambda: [*tables(found, at), *map(apart, apart_)], data=lambda: data(found, apart_, at)
     )
 
 
 BELOW = ", and what is listed below"
-"""Said of a class beside which operations without a rule ran, whose own classes are not known."""
+"""Appended to the counts of a pass with uncounted operations, whose classes are unknown."""
 
 COLUMNS = (
     Column("part", "part", numeric=False),
@@ -46,7 +45,7 @@ COLUMNS = (
 
 
 def rows_of(found: Trace) -> Iterator[tuple[str, str, Poly | Break, Constraints]]:
-    """The rows of the table: part, kind, formula, and the case that the formula is for."""
+    """The rows of the table: part, kind, formula, and the case for which the formula holds."""
     for part, name, value in answers(found):
         if not isinstance(value, Cases):
             yield part, name, value, frozenset()
@@ -56,7 +55,7 @@ def rows_of(found: Trace) -> Iterator[tuple[str, str, Poly | Break, Constraints]
 
 
 def answers(found: Trace) -> Iterator[tuple[str, str, Value]]:
-    """Everything that has a formula, by part and kind, in the order of the table."""
+    """Part, kind and formula of every quantity, in the order of the table."""
     for phase in ("forward", "backward"):
         for name, value in found.classes(phase).items():
             yield phase, name, value
@@ -76,7 +75,7 @@ ELSEWHERE = "the sizes lie in the other case"
 
 
 def value_at(value: Value, part: str, found: Trace, at: Mapping[str, int]) -> int | Missing:
-    """The number that a formula gives at some sizes."""
+    """The value of a formula at some sizes."""
     if isinstance(value, Break):
         return Missing("it has no formula")
     if part == "bytes" and any(at[letter] < least for letter, least in found.base.items()):
@@ -86,7 +85,7 @@ def value_at(value: Value, part: str, found: Trace, at: Mapping[str, int]) -> in
 
 
 def tables(found: Trace, at: Mapping[str, int] | None = None) -> Iterator[Table]:
-    """The formulas, and what has none."""
+    """The formulas; operations without a counting rule; the tensors at the peak."""
     listed = {u.phase for u in found.uncounted}
     rows: list[Row] = []
     for part, name, value, region in rows_of(found):
@@ -127,7 +126,7 @@ NOTHING_RUNS = "workspace inside operations is unknown: nothing runs"
 
 
 def at_peak(found: Trace) -> Table:
-    """The tensors that are alive at the peak, at the sizes from which formulas of bytes hold."""
+    """The tensors alive at the peak, at the sizes from which formulas of bytes hold."""
     columns = (
         Column("made by", "made by", numeric=False),
         Column("shape", "shape", numeric=False),
@@ -151,22 +150,22 @@ def at_peak(found: Trace) -> Table:
 
 
 def formula(value: Value) -> Formula | str:
-    """A formula, a formula by cases, or where there is none."""
+    """A formula, a formula by cases, or the failure in words."""
     return Formula(value) if isinstance(value, Poly) else str(value)
 
 
 ATTENTION = ("aten::_safe_softmax", "fused attention")
-"""Operations that a call of scaled_dot_product_attention alone leaves in a trace."""
+"""Operations that only a call of scaled_dot_product_attention leaves in a trace."""
 
 BY_PARTS = (
     "; this is for attention by torch's decompositions (--backend math): of a kernel that a device "
     "takes instead it prints another number, or nothing"
 )
-"""Said of what FlopCounterMode prints where attention runs."""
+"""Appended to the figures of FlopCounterMode if attention runs."""
 
 
 def said(found: Trace) -> Iterator[str]:
-    """What must be known beside the formulas."""
+    """The notes beside the formulas."""
     least = ", ".join(f"{letter} >= {size}" for letter, size in found.since.items())
     yield f"interpolated at {len(found.fitted)} points, {least}, all numbers rational"
     yield f"operations: as dispatched; {UNSEEN}"
@@ -201,11 +200,11 @@ MODES_BESIDE: Mapping[frozenset[str], str] = {
     frozenset({"eval"}): ", in which dropout does nothing; also --mode train",
     frozenset({"train", "eval"}): ", layer by layer as made; also --mode train or eval",
 }
-"""Modes of a module's layers -> what that means, and which other mode may be asked for."""
+"""Modes of a module's layers -> their meaning, and the other modes that may be asked for."""
 
 
 def gradients_words(differentiated: frozenset[str]) -> str:
-    """Whose gradients a backward pass computes, and how to ask for others."""
+    """Which gradients a backward pass computes, and how to ask for others."""
     if not differentiated:
         return (
             "backward: nothing, no result depends on a parameter or input that requires a gradient"
@@ -219,7 +218,7 @@ def gradients_words(differentiated: frozenset[str]) -> str:
 
 
 def of_bytes(found: Trace) -> Iterator[str]:
-    """What must be known beside the formulas of bytes, where there is one."""
+    """A note beside the formulas of bytes, if there are any."""
     if not all(isinstance(value, Break) for value in (found.activation_bytes, found.peak_bytes)):
         yield (
             f"bytes hold from {listed_sizes(found.base)} on, in numbers of the type that the "
@@ -228,7 +227,7 @@ def of_bytes(found: Trace) -> Iterator[str]:
 
 
 def apart(difference: Difference) -> Table:
-    """What lies between a module and a mixer's equations."""
+    """The difference between a module and a mixer's equations."""
     parts = {
         "equations": difference.equations,
         "difference": difference.difference,
@@ -257,7 +256,7 @@ def apart(difference: Difference) -> Table:
 def data(
     found: Trace, apart_: Sequence[Difference] = (), at: Mapping[str, int] | None = None
 ) -> dict[str, Any]:
-    """The trace for a program; formulas are strings, what has none is null with its reason."""
+    """The trace as JSON values; formulas are strings, a missing one is null with its reason."""
     reasons: dict[str, str] = {}
 
     def text(value: Value, *place: str) -> str | None:

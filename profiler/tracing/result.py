@@ -1,5 +1,4 @@
-"""What is known of a traced module: its formulas, the sizes for which they hold, what has no
-formula?"""
+"""The result of a trace: formulas, the sizes for which they hold, and what has no formula."""
 
 from __future__ import annotations
 
@@ -19,12 +18,12 @@ from profiler.tracing.meta_run.operation import CountedOperation, TracedTensor
 from profiler.tracing.meta_run.target import TraceError, Variables, listed_sizes
 
 LONGEST = 60
-"""A formula that fails is printed only up to this many characters."""
+"""The largest number of characters of a failing formula that is printed."""
 
 
 @dataclass(frozen=True)
 class Break:
-    """Where a formula fails: the sizes, what the formula gives there and what was counted."""
+    """The failure of a formula: the sizes, the formula's value there, and the counted value."""
 
     sizes: Mapping[str, int]
     formula: str
@@ -41,8 +40,8 @@ class Break:
 
 @dataclass(frozen=True)
 class Cases:
-    """A formula by cases: each polynomial holds at the sizes at which all of its conditions,
-    polynomials too, are at least 0."""
+    """A formula by cases: each polynomial holds at the sizes at which all of its conditions, also
+    polynomials, are at least 0."""
 
     pieces: tuple[tuple[Constraints, Poly], ...]
 
@@ -62,14 +61,14 @@ class Cases:
 
 
 Value = Poly | Cases | Break
-"""A formula, a formula by cases, or where the best formula fails."""
+"""A formula, a formula by cases, or the failure of the best formula."""
 
 
 @dataclass(frozen=True)
 class ZeroArithmetic:
-    """The part of a backward pass that is arithmetic with zeros which fill gradients up, by class.
+    """The operations of a backward pass on zeros that pad gradients, by class.
 
-    `untested` are sizes at which the whole pass is proven, and this part of it is not tested.
+    `untested` are sizes at which the whole pass is proven, but this part is not tested.
     """
 
     formulas: Mapping[str, Value] = field(default_factory=dict)
@@ -78,7 +77,7 @@ class ZeroArithmetic:
 
 @dataclass(frozen=True)
 class Uncounted:
-    """A dispatched operation without a counting rule: how often it runs, how many bytes it
+    """A dispatched operation without a counting rule: its number of calls and the bytes that it
     touches."""
 
     name: str
@@ -89,13 +88,13 @@ class Uncounted:
 
 @dataclass(frozen=True)
 class Trace:
-    """Formulas of everything that one call of a module does, in the sizes `over`.
+    """The formulas of one call of a module, in the sizes `over`.
 
-    `quantities` maps (part, kind) to an exact polynomial, or to where the polynomial fails; the
-    parts are forward and backward (by class of operations), parameters, and bytes (activations,
-    peak). `proven` are sizes that formulas were compared at and not found from. `since` is the
+    `quantities` maps (part, kind) to an exact polynomial, or to the polynomial's failure; the parts
+    are forward and backward (by class of operations), parameters, and bytes (activations, peak).
+    `proven` are sizes at which formulas were tested and from which none was found. `since` is the
     least size of each letter from which formulas of operations and parameters hold; formulas of
-    bytes hold from `base` on. `backend` names the path through torch that is assumed.
+    bytes hold from `base` on. `backend` names the assumed path through torch.
     """
 
     target: str
@@ -107,10 +106,10 @@ class Trace:
     since: Mapping[str, int]
     base: Mapping[str, int]
     within: Callable[..., Trace] = field(repr=False)
-    """Traces the same module in a case, given the conditions of the case and the divisions in whose
-    letters these are written."""
+    """Traces the same module in a case: arguments are the conditions of the case, and the divisions
+    in whose letters the conditions are written."""
     doubts: Sequence[str] = ()
-    """Why formulas that agree with every run may fail at sizes where nothing was run."""
+    """Reasons why formulas that agree with every run may fail at sizes without a run."""
     notes: Sequence[str] = ()
     decomposed: Sequence[str] = ()
     followed: Callable[[], ZeroArithmetic] = field(default=ZeroArithmetic, repr=False)
@@ -120,23 +119,23 @@ class Trace:
     at_peak: Sequence[TracedTensor] = ()
     """The tensors that are alive at the peak, at the sizes `base`."""
     flops: FlopCounter | None = None
-    """What torch's FlopCounterMode prints at the first sizes, and what it leaves out."""
+    """The figures of torch's FlopCounterMode at the first sizes, and the operations it omits."""
     differentiated: frozenset[str] = frozenset()
-    """Whose gradients the backward pass computes: `parameters`, `inputs`, both or none."""
+    """Which gradients the backward pass computes: of `parameters`, `inputs`, both or none."""
     modes: frozenset[str] = frozenset()
     """The modes of the layers: `train`, `eval` or both."""
     steps: Mapping[str, int] = field(default_factory=dict)
-    """The number at whose multiples the module was run, of each letter in `over`."""
+    """Letter in `over` -> the number at whose multiples the module was run."""
     multiple_of: Mapping[str, str] = field(default_factory=dict)
-    """Letter -> the letter at whose multiples alone the module runs."""
+    """Letter -> another letter, at whose multiples alone the module runs."""
     region: Constraints = frozenset()
     """The conditions of the case that was traced: each polynomial is at least 0. Empty for all
     sizes."""
     divisions: Divisions = ()
-    """The sizes that are written by quotient and remainder; formulas are in these letters."""
+    """The divisions of sizes by quotient and remainder; formulas are in their letters."""
 
     def classes(self, phase: str) -> dict[str, Value]:
-        """Class of operations -> formula, of the phase `forward` or `backward`; mul, add, div, exp
+        """Class of operations -> formula, for the phase `forward` or `backward`; mul, add, div, exp
         first."""
         found = {kind: value for (part, kind), value in self.quantities.items() if part == phase}
         ordered = [*CLASSES, *sorted(found.keys() - set(CLASSES))]
@@ -154,8 +153,8 @@ class Trace:
 
     @cached_property
     def zeros(self) -> ZeroArithmetic:
-        """The part of the backward pass that is arithmetic with zeros which fill gradients up.
-        Computed when first asked for.
+        """The part of the backward pass that computes with zeros that pad gradients. Computed at
+        the first request.
 
         Raises:
             TraceError: the pass cannot be followed entry by entry; one sentence.
@@ -164,29 +163,29 @@ class Trace:
 
     @property
     def parameters(self) -> Value:
-        """Numbers in the parameters, frozen ones among them."""
+        """The number of entries of all parameters, including frozen ones."""
         return self.quantities.get(("parameters", ""), Poly())
 
     @property
     def frozen(self) -> Value:
-        """Numbers in the parameters that require no gradient as the module is made."""
+        """The number of entries of the parameters that the factory made without `requires_grad`."""
         return self.quantities.get(("parameters", "frozen"), Poly())
 
     @property
     def activation_bytes(self) -> Value:
-        """Bytes that the forward pass saves for the backward; parameters and buffers left out."""
+        """Bytes that the forward pass saves for the backward, without parameters and buffers."""
         return self.quantities.get(("bytes", "activations"), Poly())
 
     @property
     def peak_bytes(self) -> Value:
-        """Most bytes alive at once: parameters, buffers, inputs, gradients and all results; memory
-        that a kernel allocates for itself while it runs is left out."""
+        """The most bytes alive at once: parameters, buffers, inputs, gradients and all results,
+        without memory that a kernel allocates for itself."""
         return self.quantities.get(PEAK, Poly())
 
     @property
     def uncounted(self) -> tuple[Uncounted, ...]:
-        """Every operation without a counting rule, whose work is in no formula. An operation that
-        runs only below the sizes from which formulas hold is left out."""
+        """Every operation without a counting rule, whose work is in no formula. Operations that run
+        only below the sizes from which formulas hold are left out."""
         return tuple(
             Uncounted(
                 name,
@@ -201,19 +200,19 @@ class Trace:
 
     @property
     def broken(self) -> dict[Quantity, Break]:
-        """The quantities that no formula fits, with where the best formula fails."""
+        """Quantity -> the failure of its best formula, for quantities without a formula."""
         return {q: v for q, v in self.quantities.items() if isinstance(v, Break)}
 
     @property
     def complete(self) -> bool:
-        """Whether every operation has a rule and everything has a formula."""
+        """Whether every operation has a counting rule and every quantity a formula."""
         return not self.uncounted and not self.broken
 
     def sizes(self, text: str) -> dict[str, int]:
-        """The sizes that `d=128,l=256` gives, one for each letter in `over`.
+        """The sizes in a text such as `d=128,l=256`, one for each letter in `over`.
 
         Raises:
-            TraceError: a letter too few or too many, or a size at which formulas do not hold.
+            TraceError: a letter is missing or unknown, or formulas do not hold at a size.
         """
         found: dict[str, int] = {}
         for entry in text.split(","):
@@ -238,10 +237,10 @@ class Trace:
         return found
 
     def at(self, phase: str = "forward", **sizes: int) -> Operations:
-        """Operations at given sizes of the letters in `over`.
+        """The operations at given sizes of the letters in `over`.
 
         Raises:
-            TraceError: something has no formula.
+            TraceError: a quantity has no formula.
         """
         if broken := self.broken:
             raise TraceError(f"{self.target}: {next(iter(broken.values()))}")

@@ -1,4 +1,4 @@
-"""What does a module do at each of the sizes at which it was run?"""
+"""Observations of a module at each of the sizes at which it was run."""
 
 from __future__ import annotations
 
@@ -15,25 +15,24 @@ from profiler.tracing.meta_run.target import Sizes, Target, TraceError, Variable
 Key = TypeVar("Key")
 
 PATIENCE = 12_000
-"""Sizes at which a run is expected to dispatch more operations than this are left out of a proof;
-smaller ones are taken instead. Counting operations, and no seconds, gives the same formulas and
-the same proof on every machine; a thousand take some 60 ms."""
+"""The largest expected number of operations of a run in a proof; larger sizes are replaced by
+smaller ones. Operations instead of seconds give the same formulas and the same proof on every
+machine; a thousand take about 60 ms."""
 
 
 SHORT = 4_000
-"""Where every run dispatches more operations than this, only the runs that formulas and their proof
-need are made at first; if the proof fails, the search is as thorough as elsewhere."""
+"""If every run dispatches more operations than this, only the runs that formulas and their proof
+need are made at first; if the proof fails, the search is as thorough as usual."""
 
 
 class SizeSamples:
     """Observations of one module at points of one case, each run made once. `region` holds the
     conditions of the case, polynomials that are at least 0.
 
-    `multiples` holds, per letter, the number whose multiples are tried. `used` are the points that
-    formulas were found from, `notes` what the user must be told of the search, `doubts` why
-    formulas that agree with every run may fail elsewhere. `targets` is what is run at a point,
-    in turn: the module. `met` holds the calls of all runs, `fewest` the number of operations of the
-    shortest.
+    `multiples` holds, per letter, the number whose multiples are tried. `used` are the points from
+    which formulas were found, `notes` remarks for the user, `doubts` reasons why formulas that
+    agree with every run may fail elsewhere. `targets` are run in turn at a point: here the module
+    alone. `met` holds the calls of all runs, `fewest` the smallest number of operations of a run.
     """
 
     def __init__(
@@ -79,7 +78,7 @@ class SizeSamples:
         return [i for i, letter in enumerate(self.letters) if letter in bounded]
 
     def at(self, point: Point, *, shapes: bool = False) -> Observation:
-        """What the module does at a point; TraceError where the module does not run there."""
+        """The observation at a point; TraceError if the module does not run there."""
         if point in self.refused:
             raise self.refused[point]
         if not self.inside(point):
@@ -98,29 +97,29 @@ class SizeSamples:
         return found
 
     def numbers(self, point: Point) -> dict[Quantity, int]:
-        """Every quantity at a point for which a polynomial is sought; the peak, a maximum, is left
-        out."""
+        """Every quantity at a point for which a polynomial is sought: all but the peak, a
+        maximum."""
         found = self.at(point)  # raises before the point counts as used
         self.used.add(point)
         return {q: n for q, n in found.quantities.items() if q != PEAK}
 
     def runs_at(self, sizes: Sizes, *, shapes: bool = False) -> list[Observation]:
-        """What is done in one run of each of the targets."""
+        """The observations of one run of each of the targets."""
         return [
             observe(target, sizes, self.backend, shapes=shapes, met=self.met)
             for target in self.targets
         ]
 
     def observed(self, runs: Sequence[Observation]) -> Observation:
-        """What the module does, from one run of each of the targets."""
+        """The module's observation, from one run of each of the targets."""
         return runs[0]
 
     def joined(self, numbers: Sequence[int]) -> int:
-        """A number of the module, from that of each of the targets."""
+        """A number of the module, from the numbers of the targets."""
         return numbers[0]
 
     def joined_counts(self, counts: Sequence[Mapping[Key, int]]) -> dict[Key, int]:
-        """Numbers of the module by name, from those of each of the targets; 0 is left out."""
+        """The module's numbers by name, from those of each of the targets; 0 is left out."""
         names = dict.fromkeys(name for each in counts for name in each)
         found = {name: self.joined([each.get(name, 0) for each in counts]) for name in names}
         return {name: number for name, number in found.items() if number}
@@ -131,7 +130,7 @@ class SizeSamples:
         return (self.fewest or 0) > SHORT
 
     def runs(self, point: Point) -> bool:
-        """Whether the module can be run at a point."""
+        """Whether the module runs at a point."""
         try:
             self.at(point)
         except TraceError:
@@ -139,7 +138,7 @@ class SizeSamples:
         return True
 
     def told(self, point: Point) -> bool:
-        """Whether the module runs at a point; where it does not, the reason becomes a note."""
+        """Whether the module runs at a point; if not, the reason becomes a note."""
         try:
             self.at(point)
         except TraceError as error:
@@ -148,17 +147,17 @@ class SizeSamples:
         return True
 
     def doubt(self, reason: str) -> None:
-        """Note once why formulas that agree with every run may fail elsewhere."""
+        """Note once a reason why formulas that agree with every run may fail elsewhere."""
         if reason not in self.doubts:
             self.doubts.append(reason)
 
     def patient(self, base: Point, point: Point, part: float = 1.0) -> bool:
-        """Whether a run at a point is expected to take no more than `part` of the patience."""
+        """Whether a run at a point is expected to stay within `part` of the patience."""
         return self.expected(base, point) <= self.patience * part
 
     def expected(self, base: Point, point: Point) -> float:
-        """How many operations a run at a point is expected to dispatch: those at `base`, times
-        their growth along each letter (as where sizes are products of letters)."""
+        """The expected number of operations of a run at a point: the number at `base`, times the
+        growth along each letter (as if sizes were products of letters)."""
         times = 1.0
         for i, place in enumerate(point):
             times *= self.growth(base, i, place)
@@ -176,5 +175,5 @@ class SizeSamples:
         return max(1.0, 1 + more / max(1, first))
 
     def above(self, least: Point) -> list[Point]:
-        """The points so far at which no letter is below its size in `least`."""
+        """The points so far at which no letter is smaller than in `least`."""
         return [p for p in self.seen if all(x >= y for x, y in zip(p, least, strict=True))]

@@ -1,6 +1,6 @@
-"""Which functions of one size, besides its powers, do counts depend on?
+"""Finds the functions of one size, besides powers, on which counts depend.
 
-They show in the shapes of results: an extent that is no affine function of the size either steps up
+The shapes of results reveal them: an extent that is no affine function of the size either steps up
 with a period, like ceil(l/p), or is a power of two, a padded length. Counts are then polynomials in
 the size and in such functions, its atoms; the logarithm of a padded length is an atom too.
 """
@@ -23,14 +23,14 @@ LONGEST = 64
 """The longest period that is tried."""
 
 WINDOWS = (24, 80, 2 * LONGEST + 12)
-"""Numbers of consecutive sizes at which shapes are compared: first as few as may show a period."""
+"""Numbers of consecutive sizes at which shapes are compared: few at first."""
 
 BEYOND = (97, 131, 160, 191, 256, 257)
 """Steps from the start at which a set of functions is tested before it is accepted."""
 
 EVEN = (192, 224, 240)
 """Multiples at which functions, like powers, are tested too: most numbers by which a module may
-divide a size, to act differently where nothing remains, divide one of these."""
+divide a size, with special behaviour for remainder 0, divide one of these."""
 
 MOST_ATOMS, DEGREES = 7, (1, 2, 3)
 
@@ -46,7 +46,7 @@ def axis_with_atoms(
     shapes: Callable[[int], Sequence[tuple[int, ...]]],
 ) -> Axis | None:
     """A basis of functions of one size that give every number at some sizes along it, and the
-    numbers of `steady` at all sizes tried; None where no such functions are found."""
+    numbers of `steady` at all tried sizes; None if no such functions are found."""
     search = AtomSearch(letter, step, start, numbers, steady)
     for window in WINDOWS:
         places = [start + k * step for k in range(window)]
@@ -78,7 +78,7 @@ class AtomSearch:
 
     def fitted(self, atoms: Sequence[Poly], places: Sequence[int]) -> Axis | None:
         """The basis of polynomials in the size and the atoms, of the lowest degree that gives every
-        number."""
+        number; None if there is none."""
         key = frozenset(atoms)
         if key in self.tried or len(atoms) > MOST_ATOMS:
             return None
@@ -91,7 +91,7 @@ class AtomSearch:
         listed = ((self.numbers, tuple(checks)), (self.steady, tuple(each)))
         known = cache(lambda places: self.values(atoms, places))
         for degree in DEGREES:
-            # tested modulo a prime first; what may span them is settled in exact numbers below
+            # a quick test modulo a prime; `spans` below tests in exact numbers
             if not all(
                 in_span(monomial_values(known(where), degree), self.mixed(numbers, where))
                 for numbers, where in listed
@@ -105,13 +105,12 @@ class AtomSearch:
         return None
 
     def values(self, atoms: Sequence[Poly], places: Sequence[int]) -> NDArray[np.int64]:
-        """The size and the atoms at places, a row each."""
+        """An array of shape (1 + atoms, places): the values of the size and of the atoms."""
         every = [[atom.at({self.letter: p}) for p in places] for atom in (self.size, *atoms)]
         return np.array(every, dtype=np.int64)
 
     def turned(self, atoms: Sequence[Poly], degree: int, basis: Axis) -> Iterator[Axis]:
-        """The same functions in other orders: of functions that depend on each other, the last is
-        left out."""
+        """Bases of the same functions in other orders: of dependent ones the last is left out."""
         for order in ([*atoms, self.size], [self.size, *atoms]):
             raw = monomials(order, degree, apart=True)
             other = axis(self.letter, raw, basis.places)
@@ -129,7 +128,7 @@ class AtomSearch:
     def seen_in(
         self, places: Sequence[int], shapes: Callable[[int], Sequence[tuple[int, ...]]]
     ) -> list[Poly]:
-        """The atoms that extents of results show, where the same results are made at all places."""
+        """The atoms that the extents of results reveal; [] if results differ between the places."""
         try:
             listed = [shapes(place) for place in places]
         except TraceError:
@@ -161,7 +160,7 @@ class AtomSearch:
                 return
 
     def padded(self, values: Extents, places: Sequence[int]) -> Iterator[Poly]:
-        """ceil(log2(a x + c)), where every extent is the same multiple of 2 to this power."""
+        """ceil(log2(a x + c)), if every extent is a fixed multiple of 2 to this power."""
         odd = values[0] // (values[0] & -values[0]) if values[0] else 0
         if not odd or any(v % odd or (v // odd) & (v // odd - 1) for v in values):
             return
@@ -189,7 +188,7 @@ class AtomSearch:
         return call("floor_div", self.size + (-place) % long, long)
 
     def guesses(self, window: int) -> Iterator[list[Poly]]:
-        """Atoms to try where shapes show none, because different operations run at different
+        """Atoms to try if shapes reveal none, because different operations run at different
         sizes."""
         exponent = call("ceil_log2", self.size)
         yield [exponent, call("pow2", exponent)]
@@ -208,8 +207,8 @@ PRIME = 2**31 - 1
 
 
 def mixed_numbers(numbers: Callable[[int], Numbers], places: tuple[int, ...]) -> NDArray[np.int64]:
-    """All numbers at places, each times a number of its own drawn at random, as one row of sums
-    modulo `PRIME`: functions that do not give it do not give all numbers."""
+    """One row: at each place the sum of all numbers modulo `PRIME`, each number times a random
+    factor. Functions that do not span this row do not span all numbers."""
     listed = [*map(numbers, places)]
     names = dict.fromkeys(name for found in listed for name in found)
     drawn = np.random.default_rng(0).integers(1, PRIME, len(names), dtype=np.int64)
@@ -231,7 +230,7 @@ def monomial_values(known: NDArray[np.int64], degree: int) -> NDArray[np.int64]:
 
 
 def in_span(rows: NDArray[np.int64], wanted: NDArray[np.int64]) -> bool:
-    """Whether a row is a linear combination of others modulo `PRIME`.
+    """Whether the row `wanted` is a linear combination of `rows` modulo `PRIME`.
 
     >>> in_span(np.array([[1, 1, 1], [1, 2, 3]]), np.array([5, 7, 9]))
     True
@@ -254,8 +253,8 @@ def rises_evenly(values: Extents) -> bool:
 
 
 def monomials(atoms: Sequence[Poly], degree: int, *, apart: bool = False) -> list[Poly]:
-    """Every product of at most `degree` atoms, short products first; with `apart`, among products
-    of one length those with fewest distinct atoms first."""
+    """Every product of at most `degree` atoms, short products first; with `apart`, products of
+    equal length are sorted by their number of distinct atoms."""
     found: dict[Poly, None] = {}
     for number in range(degree + 1):
         listed = list(combinations_with_replacement(atoms, number))

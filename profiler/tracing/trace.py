@@ -1,4 +1,4 @@
-"""How are formulas of a module's cost found from a few sizes and proven on others?"""
+"""Finds the formulas of a module's cost from runs at a few sizes, and proves them at others."""
 
 from __future__ import annotations
 
@@ -49,33 +49,32 @@ from profiler.tracing.step_functions import EVEN, WINDOWS
 from profiler.tracing.zero_gradients import zero_arithmetic
 
 SMALLEST = (5, 3, 2, 7, 4, 6)
-"""The first size of each letter, in order: small, no two alike."""
+"""The first size of each letter, in order: small and distinct."""
 
 SCALES = (1, 4, 16, 64)
-"""The smallest sizes are multiplied by these, in turn, until the module runs."""
+"""Factors of the smallest sizes, tried in turn until the module runs."""
 
 FINE = (1, 2, 4, 8, 16, 32, 64)
-"""The same, for sizes that are written by quotients."""
+"""`SCALES` for sizes that are written by quotients."""
 
 DIVIDED = PATIENCE / 4
-"""The patience where sizes are written by quotients and there are many cases."""
+"""The patience if sizes are written by quotients, which gives many cases."""
 
 MULTIPLES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64)
-"""Where the module does not run at every size of a letter, multiples of these are tried."""
+"""If the module does not run at every size of a letter, multiples of these are tried."""
 
 FAR = (9, 27, 60, 97)
-"""Steps from the start at which powers of a size are tested before they are accepted."""
+"""Steps from the start at which powers of a size are tested before acceptance."""
 
 REPEATS = 5
-"""How often the first sizes are run, where runs are quick, to see whether the module behaves
-randomly."""
+"""The number of runs at the first sizes, if runs are quick, to detect random behaviour."""
 
 POWERS, ATOMS = "powers", "atoms"
 LATER = (
     (POWERS, 0), (ATOMS, 0), (POWERS, 32), (POWERS, 128), (POWERS, 512), (ATOMS, 32), (ATOMS, 128)
 )  # fmt: skip
-"""What is tried, and from how many steps after the start on: small sizes may be a case of their
-own."""
+"""Kinds of functions to try, each from a number of steps after the start on: small sizes may be a
+separate case."""
 
 
 def trace(
@@ -87,21 +86,20 @@ def trace(
     grad: str | None = None,
     mode: str | None = None,
 ) -> Trace:
-    """Count a module symbolically: formulas, in the sizes `over`, of everything that the module
-    does.
+    """Count a module symbolically: formulas of all its costs, in the sizes `over`.
 
     Args:
         target: `package.module:factory`, `path/file.py:Class`, or the factory itself. The factory
             is called with the sizes that its parameters name, and returns a module, or a pair of a
-            module and its inputs: a tensor, a tuple of arguments or a dict of them by name.
-            Without inputs x is (b, l, d).
+            module and its inputs: a tensor, a tuple of arguments or a dict of them by name. Without
+            inputs x is (b, l, d).
         over: the letters of the formulas, `l,h,n`; `h:2` tries multiples of 2 alone.
-        let: sizes that follow from them, `d=n*h`.
+        let: sizes that follow from these letters, `d=n*h`.
         backend: `math`, torch's own decompositions; `fused`, attention, recurrent cells and norms
             as one operation each.
-        grad: whose gradients the backward pass computes: `parameters`, `inputs` or `both`; None for
-            what `requires_grad` says, which is no input that the factory does not mark. Frozen
-            parameters have no gradient in any of these.
+        grad: which gradients the backward pass computes: of `parameters`, `inputs` or `both`; None
+            follows `requires_grad`, which only a factory sets for inputs. Frozen parameters never
+            have a gradient.
         mode: `train` or `eval`; None for the mode in which the module is made.
 
     Raises:
@@ -135,8 +133,8 @@ def trace_case(
     region: Constraints,
     divisions: Divisions = (),
 ) -> Trace:
-    """Count a module symbolically at the sizes of one case, some of them written by quotients; an
-    empty region means all sizes.
+    """Count a module symbolically at the sizes of one case, with some sizes written by quotients;
+    an empty region means all sizes.
 
     Raises:
         TraceError: as `trace`, or the case has too few sizes to find formulas from.
@@ -157,8 +155,8 @@ def trace_case(
 
 
 def by_blocks(points: SizeSamples, backend: str, *, divided: bool) -> Trace | None:
-    """The trace of a module of many equal blocks, found from runs with fewer of them; None where it
-    is no such module, or the whole does not follow from these runs."""
+    """The trace of a module of many equal blocks, from runs with fewer blocks; None if the module
+    has no such blocks, or the whole does not follow from these runs."""
     starts = FormulaSearch(points, backend, divided=divided).starts()
     if (deep := samples_by_blocks(points, starts)) is not None:
         with suppress(NotStraight, TraceError):
@@ -167,8 +165,8 @@ def by_blocks(points: SizeSamples, backend: str, *, divided: bool) -> Trace | No
 
 
 def pinned(region: Constraints, sizes: Variables) -> tuple[Constraints, Variables]:
-    """A case and its sizes, after each letter that an equation of the case gives by the others has
-    been replaced."""
+    """A case and its sizes, without the letters that an equation of the case determines by
+    others."""
     for condition in by_text(region):
         for letter in sizes.over:
             slope = condition.terms.get(((letter, 1),))
@@ -183,13 +181,13 @@ def pinned(region: Constraints, sizes: Variables) -> tuple[Constraints, Variable
 
 
 def none_larger(point: Point, base: Point) -> bool:
-    """Whether no size of `point` is larger than that of `base`."""
+    """Whether no size of `point` is larger than the same size of `base`."""
     return all(x <= y for x, y in zip(point, base, strict=True))
 
 
 def changed_operation(one: Observation, other: Observation) -> str:
-    """An operation whose number differs between two runs at the same sizes, in words; "" where none
-    does."""
+    """An operation whose number of calls differs between two runs at the same sizes, in words; ""
+    if none does."""
     before, after = Counter(one.names), Counter(other.names)
     for name in [*before, *after]:
         if before[name] != after[name]:
@@ -199,13 +197,13 @@ def changed_operation(one: Observation, other: Observation) -> str:
 
 
 def counted_at(points: SizeSamples, quantities: Mapping[Quantity, Poly | Break]) -> Iterator[str]:
-    """Notes on operations that have a rule only at multiples of some letter's sizes, as what to
-    give to --over."""
+    """Notes on operations that have a counting rule only at multiples of a letter, as values of
+    --over."""
     listed: dict[str, dict[str, None]] = {}
     for (part, name), value in quantities.items():
         if not (part.endswith(" calls") and isinstance(value, Break)):
             continue
-        operation = name.split(": ")[0]  # the reason follows
+        operation = name.split(": ")[0]  # without the reason
         for i, letter in enumerate(points.letters):
             for m in MULTIPLES[1:]:
                 reached = [seen for point, seen in points.seen.items() if point[i] % m == 0]
@@ -217,8 +215,7 @@ def counted_at(points: SizeSamples, quantities: Mapping[Quantity, Poly | Break])
 
 
 def observation_notes(seen: Observation, batch: str) -> Iterator[str]:
-    """Notes on layers that run differently on the meta device than elsewhere, or read x with other
-    axes than meant."""
+    """Notes on layers that run differently on the meta device, or misread the axes of x."""
     if seen.misread:
         yield (
             f"batch_first is False in {', '.join(sorted(seen.misread))}: x ({batch}, l, d) is read "
@@ -232,8 +229,8 @@ def observation_notes(seen: Observation, batch: str) -> Iterator[str]:
 
 
 def flops_at(points: SizeSamples, sizes: Sizes) -> FlopCounter:
-    """What FlopCounterMode prints for a module by torch's own decompositions, whichever backend is
-    counted; TraceError where the module does not run there."""
+    """The figures of FlopCounterMode for a module by torch's own decompositions, for either
+    backend; TraceError if the module does not run there."""
     runs = [flop_counter(target, sizes, BACKENDS["math"]) for target in points.targets]
     return replace(
         runs[0],
@@ -249,8 +246,8 @@ class FormulaSearch:
     """The search for the formulas of one module; with `thorough` along a second line per letter
     too.
 
-    Where sizes are `divided` (written by quotients) they grow as products of letters, and no atoms
-    are sought: the letters start small, with room for powers alone.
+    Sizes that are `divided` (written by quotients) grow as products of letters, and no atoms are
+    sought: the letters start small, with room for powers alone.
     """
 
     def __init__(self, points: SizeSamples, backend: str, *, divided: bool) -> None:
@@ -261,10 +258,11 @@ class FormulaSearch:
         self.room = HIGHEST + 2 if divided else WINDOWS[0]
         self.thorough = False
         self.breakpoints: list[Point] = []
-        """The sizes at which conditions that the module tests change, and beside these."""
+        """The points at which conditions that the module tests change, and their neighbours."""
 
     def traced(self) -> Trace:
-        """The trace; where a formula fails, the thorough search's if fewer formulas fail there."""
+        """The trace; if a formula fails, the thorough search's trace if fewer formulas fail
+        there."""
         found = self.attempt()
         if found.broken:
             # Terms of opposite sign may cancel along one line.
@@ -367,8 +365,8 @@ class FormulaSearch:
         raise TraceError(f"{first}{beside_meta(self.points.target, sizes)}") from first
 
     def dividing(self) -> tuple[str, str] | None:
-        """A letter at whose multiples of another letter the module runs, and that letter; None
-        where there is none."""
+        """A pair of letters such that the module runs if the first is a multiple of the second;
+        None if there is none."""
         points = self.points
         for i, j in permutations(range(len(points.letters)), 2):
             start = tuple(SMALLEST[k % len(SMALLEST)] for k in range(len(points.letters)))
@@ -378,8 +376,8 @@ class FormulaSearch:
         return None
 
     def starts(self) -> Iterator[Point]:
-        """Sizes at which the search may start: all letters scaled alike or, in a case, each letter
-        by itself, so that consecutive sizes of every letter lie in the case."""
+        """Points at which the search may start: all letters scaled alike or, in a case, each letter
+        separately, so that consecutive sizes of every letter lie in the case."""
         points = self.points
         smallest = [SMALLEST[i % len(SMALLEST)] * m for i, m in enumerate(points.multiples)]
         alike = [(scale,) * len(smallest) for scale in self.scales]
@@ -395,10 +393,9 @@ class FormulaSearch:
                 yield start
 
     def steady(self, point: Point) -> None:
-        """Run again at a point; TraceError where the module dispatches other operations than
-        before.
+        """Run again at a point; TraceError if the module dispatches other operations than before.
 
-        The first call in a process keeps some results longer than every later call: bytes of the
+        The first call in a process keeps some results longer than later calls, so the bytes of the
         first run are neither compared nor kept.
         """
         points = self.points
@@ -414,8 +411,8 @@ class FormulaSearch:
                 )
 
     def settled(self, base: Point) -> Point:
-        """The base, moved to multiples at which the module runs three times in a row, letter by
-        letter."""
+        """The base, moved letter by letter to multiples at which the module runs three times in a
+        row."""
         points = self.points
         for i, letter in enumerate(points.letters):
             reason: TraceError | None = None
@@ -440,8 +437,8 @@ class FormulaSearch:
         return base
 
     def axes(self, base: Point) -> tuple[Point, list[Axis]]:
-        """The functions of every letter, and the base, moved up where small sizes are a case of
-        their own."""
+        """The functions of every letter; and the base, moved up if small sizes are a separate
+        case."""
         while True:
             axes: list[Axis] = []
             for i in range(len(base)):
@@ -471,7 +468,7 @@ class FormulaSearch:
         return axis(letter, powers_up_to(letter, 3), [base[i] + k * step for k in range(4)])
 
     def quick(self, base: Point, i: int, start: int) -> bool:
-        """Whether the runs that atoms need, from a size on, fit into the patience; false in a
+        """Whether the runs that atoms need, from a size on, fit into the patience; False in a
         case."""
         points = self.points
         return not points.region and points.patient(
@@ -479,8 +476,8 @@ class FormulaSearch:
         )
 
     def atoms_from(self, base: Point, i: int, start: int) -> Axis | None:
-        """The powers of one letter and of its atoms that give every number from a size on; bytes
-        may differ at single sizes, where torch avoids a copy."""
+        """The powers of one letter and of its atoms that give every number from a size on, or None.
+        Bytes may differ at single sizes, where torch avoids a copy."""
         points = self.points
 
         def along(place: int) -> dict[Quantity, int]:
@@ -496,7 +493,7 @@ class FormulaSearch:
         )
 
     def powers_from(self, base: Point, i: int, start: int) -> Axis | None:
-        """The powers of one letter that give every number from a size on; None where none do."""
+        """The powers of one letter that give every number from a size on; None if none do."""
         points, letter, step = self.points, self.points.letters[i], self.points.multiples[i]
         other = tuple(x + (3 + k) * points.multiples[k] for k, x in enumerate(base))
 

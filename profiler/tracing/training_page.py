@@ -1,9 +1,9 @@
-"""What does training cost, by the equations and as modules dispatch it, for every mixer?
+"""A page on the cost of training for every mixer, by its equations and as modules dispatch it.
 
-First what follows from the equations: forward and backward, their ratio (which is 2 for products of
-matrices alone), activations, the largest live set and intensity. Then every implementation, traced:
-which switches lead from the equations to what it dispatches, for all sizes at once, and what is
-left unexplained.
+First the results of the equations: forward and backward, their ratio (2 for matrix products alone),
+activations, the largest live set and intensity. Then every implementation, traced: the switches
+that lead from the equations to the dispatched operations, for all sizes at once, and the
+unexplained rest.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def document(mixers: Sequence[Mixer], *, modules: bool) -> Document:
 
 
 def derived(mixers: Sequence[Mixer]) -> Iterator[Part]:
-    """What follows from the equations: at d = l = 128, then as formulas."""
+    """The results of the equations: at d = l = 128, then as formulas."""
     at_sizes = Request(
         tuple(mixers), given=SIZES, phases=PHASES, form="all", convention=Convention(),
         columns=NUMBERS,
@@ -78,7 +78,7 @@ def derived(mixers: Sequence[Mixer]) -> Iterator[Part]:
 
 
 def traced_modules(mixers: Sequence[Mixer]) -> Table:
-    """Every implementation of some mixers, both passes compared with the equations."""
+    """Every implementation of some mixers, with both passes compared with the equations."""
     rows = [
         row
         for mixer in mixers
@@ -93,7 +93,7 @@ def traced_modules(mixers: Sequence[Mixer]) -> Table:
 
 
 def rows_of_module(mixer: Mixer, described: Implementation) -> Iterator[Row]:
-    """One implementation of a mixer: a row for each pass, and for each case of a pass."""
+    """One implementation of a mixer: a row per pass, and per case of a pass."""
     try:
         found = compare_passes(_trace(mixer, described), mixer)
     except TraceError as error:
@@ -110,7 +110,7 @@ def rows_of_module(mixer: Mixer, described: Implementation) -> Iterator[Row]:
 
 
 def _trace(mixer: Mixer, described: Implementation) -> Trace:
-    """The trace of a module over the letters of its equations; d is n heads of width h. Where the
+    """The trace of a module over the letters of its equations; d is n heads of width h. If the
     module calls fused kernels, the `fused` backend counts each as one operation."""
     letters = [x for x in mixer.letters if x != "d" or "n" not in mixer.letters]
     over = [*letters, *(["h"] if "n" in mixer.letters else [])]
@@ -120,7 +120,7 @@ def _trace(mixer: Mixer, described: Implementation) -> Trace:
 
 
 def _unexplained_words(difference: Difference) -> Text:
-    """What the switches leave of the difference, class by class."""
+    """The part of the difference that the switches leave unexplained, class by class."""
     if difference.reason:
         return f"not compared: {difference.reason}"
     left = difference.unexplained.items()

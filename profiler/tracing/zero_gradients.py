@@ -1,7 +1,6 @@
-"""Which part of a traced backward pass is arithmetic with zeros that fill up gradients, as
-formulas?
+"""Formulas of the part of a backward pass that computes with zeros that pad gradients.
 
-Masks follow such zeros entry by entry in a backward pass of its own (`counting/zero_gradients.py`),
+Masks follow such zeros entry by entry in a separate backward pass (`counting/zero_gradients.py`),
 run at fewer sizes than the rest: this part needs no higher power of any size than the whole pass.
 """
 
@@ -24,11 +23,11 @@ from profiler.tracing.result import Break, ZeroArithmetic
 from profiler.tracing.size_samples import SizeSamples
 
 FILLS = frozenset(f"backward aten::{name}" for name in (*FILLING, *EMPTY))
-"""Operations of a backward pass that fill gradients up with zeros, as an observation names them."""
+"""Operations of a backward pass that pad gradients with zeros, as an observation names them."""
 
 MOST_MADE = 2**25
-"""Where the passes make more bytes than this, formulas are not tested: masks of all entries are
-written and read several times."""
+"""Formulas are not tested at sizes at which the passes make more bytes than this, as masks of all
+entries are written and read several times."""
 
 
 def zero_arithmetic(
@@ -39,12 +38,11 @@ def zero_arithmetic(
     *,
     whole: bool,
 ) -> ZeroArithmetic:
-    """Formulas of how many operations of the backward pass are arithmetic with such zeros; none
-    where the pass fills no gradient up.
+    """Formulas of the backward pass's operations on such zeros; empty if no gradient is padded.
 
     Args:
-        held, proven: sizes that no formula is found from; every formula is tested at those of them
-            where the masks are not too large.
+        held, proven: points from which no formula is found; every formula is tested at those with
+            small masks.
         whole: as `interpolate`.
 
     Raises:
@@ -78,17 +76,17 @@ def zero_arithmetic(
 
 
 def by_class(operations: Operations) -> dict[str, int]:
-    """Operations by class; a class without a column of its own stands under its name."""
+    """Operations by class; classes outside `CLASSES` under their own names."""
     counted = operations.to_json()
     named = {**{name: counted[name] for name in CLASSES}, **counted["other"]}
     return {name: number for name, number in named.items() if number}
 
 
 def zero_arithmetic_at(target: Target, sizes: Sizes, backend: Backend) -> Operations:
-    """The operations of a module's backward pass with such zeros, at one set of sizes.
+    """The operations of a module's backward pass on such zeros, at one set of sizes.
 
     Raises:
-        TraceError: the module cannot be run so; one sentence.
+        TraceError: the module does not run under these masks; one sentence.
     """
     with torch.enable_grad():
         built = build_target(target, sizes)

@@ -1,1 +1,1 @@
-"""What does one run of a module on the meta device, without data, dispatch and keep alive?"""
+"""One run of a module on the meta device, without data: dispatched operations and live tensors."""

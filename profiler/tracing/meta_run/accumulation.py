@@ -1,8 +1,8 @@
-"""Which gradients would torch write in place, were no dispatch mode active?
+"""Recognises the gradients that torch would write in place if no dispatch mode were active.
 
-Where several gradients of one tensor meet, autograd adds the next one to the sum so far, in place
+If several gradients of one tensor meet, autograd adds the next gradient to the sum so far, in place
 if nothing else refers to that sum. Under a dispatch mode autograd never adds in place, and more
-bytes are alive. A sum of gradients is recognised by its moment: after a node of the graph has run,
+bytes are alive. A sum of gradients is recognised by its moment: after one node of the graph has run
 and before the next. The conditions are those of can_accumulate_inplace in
 torch/csrc/autograd/input_buffer.cpp.
 
@@ -30,34 +30,34 @@ INTO = frozenset(
     f"aten::{name}"
     for name in ("index_add", "index_fill", "index_put", "put", "scatter", "scatter_add")
 )
-"""Operations that a node calls, under a mode, in place of the in-place variant."""
+"""Operations that a node calls, under a mode, instead of the in-place variant."""
 LEAF = "torch::autograd::AccumulateGrad"
-"""The node that adds a gradient to a leaf's `.grad`; it adds in place under a mode too."""
+"""The node that adds a gradient to a leaf's `.grad`, in place also under a mode."""
 
 
 ENTRY: Any = torch.autograd
-"""The module in which torch.autograd.backward and torch.autograd.grad look up the engine's
-entry."""
+"""The module in which torch.autograd.backward and torch.autograd.grad look up the engine's entry
+point."""
 
 
 class Accumulation:
-    """Follows the nodes of every backward pass that starts inside `watching`."""
+    """Tracks the nodes of every backward pass that starts inside `watching`."""
 
     def __init__(self) -> None:
         self.ended: int | None = None
-        """The number of the node that ran last, of those whose gradients may meet others."""
+        """The number of the last node that ran, among nodes whose gradients may meet others."""
         self.alone = (0, 0)
         self.zeros: tuple[int | None, Any] = (None, None)
-        """The number of the node that made zeros last, and the identity of their storage."""
+        """The number of the last node that made zeros, and the id of their storage."""
 
     def fill(self, zeros: Tensor) -> None:
         """Note that a tensor of zeros was made."""
         self.zeros = number_of_current(), id(zeros.untyped_storage())
 
     def into_zeros(self, target: Any) -> bool:
-        """Whether a tensor consists of zeros made by the node that runs now, a node of torch's
-        own."""
-        if torch.is_grad_enabled() or not isinstance(target, Tensor):  # recomputed forward
+        """Whether a tensor consists of zeros that the running node, one of torch's own, has
+        made."""
+        if torch.is_grad_enabled() or not isinstance(target, Tensor):  # a recomputed forward pass
             return False
         node: Any = torch._C._current_autograd_node()
         if isinstance(node, BackwardCFunction):
@@ -82,7 +82,7 @@ class Accumulation:
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Follow every backward pass that starts inside the context, nested ones too."""
+        """A context that tracks every backward pass that starts inside, nested ones too."""
         self.alone = unshared_counts()
         plain = ENTRY._engine_run_backward
 
@@ -97,8 +97,7 @@ class Accumulation:
             ENTRY._engine_run_backward = plain
 
     def follow(self, outputs: Sequence[Any]) -> None:
-        """Register a hook on every node that gives a gradient to a place where several gradients
-        meet."""
+        """Register a hook on every node one of whose gradients is added to others."""
         roots = [
             (t.grad_fn, t.output_nr) if isinstance(t, Tensor) else (t.node, t.output_nr)
             for t in outputs
@@ -117,20 +116,19 @@ class Accumulation:
                 node.register_hook(self.ends)
 
     def ends(self, *_: Any) -> None:
-        """A node has run: autograd now adds its gradients to those of other nodes."""
+        """The hook: a node has run, so autograd now adds its gradients to those of other nodes."""
         self.ended = number_of_current()
 
 
 def number_of_current() -> int | None:
-    """The sequence number of the node that runs now, unique but among leaves; None where none
-    runs."""
+    """The sequence number of the running node, unique except among leaves; None if no node runs."""
     node: Any = torch._C._current_autograd_node()
     number: int | None = None if node is None else node._sequence_nr()
     return number
 
 
 def is_dense(tensor: Tensor) -> bool:
-    """Whether a tensor's entries fill a stretch of memory without gaps, each entry once."""
+    """Whether a tensor's entries fill a contiguous range of memory, each entry once."""
     filled = 1
     for stride, extent in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
         if extent != 1 and stride != filled:
@@ -147,8 +145,8 @@ def reference_counts(tensor: Tensor) -> tuple[int, int]:
 
 
 class FirstTermObserver(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leaves it untyped
-    """Records the `holders` of the first term, at the one sum of two gradients in a backward
-    pass."""
+    """Records the `reference_counts` of the first term of the only sum of two gradients in a
+    backward pass."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # torch leaves it untyped
@@ -165,7 +163,7 @@ class FirstTermObserver(TorchDispatchMode):  # type: ignore[no-untyped-call]  # 
 
 @cache
 def unshared_counts() -> tuple[int, int]:
-    """The `holders` of a first term that nothing else refers to, as seen from within a dispatch
+    """The `reference_counts` of a first term that nothing else refers to, from inside a dispatch
     mode."""
     seen = FirstTermObserver()
     with torch.enable_grad(), seen:

@@ -1,4 +1,4 @@
-"""What does torch's FlopCounterMode print for the same call, and what does it leave out?"""
+"""The figures of torch's FlopCounterMode for a call, and the operations that it omits."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from profiler.tracing.meta_run.target import Sizes, Target, TraceError, build_ta
 
 @dataclass(frozen=True)
 class FlopCounter:
-    """FlopCounterMode's figures beside our count of one call, forward and backward, at one set of
-    sizes.
+    """FlopCounterMode's figures beside this project's count of one call, forward and backward, at
+    one set of sizes.
 
     FlopCounterMode prints 2 for every multiplication of a contraction. `products` are these
     multiplications as counted here, by operation; `left_out` all operations for which it has no
@@ -40,8 +40,8 @@ class FlopCounter:
 
     @property
     def agrees(self) -> bool:
-        """Whether it prints twice the multiplications counted here in every operation, the excess
-        for ignored groups included."""
+        """Whether FlopCounterMode prints twice the multiplications counted here in every operation,
+        with the excess for ignored groups."""
         return all(map(self._same, {**self.printed, **self.products}))
 
     def _same(self, name: str) -> bool:
@@ -50,7 +50,7 @@ class FlopCounter:
 
     @property
     def share_left_out(self) -> float:
-        """The share of all operations for which it has no formula, from 0 to 1."""
+        """The share of all operations for which FlopCounterMode has no formula, from 0 to 1."""
         return sum(self.left_out.values()) / self.total if self.total else 0.0
 
     def __str__(self) -> str:
@@ -84,7 +84,7 @@ def flop_counter(target: Target, sizes: Sizes, backend: Backend) -> FlopCounter:
     Raises:
         TraceError: the module runs, but not under FlopCounterMode; one sentence.
     """
-    import torch._dynamo  # now, since in torch 2.6 the import runs operations
+    import torch._dynamo  # first, since in torch 2.6 the import dispatches operations
     from torch.utils.flop_counter import FlopCounterMode, flop_registry
 
     known = {str(packet).replace(".", "::") for packet in flop_registry}
@@ -95,7 +95,7 @@ def flop_counter(target: Target, sizes: Sizes, backend: Backend) -> FlopCounter:
         try:
             with as_exception(), backend(recorder):
                 run_recorded(built, recorder, counter)
-        except Exception as error:  # the module runs without it
+        except Exception as error:  # the module runs without FlopCounterMode
             raise TraceError(
                 f"FlopCounterMode does not run on this module: {reason_of(error)}"
             ) from error

@@ -1,8 +1,8 @@
-"""Which operations does a fused kernel perform, forward and backward, and what does it save?
+"""The operations and the saved tensors of fused kernels, forward and backward.
 
-Attention, norms and recurrent layers are counted as one operation each, where torch's functions are
-called: the arithmetic is that of the documented definition, with work that a kernel need not repeat
-done once and masked pairs not done. `BACKENDS` chooses between this and torch's own decompositions.
+Attention, norms and recurrent layers are counted as one operation each, at the calls of torch's
+functions: the arithmetic is that of the documented definition, in which a kernel does repeated work
+once and skips masked pairs. `BACKENDS` selects this or torch's own decompositions.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ def attention(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> FusedCall:
-    """Scaled dot-product attention; where causal, row i has i pairs and masked pairs cost nothing.
+    """Scaled dot-product attention; if causal, row i has i pairs, and masked pairs cost nothing.
 
-    Results and gradients have the memory layout of torch's CPU kernel, where that kernel accepts
-    the arguments: a result like the query, gradients and logarithms (b, l, n, h). A boolean mask is
+    Results and gradients have the memory layout of torch's CPU kernel, if that kernel accepts the
+    arguments: a result like the query, gradients and logarithms (b, l, n, h). A boolean mask is
     saved as numbers.
     """
     rows, keys, width, values = query.shape[-2], key.shape[-2], query.shape[-1], value.shape[-1]
@@ -109,7 +109,7 @@ def group_norm(
     eps: float = 1e-5,
     cudnn_enabled: bool = True,
 ) -> FusedCall:
-    """As layer_norm, a row being a group of channels; weight and bias have one entry per
+    """`layer_norm`, where a row is a group of channels; weight and bias have one entry per
     channel."""
     entries, rows = input.numel(), input.shape[0] * num_groups
     return FusedCall(
@@ -146,7 +146,7 @@ def batch_norm(
     momentum: float = 0.1,
     eps: float = 1e-5,
 ) -> FusedCall:
-    """As layer_norm, a row being one channel over the whole batch."""
+    """`layer_norm`, where a row is one channel over the whole batch."""
     entries, rows = input.numel(), input.shape[1]
     forward = norm_rules.batch_norm(
         entries, rows, weight, bias, training=training, running=running_mean is not None
@@ -172,12 +172,12 @@ RULES: Mapping[Any, Callable[..., FusedCall | None]] = {
     **{getattr(torch, name): recurrent_layer_rule(name) for name in CELLS},
     **{getattr(torch, f"{name}_cell"): recurrent_cell_rule(name) for name in CELLS},
 }
-"""torch's functions -> the fused call that replaces each; None where the rule does not cover the
-arguments and torch's own decomposition is counted."""
+"""torch's function -> a function that returns the fused call that replaces it, or None for
+arguments that it does not cover: torch's own decomposition is then counted."""
 
 
 class FusedMode(TorchFunctionMode):
-    """Replaces torch's functions by fused calls."""
+    """Replaces torch's functions with fused calls."""
 
     def __init__(self, recorder: Recorder) -> None:
         super().__init__()
@@ -193,7 +193,7 @@ class FusedMode(TorchFunctionMode):
         rule = RULES.get(func) if func.__hash__ is not None else None
         if rule is not None and func not in RECURRENT:
             with torch._C.DisableTorchFunction(), _disable_current_modes(), torch.no_grad():
-                func(*args, **kwargs)  # torch refuses what the rule would count all the same
+                func(*args, **kwargs)  # raises torch's errors for arguments that the rule accepts
         with self.recorder.quiet():
             call = rule(*args, **kwargs) if rule is not None else None
         if call is None:
@@ -203,8 +203,8 @@ class FusedMode(TorchFunctionMode):
 
     @contextmanager
     def inside(self) -> Iterator[None]:
-        """Replace the attention inside torch's own multi-head attention too: modes do not see what
-        a function of torch calls by its name in torch.nn.functional."""
+        """A context that also replaces the attention inside torch's multi-head attention: modes do
+        not see calls of torch by their names in torch.nn.functional."""
         plain = F.scaled_dot_product_attention
         F.scaled_dot_product_attention = partial(self.called, plain)
         try:
@@ -215,11 +215,11 @@ class FusedMode(TorchFunctionMode):
 
 
 RECURRENT: Mapping[Any, str] = {getattr(torch, name): name for name in CELLS}
-"""torch's functions that run a whole recurrent layer."""
+"""torch's function that runs a whole recurrent layer -> the layer's name."""
 
 
 class Steps(TorchFunctionMode):
-    """Notes which recurrent layers torch decomposes into steps."""
+    """Notes the recurrent layers that torch decomposes into steps."""
 
     def __init__(self, recorder: Recorder) -> None:
         super().__init__()
@@ -238,8 +238,8 @@ FLEX_ATTENTION = "torch.nn.attention.flex_attention"
 
 @contextmanager
 def naming_flex_attention(recorder: Recorder) -> Iterator[None]:
-    """Inside, flex_attention gives results of the right shapes, is named and not counted: torch
-    runs it compiled alone, with functions that a call brings along."""
+    """A context in which flex_attention returns results of the right shapes and is named, not
+    counted: torch runs it only compiled, with functions from the call."""
     home: Any = sys.modules.get(FLEX_ATTENTION)
     if home is None:
         yield
@@ -275,7 +275,7 @@ def math_backend(recorder: Recorder) -> Iterator[None]:
 
 @contextmanager
 def fused_backend(recorder: Recorder) -> Iterator[None]:
-    """Attention, recurrent cells and norms as one operation each; all else as `math`."""
+    """Attention, recurrent cells and norms as one operation each; the rest as in `math`."""
     with math_backend(recorder), FusedMode(recorder).inside():
         yield
 

@@ -1,4 +1,4 @@
-"""How does autograd see a fused operation: its results, what it saves, and its gradients?"""
+"""A fused operation as autograd sees it: its results, its saved tensors and its gradients."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from profiler.tracing.meta_run.recorder import Recorder
 
 @dataclass(frozen=True)
 class FusedCall:
-    """One fused call: its operations, the layouts of its results, and what it saves.
+    """One fused call: its operations, the layouts of its results, and its saved tensors.
 
-    `forward` is None for a function that is named and not counted, with the reason.
-    `backward` is told, per tensor argument, whether its gradient is wanted. `keeps` and
-    `keeps_results` name the saved arguments and results by position; `workspace` is saved besides.
-    `orders` maps an argument whose gradient is not contiguous to the order of its axes in memory,
-    largest stride first.
+    `forward` is None for a function that is named but not counted, for `reason`. `backward`
+    receives, per tensor argument, whether its gradient is wanted. `keeps` and `keeps_results` list
+    the positions of the saved arguments and results; `workspace` is saved in addition. `orders`
+    maps an argument whose gradient is not contiguous to the order of its axes in memory, largest
+    stride first.
     """
 
     name: str
@@ -47,8 +47,8 @@ class FusedCall:
 
 
 def dense_layout(like: Tensor, shape: Sequence[int], order: Sequence[int] = ()) -> TensorLayout:
-    """A layout of this shape without gaps, of the tensor's dtype; `order` lists the axes by falling
-    stride, the axes in order unless given."""
+    """A layout of this shape without gaps, with the tensor's dtype; `order` lists the axes by
+    falling stride, by default in order."""
     strides, step = [1] * len(shape), 1
     for axis in reversed(order or range(len(shape))):
         strides[axis], step = step, step * max(shape[axis], 1)
@@ -60,7 +60,7 @@ class FusedFunction(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, recorder: Recorder, call: FusedCall, *tensors: Tensor | None) -> Any:
-        """Empty results; what the call saves is saved for backward."""
+        """Empty results; the tensors that the call keeps are saved for backward."""
         with recorder.quiet():
             results = tuple(made.empty() for made in call.results)
             workspace = [made.empty() for made in call.workspace]
@@ -76,7 +76,7 @@ class FusedFunction(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
-        """Empty gradients for the arguments that want one."""
+        """Empty gradients for the arguments that require one."""
         wanted = ctx.needs_input_grad[2:]
         name = f"{ctx.call.name} backward"
         ctx.recorder.add(name, ctx.call.cost(ctx.call.backward(wanted)))

@@ -1,4 +1,4 @@
-"""What does one call of a module do, forward and backward, at one set of sizes?"""
+"""Observes one call of a module, forward and backward, at one set of sizes."""
 
 from __future__ import annotations
 
@@ -40,24 +40,24 @@ from profiler.tracing.meta_run.target import (
 )
 
 Quantity = tuple[str, str]
-"""What is counted, as (part, kind): ("forward", "mul"), ("bytes", "activations")."""
+"""A counted quantity as (part, kind): ("forward", "mul"), ("bytes", "activations")."""
 
 PEAK: Quantity = ("bytes", "peak")
 MADE: Quantity = ("bytes", "made")
-"""The bytes of all storages made, alive or not: they show which powers of sizes the bytes alive
+"""The bytes of all storages made, alive or not: they show which powers of sizes the live bytes
 need."""
 
 
 MOST_BYTES = 2**63 - 1
-"""The bytes of all tensors that are alive are counted up to here."""
+"""The largest number of live bytes that is counted."""
 
 
 @dataclass(frozen=True)
 class Observation:
     """One call at one point: every quantity, and the bytes alive after each operation.
 
-    `shapes` are those of all results in order, where asked for; `by_op` holds every operation that
-    is not a move, by phase and name.
+    `shapes` are the shapes of all results in order, if asked for; `by_op` holds every operation
+    that is not a move, by phase and name.
     """
 
     quantities: Mapping[Quantity, int]
@@ -69,12 +69,12 @@ class Observation:
     stepped: frozenset[str] = frozenset()
     """Recurrent layers that ran step by step, as on the meta device."""
     misread: frozenset[str] = frozenset()
-    """Layers that took the batch axis of x for its length."""
+    """Layers that read the batch axis of x as its length."""
     by_op: Mapping[tuple[str, str], CountedOperation] = field(default_factory=dict)
     at_peak: Sequence[TracedTensor] = ()
-    """The tensors that are alive while most bytes are."""
+    """The tensors alive at the peak."""
     differentiated: frozenset[str] = frozenset()
-    """Whose gradients the backward pass computes: `parameters`, `inputs`, both or none."""
+    """Which gradients the backward pass computes: of `parameters`, `inputs`, both or none."""
     modes: frozenset[str] = frozenset()
     """The modes of the layers: `train`, `eval` or both."""
 
@@ -87,8 +87,8 @@ def owned_tensors(built: Built) -> Iterator[Tensor]:
 
 
 COMPILER = "torch._dynamo"
-"""Imported by torch at the first call that its compiler must leave alone, such as a checkpoint; in
-torch 2.6 the import itself dispatches operations, which are not the module's."""
+"""The module that torch imports at the first call that its compiler must skip, such as a
+checkpoint; in torch 2.6 the import itself dispatches operations, which must not be counted."""
 
 
 def observe(
@@ -102,11 +102,11 @@ def observe(
     """Build the module at these sizes on the meta device, and run it forward and backward.
 
     Every result that requires a gradient receives one; the gradients that the target asks for are
-    computed. No memory is allocated and no arithmetic done. `met` holds the calls of earlier
-    runs, and gets those of this one.
+    computed. No memory is allocated and no arithmetic done. `met` holds the calls of earlier runs,
+    and receives those of this run.
 
     Raises:
-        TraceError: the module cannot be built or run so; one sentence.
+        TraceError: the module cannot be built or run on the meta device; one sentence.
     """
     with torch.enable_grad(), without_garbage_collection():
         loaded = COMPILER in sys.modules
@@ -123,7 +123,7 @@ def _observed(
     shapes: bool,
     met: dict[CallKey, KnownCall] | None,
 ) -> Observation:
-    """As `observe`; nothing refers to the module when this returns."""
+    """`observe`, once; nothing refers to the module when this returns."""
     built = build_target(target, sizes)
     with as_trace_error(target, sizes):
         recorder = Recorder(list(owned_tensors(built)), shapes=shapes, met=met)
@@ -163,7 +163,7 @@ def numbers_of(
     made: int,
     alive: Sequence[int],
 ) -> dict[Quantity, int]:
-    """Every quantity of a call; `made` is in bytes, `alive` holds the bytes alive at every
+    """Every quantity of a call; `made` is in bytes, `alive` holds the bytes alive at each
     moment."""
     found = totals(by_op)
     found["parameters", ""] = parameters
@@ -175,7 +175,7 @@ def numbers_of(
 
 
 def totals(by_op: Mapping[tuple[str, str], CountedOperation]) -> dict[Quantity, int]:
-    """Operations by phase and class; of operations without a rule, calls and bytes."""
+    """Operations by phase and class; for operations without a counting rule, calls and bytes."""
     found: Counter[Quantity] = Counter()
     for (phase, name), counted in by_op.items():
         if not counted.known:
@@ -189,9 +189,9 @@ def totals(by_op: Mapping[tuple[str, str], CountedOperation]) -> dict[Quantity, 
 
 
 def run_recorded(built: Built, recorder: Recorder, inner: Any = None) -> int:
-    """Run forward, then backward from a gradient of every result that requires one, and return the
-    bytes that the forward pass saves for the backward: each storage once and whole, parameters and
-    buffers left out. The mode `inner` sees calls before the recorder does."""
+    """Run forward, then backward from a gradient of every result that requires one; returns the
+    bytes that the forward pass saves for the backward: each storage once and whole, without
+    parameters and buffers. The mode `inner` sees calls before the recorder does."""
     followed = recorder.accumulation.watching()
     with eager(), refusing_autocast(), followed, on_meta(), recorder, inner or nullcontext():
         saved = UnwrittenTensors()
@@ -209,17 +209,18 @@ def run_recorded(built: Built, recorder: Recorder, inner: Any = None) -> int:
 
 
 def eager() -> AbstractContextManager[None]:
-    """Inside, functions that were to be compiled run eagerly: operations of compiled code are not
-    dispatched, and the compiler must not trace the modes that follow the calls."""
+    """A context in which functions marked for compilation run eagerly: compiled code does not
+    dispatch operations, and the compiler must not trace the modes that record calls."""
     asked = COMPILER in sys.modules
     return torch.compiler.set_stance("force_eager") if asked else nullcontext()
 
 
 @contextmanager
 def refusing_autocast() -> Iterator[None]:
-    """Inside, entering torch.autocast is refused: on the meta device autocast converts nothing, and
-    operations would be counted in another dtype than elsewhere. Leaving autocast out, and asking
-    whether it is on, works as elsewhere; torch refuses both for the meta device."""
+    """A context that refuses torch.autocast: on the meta device autocast converts nothing, so
+    operations would be counted in another dtype than on other devices. A disabled autocast, and
+    asking whether it is enabled, work as elsewhere; torch itself refuses both on the meta
+    device."""
     home: Any = torch
     kind: Any = torch.autocast
     plain, made, asked = kind.__enter__, kind.__init__, torch.is_autocast_enabled
@@ -246,7 +247,7 @@ def refusing_autocast() -> Iterator[None]:
 
 
 class Versioned(PackedTensor):
-    """A saved tensor as torch hands it out, with the version of its contents."""
+    """A saved tensor as passed by torch, with the version of its contents."""
 
     __slots__ = ("version",)
 
@@ -256,14 +257,13 @@ class Versioned(PackedTensor):
 
 
 class UnwrittenTensors(SavedTensors):
-    """What autograd saves; unpacking fails, as in autograd, where a saved tensor was written
-    into."""
+    """The tensors that autograd saves; as in autograd, unpacking fails after a write into one."""
 
     packs = Versioned
 
     @staticmethod
     def unpack(packed: PackedTensor) -> Tensor:
-        """The tensor; RuntimeError where its contents have changed since it was saved."""
+        """The tensor; RuntimeError if its contents have changed since it was saved."""
         if isinstance(packed, Versioned) and packed.tensor._version != packed.version:
             raise RuntimeError(
                 f"a tensor {tuple(packed.tensor.shape)} that a gradient needs has been modified by "
@@ -272,7 +272,7 @@ class UnwrittenTensors(SavedTensors):
         return packed.tensor
 
     def storages_beside(self, owned: Container[StorageKey]) -> list[Any]:
-        """The storages that are still held, except those in `owned`."""
+        """The storages that are still referenced, except those in `owned`."""
         with torch._C.DisableTorchFunction():
             found = {tensor_key(t): t.untyped_storage() for t in self.tensors()}
         return [storage for place, storage in found.items() if place not in owned]
@@ -287,8 +287,8 @@ def differentiable(results: Any) -> Iterator[Tensor]:
 
 @contextmanager
 def without_garbage_collection() -> Iterator[None]:
-    """Disable the garbage collector, which would free tensors at moments of its own; collect
-    afterwards."""
+    """A context without the garbage collector, which would free tensors at arbitrary moments;
+    collects afterwards."""
     was = gc.isenabled()
     gc.disable()
     try:
@@ -300,12 +300,12 @@ def without_garbage_collection() -> Iterator[None]:
 
 
 SMALL = 10**7
-"""A module of more numbers is not made on a CPU to see whether it runs there."""
+"""The most parameter entries of a module that is made on a CPU to see whether it runs there."""
 
 
 def beside_meta(target: Target, sizes: Sizes) -> str:
-    """Where a module that does not run on the meta device does run: on a CPU, and on the meta
-    device in another type; "" where nowhere."""
+    """Words on where a module that fails on the meta device does run: on a CPU, and on the meta
+    device in another dtype; "" if nowhere."""
 
     def runs(dtype: torch.dtype | None, device: str) -> bool:
         try:
@@ -317,7 +317,7 @@ def beside_meta(target: Target, sizes: Sizes) -> str:
                     (tuple(built.args), dict(built.kwargs)),
                 )
                 module(*args, **kwargs)
-        except Exception:  # whatever refuses here: what is asked is whether it runs
+        except Exception:  # any failure means that the module does not run
             return False
         return True
 

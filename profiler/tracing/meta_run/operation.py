@@ -1,4 +1,4 @@
-"""What does torch's schema tell of an operation, and what is known of one call of it?"""
+"""The kinds of torch operations, by their schemas, and the costs of single calls."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ META = torch.device("meta")
 
 @dataclass(frozen=True, eq=False)
 class OperationKind:
-    """What is known of a torch operation before it is called; one object per operation."""
+    """The facts about a torch operation that hold for all calls; one object per operation."""
 
     func: Any
     name: str
@@ -31,18 +31,18 @@ class OperationKind:
     composite: bool
     writes: bool
     in_place: bool
-    """Whether it writes into its first argument alone and returns that argument unmoved."""
+    """Whether the operation writes only its first argument, and returns it unmoved."""
     label: Mapping[str, str]
-    """Phase -> the operation's name with the phase before it."""
+    """Phase -> the operation's name, prefixed by the phase."""
 
 
 KINDS: dict[int, OperationKind] = {}
-"""id of an operation -> its kind, for every operation met so far: hashing torch's operations is
+"""id of an operation -> its kind, for every operation so far: hashing torch's operations is
 slow."""
 
 
 def kind_of_operation(func: Any) -> OperationKind:
-    """What is known of an operation; looked up once per operation."""
+    """The kind of an operation, made once per operation."""
     found = KINDS.get(id(func))
     if found is None:
         found = KINDS[id(func)] = make_kind(func)
@@ -50,7 +50,7 @@ def kind_of_operation(func: Any) -> OperationKind:
 
 
 def make_kind(func: Any) -> OperationKind:
-    """What is known of an operation, from its schema and its counting rule."""
+    """The kind of an operation, from its schema and its counting rule."""
     name = func._schema.name
     rule = rule_for(name)
     has = torch._C._dispatch_has_kernel_for_dispatch_key
@@ -75,7 +75,7 @@ def make_kind(func: Any) -> OperationKind:
 @dataclass(frozen=True)
 class TracedTensor:
     """A tensor that is alive in a run, or `number` equal ones of `bytes` each; `made` is the
-    operation, with the phase before it."""
+    operation that made it, prefixed by the phase."""
 
     made: str
     shape: tuple[int, ...]
@@ -86,7 +86,7 @@ class TracedTensor:
 
 @dataclass(frozen=True)
 class TensorLayout:
-    """Shape, strides and dtype of a tensor in memory of its own."""
+    """Shape, strides and dtype of a tensor with its own memory."""
 
     shape: tuple[int, ...]
     strides: tuple[int, ...]
@@ -94,7 +94,7 @@ class TensorLayout:
 
     @property
     def bytes(self) -> int:
-        """The bytes of its entries."""
+        """Bytes of all entries."""
         return prod(self.shape) * self.dtype.itemsize
 
     def empty(self) -> Tensor:
@@ -104,25 +104,25 @@ class TensorLayout:
 
 @dataclass(frozen=True)
 class Cost:
-    """The operations of one call, or why they are not counted, and the bytes it touches."""
+    """The operations of one call, or why they are not counted, and the bytes touched."""
 
     operations: Operations | None
     reason: str = ""
     touched: int = 0
     products: int = 0
-    """Multiplications of two entries; of a contraction or convolution only those inside its
+    """Multiplications of two entries; for a contraction or convolution, only those inside its
     sums."""
     ungrouped: int = 0
-    """How many more products the gradient of a convolution's weight would have without groups."""
+    """The additional products of a convolution's weight gradient if it had no groups."""
     decomposed: bool = False
-    """Whether they were counted by torch's decomposition of the operation."""
+    """Whether the operations were counted through torch's decomposition."""
 
 
 @dataclass(frozen=True, eq=False)
 class KnownCall:
-    """What is known of one call, shared by all calls with the same arguments.
+    """The facts about one call that hold for all calls with equal arguments.
 
-    `again` makes the results from the arguments without running the operation; None where the
+    `again` makes the results from the arguments without running the operation; None if the
     operation must run.
     """
 
@@ -133,7 +133,7 @@ class KnownCall:
 
 @dataclass(frozen=True)
 class CountedOperation:
-    """All calls of one operation in one phase; `known` is false where it has no rule."""
+    """Totals over all calls of one operation in one phase; `known`: it has a counting rule."""
 
     calls: int = 0
     operations: Operations = NOTHING
@@ -146,8 +146,8 @@ class CountedOperation:
 def summed_by_operation(
     calls: Iterable[tuple[str, str, int, Cost]],
 ) -> dict[tuple[str, str], CountedOperation]:
-    """Everything that is not a move, by phase and name, from tuples of phase, name, number of calls
-    and cost per call."""
+    """(phase, name) -> totals, from tuples of phase, name, number of calls and cost per call, moves
+    left out."""
     found: dict[tuple[str, str], CountedOperation] = {}
     for phase, name, times, cost in calls:
         place = (phase, name if cost.operations is not None else f"{name}: {cost.reason}")

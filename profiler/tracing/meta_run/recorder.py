@@ -1,4 +1,4 @@
-"""What is dispatched while a module runs: which operations, how often, and what is alive?"""
+"""Records the operations dispatched while a module runs, and the live ranges of storages."""
 
 from __future__ import annotations
 
@@ -43,29 +43,28 @@ from profiler.tracing.meta_run.operation import (
 from profiler.tracing.meta_run.target import OPERATION, Untraceable
 
 THERE_BEFORE = "there before"
-"""Stands for the operation that made a parameter, a buffer or an input."""
+"""Stands for the operation of a parameter, a buffer or an input."""
 
 Backend = Callable[["Recorder"], Any]
-"""A context in which the module runs, given the recorder that counts."""
+"""A context in which the module runs; it receives the recorder that counts."""
 
 SCALED: Mapping[str, tuple[str, str]] = {
     "aten::addmm": ("mat1", "mat2"),
     "aten::addmv": ("mat", "vec"),
     "aten::baddbmm": ("batch1", "batch2"),
 }
-"""Contractions that may scale their result as well -> the arguments that are multiplied."""
+"""Contractions that may also scale their result -> the arguments that are multiplied."""
 
 
 CallKey = tuple[Any, ...]
 
 
 class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leaves it untyped
-    """Counts the dispatched operations by class, and records when every storage is alive.
+    """Counts the dispatched operations by class, and records the live range of every storage.
 
-    An operation called before with the same arguments (tensors compared by layout) is not run
+    An operation with the same arguments as an earlier call (tensors compared by layout) is not run
     again: its results are made from the layouts of the first call's. So a hundred equal layers cost
-    little more than one; and so does one layer at many sizes, where the runs share the calls that
-    they have met.
+    little more than one layer; so does one layer at many sizes, as runs share known calls.
     """
 
     def __init__(
@@ -100,8 +99,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """False: torch would otherwise tell its compiler at every call to leave this mode alone,
-        and `eager` tells it to leave everything alone."""
+        """False: otherwise torch would tell its compiler at every call to skip this mode, and
+        `eager` already tells the compiler to skip everything."""
         return False
 
     def __torch_dispatch__(
@@ -148,7 +147,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         return result
 
     def called(self, func: Any, kind: OperationKind, args: Any, kwargs: Any) -> Any:
-        """The result of an operation that is not a view; its operations are recorded."""
+        """The result of an operation that is not a view, with its operations recorded."""
         key = (kind, *_signature(args), *(_signature(kwargs.items()) if kwargs else ()))
         made = self.met.get(key)
         if made is not None and made.again is not None:
@@ -163,7 +162,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         return result
 
     def learned(self, kind: OperationKind, args: Any, kwargs: Any, result: Any) -> KnownCall:
-        """What a first call tells of all calls with the same arguments."""
+        """The facts from a first call that hold for all calls with equal arguments."""
         again = remake_results(kind, args, kwargs, result)
         if kind.free:
             return KnownCall(kind, again, Cost(NOTHING))
@@ -208,8 +207,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
 
     @contextmanager
     def quiet(self) -> Iterator[None]:
-        """Inside, storages are recorded and operations are not counted: the caller counts them by
-        `add`."""
+        """A context in which storages are recorded and operations are not counted: the caller
+        counts them by `add`."""
         was, self.silent = self.silent, True
         try:
             yield
@@ -221,15 +220,15 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         self.given.append((self.phase, name, cost))
 
     def uncounted(self, func: Any, args: tuple[Any, ...], kwargs: Any) -> Any:
-        """The result of an operator that runs functions, which is named and not counted.
+        """The result of a higher-order operator, which is named and not counted.
 
         Raises:
-            Untraceable: it does not run without numbers.
+            Untraceable: the operator does not run on the meta device.
         """
         name = f"torch.ops.higher_order.{func}"
         try:
             result = func(*args, **kwargs)
-        except Exception as error:  # its functions are a user's own
+        except Exception as error:  # the operator runs functions of the user
             raise Untraceable(f"{name} is {HIGHER_ORDER}") from error
         touched = sum(map(distinct_bytes, tensors_in([*args, *kwargs.values(), result])))
         self.add(name, Cost(None, HIGHER_ORDER, touched))
@@ -240,14 +239,14 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         return result
 
     def calls(self) -> Iterator[tuple[str, str, int, Cost]]:
-        """Phase, name, number of calls and cost of everything that is not a move."""
+        """Phase, name, number of calls and cost of every operation that is not a move."""
         for (phase, made), times in Counter(self.counted).items():
             yield phase, made.kind.name, times, made.cost
         for phase, name, cost in self.given:
             yield phase, name, 1, cost
 
     def at_peak(self) -> Iterator[TracedTensor]:
-        """The tensors that are alive while most bytes are, in the order in which they were made."""
+        """The tensors alive at the peak, in the order in which they were made."""
         top = self.alive.index(max(self.alive)) if self.alive else 0
         rows: Counter[TracedTensor] = Counter()
         for place, born in enumerate(self.born):
@@ -261,16 +260,16 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
 
     @property
     def decomposed(self) -> frozenset[str]:
-        """The operations that were counted by torch's decomposition."""
+        """The operations that were counted through torch's decomposition."""
         return frozenset(made.kind.name for _, made in set(self.counted) if made.cost.decomposed)
 
     def by_operation(self) -> dict[tuple[str, str], CountedOperation]:
-        """The same, by phase and name."""
+        """The totals of `calls`, by phase and name."""
         return summed_by_operation(self.calls())
 
 
 def require_strided(name: str, result: Any) -> None:
-    """RuntimeError where a result is not strided, and so has no storage to record."""
+    """RuntimeError if a result is not strided, as it then has no storage to record."""
     for tensor in result if isinstance(result, list | tuple) else (result,):
         if isinstance(tensor, Tensor) and tensor.layout is not torch.strided:
             raise RuntimeError(
@@ -282,7 +281,7 @@ def remake_results(
     kind: OperationKind, args: Any, kwargs: Any, result: Any
 ) -> Callable[[tuple[Any, ...]], Any] | None:
     """A function that makes the results of such a call from its arguments without running it; None
-    where the results are neither in new memory nor the first argument, written into."""
+    unless the results are new memory, or the first argument, written in place."""
     given = [*tensors_in(args), *tensors_in(list(kwargs.values()))]
     if any(not t.is_meta for t in given):
         return None
@@ -310,7 +309,7 @@ PLAIN = frozenset((int, float, complex, str, bool, type(None), torch.dtype))
 
 
 def _signature(values: Iterable[Any]) -> list[Any]:
-    """What calls are compared by: layouts of tensors, types and values of everything else."""
+    """The key of a call's arguments: layouts of tensors, types and values of other arguments."""
     found: list[Any] = []
     for value in values:
         kind = type(value)

@@ -1,4 +1,4 @@
-"""Which operations does a fused recurrent layer or cell perform, and what does it save?"""
+"""The operations and the saved tensors of a fused recurrent layer or cell."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from profiler.tracing.meta_run.target import TraceError
 
 @dataclass(frozen=True)
 class Cell:
-    """A recurrent cell: its number of gates and states, and its operations per unit besides the
+    """A recurrent cell: its numbers of gates and states, and its operations per unit without the
     linear maps."""
 
     gates: int
@@ -77,7 +77,7 @@ def recurrent_layer_rule(kind: str) -> Callable[..., FusedCall | None]:
         *more: Any,
     ) -> FusedCall | None:
         if isinstance(hx, Tensor) and not isinstance(params, list | tuple):
-            return None  # sequences of several lengths, packed: torch's own steps
+            return None  # packed sequences of several lengths: torch's decomposition
         states = tuple(hx) if isinstance(hx, list | tuple) else (hx,)
         if isinstance(params, Tensor) or not isinstance(params[0], Tensor):
             return None
@@ -88,7 +88,7 @@ def recurrent_layer_rule(kind: str) -> Callable[..., FusedCall | None]:
         width = states[0].shape[-1]
         units = params[0].shape[0] // cell.gates
         if width != units:
-            return None  # projected states: torch's own steps
+            return None  # projected states: torch's decomposition
         rows, wide = batch * steps, input.shape[-1]
         gates = cell.gates * units
         forward = NOTHING

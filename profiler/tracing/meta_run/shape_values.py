@@ -1,9 +1,9 @@
-"""Which tensor values follow from sizes alone, so that a module may branch on them?
+"""Tracks the values of meta tensors that follow from sizes alone, so that a module may branch on
+them.
 
-Positions, masks and other index arithmetic that a module makes for itself have values that no input
-changes. While they are small, these values are computed on the CPU beside the meta tensors, and
-answer `.item()` and branches. A tensor that depends on an input, or is drawn at random, has no
-value.
+Positions, masks and other index arithmetic of a module do not depend on inputs. While they are
+small, their values are computed on the CPU beside the meta tensors, and answer `.item()` and
+branches. A tensor that depends on an input, or is random, has no value.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ NAME = "_costmodel_value"
 """The attribute of a meta tensor that holds its value."""
 
 MOST_WHOLE, MOST_REAL = 2**20, 2**12
-"""Tensors with more entries than this, of whole and of real numbers, get no value."""
+"""The most entries of a tensor of integers or booleans, and of a real tensor, with a value."""
 
 UNKNOWN = ("empty", "new_empty")
-"""Beginnings of the names of operations whose results are uninitialised memory."""
+"""Prefixes of the names of operations that return uninitialised memory."""
 
 READ = torch.ops.aten._local_scalar_dense.default
 
 
 def known_value(tensor: Tensor) -> Tensor | None:
-    """The value of a meta tensor, where it follows from sizes alone; else None.
+    """The value of a meta tensor, if it follows from sizes alone; else None.
 
-    The values of views share memory as the views do; once something unknown was written into one of
-    them, all of these values are gone.
+    Values of views share memory as the views do; after an unknown write into one view, all of these
+    values are dropped.
     """
     value: Tensor | None = getattr(tensor, NAME, None)
     if value is not None and value.numel() and not value.untyped_storage().nbytes():
@@ -43,7 +43,7 @@ def known_value(tensor: Tensor) -> Tensor | None:
 
 
 def known_number(func: Any, args: tuple[Any, ...]) -> Any:
-    """The number that reading one off a tensor gives; None where the tensor has no value."""
+    """The result of reading a number from a tensor; None if the tensor has no value."""
     if func is not READ or not isinstance(args[0], Tensor):
         return None
     known = known_value(args[0])
@@ -51,8 +51,8 @@ def known_number(func: Any, args: tuple[Any, ...]) -> Any:
 
 
 def follow_values(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
-    """Give the result a value where all arguments have values; otherwise what the operation writes
-    into loses its value."""
+    """Give the result a value if all arguments have values; otherwise tensors that the operation
+    writes lose their values."""
     if not give_value(func, args, kwargs, result) and func._schema.is_mutable:
         for argument, value in zip(func._schema.arguments, args, strict=False):
             if argument.alias_info is not None and argument.alias_info.is_write:
@@ -63,7 +63,7 @@ def follow_values(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], resu
 
 
 def give_value(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> bool:
-    """Give the result a value; False where it has none."""
+    """Give the result a value; False if it has none."""
     if not (known_all(args) and known_all(kwargs.values())):
         return False
     if not isinstance(result, Tensor) or not result.is_meta:
@@ -86,7 +86,7 @@ def give_value(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result:
 
 
 def known_all(values: Iterable[Any]) -> bool:
-    """Whether every tensor among arguments has a value."""
+    """Whether every tensor among the arguments has a value."""
     for value in values:
         if isinstance(value, Tensor):
             if value.is_meta and known_value(value) is None:
@@ -103,14 +103,14 @@ def _real(leaf: Any) -> Any:
 
 
 def drop_value(tensor: Any) -> None:
-    """Take the value from a tensor and from all that share memory with it, after something unknown
-    was written there."""
+    """Drop the value of a tensor and of all tensors that share its memory, after an unknown
+    write."""
     if isinstance(tensor, Tensor) and (value := known_value(tensor)) is not None:
         value.untyped_storage().resize_(0)
 
 
 class ValuesOfNumbers(TorchFunctionMode):
-    """Keeps the value of a tensor that torch.tensor makes from numbers: no dispatched call has
+    """Keeps the value of a tensor that torch.tensor makes from numbers, as no dispatched call has
     these numbers."""
 
     def __torch_function__(
@@ -128,18 +128,18 @@ class ValuesOfNumbers(TorchFunctionMode):
 
 @contextmanager
 def on_meta() -> Iterator[None]:
-    """Inside, tensors without a named device are made on the meta device; torch.tensor keeps its
-    numbers as their value."""
+    """A context in which tensors are made on the meta device by default, and torch.tensor keeps its
+    numbers as the value."""
     with torch.device("meta"), ValuesOfNumbers():
         yield
 
 
 class BuildingMode(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leaves it untyped
-    """Follows values while a module is built."""
+    """Tracks values while a module is built."""
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """False: torch would otherwise tell its compiler at every call to leave this mode alone;
+        """False: otherwise torch would tell its compiler at every call to skip this mode, and
         nothing compiled runs while a module is built."""
         return False
 

@@ -1,9 +1,9 @@
-"""Which conditions on the sizes of its input does a module's code test in one run?
+"""Records the conditions on input sizes that a module's code tests in one run.
 
-torch's symbolic sizes stand in for the axes of the inputs: a comparison, a remainder, a minimum of
-them, in the module's own code or in torch's, is noted as a condition and takes the side that holds
-at the sizes of the run. What takes a size as a plain number (a loop over it, `int()`, numpy) ends
-that: what is compared from there on is not seen, and this is said.
+torch's symbolic sizes replace the axes of the inputs: a comparison, a remainder or a minimum of
+sizes, in the module's code or in torch's, is recorded as a condition and takes the branch that
+holds at the sizes of the run. Code that takes a size as a plain number (a loop, `int()`, numpy)
+ends the tracking: later comparisons of this size are not seen, and a doubt says so.
 """
 
 from __future__ import annotations
@@ -33,8 +33,7 @@ Axis = tuple[int, int]
 
 @dataclass(frozen=True)
 class AxisSize:
-    """The size of an axis at some sizes, and how much longer it is with one step more of each
-    letter."""
+    """The size of an axis at some sizes, and its growth per step of each letter."""
 
     size: int
     slopes: Mapping[str, int]
@@ -42,8 +41,8 @@ class AxisSize:
 
 @dataclass(frozen=True)
 class Condition:
-    """A condition that a run tested, as a sympy expression, and its place in the code; "" where
-    torch does not tell the place."""
+    """A tested condition, as a sympy expression, and its place in the code; "" if torch does not
+    tell the place."""
 
     holds: Any
     place: str
@@ -51,8 +50,8 @@ class Condition:
 
 @dataclass(frozen=True)
 class SizeGuards:
-    """The conditions that a run tested, in the symbols of `axes`, and why some may not have been
-    seen."""
+    """The conditions that a run tested, in the symbols of `axes`, and reasons why some may be
+    missing."""
 
     conditions: tuple[Condition, ...] = ()
     axes: Mapping[Any, AxisSize] = field(default_factory=dict)
@@ -61,7 +60,8 @@ class SizeGuards:
 
 @contextmanager
 def silent_logs() -> Iterator[None]:
-    """Inside, nothing is logged: of an operation that takes no symbols torch logs a backtrace."""
+    """A context without logging, as torch logs a backtrace for an operation that refuses
+    symbols."""
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
@@ -74,10 +74,10 @@ def size_guards(target: Target, sizes: Sizes, further: Mapping[str, Sizes]) -> S
     """The conditions on sizes that a module's forward pass tests at some sizes.
 
     Args:
-        further: letter -> the sizes with one step more of that letter.
+        further: letter -> the sizes with one more step of that letter.
 
     Raises:
-        TraceError: the module is not made at these sizes.
+        TraceError: the module cannot be made at these sizes.
     """
     built = build_target(target, sizes)
     axes = _followed_axes(built, {x: build_target(target, more) for x, more in further.items()})
@@ -85,7 +85,7 @@ def size_guards(target: Target, sizes: Sizes, further: Mapping[str, Sizes]) -> S
 
 
 def _followed_axes(built: Built, longer: Mapping[str, Built]) -> dict[Axis, AxisSize]:
-    """The axes of the inputs that grow with letters which no parameter's shape depends on."""
+    """The axes of the inputs that grow with letters on which no parameter's shape depends."""
     found: dict[Axis, dict[str, int]] = {}
     here = _shapes(built)
     for letter, more in longer.items():

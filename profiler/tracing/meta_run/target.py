@@ -1,4 +1,4 @@
-"""Which module does `package.module:factory` mean, and what is it called with at given sizes?"""
+"""Finds the module that `package.module:factory` names, and builds it with its inputs."""
 
 from __future__ import annotations
 
@@ -40,12 +40,11 @@ from profiler.tracing.meta_run.shape_values import BuildingMode, on_meta
 
 
 class TraceError(Unanswered):
-    """The module cannot be traced; the message says why and what to do."""
+    """The module cannot be traced; the message says why, and the remedy."""
 
 
 class Untraceable(Exception):
-    """Raised while a module runs; the message says why it cannot be traced, without the module's
-    name."""
+    """Raised while a module runs; the message says why it cannot be traced, without its name."""
 
 
 Sizes = Mapping[str, int]
@@ -53,7 +52,7 @@ Sizes = Mapping[str, int]
 
 @dataclass(frozen=True)
 class Variables:
-    """The sizes that formulas are written in, and the sizes that follow from these.
+    """The sizes in which formulas are written, and the sizes that follow from these.
 
     `over` maps each letter to the number whose multiples are tried (1 unless the module needs
     more); `let` maps a name to its formula.
@@ -63,7 +62,8 @@ class Variables:
     let: Mapping[str, Formula] = field(default_factory=dict)
 
     def sizes(self, point: Sizes) -> dict[str, int]:
-        """Every size by name at one point; TraceError where a formula gives no whole number."""
+        """Every size by name at one point; TraceError if a formula gives no positive whole
+        number."""
         found = dict(point)
         for name, formula in self.let.items():
             try:
@@ -106,7 +106,7 @@ class Variables:
 
 
 def listed_sizes(point: Sizes) -> str:
-    """Sizes as messages print them.
+    """Sizes, as printed in messages.
 
     >>> listed_sizes({"l": 3, "d": 4})
     'l=3, d=4'
@@ -117,7 +117,7 @@ def listed_sizes(point: Sizes) -> str:
 def parse_variables(
     over: str | Sequence[str], let: str | Sequence[str] | Mapping[str, str]
 ) -> Variables:
-    """The sizes that `l,h:2,n` and `d=n*h` name.
+    """The variables of texts such as `l,h:2,n` and `d=n*h`.
 
     Raises:
         TraceError: an unknown letter, a multiple that is not a positive number, an invalid formula.
@@ -171,7 +171,7 @@ def _let_entry(text: str) -> tuple[str, str]:
 
 
 GRADS = ("parameters", "inputs", "both")
-"""Whose gradients a backward pass may be asked for; frozen parameters have none in any."""
+"""The gradients that a backward pass may be asked for; frozen parameters never have any."""
 
 MODES = ("train", "eval")
 """The modes in which a module may be asked to run."""
@@ -179,10 +179,10 @@ MODES = ("train", "eval")
 
 @dataclass(frozen=True)
 class Target:
-    """A class or function that makes the module, and the name by which the user asked for it.
+    """A class or function that makes the module, and the name by which the user gave it.
 
-    `grad` is one of `GRADS`, or None for what `requires_grad` says of parameters and inputs; `mode`
-    is one of `MODES`, or None for the mode in which the module is made.
+    `grad` is one of `GRADS`, or None to follow `requires_grad` of parameters and inputs; `mode` is
+    one of `MODES`, or None for the mode in which the module is made.
     """
 
     name: str
@@ -195,7 +195,8 @@ def load_target(target: str | Callable[..., Any]) -> Target:
     """The class or function that `package.module:factory` or `path/file.py:Class` names.
 
     Raises:
-        TraceError: no such file, package or name; it fails to import; it makes no module.
+        TraceError: there is no such file, package or name, it fails to import, or it is not
+            callable.
     """
     if callable(target) and not isinstance(target, nn.Module):
         return Target(getattr(target, "__name__", "module"), target)
@@ -249,10 +250,10 @@ def _package(name: str) -> Any:
 
 @dataclass(frozen=True)
 class Built:
-    """A module on the meta device, and what it is called with.
+    """A module on the meta device, and its inputs.
 
-    While the module runs, `misread` collects the names of layers with `batch_first` False that are
-    given the x (b, l, d) made here, which they read as (l, b, d).
+    While the module runs, `misread` collects the names of layers with `batch_first` False that
+    receive the default x (b, l, d), which they read as (l, b, d).
     """
 
     module: nn.Module
@@ -260,18 +261,18 @@ class Built:
     kwargs: Mapping[str, Any]
     misread: set[str] = field(default_factory=set)
     own_inputs: bool = False
-    """Whether the factory made the inputs, too."""
+    """Whether the factory made the inputs too."""
     frozen: int = 0
-    """Numbers in the parameters that the factory made without `requires_grad`."""
+    """The number of entries of parameters that the factory made without `requires_grad`."""
 
     @property
     def differentiated(self) -> frozenset[str]:
-        """Whose gradients its backward pass computes: `parameters`, `inputs`, both or none."""
+        """Which gradients the backward pass computes: of `parameters`, `inputs`, both or none."""
         tensors = {"parameters": self.module.parameters(), "inputs": self.inputs()}
         return frozenset(n for n, found in tensors.items() if any(t.requires_grad for t in found))
 
     def inputs(self) -> Iterator[Tensor]:
-        """Every tensor that the module is called with."""
+        """Every tensor among the module's inputs."""
         return nested_tensors((self.args, self.kwargs))
 
     @property
@@ -281,8 +282,7 @@ class Built:
 
 
 def build_target(target: Target, sizes: Sizes) -> Built:
-    """The module at these sizes, with the inputs that the factory returns beside it, else x (b, l,
-    d).
+    """The module at these sizes on the meta device, with the factory's inputs or else x (b, l, d).
 
     Raises:
         TraceError: the factory needs a size that was not given, refuses these sizes, or makes no
@@ -305,8 +305,8 @@ def build_target(target: Target, sizes: Sizes) -> Built:
 
 
 def on_meta_device(module: nn.Module) -> nn.Module:
-    """The module on the meta device; a parameter that several layers share stays one, which torch
-    makes several of when it moves them."""
+    """The module on the meta device. A parameter that layers share stays shared, which torch's own
+    move would undo."""
     held = [
         (layer, name, parameter)
         for layer in module.modules()
@@ -322,17 +322,17 @@ def on_meta_device(module: nn.Module) -> nn.Module:
 
 @dataclass(frozen=True)
 class Made:
-    """A module as its factory makes it, and what it is called with."""
+    """A module as its factory made it, and its inputs."""
 
     module: nn.Module
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
     own_inputs: bool
-    """Whether the factory made the inputs, too."""
+    """Whether the factory made the inputs too."""
 
 
 def make(target: Target, sizes: Sizes) -> Made:
-    """The module at these sizes, on whatever device is the default one.
+    """The module at these sizes, on the default device.
 
     Raises:
         TraceError: as `build_target`.
@@ -365,10 +365,10 @@ def make(target: Target, sizes: Sizes) -> Made:
 def _called_with(
     target: Target, module: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], own: bool
 ) -> None:
-    """TraceError where `forward` takes other arguments than these."""
+    """TraceError if `forward` does not accept these arguments."""
     try:
         taken = inspect.signature(module.forward)
-    except ValueError:  # a forward of torch's own, written in C++
+    except ValueError:  # one of torch's forwards, written in C++
         return
     try:
         taken.bind(*args, **kwargs)
@@ -381,7 +381,7 @@ def _called_with(
 
 
 def _watch(built: Built, shape: tuple[int, ...]) -> None:
-    """Note which layers read the batch axis of x as its length."""
+    """Register hooks that note which layers read the batch axis of x as its length."""
 
     def called(layer: nn.Module, inputs: tuple[Any, ...]) -> None:
         if inputs and isinstance(inputs[0], Tensor) and inputs[0].shape == shape:
@@ -393,8 +393,8 @@ def _watch(built: Built, shape: tuple[int, ...]) -> None:
 
 
 def _factory_sizes(target: Target, sizes: Sizes) -> dict[str, int]:
-    """The sizes that the factory's parameters name; a factory that takes any keyword also gets the
-    names of --let that are no letters."""
+    """The sizes that the factory's parameters name; a factory with **kwargs also receives the names
+    of --let that are no letters."""
     if getattr(target.make, "__init__", None) is nn.Module.__init__:
         return {}
     parameters = parameters_of(target)
@@ -421,7 +421,7 @@ def _factory_sizes(target: Target, sizes: Sizes) -> dict[str, int]:
 
 
 def parameters_of(target: Target) -> Mapping[str, inspect.Parameter]:
-    """What the factory takes, by name; TraceError where it does not say."""
+    """The factory's parameters by name; TraceError if it has no signature."""
     try:
         return inspect.signature(target.make).parameters
     except ValueError as error:
@@ -429,7 +429,7 @@ def parameters_of(target: Target) -> Mapping[str, inspect.Parameter]:
 
 
 def _sequence(target: Target, sizes: Sizes) -> Tensor:
-    """x (b, l, d)."""
+    """The default input, an empty x (b, l, d); b is 1 if not given."""
     if missing := [name for name in ("l", "d") if name not in sizes]:
         raise TraceError(
             f"no input can be made for {target.name} without {' and '.join(missing)}: x is "
@@ -452,11 +452,11 @@ def _arguments(target: Target, inputs: Any) -> tuple[tuple[Any, ...], dict[str, 
 
 
 NO_META = ("'Meta' backend", "with Meta tensors")
-"""What torch says of an operation that it does not have for the meta device."""
+"""Parts of torch's messages for an operation without an implementation on the meta device."""
 
 
 def _error_words(error: Exception) -> str:
-    """What a module's own code or torch raised: one sentence, bounded in length."""
+    """The error of a module's own code or of torch, in one sentence of bounded length."""
     said = text_of(error)
     if any(sign in said for sign in NO_META):
         name = operation_of_error(error) or "an operation"
@@ -471,7 +471,7 @@ def _error_words(error: Exception) -> str:
 
 @contextmanager
 def as_trace_error(target: Target, sizes: Sizes) -> Iterator[None]:
-    """Turn what a run on the meta device raises into a TraceError of one sentence."""
+    """A context that turns errors of a run on the meta device into a TraceError of one sentence."""
     try:
         with as_exception():
             yield
@@ -512,17 +512,17 @@ COPIES: Mapping[str, str] = {
     "Cannot copy out of meta tensor": "a copy to the CPU",
     "meta device type tensor to numpy": "Tensor.numpy",
 }
-"""What torch says where numbers are copied off the meta device -> the operation that copies."""
+"""Part of torch's message for a copy off the meta device -> the operation that copies."""
 
 
 def operation_of_error(error: Exception) -> str:
-    """The dispatched operation that raised an error; "" where none did."""
+    """The dispatched operation that raised an error; "" if none did."""
     func = getattr(error, OPERATION, None)
     return "" if func is None else str(func._schema.name)
 
 
 def data_dependent(error: Exception) -> str:
-    """The operation that needs values, by torch's name; "" where the error has another cause."""
+    """The operations that need values, by torch's names; "" if the error has another cause."""
     text = text_of(error)
     for sign, name in COPIES.items():
         if sign in text:
@@ -542,11 +542,11 @@ HOMES = (
     Path(torch.__file__).parent,
     Path(contextlib.__file__),
 )
-"""Whose files no message names: this project's own, torch's, and a context's."""
+"""Folders and files that no message names: this project's, torch's, and contextlib."""
 
 
 def foreign_line(error: BaseException) -> str:
-    """The last line of a user's own file that led to an error; "" where there is none."""
+    """The last line of a user's own file that led to an error, in words; "" if there is none."""
     raised = error.__cause__ if isinstance(error, Raised) and error.__cause__ else error
     entries = traceback.extract_tb(raised.__traceback__)
     foreign = [
@@ -558,12 +558,12 @@ def foreign_line(error: BaseException) -> str:
 
 
 OPAQUE = (nn.Module, type, ModuleType, FunctionType, MethodType)
-"""Types that are not searched for tensors: a module's parameters are its own."""
+"""Types that are not searched for tensors: a module's parameters are not inputs."""
 
 
 def nested_tensors(value: Any) -> Iterator[Tensor]:
-    """Every tensor in a nest, in order and each once, those held by sets, mappings and objects
-    included."""
+    """Every tensor in a nest, in order and each once, including those in sets, mappings and
+    objects."""
     seen: set[int] = set()
 
     def within(nest: Any) -> Iterator[Tensor]:
@@ -586,7 +586,7 @@ def nested_tensors(value: Any) -> Iterator[Tensor]:
 
 
 def object_attributes(item: Any) -> list[Any]:
-    """What an object of a user's class holds, in `__slots__` and in `__dict__`."""
+    """The values of an object's attributes, in `__slots__` and in `__dict__`."""
     kinds = (kind for kind in type(item).__mro__ if "__slots__" in vars(kind))
     slots = (
         v for kind in kinds for v in vars(kind).values() if isinstance(v, MemberDescriptorType)
@@ -601,8 +601,8 @@ def can_have_gradient(tensor: Tensor) -> bool:
 
 
 def meta_inputs(value: Any, asked: bool | None) -> Any:
-    """The same inputs on the meta device, one tensor given twice still one. `asked`: whether those
-    whose dtype can have a gradient require it; None leaves `requires_grad` as it is."""
+    """The same inputs on the meta device; a tensor that occurs twice stays one. `asked`: whether
+    tensors whose dtype can have a gradient require it; None keeps `requires_grad`."""
     made: dict[int, Tensor] = {}
 
     def wanted(tensor: Tensor) -> bool:
