@@ -189,7 +189,7 @@ def _quoted(token: str) -> str:
 
 
 def _is_number(quotient: Sequence[str]) -> bool:
-    """Whether three pieces are a number, `/` and a number, as in `1/2 nl`."""
+    """Whether pieces are a number, `/` and a number, as in `1/2 nl`."""
     return [piece[0].isdigit() for piece in quotient] == [True, False, True]
 
 

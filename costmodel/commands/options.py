@@ -15,13 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from costmodel.commands.streams import (
-    complain,
-    harmless,
-    interruptible,
-    printed,
-    written_whole,
-)
+from costmodel.commands.streams import complain, harmless, interruptible, printed, written_whole
 from costmodel.program.conventions import LOSSES, WANTED, Backward, Convention
 from costmodel.report.formats import formats, write
 from costmodel.symbolic.sizes import LETTERS
@@ -292,6 +286,7 @@ def bar() -> Iterator[Callable[[int, int, str], None]]:
 
 @contextmanager
 def _bar() -> Iterator[Callable[[int, int, str], None]]:
+    """`bar` without the handling of Ctrl-C."""
     if not sys.stderr.isatty():
         yield lambda done, of, what: None
         return

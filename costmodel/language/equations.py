@@ -34,14 +34,7 @@ from typing import Any, Never, TypeVar
 
 from costmodel.errors import EquationError, WrongKind, described, shortened
 from costmodel.language.arguments import checked, written_at
-from costmodel.language.indices import (
-    Extremum,
-    Index,
-    Ranges,
-    UnionIndex,
-    one_by_one,
-    outer_first,
-)
+from costmodel.language.indices import Extremum, Index, Ranges, UnionIndex, one_by_one, outer_first
 from costmodel.language.nodes import (
     OPAQUE,
     Add,
@@ -286,6 +279,7 @@ class Form:
         return index
 
     def _range(self, name: str, lower: Any, upper: Any) -> Index:
+        """An index over one range, whose bounds name sizes and declared indices only."""
         found = _range(name, lower, upper)
         for end in found.ends:
             self.mixer.declared(end, f"index {name}")
@@ -468,6 +462,7 @@ class Mixer:
         below: Any = None,
         value: Any = None,
     ) -> Array:
+        """Declare an array with a role; EquationError for a bad name or shape, or two outputs."""
         _check_name(name, self)
         if name in self.arrays:
             raise EquationError(f"array {name} is declared twice in {self.name}")
@@ -558,6 +553,7 @@ class Mixer:
 
     @contextmanager
     def _written(self, name: str) -> Iterator[Form]:
+        """A block that writes a form, and at its end adds the form to `forms`."""
         if self._active is not None:
             raise EquationError(
                 f"form '{name}' of {self.name} begins inside form '{self._active.name}': end that "
@@ -754,6 +750,7 @@ def _check_own(form: Form, equation: Equation) -> None:
 
 
 def _check_array(form: Form, equation: Equation, entry: Node) -> None:
+    """Raise EquationError for a reference to an array of another form or mixer."""
     if not isinstance(entry, Ref):
         return
     array, mixer = entry.array, form.mixer
@@ -829,6 +826,7 @@ def chunk_of(atom: str) -> tuple[str, Poly] | None:
 
 
 def _range(name: str, lower: Any, upper: Any) -> Index:
+    """An index over one range; refuses bounds of a wrong kind, and bounds that round an index."""
     try:
         low, up = (b.of if isinstance(b, Extremum) else (Poly.of(b),) for b in (lower, upper))
     except WrongKind as error:
@@ -960,6 +958,7 @@ def rows(equation: Equation) -> tuple[Index, ...]:
 
 
 def _check_ranges(equation: Equation, over: tuple[Index, ...], bound: set[str]) -> None:
+    """Raise EquationError if the range of a reduction names an index that is not in `bound`."""
     for index in over:
         for name in {a for b in index.ends for a in b.letters if is_index(a)}:
             if name not in bound:

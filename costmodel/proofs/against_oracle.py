@@ -114,6 +114,7 @@ class OracleComparison:
         self.check("values", derived, str(expected.tolist()))
 
     def _inference(self, sizes: Sizes, run: Execution) -> None:
+        """Compare every question about one token, for t = 1..l; `refused` if t is near the end."""
         longer, about = self.longer(sizes), self.about("inference")
         if not (causal(self.mixer.forms[self.form], sizes) and longer.causal):
             self._not_causal(about, {**sizes, "t": 1})
@@ -147,9 +148,8 @@ class OracleComparison:
         )
 
     def longer(self, sizes: Sizes) -> Execution:
-        """An execution of a longer sequence, so that no row up to l is near its end: longer by
-        twice the largest window, the largest constant in a bound, and the number of last rows that
-        some array lacks."""
+        """An execution of a longer sequence, in which no row up to l is near the end: longer by
+        twice the largest window, the largest constant in a bound, and the rows an array lacks."""
         indices = [p for i in self.mixer.forms[self.form].indices.values() for p in i.pieces]
         bounds = [b for i in indices for b in i.ends if b in i.lower or variables_of([b])]
         windows = {name for b in bounds for name in b.letters - variables_of([b]) - {"l"}}

@@ -1,9 +1,8 @@
 """The critical path: the longest chain of dependent steps.
 
-A product is one step `mul`, a reduction over any number of indices one step `sum` (or `max`). The
-number of steps is the answer of `sequential`; both use the same engine, which here also keeps the
-chain to each entry. Of chains with equally many steps at the same points, the chain with the
-largest span is shown.
+A product is one step `mul`, a reduction over any indices one step `sum` (or `max`). The number of
+steps is the answer of `sequential`, by the same engine, which here also keeps the chain to each
+entry. Of chains with equally many steps at the same points, the one with the largest span is shown.
 """
 
 from __future__ import annotations
@@ -169,6 +168,7 @@ def _depths(system: System, phase: str, sizes: Sizes | None) -> ChainDepths:
 
 @cache
 def _path(system: System, phase: str, sizes: Sizes | None) -> CriticalPath:
+    """The deepest chain at `sizes` (others large) that ends at the output, or at any array."""
     found, ties = _depths(system, phase, sizes), Ties(sizes)
     ends = [system.mixer.role("output")] if phase in FORWARD else [*found.values]
     levels = [level for array in ends for level in found.ends(array)]

@@ -67,6 +67,8 @@ def _longer(one: Exact, two: Exact) -> Exact:
 
 @cache
 def _answer(system: System) -> PathLength:
+    """The path length by the first method that applies: every row reads all rows; the reach of a
+    row in each direction; chunks; a hub row. Otherwise raises the reason why no reach is found."""
     # imported here because most tables do not show this figure
     from costmodel.paths.hops import NOWHERE, Reach, by_chunks, by_hub, chunks_of, evenly, furthest
     from costmodel.paths.reachability import at_once, length, rows_of, rows_on_axes

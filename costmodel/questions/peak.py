@@ -115,6 +115,7 @@ class Held:
 
 @cache
 def _moments(system: System, phase: str) -> tuple[Live, ...]:
+    """The live elements at each step of a phase, without steps proven to hold no more."""
     steps = steps_of(system, phase)
     held = list(held_arrays(system, phase, steps))
     found: list[Live] = []

@@ -44,20 +44,9 @@ from costmodel.program.wellformed import every_choice, whole
 from costmodel.questions.question import Answers, Case, Figure, Largest, Question, Tally, always
 from costmodel.questions.subject import Training, about_mixer, asked, system_of
 from costmodel.symbolic.at_sizes import Amount
-from costmodel.symbolic.constraints import (
-    Constraints,
-    infeasible,
-    outside,
-)
+from costmodel.symbolic.constraints import Constraints, infeasible, outside
 from costmodel.symbolic.piecewise import Exact
-from costmodel.symbolic.piecewise_max import (
-    READY,
-    Depth,
-    Level,
-    maxima,
-    proven,
-    pruned,
-)
+from costmodel.symbolic.piecewise_max import READY, Depth, Level, maxima, proven, pruned
 from costmodel.symbolic.polynomial import Poly, axis_atom, call
 
 
@@ -81,6 +70,8 @@ def _ready(depths: Depths, node: Node, part: IterationDomain, around: Constraint
 
 
 def _ref(depths: Depths, node: Ref, part: IterationDomain, around: Constraints) -> Depth:
+    """The depth of the deepest entry that a reference may read, or of a gather's position if that
+    is deeper. While a loop is solved, `depths.before` has the depths of its previous row."""
     before = depths.before.get(part.equation, {}).get(node)
     if before is not None:
         return before
@@ -96,6 +87,8 @@ def _ref(depths: Depths, node: Ref, part: IterationDomain, around: Constraints) 
 
 
 def _entry(depths: Depths, node: Ref, around: Constraints) -> Depth:
+    """The depths of the array of a reference at its positions, where this phase computes the entry;
+    `READY` (depth 0) where the entry exists before the phase."""
     fresh = depths.fresh(node, around)
     if not fresh:
         return READY
@@ -124,6 +117,8 @@ def _latest(depths: Depths, node: Binary, part: IterationDomain, around: Constra
 
 
 def _binary(depths: Depths, node: Binary, part: IterationDomain, around: Constraints) -> Depth:
+    """One operation after the deeper operand where both operands are present. A sum with one empty
+    operand has the depth of the other operand; other operations with empty sums have depth 0."""
     if not may_be_empty(part.equation):
         return _latest(depths, node, part, around)
     sides = [depths.depth(child, part, around) for child in node.children]
@@ -208,6 +203,7 @@ def _latest_of_all(
 
 
 def _reduce(depths: Depths, node: Reduce, part: IterationDomain, around: Constraints) -> Depth:
+    """ceil(log2 R) levels after the deepest of R terms, for each case of the number R."""
     found = tuple(
         level.under(level.where | where)
         for number, where in numbers_of_terms(node, part, around)

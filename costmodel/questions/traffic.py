@@ -138,11 +138,7 @@ class Touched:
 
 @cache
 def _split(
-    system: System,
-    phase: str,
-    ref: Ref,
-    around: Constraints,
-    variables: frozenset[str],
+    system: System, phase: str, ref: Ref, around: Constraints, variables: frozenset[str]
 ) -> Sequence[tuple[str, Region]]:
     """The regions that a reference reads, each with its kind."""
     return [*_by_kind(system, phase, ref, around, variables)]
@@ -151,6 +147,8 @@ def _split(
 def _by_kind(
     system: System, phase: str, ref: Ref, around: Constraints, variables: frozenset[str]
 ) -> Iterator[tuple[str, Region]]:
+    """`_split`: in a pass over all tokens, entries that depend on a token or a context are
+    activations; for one token, entries of earlier tokens and of contexts are state."""
     if ref.array in system.defining and ref.array not in system.forward.defining:
         kind = "weights" if ref.array in system.weights else "activations"
         if (region := entries(ref, around, variables, ends=True)) is not None:
@@ -177,10 +175,7 @@ def _by_kind(
 
 
 def _read(
-    system: System,
-    phase: str,
-    part: IterationDomain,
-    but: frozenset[Array] = frozenset(),
+    system: System, phase: str, part: IterationDomain, but: frozenset[Array] = frozenset()
 ) -> Iterator[Touched]:
     """The entries that an equation reads, without those of the arrays in `but`.
 
@@ -260,6 +255,7 @@ def _distinct(touched: Iterable[Touched]) -> Elements:
 
 @cache
 def _unfused(system: System, phase: str) -> Elements:
+    """The distinct reads and the writes of each author's equation; new state of inputs."""
     result = Elements()
     domains = by_equation(iteration_domains(system, phase))
     for written in system.written:
@@ -274,6 +270,8 @@ def _unfused(system: System, phase: str) -> Elements:
 
 @cache
 def _compulsory(system: System, phase: str) -> Elements:
+    """The distinct reads of entries that the phase does not compute; the writes of the phase's
+    results and of new state. For one token, arrays computed in part are read as weights, state."""
     parts = iteration_domains(system, phase)
     computed = {p.equation.array for p in parts}
     written = frozenset(computed if phase != "inference" else ())
@@ -298,6 +296,7 @@ def _compulsory(system: System, phase: str) -> Elements:
 
 @cache
 def _weights(system: System, phase: str) -> Exact:
+    """`weights_read` of a system: per array, the union of the regions that references read."""
     parts = iteration_domains(system, phase)
     computed = {p.equation.array for p in parts}
     known = tokens(system.forward)

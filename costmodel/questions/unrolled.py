@@ -1,8 +1,7 @@
 """The largest depth of an entry at given sizes, by visiting all entries.
 
-The fallback if no formula is derived: the equations are unrolled over the grids of their indices as
-in `evaluate`, with the depth of each entry in place of its value. The result is the longest path
-in the graph of all entries.
+The fallback if no formula is derived: equations are unrolled over the grids of their indices as in
+`evaluate`, with depths in place of values, which gives the longest path in the graph of entries.
 """
 
 from __future__ import annotations
@@ -70,6 +69,7 @@ def _ready(depths: Depths, grid: Grid, node: Node) -> Any:
 
 
 def _ref(depths: Depths, grid: Grid, node: Ref) -> Any:
+    """The depth of the referenced entry, or of the position of a gather if that is deeper."""
     import numpy as np
 
     array = grid.known[node.array.name]

@@ -221,12 +221,9 @@ def _network(request: Request, sizes: Mapping[str, int]) -> Network:
 
 
 def _stages(
-    request: Request,
-    net: Network,
-    phase: str,
-    sizes: Mapping[str, int],
-    letters: tuple[str, ...],
+    request: Request, net: Network, phase: str, sizes: Mapping[str, int], letters: tuple[str, ...]
 ) -> list[Sheet]:
+    """The sheets of all stages of a phase at one combination of sizes."""
     numbers = {x: v for x, v in sizes.items() if x in letters or x == "L"}
     settled = set(letters) <= set(numbers)
     if settled:
@@ -265,6 +262,8 @@ def _sheet(
     parts: Sequence[PartCost],
     settled: bool,
 ) -> Sheet:
+    """The sheet of one stage: a line per part and their total, in phases with gradients with the
+    activations, and for a training step with its memory."""
     lines = tuple(_line(part, sizes, settled) for part in parts)
     own = net.parameters()
     tables = Exact.of(own.poly - own.without_tables.poly)
@@ -315,6 +314,7 @@ def _together(net: Network, parts: Sequence[PartCost], parameters: Poly) -> Part
 
 
 def _line(part: PartCost, sizes: Mapping[str, int], settled: bool) -> Line:
+    """The values of one part for b sequences: numbers if `settled`, else formulas."""
     parameters = _settle(Exact.of(part.parameters), sizes, settled)
     runs = _settle(Exact.of(part.runs), sizes, settled)
     state: Value = part.state if isinstance(part.state, Missing) else None
