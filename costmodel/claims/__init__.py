@@ -1,1 +1,1 @@
-"""Published figures, and anybody's formulas, checked."""
+"""Checks of published figures, and of formulas that users claim."""

@@ -238,7 +238,7 @@ def _whole(poly: Poly) -> Poly:
 
 
 def _with_chosen(poly: Poly, atom: Fn, chosen: Poly) -> Poly:
-    """The polynomial with `chosen` in place of a function, inside other functions too."""
+    """The polynomial with `chosen` in place of the function `atom`, also inside functions."""
     result = Poly()
     for monomial, number in poly.terms.items():
         term = Poly.of(number)

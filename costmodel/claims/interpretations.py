@@ -190,8 +190,8 @@ def _names_of_backward(own: Interpretation) -> tuple[str, ...]:
 
 
 def _rewrites_of_gradients(own: Interpretation) -> Iterator[str]:
-    """The rewrites that change only a backward pass, and `only=...` where the claim does not say
-    which gradients are computed; each is tried alone and together with `dense`."""
+    """The rewrites that change only a backward pass, and `only=...` if the claim does not state
+    which gradients are computed; each is tried by itself and together with `dense`."""
     yield from (
         name for name in OF_GRADIENTS if name not in (*PADDINGS, *own.parsed_convention.rewrites)
     )

@@ -104,7 +104,7 @@ def interval(claim: Claim, interpretation: Interpretation) -> Finding:
 def intersection(
     claim: Claim, interpretation: Interpretation, known: Mapping[str, Claim]
 ) -> Finding:
-    """Check that several printed figures hold at one and the same value of a size."""
+    """Check that several printed figures hold at one common value of a size."""
     parts: dict[str, Interval] = {}
     named = set()
     for name in claim.claims:

@@ -31,7 +31,7 @@ from costmodel.symbolic.formulas import parse
 from costmodel.symbolic.sizes import LETTERS
 
 ORDER = "order"
-"""Stands for a quantity: the order of growth of the total."""
+"""The name of a further quantity of columns: the order of growth of the total."""
 
 HEADINGS: Mapping[str, str] = {
     "complexity": ORDER, "time": ORDER, "cost": ORDER, "time complexity": ORDER,

@@ -1,6 +1,6 @@
-"""Does each published claim agree with what the equations give, and at which sizes does it not?
+"""Does each published claim agree with the derived answers, and at which sizes does it differ?
 
-The claims are data, one file a source, under `tables/published/`. Each gets one verdict:
+The claims are data, one file per source, under `tables/published/`. Each claim gets one verdict:
 
 - agrees: equal for all sizes, or true at the sizes that the claim gives;
 - agrees-under: true only under another convention or interpretation, which the verdict names;
@@ -60,7 +60,7 @@ def evaluate(
         known: claims that an intersection may name, by id.
 
     Raises:
-        Unanswered, Unsupported: the question has no answer for what the claim is about.
+        Unanswered, Unsupported: the question has no answer for the subject of the claim.
         PublishedError: the claim cannot be read; the message names the claim.
     """
     try:

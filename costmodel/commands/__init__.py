@@ -1,1 +1,1 @@
-"""What the commands share."""
+"""Options, output and error sentences that the commands share."""

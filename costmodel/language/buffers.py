@@ -1,4 +1,4 @@
-"""The values of buffers: those that an author gives, and the bounds of integer positions."""
+"""The values of buffers that an author gives, and the bounds of integer positions."""
 
 from __future__ import annotations
 

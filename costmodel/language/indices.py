@@ -57,7 +57,7 @@ class Ranges(Written):
 def union(*ranges: tuple[Any, Any]) -> Ranges:
     """Disjoint ranges in ascending order, such as the attention sinks of row i and its window:
     `union((1, min_(s, i)), (max_(s + 1, i - w + 1), i))`. A range may be empty at some points. The
-    ranges of an index declared `beside` another one correspond to its ranges and need no order.
+    ranges of an index declared `beside` another index correspond to its ranges and need no order.
 
     Raises:
         EquationError: fewer than two ranges, or a range that is no (lower, upper) pair.

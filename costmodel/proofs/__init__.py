@@ -1,1 +1,1 @@
-"""What is proven of one mixer."""
+"""Proofs about one mixer: its equations, derived answers and gradients against execution."""

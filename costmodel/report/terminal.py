@@ -326,7 +326,7 @@ def _row(
 
 
 def _stacked(table: Table, cells: Sequence[Sequence[str]], page: Page) -> list[str]:
-    """A block for each row: its name in bold, and below pairs `header  value` side by side."""
+    """A block per row: its name in bold, then pairs `header  value`, as many a line as fit."""
     assert page.width is not None
     about = naming(table.columns)
     rest = [k for k in range(len(table.columns)) if k not in about]

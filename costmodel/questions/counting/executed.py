@@ -140,7 +140,7 @@ def _select(node: Select, points: Points) -> Iterator[Executed]:
 
 
 def _sorted_entries(node: Select, points: Points) -> Poly:
-    """The number of entries of a sorted row, in sizes; Unsupported if rows differ in length."""
+    """Entries per sorted row in sizes, fixed indices substituted; Unsupported if rows differ."""
     number = terms_of(node.over)
     for name in sorted(variables_of([number])):
         rest = (c + Poly.atom(name) for c in points.constraints if -c in points.constraints)
