@@ -69,7 +69,7 @@ def _grows(answer: Answer, letter: str) -> bool:
 
 
 def _smallest_reaching(answer: Answer, letter: str, bound: Fraction) -> int:
-    """The smallest value of the letter at which the answer reaches a bound."""
+    """The least value of the letter at which a growing answer reaches a bound, or LARGEST + 1."""
     low, high = 1, LARGEST + 1
     while low < high:
         middle = (low + high) // 2

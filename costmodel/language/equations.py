@@ -541,7 +541,7 @@ class Mixer:
 
     @checked
     def form(self, name: str) -> OpenForm:
-        """Write the equations of one form inside a `with` block."""
+        """Begin a form, whose equations are written inside a `with` block."""
         if name in self.forms:
             raise EquationError(f"form '{name}' of {self.name} is written twice")
         if not name or any(sign in name for sign in ":,=") or name.split() != [name]:

@@ -109,7 +109,7 @@ def _favours_long(guards: Constraints, growing: Collection[str]) -> tuple[int, .
 
 
 def _sign(guard: Poly, letter: str) -> int:
-    """1 if a guard rises as one size grows and the others are fixed, -1 if it falls, else 0."""
+    """1 if a guard rises as one size grows beyond bound, -1 if it falls, 0 if others decide."""
     powers = [(dict(m).get(letter, 0), c) for m, c in guard.terms.items()]
     most = max((power for power, _ in powers), default=0)
     slopes = [c for power, c in powers if power == most] if most > 0 else []
