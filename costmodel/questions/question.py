@@ -269,7 +269,7 @@ class Case:
         return self.shared(found) if figure.per_token and isinstance(found, Exact) else found
 
     def figure(self, figure: Figure) -> Value:
-        """A figure at the case's sizes, by search if it has no formula; `Missing` if none exists."""
+        """A figure at the case's sizes, by search if it has no formula; `Missing` with a reason."""
         try:
             found = self.answer(figure)
             if figure.kind == "order" and isinstance(found, Exact):
