@@ -120,7 +120,7 @@ def blocks_of(asked: Asked, manner: Manner, device: str | None = None) -> list[B
 
 
 def printed_plan(asked: Asked, manner: Manner, format_: str, context: typer.Context) -> None:
-    """Print the numbers of points, and of points that the file already holds."""
+    """Print the plan: the number of points, and of points that the file already holds."""
     from profiler.meters.sampler import LatencyLimits
     from profiler.sweep.report import document
     from profiler.sweep.results import Results
@@ -183,8 +183,7 @@ def so_far(blocks: Sequence[Block], results: Results) -> str:
 
 
 def conclude(blocks: Sequence[Block], results: Results, found: Session, retry: bool) -> None:
-    """Print the state of the plan; Failed if no point is measured, or one is not `EXPECTED` to
-    fail."""
+    """Print the plan's state; Failed if nothing is measured, or a failure is not `EXPECTED`."""
     from profiler.sweep.failures import EXPECTED
     from profiler.sweep.results import MEASURED
 

@@ -1,16 +1,16 @@
 """Compares files of measurements, round by round or point by point.
 
 Records of one run of `compare -o` are compared by their rounds, and so are the candidates of a
-sweep at equal sizes, where a pair of rounds (forward and backward) is one value. Of two files, the
-partner of a record is the record of the same mixer, implementation, sizes, dtype, phase and kind of
-device in the other file. Partners were not measured in turns, so a point is judged by the noise
-within each run: by the intervals of both medians, made of the medians of blocks
-(`meters.intervals`). A drift between the runs stays undetected. A busy time differs from another
-time if their intervals are disjoint; busy times are left out of the test over all points.
+sweep at equal sizes, where a pair of rounds is one value. Of two files, the partner of a record is
+the record of the same mixer, implementation, sizes, dtype, phase and kind of device in the other
+file. Partners were not measured in turns, so a point is judged by the noise within each run: by the
+intervals of both medians, made of the medians of blocks (`meters.intervals`). A drift between the
+runs stays undetected. A busy time differs from another time if their intervals are disjoint; busy
+times are left out of the test over all points.
 
 The values of an energy are trials, each an independent window. The error of a sensor's gain is
 equal in every trial of a board, so it cancels if both files are of one board. For two boards, or
-unknown ones, it widens the interval, and the test over all points leaves such energies out.
+unknown ones, it widens the interval, and such energies are not in the test over all points.
 """
 
 from __future__ import annotations
@@ -336,7 +336,7 @@ def gain(joules: Reading) -> float:
 
 
 def gains_in(first: Sequence[Measurement], second: Sequence[Measurement]) -> bool:
-    """Whether energies at a common point were read on boards that are not known to be the same."""
+    """Whether energies at a common point may come from different boards."""
     one, other = keyed(first), keyed(second)
     return any(
         name in one[key].readings and name in other[key].readings
@@ -358,8 +358,7 @@ def medians(
     """Two medians compared by their intervals: they differ if the interval of the ratio excludes 1.
 
     Each interval misses its median with probability at most level / (2 points), so that all ratio
-    intervals of a comparison hold together at the level. Of a busy time the interval is the stored
-    one, without a confidence.
+    intervals together hold at the level. A busy time has its stored interval instead.
 
     Args:
         gains: for each reading the relative error that all its samples share.

@@ -165,6 +165,7 @@ def require_token(request: Request) -> None:
 def _measurement_of(
     request: Request, work: PreparedCall, limits: LatencyLimits | None, note: Callable[[str], None]
 ) -> Measurement:
+    """The record of everything that `measure` measures of the prepared call."""
     dispatched, told, measured = counted(work, request, note)
     note("asking other counters")
     peers = peers_of(work)

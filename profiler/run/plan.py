@@ -260,6 +260,7 @@ def shown_equal(mixer: Mixer, claimed: Implementation, named: str, phases: Seque
 
 
 def _users_implementation(mixer: Mixer, found: type[nn.Module], name: str) -> Implementation:
+    """The described implementation of a user's class, else one that runs the plain equations."""
     try:
         for implementation in implementations(mixer).values():
             if implementation.module is found:
@@ -282,11 +283,8 @@ def _users_implementation(mixer: Mixer, found: type[nn.Module], name: str) -> Im
 
 
 def candidate_of(description: Mapping[str, Any]) -> tuple[Measurable, Implementation]:
-    """The mixer or module and the implementation in a description; a user's class is proven first.
-
-    Raises:
-        UnknownMixer, MeasureError: the mixer or the implementation does not exist any more.
-    """
+    """The mixer or module and the implementation in a description, a user's class proven first;
+    UnknownMixer or MeasureError if one does not exist any more."""
     mixer = measurable(description["mixer"])
     return mixer, implementation_of(mixer, description["implementation"])
 

@@ -44,8 +44,7 @@ class PreparedCall:
     forward: Callable[[], Any] | None = None
     """The forward pass whose gradients the call computes; None without gradients."""
     halves: tuple[Callable[[], None], Callable[[], None]] | None = None
-    """The forward pass, which keeps its graph, and the backward pass, which consumes the graph;
-    None without gradients."""
+    """The forward pass, and the backward pass that consumes its graph; None without gradients."""
     details: Mapping[str, Any] = field(default_factory=dict)
     """How the call is made, as JSON values."""
     others: tuple[tuple[torch.Tensor, ...], ...] = ()
@@ -79,9 +78,7 @@ class PreparedCall:
 
     def timed(self) -> tuple[Callable[[], Any], Callable[[], None] | None]:
         """The call and its reset; with `others`, one of both takes the next inputs each time.
-
-        Weights and a decoding state are the same every time.
-        """
+        Weights and a decoding state are the same every time."""
         sets = (self.args, *self.others)
         if len(sets) < 2:
             return self.bare, self.reset
@@ -90,8 +87,7 @@ class PreparedCall:
         return rotated(self.fn, sets), self.reset
 
     def noted(self, measured: Measured) -> Measured:
-        """A reading with the number of sets of inputs added, unless its meter has stated the
-        number."""
+        """A reading with the number of sets of inputs added, unless its meter stated it."""
         if not isinstance(measured, Reading):
             return measured
         facts: dict[str, Any] = {"input_sets": 1 + len(self.others)}
@@ -150,6 +146,7 @@ def with_turns(
 
 
 def _forward_work(request: Request) -> PreparedCall:
+    """The forward pass in eval mode, without gradients."""
     built = _built(request, request.sizes, train=False)
     module = built.module
 
@@ -165,6 +162,7 @@ def _forward_work(request: Request) -> PreparedCall:
 
 
 def _step_work(request: Request) -> PreparedCall:
+    """One step of decoding: the t-th token, after a state of t-1 random tokens."""
     sizes = dict(request.sizes)
     t = sizes.get("t", sizes["l"])
     if not getattr(request.implementation.module, "bounded", False):
@@ -292,6 +290,7 @@ def _with_trained_turns(work: PreparedCall, request: Request, made: Trained) -> 
 
 
 def _backward_work(request: Request) -> PreparedCall:
+    """The backward pass; its reset runs the forward pass on the next inputs."""
     made = trained_module(request)
 
     def backward(*_: torch.Tensor) -> None:
@@ -307,6 +306,7 @@ def _backward_work(request: Request) -> PreparedCall:
 
 
 def _training_step_work(request: Request) -> PreparedCall:
+    """A forward pass and a backward pass; the reset drops the gradients of earlier calls."""
     made = trained_module(request)
 
     def step(*given: torch.Tensor) -> None:

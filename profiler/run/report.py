@@ -27,8 +27,7 @@ LEAD = ("mixer", "implementation", "form", "phase", "sizes", "dtype", "device")
 
 
 def document(found: Sequence[Measurement]) -> Document:
-    """One table per phase and device. CSV has a row per reading, in SI units, and a row with the
-    reason for each missing reading."""
+    """One table per phase and device; CSV has a row per reading (SI units) and missing reading."""
     header = (*LEAD, "reading", "value", "unit", "samples", "reason")
     return Document(
         lambda: tables(found),
@@ -96,6 +95,7 @@ def _of_latency(words: Callable[[Mapping[str, Any]], str]) -> Callable[[Measurem
 
 
 def _operations(m: Measurement) -> Cell:
+    """The number of dispatched operations, unless one has no counting rule."""
     dispatch = m.counts["dispatch"]
     if dispatch["unknown"]:
         listed = ", ".join(dispatch["unknown"])

@@ -197,7 +197,8 @@ def device_kind(record: Measurement) -> str:
 
 
 def fixed_of(record: Measurement, letter: str) -> list[Fixed]:
-    """The fixed sizes along a letter, one tuple for each series that a record belongs to.
+    """The fixed sizes of each series along a letter to which a record belongs. A record of the last
+    token, t = l, belongs to two series along l: in one t moves with l, in the other t is fixed.
 
     >>> def token(**sizes): return Measurement("she", "conv", "", sizes, "fp32", "inference", "cpu")
     >>> fixed_of(token(l=4, t=2), "l"), fixed_of(token(l=4, t=4), "l")

@@ -79,6 +79,7 @@ class Measuring:
     def _attempt(
         self, description: Mapping[str, Any], note: Callable[[str], None]
     ) -> Measurement | Failure:
+        """The measurement of a described request, or the failure of finding or measuring it."""
         names = (description["mixer"], description["implementation"])
         try:
             if names not in self.candidates:

@@ -57,6 +57,7 @@ def _name(request: Request, shared: Mapping[str, frozenset[str]]) -> str:
 
 
 def _block(name: str, group: Mapping[str, Request], rounds: int, seed: int, process: int) -> Block:
+    """The rounds of a block: each pair of rounds in a drawn order, the second round reversed."""
     points = []
     for number in range(rounds):
         pair = number // 2
@@ -73,11 +74,8 @@ def grid(
     processes: int,
     shard: tuple[int, int] | None,
 ) -> list[Block]:
-    """The blocks of a grid, or of one shard of it, for each process in turn.
-
-    Raises:
-        MeasureError: more than `MOST_POINTS` points in all shards together.
-    """
+    """The blocks of a grid, or of one shard of it, for each process in turn; MeasureError if all
+    shards together have more than `MOST_POINTS` points."""
     bounded(len(requests), rounds, processes)
     each = [blocks(requests, rounds, seed, process) for process in range(processes)]
     return [block for found in each for block in (part(found, *shard) if shard else found)]

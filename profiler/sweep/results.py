@@ -68,6 +68,7 @@ class Results:
             self._catch_up(handle)
 
     def _catch_up(self, handle: int) -> None:
+        """Take the records that were appended to the open file since the last read."""
         size = os.fstat(handle).st_size
         if size < self._read:
             raise StoreError(
@@ -85,6 +86,7 @@ class Results:
         self._lines += data.count(b"\n")
 
     def _take(self, record: Measurement) -> None:
+        """Note the state of a record's point; a measurement is never replaced."""
         if in_turns(record):
             return
         key = key_of(record)
@@ -98,10 +100,8 @@ class Results:
         self.sentences[key] = record.reasons.get(REASON, "")
 
     def settled(self, point: Point, *, retry: bool = False) -> bool:
-        """Whether a point needs no attempt: it is measured, or its failure would repeat.
-
-        `retry`: attempt failed points again.
-        """
+        """Whether a point needs no attempt: it is measured or, unless `retry`, its failure would
+        repeat."""
         state = self.state.get(point.key)
         return state == MEASURED or (not retry and REPEATS.get(state or "", False))
 

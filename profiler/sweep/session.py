@@ -136,8 +136,7 @@ def run(
 
 
 def busy_words(found: Measurement) -> str:
-    """A sentence on a machine whose processors others use; "" if the measurement was
-    undisturbed."""
+    """A sentence on a machine whose processors others use; "" if the machine was quiet."""
     latency = found.readings.get("latency")
     if latency is None or INTERRUPTED not in latency.details.get("labels", ()):
         return ""

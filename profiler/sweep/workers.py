@@ -40,8 +40,8 @@ Outcomes = Generator[Outcome, None, None]
 
 
 LONGEST_WAIT_S = 0.1
-"""The longest single wait for another thread: an interrupt that arrives just before a wait does not
-end it, so waits are short and repeated."""
+"""The longest single wait for another thread, repeated: an interrupt just before a wait does not
+end that wait."""
 
 
 class WorkerGone(Exception):
@@ -81,8 +81,8 @@ def attempt(
 def here(
     blocks: Sequence[Block], measure: Measure, limits: LatencyLimits | None, note: Note
 ) -> Outcomes:
-    """The outcome of every point, measured in this process, while the device answers. Once a point
-    has made the device unusable, later points fail with this reason."""
+    """The outcome of every point, measured in this process. Once a point has made the device
+    unusable, later points on it fail."""
     lost: dict[str, Failure] = {}
     for block in blocks:
         for point in block.points:
@@ -176,13 +176,8 @@ class Team:
         self._lock = threading.Lock()
 
     def outcomes(self, blocks: Sequence[Block], note: Note) -> Outcomes:
-        """The outcomes of the points as they occur; a worker's next point waits for the caller.
-
-        Closing the generator ends all workers at once.
-
-        Raises:
-            MeasureError: no worker is left that can measure.
-        """
+        """The points' outcomes as they occur; a worker's next point waits for the caller. Closing
+        the generator ends all workers at once. MeasureError if no worker can measure any more."""
         deal = Deal(blocks, list(self.starts), self.home)
         threads = [
             threading.Thread(target=self._work, args=(name, deal, note), daemon=True)
@@ -199,6 +194,7 @@ class Team:
                     thread.join(LONGEST_WAIT_S)
 
     def _handled(self, threads: int, deal: Deal) -> Outcomes:
+        """Outcomes from the threads' events, until all threads end; an event's error is raised."""
         lost = []
         while threads:
             event = self._next_event()
@@ -223,6 +219,7 @@ class Team:
                 return self.events.get(timeout=LONGEST_WAIT_S)
 
     def _end(self) -> None:
+        """Stop all workers, and keep further ones from starting."""
         with self._lock:
             self.stopping.set()
             live = list(self.live.values())
@@ -230,6 +227,7 @@ class Team:
             worker.stop()
 
     def _work(self, name: str, deal: Deal, note: Note) -> None:
+        """A worker's thread: measure its blocks one after another, then report the end."""
         told = Event()
         try:
             while not self.stopping.is_set() and (block := deal.next_for(name)) is not None:
@@ -246,6 +244,7 @@ class Team:
             self.events.put(told)
 
     def _measured(self, name: str, block: Block, note: Note) -> None:
+        """Measure the wanted points of a block; wait until each outcome is handled."""
         for point in block.points:
             if self.stopping.is_set() or not self.wanted(point):
                 continue
@@ -264,7 +263,8 @@ class Team:
                 pass
 
     def _at_work(self, name: str) -> Worker:
-        """The worker of this name, started if it is not running."""
+        """The worker of this name, started if it is not running; MeasureError if it cannot
+        begin."""
         if name in self.live:
             return self.live[name]
         with self._lock:

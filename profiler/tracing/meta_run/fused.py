@@ -45,7 +45,8 @@ def attention(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> FusedCall:
-    """Scaled dot-product attention; if causal, row i has i pairs, and masked pairs cost nothing.
+    """The call of scaled dot-product attention; if causal, row i has i pairs and masked ones cost
+    0.
 
     Results and gradients have the memory layout of torch's CPU kernel, if that kernel accepts the
     arguments: a result like the query, gradients and logarithms (b, l, n, h). A boolean mask is
@@ -91,7 +92,7 @@ def layer_norm(
     eps: float = 1e-5,
     cudnn_enable: bool = True,
 ) -> FusedCall:
-    """y = (x - E[x]) / sqrt(Var[x] + eps) * weight + bias along each row, as documented."""
+    """The call of y = (x - E[x]) / sqrt(Var[x] + eps) * weight + bias along each row of x."""
     entries, rows = input.numel(), input.numel() // max(1, prod(normalized_shape))
     return FusedCall(
         "fused layer norm", (input, weight, bias), (dense_layout(input, input.shape),),
@@ -109,8 +110,7 @@ def group_norm(
     eps: float = 1e-5,
     cudnn_enabled: bool = True,
 ) -> FusedCall:
-    """`layer_norm`, where a row is a group of channels; weight and bias have one entry per
-    channel."""
+    """As `layer_norm`, where a row is a group of channels; weights are per channel."""
     entries, rows = input.numel(), input.shape[0] * num_groups
     return FusedCall(
         "fused group norm", (input, weight, bias), (dense_layout(input, input.shape),),
@@ -126,7 +126,7 @@ def rms_norm(
     weight: Tensor | None = None,
     eps: float | None = None,
 ) -> FusedCall:
-    """y = x / sqrt(mean(x * x) + eps) * weight along each row, as documented."""
+    """The call of y = x / sqrt(mean(x * x) + eps) * weight along each row of x."""
     entries, rows = input.numel(), input.numel() // max(1, prod(normalized_shape))
     return FusedCall(
         "fused RMS norm", (input, weight), (dense_layout(input, input.shape),),
@@ -146,7 +146,7 @@ def batch_norm(
     momentum: float = 0.1,
     eps: float = 1e-5,
 ) -> FusedCall:
-    """`layer_norm`, where a row is one channel over the whole batch."""
+    """As `layer_norm`, where a row is one channel over the whole batch."""
     entries, rows = input.numel(), input.shape[1]
     forward = norm_rules.batch_norm(
         entries, rows, weight, bias, training=training, running=running_mean is not None

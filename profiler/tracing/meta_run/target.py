@@ -62,8 +62,7 @@ class Variables:
     let: Mapping[str, Formula] = field(default_factory=dict)
 
     def sizes(self, point: Sizes) -> dict[str, int]:
-        """Every size by name at one point; TraceError if a formula gives no positive whole
-        number."""
+        """Every size by name at a point; TraceError if a formula gives no positive whole number."""
         found = dict(point)
         for name, formula in self.let.items():
             try:
@@ -141,6 +140,7 @@ def parse_variables(
 def _lets(
     let: str | Sequence[str] | Mapping[str, str], letters: Mapping[str, int]
 ) -> dict[str, Formula]:
+    """Name -> formula, of the sizes in --let; each may use `over` and earlier names."""
     if isinstance(let, str):
         let = let.split(",")
     pairs = (
@@ -223,6 +223,7 @@ def load_target(target: str | Callable[..., Any]) -> Target:
 
 
 def _file(path: Path) -> Any:
+    """The module of a user's file."""
     if not path.is_file():
         raise TraceError(f"no file '{path}': give path/file.py:Class or package.module:factory")
     try:
@@ -232,6 +233,7 @@ def _file(path: Path) -> Any:
 
 
 def _package(name: str) -> Any:
+    """The module of a package, which may lie in the working directory."""
     here = str(Path.cwd())
     added = here not in sys.path
     if added:
@@ -332,11 +334,7 @@ class Made:
 
 
 def make(target: Target, sizes: Sizes) -> Made:
-    """The module at these sizes, on the default device.
-
-    Raises:
-        TraceError: as `build_target`.
-    """
+    """The module at these sizes, on the default device; TraceError as in `build_target`."""
     given = _factory_sizes(target, sizes)
     try:
         with as_exception():
@@ -439,6 +437,7 @@ def _sequence(target: Target, sizes: Sizes) -> Tensor:
 
 
 def _arguments(target: Target, inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Positional and keyword arguments, from a factory's inputs."""
     if isinstance(inputs, Tensor):
         return (inputs,), {}
     if isinstance(inputs, Mapping):
