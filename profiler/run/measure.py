@@ -57,7 +57,8 @@ def measure(
     limits: LatencyLimits | None = None,
     note: Callable[[str], None] = lambda _: None,
 ) -> Measurement:
-    """Measure one implementation.
+    """Measure one implementation: operations, memory, time, energy, and hardware counters if asked
+    for.
 
     Args:
         limits: the stopping rules of latency.
@@ -92,7 +93,7 @@ def time_again(
     limits: LatencyLimits | None = None,
     note: Callable[[str], None] = lambda _: None,
 ) -> Measurement:
-    """Only the hot latency of one implementation, in a fresh process.
+    """Only the hot latency of one implementation; meant for a fresh process.
 
     Raises:
         MeasureError: as `measure`.
@@ -116,8 +117,7 @@ def time_again(
 def _made(
     request: Request, note: Callable[[str], None], take: Callable[[PreparedCall], Measurement]
 ) -> Measurement:
-    """The measurement that `take` makes of the prepared call, with the device's state from
-    before."""
+    """The record of `take(work)`, with the device's earlier state; errors become MeasureError."""
     note("building")
     require_token(request)
     with on_device(request.device):

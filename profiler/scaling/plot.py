@@ -214,7 +214,7 @@ class Colours:
         self.place = {name: k for k, name in enumerate(names)}
 
     def of(self, name: str) -> dict[str, Any]:
-        """Keyword arguments of a plot."""
+        """Colour, marker and line style of a series, as keyword arguments of a plot."""
         k = self.place[name]
         line = LINES[k // len(COLOURS) % len(LINES)]
         return {
@@ -225,7 +225,7 @@ class Colours:
 
 
 def drawn_figure(columns: Sequence[Sequence[Panel]], look: Colours) -> Figure:
-    """The figure; it belongs to no window."""
+    """The figure, with as many columns side by side as make its longer side shortest."""
     from matplotlib.figure import Figure
 
     across = min(range(1, len(columns) + 1), key=lambda n: max(inches(rows_of_panels(columns, n))))

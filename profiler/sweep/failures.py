@@ -47,7 +47,7 @@ class Failure:
 
 
 def failure_of(error: BaseException) -> Failure:
-    """The failure that an exception signifies."""
+    """The failure for an exception, of the kind that its chain of causes shows."""
     sentence = reason_of(error)
     raised = list(chain(error))
     if any(map(is_out_of_memory, raised)):
@@ -65,7 +65,7 @@ _FREE = re.compile(r"of which (?P<size>[\d.]+ (?:[KMGT]i)?[Bb](?:ytes)?) is free
 
 
 def memory_of(raised: Sequence[BaseException]) -> dict[str, str]:
-    """The bytes `requested` and `free` in the allocator's words, if its message has them."""
+    """The bytes `requested` and `free`, in the words of the allocator's message."""
     asked = next((size for one in raised if (size := requested(one))), "")
     free = next((found["size"] for one in raised if (found := _FREE.search(whole_text(one)))), "")
     return {name: size for name, size in (("requested", asked), ("free", free)) if size}

@@ -151,8 +151,8 @@ class Along:
             yield high
 
     def _period(self, dividend: Any, divisor: Any) -> Iterator[int]:
-        """1, the first number of steps at which a division by a number leaves no remainder, and
-        that number minus 1, in the order 1, number - 1, number."""
+        """1, k - 1 and k, for the first number k of steps at which the divisor divides the
+        dividend; nothing unless the divisor is a number from 2 to `LONGEST`."""
         if not divisor.is_Integer or not 1 < divisor <= LONGEST:
             return
         start, then = (int(self.at(dividend, k)) for k in (0, 1))

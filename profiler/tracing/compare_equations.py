@@ -230,8 +230,7 @@ def not_compared(mixer: Mixer, phase: str, case: SizeCase, why: Exception) -> Di
 
 
 def unsettled(mixer: Mixer, phase: str, region: Constraints, sizes: Variables) -> list[Fn]:
-    """The floors with several values in a case, from the conditions of the case and from the
-    equations' counts there."""
+    """The floors with several values in a case, in its conditions and in the equations' counts."""
     counted_with: list[Poly] = []
     for form in mixer.forms:
         try:
@@ -534,7 +533,8 @@ def reduced_halves(poly: Poly) -> Poly:
 
 
 def first_powers(poly: Poly, half: Fn, whole: Poly) -> Poly:
-    """The same function without squares of f = floor(x/2), by 4f**2 = (4x - 2)f - x(x - 1)."""
+    """The same function without powers of f = `half` = floor(whole/2) above the first."""
+    # 4f**2 = (4x - 2)f - x(x - 1) for x = whole
     square = (Poly.atom(half) * (whole * 4 - 2) - whole * (whole - 1)) * Fraction(1, 4)
     while high := [m for m in poly.terms if dict(m).get(half, 0) > 1]:
         for monomial in high:

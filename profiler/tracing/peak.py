@@ -131,8 +131,8 @@ def highest_moments(
 
 
 def moment(points: SizeSamples, axes: Sequence[Axis], places: Mapping[Point, int]) -> Poly | None:
-    """The bytes alive at a moment; None if no formula gives them at all points that have the
-    moment."""
+    """The bytes alive at a moment, whose index is `places[point]`; None if no formula gives them at
+    all points that have the moment."""
     values: dict[Point, int] = {}
     for point, place in places.items():
         alive = points.at(point).alive

@@ -116,7 +116,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
             raise
 
     def dispatched(self, func: Any, args: tuple[Any, ...], kwargs: Any) -> Any:
-        """Count a call and return its result."""
+        """Count a call and return its result; a composite operation is counted by its parts."""
         kind = kind_of_operation(func)
         if kind.composite:
             with self:

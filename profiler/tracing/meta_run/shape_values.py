@@ -63,7 +63,7 @@ def follow_values(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], resu
 
 
 def give_value(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> bool:
-    """Give the result a value; False if it has none."""
+    """Give the result a value, if it is small and all arguments have values; whether it has one."""
     if not (known_all(args) and known_all(kwargs.values())):
         return False
     if not isinstance(result, Tensor) or not result.is_meta:

@@ -545,7 +545,7 @@ HOMES = (
 
 
 def foreign_line(error: BaseException) -> str:
-    """The last line of a user's own file that led to an error, in words; "" if there is none."""
+    """The last line of a user's file that led to an error, as `, my.py line 3`; "" without one."""
     raised = error.__cause__ if isinstance(error, Raised) and error.__cause__ else error
     entries = traceback.extract_tb(raised.__traceback__)
     foreign = [
