@@ -2,9 +2,9 @@
 
 A visit to a candidate is one short block of samples (`sampler.py`), so that the visits of a round
 are close in time, and returns a low quantile of its regions: preemption only lengthens regions, so
-the fastest regions of all candidates are equally undisturbed. Waiting threads refuse no visit. Heat
-is judged among a candidate's own visits, as candidates may run at different clocks. A visit under
-heat is repeated at once; if the heat stays, the whole round is repeated.
+the fastest regions of all candidates are equally undisturbed, and no visit is dropped for
+preemption. Heat is judged among a candidate's own visits, as candidates may run at different
+clocks. A visit under heat is repeated at once; if the heat stays, the whole round is repeated.
 """
 
 from __future__ import annotations
