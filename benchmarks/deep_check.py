@@ -13,6 +13,7 @@ import sys
 import time
 
 import costmodel as cm
+from benchmarks.timing import environment
 from costmodel.mixers import names
 from profiler.modules.registry import implementations
 from profiler.proofs.deep import deep_proofs
@@ -24,6 +25,7 @@ def main() -> None:
     parser.add_argument("--thin", type=int, default=1)
     parser.add_argument("mixers", nargs="*")
     asked = parser.parse_args()
+    print(f"{environment('torch')}; every draw whose number is a multiple of {asked.thin}")
     refused = modules = 0
     for name in asked.mixers or names():
         mixer = cm.mixer(name)

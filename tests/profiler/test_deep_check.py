@@ -180,6 +180,15 @@ def test_what_is_wrong_in_one_type_alone_is_found_there(name: str, tmp_path: Pat
     assert verdicts[name].detail.startswith("at b = 1, l = 1, d = 1, w = 1: y[1, 1, 1] is ")
 
 
+def test_depthwise_convolutions_of_many_taps_return_in_every_type() -> None:
+    x, taps = torch.ones(1, 3, 40), torch.ones(3, 1, 31)
+    for precision in PRECISIONS:
+        with precision.around():
+            y = torch.nn.functional.conv1d(x.to(precision.held), taps.to(precision.held), groups=3)
+        assert y.eq(31).all(), precision.name
+    assert torch.backends.mkldnn.enabled == torch.backends.mkldnn.is_available()
+
+
 def test_a_module_that_is_wrong_from_the_41st_call_on(tmp_path: Path) -> None:
     change = (MADE, f"{MADE}        self.calls = 0\n")
     late = (RETURN, f"self.calls += 1; s = s * (1.1 if self.calls > 40 else 1.0); {RETURN}")
