@@ -426,7 +426,6 @@ class Figure:
         claim: its name in claims; "" if no claim may be about the figure.
         within: the name of a figure that has this one as a part, or that is this one in another
             unit. Explanations show only that figure; JSON holds this one inside its parts.
-        panel: no writer reads this number.
         search: finds the figure at a case's sizes if no formula is derived; raises Unsupported if
             the search takes too long.
     """
@@ -447,7 +446,6 @@ class Figure:
     usual: Callable[[Sequence[Case]], bool] = never
     claim: str = ""
     within: str = ""
-    panel: int = 0
     search: Callable[[Case], int] | None = None
 
     @property
