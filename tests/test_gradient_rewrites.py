@@ -15,6 +15,7 @@ from costmodel.program.lowering import lower, padded
 from costmodel.proofs.gradients import GradientComparison
 from tests import small
 from tests.test_adjoint import agree
+from tests.test_composites import LARGER, SYSTEMS, system
 
 FUSED = ("softmax-gradient", "weighted-sum-gradient", "logsumexp-gradient", "scale-gradient")
 """What kernels do that never write the weights of an attention out."""
@@ -70,6 +71,71 @@ def test_values_stay(name: str, form: str, rewrites: tuple[str, ...]) -> None:
     assert plain.keys() == other.keys()
     for array, value in plain.items():
         np.testing.assert_allclose(other[array], value, rtol=1e-12, atol=1e-12)
+
+
+KERNELS = ("norm=rsqrt", "layer-norm-gradient", "rms-norm-gradient")
+"""What torch's norms do where each is one kernel."""
+
+APART = ("norm=rsqrt", "mean-gradient", "square-gradient", "length-gradient", "comparison-gradient")
+"""What they do where they are dispatched one operation at a time."""
+
+NORMS = {
+    "layer norm", "layer norm, plain", "RMS norm", "RMS norm, plain", "l2 norm",
+    "l2 norm, under the root", "flattened", "joint", "loop",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("rewrites", [KERNELS, APART], ids=["kernels", "apart"])
+@pytest.mark.parametrize("name", sorted(NORMS))
+def test_gradients_of_norms_cost_what_execution_does_and_stay(
+    name: str, rewrites: tuple[str, ...]
+) -> None:
+    mixer = system(SYSTEMS[name]) if name in SYSTEMS else LARGER[name][0]
+    agree(mixer, "direct", rewrites)
+    sizes = {"l": 4, "d": 6} | ({"n": 2} if "n" in mixer.letters else {})
+    generator = np.random.default_rng(3)
+    full = small.complete(mixer, sizes)
+    arrays = {
+        array.name: generator.normal(size=tuple(e.at(full) for e in array.shape))
+        for array in mixer.arrays.values()
+        if array.role in ("input", "context", "parameter", "buffer") and array.value is None
+    }
+    given = generator.normal(size=tuple(e.at(full) for e in mixer.role("output").shape))
+    plain = cm.gradients(mixer, arrays, given, sizes)
+    other = cm.gradients(mixer, arrays, given, sizes, convention=("strict", *rewrites))
+    for array, value in plain.items():
+        np.testing.assert_allclose(other[array], value, rtol=1e-11, atol=1e-11)
+
+
+def test_a_layer_norm_computed_again_in_numbers() -> None:
+    """A row of m = 5, gain and bias: x' a difference and a product; g y a product; g x' a product,
+    sum g and sum g x' 4 additions each; m g, x' times the latter, times r / m: 3 products, 2
+    additions, a quotient a row; a product for the gain's gradient. torch/_decomp/decompositions.py,
+    native_layer_norm_backward."""
+    found = cm.count(system(SYSTEMS["layer norm"]), "backward", convention=KERNELS).at(l=1, d=5)
+    own = {"mul": 5 * (1 + 1 + 1 + 3 + 1), "add": 5 + 4 + 4 + 2 * 5, "div": 1}
+    assert {k: v for k, v in found.by_class().items() if v} == own
+    kept = cm.activations(system(SYSTEMS["layer norm"]), convention=KERNELS)
+    assert kept.at(l=3, d=5) == 3 * 5 + 2 * 3  # x, and of each row its mean and r
+
+
+def test_without_products_a_norm_keeps_its_gradient() -> None:
+    mixer = system(SYSTEMS["layer norm"])
+    plain, other = (
+        cm.count(mixer, "backward", convention=names).at(l=3, d=5)
+        for names in ("strict", ("strict", *KERNELS[1:]))
+    )
+    assert plain.by_class() == other.by_class()
+
+
+def test_a_zero_row_has_a_gradient_by_its_length() -> None:
+    """torch.nn.functional.normalize at a row of zeros: none by the length, g / least by the
+    quotient."""
+    mixer = system(SYSTEMS["l2 norm"])
+    arrays = {"x": np.zeros((1, 2)), "gain": np.ones(2), "bias": np.zeros(2)}
+    given, sizes = np.ones((1, 2)), {"l": 1, "d": 2}
+    found = cm.gradients(mixer, arrays, given, sizes, convention=("strict", *APART))
+    np.testing.assert_allclose(found["x"], 1e12, rtol=1e-12)
 
 
 def test_a_quotient_taken_again_in_numbers() -> None:

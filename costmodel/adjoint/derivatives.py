@@ -9,11 +9,18 @@ occurrence, whose position the forward pass has found. No other terms are shared
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from fractions import Fraction
 
-from costmodel.language.nodes import Add, Bracket, Call, Constant, Div, Mul, Neg, Node, Sub
+from costmodel.language.nodes import Add, Bracket, Call, Constant, Div, Maximum, Mul, Neg, Node, Sub
 from costmodel.symbolic.polynomial import Poly
 
 ONE, TWO, ZERO = (Constant(Poly.of(number)) for number in (1, 2, 0))
+MINUS_HALF = Constant(Poly.of(Fraction(-1, 2)))
+
+
+def where_larger(value: Node, left: Node, right: Node, otherwise: Node) -> Node:
+    """`value` where left > right, `otherwise` elsewhere, by a comparison: max(left, right)."""
+    return Bracket(value, Maximum(left, right), ">", right, otherwise)
 
 
 def _exp(g: Node, y: Node) -> Node:
@@ -22,6 +29,10 @@ def _exp(g: Node, y: Node) -> Node:
 
 def _sqrt(g: Node, y: Node) -> Node:
     return Div(g, Mul(TWO, y))
+
+
+def _rsqrt(g: Node, y: Node) -> Node:
+    return Mul(Mul(MINUS_HALF, g), Mul(Mul(y, y), y))
 
 
 def _tanh(g: Node, y: Node) -> Node:
@@ -63,6 +74,7 @@ def _slope(function: str) -> Callable[[Node, Node], Node]:
 OF_RESULT: Mapping[str, Callable[[Node, Node], Node]] = {
     "exp": _exp,
     "sqrt": _sqrt,
+    "rsqrt": _rsqrt,
     "tanh": _tanh,
     "sigmoid": _sigmoid,
     "relu": _relu,
@@ -89,5 +101,10 @@ def _both_of_elu_plus_1(g: Node, y: Node) -> Node:
 OF_BOTH: Mapping[str, Callable[[Node, Node], Node]] = {"elu_plus_1": _both_of_elu_plus_1}
 """Function by cases -> gradient of the operand as a sum over both branches, each zero where the
 other branch holds; from the stored result."""
+
+COMPARED: Mapping[str, Callable[[Node, Node], Node]] = {
+    "relu": lambda g, y: where_larger(g, y, ZERO, ZERO)
+}
+"""Function by cases -> gradient of the operand by a comparison of the stored result."""
 
 CALLS = {**OF_RESULT, **OF_OPERAND}

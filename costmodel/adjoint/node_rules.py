@@ -6,7 +6,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from costmodel.adjoint.derivatives import OF_BOTH, OF_OPERAND, OF_RESULT, ZERO
+from costmodel.adjoint.derivatives import (
+    COMPARED,
+    OF_BOTH,
+    OF_OPERAND,
+    OF_RESULT,
+    TWO,
+    ZERO,
+    where_larger,
+)
 from costmodel.adjoint.transpose import Cotangent, Scale, transposed
 from costmodel.errors import Unsupported
 from costmodel.language.equations import SEQUENCE, STEP, Equation, System
@@ -35,6 +43,7 @@ from costmodel.language.nodes import (
 )
 from costmodel.language.rule_table import WRITTEN_OUT, Rules, refused
 from costmodel.symbolic.constraints import Constraints
+from costmodel.symbolic.polynomial import Poly
 
 
 @dataclass(frozen=True)
@@ -127,14 +136,33 @@ def _mul(builder: Reversal, node: Mul, gradient: Node, scope: Scope) -> None:
     arrays = builder.system.active
     if is_active(node.left, arrays) and is_active(node.right, arrays):
         gradient = builder.named(gradient, scope)
+    if "square-gradient" in builder.rewrites and node.left == node.right:
+        builder.hand(node.left, Mul(gradient, Mul(TWO, node.left)), scope)
+        return
     builder.hand(node.left, Mul(gradient, node.right), scope)
     builder.hand(node.right, Mul(gradient, node.left), scope)
+
+
+def _mean(node: Div) -> Reduce | None:
+    """The sum in an expression that is a mean over ranges whose lengths are sizes; else None."""
+    terms, number = node.left, Poly.of(1)
+    if not (isinstance(terms, Reduce) and terms.kind == "sum" and len(terms.parts) == 1):
+        return None
+    for index in terms.over:
+        if not len(index.lower) == len(index.upper) == 1:
+            return None
+        number *= index.upper[0] - index.lower[0] + 1
+    return terms if node.right == Constant(number) else None
 
 
 def _div(builder: Reversal, node: Div, gradient: Node, scope: Scope) -> None:
     """u = g / b for the numerator; -u times the stored quotient for the denominator."""
     if scale := builder.scale_of(node, scope):
         builder.hand(node.left, gradient, replace(scope, scale=scale))
+        return
+    if "mean-gradient" in builder.rewrites and (terms := _mean(node)):
+        handed = Div(builder.named(gradient, scope), node.right)
+        builder.hand(terms.body, handed, scope.inside(terms.over))
         return
     arrays = builder.system.active
     both = is_active(node.left, arrays) and is_active(node.right, arrays)
@@ -156,6 +184,10 @@ def _maximum(builder: Reversal, node: Maximum, gradient: Node, scope: Scope) -> 
     arrays = builder.system.active
     if is_active(node.left, arrays) and is_active(node.right, arrays):
         gradient = builder.named(gradient, scope)
+    if "comparison-gradient" in builder.rewrites:
+        builder.hand(node.left, where_larger(gradient, node.left, node.right, ZERO), scope)
+        builder.hand(node.right, where_larger(ZERO, node.left, node.right, gradient), scope)
+        return
     builder.hand(node.left, Bracket(gradient, node.left, ">", node.right, ZERO), scope)
     builder.hand(node.right, Bracket(ZERO, node.left, ">", node.right, gradient), scope)
 
@@ -164,7 +196,8 @@ def _call(builder: Reversal, node: Call, gradient: Node, scope: Scope) -> None:
     """The gradient of a function, from its stored result or its operand."""
     if node.function in OF_RESULT:
         by_cases = OF_BOTH if "cases-gradient" in builder.rewrites else {}
-        rule = by_cases.get(node.function, OF_RESULT[node.function])
+        compared = COMPARED if "comparison-gradient" in builder.rewrites else {}
+        rule = {**OF_RESULT, **by_cases, **compared}[node.function]
         known: Node = Ref(scope.equation.array, scope.equation.positions)
     elif node.function in OF_OPERAND:
         rule, known = OF_OPERAND[node.function], node.body

@@ -10,11 +10,13 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 
 from costmodel.adjoint.accumulate import Handed, Sums, bar, fused_equations, plain_region
+from costmodel.adjoint.derivatives import ONE, ZERO, where_larger
 from costmodel.adjoint.gather_adjoint import Picked
 from costmodel.adjoint.node_rules import RULES, Scope, is_free
+from costmodel.adjoint.norms import NormedRow, length_of_row, normed_again, normed_row
 from costmodel.adjoint.recompute import recomputed
 from costmodel.adjoint.residuals import Shared, extent, with_residuals
 from costmodel.adjoint.softmax import from_logarithms, softmax_of, softmaxes, weighted_sum
@@ -29,6 +31,7 @@ from costmodel.language.equations import (
     Mixer,
     System,
 )
+from costmodel.language.indices import Index
 from costmodel.language.nodes import (
     GRADIENT,
     Array,
@@ -79,11 +82,13 @@ def adjoint(
     Args:
         rewrites: the rewrites of the backward pass. `softmax-gradient` takes the gradient of a
             softmax from its result y alone, (g - sum of g y) y, as kernels do, and not through
-            exponentials and their sum; `quotient-gradient` computes the gradient of a divisor by
-            another division, -g (a / b) / b, and keeps no quotient; `cases-gradient` adds up the
-            gradients of both branches of a function by cases; `fft-gradient` takes gradients of
-            real transforms as libraries do, by a complex transform, and doubles bins that stand for
-            two.
+            exponentials and their sum; `layer-norm-gradient` and `rms-norm-gradient` take those of
+            norms so; `mean-gradient`, `square-gradient`, `length-gradient` and
+            `comparison-gradient` take those of means, squares, lengths and chosen branches as torch
+            does; `quotient-gradient` computes the gradient of a divisor by another division,
+            -g (a / b) / b, and keeps no quotient; `cases-gradient` adds up the gradients of both
+            branches of a function by cases; `fft-gradient` takes gradients of real transforms as
+            libraries do, by a complex transform, and doubles bins that stand for two.
         trained: the roles of arrays that get a gradient; equations that only others need are left
             out.
         recompute: the forward arrays that the backward pass recomputes; see `recomputed`.
@@ -95,6 +100,7 @@ def adjoint(
     picked = Picked(_with_gradient(system, trained))
     kept = with_residuals(picked.without_numbers(), quotients="quotient-gradient" not in rewrites)
     step = picked.restored(_Builder(kept, rewrites=rewrites).built())
+    step = normed_again(step, rewrites)
     if "logsumexp-gradient" in rewrites:
         step = from_logarithms(step)
     return recomputed(step, recompute) if recompute else step
@@ -181,6 +187,12 @@ class _Builder(Sums):
                 if scores := self._softmax(equation):
                     self._from_result(equation, scores)
                     continue
+                if row := self._normed(equation):
+                    self._of_normed_row(equation, row)
+                    continue
+                if length := self._length(equation):
+                    self._of_length(equation, *length)
+                    continue
                 for scope in self._scopes(equation):
                     self.hand(equation.value, Ref(self.grads[array], equation.positions), scope)
         found, self.written = self.written, before
@@ -245,6 +257,43 @@ class _Builder(Sums):
             self.written[written] = SEQUENCE if scope.sequence else STEP
         difference = Sub(gradient, Ref(rows, total.positions))
         self.hand_to(scores, Mul(difference, result), scope)
+
+    def _normed(self, equation: Equation) -> NormedRow | None:
+        """The row that an equation normalises, if its gradient is taken by the result."""
+        return normed_row(self.system, equation, self.rewrites)
+
+    def _of_normed_row(self, equation: Equation, row: NormedRow) -> None:
+        """Propagate the gradient of a normalised row by its result alone."""
+        for scope in self._scopes(equation):
+            if row.over not in scope.free:
+                raise Unsupported(f"{equation.name}: a norm of which only some entries are read")
+            gradient = Ref(self.grads[equation.array], equation.positions)
+            result = Ref(equation.array, equation.positions)
+            of_row = partial(self._of_row, row, scope)
+            self.hand_to(row.x, row.gradient(gradient, result, of_row), scope)
+
+    def _of_row(self, row: NormedRow, scope: Scope, value: Node) -> Ref:
+        """A number of a row, in a new array."""
+        array = scope.equation.array
+        number = self._next(array, row.factor.array.shape)
+        indices = tuple(index for index in scope.free if index != row.over)
+        written = Equation(number, row.factor.positions, value, indices, self.gradient(array))
+        self.written[written] = SEQUENCE if scope.sequence else STEP
+        return Ref(number, row.factor.positions)
+
+    def _length(self, equation: Equation) -> tuple[Ref, Index] | None:
+        """The row whose length an equation takes under `length-gradient`; else None."""
+        if "length-gradient" not in self.rewrites:
+            return None
+        return length_of_row(self.system, equation)
+
+    def _of_length(self, equation: Equation, x: Ref, over: Index) -> None:
+        """Propagate the gradient g of a row's length n as g (x / n), and none where n is 0."""
+        for scope in self._scopes(equation):
+            length = Ref(equation.array, equation.positions)
+            gradient = Ref(self.grads[equation.array], equation.positions)
+            divisor = self.named(where_larger(length, length, ZERO, ONE), scope)
+            self.hand_to(x, Mul(gradient, Div(x, divisor)), scope.inside((over,)))
 
     def _of_weighted_sum(self, equation: Equation, of_row: Equation) -> Node | None:
         """A row's sum of g y by the weighted sum that reads y, if the rewrite applies."""

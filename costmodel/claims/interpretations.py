@@ -110,6 +110,8 @@ class LeftOpen:
     """Whether an order of growth is claimed; then only rewrites of `OF_GROWTHS` are tried."""
     sorts: bool = False
     """Whether an equation sorts; the sorting algorithm is then a choice of the convention."""
+    normed: bool = False
+    """Whether an equation is a norm; `norm=rsqrt` is then a choice of the convention."""
 
 
 @cache
@@ -165,7 +167,9 @@ def _convention_names(
         yield own.convention
         return
     known_rewrites = OF_GROWTHS if left_open.growing else REWRITES
-    without = (*SCALES, *OF_GRADIENTS, *(() if left_open.sorts else ("sort=merge",)))
+    without = [*SCALES, *OF_GRADIENTS]
+    without += [] if left_open.sorts else ["sort=merge"]
+    without += [] if left_open.normed else ["norm=rsqrt"]
     rewrites = tuple(r for r in known_rewrites if r not in without)
     optional: list[tuple[str, ...]] = [("", rewrite) for rewrite in rewrites]
     if not left_open.growing:

@@ -30,6 +30,7 @@ from costmodel.claims.quantities import mixer_of, phases_of
 from costmodel.data import data_dir
 from costmodel.errors import PublishedError, TooMuch, Unanswered, Unsupported
 from costmodel.language.equations import Form
+from costmodel.language.macros.norms import normalises
 from costmodel.language.nodes import Select
 from costmodel.mixers import builtin, names
 from costmodel.program.phases import PHASES, TRAINING_STEP
@@ -173,6 +174,7 @@ def left_open(claim: Claim) -> LeftOpen:
         conventions="convention" in asked.varies,
         growing=claim.kind == "order",
         sorts=mixer is not None and any(map(_sorts, mixer.forms.values())),
+        normed=mixer is not None and any(map(normalises, mixer.forms.values())),
     )
 
 

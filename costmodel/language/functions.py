@@ -23,6 +23,7 @@ TABLE: Mapping[str, Function] = {
     for f in (
         Function("exp", ("exp",), r"e^{{{}}}"),
         Function("sqrt", ("sqrt",), r"\sqrt{{{}}}"),
+        Function("rsqrt", ("sqrt", "div"), r"\frac{{1}}{{\sqrt{{{}}}}}"),
         Function("log", ("log",), r"\log\left({}\right)"),
         Function("sin", ("sin",), r"\sin\left({}\right)"),
         Function("cos", ("cos",), r"\cos\left({}\right)"),

@@ -179,6 +179,7 @@ def larger(left: Step, right: Step) -> Step:
 FUNCTIONS: Mapping[str, Callable[[float], float]] = {
     "exp": math.exp,
     "sqrt": math.sqrt,
+    "rsqrt": lambda x: 1 / math.sqrt(x),
     "log": math.log,
     "sin": math.sin,
     "cos": math.cos,

@@ -254,7 +254,7 @@ class Convention:
             parts.append(REWRITES["dense"])
         else:
             parts.append("masked pairs are not computed")
-        others = ("sort=merge", "zero-state", *OF_GRADIENTS)
+        others = ("norm=rsqrt", "sort=merge", "zero-state", *OF_GRADIENTS)
         parts += [REWRITES[r] for r in others if r in self.rewrites]
         return "; ".join([*parts, *self.backward.caption])
 
@@ -325,10 +325,17 @@ REWRITES: Mapping[str, str] = {
     "scale=per-score": "one division per score",
     "scale=mul": "one multiplication per score",
     "scale=folded": "the scale is folded into the weights",
+    "norm=rsqrt": "a row is normalised by one reciprocal root and a product an entry",
     "softmax-gradient": "the gradient of a softmax comes from its result alone: (g - sum of g y) y",
     "weighted-sum-gradient": "a softmax's sum of g y is that of what it weighs: sum of g_o o",
     "logsumexp-gradient": "a softmax is computed again: exp(s - L), L the logarithm of its sum",
     "scale-gradient": "the scale of scores is applied to the gradients of what they are made of",
+    "layer-norm-gradient": "the gradient of a layer norm comes from its result, computed again",
+    "rms-norm-gradient": "the gradient of an RMS norm comes from its result, computed again",
+    "mean-gradient": "the gradient of a mean is divided at every entry, not once a mean",
+    "square-gradient": "the gradient of a square x x is g (2 x), not a sum of two products",
+    "length-gradient": "the gradient of a row's length n is g (x / n), and none where n is 0",
+    "comparison-gradient": "what a branch was chosen by is compared again for its gradient",
     "quotient-gradient": "the gradient of a divisor b takes a / b again: -g (a / b) / b",
     "cases-gradient": "the gradients of both branches of a function by cases are added up",
     "padded": "the zeros around an array are part of it, and their gradients are computed",
@@ -344,6 +351,8 @@ PADDINGS = ("padded", "padded-rows")
 
 OF_GRADIENTS = (
     "softmax-gradient", "weighted-sum-gradient", "logsumexp-gradient", "scale-gradient",
+    "layer-norm-gradient", "rms-norm-gradient", "mean-gradient", "square-gradient",
+    "length-gradient", "comparison-gradient",
     "quotient-gradient", "cases-gradient", "fft-gradient", *PADDINGS,
 )  # fmt: skip
 """Rewrites that change what a backward pass computes. Paddings also store zeros around arrays in

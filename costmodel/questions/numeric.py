@@ -70,6 +70,7 @@ _erf = np.vectorize(math.erf, otypes=[float])
 VALUES: Mapping[str, Callable[[Any], Any]] = {
     "exp": np.exp,
     "sqrt": np.sqrt,
+    "rsqrt": lambda x: 1 / np.sqrt(x),
     "log": np.log,
     "sin": np.sin,
     "cos": np.cos,

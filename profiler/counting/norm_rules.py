@@ -1,8 +1,7 @@
 """How many scalar operations do torch's norms perform, forward and backward?
 
-Forward passes are counted by the documented definition, (x - E[x]) / sqrt(Var[x] + eps) * weight +
-bias: a division an entry, though a kernel may multiply by a reciprocal. Backward passes follow
-torch's kernels.
+(x - E[x]) / sqrt(Var[x] + eps) * weight + bias, as torch's kernels compute it: one reciprocal root
+a row, which the backward pass reads, and a product an entry.
 """
 
 from __future__ import annotations
@@ -17,19 +16,16 @@ from profiler.counting.call import Call, Rule
 from profiler.counting.forward_rules import real_only
 from profiler.counting.operations import FUNCTIONS, Operations
 
-ROOT = Operations(add=1) + FUNCTIONS["sqrt"]
-"""sqrt(variance + eps)."""
-
 RECIPROCAL_ROOT = Operations(add=1) + FUNCTIONS["rsqrt"]
 """1 / sqrt(variance + eps)."""
 
 
 def normalised(entries: int, rows: int) -> Operations:
     """x' = (x - mean) / sqrt(variance + eps) along `rows` rows: mean, differences, the mean of
-    their squares, its root, and a quotient an entry."""
+    their squares, its reciprocal root, and a product an entry."""
     mean = Operations(add=entries - rows, div=rows)
     spread = Operations(mul=entries, add=2 * entries - rows, div=rows)
-    return mean + spread + ROOT * rows + Operations(div=entries)
+    return mean + spread + RECIPROCAL_ROOT * rows + Operations(mul=entries)
 
 
 def gain_and_bias(entries: int, weight: Tensor | None, bias: Tensor | None) -> Operations:
@@ -62,9 +58,9 @@ def row_norm_backward(
 
 
 def rms_norm(entries: int, rows: int, weight: Tensor | None) -> Operations:
-    """y = x / sqrt(mean(x * x) + eps) * weight along each row, as documented."""
-    squares = Operations(mul=entries, add=entries - rows, div=rows)
-    return squares + ROOT * rows + Operations(div=entries) + gain_and_bias(entries, weight, None)
+    """y = x / sqrt(mean(x * x) + eps) * weight along each row, by one reciprocal root a row."""
+    squares = Operations(mul=2 * entries, add=entries - rows, div=rows)
+    return squares + RECIPROCAL_ROOT * rows + gain_and_bias(entries, weight, None)
 
 
 def rms_norm_backward(
@@ -96,7 +92,7 @@ def batch_norm(
     if training:
         own = normalised(entries, rows) + Operations(mul=5, add=2) * (rows if running else 0)
     else:
-        own = Operations(add=entries, div=entries) + ROOT * rows
+        own = Operations(mul=entries, add=entries) + RECIPROCAL_ROOT * rows
     return own + gain_and_bias(entries, weight, bias)
 
 

@@ -99,7 +99,6 @@ FUNCTIONS: Mapping[str, Operations] = {
     **{function.name: operations_of_steps(function.steps) for function in TABLE.values()},
     "neg": NOTHING,
     "expm1": operations_of_steps(("exp", "add")),
-    "rsqrt": operations_of_steps(("sqrt", "div")),
     "reciprocal": operations_of_steps(("div",)),
     "log1p": operations_of_steps(("add", "log")),
     "floor": named_operation("floor"),

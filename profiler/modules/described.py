@@ -9,7 +9,7 @@ from typing import Any
 
 from costmodel.language.equations import Mixer
 from costmodel.language.functions import CLASSES
-from costmodel.program.conventions import PADDINGS, REWRITES
+from costmodel.program.conventions import OF_GRADIENTS, PADDINGS, REWRITES
 from costmodel.program.phases import TRAINING_STEP
 from costmodel.questions.count import count
 from costmodel.questions.counting.counts import Counts, CountsAt
@@ -43,12 +43,37 @@ OF_KERNELS: Mapping[str, tuple[str, ...]] = {
 attention they are Algorithm 2 of Dao 2023, arXiv 2307.08691."""
 
 
+OF_OPERATIONS: Mapping[str, str] = {
+    **dict.fromkeys(
+        ("rsqrt", "native_layer_norm", "native_group_norm", "_fused_rms_norm"), "norm=rsqrt"
+    ),
+    "native_layer_norm_backward": "layer-norm-gradient",
+    "native_group_norm_backward": "layer-norm-gradient",
+    "_fused_rms_norm_backward": "rms-norm-gradient",
+    "mean": "mean-gradient",
+    "pow": "square-gradient",
+    "linalg_vector_norm": "length-gradient",
+    "clamp_min": "comparison-gradient",
+    "threshold_backward": "comparison-gradient",
+}
+"""Operation of torch -> the rewrite that the operation, or the formula of its gradient
+(derivatives.yaml), amounts to. Of a forward pass all are asked, of a backward pass its kernels."""
+
+
 def kernel_of(operation: str) -> str:
     """The kernel class of a dispatched operation that is a backward kernel; "" for others."""
     if operation == "aten::_softmax_backward_data":
         return "softmax"
     fused = operation.endswith("_backward") and nominal(operation) == "fused attention"
     return "fused-attention" if fused else ""
+
+
+def rewrites_of(dispatched: Iterable[str]) -> Iterator[str]:
+    """The rewrites that dispatched operations amount to, by their names in torch."""
+    for name in dispatched:
+        operation = name.removeprefix("aten::").removesuffix("_")
+        if operation in OF_OPERATIONS:
+            yield OF_OPERATIONS[operation]
 
 
 def gradient_rewrites(used: Collection[str], rewrites: Sequence[str]) -> tuple[str, ...]:
@@ -60,11 +85,12 @@ def gradient_rewrites(used: Collection[str], rewrites: Sequence[str]) -> tuple[s
 
 
 def description_of(
-    mixer: Mixer, implementation: Implementation, phase: str, dispatched: Iterable[str] = ()
+    mixer: Mixer, implementation: Implementation, phase: str, dispatched: Collection[str] = ()
 ) -> Described:
     """The equations that an implementation executes in a phase: of `step` for inference, else of
     `forward`, with its backward pass in training. The rewrites of gradients follow from the kernel
-    classes and, if known, from the names of `dispatched` operations."""
+    classes and, if known, from the names of `dispatched` operations: those of the forward pass and,
+    in training, the kernels of the backward pass."""
     if phase == "inference":
         form, rewrites = implementation.step_form, implementation.step_rewrites
         kernels = implementation.step_kernels
@@ -78,9 +104,12 @@ def description_of(
         )
     if phase == "inference":  # "dense" concerns sums over whole sequences
         rewrites = tuple(r for r in rewrites if r != "dense")
+    seen = [*rewrites_of(dispatched)]
     if phase in TRAINING_STEP:
         used = {*(kernels or {}).values(), *map(kernel_of, dispatched)}
-        rewrites = (*rewrites, *gradient_rewrites(used, rewrites))
+        rewrites = (*rewrites, *gradient_rewrites(used, rewrites), *seen)
+    else:
+        rewrites = (*rewrites, *(r for r in seen if r not in OF_GRADIENTS))
     rewrites = tuple(r for r in REWRITES if r in rewrites)
     return Described(form, rewrites, kernels or {})
 

@@ -211,8 +211,8 @@ def dispatched_equals(mixer: Mixer, implementation: Implementation, *, step: boo
     described = cache(partial(description_of, mixer, implementation))
 
     @cache
-    def executed(phase: str) -> Counts:
-        return executed_counts(mixer, described(phase), phase)
+    def executed(phase: str, names: frozenset[str]) -> Counts:
+        return executed_counts(mixer, described(phase, names), phase)
 
     def apart(case: ModuleCase) -> str:
         for phase in phases:
@@ -221,14 +221,15 @@ def dispatched_equals(mixer: Mixer, implementation: Implementation, *, step: boo
                 if left:
                     return ""
                 sizes = dict(case.sizes) | {"b": BATCH} | ({"t": t} if t else {})
+                names = frozenset(dispatched.by_op)
                 try:
-                    counted = classes_at(executed(phase).at(**sizes))
+                    counted = classes_at(executed(phase, names).at(**sizes))
                 except (Unsupported, Unanswered) as reason:
                     left[f"not counted: {reason}"] = None
                     return ""
                 found = dispatched_classes(dispatched.operations.to_json())
                 if gap := class_differences(found, counted):
-                    return _unexplained(described(phase), phase, t, signed_words(gap))
+                    return _unexplained(described(phase, names), phase, t, signed_words(gap))
         return ""
 
     done = " and ".join(("forward", "step")[: len(phases)]) + ", every class,"

@@ -75,6 +75,16 @@ def zeros(measurement: Measurement) -> tuple[Cause, ...]:
     return (Cause(2, 3, "zeros", found, MEANING),) if found else ()
 
 
+def telling(measurement: Measurement) -> Collection[str]:
+    """The dispatched operations that tell what a module executes: those of its forward pass, and
+    the kernels of its backward pass."""
+    dispatched: Collection[str] = measurement.counts["dispatch"]["by_op"]
+    if "forward" not in measurement.counts:
+        return dispatched
+    kernels = (name for name in dispatched if "_backward" in name)
+    return {*measurement.counts["forward"], *kernels}
+
+
 def ladder(measurement: Measurement, mixer: Mixer, implementation: Implementation) -> Ladder:
     """Reconcile one measurement with the mixer's equations.
 
@@ -87,7 +97,7 @@ def ladder(measurement: Measurement, mixer: Mixer, implementation: Implementatio
     if "dispatch" not in measurement.counts:
         raise ValueError(f"record {measurement.id} holds no dispatched operations")
     dispatch = measurement.counts["dispatch"]
-    does = description_of(mixer, implementation, phase, dispatch["by_op"])
+    does = description_of(mixer, implementation, phase, telling(measurement))
     first, second, causes = recounts(mixer, does, phase, sizes)
     third = dispatched_classes(dispatch["operations"])
     causes = (*causes, *zeros(measurement))

@@ -234,7 +234,9 @@ def counted(
     }
     hardware, read = hardware_of(work, request, note)
     measured |= read
-    counts = {"dispatch": dispatched.to_json(), "zeros": zeros.to_json()}
+    counts: dict[str, Any] = {"dispatch": dispatched.to_json(), "zeros": zeros.to_json()}
+    if forward := forward_of(work):
+        counts["forward"] = forward
     if isinstance(traced, Unavailable):
         measured["traced"] = traced
     elif traced is not None:
@@ -337,6 +339,15 @@ def dispatched_by(work: PreparedCall) -> DispatchCounts:
     """The operations that the call dispatches, without its reset."""
     work.restore()
     return count_dispatch(work.bare)
+
+
+def forward_of(work: PreparedCall) -> list[str]:
+    """The operations, by torch's names, of the forward pass before a backward pass; none where the
+    call takes no gradients."""
+    if work.halves is None:
+        return []
+    work.restore()
+    return sorted(count_dispatch(work.halves[0]).by_op)
 
 
 def zeros_of(work: PreparedCall) -> Operations:

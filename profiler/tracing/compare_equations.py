@@ -22,6 +22,7 @@ from itertools import combinations
 
 from costmodel.errors import Unanswered, Unsupported
 from costmodel.language.equations import Mixer
+from costmodel.language.macros.norms import normalises
 from costmodel.mixers.load import mixer as load_mixer
 from costmodel.program.conventions import OF_GRADIENTS, PADDINGS, REWRITES
 from costmodel.questions.count import count
@@ -264,7 +265,7 @@ def closest_switches(
     """
     if phase == "backward":
         return switches_of_backward(mixer, found, traced)
-    choices = [(form, rewrites) for form in mixer.forms for rewrites in forward_rewrite_sets()]
+    choices = [(form, rewrites) for form in mixer.forms for rewrites in forward_rewrite_sets(mixer)]
     least: tuple[int, int, int] | None = None
     best: tuple[str, tuple[str, ...]] = (mixer.default_form, ())
     undecided: ByCases | None = None
@@ -364,9 +365,11 @@ def switch_steps(
         yield rewrite, REWRITES[rewrite], tuple(rewrites[: k + 1])
 
 
-def forward_rewrite_sets() -> Iterator[tuple[str, ...]]:
+def forward_rewrite_sets(mixer: Mixer) -> Iterator[tuple[str, ...]]:
     """Every compatible set of rewrites of a forward pass, small sets first."""
-    names = [name for name in REWRITES if name not in OF_GRADIENTS]
+    without = [*OF_GRADIENTS]
+    without += [] if any(map(normalises, mixer.forms.values())) else ["norm=rsqrt"]
+    names = [name for name in REWRITES if name not in without]
     for number in range(len(names) + 1):
         for chosen in combinations(names, number):
             if sum(name.startswith("scale=") for name in chosen) <= 1:

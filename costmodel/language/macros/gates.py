@@ -12,7 +12,7 @@ from fractions import Fraction
 
 from costmodel.language.arguments import checked
 from costmodel.language.equations import Equation
-from costmodel.language.macros.macro import Macro, Parts
+from costmodel.language.macros.macro import Macro, Parts, under_any
 from costmodel.language.nodes import Composite, Constant, Node, Ref, node
 from costmodel.language.writing import function
 from costmodel.symbolic.polynomial import Poly
@@ -46,5 +46,5 @@ def _gelu_tanh(equation: Equation, composite: Composite) -> list[Equation]:
 
 
 MACROS: Mapping[str, Macro] = {
-    "gelu_tanh": Macro(r"\mathrm{gelu}_{\tanh}", _gelu_tanh),
+    "gelu_tanh": Macro(r"\mathrm{gelu}_{\tanh}", under_any(_gelu_tanh)),
 }

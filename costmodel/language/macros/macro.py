@@ -25,13 +25,21 @@ from costmodel.symbolic.polynomial import Poly, atom_name, is_index
 Place = tuple[Position, Poly]
 """(position, extent of its axis)"""
 
+Writer = Callable[[Equation, Composite, Sequence[str]], list[Equation]]
+"""Expands a composite to equations, under the given rewrites."""
+
 
 @dataclass(frozen=True)
 class Macro:
     """A composite that is a whole right-hand side: its LaTeX name, and its expansion."""
 
     latex: str
-    write: Callable[[Equation, Composite], list[Equation]]
+    write: Writer
+
+
+def under_any(write: Callable[[Equation, Composite], list[Equation]]) -> Writer:
+    """A `Writer` that ignores the rewrites."""
+    return lambda equation, composite, rewrites: write(equation, composite)
 
 
 def part_of(equation: Equation, step: str, shape: tuple[Poly, ...]) -> Array:

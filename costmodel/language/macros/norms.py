@@ -1,7 +1,8 @@
 """Layer, RMS and l2 normalisation as macros.
 
-A row of m entries is divided by a number of its own: m divisions, as the papers print it, where a
-kernel may take one reciprocal and m products instead. Every norm is a whole right-hand side:
+A row of m entries is divided by a number of its own: m divisions, as the papers print it. Under
+`norm=rsqrt` the row has one reciprocal of its root and m products instead, as kernels do. Every
+norm is a whole right-hand side:
 
     y[i, b] = layer_norm(x[i, b], over=b, gain=gain[b], bias=bias[b])
 
@@ -10,33 +11,31 @@ Squares are written to an array of their own: their sum is not a matrix product.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
 from costmodel.errors import EquationError
 from costmodel.language.arguments import checked
-from costmodel.language.equations import Equation
+from costmodel.language.equations import Equation, Form
 from costmodel.language.indices import Index
 from costmodel.language.macros.macro import (
     Macro,
     Parts,
     entry,
     length_of,
-    moved,
     row_index,
 )
 from costmodel.language.nodes import Composite, Constant, Node, Operands, Ref, node, record
-from costmodel.language.writing import function, max_over, sum_
+from costmodel.language.writing import function, maximum, sum_
 from costmodel.symbolic.polynomial import Poly
-
-ONE = Poly.of(1)
 
 LAYER_EPS = Fraction(1, 100_000)
 """The default of torch.nn.functional.layer_norm."""
 
-RMS_EPS = Fraction(1, 2**23)
-"""The default of torch.nn.functional.rms_norm for float32: its machine epsilon."""
+RMS_EPS = Fraction(1, 2**52)
+"""The default of torch.nn.functional.rms_norm, the machine epsilon of its operand's type, for
+float64: in that type equations are evaluated and modules are compared with them."""
 
 LEAST_LENGTH = Fraction(1, 10**12)
 """The default of torch.nn.functional.normalize."""
@@ -82,7 +81,7 @@ def rms_norm(
     1 sqrt, m div; then m mul (gain) and m add (bias). What is left out is not counted.
 
     Source: Zhang and Sennrich 2019, arXiv 1910.07467, eq. (4), which has no eps; with it as in
-    torch.nn.functional.rms_norm, whose default is that of x's own type.
+    torch.nn.functional.rms_norm.
 
     Raises:
         EquationError: as for `layer_norm`.
@@ -133,32 +132,31 @@ def _small(name: str, what: str, value: Any) -> Poly:
     return Poly.of(number)
 
 
-def _layer_norm(equation: Equation, composite: Composite) -> list[Equation]:
+def _layer_norm(
+    equation: Equation, composite: Composite, rewrites: Sequence[str]
+) -> list[Equation]:
     operands, index, parts = _taken(equation, composite)
     length = length_of(composite.name, index)
     mean = parts.define("mean", sum_(operands.x, over=index) / length, index)
     centred = parts.define("centred", operands.x - mean)
     square = parts.define("square", centred * centred)
     variance = parts.define("variance", sum_(square, over=index) / length, index)
-    return _divided(parts, operands, centred, _root(parts, operands, variance, index))
+    return _divided(parts, operands, centred, variance, index, rewrites)
 
 
-def _rms_norm(equation: Equation, composite: Composite) -> list[Equation]:
+def _rms_norm(equation: Equation, composite: Composite, rewrites: Sequence[str]) -> list[Equation]:
     operands, index, parts = _taken(equation, composite)
     length = length_of(composite.name, index)
     square = parts.define("square", operands.x * operands.x)
     mean = parts.define("mean", sum_(square, over=index) / length, index)
-    return _divided(parts, operands, operands.x, _root(parts, operands, mean, index))
+    return _divided(parts, operands, operands.x, mean, index, rewrites)
 
 
-def _l2_norm(equation: Equation, composite: Composite) -> list[Equation]:
+def _l2_norm(equation: Equation, composite: Composite, rewrites: Sequence[str]) -> list[Equation]:
     operands, index, parts = _taken(equation, composite)
     square = parts.define("square", operands.x * operands.x)
     total = parts.define("sum", sum_(square, over=index), index)
-    length = _root(parts, operands, total, index)
-    if operands.least != Poly():
-        length = _at_least(parts, length, operands.least, index)
-    return _divided(parts, operands, operands.x, length)
+    return _divided(parts, operands, operands.x, total, index, rewrites)
 
 
 def _taken(equation: Equation, composite: Composite) -> tuple[Normed, Index, Parts]:
@@ -167,26 +165,33 @@ def _taken(equation: Equation, composite: Composite) -> tuple[Normed, Index, Par
     return operands, row_index(equation, composite), Parts(equation)
 
 
-def _root(parts: Parts, operands: Normed, of: Ref, index: Index) -> Ref:
-    inside = of if operands.eps == Poly() else of + operands.eps
-    return parts.define("root", function("sqrt", inside), index)
-
-
-def _at_least(parts: Parts, length: Ref, least: Poly, index: Index) -> Ref:
-    """The larger of a length and a constant, as a maximum over an array of both."""
-    which = Index(f"{index.name}'", (ONE,), (ONE * 2,))
-    rows = parts.places(index)
-    both = parts.array("both", [*rows, (which.as_poly(), ONE * 2)])
-    for number, value in ((ONE, length), (ONE * 2, Constant(least))):
-        parts.add(moved(both, which, number), value)
-    return parts.define("length", max_over(both, over=which), index)
-
-
-def _divided(parts: Parts, operands: Normed, above: Ref, below: Ref) -> list[Equation]:
-    """The quotients, times the gain and plus the bias if given."""
-    value = above / below
+def _divided(
+    parts: Parts,
+    operands: Normed,
+    above: Ref,
+    square: Ref,
+    index: Index,
+    rewrites: Sequence[str],
+) -> list[Equation]:
+    """Entries over the root of a row's `square`, times the gain and plus the bias if given."""
+    inside = square if operands.eps == Poly() else square + operands.eps
+    value: Node
+    if "norm=rsqrt" in rewrites and operands.least == Poly():
+        factor = parts.define("reciprocal", function("rsqrt", inside), index)
+        value = parts.define("normed", above * factor)
+    else:
+        length = parts.define("root", function("sqrt", inside), index)
+        if operands.least != Poly():
+            length = parts.define("length", maximum(length, Constant(operands.least)), index)
+        value = above / length
     value = value if operands.gain is None else value * operands.gain
     return parts.finish(value if operands.bias is None else value + operands.bias)
+
+
+def normalises(form: Form) -> bool:
+    """Whether an equation of a form is a norm."""
+    values = (equation.value for equation in form.equations)
+    return any(isinstance(value, Composite) and value.name in MACROS for value in values)
 
 
 MACROS: Mapping[str, Macro] = {

@@ -24,6 +24,7 @@ from costmodel.language.macros.macro import (
     length_of,
     moved,
     row_index,
+    under_any,
 )
 from costmodel.language.nodes import Composite, Flat, Node, Operands, Ref, node, record
 from costmodel.language.writing import sum_
@@ -180,6 +181,6 @@ LAYOUTS: Mapping[str, Callable[[Parts, Ref, Ref, Index, Index], None]] = {
 
 
 MACROS: Mapping[str, Macro] = {
-    "short_convolution": Macro(r"\mathrm{ShortConv}", _short_convolution),
-    "rotary": Macro(r"\mathrm{RoPE}", _rotary),
+    "short_convolution": Macro(r"\mathrm{ShortConv}", under_any(_short_convolution)),
+    "rotary": Macro(r"\mathrm{RoPE}", under_any(_rotary)),
 }

@@ -55,14 +55,14 @@ def test_decoder_layer() -> None:
     # d = nh, n = 2. l rows see each other and m rows of an encoder: four maps and two of l rows
     # and two of m, an FFN of 8 l d^2; scores and sums over l^2 and l m pairs of d; the math path
     # multiplies queries and keys by the root of the scale, l d twice, l d and m d; three norms take
-    # two products an entry.
+    # three products an entry.
     def make(l: int, m: int, d: int, n: int) -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
         layer = nn.TransformerDecoderLayer(d, n, 4 * d, dropout=0.0, batch_first=True)
         return layer, (torch.empty(1, l, d), torch.empty(1, m, d))
 
     found = trace(make, over="l,m,h", let="n=2,d=n*h", grad="both")
     assert_whole(found)
-    products = "14*l*(2*h)**2 + 2*m*(2*h)**2 + 2*l**2*2*h + 2*l*m*2*h + 9*l*2*h + m*2*h"
+    products = "14*l*(2*h)**2 + 2*m*(2*h)**2 + 2*l**2*2*h + 2*l*m*2*h + 12*l*2*h + m*2*h"
     assert found.forward["mul"] == formula(products)
     # two attentions of four maps and four biases, an FFN, three norms
     weights = "2*(4*(2*h)**2 + 4*2*h) + 8*(2*h)**2 + 5*2*h + 3*2*2*h"

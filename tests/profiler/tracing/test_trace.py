@@ -86,18 +86,18 @@ def test_multi_head_attention() -> None:
 
 
 def test_encoder_layer() -> None:
-    # Attention as above, an FFN of width 4d with relu, two norms, two residual sums. A norm by its
-    # definition: mean (d - 1, a division), variance (d differences, d squares, d - 1, a division),
-    # eps, root, d quotients, weight and bias.
+    # Attention as above, an FFN of width 4d with relu, two norms, two residual sums. A norm: mean
+    # (d - 1, a division), variance (d differences, d squares, d - 1, a division), eps, root and its
+    # reciprocal, d products, weight and bias.
     found = traced(modules.encoder_layer, "l,h,n", "d=n*h")
     assert_sound(found)
     assert found.flops is not None and found.flops.agrees
     assert_classes(
         found.forward,
-        mul="12*l*n**2*h**2 + 2*l*n*h + 2*l**2*n*h + 2*2*l*n*h",
+        mul="12*l*n**2*h**2 + 2*l*n*h + 2*l**2*n*h + 2*3*l*n*h",
         add="4*l*n**2*h**2 + l**2*n*(h - 1) + l*n*h*(l - 1) + 2*l**2*n - l*n"
         "+ 8*l*n**2*h**2 + 2*l*n*h + 2*l*(4*n*h - 1)",
-        div="l**2*n + 2*l*(2 + n*h)",
+        div="l**2*n + 2*l*3",
         exp="l**2*n",
         compare="2*l**2*n - l*n + 4*l*n*h",
         sqrt="2*l",
@@ -249,9 +249,9 @@ def test_fused_norms_centre_once(name: str) -> None:
     found = trace(make, over="l,d", backend="fused")
     assert_sound(found)
     centred = {
-        # mean and variance: d - 1 adds each, d differences; a bias; a quotient an entry
-        "LayerNorm": {"mul": "2*d*l", "add": "2*l*(d - 1) + d*l + l + d*l", "div": "2*l + d*l"},
-        "RMSNorm": {"mul": "2*d*l", "add": "l*(d - 1) + l", "div": "l + d*l"},
+        # mean and variance: d - 1 adds each, d differences; a bias; a product an entry
+        "LayerNorm": {"mul": "3*d*l", "add": "2*l*(d - 1) + d*l + l + d*l", "div": "3*l"},
+        "RMSNorm": {"mul": "3*d*l", "add": "l*(d - 1) + l", "div": "2*l"},
     }[name]
     assert_classes(found.forward, sqrt="l", **centred)
 

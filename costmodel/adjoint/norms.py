@@ -1,0 +1,105 @@
+"""The gradient of a row's normalisation from its normalised entries, as kernels take it.
+
+torch/_decomp/decompositions.py, native_layer_norm_backward and _fused_rms_norm_backward: of the
+forward pass they keep x, the means and the reciprocal roots r, and compute x' = (x - mean) r again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+
+from costmodel.adjoint.recompute import computed_again
+from costmodel.language.equations import Equation, System
+from costmodel.language.indices import Index
+from costmodel.language.macros.macro import length_of
+from costmodel.language.nodes import (
+    Array,
+    Call,
+    Constant,
+    Div,
+    Mul,
+    Node,
+    Reduce,
+    Ref,
+    Sub,
+    names_in,
+)
+
+
+@dataclass(frozen=True)
+class NormedRow:
+    """The operands of x' = (x - mean) r, or of x' = x r: entries x of a row, r, the row's index,
+    and the array x - mean."""
+
+    x: Ref
+    factor: Ref
+    over: Index
+    centred: Array | None
+
+    def gradient(self, given: Ref, normed: Ref, of_row: Callable[[Node], Ref]) -> Node:
+        """The gradient of x from that of x': (m g - sum of g - x' sum of g x') r / m along a row of
+        m entries; without a mean (g - x' (sum of g x') / m) r.
+
+        Args:
+            of_row: names a number of the row.
+        """
+        length = Constant(length_of("a norm", self.over))
+        along = Reduce("sum", Mul(given, normed), (self.over,))
+        if self.centred is None:
+            return Mul(Sub(given, Mul(normed, of_row(Div(along, length)))), self.factor)
+        total, product = of_row(Reduce("sum", given, (self.over,))), of_row(along)
+        left = Sub(Sub(Mul(length, given), total), Mul(normed, product))
+        return Mul(left, of_row(Div(self.factor, length)))
+
+
+REWRITES = {"layer_norm": "layer-norm-gradient", "rms_norm": "rms-norm-gradient"}
+"""Norm -> the rewrite that takes its gradient by its result, where it is one of `norm=rsqrt`."""
+
+
+def normed_row(system: System, equation: Equation, rewrites: Collection[str]) -> NormedRow | None:
+    """The operands of an equation that normalises a row, if one of the `rewrites` takes its
+    gradient by its result; None for any other equation."""
+    value, made = equation.value, equation.array.origin
+    if made is None or made.step != "normed" or REWRITES.get(made.how) not in rewrites:
+        return None
+    assert isinstance(value, Mul) and isinstance(value.left, Ref) and isinstance(value.right, Ref)
+    kept = names_in(value.right.positions)
+    (over,) = (index for index in equation.indices if index.atom not in kept)
+    if made.how == "rms_norm":
+        return NormedRow(value.left, value.right, over, None)
+    centred = value.left
+    for found in system.defining[centred.array]:
+        if found.positions == centred.positions and isinstance(found.value, Sub):
+            assert isinstance(found.value.left, Ref)
+            return NormedRow(found.value.left, value.right, over, centred.array)
+    return None
+
+
+def normed_again(step: System, rewrites: Collection[str]) -> System:
+    """A training step whose backward pass computes the rows of `normed_row` that it reads again."""
+    found: set[Array] = set()
+    for equation in step.forward.equations:
+        if row := normed_row(step.forward, equation, rewrites):
+            found |= {equation.array, *([row.centred] if row.centred else [])}
+    return computed_again(step, step.forward, frozenset(found)) if found else step
+
+
+def length_of_row(system: System, equation: Equation) -> tuple[Ref, Index] | None:
+    """The entries whose squares an equation takes the root of the sum of, the root's only operand,
+    and their index; None for any other equation."""
+    value, made = equation.value, equation.array.origin
+    if made is None or (made.how, made.step) != ("l2_norm", "root"):
+        return None
+    if not (isinstance(value, Call) and isinstance(value.body, Ref)):
+        return None
+    sums = system.defining[value.body.array]
+    for total in sums:
+        if total.positions == value.body.positions and isinstance(total.value, Reduce):
+            square, (over,) = total.value.body, total.value.over
+            assert isinstance(square, Ref)
+            for squared in system.defining[square.array]:
+                if squared.positions == square.positions and isinstance(squared.value, Mul):
+                    assert isinstance(squared.value.left, Ref)
+                    return squared.value.left, over
+    return None
