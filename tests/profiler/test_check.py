@@ -119,10 +119,6 @@ WRONG_EQUATIONS: dict[str, tuple[tuple[Change, ...], str]] = {
         (('f.array("s", l, d', 'f.array("s", l, w'),),
         "s is defined outside its extents (l, w)",
     ),
-    "two-outputs": (
-        (("w_win, W_out =", 'm.output("z", l, d)\nw_win, W_out ='),),
-        "two-outputs needs exactly one output, it has 2",
-    ),
 }
 
 
