@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+import pickle
 import sqlite3
 import subprocess
 import sys
@@ -108,6 +109,40 @@ def test_a_broken_file_is_made_anew(file: Path, damage: str) -> None:
     filled(file)
     about = ask(cm.mixer("she"))
     about.derived(named(counted), lambda: refuse(about))
+
+
+def test_an_answer_that_another_program_wrote_is_derived(file: Path) -> None:
+    """One changed bit of an answer, an answer of another kind, and one that would run a command."""
+    filled(file)
+    ran = file.with_name("ran")
+    with sqlite3.connect(file) as opened:
+        ((key, answer),) = opened.execute("SELECT key, answer FROM answers LIMIT 1").fetchall()
+        for k, changed in enumerate(
+            [
+                answer[:-9] + bytes([answer[-9] ^ 1]) + answer[-8:],
+                pickle.dumps(5),
+                kept._digest(kept.fingerprint(), key, pickle.dumps(Command(str(ran))))
+                + pickle.dumps(Command(str(ran))),
+            ]
+        ):
+            opened.execute("UPDATE answers SET answer = ? WHERE key = ?", (changed, key))
+            opened.commit()
+            kept.keep_in(file)
+            about = ask(cm.mixer("she"))
+            assert about.of(counted) == cm.count(cm.mixer("she"), "inference"), k
+            assert about.of(state_of).at(l=3, d=2, t=3) == 6, k
+    opened.close()
+    assert not ran.exists()
+
+
+class Command:
+    """An answer that writes a file where it is read without care."""
+
+    def __init__(self, file: str) -> None:
+        self.file = file
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return os.system, (f"touch {self.file}",)
 
 
 def test_a_place_that_cannot_be_written_is_passed_over(tmp_path: Path) -> None:
