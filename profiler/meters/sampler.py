@@ -104,7 +104,8 @@ class Block:
     waiting: float
     """The share of the timed seconds in which a thread was ready but preempted."""
     processor_s: float | None
-    """Seconds per call that the busiest thread ran on a processor; None if unknown."""
+    """Seconds per call that the busiest thread ran on a processor; None if the system counted
+    none."""
 
     @property
     def quiet(self) -> bool:
@@ -387,7 +388,7 @@ def take_block(
         seen,
         log.heat(seen),
         waiting,
-        None if seen.processor_s is None else seen.processor_s / (len(regions) * size),
+        seen.processor_s / (len(regions) * size) if seen.processor_s else None,
     )
 
 

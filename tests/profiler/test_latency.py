@@ -372,6 +372,16 @@ def test_a_long_call_whose_every_run_waits_is_between_its_processor_time_and_the
     assert (low, found.value, high) == pytest.approx((20e-3, 24e-3, 24e-3))
 
 
+def test_a_processor_time_of_zero_is_no_lower_end() -> None:
+    """The system counts in steps: a thread may run for less than a step."""
+    clock = Clock()
+    watch = ScriptedWatch(BlockObservation(waited_s=1.0, processor_s=0.0))
+    found = read(timed(Work(clock, 20 * MS), clock, LatencyLimits(), watch=watch))
+    assert grade_of(found) == "busy"
+    assert found.details["ci_low"] == pytest.approx(20e-3)
+    assert found.details["processor_s"] is None
+
+
 @pytest.mark.parametrize(("call_ms", "grade"), [(40, "busy"), (500, "quiet")])
 def test_a_wait_that_a_long_call_does_not_notice_is_no_disturbance(
     call_ms: int, grade: str
