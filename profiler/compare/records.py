@@ -5,8 +5,8 @@ sweep at equal sizes, where a pair of rounds is one value. Of two files, the par
 the record of the same mixer, implementation, sizes, dtype, phase and kind of device in the other
 file. Partners were not measured in turns, so a point is judged by the noise within each run: by the
 intervals of both medians, made of the medians of blocks (`meters.intervals`). A drift between the
-runs stays undetected. A busy time differs from another time if their intervals are disjoint; busy
-times are left out of the test over all points.
+runs stays undetected. A busy time is an estimate whose error nobody knows: a pair with a busy time
+has a ratio and no verdict, and the test over all points leaves the pair out.
 
 The values of an energy are trials, each an independent window. The error of a sensor's gain is
 equal in every trial of a board, so it cancels if both files are of one board. For two boards, or
@@ -51,7 +51,7 @@ from profiler.meters.intervals import (
     processes_in,
     quantile,
 )
-from profiler.records.grades import BUSY, disturbed_by, grade_of
+from profiler.records.grades import BUSY, ONE_THREAD, disturbed_by, grade_of
 from profiler.records.measurement import Measurement
 from profiler.records.reading import MeasureError, Reading
 from profiler.records.words import options_words, sizes_words
@@ -358,7 +358,8 @@ def medians(
     """Two medians compared by their intervals: they differ if the interval of the ratio excludes 1.
 
     Each interval misses its median with probability at most level / (2 points), so that all ratio
-    intervals together hold at the level. A busy time has its stored interval instead.
+    intervals together hold at the level. If one of two times is busy, there is
+    a ratio without an interval.
 
     Args:
         gains: for each reading the relative error that all its samples share.
@@ -371,8 +372,13 @@ def medians(
         by = disturbed_by(reading.details.get("labels", ()))
         if by and reading.unit == "s" and "grade" not in reading.details:
             return Verdict(a, b, few, refused=f"{name}: it is labelled {by}")
-    busy = BUSY in map(grade_of, (x, y)) and x.unit == "s"
-    ends = [ends_of(reading, 1 - share) for reading in (x, y)]
+    if x.unit == "s" and BUSY in map(grade_of, (x, y)):
+        one_thread = [ONE_THREAD in r.details.get("labels", ()) for r in (x, y)]
+        if one_thread[0] != one_thread[1]:
+            why = f"{(a, b)[one_thread[1]]}: a time of one thread, and the other time is not"
+            return Verdict(a, b, few, refused=why)
+        return Verdict(a, b, few, y.value / x.value, of=BUSY_TIMES)
+    ends = [median_interval(block_medians(reading), 1 - share) for reading in (x, y)]
     if None in ends:
         return Verdict(a, b, few, refused=_too_few(x, y, 1 - share))
     (x_low, x_high), (y_low, y_high) = (end for end in ends if end is not None)
@@ -380,19 +386,9 @@ def medians(
     low = y_low / x_high * (1 - x_gain) / (1 + y_gain)
     high = y_high / x_low * (1 + x_gain) / (1 - y_gain)
     differs = not low <= 1 <= high
-    if busy:
-        return Verdict(a, b, few, y.value / x.value, low, high, differs=differs, of=BUSY_TIMES)
     ratio = statistics.median(block_medians(y)) / statistics.median(block_medians(x))
     within = "processes" if min(map(processes_in, (x, y))) > 1 else "blocks"
     return Verdict(a, b, few, ratio, low, high, 1 - level / points, differs=differs, of=within)
-
-
-def ends_of(reading: Reading, confidence: float) -> tuple[float, float] | None:
-    """The interval of a reading's median; of a busy time the interval stored with it."""
-    if reading.unit == "s" and grade_of(reading) == BUSY:
-        low, high = (reading.details.get(end) for end in ("ci_low", "ci_high"))
-        return None if low is None or high is None else (float(low), float(high))
-    return median_interval(block_medians(reading), confidence)
 
 
 def _too_few(x: Reading, y: Reading, confidence: float) -> str:

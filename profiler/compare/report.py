@@ -9,7 +9,7 @@ from typing import Any
 from costmodel.questions.question import Missing
 from costmodel.report.document import Cell, Column, Document, Note, Table
 from profiler.compare.in_turns import METHOD
-from profiler.compare.rows import Comparison, Row
+from profiler.compare.rows import BUSY_TIMES, Comparison, Row
 from profiler.meters.disturbances import label_meanings
 from profiler.records.words import PHASES, scaled, sizes_words
 
@@ -154,6 +154,8 @@ def verdict_words(row: Row) -> str:
         return "not compared"
     if row.unit == "B":
         return _bytes_words(row)
+    if v.of == BUSY_TIMES:
+        return "busy: no claim"
     if not v.differs or v.ratio is None:
         return "no difference shown"
     less, more = LESS.get(row.unit, ("smaller", "larger"))

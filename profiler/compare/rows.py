@@ -23,7 +23,7 @@ from profiler.sweep.joined import process_of
 PROCESSES = "processes"
 """The source of each candidate's values if there are several processes."""
 BUSY_TIMES = "busy times"
-"""The source of two values if a device was busy: each has an interval without a confidence."""
+"""The source of two values of which one is an estimate of a busy device: nothing is claimed."""
 
 
 @dataclass(frozen=True)

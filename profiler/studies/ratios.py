@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from costmodel.questions.question import Missing
 from costmodel.report.document import Cell
 from profiler.compare.records import medians
+from profiler.compare.rows import BUSY_TIMES
 from profiler.compare.verdict import LEVEL
 from profiler.records.measurement import Measurement
 from profiler.records.reading import Reading
@@ -110,6 +111,8 @@ def ratio(
     ]
     if refused := next((v.refused for v in found if v.refused), ""):
         return Ratio(reading=name, refused=refused)
+    if any(v.of == BUSY_TIMES for v in found):
+        return Ratio(reading=name, refused="no claim: a time is an estimate of a busy machine")
     ratios = [v.ratio for v in found if v.ratio is not None]
     low = min(v.ci_low for v in found if v.ci_low is not None)
     high = max(v.ci_high for v in found if v.ci_high is not None)

@@ -132,25 +132,32 @@ def test_what_was_disturbed_is_compared_with_nothing(label: str) -> None:
     assert (found.ratio, found.refused) == (None, f"b: it is labelled {label}")
 
 
-def busy(seconds: float, low: float, high: float) -> Reading:
-    ends = {"ci_low": low, "ci_high": high, "labels": ["preempted"], "grade": "busy"}
-    return Reading("latency", seconds, "s", (low, seconds, high), ends)
+def busy(seconds: float, low: float, high: float, *labels: str) -> Reading:
+    ends = {"ci_low": low, "ci_high": high, "labels": ["preempted", *labels], "grade": "busy"}
+    return Reading("latency", seconds, "s", (seconds, seconds, high), ends)
 
 
-@pytest.mark.parametrize(("low", "high", "differs"), [(1.9e-3, 2.6e-3, True), (1e-3, 3e-3, False)])
-def test_busy_times_differ_where_their_intervals_do_not_touch(
-    tmp_path: Path, low: float, high: float, differs: bool
-) -> None:
-    """Six points, each twice as slow: no tendency over all of them is told of busy times."""
+@pytest.mark.parametrize("low", [1.9e-3, 0.0])
+def test_of_a_busy_time_no_direction_is_claimed(tmp_path: Path, low: float) -> None:
+    """Six points, each twice as slow, in either order of the files; a lower end may be 0."""
     lengths = (8, 16, 32, 64, 128, 256)
     a = written(tmp_path / "a.jsonl", *map(timed, lengths))
-    slow = [replace(timed(l), readings={"latency": busy(2e-3, low, high)}) for l in lengths]
-    made, _ = compare_files([a, written(tmp_path / "b.jsonl", *slow)])
-    verdicts = [row.verdict for row in made.rows if row.quantity == "latency"]
-    assert [v.differs for v in verdicts] == [differs] * 6
-    assert {v.refused for v in verdicts} == {""} and {v.confidence for v in verdicts} == {None}
-    words = "second slower" if differs else "no difference shown"
-    assert printed(document(made), "markdown").count(words) == 6
+    slow = [replace(timed(l), readings={"latency": busy(2e-3, low, 2.6e-3)}) for l in lengths]
+    b = written(tmp_path / "b.jsonl", *slow)
+    for files in ([a, b], [b, a]):
+        made, _ = compare_files(files)
+        verdicts = [row.verdict for row in made.rows if row.quantity == "latency"]
+        assert [(v.differs, v.ci_low, v.refused) for v in verdicts] == [(False, None, "")] * 6
+        assert all(v.ratio is not None for v in verdicts)
+        assert printed(document(made), "markdown").count("busy: no claim") == 6
+
+
+def test_times_of_one_thread_and_of_several_have_no_ratio() -> None:
+    one, several = busy(2e-3, 1e-3, 3e-3, "one thread"), busy(1e-3, 9e-4, 2e-3)
+    why = "a time of one thread, and the other time is not"
+    assert medians("a", "b", one, several, 0.05, 1).refused == f"a: {why}"
+    assert medians("a", "b", several, one, 0.05, 1).refused == f"b: {why}"
+    assert medians("a", "b", one, one, 0.05, 1).ratio == 1
 
 
 # Energies

@@ -85,6 +85,15 @@ def test_an_interval_holds_those_of_all_rounds() -> None:
     assert ratio(first, [point(9.0, 7)]).refused == "there is no round in which both were measured"
 
 
+def test_of_a_busy_time_a_page_claims_nothing() -> None:
+    calm, other = point(1.0), point(2.0)
+    latency = other.readings["latency"]
+    latency = replace(latency, details={**latency.details, "grade": "busy", "ci_low": 0.0})
+    busy = replace(other, readings={"latency": latency})
+    said = "no claim: a time is an estimate of a busy machine"
+    assert ratio([calm], [busy]).refused == ratio([busy], [calm]).refused == said
+
+
 def test_many_comparisons_widen_the_interval() -> None:
     first, second = [point(1.0, noise=0.05)], [point(1.5, noise=0.05)]
     one, many = ratio(first, second), ratio(first, second, comparisons=100)
