@@ -135,7 +135,8 @@ class Trial:
         self.arrays = [{name: np.array(v) for name, v in one.items()} for one in arrays]
         chance = torch.Generator().manual_seed(5)
         shape = (draw.b, *(e.at(draw.sizes) for e in subject.mixer.role("output").shape))
-        self.gradient = torch.randn(shape, generator=chance, dtype=torch.float64)
+        gradient = torch.randn(shape, generator=chance, dtype=torch.float64)
+        self.gradient = laid(gradient, draw.layout)
         training = subject.trained[1]
         costs = evaluated_points(training, draw.sizes) * draw.b if training else 0
         self.training = training if costs <= most else None
@@ -178,6 +179,11 @@ class Trial:
         found = answers(self.case, self.gradient)
         if said := self.result_apart(found[self.output]):
             yield "result", f"with gradients recorded, {said}"
+            return
+        with torch.inference_mode():
+            unrecorded = self.case.forward()
+        if said := self.result_apart(unrecorded):
+            yield "result", f"in inference mode, {said}"
             return
         if said := self.gradients_apart(found):
             yield "gradients", said

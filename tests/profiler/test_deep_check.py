@@ -97,6 +97,21 @@ WRONG: dict[str, tuple[tuple[Change, ...], Shows, str, str]] = {
         ((RETURN, "return s @ self.W_out.data"),), lambda c: True, "gradients",
         "the gradient of W_out[1, 1] is 0, the equations give",
     ),
+    "gradient-of-a-transposed-gradient": (
+        (
+            (CLASS, f"class Same(torch.autograd.Function):\n    @staticmethod\n"
+             "    def forward(ctx, s):\n        return s.clone()\n\n    @staticmethod\n"
+             "    def backward(ctx, g):\n        return g * (1 if g.is_contiguous() else 1.5)\n\n\n"
+             f"{CLASS}"),
+            (RETURN, "return Same.apply(s @ self.W_out)"),
+        ),
+        lambda c: c.layout == "transposed" and c.b > 1 and c.sizes["l"] > 1, "gradients",
+        "those of x, w_win, W_out differ",
+    ),
+    "in-inference-mode": (
+        where("torch.is_inference_mode_enabled()"), lambda c: True, "result",
+        "in inference mode, y[1, 1] is",
+    ),
     "gradient-twice-too-large": (
         ((RETURN, "y = s @ self.W_out; return y + (y - y.detach()) * (x.shape[1] > 100)"),),
         lambda c: c.sizes["l"] > 100, "gradients", "those of x, w_win, W_out differ",
@@ -181,12 +196,12 @@ def test_what_is_wrong_in_one_type_alone_is_found_there(name: str, tmp_path: Pat
 
 
 def test_depthwise_convolutions_of_many_taps_return_in_every_type() -> None:
-    x, taps = torch.ones(1, 3, 40), torch.ones(3, 1, 31)
+    x, taps, before = torch.ones(1, 3, 40), torch.ones(3, 1, 31), torch.backends.mkldnn.enabled
     for precision in PRECISIONS:
         with precision.around():
             y = torch.nn.functional.conv1d(x.to(precision.held), taps.to(precision.held), groups=3)
         assert y.eq(31).all(), precision.name
-    assert torch.backends.mkldnn.enabled == torch.backends.mkldnn.is_available()
+    assert torch.backends.mkldnn.enabled == before
 
 
 def test_a_module_that_is_wrong_from_the_41st_call_on(tmp_path: Path) -> None:
