@@ -62,15 +62,25 @@ def rows_taken(call: Call) -> int:
     return call.tensor("indices").numel()
 
 
+def filled_bags(call: Call) -> int:
+    """How many bags have a row; each bag, as far as rows suffice, where offsets have no values."""
+    starts, rows = call.tensor("offsets"), rows_taken(call)
+    if starts.is_meta:
+        return min(call.output.shape[0], rows)
+    ends = [*starts.tolist()[1:], rows][: call.output.shape[0]]
+    return sum(start < end for start, end in zip(starts.tolist(), ends, strict=False))
+
+
 def embedding_bag(call: Call) -> Operations:
-    """Every row that an index names is added to its bag (or compared with it), after a product
-    where rows have weights; a mean divides once an entry of the result."""
+    """The rows of a bag are added (or compared), one operation fewer than there are rows, after a
+    product where rows have weights; a mean divides once an entry of the result."""
     mode, width = call.arguments["mode"], call.tensor("weight").shape[-1]
-    entries = rows_taken(call) * width
+    rows, bags = rows_taken(call), filled_bags(call)
     each = COMPARE if mode == MAX else Operations(add=1)
-    weighted = Operations(mul=0 if call.arguments["per_sample_weights"] is None else entries)
-    bags = call.output.numel()
-    return each * entries + weighted + Operations(div=bags if mode == MEAN else 0)
+    weighted = call.arguments["per_sample_weights"] is not None
+    return each * ((rows - bags) * width) + Operations(
+        mul=rows * width if weighted else 0, div=bags * width if mode == MEAN else 0
+    )
 
 
 def embedding_bag_backward(call: Call) -> Operations:

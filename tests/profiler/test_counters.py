@@ -178,12 +178,15 @@ LITERALS: list[tuple[str, Any, Operations]] = [
     # 5 places are halved to 2, 1 and none
     ("searchsorted", lambda: torch.searchsorted(ones(5), ones(2, 3)),
      Operations(other=compare(18))),
-    # 4 rows of 3 into two bags
-    ("bags", lambda: bags(mode="sum"), Operations(add=12)),
-    ("bags of means", lambda: bags(mode="mean"), Operations(add=12, div=6)),
-    ("bags of maxima", lambda: bags(mode="max"), Operations(other=compare(12))),
+    # bags of 3 rows and of 1 row, each row of 3 entries; then a bag without a row beside them
+    ("bags", lambda: bags(mode="sum"), Operations(add=6)),
+    ("bags of means", lambda: bags(mode="mean"), Operations(add=6, div=6)),
+    ("bags of maxima", lambda: bags(mode="max"), Operations(other=compare(6))),
+    ("an empty bag", lambda: bags((0, 3, 3), mode="mean"), Operations(add=6, div=6)),
+    ("bags with an end", lambda: bags((0, 3, 4), mode="sum", include_last_offset=True),
+     Operations(add=6)),
     ("weighted bags", lambda: bags(mode="sum", per_sample_weights=ones(4)),
-     Operations(mul=12, add=12)),
+     Operations(mul=12, add=6)),
     # 16 rows of 16 dealt out to 2 matrices of 8 columns: 16 x 8 sums of 16
     ("grouped product", lambda: grouped(16, 16, 8), Operations(mul=2048, add=1920)),
     # sums over 2 x 3 terms at 5 x 4 places, added to self
@@ -215,8 +218,8 @@ LITERALS: list[tuple[str, Any, Operations]] = [
 ]  # fmt: skip
 
 
-def bags(**options: Any) -> Tensor:
-    rows, starts = torch.tensor([0, 1, 1, 2]), torch.tensor([0, 3])
+def bags(begin: tuple[int, ...] = (0, 3), **options: Any) -> Tensor:
+    rows, starts = torch.tensor([0, 1, 1, 2]), torch.tensor(begin)
     return F.embedding_bag(rows, ones(5, 3), starts, **options)
 
 
