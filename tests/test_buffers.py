@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import cli
 import costmodel as cm
 from costmodel.errors import EquationError
 from costmodel.language.buffers import buffer_values
@@ -181,3 +182,30 @@ def test_a_module_s_buffer_is_held_against_the_equations(
     (equal,) = [proof for key, proof in proofs.items() if key.endswith("module equals equations")]
     assert equal.passed is (not said), equal.detail
     assert said in equal.detail
+
+
+@pytest.mark.parametrize(
+    ("entry", "came"),
+    [
+        ('"no"', "the text 'no'"),
+        ('float("nan")', "the number nan"),
+        ("None", "nothing (None)"),
+        ("1 / (i - j)", "the error ZeroDivisionError: division by zero"),
+    ],
+)
+def test_an_entry_that_is_no_number_is_told(
+    entry: str, came: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "entries.py"
+    path.write_text(f"""import costmodel as cm
+m = cm.Mixer("entries")
+l, d = m.sizes("l d")
+x, y = m.input("x", l, d), m.output("y", l, d)
+I = m.buffer("I", l, l, value=lambda i, j, sizes: {entry})
+with m.form("direct") as f:
+    i, j, a = f.index("i", 1, l), f.index("j", 1, l), f.index("a", 1, d)
+    y[i, a] = cm.sum_(I[i, j] * x[j, a], over=j)
+""")
+    assert cli.run(["check", f"{path}:m"]) == 1
+    said = f"the table of I has {came} at (1, 1), expected a finite number ({path}, line 5)"
+    assert said in capsys.readouterr().out

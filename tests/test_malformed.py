@@ -92,6 +92,17 @@ DECLARATIONS = {
     "m.output('y', l)": "y is declared twice",
     "m.context('x2')": "x2 of",
     "m.context('x2', l, kernel='conv')": "kernel=",
+    "m.context('x2', l, d)": "a second sequence over the same tokens is an input",
+    "m.power_of_two('h')": "power_of_two takes a size of the mixer, such as m.power_of_two(l): got "
+    "the text 'h'",
+    "m.power_of_two(3)": "got the number 3",
+    "m.power_of_two(x)": "got the whole array x",
+    "m.power_of_two(l - l + 3)": "got 3",
+    "m.power_of_two(r)": "power_of_two of NAME names the size r",
+    "m.buffer('P', 2, value=[1.0, 'no'])": "the table of P has the text 'no' at (2), expected a "
+    "finite number",
+    "m.buffer('P', 2, 2, value=[[1], [1, 2]])": "the table of P has",
+    "m.buffer('P', 2, below=l, value=[1, 1.5])": "the number 1.5 at (2), expected a whole number",
     "m.parameter('W')": "W is declared twice",
     "m.parameter('P', d, latex=3)": "latex is a text, got the number 3",
     "m.parameter('P', m)": "P of NAME: an extent: expected a size, an index or a whole number, got "

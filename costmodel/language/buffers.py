@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
-from costmodel.errors import EquationError
+from costmodel.errors import EquationError, described
 from costmodel.language.nodes import Array
 from costmodel.symbolic.constraints import variables_of
 from costmodel.symbolic.polynomial import axis_atom
@@ -19,7 +20,8 @@ def buffer_values(array: Array, sizes: Mapping[str, int]) -> NDArray[Any]:
     """The entries of a buffer with given values, at sizes; integers if they are positions.
 
     Raises:
-        EquationError: a table of another shape, or a position outside of 1..below.
+        EquationError: a table of another shape, an entry that is no number or that the author's
+            function does not give, or a position outside of 1..below.
     """
     import numpy as np
 
@@ -27,7 +29,7 @@ def buffer_values(array: Array, sizes: Mapping[str, int]) -> NDArray[Any]:
     kind = np.float64 if array.below is None else np.int64
     if callable(array.value):
         places = product(*(range(1, extent + 1) for extent in shape))
-        found = np.array([array.value(*place, sizes) for place in places], kind).reshape(shape)
+        found = np.array([_given(array, place, sizes) for place in places], kind).reshape(shape)
     else:
         found = np.asarray(array.value, kind)
     if found.shape != shape:
@@ -36,6 +38,64 @@ def buffer_values(array: Array, sizes: Mapping[str, int]) -> NDArray[Any]:
         )
     check_positions(array, found, sizes)
     return found
+
+
+def _given(array: Array, place: tuple[int, ...], sizes: Mapping[str, int]) -> Any:
+    """The entry at a place that an author's function gives.
+
+    Raises:
+        EquationError: the function fails, or the entry is no finite number; the message names the
+            array, the place, and the function's file and line.
+    """
+    try:
+        entry = array.value(*place, sizes)
+        came = "" if is_number(entry, whole=array.below is not None) else described(entry)
+    except Exception as error:  # the author's own code may raise anything
+        came = f"the error {type(error).__name__}: {error}"
+    if came:
+        code = getattr(array.value, "__code__", None)
+        where = f" ({code.co_filename}, line {code.co_firstlineno})" if code else ""
+        at = ", ".join(map(str, place))
+        raise EquationError(
+            f"the table of {array.name} has {came} at ({at}), expected {expected(array.below)}"
+            f"{where}"
+        )
+    return entry
+
+
+def check_table(name: str, table: Any, below: Any) -> None:
+    """Raise EquationError unless every entry of an author's table is a finite number, or a whole
+    number if the entries are positions."""
+    import numpy as np
+
+    try:
+        entries = np.array(table, object)
+    except ValueError:
+        raise EquationError(f"the table of {name} has rows of different lengths") from None
+    for place, entry in np.ndenumerate(entries):
+        if not is_number(entry, whole=below is not None):
+            at = ", ".join(str(p + 1) for p in place)
+            raise EquationError(
+                f"the table of {name} has {described(entry)} at ({at}), expected {expected(below)}"
+            )
+
+
+def expected(below: Any) -> str:
+    """The entries of a table in words, for messages: positions if `below` is given."""
+    return "a finite number" if below is None else "a whole number"
+
+
+def is_number(entry: Any, *, whole: bool) -> bool:
+    """Whether an entry is a finite real number, and whole if `whole`.
+
+    >>> is_number(1.5, whole=False), is_number(1.5, whole=True), is_number("1", whole=False)
+    (True, False, False)
+    """
+    try:
+        number = math.nan if isinstance(entry, (str, bytes)) else float(entry)
+    except (TypeError, ValueError, OverflowError):
+        return False
+    return math.isfinite(number) and (not whole or number.is_integer())
 
 
 def last_positions(array: Array, sizes: Mapping[str, int]) -> NDArray[Any]:

@@ -34,6 +34,7 @@ from typing import Any, Never, TypeVar
 
 from costmodel.errors import EquationError, WrongKind, described, shortened
 from costmodel.language.arguments import checked, written_at
+from costmodel.language.buffers import check_table
 from costmodel.language.indices import Extremum, Index, Ranges, UnionIndex, one_by_one, outer_first
 from costmodel.language.nodes import (
     OPAQUE,
@@ -423,6 +424,12 @@ class Mixer:
 
     def power_of_two(self, extent: Poly) -> None:
         """Declare that a size, such as h, must be a power of two; questions refuse other sizes."""
+        said = "power_of_two takes a size of the mixer, such as m.power_of_two(l)"
+        if not isinstance(extent, Poly):
+            raise WrongKind(f"{said}: got {described(extent)}")
+        if not extent.letters or extent.variables:
+            raise EquationError(f"{said}: got {extent}")
+        self.declared(extent, "power_of_two")
         self.powers_of_two = tuple(dict.fromkeys((*self.powers_of_two, extent)))
 
     def declared(self, poly: Poly, where: str) -> None:
@@ -504,7 +511,14 @@ class Mixer:
 
         Work that depends on a context and on no token is done once per sequence, and held.
         """
-        return self._declare(name, "context", shape)
+        array = self._declare(name, "context", shape)
+        if array.shape[0] == size("l"):
+            raise EquationError(
+                f"{name} of {self.name} has l rows, one per token: a second sequence over the same "
+                f"tokens is an input, m.input('{name}', ...); a context has another length, such "
+                f"as e"
+            )
+        return array
 
     @checked
     def output(self, name: str, *shape: Any, cite: str = "") -> Array:
@@ -537,6 +551,8 @@ class Mixer:
                 f"and of the sizes: lambda i, sizes: 1.0 for one axis"
             )
             _takes(value, (*shape, self), said)
+        elif value is not None:
+            check_table(name, value, below)
         return self._declare(name, "buffer", shape, latex=latex, below=below, value=value)
 
     @checked
