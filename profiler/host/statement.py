@@ -19,6 +19,7 @@ from profiler.host.environment import environment_differences
 from profiler.host.machine_groups import Group, machine_groups
 from profiler.meters.ceilings import ceilings_words
 from profiler.meters.intervals import CONFIDENCE, processes_in
+from profiler.records.grades import BUSY, QUIET, grade_of
 from profiler.records.measurement import Measurement
 from profiler.records.reading import Reading
 from profiler.records.words import PHASES, scaled
@@ -37,6 +38,8 @@ SENTENCES = (
     "Medians of latency with warm caches (calls back to back): {latency}.",
     "Medians of latency with cold caches: {latency_cold}.",
     "Medians of latency of CUDA graph replays: {latency_graph}.",
+    "Estimates of a busy machine (each a low quantile of short regions, between the least time "
+    "that the call needs and the median of the regions, without a confidence): {estimates}.",
     "Why sampling stopped: {stopped}.",
     "The timed calls took {spent} in all; building, warming up, counting and energy measurements "
     "come on top and are not recorded.",
@@ -70,6 +73,7 @@ OUTSIDE = (
     "into preliminary, failed or discarded runs."
 )
 LATENCIES = ("latency", "latency_cold", "latency_graph")
+KINDS_OF_LATENCY = ("with warm caches", "with cold caches", "of CUDA graph replays")
 EXPECTED = {
     "latency": "latency", "peak_memory": "memory", "energy": "energy", "compile": "compiling",
 }  # fmt: skip
@@ -124,7 +128,8 @@ def facts(group: Group) -> dict[str, str]:
     every: dict[str, str | None] = {
         **machine(group),
         **plan(group.records),
-        **{name: readings_words(group, name) for name in (*LATENCIES, "compile")},
+        **{name: readings_words(medians_of(group, name)) for name in (*LATENCIES, "compile")},
+        "estimates": estimates(group),
         **times(group),
         **memory(group),
         **energy(group),
@@ -244,11 +249,25 @@ def sizes(records: Sequence[Measurement]) -> str:
     return "; ".join(found) or "not recorded"
 
 
-def readings_words(group: Group, name: str) -> str | None:
-    """`1.2 ms to 1.4 ms in 5 runs, 20 to 100 samples each`; None without readings."""
-    readings = group.readings(name)
+def medians_of(group: Group, name: str) -> list[Reading]:
+    """The readings of this name that are no estimates of a busy machine."""
+    return [r for r in group.readings(name) if grade_of(r) == QUIET]
+
+
+def estimates(group: Group) -> str:
+    """The estimates of a busy machine, by latency; "" if there are none."""
+    found = {
+        words: readings_words([r for r in group.readings(name) if grade_of(r) == BUSY])
+        for name, words in zip(LATENCIES, KINDS_OF_LATENCY, strict=True)
+    }
+    return "; ".join(f"{words} {said}" for words, said in found.items() if said)
+
+
+def readings_words(readings: Sequence[Reading]) -> str | None:
+    """`1.2 ms to 1.4 ms in 5 runs, 20 to 100 samples each`; None without readings of one name."""
     if not readings:
         return None
+    name = readings[0].name
     whole = readings[0].unit == "B"
     values = ends(
         [r.value for r in readings],
@@ -288,7 +307,7 @@ def memory(group: Group) -> dict[str, str | None]:
     """Peak memory of calls, and the number of runs that do not agree to the byte."""
     loose = sum(r.details.get("agree") is False for r in group.readings("peak_memory"))
     return {
-        "peak_memory": readings_words(group, "peak_memory"),
+        "peak_memory": readings_words(group.readings("peak_memory")),
         "loose": plural(loose, "run") if loose else None,
     }
 
@@ -299,8 +318,8 @@ def energy(group: Group) -> dict[str, str | None]:
     gains = {float(r.details["systematic"]) for r in readings if "systematic" in r.details}
     methods = {str(r.details.get("method", "not recorded")) for r in readings}
     return {
-        "energy": readings_words(group, "energy"),
-        "energy_net": readings_words(group, "energy_net"),
+        "energy": readings_words(group.readings("energy")),
+        "energy_net": readings_words(group.readings("energy_net")),
         "systematic": ", ".join(f"{gain:.0%}" for gain in sorted(gains)) or "unknown size",
         "method": ", ".join(sorted(methods)),
     }
@@ -321,7 +340,7 @@ def counters(group: Group) -> dict[str, str | None]:
 
 def bars(group: Group) -> dict[str, str | None]:
     """Error bars: the variation that they cover, and their widths; and labels."""
-    timed = [r for name in LATENCIES for r in group.readings(name)]
+    timed = [r for name in LATENCIES for r in medians_of(group, name)]
     joules = group.readings("energy")
     alone = [r for r in timed if processes_in(r) == 1]
     spanning = [r for r in (*timed, *joules) if processes_in(r) > 1]

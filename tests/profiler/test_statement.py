@@ -124,6 +124,18 @@ def test_a_latency_without_interval_is_counted() -> None:
     assert "an interval of 2 latencies" in statement([ATTENTION, ATTENTION])
 
 
+def test_a_busy_time_is_an_estimate_and_no_median() -> None:
+    ends = {"ci_low": 1e-3, "ci_high": 1.2e-3, "labels": ["preempted"], "grade": "busy"}
+    timed = latency(1e-3, 1.1e-3, 1.2e-3, **ends)
+    said = statement([on_gpu(readings={"latency": timed})])
+    assert "Estimates of a busy machine (each a low quantile of short regions, between" in said
+    assert "without a confidence): with warm caches 1.1 ms in 1 run, 3 samples each." in said
+    assert "Medians of latency" not in said and "95 %" not in said
+    processes = [{"process": k, "value": 1e-3, "samples": [1e-3]} for k in range(3)]
+    spanning = latency(1e-3, 1.1e-3, 1.2e-3, **ends, processes=processes)
+    assert "Error bars" not in statement([on_gpu(readings={"latency": spanning})])
+
+
 def test_memory_that_did_not_repeat_is_told() -> None:
     loose = Reading("peak_memory", 8, "B", (8.0, 9.0), {"agree": False})
     said = statement([on_gpu(readings={"peak_memory": loose})])
