@@ -359,7 +359,7 @@ def medians(
 
     Each interval misses its median with probability at most level / (2 points), so that all ratio
     intervals together hold at the level. If one of two times is busy, there is
-    a ratio without an interval.
+    a ratio without an interval; one sample has no ratio.
 
     Args:
         gains: for each reading the relative error that all its samples share.
@@ -372,7 +372,7 @@ def medians(
         by = disturbed_by(reading.details.get("labels", ()))
         if by and reading.unit == "s" and "grade" not in reading.details:
             return Verdict(a, b, few, refused=f"{name}: it is labelled {by}")
-    if x.unit == "s" and BUSY in map(grade_of, (x, y)):
+    if x.unit == "s" and few > 1 and BUSY in map(grade_of, (x, y)):
         one_thread = [ONE_THREAD in r.details.get("labels", ()) for r in (x, y)]
         if one_thread[0] != one_thread[1]:
             why = f"{(a, b)[one_thread[1]]}: a time of one thread, and the other time is not"

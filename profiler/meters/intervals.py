@@ -21,7 +21,7 @@ from functools import lru_cache
 from itertools import accumulate, pairwise
 from typing import Any
 
-from profiler.records.grades import BUSY, QUIET, grade_of
+from profiler.records.grades import BUSY, ONE_SAMPLE, QUIET, undisturbed
 from profiler.records.reading import Reading
 
 CONFIDENCE = 0.95
@@ -120,7 +120,7 @@ def over_processes(found: Mapping[int, Reading]) -> Reading:
         found: process -> the reading.
     """
     timed = next(iter(found.values())).unit == "s"
-    quiet = {p: r for p, r in found.items() if not timed or grade_of(r) == QUIET}
+    quiet = {p: r for p, r in found.items() if not timed or undisturbed(r)}
     if 2 * len(quiet) > len(found):
         found = quiet
     elif len(found) > 1:
@@ -154,6 +154,8 @@ def over_processes(found: Mapping[int, Reading]) -> Reading:
         **united,
         "processes": processes_of(found),
     }
+    details["labels"] = [label for label in details["labels"] if label != ONE_SAMPLE]
+    details |= {"grade": QUIET} if "grade" in details else {}
     details.pop("ci_missing", None)
     sampled = [reading.details.get("sampled_s") for reading in found.values()]
     if None not in sampled:
@@ -182,7 +184,11 @@ def all_regions(found: Mapping[int, Reading]) -> Reading:
         "waiting": [share for each in told for share in each.get("waiting", ())],
         **spread(regions),
         "stop_rule": "processes done",
-        "labels": list(dict.fromkeys(label for each in told for label in each.get("labels", ()))),
+        "labels": list(
+            dict.fromkeys(
+                label for each in told for label in each.get("labels", ()) if label != ONE_SAMPLE
+            )
+        ),
         "processes": processes_of(found),
     }
     details.pop("ci_missing", None)

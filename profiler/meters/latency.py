@@ -34,7 +34,7 @@ from profiler.meters.timers import (
     do_nothing,
     timer_for,
 )
-from profiler.records.grades import BUSY, ONE_THREAD, QUIET, disturbed_by, grade_of
+from profiler.records.grades import BUSY, ONE_SAMPLE, ONE_THREAD, QUIET, disturbed_by, grade_of
 from profiler.records.reading import DeviceLost, Measured, Reading, Unavailable
 
 __all__ = ["LatencyLimits", "latency", "latency_cold", "latency_graph", "latency_readings"]
@@ -329,8 +329,9 @@ def with_launches_labelled(found: Mapping[str, Measured]) -> dict[str, Measured]
 
 def median_reading(name: str, found: Sampled, details: Mapping[str, Any]) -> Reading:
     """A reading of `found.value`, in seconds; busy if a label says that the device was
-    disturbed."""
-    grade = BUSY if disturbed_by(details["labels"]) else QUIET  # a board that others use, too
+    disturbed, or that there is one sample."""
+    labels = details["labels"]  # also of a board that others use
+    grade = BUSY if disturbed_by(labels) or ONE_SAMPLE in labels else QUIET
     return Reading(name, found.value, "s", tuple(found.samples), {**details, "grade": grade})
 
 

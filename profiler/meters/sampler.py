@@ -32,7 +32,7 @@ from profiler.meters.intervals import (
     spread,
 )
 from profiler.meters.timers import Call, CudaTimer, Timer, do_nothing
-from profiler.records.grades import BUSY, INTERRUPTED, ONE_THREAD, QUIET, THROTTLED
+from profiler.records.grades import BUSY, INTERRUPTED, ONE_SAMPLE, ONE_THREAD, QUIET, THROTTLED
 
 BLOCK_TICKS = 50  # the shortest timed region, in ticks of the timer
 
@@ -147,17 +147,21 @@ class Sampled:
         return [block for block in self.taken if block.quiet]
 
     @property
-    def grade(self) -> str:
-        """`quiet` if enough blocks, or all, were quiet and the call had its usual number of
-        threads."""
+    def undisturbed(self) -> bool:
+        """Whether enough blocks, or all, were quiet, with the usual number of threads."""
         enough = len(self.quiet) >= min(self.needed, len(self.taken))
-        return QUIET if enough and self.threads == 1 else BUSY
+        return enough and self.threads == 1
+
+    @property
+    def grade(self) -> str:
+        """`quiet` if the time is undisturbed and has two samples or more."""
+        return QUIET if self.undisturbed and len(self.samples) > 1 else BUSY
 
     @property
     def kept(self) -> list[Block]:
-        """The blocks that count: the quiet ones of a quiet time; of a busy time those without heat
-        if there are enough, else all."""
-        if self.grade == QUIET:
+        """The blocks that count: the quiet ones of an undisturbed time; else those without heat if
+        there are enough, else all."""
+        if self.undisturbed:
             return self.quiet
         cool = [block for block in self.taken if not block.heat]
         return cool if len(cool) >= self.needed else self.taken
@@ -177,8 +181,8 @@ class Sampled:
 
     @property
     def vague(self) -> bool:
-        """Whether a busy time's ends, or its value and lower end, are far apart."""
-        if self.grade == QUIET:
+        """Whether a disturbed time's ends, or its value and lower end, are far apart."""
+        if self.undisturbed:
             return False
         value, low, high = self.estimate()
         return high > APART * low or value > WAITED * low
@@ -193,7 +197,7 @@ class Sampled:
     @property
     def labels(self) -> list[str]:
         """The labels of the disturbances in the kept blocks."""
-        found = [*self.late]
+        found = [*self.late] + [ONE_SAMPLE] * (len(self.samples) == 1)
         found += [THROTTLED] if any(block.heat for block in self.kept) else []
         if self.threads > 1:
             return [*found, INTERRUPTED, ONE_THREAD]
@@ -210,7 +214,7 @@ class Sampled:
         """JSON values for the reading."""
         kept = self.kept
         found = latency_summary(self.samples, [len(block.samples) for block in kept])
-        if self.grade == BUSY:
+        if self.grade == BUSY and len(self.samples) > 1:
             _, low, high = self.estimate()
             found |= {"ci_low": low, "ci_high": high}
             found.pop("ci_missing", None)

@@ -2,7 +2,8 @@
 
 A quiet time is the median of blocks that had the device to themselves. A busy time is a low
 quantile of all regions; its interval goes from the least time that the call needs to the median of
-all regions. A busy time is printed as an estimate, `≈ 651 µs (busy)`.
+all regions. A busy time is printed as an estimate, `≈ 651 µs (busy)`. A time of one sample shows no
+spread: the time is an estimate too, without an interval, `≈ 651 µs (1 sample)`.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ INTERRUPTED, THROTTLED, SHARED = "preempted", "throttled", "shared device"
 board."""
 ONE_THREAD = "one thread"
 """The label of a busy time taken with one thread, of a call that usually has several."""
+ONE_SAMPLE = "1 sample"
+"""The label of a time of a single sample; the grade is busy, as nothing shows that it was quiet."""
 DISTURBED_LABELS = (THROTTLED, INTERRUPTED, SHARED)
 """The labels of a reading that a disturbance has changed."""
 ROUGHLY = 3
@@ -48,12 +51,20 @@ def mark_of(reading: Reading) -> str:
 def mark(labels: Iterable[str]) -> str:
     """The words in brackets behind an estimate with these labels.
 
-    >>> mark(["preempted", "one thread"]), mark(["throttled"])
-    ('busy, one thread', 'throttled')
+    >>> mark(["preempted", "one thread"]), mark(["throttled"]), mark(["1 sample"])
+    ('busy, one thread', 'throttled', '1 sample')
     """
     there = set(labels)
-    held = disturbed_by(there - {INTERRUPTED}) or BUSY
-    return f"{held}, {ONE_THREAD}" if ONE_THREAD in there else held
+    held = disturbed_by(there - {INTERRUPTED})
+    held = held or (ONE_SAMPLE if disturbed_by(there) == "" and ONE_SAMPLE in there else BUSY)
+    also = [label for label in (ONE_THREAD, ONE_SAMPLE) if label in there and label != held]
+    return ", ".join([held, *also])
+
+
+def undisturbed(reading: Reading) -> bool:
+    """Whether a time is quiet, or is busy only because the time has one sample."""
+    labels = reading.details.get("labels", ())
+    return grade_of(reading) == QUIET or (ONE_SAMPLE in labels and not disturbed_by(labels))
 
 
 def time_words(reading: Reading) -> str:

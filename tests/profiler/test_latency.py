@@ -14,6 +14,7 @@ from profiler.meters.intervals import (
     median_interval,
     median_ranks,
     no_interval,
+    over_processes,
     quantile,
 )
 from profiler.meters.latency import latency
@@ -370,6 +371,19 @@ def test_a_long_call_whose_every_run_waits_is_between_its_processor_time_and_the
     found = shared([20 * MS], every=1)
     low, high = found.details["ci_low"], found.details["ci_high"]
     assert (low, found.value, high) == pytest.approx((20e-3, 24e-3, 24e-3))
+
+
+def test_a_time_of_one_sample_is_an_estimate_without_an_interval() -> None:
+    clock = Clock()
+    limits = LatencyLimits(max_seconds=1)
+    found = read(
+        timed(Work(clock, 3000 * MS), clock, limits, watch=ScriptedWatch(BlockObservation()))
+    )
+    assert (len(found.samples), grade_of(found)) == (1, "busy")
+    assert time_words(found) == "≈ 3 s (1 sample)"
+    assert (found.details["ci_low"], found.details["ci_high"]) == (None, None)
+    joined = over_processes(dict.fromkeys(range(3), found))
+    assert (grade_of(joined), joined.details["labels"], joined.details["n"]) == ("quiet", [], 3)
 
 
 def test_a_processor_time_of_zero_is_no_lower_end() -> None:
