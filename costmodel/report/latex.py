@@ -71,6 +71,7 @@ PLAIN = {
     "×": r"$\times$",
     "≥": r"$\ge$",
     "≤": r"$\le$",
+    "≈": r"$\approx$",
     "µ": r"$\mu$",
 }
 """Character -> LaTeX, for active characters and for the characters outside ASCII that occur."""

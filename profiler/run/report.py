@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from costmodel.language.functions import CLASSES
@@ -15,9 +15,9 @@ from profiler.hardware.result import MOVED, hardware_level
 from profiler.meters.ceilings import ceilings_words
 from profiler.meters.disturbances import label_meanings
 from profiler.meters.intervals import processes_in
-from profiler.records.grades import grade_of, time_words
+from profiler.records.grades import QUIET, grade_of, time_words
 from profiler.records.measurement import Measurement
-from profiler.records.reading import Measured, Unavailable
+from profiler.records.reading import Measured, Reading, Unavailable
 from profiler.records.words import DIGITS, PHASES, scaled, sizes_words
 from profiler.run.caveats import contention, no_quiet_time, processes_words
 from profiler.run.energy_tokens import per_token
@@ -86,12 +86,21 @@ def missing(m: Measurement, name: str) -> Missing:
     return Missing(m.reasons.get(name, f"{name} was not measured"))
 
 
-def _of_latency(words: Callable[[Mapping[str, Any]], str]) -> Callable[[Measurement], Cell]:
+def _of_latency(words: Callable[[Reading], Cell]) -> Callable[[Measurement], Cell]:
     def cell(m: Measurement) -> Cell:
         latency = m.readings.get("latency")
-        return missing(m, "latency") if latency is None else words(latency.details)
+        return missing(m, "latency") if latency is None else words(latency)
 
     return cell
+
+
+def _range(latency: Reading) -> Cell:
+    """The samples from 20 % to 80 %; of an estimate, the ends of its interval."""
+    ends = ("p20", "p80") if grade_of(latency) == QUIET else ("ci_low", "ci_high")
+    low, high = (latency.details.get(end) for end in ends)
+    if low is None or high is None:
+        return Missing("1 sample" if len(latency.samples) == 1 else "its interval is not recorded")
+    return f"{scaled(low, 's')} - {scaled(high, 's')}"
 
 
 def _operations(m: Measurement) -> Cell:
@@ -152,11 +161,8 @@ COLUMNS: tuple[tuple[Column, Callable[[Measurement], Cell]], ...] = (
     (Column("sizes", "sizes", numeric=False, names=True), lambda m: sizes_words(m.sizes)),
     (Column("dtype", "dtype", numeric=False), lambda m: m.dtype),
     (Column("latency", "latency, hot"), _reading("latency", "s")),
-    (
-        Column("20-80 %", "20-80 %"),
-        _of_latency(lambda d: f"{scaled(d['p20'], 's')} - {scaled(d['p80'], 's')}"),
-    ),
-    (Column("n samples", "n samples"), _of_latency(lambda d: str(d["n"]))),
+    (Column("range", "range"), _of_latency(_range)),
+    (Column("n samples", "n samples"), _of_latency(lambda latency: str(latency.details["n"]))),
     (Column("cold", "latency, cold"), _reading("latency_cold", "s")),
     (Column("graph", "latency, graph"), _reading("latency_graph", "s")),
     (Column("compile", "compiling"), _reading("compile", "s")),
@@ -198,9 +204,12 @@ MEMORY = (
     "inputs and state were there before and are not in it"
 )
 ABOUT_COLUMNS = (
-    Note(("latency, hot: median of calls back to back, caches as the calls leave them",)),
-    Note(("latency, cold: median of calls before each of which caches were flushed",)),
-    Note(("20-80 %: spread of the samples of the hot latency",)),
+    Note(("latency, hot: calls back to back, caches as the calls leave them; latency, cold: calls "
+          "before each of which caches were flushed",)),
+    Note(("a latency is the median of its samples; with ≈ an estimate: on a busy machine a low "
+          "quantile of short regions, or one sample",)),
+    Note(("range, of the hot latency: of a median, from 20 % to 80 % of the samples; of an "
+          "estimate, the least time that the call needs to the median of the regions",)),
     Note((MEMORY,)),
     Note(("compiling: the calls before the compiled one settled, less one settled call; in no "
           "latency",), ("compile",)),

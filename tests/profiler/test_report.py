@@ -61,6 +61,18 @@ def test_ladders_as_printed(format_: str) -> None:
     )
 
 
+def test_of_an_estimate_the_ends_of_the_interval_are_shown() -> None:
+    timed = ATTENTION.readings["latency"]
+    ends = {"grade": "busy", "labels": ["preempted"], "ci_low": 1.5e-6, "ci_high": 2.5e-3}
+    busy = replace(timed, details={**timed.details, **ends})
+    said = printing.measurements([replace(ATTENTION, readings={"latency": busy})], "markdown")
+    assert "| 1.5 µs - 2.5 ms |" in said
+    single = replace(timed, samples=timed.samples[:1])
+    single = replace(single, details={**busy.details, "labels": ["1 sample"], "ci_low": None})
+    said = printing.measurements([replace(ATTENTION, readings={"latency": single})], "markdown")
+    assert "(1 sample)" in said and "] 1 sample" in said
+
+
 def test_the_ladder_that_json_prints_has_the_keys_of_schema_1() -> None:
     printed = json.loads(printing.ladders(ladders_of(*RECORDS), "json"))
     assert printed.keys() == {"schema", "summary", "ladders"} and printed["schema"] == 1
