@@ -26,6 +26,9 @@ _TOKEN = re.compile(
     r"|(?P<sign>\*\*|\\[{}]|.)",
     re.ASCII | re.DOTALL,
 )
+_THOUSANDS = re.compile(r"[+-]?\d{1,3}(?:(?:,|\{,\}|\\,)\d{3})+(?:\.\d+)?")
+"""A number with a sign between thousands, as in 8,388,608."""
+
 _SIGNS = {
     r"\cdot": "*", r"\times": "*", r"\ast": "*", "·": "*", "×": "*", "\u2217": "*", "\u2212": "-",
     r"\div": "/", r"\{": "(", r"\}": ")", "[": "(", "]": ")", "{": "(", "}": ")",
@@ -73,6 +76,8 @@ def grammar(text: str, names: Symbols | None = None, *, growing: bool = False) -
     Raises:
         FormulaError: an unknown LaTeX command, or an ambiguous formula.
     """
+    if _THOUSANDS.fullmatch(text.strip(" $")):
+        text = re.sub(r"[^\d.+-]", "", text)
     if not names:
         try:
             return parse(text, growing=growing).text
@@ -156,16 +161,23 @@ class _Reader:
         return token if token[0].isdigit() else self.product(token)
 
     def logarithm(self, base: str | None) -> str:
-        """A logarithm whose argument is in parentheses, or the factors up to an operator."""
+        """A logarithm whose argument is in parentheses, or the factors up to an operator; of
+        several letters, as in `l \\log l d`, the first one with its power."""
         run: list[str] = []
+        first: list[str] = []
+        behind: list[str] = []
         while self.next and self.next not in (*_CLOSING, "+", "-", "*", "/", ","):
             token = self.tokens.pop()
             if token == "^" and run and self.next:
                 run += ["^", self.factor(self.tokens.pop())]
             else:
+                if run and not first and re.fullmatch("[A-Za-z]", run[0]) and token.isalpha():
+                    first, behind = [*run], [*self.tokens, token]
                 run += ["*"] * bool(run) + [self.factor(token)]
         factors = len(run) - run.count("^") - run.count("*")
-        if not run or (factors > 1 + run.count("^") and self.next != r"\rceil"):
+        if first and self.next != r"\rceil":
+            run, self.tokens = first, behind
+        elif not run or (factors > 1 + run.count("^") and self.next != r"\rceil"):
             raise self.fail("what log is of stands in parentheses")
         inside = "".join(run)
         inside = inside[1:-1] if len(run) == 1 and inside[0] == "(" else inside
@@ -218,6 +230,7 @@ def words(text: str) -> str:
     """
     said = " ".join(re.split(r"[\s_-]+", text.strip()))
     for figure in CLAIMED.values():
-        if said == figure.name or _same(said.lower(), figure.title.lower()):
+        title = figure.title.lower().split()
+        if said == figure.name or same_words(said.lower().split(), title):
             return figure.claim
     return said.lower().replace(" ", "_")
