@@ -59,6 +59,38 @@ def test_what_agrees(line: str, mixer: str, phase: str) -> None:
     assert (found.verdict, found.alternatives) == ("agrees", ())
 
 
+@pytest.mark.parametrize(
+    ("line", "mixer", "found", "words"),
+    [
+        # 4 gates, each of d inputs, d states and one bias: 4 (2 * 128^2 + 128).
+        ("parameters = 131,584", "lstm", "agrees", "at the default sizes d = 128,"),
+        ("parameters = 131584", "lstm", "agrees", "at the default sizes d = 128,"),
+        (r"parameters = 131{,}584", "lstm", "agrees", "at the default sizes d = 128,"),
+        # 4 products of 128 x 128 matrices and 128 rows, and all pairs of positions twice.
+        ("mul = 12,582,912", "self-attention", "agrees-under",
+         "at the default sizes l = 128, d = 128,"),
+        ("parameters = 80400", "lstm", "disagrees",
+         "the claim gives a number and no sizes; at the default sizes d = 128 it is 131584"),
+        ("div = 0", "lstm", "disagrees", ""),
+    ],
+)  # fmt: skip
+def test_a_number_without_sizes_is_tried_at_the_default_sizes(
+    line: str, mixer: str, found: str, words: str
+) -> None:
+    said = verdict(line, mixer)
+    assert said.verdict == found
+    assert words in said.note
+
+
+def test_a_number_that_may_be_right_elsewhere_is_not_called_wrong_however_counted(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """8*100^2 + 4*100 = 80400 is right at d = 100."""
+    assert cli.run(["check", "lstm", "--claim", "parameters = 80,400", "--strict"]) == 1
+    printed = capsys.readouterr().out
+    assert "disagrees: a number needs sizes" in printed and "however" not in printed
+
+
 UNDER: list[tuple[str, str, str, set[tuple[str, ...]]]] = [
     # All l^2 pairs of positions: 2 l^2 d for scores and weighted sums.
     ("mul = 4*l*d^2 + 2*l^2*d", "self-attention", "training",

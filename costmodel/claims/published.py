@@ -28,14 +28,17 @@ from costmodel.claims.interpretations import Interpretation, LeftOpen, alternati
 from costmodel.claims.numeric_claims import arithmetic, intersection, interval, number
 from costmodel.claims.quantities import mixer_of, phases_of
 from costmodel.data import data_dir
-from costmodel.errors import PublishedError, TooMuch, Unanswered, Unsupported
+from costmodel.errors import PublishedError, SizeError, TooMuch, Unanswered, Unsupported
 from costmodel.language.equations import Form
 from costmodel.language.macros.norms import normalises
 from costmodel.language.nodes import Select
 from costmodel.mixers import builtin, names
+from costmodel.program.chosen_sizes import combinations, fit, letters_of
 from costmodel.program.phases import PHASES, TRAINING_STEP
 from costmodel.questions.registry import CLAIMED
 from costmodel.symbolic.effort import limited
+from costmodel.symbolic.formulas import parse
+from costmodel.symbolic.sizes import LETTERS
 
 CHECKS: Mapping[str, Callable[[Claim, Interpretation], Finding]] = {
     "formula": formula,
@@ -237,6 +240,8 @@ class Verdict:
     """Conditions on the sizes under which a formula that disagrees equals the derived answer."""
     proven: bool = True
     """False if formula and answer are only known to be equal at the sizes tried."""
+    sized: bool = True
+    """False if the claim gives a number, and no sizes at which the number is meant."""
 
 
 def published_files() -> list[Path]:
@@ -296,9 +301,15 @@ def check(claim: Claim, known: Mapping[str, Claim] | None = None, *, run: bool =
     >>> verdict.verdict, verdict.derived, verdict.difference, verdict.counterexample
     ('disagrees', 'l', '-1', {'l': 1})
     """
+    sized = True
     try:
         with limited():
             finding, name, found = _finding_and_verdict(claim, known)
+            somewhere = finding.compared is not None and finding.compared.equal_where
+            sizes = {} if somewhere or name != "disagrees" or found else _default_sizes(claim)
+            if sizes:
+                sized = False
+                finding, name, found = _at_default_sizes(claim, sizes, finding)
     except TooMuch as reason:
         finding, name, found = Finding(False, "", {}, str(reason)), "not-checkable", None
     own = own_interpretation(claim)
@@ -327,6 +338,7 @@ def check(claim: Claim, known: Mapping[str, Claim] | None = None, *, run: bool =
         parted=finding.parted,
         equal_where=finding.compared.equal_where if finding.compared else "",
         proven=finding.compared is None or finding.compared.proven,
+        sized=sized,
     )
     if claim.lacks and (name := _built_in(claim.lacks)):
         note = f"stale: the claim lacks {claim.lacks}, which is among the mixers: {name}"
@@ -382,6 +394,37 @@ def _finding_and_verdict(
         true = f"true of {found.interpretations[0].words(own)}"
         return replace(finding, note=join_notes(finding.note, true)), "disagrees", found
     return finding, "disagrees", None
+
+
+def _default_sizes(claim: Claim) -> dict[str, int]:
+    """The default sizes for a claim that gives a number other than 0, and no size that the derived
+    answer depends on; empty for other claims, and where a size has no default that fits."""
+    if claim.kind != "formula" or claim.model or letters(claim) or not parse(claim.formula).at({}):
+        return {}
+    (answer,) = compared_answers(claim, own_interpretation(claim))
+    mixer = mixer_of(claim.mixer)
+    try:
+        (sizes,) = combinations(letters_of(mixer, "inference"), {})
+        fit(mixer, sizes)
+    except SizeError:
+        return {}
+    return {letter: sizes[letter] for letter in LETTERS if letter in answer.letters}
+
+
+def _at_default_sizes(
+    claim: Claim, sizes: Mapping[str, int], general: Finding
+) -> tuple[Finding, str, HoldingUnder | None]:
+    """The finding and verdict for a number whose sizes a claim does not give: those at the default
+    sizes if the number is right there, else the general ones with the value there."""
+    finding, name, found = _finding_and_verdict(replace(claim, sizes=dict(sizes)), None)
+    at = ", ".join(f"{letter} = {value}" for letter, value in sizes.items())
+    if name not in ("agrees", "agrees-under"):
+        there = finding.there.get("derived", "another number")
+        note = f"the claim gives a number and no sizes; at the default sizes {at} it is {there}"
+        return replace(general, note=join_notes(general.note, note)), "disagrees", None
+    tried = replace(finding.compared, proven=False) if finding.holds and finding.compared else None
+    note = f"tried at the default sizes {at}, as the claim gives none"
+    return Finding(finding.holds, general.derived, note=note, compared=tried), name, found
 
 
 def _not_checkable(claim: Claim) -> Finding:

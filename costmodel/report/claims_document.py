@@ -248,6 +248,9 @@ MEANINGS = {
 TRIED = "it follows from the equations at every size tried"
 """The meaning of `agrees` for a claim that is not proven."""
 
+UNSIZED = "a number needs sizes: it is not right for all sizes, nor at the default sizes"
+"""The meaning of `disagrees` for a number without sizes."""
+
 MOST_ALTERNATIVES = 6
 """The most interpretations that are listed; JSON has all."""
 
@@ -270,7 +273,9 @@ def _stated(verdict: Verdict) -> str:
 def _rows(verdict: Verdict) -> Iterator[tuple[str, str]]:
     """The lines below a claim, as (name, text): verdict, derived, difference and so on."""
     tried = verdict.verdict == "agrees" and not verdict.proven
-    name = f"{verdict.verdict}: {TRIED if tried else MEANINGS[verdict.verdict]}"
+    unsized = verdict.verdict == "disagrees" and not verdict.sized
+    means = TRIED if tried else UNSIZED if unsized else MEANINGS[verdict.verdict]
+    name = f"{verdict.verdict}: {means}"
     yield "verdict", name + (f" ({verdict.misprint} misprint)" if verdict.misprint else "")
     if verdict.derived:
         yield "derived", verdict.derived
