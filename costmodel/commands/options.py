@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
 import os
 import shlex
 import shutil
@@ -140,6 +141,13 @@ def chosen(text: str, option: str, choices: Sequence[str]) -> str:
     if text not in choices:
         raise UsageError(f"{option} '{text}': expected one of {', '.join(choices)}")
     return text
+
+
+def finite(value: float | None) -> float | None:
+    """The value of an option, if it is finite: a callback of the parser, which says the rest."""
+    if value is not None and not math.isfinite(value):
+        raise typer.BadParameter(f"expected a finite number, got {value}")
+    return value
 
 
 def typeset(format_: str, formats: Sequence[str], **options: str) -> None:

@@ -19,6 +19,7 @@ from costmodel.commands.options import (
     UsageError,
     bar,
     chosen,
+    finite,
     formatted,
     import_own,
     phases,
@@ -149,7 +150,10 @@ def _measuring(
         typer.Option("--seed", help="Seed of parameters and inputs.", min=0, max=LARGEST_SEED),
     ] = 0,
     seconds: Annotated[
-        float, typer.Option("--seconds", help="Most seconds to sample one latency for.", min=0.01)
+        float,
+        typer.Option(
+            "--seconds", help="Most seconds to sample one latency for.", min=0.01, callback=finite
+        ),
     ] = 15.0,
     compile_: Annotated[
         bool, typer.Option("--compile", help="Time what torch.compile makes of the modules.")

@@ -13,6 +13,7 @@ from costmodel.commands.options import (
     UsageError,
     apart,
     bar,
+    finite,
     import_own,
     new,
     no_source,
@@ -53,7 +54,9 @@ def study(
     ] = None,
     seconds: Annotated[
         float | None,
-        typer.Option("--seconds", help="Most seconds to sample one latency for.", min=0.01),
+        typer.Option(
+            "--seconds", help="Most seconds to sample one latency for.", min=0.01, callback=finite
+        ),
     ] = None,
     largest: Annotated[
         int | None,

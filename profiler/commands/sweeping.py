@@ -85,6 +85,11 @@ def sweep(
         return
     if asked.output is None:
         raise UsageError("sweep writes as it measures: give it a file, -o FILE.jsonl")
+    if format_ != "rich":
+        raise UsageError(
+            f"--format {format_} prints the plan alone, and sweep writes JSON lines into its file: "
+            f"add --plan, or leave --format out"
+        )
     from profiler.sweep.results import Results
 
     results = Results(asked.output, mixed=allow_mixed)
