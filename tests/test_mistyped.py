@@ -75,7 +75,7 @@ def test_numbers_out_of_bounds_are_refused_by_the_bounds(
 
 SAID = {
     "compare me she --energy-trials x": "--energy-trials x: expected a whole number",
-    "compare me she --rounds 2.5": "--rounds 2.5: expected a whole number of 1 or more",
+    "compare me she --rounds 2.5": "--rounds 2.5: expected a whole number from 1 to 1000",
     "compare me she --level one": "--level one: expected a number",
     "compare me she --energy-trials": "--energy-trials needs a value after it",
     "compare": "compare needs A B...: costmodel compare --help shows what that is",
