@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
+import cli
 import costmodel as cm
 from costmodel.errors import SizeError, TableError
 from costmodel.language.equations import Mixer
@@ -421,7 +422,7 @@ def test_selection() -> None:
         selection([builtin("she")], "extractor")
 
 
-def test_a_mixer_that_sizes_do_not_fit_is_left_out_unless_it_is_named() -> None:
+def test_a_mixer_that_sizes_do_not_fit_is_left_out_unless_typed_sizes_refuse_it() -> None:
     """r divides l for Nystromformer alone; n divides d for the first of its group already."""
     linear, named = selection([], "linear")
     made = table(Request(linear, named=named, given=sizes(l=100)))
@@ -429,10 +430,27 @@ def test_a_mixer_that_sizes_do_not_fit_is_left_out_unless_it_is_named() -> None:
     assert made.left_out == (
         "nystromformer needs l/r to be whole, got 25/4 (l = 100, r = 16); choose l divisible by r",
     )
-    for request in (Request(linear, named=True, given=sizes(l=100)),
+    assert table(Request(linear, named=True, given=sizes(l=100))).left_out == made.left_out
+    nystromformer = (builtin("nystromformer"),)
+    for request in (Request(linear, named=True, given=sizes(l=100, r=16)),
+                    Request(nystromformer, named=True, given=sizes(l=100)),
                     Request(linear, named=named, given=sizes(d=100))):  # fmt: skip
         with pytest.raises(SizeError):
             table(request)
+
+
+def test_a_named_mixer_that_a_default_size_does_not_fit_is_left_out_by_a_sentence(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Eight heads are the default, and d = 6 is no multiple of 8."""
+    asked = ["table", "self-attention", "lstm", "--d", "6", "--l", "7"]
+    assert cli.run(asked) == 0
+    shown = capsys.readouterr().out
+    assert "lstm" in shown
+    assert "left out: self-attention needs d/n to be whole, got 3/4 (d = 6, n = 8)" in shown
+    assert cli.run([*asked, "--n", "8"]) == 2
+    assert capsys.readouterr().err.startswith("costmodel: self-attention needs d/n to be whole")
+    assert cli.run(["table", "self-attention", "--d", "6"]) == 2
 
 
 def test_sorting_puts_what_does_not_exist_last() -> None:

@@ -190,7 +190,8 @@ def table(request: Request) -> Table:
     """The table that a request asks for.
 
     Raises:
-        SizeError: sizes that do not fit a named mixer, or the first mixer of a group.
+        SizeError: typed sizes that do not fit a named mixer, sizes that do not fit the first mixer
+            of a group, or sizes that fit none of the mixers.
         EquationError: a form that a named mixer lacks.
         TableError: a column that cannot be sorted, or an optimiser without its column.
     """
@@ -207,6 +208,8 @@ def table(request: Request) -> Table:
     blocks = []
     for phase in request.phases:
         rows = [row for each in forms for row in _rows(*each, phase, request, left_out)]
+        if not rows:
+            raise SizeError([*left_out][-1])
         rows = _sorted(rows, request) if request.sort else rows
         blocks.append(Block(phase, tuple(rows), _columns(rows, phase, request)))
     return Table(request, tuple(blocks), tuple(left_out))
@@ -251,7 +254,9 @@ def _rows(
             try:
                 fit(mixer, sizes)
             except SizeError as error:
-                if request.named or mixer is request.mixers[0]:
+                if request.named:
+                    fit(mixer, {x: size for x, size in sizes.items() if x in request.given})
+                elif mixer is request.mixers[0]:
                     raise
                 left_out[str(error)] = None
                 continue
