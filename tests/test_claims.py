@@ -146,7 +146,7 @@ BAD_LINES = {
     "= 4*l": "expected QUANTITY = FORMULA",
     "mul =": "expected QUANTITY = FORMULA",
     "mul = l = l = l": "expected QUANTITY = FORMULA",
-    "speed = l": "unknown quantity 'speed': expected one of mul, add, div, exp, total",
+    "speed = l": "unknown quantity 'speed': expected one of mul, add, div, exp, other, total",
     "FLOPs = 2*l": "claim a total: the ways of adding up operations are tried",
     "mul = 4*l*": "expected a number, a size, a function or '(' at character 5, got the end",
     "mul = 4*l2": "expected an operator or the end at character 5, got '2'",
