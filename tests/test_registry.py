@@ -49,6 +49,8 @@ def test_json_has_what_csv_has(options: Any) -> None:
                 found = at(row, figure.key or figure.name)
             if isinstance(found, dict):
                 named = {name: value for name, value in found.items() if value}
+                if figure.name == "other":  # without the classes that have a column of their own
+                    named = {name: value for name, value in named.items() if name not in FIGURES}
                 total = sum(map(int, named.values())) if not options else None
                 if figure.name == "other":
                     shown = {k.removeprefix("other_"): v for k, v in line.items() if "other_" in k}

@@ -681,7 +681,11 @@ WRITTEN: list[tuple[Write, str]] = [
         gathers_at_numbers,
         "s of gathers-at-numbers holds no positions: declare it with below=",
     ),
-    (over_two_indices, "argmax runs over one index, got 2"),
+    (
+        over_two_indices,
+        "argmax: over is an index of the form, such as f.index('i', 1, l), got a value of type "
+        "tuple",
+    ),
     (over_a_union, "argmax runs over one range, and k is a union of them"),
     (
         over_an_index_of_the_left_side,

@@ -98,11 +98,17 @@ def under(claim: Claim, known: Mapping[str, Claim] | None = None) -> HoldingUnde
 
 
 def in_limit_under(claim: Claim, known: Mapping[str, Claim] | None = None) -> HoldingUnder | None:
-    """Interpretations in the claim's own phase under which an O(...) agrees in a limit."""
+    """Interpretations that differ in the algorithm of a sort alone under which an O(...) agrees in
+    a limit: another form, or masked pairs, would be another algorithm."""
     if claim.kind != "order":
         return None
     own = own_interpretation(claim)
-    tried = alternatives(own, left_open(claim))
+    merging = (*own.convention, "sort=merge")
+    tried = [
+        one
+        for one in alternatives(own, left_open(claim))
+        if one == replace(own, convention=one.convention) and {*one.convention} == {*merging}
+    ]
     return _nearest(claim, own, tried, known, holds=lambda finding: finding.in_limit)
 
 

@@ -81,7 +81,10 @@ def test_sizes_beside_a_comparison_that_changes_nothing_are_proven() -> None:
         (lambda x: x * float(np.arange(x.shape[1])[0]), "that is not followed ("),
         (lambda x: x[:, : int(0.7 * x.shape[1])] * 2, "that is not followed ("),
         (lambda x: x * 2 if not x.shape[1] & 511 else x, "that is not followed ("),
-        (lambda x: x * COSTS[x.shape[1]] if x.shape[1] in COSTS else x, "unhashable type"),
+        (
+            lambda x: x * COSTS[x.shape[1]] if x.shape[1] in COSTS else x,
+            "cannot be followed beyond",
+        ),
         (lambda x: x * len(x.split(1500, dim=1)), "it compares a size with more and more numbers"),
     ],
 )

@@ -54,8 +54,10 @@ def larger(*, l: int, d: int) -> tuple[nn.Module, Tensor]:
     return nn.Linear(size, size), torch.empty(1, size, device="meta")
 
 
-def test_the_larger_of_two_sizes_has_no_formula() -> None:
-    assert isinstance(trace(larger, over="l,d").quantities["forward", "mul"], Break)
+def test_the_larger_of_two_sizes_has_a_formula_by_cases() -> None:
+    found = trace(larger, over="l,d")
+    for l, d in ((3, 9), (9, 3), (4, 4)):
+        assert found.at("forward", l=l, d=d).mul == max(l, d) ** 2
 
 
 @pytest.mark.parametrize("short", [points_.SHORT, -1], ids=["quick", "slow"])
