@@ -84,7 +84,6 @@ SAID = {
     "profile me --seconds nan": "--seconds nan: expected a number of 0.01 or more",
     "profile me --seconds inf": "--seconds inf: expected a number of 0.01 or more",
     "study extractors --seconds inf": "--seconds inf: expected a number of 0.01 or more",
-    "sweep me --format csv -o x": "--format csv prints the plan alone",
     "profile me --sead 3": "profile has no option --sead: did you mean --seed?",
     "profile me --xyzzy": "profile has no option --xyzzy: costmodel profile --help lists them",
     "profile me --no-energy=3": "--no-energy is a switch and takes no value: leave out =3",

@@ -85,11 +85,6 @@ def sweep(
         return
     if asked.output is None:
         raise UsageError("sweep writes as it measures: give it a file, -o FILE.jsonl")
-    if format_ != "rich":
-        raise UsageError(
-            f"--format {format_} prints the plan alone, and sweep writes JSON lines into its file: "
-            f"add --plan, or leave --format out"
-        )
     from profiler.sweep.results import Results
 
     results = Results(asked.output, mixed=allow_mixed)
@@ -106,7 +101,13 @@ def sweep(
             for other, number in others.items()
         ]
     )
-    conclude(blocks, results, found, retry)
+    if format_ != "rich":
+        from profiler.records.store import read
+        from profiler.run.report import document
+
+        records, _ = read(results.path)
+        show(document([one for one in records if not one.failure]), format_, None, False, context)
+    conclude(blocks, results, found, retry, quiet=format_ != "rich")
 
 
 def blocks_of(asked: Asked, manner: Manner, device: str | None = None) -> list[Block]:
@@ -187,8 +188,11 @@ def so_far(blocks: Sequence[Block], results: Results) -> str:
     return f"{results.path} holds {results.count(blocks)[MEASURED]:,} of {points:,} points"
 
 
-def conclude(blocks: Sequence[Block], results: Results, found: Session, retry: bool) -> None:
-    """Print the plan's state; Failed if nothing is measured, or a failure is not `EXPECTED`."""
+def conclude(
+    blocks: Sequence[Block], results: Results, found: Session, retry: bool, *, quiet: bool = False
+) -> None:
+    """Print the plan's state, on standard error if `quiet`; Failed if nothing is measured, or a
+    failure is not `EXPECTED`."""
     from profiler.sweep.failures import EXPECTED
     from profiler.sweep.results import MEASURED
 
@@ -196,7 +200,11 @@ def conclude(blocks: Sequence[Block], results: Results, found: Session, retry: b
     state = results.count(blocks)
     failed = Counter({kind: number for kind, number in state.items() if kind != MEASURED})
     listed = "".join(f"; {kind}: {number:,}" for kind, number in sorted(failed.items()))
-    emit(f"{so_far(blocks, results)}{listed}\n", None, False)
+    state_words = f"{so_far(blocks, results)}{listed}"
+    if quiet:
+        told([state_words])
+    else:
+        emit(f"{state_words}\n", None, False)
     before = sum((failed - found.kinds).values())
     if before and not retry:
         told([f"failed before and not tried again: {before:,} points (--retry tries them)"])
