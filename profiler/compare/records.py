@@ -18,7 +18,8 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from itertools import combinations
+from dataclasses import replace
+from itertools import combinations, product
 from pathlib import Path
 
 from profiler.compare.rows import (
@@ -53,6 +54,7 @@ from profiler.meters.intervals import (
 )
 from profiler.records.grades import BUSY, ONE_THREAD, disturbed_by, grade_of
 from profiler.records.measurement import Measurement
+from profiler.records.quantities import COMPARED
 from profiler.records.reading import MeasureError, Reading
 from profiler.records.words import options_words, sizes_words
 from profiler.sweep.session import recorded
@@ -61,10 +63,8 @@ Key = tuple[str, str, str, str, str, str, str, str, int]
 """Mixer, implementation, form, sizes, dtype, phase, kind of device, options with the seed, and the
 repetition."""
 
-TIMED = ("latency", "latency_cold", "latency_graph", "energy", "energy_net")
-"""Readings whose medians are compared; readings of bytes are compared exactly."""
-JOULES = ("energy", "energy_net")
-"""The readings of `TIMED` with the error of a sensor's gain."""
+JOULES = tuple(each.reading for each in COMPARED if each.unit == "J")
+"""The readings with the error of a sensor's gain."""
 
 NOT_IN_TURNS = (
     "the files were measured one after the other, not in turns: an interval shows the noise within "
@@ -298,7 +298,7 @@ def pointwise(
     one, other = keyed(first), keyed(second)
     shared = [key for key in one if key in other]
     rows: list[Row] = []
-    for quantity in TIMED:
+    for quantity in (each.reading for each in COMPARED if not each.exact):
         both = {
             key: (one[key].readings[quantity], other[key].readings[quantity])
             for key in shared
@@ -315,12 +315,10 @@ def pointwise(
             if key not in apart and not (each[0].unit == "s" and BUSY in map(grade_of, each))
         }
         rows += over_all(a, b, quantity, alike, level)
-    for key in shared:
-        bytes_ = (one[key].readings.get("peak_memory"), other[key].readings.get("peak_memory"))
-        if None not in bytes_:
-            row = exact(a, b, *bytes_)
-            values = (row.unit, row.first, row.second, point_words(key))
-            rows.append(Row(row.quantity, row.verdict, *values))
+    for name, key in product((each.reading for each in COMPARED if each.exact), shared):
+        held, left = (of[key].readings.get(name) for of in (one, other))
+        if held is not None and left is not None:
+            rows.append(replace(exact(name, a, b, held, left), point=point_words(key)))
     return rows
 
 

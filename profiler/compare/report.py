@@ -11,17 +11,8 @@ from costmodel.report.document import Cell, Column, Document, Note, Table
 from profiler.compare.in_turns import METHOD
 from profiler.compare.rows import BUSY_TIMES, Comparison, Row
 from profiler.meters.disturbances import label_meanings
+from profiler.records.quantities import QUANTITIES
 from profiler.records.words import PHASES, scaled, sizes_words
-
-TITLES = {
-    "latency": "latency, hot",
-    "latency_cold": "latency, cold",
-    "latency_graph": "latency, graph",
-    "energy": "energy, gross",
-    "energy_net": "energy, net",
-    "peak_memory": "peak memory",
-}
-"""Reading -> the title of its table."""
 
 FIELDS = (
     "quantity", "point", "first", "second", "unit", "first_value", "second_value", "pairs",
@@ -82,7 +73,7 @@ def _table(quantity: str, rows: Sequence[Row], made: Comparison, notes: Sequence
     )
     lines = tuple(_line(row, by_point, intervals, tested) for row in rows)
     where = _where(made)
-    title = f"Compared: {TITLES.get(quantity, quantity)}{where}"
+    title = f"Compared: {QUANTITIES[quantity].title}{where}"
     own = _explained(quantity, rows, made.level)
     return Table(title, columns, lines, (*own, *notes))
 
@@ -170,7 +161,7 @@ def _bytes_words(row: Row) -> str:
 
 
 def _explained(quantity: str, rows: Sequence[Row], level: float) -> list[Note]:
-    if quantity == "peak_memory":
+    if QUANTITIES[quantity].exact:
         return [Note(("bytes repeat exactly: they are compared as they are",))]
     found = []
     widths = {row.verdict.confidence for row in rows if row.verdict.confidence is not None}
@@ -178,7 +169,7 @@ def _explained(quantity: str, rows: Sequence[Row], level: float) -> list[Note]:
         found.append(Note((f"intervals of {confidence:.2%}, for {level:.0%} over all of them",)))
     if any(row.verdict.p is not None for row in rows):
         found.append(Note((TESTED,)))
-    elif quantity.startswith("energy"):
+    elif QUANTITIES[quantity].unit == "J":
         found.append(Note(("ratio and interval: geometric mean over trials in turn, Student's t",)))
     return found
 

@@ -17,6 +17,7 @@ from profiler.compare.verdict import LEVEL, Verdict, reasons, verdicts
 from profiler.meters.energy.estimate import PairedEnergy
 from profiler.records.grades import disturbed_by
 from profiler.records.measurement import Measurement
+from profiler.records.quantities import COMPARED
 from profiler.records.reading import Measured, Reading, Unavailable
 from profiler.sweep.joined import process_of
 
@@ -65,19 +66,19 @@ def latency_rows(
     return [Row("latency", v, "s", middle.get(v.first), middle.get(v.second)) for v in found]
 
 
-def exact(first: str, second: str, a: Measured | None, b: Measured | None) -> Row:
-    """Two peaks of memory, which repeat to the byte, compared for equality."""
+def exact(quantity: str, first: str, second: str, a: Measured, b: Measured) -> Row:
+    """Two readings that repeat to the byte, such as peaks of memory, compared for equality."""
     for name, reading in ((first, a), (second, b)):
-        if not isinstance(reading, Reading):
-            why = reading.reason if isinstance(reading, Unavailable) else "was not measured"
-            return Row("peak_memory", Verdict(first, second, 0, refused=f"{name}: {why}"))
+        if isinstance(reading, Unavailable):
+            why = f"{name}: {reading.reason}"
+            return Row(quantity, Verdict(first, second, 0, refused=why))
         if reading.details.get("agree") is False:
             why = f"{name}: its runs do not agree to the byte"
-            return Row("peak_memory", Verdict(first, second, 0, refused=why))
+            return Row(quantity, Verdict(first, second, 0, refused=why))
     assert isinstance(a, Reading) and isinstance(b, Reading)
     ratio = b.value / a.value if a.value else None
     verdict = Verdict(first, second, 1, ratio, differs=a.value != b.value)
-    return Row("peak_memory", verdict, a.unit, a.value, b.value)
+    return Row(quantity, verdict, a.unit, a.value, b.value)
 
 
 def energy_rows(found: PairedEnergy | Unavailable) -> list[Row]:
@@ -122,10 +123,8 @@ class Candidate:
             return [statistics.geometric_mean(rounds) for rounds in self.rounds.values()]
         return [value for rounds in self.rounds.values() for value in rounds]
 
-    @property
-    def held(self) -> Reading | Unavailable:
-        """Bytes at the peak, if all processes agree."""
-        name = "peak_memory"
+    def agreed(self, name: str) -> Reading | Unavailable:
+        """A reading that repeats to the byte, if all processes agree."""
         found = [r.readings[name] for r in self.records.values() if name in r.readings]
         if not found:
             said = [r.reasons[name] for r in self.records.values() if name in r.reasons]
@@ -193,8 +192,10 @@ def rows_of(
         ]
     else:
         rows = latency_rows(values, level, refused, PROCESSES if asked > 1 else "rounds")
-    held = {name: Candidate(records).held for name, records in run.items() if records}
-    return rows + [exact(a, b, held[a], held[b]) for a, b in combinations(held, 2)]
+    for quantity in (each.reading for each in COMPARED if each.exact):
+        held = {name: Candidate(of).agreed(quantity) for name, of in run.items() if of}
+        rows += [exact(quantity, a, b, held[a], held[b]) for a, b in combinations(held, 2)]
+    return rows
 
 
 def by_candidate(run: Iterable[Measurement]) -> dict[str, dict[int, Measurement]]:

@@ -27,6 +27,7 @@ from profiler.host.probes import (
 from profiler.meters.energy.protocol import SensorError
 from profiler.meters.nvml import ask_nvml
 from profiler.records.grades import BUSY, grade_of, mark_of
+from profiler.records.quantities import LATENCIES, QUANTITIES
 from profiler.records.reading import Measured, Unavailable, reason_of
 
 COMPILE_S = 180.0
@@ -58,10 +59,11 @@ def small_call(device: str) -> Callable[[], Any]:
     return lambda: x @ x
 
 
-def timed(around: Surroundings, what: str, meter: str) -> MachineFinding:
+def timed(around: Surroundings, meter: str) -> MachineFinding:
     """Try a meter of latency on a short call, for at most a fraction of a second."""
     from profiler.meters import latency, sampler
 
+    what = QUANTITIES[meter].title
     limits = sampler.LatencyLimits(
         min_blocks=6, max_blocks=10, min_seconds=0.01, max_seconds=0.2, warmup_seconds=0.2
     )
@@ -241,9 +243,7 @@ def counters(around: Surroundings) -> MachineFinding:
 
 PROBES: Mapping[str, Probe] = {
     "operations": operations,
-    "latency, hot": partial(timed, what="latency, hot", meter="latency"),
-    "latency, cold": partial(timed, what="latency, cold", meter="latency_cold"),
-    "latency, graph": partial(timed, what="latency, graph", meter="latency_graph"),
+    **{QUANTITIES[each].title: partial(timed, meter=each) for each in LATENCIES},
     "compile": compiling,
     "peak memory": memory,
     "saved tensors": saved,

@@ -21,6 +21,7 @@ from profiler.meters.ceilings import ceilings_words
 from profiler.meters.intervals import CONFIDENCE, processes_in
 from profiler.records.grades import BUSY, QUIET, grade_of
 from profiler.records.measurement import Measurement
+from profiler.records.quantities import LATENCIES
 from profiler.records.reading import Reading
 from profiler.records.words import PHASES, scaled
 
@@ -72,7 +73,6 @@ OUTSIDE = (
     "The records do not say who provided the machine, what storage it has, nor what compute went "
     "into preliminary, failed or discarded runs."
 )
-LATENCIES = ("latency", "latency_cold", "latency_graph")
 KINDS_OF_LATENCY = ("with warm caches", "with cold caches", "of CUDA graph replays")
 EXPECTED = {
     "latency": "latency", "peak_memory": "memory", "energy": "energy", "compile": "compiling",

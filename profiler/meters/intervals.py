@@ -22,6 +22,7 @@ from itertools import accumulate, pairwise
 from typing import Any
 
 from profiler.records.grades import BUSY, ONE_SAMPLE, QUIET, undisturbed
+from profiler.records.quantities import LATENCIES
 from profiler.records.reading import Reading
 
 CONFIDENCE = 0.95
@@ -264,7 +265,7 @@ def block_medians(reading: Reading) -> list[float]:
     samples, details = reading.samples, reading.details
     sizes = details.get("blocks")
     if sizes is None:
-        in_rows = reading.name.startswith("latency") and "comparison" not in details
+        in_rows = reading.name in LATENCIES and "comparison" not in details
         step = ROUND if in_rows else 1
         starts = range(0, len(samples), step)
         sizes = [min(step, len(samples) - start) for start in starts]

@@ -272,9 +272,6 @@ it."""
 
 STATIC = "a CUDA graph replays the buffers that it was captured with"
 
-KINDS = ("latency", "latency_cold", "latency_graph")
-"""The names of the readings of one call: hot, cold, as a graph."""
-
 
 def latency_readings(
     fn: Call,

@@ -10,21 +10,10 @@ from profiler.meters.ceilings import COPY, product_name
 from profiler.meters.intervals import processes_in
 from profiler.records.grades import grade_of
 from profiler.records.measurement import Measurement
+from profiler.records.quantities import QUANTITIES
 from profiler.records.reading import Unavailable
 from profiler.run.caveats import contention, idleness
 from profiler.run.lower_bounds import bandwidth, ceiling, readings_below
-
-READ = {
-    "weights_bytes": "weights",
-    "state_bytes": "state",
-    "peak_memory_bytes": "peak_memory",
-    "kernels": "kernels",
-    "energy_J": "energy",
-    "energy_net_J": "energy_net",
-    "power_W": "power",
-}
-"""Quantity of rung 5 -> the reading that it is."""
-
 
 INTERVAL = ("ci_low", "ci_high")
 """The ends of the interval of a median."""
@@ -36,9 +25,6 @@ NO_INTERVAL = "too few samples for an interval of the median"
 
 COMPARABLE = "comparable"
 """The verdict on a time that is that of the call alone."""
-
-WHOLE = ("weights_bytes", "state_bytes", "peak_memory_bytes", "kernels")
-
 
 RATES = ("operations_per_s", "bytes_per_s", "J_per_operation")
 
@@ -54,13 +40,14 @@ def cost_of(
     """
     readings, reasons = measurement.readings, measurement.reasons
     cost, why = latency_of(measurement)
-    for key, name in READ.items():
-        cost[key] = None
-        if name not in readings:
-            why[key] = reasons.get(name, f"{name} was not measured")
+    for each in (each for each in QUANTITIES.values() if each.cost):
+        cost[each.cost_key] = None
+        if each.reading not in readings:
+            missing = f"{each.reading} was not measured"
+            why[each.cost_key] = reasons.get(each.reading, missing)
         else:
-            value = readings[name].value
-            cost[key] = round(value) if key in WHOLE else value
+            value = readings[each.reading].value
+            cost[each.cost_key] = round(value) if each.unit in ("1", "B") else value
     sizes: dict[str, Any] = dict(measurement.sizes)
     moved = traffic(mixer, measurement.phase, form).at(dtype=measurement.dtype, **sizes)
     verdict = why.get("latency_s") or "; ".join(readings_below(measurement, mixer, form).values())

@@ -34,6 +34,7 @@ from profiler.reconcile.levels import (
     MovedMemory,
 )
 from profiler.records.grades import BUSY, INTERRUPTED, ONE_THREAD, mark, marked
+from profiler.records.quantities import QUANTITIES
 from profiler.records.words import PHASES, scaled, sizes_words
 from profiler.run.caveats import processes_words, spread_words, stopped
 from profiler.run.lower_bounds import NOT_ASKED
@@ -401,17 +402,12 @@ UNREAD = "no operation read these bytes as a tensor"
 COSTS = (
     ("latency_s", "latency", "s"),
     ("latency_samples", "latency samples", ""),
-    ("weights_bytes", "weights", "B"),
-    ("state_bytes", "state", "B"),
-    ("peak_memory_bytes", "peak memory (during the call)", "B"),
-    ("kernels", "kernels launched", ""),
-    ("energy_J", "energy, gross", "J"),
-    ("energy_net_J", "energy, net of idle", "J"),
-    ("power_W", "power", "W"),
+    *((q.cost_key, q.cost, "" if q.unit == "1" else q.unit)
+      for q in QUANTITIES.values() if q.cost),
     ("operations_per_s", "dispatched operations per second", "op/s"),
     ("bytes_per_s", "compulsory bytes per second", "B/s"),
     ("J_per_operation", "energy per dispatched operation", "J"),
-)
+)  # fmt: skip
 """Quantity of rung 5, its words, its unit."""
 
 SHARES = {

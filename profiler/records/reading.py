@@ -7,17 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from costmodel.errors import shortened, text_of
-from profiler.records.schema import (
-    SIGNED,
-    TIMED,
-    UNITS,
-    Details,
-    Name,
-    Number,
-    RecordError,
-    Samples,
-    checked,
-)
+from profiler.records.quantities import LATENCIES, QUANTITIES
+from profiler.records.schema import Details, Name, Number, RecordError, Samples, checked
 
 
 @dataclass(frozen=True)
@@ -50,10 +41,12 @@ class Reading:
         given = {**stored, "name": name} if isinstance(stored, dict) else stored
         found = checked(given, cls, where)
         details = checked(found.details, Details, f"{where}.details")
-        if found.unit != UNITS.get(name, found.unit):
-            raise RecordError(f"{where}.unit: expected {UNITS[name]!r}, got {found.unit!r}")
+        quantity = QUANTITIES.get(name)
+        if quantity and found.unit != quantity.unit:
+            raise RecordError(f"{where}.unit: expected {quantity.unit!r}, got {found.unit!r}")
         least = min(found.value, *found.samples) if found.samples else found.value
-        if (least < 0 and name not in SIGNED) or (least == 0 and name in TIMED):
+        signed = quantity is not None and quantity.signed
+        if (least < 0 and not signed) or (least == 0 and name in LATENCIES):
             raise RecordError(f"{where}: {least} is below what may be measured")
         low, high = details.get("ci_low"), details.get("ci_high")
         if (low is None) != (high is None):

@@ -36,26 +36,6 @@ Phase = Annotated[str, Meta(pattern=r"\A(training|inference|backward|training-st
 Device = Annotated[str, Meta(pattern=r"\A(cpu|cuda)(:[0-9]{1,4})?\Z")]
 Samples = Annotated[tuple[Number, ...], Meta(max_length=1_000_000)]
 
-UNITS: Mapping[str, str] = {
-    **dict.fromkeys(
-        ("latency", "latency_cold", "latency_graph", "launch_estimate", "compile"), "s"
-    ),
-    **dict.fromkeys(
-        (
-            "peak_memory", "tensors_at_peak", "activations", "weights", "state",
-            "dram_bytes_cold", "dram_bytes_in_sequence",
-        ),
-        "B",
-    ),
-    **{"kernels": "1", "energy": "J", "energy_net": "J", "power": "W"},
-}  # fmt: skip
-"""Reading -> its unit."""
-
-TIMED = ("latency", "latency_cold", "latency_graph")
-"""The readings of a call's duration, which is never zero."""
-SIGNED = ("energy_net",)
-"""The readings that may be negative: energy above that of an idle device."""
-
 
 class LiveTensor(TypedDict, total=False):
     """A tensor that was alive, or `number` equal ones."""

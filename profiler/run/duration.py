@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from profiler.meters.energy.protocol import EnergyLimits
-from profiler.meters.latency import KINDS
 from profiler.meters.sampler import LatencyLimits
+from profiler.records.quantities import LATENCIES
 from profiler.run.request import Request
 
 
@@ -14,7 +14,7 @@ def longest_s(request: Request, limits: LatencyLimits) -> float:
     """The most seconds for the latencies and the energy of one point. Building, counting, compiling
     and hardware counters come on top."""
     on_gpu = request.device.startswith("cuda")
-    kinds = len(KINDS) if on_gpu else len(KINDS) - 1  # no graph on a CPU
+    kinds = len(LATENCIES) - (not on_gpu)  # no graph on a CPU
     timed = kinds * (limits.warmup_seconds + limits.max_seconds)
     if not (on_gpu and request.energy):
         return timed

@@ -30,8 +30,8 @@ from costmodel.questions.question import BYTES
 from costmodel.questions.subject import system_of
 from costmodel.questions.traffic import traffic
 from profiler.hardware.result import COLD, IN_SEQUENCE, MOVED
-from profiler.meters.latency import KINDS
 from profiler.records.measurement import Measurement
+from profiler.records.quantities import LATENCIES
 from profiler.records.reading import Reading, Unavailable
 from profiler.records.words import scaled
 
@@ -109,7 +109,7 @@ def time_floors(measurement: Measurement, mixer: Mixer, form: str) -> dict[str, 
         f"to move {moved:,} B beyond its cache takes {scaled(moved / rate, 's')} at "
         f"{scaled(rate, 'B/s')}"
     )
-    return dict.fromkeys(KINDS, LowerBound(moved / rate / CLOSE, why))
+    return dict.fromkeys(LATENCIES, LowerBound(moved / rate / CLOSE, why))
 
 
 def least_moved(measurement: Measurement, mixer: Mixer, form: str) -> int:

@@ -27,7 +27,7 @@ from profiler.meters.ceilings import ceilings
 from profiler.meters.compilation import compile_call
 from profiler.meters.energy.protocol import EnergyLimits, energy_readings
 from profiler.meters.failure import failure_words
-from profiler.meters.latency import KINDS, latency, latency_readings as latency_kinds
+from profiler.meters.latency import latency, latency_readings as latency_kinds
 from profiler.meters.memory.allocator import peak_memory
 from profiler.meters.memory.live_tensors import kept, most_alive
 from profiler.meters.nvml import energy
@@ -36,6 +36,7 @@ from profiler.meters.torch_profile import OperationTimes, count_kernels, operati
 from profiler.modules.registry import STEPLESS
 from profiler.records.grades import BUSY, grade_of
 from profiler.records.measurement import Measurement, divide
+from profiler.records.quantities import read_by
 from profiler.records.reading import (
     DeviceLost,
     Measured,
@@ -188,7 +189,7 @@ def _counts_of(request: Request, work: PreparedCall, note: Callable[[str], None]
     note("measuring memory")
     measured = {"peak_memory": peak_of_call(work, request.device)} | measured
     measured["kernels"] = kernels_of(work, request.device, dispatched)
-    measured |= dict.fromkeys((*KINDS, "launch_estimate", *ENERGIES), COUNTS_ONLY)
+    measured |= dict.fromkeys(read_by("clock", "energy"), COUNTS_ONLY)
     printed, untold = figures_of(peers, COUNTS_ONLY)
     counts = told | {"peers": printed, "seed": request.seed, "call": dict(work.details)}
     return _record(request, measured | untold, counts)
@@ -311,7 +312,7 @@ def metered(
         note("compiling")
         work, measured["compile"] = compiled_work(work, request, limits)
     if isinstance(failed := measured.get("compile"), Unavailable):
-        return measured | dict.fromkeys((*KINDS, "launch_estimate", *ENERGIES), failed)
+        return measured | dict.fromkeys(read_by("clock", "energy"), failed)
     note("measuring latency")
     measured |= latencies_of_work(work, request, dispatched, limits)
     if request.compile:
@@ -554,9 +555,7 @@ NO_STEADY_LOAD = (
 )
 
 
-ENERGIES = ("energy", "energy_net", "power")
-
-
+ENERGIES = read_by("energy")
 NO_ENERGY = Unavailable("energy was not asked for (--energy)")
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from costmodel.language.functions import CLASSES
@@ -11,12 +12,13 @@ from costmodel.questions.question import Missing
 from costmodel.report.document import Cell, Column, Document, Note, Table
 from profiler.counting.dispatch import UNSEEN
 from profiler.hardware.operations import UNTOLD
-from profiler.hardware.result import MOVED, hardware_level
+from profiler.hardware.result import hardware_level
 from profiler.meters.ceilings import ceilings_words
 from profiler.meters.disturbances import label_meanings
 from profiler.meters.intervals import processes_in
 from profiler.records.grades import QUIET, grade_of, time_words
 from profiler.records.measurement import Measurement
+from profiler.records.quantities import QUANTITIES, Meter, read_by
 from profiler.records.reading import Measured, Reading, Unavailable
 from profiler.records.words import DIGITS, PHASES, scaled, sizes_words
 from profiler.run.caveats import contention, no_quiet_time, processes_words
@@ -50,7 +52,7 @@ def _table(phase: str, device: str, found: Sequence[Measurement]) -> Table:
         m.sweep.get("options", {}).get("counters") or "hardware" in m.counts for m in found
     )
     hidden = {
-        *(name for name, of in ONLY_WHERE_READ.items() if not any(of in m.readings for m in found)),
+        *(name for name, of in RARE.items() if not any(of in m.readings for m in found)),
         *(() if counted else COUNTED),
         *(() if any("traced" in {**m.counts, **m.reasons} for m in found) else TRACED),
     }
@@ -70,15 +72,15 @@ def named(m: Measurement) -> str:
     return f"{m.implementation}, compiled" if m.compiled else m.implementation
 
 
-def measured(m: Measurement, name: str, unit: str) -> Cell:
+def measured(m: Measurement, name: str) -> Cell:
     """A reading with four significant digits; bytes and counts as whole numbers."""
     if name not in m.readings:
         return missing(m, name)
     reading = m.readings[name]
-    if unit == "s":
+    if reading.unit == "s":
         return time_words(reading)
-    value = reading.value
-    return f"{value:,.0f} {unit}".strip() if unit in ("", "B") else scaled(value, unit)
+    whole = {"1": "", "B": " B"}.get(reading.unit)
+    return scaled(reading.value, reading.unit) if whole is None else f"{reading.value:,.0f}{whole}"
 
 
 def missing(m: Measurement, name: str) -> Missing:
@@ -139,7 +141,7 @@ def _executed(m: Measurement) -> Cell:
 
 def _moved(m: Measurement, name: str) -> Cell:
     """The bytes that the device's memory moved, under one cache state."""
-    return _uncounted_by_hardware(m) if hardware_level(m) is None else measured(m, name, "B")
+    return _uncounted_by_hardware(m) if hardware_level(m) is None else measured(m, name)
 
 
 def _uncounted_by_hardware(m: Measurement) -> Missing:
@@ -151,49 +153,49 @@ def _per_token(m: Measurement, name: str, unit: str) -> Cell:
     return Missing(found.reason) if isinstance(found, Unavailable) else scaled(found.value, unit)
 
 
-def _reading(name: str, unit: str) -> Callable[[Measurement], Cell]:
-    return lambda m: measured(m, name, unit)
+Shown = tuple[Column, Callable[[Measurement], Cell]]
+"""A column with the function that fills its cells."""
+
+BEHIND: Mapping[str, Sequence[Shown]] = {
+    "latency": (
+        (Column("range", "range"), _of_latency(_range)),
+        (Column("n samples", "n samples"), _of_latency(lambda latency: str(latency.details["n"]))),
+    ),
+}
+"""Reading -> the columns that stand behind its own."""
 
 
-COLUMNS: tuple[tuple[Column, Callable[[Measurement], Cell]], ...] = (
+def _read(*meters: Meter, cell: Callable[..., Cell] = measured) -> Iterator[Shown]:
+    """The columns of the readings of these meters."""
+    for each in (QUANTITIES[name] for name in read_by(*meters)):
+        if each.column:
+            heading = each.heading or each.title or each.column
+            yield Column(each.column, heading), partial(cell, name=each.reading)
+            yield from BEHIND.get(each.reading, ())
+
+
+COLUMNS: tuple[Shown, ...] = (
     (Column("mixer", "mixer", numeric=False, names=True), lambda m: m.mixer),
     (Column("implementation", "implementation", numeric=False, names=True), named),
     (Column("sizes", "sizes", numeric=False, names=True), lambda m: sizes_words(m.sizes)),
     (Column("dtype", "dtype", numeric=False), lambda m: m.dtype),
-    (Column("latency", "latency, hot"), _reading("latency", "s")),
-    (Column("range", "range"), _of_latency(_range)),
-    (Column("n samples", "n samples"), _of_latency(lambda latency: str(latency.details["n"]))),
-    (Column("cold", "latency, cold"), _reading("latency_cold", "s")),
-    (Column("graph", "latency, graph"), _reading("latency_graph", "s")),
-    (Column("compile", "compiling"), _reading("compile", "s")),
-    (Column("weights", "weights"), _reading("weights", "B")),
-    (Column("state", "state"), _reading("state", "B")),
-    (Column("peak memory", "peak memory (during the call)"), _reading("peak_memory", "B")),
-    (Column("kernels", "kernels"), _reading("kernels", "")),
+    *_read("clock", "compiler", "memory", "profiler"),
     (Column("operations", "operations"), _operations),
     (Column("traced", "traced"), _traced),
     (Column("torch", "torch"), lambda m: _peer(m, "torch")),
     (Column("fvcore", "fvcore"), lambda m: _peer(m, "fvcore")),
-    (Column("energy", "energy"), _reading("energy", "J")),
-    (Column("net J", "net J"), _reading("energy_net", "J")),
-    (Column("power", "power"), _reading("power", "W")),
+    *_read("energy"),
     (Column("per token", "energy a token"), lambda m: _per_token(m, "J_per_token", "J")),
     (Column("per watt", "tokens/s per W"), lambda m: _per_token(m, "tokens_per_s_per_W", "/J")),
     (Column("executed", "executed"), _executed),
-    (Column("moved cold", "DRAM, each kernel cold"), lambda m: _moved(m, MOVED["cold"])),
-    (Column("moved", "DRAM, in sequence"), lambda m: _moved(m, MOVED["in_sequence"])),
+    *_read("counters", cell=_moved),
 )
-"""Each column with the function that fills its cells."""
 
-ONLY_WHERE_READ = {
-    "graph": "latency_graph",
-    "compile": "compile",
-    "per token": "energy",
-    "per watt": "energy",
-}
-"""Columns that are hidden unless a record has the reading."""
+RARE = {each.column: each.reading for each in QUANTITIES.values() if each.rare}
+RARE |= dict.fromkeys(("per token", "per watt"), "energy")
+"""Column -> the reading without which the column is hidden."""
 
-COUNTED = ("executed", "moved cold", "moved")
+COUNTED = ("executed", *(QUANTITIES[name].column for name in read_by("counters")))
 """Columns that are hidden unless hardware counters were asked for."""
 
 TRACED = ("traced",)

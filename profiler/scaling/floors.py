@@ -17,12 +17,13 @@ from itertools import groupby
 from statistics import fmean
 
 from profiler.meters.ceilings import COPY, READ, WRITE, exp_name, multiply_add_name, product_name
+from profiler.records.quantities import MeasuredQuantity
 from profiler.records.reading import Reading
 from profiler.records.words import scaled
 from profiler.run.lower_bounds import bandwidth, ceiling
 from profiler.scaling.derived import COMPULSORY, EXPONENTIALS, LIVE, OPERATIONS, UNFUSED, Derived
 from profiler.scaling.exponents import MeasuredValue
-from profiler.scaling.series import MeasuredQuantity, Series, readings_of
+from profiler.scaling.series import Series, readings_of
 
 LAUNCHES, TRAFFIC, ARITHMETIC = "launch overhead", "memory traffic", "arithmetic"
 EXPONENTIATION = "exponentials"
@@ -59,9 +60,6 @@ LESS_HELD = (
 )
 NO_JOULES = "how few joules an operation takes at best is not known"
 
-
-LAUNCHED = ("latency", "latency_cold")
-"""The readings with a floor of launches."""
 
 CEILINGS: Mapping[str, Callable[[str], Sequence[str]]] = {
     UNFUSED: lambda dtype: (COPY, READ, WRITE),
@@ -249,5 +247,5 @@ def floors_of(
     timed = [in_time(series, values, each, apart) for each in (*derived, *filter(None, [apart]))]
     if missing := [each for each in timed if isinstance(each, str)]:
         return missing[0]
-    launches = launch_floor(series, values) if quantity.reading in LAUNCHED else None
+    launches = launch_floor(series, values) if quantity.launches else None
     return [*filter(None, [launches]), *(each for each in timed if isinstance(each, ScaledFloor))]

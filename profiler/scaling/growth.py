@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from profiler.records.measurement import Measurement
+from profiler.records.quantities import COMPARED, MeasuredQuantity
 from profiler.scaling.derived import (
     COMPULSORY,
     EXPONENTIALS,
@@ -21,8 +22,6 @@ from profiler.scaling.exponents import Exponent, MeasuredValue, Unsettled, expon
 from profiler.scaling.floors import Departure, departure, floors_of
 from profiler.scaling.series import (
     LAUNCH_BOUND,
-    QUANTITIES,
-    MeasuredQuantity,
     Series,
     has_nothing,
     in_no_series,
@@ -32,7 +31,7 @@ from profiler.scaling.series import (
 
 LETTERS = ("l", "d")
 
-COMPARED: Mapping[str, tuple[str, ...]] = {
+BESIDE: Mapping[str, tuple[str, ...]] = {
     "s": (OPERATIONS, UNFUSED, COMPULSORY),
     "J": (OPERATIONS, UNFUSED, COMPULSORY),
     "B": (LIVE,),
@@ -147,9 +146,9 @@ def scalings(
         for series in along:
             predicted = Predictions(series)
             known: dict[str, Derived | str] = {}
-            found += [scaling_along(series, q, predicted, known) for q in QUANTITIES.values()]
+            found += [scaling_along(series, q, predicted, known) for q in COMPARED]
     ids = {record.id for series in every for record in series.records}
-    for quantity in QUANTITIES.values():
+    for quantity in COMPARED:
         lost = without_value(every, quantity)
         if len(set().union(*lost.values())) < len(ids):  # if all lack it, the tables say why
             problems += [
@@ -169,10 +168,10 @@ def scaling_along(
 
     `known`: the quantities derived for this series so far, to which this call adds.
     """
-    for name in COMPARED[quantity.unit]:
+    for name in BESIDE[quantity.unit]:
         if name not in known:
             known[name] = predicted.of(name)
-    derived = {name: known[name] for name in COMPARED[quantity.unit]}
+    derived = {name: known[name] for name in BESIDE[quantity.unit]}
     values = series.values(quantity)
     reason = series.missing(quantity)
     if not values:

@@ -17,14 +17,13 @@ from typing import TYPE_CHECKING, Any, cast
 from costmodel.program.phases import phase_name
 from profiler.host.device import dtype_name
 from profiler.records.measurement import Measurement
+from profiler.records.quantities import COMPARED, MeasuredQuantity
 from profiler.records.reading import MeasureError
 from profiler.scaling.derived import LIVE, OPERATIONS, Predictions
 from profiler.scaling.exponents import MeasuredValue
 from profiler.scaling.floors import NO_JOULES, ScaledFloor, in_bytes, in_time
 from profiler.scaling.series import (
     NO_INTERVAL,
-    QUANTITIES,
-    MeasuredQuantity,
     Series,
     has_nothing,
     in_no_series,
@@ -37,8 +36,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 FORMATS = ("png", "svg", "pdf")
-DRAWN = ("latency", "peak_memory", "energy")
-"""The quantities of the rows, from the top."""
+DRAWN = tuple({each.unit: each for each in reversed(COMPARED)}.values())[::-1]
+"""The quantities of the rows, from the top: the first of each unit."""
 
 THEORY: Mapping[str, str] = {"s": OPERATIONS, "J": OPERATIONS, "B": LIVE}
 """Unit of a quantity -> the derived quantity that is drawn beside it."""
@@ -159,7 +158,7 @@ def not_drawn(shown: Sequence[Panel]) -> list[str]:
     """A sentence for each quantity and reason, with the number of records; per quantity, the most
     frequent reasons first."""
     lost: dict[tuple[str, str], set[str]] = {}
-    for each in sorted(shown, key=lambda panel: DRAWN.index(panel.quantity.reading)):
+    for each in sorted(shown, key=lambda panel: DRAWN.index(panel.quantity)):
         for why, ids in each.missing.items():
             lost.setdefault((each.quantity.title, why), set()).update(ids)
     places = {title: place for place, (title, _) in enumerate(lost)}
@@ -186,7 +185,7 @@ def panels(
         else:
             problems.append(f"no two records differ in {letter} alone: no panel against {letter}")
         columns += [
-            [panel(QUANTITIES[name], letter, setting, group) for name in DRAWN]
+            [panel(each, letter, setting, group) for each in DRAWN]
             for setting, group in groups.items()
         ]
     return columns, problems

@@ -10,7 +10,7 @@ from costmodel.report.document import Cell, Column, Document, Note, Paragraph, P
 from profiler.scaling.derived import LOCAL, MEANINGS
 from profiler.scaling.exponents import AGREE, LEAST, Exponent, Unsettled
 from profiler.scaling.floors import NEAR
-from profiler.scaling.growth import COMPARED, DerivedGrowth, Scaling
+from profiler.scaling.growth import BESIDE, DerivedGrowth, Scaling
 
 FIELDS = (
     "quantity", "along", "mixer", "implementation", "form", "phase", "dtype", "device", "fixed",
@@ -70,7 +70,7 @@ def nothing(each: Scaling) -> str:
 
 def table_of(group: Sequence[Scaling], last: Sequence[Note]) -> Table:
     """Every series of one quantity along one letter; `last`: notes below the table."""
-    names = COMPARED[group[0].quantity.unit]
+    names = BESIDE[group[0].quantity.unit]
     quantity, letter = group[0].quantity, group[0].series.letter
     columns = (
         Column("mixer", "mixer", numeric=False, names=True),

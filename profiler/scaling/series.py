@@ -3,43 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from profiler.records.grades import BUSY, grade_of
 from profiler.records.measurement import REASON, Measurement
+from profiler.records.quantities import MeasuredQuantity
 from profiler.records.reading import Reading
 from profiler.records.words import PHASES, options_words, sizes_words
 from profiler.run.caveats import idleness
 from profiler.scaling.exponents import MeasuredValue, pooled, told_apart
-
-
-@dataclass(frozen=True)
-class MeasuredQuantity:
-    """A reading whose growth over sizes is followed."""
-
-    reading: str
-    title: str
-    unit: str
-    launches: bool
-    """Whether launches dominate the reading when the device waits for the host."""
-    exact: bool = False
-    """Whether the reading repeats to the byte, so that it needs no interval."""
-
-
-QUANTITIES: Mapping[str, MeasuredQuantity] = {
-    entry.reading: entry
-    for entry in (
-        MeasuredQuantity("latency", "latency, hot", "s", launches=True),
-        MeasuredQuantity("latency_cold", "latency, cold", "s", launches=True),
-        MeasuredQuantity("latency_graph", "latency, graph", "s", launches=False),
-        MeasuredQuantity("peak_memory", "peak memory", "B", launches=False, exact=True),
-        MeasuredQuantity("energy", "energy, gross", "J", launches=True),
-        MeasuredQuantity("energy_net", "energy, net", "J", launches=True),
-    )
-}
-"""Reading -> the followed quantity."""
 
 COMMON = ("b", "l", "t", "d")
 """The sizes that every mixer has."""

@@ -13,6 +13,7 @@ from costmodel.questions.question import Missing
 from costmodel.report.document import Cell, Column, Heading, Note, Paragraph, Part, Strong, Table
 from profiler.records.grades import mark_of, marked
 from profiler.records.measurement import REASON, Measurement, divide
+from profiler.records.quantities import COMPARED, QUANTITIES
 from profiler.records.words import scaled
 from profiler.run.energy_tokens import per_token
 from profiler.scaling import report
@@ -24,10 +25,7 @@ from profiler.studies.ratios import Ratio, bound, ends
 from profiler.studies.study import counted
 
 TITLES: Mapping[str, tuple[str, str]] = {
-    "latency": ("Latency, hot", "s"),
-    "latency_graph": ("Latency, graph", "s"),
-    "peak_memory": ("Peak memory", "B"),
-    "energy": ("Energy, gross, a call", "J"),
+    **{each.reading: (each.page, each.unit) for each in COMPARED if each.page},
     "J_per_token": ("Energy, gross, a token", "J"),
 }
 """Reading -> (title, unit) of its table."""
@@ -207,7 +205,8 @@ def cell(records: Rounds, reading: str, unit: str) -> Cell:
     mean = statistics.geometric_mean(read) if min(read) > 0 else max(read)
     busy = max(map(mark_of, found)) if unit == "s" else ""
     words = marked(mean, busy) if busy else scaled(mean, unit)
-    return f"({words})" if reading != "peak_memory" and bound(measured(records)) else words
+    exact = reading in QUANTITIES and QUANTITIES[reading].exact
+    return f"({words})" if not exact and bound(measured(records)) else words
 
 
 def absence(records: Rounds, reading: str) -> str:

@@ -8,11 +8,9 @@ from collections.abc import Iterable, Sequence
 from costmodel.report.document import Code, Document, Heading, Paragraph, Part, Strong
 from profiler.host.statement import paragraphs
 from profiler.records.measurement import REASON, Measurement
+from profiler.records.quantities import COMPARED
 from profiler.records.words import PHASES, sizes_words
 from profiler.studies.study import counted, grouped, kind_of
-
-FOLLOWED = ("latency", "latency_cold", "latency_graph", "peak_memory", "energy", "energy_net")
-"""The readings whose absence a page explains."""
 
 OF_A_CPU = Paragraph((
     Strong("These are figures of a CPU. They say nothing about a GPU"),
@@ -58,7 +56,10 @@ def page(
 def missing(records: Sequence[Measurement], left_out: Sequence[str]) -> list[Paragraph]:
     """List items on absent readings, failed points, and points left out by the plan."""
     measured = [record for record in records if not record.failure]
-    reasons = {name: [r.reasons[name] for r in measured if name in r.reasons] for name in FOLLOWED}
+    reasons = {
+        each.reading: [r.reasons[each.reading] for r in measured if each.reading in r.reasons]
+        for each in COMPARED
+    }
     absent = {
         f"{name} ({len(found)} of {len(measured)} records)": found
         for name, found in reasons.items()

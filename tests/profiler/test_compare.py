@@ -29,13 +29,13 @@ from profiler.compare.records import compare_files
 from profiler.compare.report import document
 from profiler.compare.rows import Comparison, exact
 from profiler.compare.run import in_fresh_process, run
-from profiler.compare.verdict import Rounds, rounds_needed
+from profiler.compare.verdict import Rounds, Verdict, rounds_needed
 from profiler.meters.disturbances import BlockObservation, NvmlWatch, Watch
 from profiler.meters.energy.estimate import PairedEnergy
 from profiler.meters.rounds import VISIT, Visitor, equal_regions, visitor
 from profiler.meters.sampler import Instruments
 from profiler.meters.timers import Call, ClockTimer, CudaTimer, do_nothing
-from profiler.records.reading import MeasureError, Reading, Unavailable
+from profiler.records.reading import Measured, MeasureError, Reading, Unavailable
 from profiler.records.store import read
 from profiler.run.plan import Plan
 from profiler.run.prepare import PreparedCall, prepare as prepare_work
@@ -536,11 +536,14 @@ def test_bytes_are_compared_exactly() -> None:
     def held(value: float, **details: Any) -> Reading:
         return Reading("peak_memory", value, "B", (value,), details)
 
-    assert not exact("a", "b", held(4), held(4)).verdict.differs
-    assert exact("a", "b", held(4), held(5)).verdict.differs
-    assert "b: no counter" in exact("a", "b", held(4), Unavailable("no counter")).verdict.refused
-    assert "do not agree" in exact("a", "b", held(4, agree=False), held(4)).verdict.refused
-    assert exact("a", "b", held(0), held(4)).verdict.ratio is None
+    def verdict(first: Measured, second: Measured) -> Verdict:
+        return exact("peak_memory", "a", "b", first, second).verdict
+
+    assert not verdict(held(4), held(4)).differs
+    assert verdict(held(4), held(5)).differs
+    assert "b: no counter" in verdict(held(4), Unavailable("no counter")).refused
+    assert "do not agree" in verdict(held(4, agree=False), held(4)).refused
+    assert verdict(held(0), held(4)).ratio is None
 
 
 # In fresh processes

@@ -19,6 +19,7 @@ from profiler.meters.torch_profile import OperationTimes
 from profiler.mixers.extractor import MeToeplitz, SheDirect
 from profiler.modules.registry import Implementation, implementations
 from profiler.records.measurement import Measurement
+from profiler.records.quantities import QUANTITIES, read_by
 from profiler.records.reading import MeasureError, Reading, Unavailable
 from profiler.records.store import line_of
 from profiler.run import measure as measure_file
@@ -90,6 +91,14 @@ def test_what_stands_in_memory_before_the_call(forward: Measurement, token: Meas
     state = token.readings["state"]
     assert state.value == cm.state(cm.mixer("she")).at(b=2, d=6, l=5, t=4) * 4
     assert state.details == {"allocated": state.value}
+
+
+def test_every_reading_has_its_line_in_the_table(forward: Measurement, token: Measurement) -> None:
+    for record in (forward, token):
+        told = {*record.readings, *record.reasons}
+        assert told >= {*read_by("clock", "memory", "profiler", "energy")}
+        units = {name: reading.unit for name, reading in record.readings.items()}
+        assert units == {name: QUANTITIES[name].unit for name in units}
 
 
 def test_the_state_of_a_window_is_what_is_valid_of_it(tmp_path: Path) -> None:

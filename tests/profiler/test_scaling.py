@@ -22,6 +22,7 @@ import costmodel as cm
 from cli import run
 from costmodel.symbolic.polynomial import Poly
 from profiler.records.measurement import Measurement
+from profiler.records.quantities import QUANTITIES
 from profiler.records.reading import Reading
 from profiler.records.store import append
 from profiler.scaling import report
@@ -59,7 +60,7 @@ from profiler.scaling.floors import (
     departure,
 )
 from profiler.scaling.growth import DerivedGrowth, Scaling, scalings
-from profiler.scaling.series import QUANTITIES, Series, series_of
+from profiler.scaling.series import Series, series_of
 from tests.growing import along_l, record, topped
 from tests.printing import printed
 
