@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from costmodel.commands.options import (
+    Caption,
     ConventionOption,
     Force,
     Form,
@@ -39,6 +40,7 @@ from costmodel.commands.options import (
     chosen,
     formatted,
     import_own,
+    labelled,
     no_empty_word,
     phases,
     show,
@@ -61,7 +63,7 @@ from costmodel.commands.streams import (
 from costmodel.errors import TOO_LITTLE, missing_package, words_of
 from costmodel.mixers.load import mixer as load_mixer, raised_in_users_file
 from costmodel.program.conventions import convention as read_convention
-from costmodel.report.formats import formats
+from costmodel.report.formats import SCREEN, formats
 
 if TYPE_CHECKING:
     from costmodel.claims.claim import Claim
@@ -153,19 +155,12 @@ def table(
     weight_dtype: Annotated[
         str | None, typer.Option("--weight-dtype", help="... of weights.")
     ] = None,
-    format_: Annotated[str, formatted("rows", "data")] = "rich",
+    format_: Annotated[str, formatted("rows", "data")] = SCREEN,
     output: Output = None,
     force: Force = False,
     symbols: Symbols = "",
-    label: Annotated[
-        str,
-        typer.Option(
-            "--label", help="LaTeX label; two phases get LABEL-training and LABEL-inference."
-        ),
-    ] = "",
-    caption: Annotated[
-        str, typer.Option("--caption", help="First sentence of the LaTeX caption.")
-    ] = "",
+    label: Annotated[str, labelled("two phases get LABEL-training and LABEL-inference")] = "",
+    caption: Caption = "",
 ) -> None:
     """Operations, parameters, critical path and span of mixers, derived from their equations."""
     from costmodel.program.chosen_sizes import given_sizes
@@ -173,8 +168,7 @@ def table(
     from costmodel.report import mixer_document, mixer_table as rows
 
     chosen(format_, "--format", formats("rows", "data"))
-    typeset(format_, ("latex", "markdown"), symbols=symbols)
-    typeset(format_, ("latex",), label=label, caption=caption)
+    typeset(format_, symbols=symbols, label=label, caption=caption)
     for name in filter(None, (dtype, state_dtype, weight_dtype)):
         chosen(name, "dtype", list(BYTES))
     selected, named = rows.selection([load_mixer(m) for m in mixers or ()], group, all_)
@@ -195,7 +189,7 @@ def table(
     )
     names = mixer_document.symbol_names(symbols, selected)
     mixer_document.checked_label(label)
-    hint = "" if mixers or group or all_ or format_ != "rich" else mixer_document.HINT
+    hint = "" if mixers or group or all_ or format_ != SCREEN else mixer_document.HINT
     document = mixer_document.document(rows.table(request), hint)
     show(document, format_, output, force, context, names=names, label=label, caption=caption)
 
@@ -213,7 +207,7 @@ def explain(
     only: Only = None,
     loss: Loss = None,
     optimiser: Optimiser = None,
-    format_: Annotated[str, formatted()] = "rich",
+    format_: Annotated[str, formatted()] = SCREEN,
     output: Output = None,
     force: Force = False,
     symbols: Symbols = "",
@@ -225,7 +219,7 @@ def explain(
     from costmodel.report.mixer_document import symbol_names
 
     chosen(format_, "--format", formats())
-    typeset(format_, ("latex", "markdown"), symbols=symbols)
+    typeset(format_, symbols=symbols)
     found, wanted = load_mixer(mixer), phases(phase)
     names = symbol_names(symbols, [found])
     named = tuple(found.forms) if form == "all" else (form or found.default_form,)
@@ -312,16 +306,12 @@ def model(
             "--convention", metavar="A,B", help="As for mixers, and dropout=free or dropout=mul."
         ),
     ] = "strict",
-    format_: Annotated[str, formatted("rows", "data")] = "rich",
+    format_: Annotated[str, formatted("rows", "data")] = SCREEN,
     output: Output = None,
     force: Force = False,
     symbols: Symbols = "",
-    label: Annotated[
-        str, typer.Option("--label", help="LaTeX label; two tables get LABEL-training and so on.")
-    ] = "",
-    caption: Annotated[
-        str, typer.Option("--caption", help="First sentence of the LaTeX caption.")
-    ] = "",
+    label: Annotated[str, labelled("two tables get LABEL-training and so on")] = "",
+    caption: Caption = "",
 ) -> None:
     """Parameters and operations of a whole network: its embedding, layers, head and loss."""
     from costmodel import networks
@@ -330,8 +320,7 @@ def model(
     from costmodel.report.mixer_document import checked_label, symbol_names
 
     chosen(format_, "--format", formats("rows", "data"))
-    typeset(format_, ("latex", "markdown"), symbols=symbols)
-    typeset(format_, ("latex",), label=label, caption=caption)
+    typeset(format_, symbols=symbols, label=label, caption=caption)
     if list_:
         show(network_document.networks(networks.presets()), format_, output, force, context)
         return
@@ -364,7 +353,7 @@ def list_(
     word: Annotated[
         str, typer.Argument(help="What to search for in names, ideas, families and sources.")
     ] = "",
-    format_: Annotated[str, formatted("rows", "data")] = "rich",
+    format_: Annotated[str, formatted("rows", "data")] = SCREEN,
     output: Output = None,
     force: Force = False,
 ) -> None:
@@ -388,7 +377,7 @@ def verify(
         list[Path] | None, typer.Argument(help="Files of claims; those of the project if none.")
     ] = None,
     own: Own = None,
-    format_: Annotated[str, formatted("data")] = "rich",
+    format_: Annotated[str, formatted("data")] = SCREEN,
     output: Output = None,
     force: Force = False,
 ) -> None:
@@ -466,7 +455,7 @@ def check(
     seed: Annotated[
         int, typer.Option("--seed", min=0, help="Of --deep: what is drawn; the same again.")
     ] = 0,
-    format_: Annotated[str, formatted("data")] = "rich",
+    format_: Annotated[str, formatted("data")] = SCREEN,
 ) -> None:
     """The proofs that built-in mixers get, on one of your own; or claims about what one costs."""
     from costmodel.claims import as_printed, printed_tables

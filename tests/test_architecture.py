@@ -17,6 +17,7 @@ import pytest
 
 from costmodel import mixers
 from costmodel.program.conventions import KERNEL_CLASSES
+from costmodel.report.formats import FORMATS
 from profiler.modules import registry
 
 ROOT = Path(__file__).parents[1]
@@ -157,6 +158,19 @@ def test_no_rule_knows_a_mixer(folder: str) -> None:
         if name.startswith(("costmodel.mixers", "profiler.modules"))
     ]
     assert named + imported == []
+
+
+def test_no_writer_imports_another_writer() -> None:
+    files = {f"costmodel.report.{one.file}" for one in FORMATS.values()}
+    for own in files:
+        path = ROOT / f"{own.replace('.', '/')}.py"
+        others = {name for _, name in imports(path) if name.startswith(tuple(files - {own}))}
+        assert others == set(), own
+
+
+def test_the_command_line_names_no_format() -> None:
+    named = [f"{line}: {text}" for line, text in strings(ROOT / "cli.py") if text in FORMATS]
+    assert named == []
 
 
 def test_no_path_of_one_machine() -> None:

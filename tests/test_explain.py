@@ -20,7 +20,6 @@ from costmodel.questions.count import count_instances
 from costmodel.questions.derivation import sums
 from costmodel.questions.question import FOUND
 from costmodel.questions.subject import system_of
-from costmodel.report import terminal
 from costmodel.report.document import (
     Display,
     Document,
@@ -36,6 +35,7 @@ from costmodel.report.document import (
 from costmodel.report.explanation import Explanation
 from costmodel.report.formats import write
 from costmodel.report.shares import Shares
+from costmodel.report.writer import PLAIN_TEXT
 from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.polynomial import size
 from tests import systems
@@ -310,7 +310,7 @@ def test_no_sentence_ends_in_a_comma_and_nothing_is_left_open(name: str, form: s
     both = replace(explained(name, "training", form), phases=PHASES)
     for part in both.parts():
         if isinstance(part, Paragraph):
-            said = terminal.text(part.line)
+            said = PLAIN_TEXT.text(part.line)
             assert said.rstrip()[-1] in ".:", said
             hops = said.startswith("Maximum path length")
             reason = LEFT_OPEN.get((name, form, "path_length")) if hops else None

@@ -18,7 +18,7 @@ import typer
 
 from costmodel.commands.streams import complain, harmless, interruptible, printed, written_whole
 from costmodel.program.conventions import LOSSES, WANTED, Backward, Convention
-from costmodel.report.formats import formats, write
+from costmodel.report.formats import formats, formats_with, write
 from costmodel.symbolic.sizes import LETTERS
 
 if TYPE_CHECKING:
@@ -110,8 +110,20 @@ def formatted(*has: str) -> Any:
 Output = Annotated[Path | None, typer.Option("-o", "--output", help="Write to this file.")]
 Symbols = Annotated[
     str,
-    typer.Option("--symbols", metavar="l=N,d=D", help="Rename sizes in latex and markdown."),
+    typer.Option(
+        "--symbols",
+        metavar="l=N,d=D",
+        help=f"Rename sizes in {' and '.join(formats_with('symbols'))}.",
+    ),
 ]
+Caption = Annotated[str, typer.Option("--caption", help="First sentence of the LaTeX caption.")]
+
+
+def labelled(several: str) -> Any:
+    """The option `--label`; `several` says which labels several tables get."""
+    return typer.Option("--label", help=f"LaTeX label; {several}.")
+
+
 Force = Annotated[bool, typer.Option("--force", help="Overwrite the file.")]
 Recompute = Annotated[
     str | None,
@@ -150,12 +162,12 @@ def finite(value: float | None) -> float | None:
     return value
 
 
-def typeset(format_: str, formats: Sequence[str], **options: str) -> None:
+def typeset(format_: str, **options: str) -> None:
     """Raise UsageError for options that only other formats use, such as `--symbols`."""
     for name, value in options.items():
-        if value and format_ not in formats:
-            wanted = " or ".join(formats)
-            raise UsageError(f"--{name} is for {wanted} only: add --format {formats[0]}")
+        if value and format_ not in (having := formats_with(name)):
+            wanted = " or ".join(having)
+            raise UsageError(f"--{name} is for {wanted} only: add --format {having[0]}")
 
 
 def phases(text: str) -> tuple[str, ...]:

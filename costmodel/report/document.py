@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from functools import cached_property
 from typing import Any
 
 from costmodel.questions.question import Missing
@@ -125,6 +126,11 @@ class Column:
     rounded: bool = False
 
 
+def naming(columns: Sequence[Column]) -> list[int]:
+    """The columns with `Column.names`; the first column if there are none."""
+    return [k for k, column in enumerate(columns) if column.names] or [0]
+
+
 @dataclass(frozen=True)
 class Section:
     """A heading across a table for the rows below; without words, a gap."""
@@ -175,6 +181,11 @@ class Table:
         """The reasons of missing cells and the notes of marked cells, each once, in order."""
         texts = (text for row in self.body for cell in row for text in _footnotes(cell))
         return list(dict.fromkeys(texts))
+
+    @cached_property
+    def marks(self) -> Mapping[str, int]:
+        """Footnote -> its number."""
+        return {note: k for k, note in enumerate(self.footnotes, 1)}
 
     def without(self, names: Sequence[str]) -> Table:
         """The table without the columns `names`."""

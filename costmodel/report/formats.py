@@ -12,25 +12,33 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from costmodel.report.document import Document, Page
+    from costmodel.report.writer import Writer
 
 
 @dataclass(frozen=True)
 class Format:
-    """A writer: its file, its function, and the field of a document that it writes."""
+    """A format: the file and the class of its writer, and the field of a document that is written.
+
+    `options` are the fields of a page that users set for this format, such as `--label`.
+    """
 
     file: str
-    function: str = "write"
+    writer: str
     of: str = "parts"
+    options: tuple[str, ...] = ()
 
 
 FORMATS: Mapping[str, Format] = {
-    "rich": Format("terminal"),
-    "markdown": Format("markdown"),
-    "latex": Format("latex"),
-    "csv": Format("records", "as_csv", of="rows"),
-    "json": Format("records", "as_json", of="data"),
+    "rich": Format("terminal", "Terminal"),
+    "markdown": Format("markdown", "Markdown", options=("symbols",)),
+    "latex": Format("latex", "Latex", options=("symbols", "label", "caption")),
+    "csv": Format("records", "Csv", of="rows"),
+    "json": Format("records", "Json", of="data"),
 }
-"""Name in `--format` -> the writer."""
+"""Name in `--format` -> the format."""
+
+SCREEN = "rich"
+"""The default format, for a terminal."""
 
 
 def formats(*has: str) -> tuple[str, ...]:
@@ -38,10 +46,14 @@ def formats(*has: str) -> tuple[str, ...]:
     return tuple(name for name, found in FORMATS.items() if found.of in ("parts", *has))
 
 
+def formats_with(option: str) -> list[str]:
+    """The formats in which a page has an option, in alphabetical order."""
+    return sorted(name for name, found in FORMATS.items() if option in found.options)
+
+
 def write(document: Document, format_: str, page: Page) -> str:
     """The document as text in a format; imports the writer."""
     found = FORMATS[format_]
-    text: str = getattr(import_module(f"costmodel.report.{found.file}"), found.function)(
-        document, page
-    )
-    return text
+    module = import_module(f"costmodel.report.{found.file}")
+    writer: Writer = getattr(module, found.writer)(page)
+    return writer.write(document)

@@ -11,14 +11,10 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from functools import cached_property
 from itertools import groupby
 
-from costmodel.questions.question import Missing
-from costmodel.report import terminal
 from costmodel.report.document import (
-    Code,
     Column,
     Display,
     Document,
@@ -26,22 +22,18 @@ from costmodel.report.document import (
     Formula,
     Heading,
     Line,
-    Marked,
     Math,
-    Named,
-    Page,
     Paragraph,
-    Part,
     Section,
     Shown,
-    Strong,
     Table,
     Text,
     Verbatim,
-    number,
+    naming,
     pieces,
     sentence,
 )
+from costmodel.report.writer import FACTORED_TEXT, PLAIN_TEXT, Marks, Typeset, cited
 from costmodel.symbolic.cases import cases
 from costmodel.symbolic.printing import conditions_latex, formula_latex
 
@@ -92,43 +84,96 @@ def _unaccented(character: str) -> str:
     return plain if plain.isascii() else "?"
 
 
-def math(cell: Formula | Math | Equal | str, page: Page) -> str:
-    """A formula or other notation in LaTeX, without dollar signs."""
-    if isinstance(cell, Formula):
-        found = formula_latex(cell.value, page.names)
-        return rf"{cell.of}({found})" if cell.of else found
-    if isinstance(cell, Equal):
-        return " = ".join(math(side, page) for side in cell.sides)
-    return cell.latex if isinstance(cell, Math) else cell
+class Latex(Typeset):
+    """A document as a fragment; its first line names the command that writes it."""
 
+    missing = "--"
 
-def text(cell: Text, page: Page, marks: Mapping[str, int] | None = None, *,
-         rounded: bool = False) -> str:  # fmt: skip
-    """A cell or a sentence; `marks`: footnote -> its number; None prints its words in place."""
-    if isinstance(cell, tuple):
-        return "".join(text(part, page, marks, rounded=rounded) for part in cell)
-    if isinstance(cell, (int, Fraction)):
-        return number(cell, rounded=rounded)
-    if isinstance(cell, Missing):
-        return f"--{_mark(marks[cell.reason])}" if marks else f"-- ({escaped(cell.reason)})"
-    if isinstance(cell, Marked):
-        note = _mark(marks[cell.note]) if marks else f" ({escaped(cell.note)})"
-        return text(cell.cell, page, marks) + note
-    if isinstance(cell, Named):
-        return escaped(cell.title)
-    if isinstance(cell, Strong):
-        return rf"\textbf{{{escaped(cell.text)}}}"
-    if isinstance(cell, Code):
-        return rf"\texttt{{{_breaking(cell.text)}}}"
-    if isinstance(cell, str):
-        return _indented(cell)
-    return "; ".join(_cases(cell, page)) if isinstance(cell, Formula) else f"${math(cell, page)}$"
+    def write(self, document: Document) -> str:
+        parts = document.parts()
+        self.lead = document.lead
+        self.several = sum(isinstance(part, Table) for part in parts) > 1
+        blocks = [preamble(self.page.command)]
+        for is_item, group in groupby(parts, lambda p: isinstance(p, Paragraph) and p.item):
+            inside = [self.block(part, ()) for part in group]
+            blocks += [r"\begin{itemize}", *inside, r"\end{itemize}"] if is_item else inside
+        return "\n\n".join(blocks) + "\n"
 
+    def heading(self, part: Heading) -> str:
+        words = escaped(part.text)
+        return rf"\subsection*{{{words}}}" if part.level == 1 else rf"\paragraph{{{words}.}}"
 
-def _indented(words: str) -> str:
-    """Escaped words, indented if they begin with two spaces."""
-    inside = words.lstrip(" ")
-    return r"\quad " + escaped(inside) if inside and words.startswith("  ") else escaped(words)
+    def paragraph(self, part: Paragraph) -> str:
+        words = self.text(part.line)
+        if part.item:
+            return rf"\item {words}"
+        return f"\\begin{{quote}}{words}\\end{{quote}}" if part.quote else _loosely(words)
+
+    def display(self, part: Display) -> str:
+        return "\n".join(map(self.equation, part.equations))
+
+    def verbatim(self, part: Verbatim) -> str:
+        return f"\\begin{{verbatim}}\n{part.text}\n\\end{{verbatim}}"
+
+    def table(self, part: Table, notes: Sequence[Line]) -> str:
+        """A table with its caption above, footnotes and notes below; a float or a longtable."""
+        made = _Set(part, self)
+        slug = f"-{part.slug}" if self.several and part.slug else ""
+        label = rf"\label{{{self.page.label}{slug}}}" if self.page.label else ""
+        short = made.lines * len(made.panels) + 2 * len(made.letters) <= ROWS
+        return (_float if short else _long)(made, self._caption(part), label)
+
+    def _caption(self, table: Table) -> str:
+        lines: list[Line] = [(self.page.caption,)] if self.page.caption else []
+        lines += [table.title if isinstance(table.title, tuple) else (table.title,)]
+        lines += table.lead or self.lead
+        return "".join(self.text(sentence(line)) for line in lines if any(line)).strip()
+
+    def words(self, words: str) -> str:
+        """Escaped words, indented if they begin with two spaces."""
+        inside = words.lstrip(" ")
+        return r"\quad " + escaped(inside) if inside and words.startswith("  ") else escaped(words)
+
+    def noted(self, note: str, marks: Marks) -> str:
+        return _mark(marks[note]) if marks else f" ({escaped(note)})"
+
+    def strong(self, words: str) -> str:
+        return rf"\textbf{{{escaped(words)}}}"
+
+    def code(self, words: str) -> str:
+        return rf"\texttt{{{_breaking(words)}}}"
+
+    def math(self, cell: Formula | Math | Equal) -> str:
+        return "; ".join(self.cases(cell)) if isinstance(cell, Formula) else super().math(cell)
+
+    def cases(self, cell: Formula) -> list[str]:
+        """The cases of a formula, each in dollar signs and with its condition; one if not
+        piecewise."""
+        found, names = cases(cell.value), self.page.names
+        if cell.of or not found[0][0]:
+            return [super().math(cell)]
+        return [
+            f"${formula_latex(value, names)}$ if ${conditions_latex(guards, names)}$"
+            for guards, value in found
+        ]
+
+    def equation(self, shown: Shown) -> str:
+        """A displayed equation as a paragraph, so that LaTeX breaks it at its signs."""
+        right, closed = shown.right, shown.closed
+        sides = []
+        if isinstance(right, Math):
+            sides.append(f"$\\displaystyle {shown.left.latex} = {_breakable(right.latex)}$")
+        else:
+            closed = right
+        if closed is not None:
+            left = "{}" if sides else shown.left.latex
+            first, *others = self.cases(closed)
+            sides.append("; ".join([f"${left} = {first.removeprefix('$')}", *others]))
+        ranges = r",\ ".join(f"${r.latex}$" for r in shown.ranges)
+        where = rf",\quad {ranges}" if ranges else ""
+        cite = rf"\hfill({cited(shown.cite)})" if shown.cite else ""
+        lead = r"\par{\smallskip\raggedright\leftskip=2em\hangindent=2em\noindent "
+        return f"{lead}{' '.join(sides)}{where}{cite}\\par}}"
 
 
 def _breaking(words: str) -> str:
@@ -136,57 +181,13 @@ def _breaking(words: str) -> str:
     return " ".join(r"\allowbreak{}".join(map(escaped, pieces(word))) for word in words.split(" "))
 
 
-def _cases(cell: Formula, page: Page) -> list[str]:
-    """The cases of a formula, each in dollar signs and with its condition; one if not piecewise."""
-    found = cases(cell.value)
-    if cell.of or not found[0][0]:
-        return [f"${math(cell, page)}$"]
-    return [
-        f"${formula_latex(value, page.names)}$ if ${conditions_latex(guards, page.names)}$"
-        for guards, value in found
-    ]
-
-
 def _mark(number_of: int) -> str:
     return rf"\textsuperscript{{{number_of}}}"
-
-
-def write(document: Document, page: Page) -> str:
-    """The document as a fragment; its first line names the command that writes it."""
-    parts = document.parts()
-    tables = [part for part in parts if isinstance(part, Table)]
-    blocks = [preamble(page.command)]
-    for is_item, group in groupby(parts, lambda p: isinstance(p, Paragraph) and p.item):
-        inside = [_block(part, document.lead, page, several=len(tables) > 1) for part in group]
-        blocks += [r"\begin{itemize}", *inside, r"\end{itemize}"] if is_item else inside
-    return "\n\n".join(blocks) + "\n"
 
 
 def preamble(command: str) -> str:
     """Two comments: the command that writes the fragment, and the packages that it needs."""
     return f"% {' '.join(command.split())}\n% needs \\usepackage{{{','.join(PACKAGES)}}}"
-
-
-def _block(part: Part, lead: Sequence[Line], page: Page, *, several: bool) -> str:
-    if isinstance(part, Heading):
-        return (
-            rf"\subsection*{{{escaped(part.text)}}}"
-            if part.level == 1
-            else (rf"\paragraph{{{escaped(part.text)}.}}")
-        )
-    if isinstance(part, Paragraph):
-        words = text(part.line, page)
-        return (
-            rf"\item {words}"
-            if part.item
-            else (f"\\begin{{quote}}{words}\\end{{quote}}" if part.quote else _loosely(words))
-        )
-    if isinstance(part, Display):
-        return "\n".join(_equation(shown, page) for shown in part.equations)
-    if isinstance(part, Verbatim):
-        return f"\\begin{{verbatim}}\n{part.text}\n\\end{{verbatim}}"
-    slug = f"-{part.slug}" if several and part.slug else ""
-    return _table(part, lead, page, f"{page.label}{slug}" if page.label else "")
 
 
 def _loosely(words: str) -> str:
@@ -199,26 +200,6 @@ def _breakable(formula: str) -> str:
     if len(formula) <= LONG:
         return formula
     return formula.replace(r"\left(", r"\Bigl(").replace(r"\right)", r"\Bigr)")
-
-
-def _equation(shown: Shown, page: Page) -> str:
-    """A displayed equation as a paragraph, so that LaTeX breaks it at its signs."""
-    right, closed = shown.right, shown.closed
-    sides = []
-    if isinstance(right, Math):
-        sides.append(f"$\\displaystyle {shown.left.latex} = {_breakable(right.latex)}$")
-    else:
-        closed = right
-    if closed is not None:
-        left = "{}" if sides else shown.left.latex
-        first, *others = _cases(closed, page)
-        sides.append("; ".join([f"${left} = {first.removeprefix('$')}", *others]))
-    ranges = r",\ ".join(f"${r.latex}$" for r in shown.ranges)
-    where = rf",\quad {ranges}" if ranges else ""
-    number_of = shown.cite.replace("(", "").replace(")", "").replace("-", "--")
-    cite = rf"\hfill({number_of})" if number_of else ""
-    lead = r"\par{\smallskip\raggedright\leftskip=2em\hangindent=2em\noindent "
-    return f"{lead}{' '.join(sides)}{where}{cite}\\par}}"
 
 
 LONG = 100
@@ -251,12 +232,7 @@ class _Set:
     """The layout of a table: its panels, the widths of its columns, and its rows in LaTeX."""
 
     table: Table
-    page: Page
-
-    @cached_property
-    def marks(self) -> Mapping[str, int]:
-        """Footnote -> its number."""
-        return {note: k for k, note in enumerate(self.table.footnotes, 1)}
+    writer: Latex
 
     @cached_property
     def letters(self) -> Mapping[Text, str]:
@@ -270,7 +246,7 @@ class _Set:
 
     def _plain(self, cell: Text) -> str:
         """A cell as text, for estimates of its width."""
-        return terminal.text(cell, self.marks, factored=True)
+        return FACTORED_TEXT.text(cell, self.table.marks)
 
     @property
     def lines(self) -> int:
@@ -308,7 +284,7 @@ class _Set:
     def panels(self) -> list[list[int]]:
         """The columns of each panel: as few panels of similar widths as fit, each with the columns
         that name the rows."""
-        names = terminal.naming(self.table.columns)
+        names = naming(self.table.columns)
         rest = [k for k in range(len(self.table.columns)) if k not in names]
         room = max(ROOM - sum(self.widths[k] for k in names), 1)
         panels = found = self._packed(rest, room)
@@ -330,7 +306,7 @@ class _Set:
         else shares of the page's width, which are equal in all panels for columns naming rows."""
         if len(self.panels) == 1 and not any(map(self.breaks, panel)):
             return "".join("r" if self.table.columns[k].numeric else "l" for k in panel)
-        names = terminal.naming(self.table.columns)
+        names = naming(self.table.columns)
         widest = max(sum(self.widths[k] for k in other) for other in self.panels)
         lead = sum(self.widths[k] for k in names) / max(widest, ROOM)
         rest = self._stretched([k for k in panel if k not in names], ROOM * (1 - lead))
@@ -359,7 +335,7 @@ class _Set:
     def _head(self, k: int) -> str:
         column = self.table.columns[k]
         if not column.title and not isinstance(column.header, str):
-            return text(column.header, self.page)
+            return self.writer.text(column.header)
         lines = [escaped(line) for line in _heading(column, self.widths[k] - GAP)]
         if len(lines) == 1:
             return lines[0]
@@ -378,7 +354,7 @@ class _Set:
             lines.append(r"\addlinespace")
             if row.line:
                 across = rf"\multicolumn{{{len(panel)}}}{{@{{}}l@{{}}}}"
-                lines.append(rf"{across}{{\emph{{{text(row.line, self.page)}}}}} \\")
+                lines.append(rf"{across}{{\emph{{{self.writer.text(row.line)}}}}} \\")
         return "\n".join(lines)
 
     def _cell(self, column: Column, cell: Text) -> str:
@@ -386,18 +362,17 @@ class _Set:
             return f"({self.letters[cell]})"
         if column.wide and isinstance(cell, str):
             return _breaking(cell)
-        return text(cell, self.page, self.marks, rounded=column.rounded)
+        return self.writer.text(cell, self.table.marks, rounded=column.rounded)
 
     @property
     def below(self) -> str:
         """The footnotes, notes and formulas below the table, one paragraph each."""
-        lines = [
-            f"{_mark(k)}\\,{text(sentence(note), self.page)}" for note, k in self.marks.items()
-        ]
-        lines += [text(sentence(line), self.page) for line in self.table.said]
+        text, marks = self.writer.text, self.table.marks
+        lines = [f"{_mark(k)}\\,{text(sentence(note))}" for note, k in marks.items()]
+        lines += [text(sentence(line)) for line in self.table.said]
         for cell, name in self.letters.items():
             assert isinstance(cell, Formula)
-            found = "; ".join(_cases(cell, self.page)).replace(", ", r",\allowbreak ")
+            found = "; ".join(self.writer.cases(cell)).replace(", ", r",\allowbreak ")
             lines.append(f"({name}) {found}.")
         lead = r"\par\hangindent=1.5em\hangafter=1\noindent"
         return "\n".join(f"{lead} {line.strip()}" for line in lines)
@@ -412,7 +387,7 @@ def _letter(k: int) -> str:
 def _heading(column: Column, room: int) -> list[str]:
     """A heading in lines of `room` characters; longer words are hyphenated as in `PARTED`."""
     room, lines = max(room, SHORT), [""]
-    for word in (column.title or terminal.text(column.header)).split():
+    for word in (column.title or PLAIN_TEXT.text(column.header)).split():
         parts = PARTED.get(word.lower(), (word,)) if len(word) > room else (word,)
         for k, part in enumerate(parts):
             piece = part if k == len(parts) - 1 else f"{part}-"
@@ -429,23 +404,6 @@ PARTED = {
     "exponentiations": ("exponen", "tiations"),
 }
 """Long word of headings -> its parts, between which it is hyphenated."""
-
-
-def _table(table: Table, lead: Sequence[Line], page: Page, label: str) -> str:
-    """A table with its caption above, footnotes and notes below; a float or a longtable."""
-    made = _Set(table, page)
-    caption = _caption(table, lead, page)
-    named = rf"\label{{{label}}}" if label else ""
-    if made.lines * len(made.panels) + 2 * len(made.letters) <= ROWS:
-        return _float(made, caption, named)
-    return _long(made, caption, named)
-
-
-def _caption(table: Table, lead: Sequence[Line], page: Page) -> str:
-    lines: list[Line] = [(page.caption,)] if page.caption else []
-    lines += [table.title if isinstance(table.title, tuple) else (table.title,)]
-    lines += table.lead or lead
-    return "".join(text(sentence(line), page) for line in lines if any(line)).strip()
 
 
 def _float(made: _Set, caption: str, label: str) -> str:

@@ -11,7 +11,8 @@ from typing import Any
 
 from costmodel.paths.chains import CriticalPath
 from costmodel.questions.question import Missing, Value
-from costmodel.report.document import Document, Page
+from costmodel.report.document import Document
+from costmodel.report.writer import Writer
 from costmodel.symbolic.printing import formula_text
 
 
@@ -26,14 +27,16 @@ def exact(value: Value) -> Any:
     return str(value) if isinstance(value, Fraction) else formula_text(value)
 
 
-def as_csv(document: Document, page: Page) -> str:
+class Csv(Writer):
     """The rows of a document as comma-separated values; a missing value is an empty cell."""
-    assert document.rows is not None
-    header, rows = document.rows()
-    file = StringIO()
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerows([[told(cell) for cell in row] for row in (header, *rows)])
-    return file.getvalue()
+
+    def write(self, document: Document) -> str:
+        assert document.rows is not None
+        header, rows = document.rows()
+        file = StringIO()
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerows([[told(cell) for cell in row] for row in (header, *rows)])
+        return file.getvalue()
 
 
 NUMBER = r"[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]+)?(/[0-9]+)?"
@@ -52,13 +55,15 @@ def told(cell: Any) -> Any:
     return f"'{cell}" if isinstance(cell, str) and COMPUTED.match(cell) else cell
 
 
-def as_json(document: Document, page: Page) -> str:
+class Json(Writer):
     """The data of a document as one JSON object of schema 1, with one line per item of a list."""
-    assert document.data is not None
-    entries = {"schema": 1, **document.data()}
-    return (
-        "{" + ", ".join(f"{_text(key)}: {_listed(value)}" for key, value in entries.items()) + "}\n"
-    )
+
+    def write(self, document: Document) -> str:
+        assert document.data is not None
+        entries = {"schema": 1, **document.data()}
+        return (
+            "{" + ", ".join(f"{_text(k)}: {_listed(value)}" for k, value in entries.items()) + "}\n"
+        )
 
 
 def _listed(value: Any) -> str:

@@ -5,30 +5,24 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
-from fractions import Fraction
+from collections.abc import Iterator, Sequence
 
-from costmodel.questions.question import Missing
 from costmodel.report.document import (
     Column,
     Display,
     Document,
-    Equal,
-    Formula,
     Heading,
     Line,
-    Marked,
     Page,
     Paragraph,
-    Part,
     Section,
     Table,
-    Text,
-    Verbatim,
-    number,
+    naming,
     pieces,
 )
-from costmodel.symbolic.pretty import formula_pretty
+from costmodel.report.writer import FACTORED_TEXT, PLAIN_TEXT, Writer
+
+text = PLAIN_TEXT.text
 
 GAP = "  "
 """The text between two columns."""
@@ -37,45 +31,31 @@ NARROWEST = 12
 """The least width of a column of words, in characters."""
 
 
-def write(document: Document, page: Page) -> str:
-    """The document as text, for a terminal of `page.width` characters or for a pipe (None)."""
-    parts = document.parts()
-    lead = "\n".join(wrapped(text(line), page.width) for line in document.lead)
-    found = [(part, _block(part, notes, page)) for part, notes in with_notes(parts)]
-    return spaced([*([(None, lead)] if lead else []), *found])
+class Terminal(Writer):
+    """A document as text, for a terminal of `page.width` characters or for a pipe (None)."""
 
+    def beginning(self, document: Document) -> Iterator[str]:
+        if document.lead:
+            yield "\n".join(wrapped(text(line), self.page.width) for line in document.lead)
 
-def spaced(blocks: Sequence[tuple[Part | None, str]]) -> str:
-    """Join blocks of text with an empty line between them; items of a list without."""
-    words = []
-    for k, (part, block) in enumerate(blocks):
-        pair = (part, blocks[k - 1][0] if k else None)
-        points = all(isinstance(each, Paragraph) and each.item for each in pair)
-        words += ["" if not k else "\n" if points else "\n\n", block]
-    return "".join([*words, "\n"])
-
-
-def with_notes(parts: Sequence[Part]) -> Iterator[tuple[Part, list[Line]]]:
-    """Each part with the notes below it; a note of several tables is printed below the last."""
-    last = {line: part for part in parts if isinstance(part, Table) for line in part.said}
-    for part in parts:
-        own = part.said if isinstance(part, Table) else []
-        yield part, [line for line in own if last[line] is part]
-
-
-def _block(part: Part, notes: Sequence[Line], page: Page) -> str:
-    if isinstance(part, Heading):
-        lines = wrapped(part.text, page.width)
+    def heading(self, part: Heading) -> str:
+        lines = wrapped(part.text, self.page.width)
         under = "=" * max(map(len, lines.splitlines()), default=0)
-        return bold(f"{lines}\n{under}" if part.level == 1 else lines, page)
-    if isinstance(part, Paragraph):
+        return bold(f"{lines}\n{under}" if part.level == 1 else lines, self.page)
+
+    def paragraph(self, part: Paragraph) -> str:
         lead = "- " if part.item else "> " if part.quote else ""
-        return wrapped(text(part.line), page.width, lead)
-    if isinstance(part, Display):
-        return _equations(part, page.width)
-    if isinstance(part, Verbatim):
-        return part.text
-    return "\n".join([*_titled(part, page), *_drawn(part, page), *_below(part, notes, page)])
+        return wrapped(text(part.line), self.page.width, lead)
+
+    def display(self, part: Display) -> str:
+        return _equations(part, self.page.width)
+
+    def table(self, part: Table, notes: Sequence[Line]) -> str:
+        title = wrapped(text(part.title), self.page.width)
+        titled = [bold(title, self.page), ""] if title else []
+        marked = [f"({k}) {reason}" for reason, k in part.marks.items()]
+        below = (wrapped(line, self.page.width, hang=GAP) for line in (*marked, *map(text, notes)))
+        return "\n".join([*titled, *_drawn(part, self.page), *below])
 
 
 def bold(words: str, page: Page) -> str:
@@ -123,31 +103,6 @@ def _fragments(word: str, room: int) -> list[str]:
     ]
 
 
-def text(cell: Text, marks: Mapping[str, int] | None = None, *, factored: bool = False,
-         rounded: bool = False) -> str:  # fmt: skip
-    """A cell or a sentence as text.
-
-    Args:
-        marks: footnote -> its number; if None, the footnote's words are printed in place.
-        factored: whether common factors of sums in formulas are factored out.
-        rounded: whether all fractions are rounded.
-    """
-    if isinstance(cell, tuple):
-        return "".join(text(part, marks, factored=factored, rounded=rounded) for part in cell)
-    if isinstance(cell, (int, Fraction)):
-        return number(cell, rounded=rounded)
-    if isinstance(cell, Formula):
-        found = formula_pretty(cell.value, factored=factored)
-        return f"{cell.of}({found})" if cell.of else found
-    if isinstance(cell, Equal):
-        return " = ".join(text(side, marks) for side in cell.sides)
-    if isinstance(cell, Missing):
-        return f"- ({marks[cell.reason]})" if marks else f"- ({cell.reason})"
-    if isinstance(cell, Marked):
-        return f"{text(cell.cell, marks)} ({marks[cell.note] if marks else cell.note})"
-    return cell if isinstance(cell, str) else cell.text
-
-
 def _equations(part: Display, width: int | None) -> str:
     """One line per equation; a longer equation is broken, with its ranges on lines below."""
     left = max((len(shown.left.text) for shown in part.equations), default=0)
@@ -163,16 +118,6 @@ def _equations(part: Display, width: int | None) -> str:
         lines.append(wrapped(f"{shown.left.text} = {sides}", width, GAP, 3 * GAP))
         lines += [wrapped(tail, width, 3 * GAP, 4 * GAP)] if tail else []
     return "\n".join(lines)
-
-
-def _titled(table: Table, page: Page) -> list[str]:
-    title = wrapped(text(table.title), page.width)
-    return [bold(title, page), ""] if title else []
-
-
-def _below(table: Table, notes: Sequence[Line], page: Page) -> list[str]:
-    marked = [f"({k}) {reason}" for k, reason in enumerate(table.footnotes, 1)]
-    return [wrapped(line, page.width, hang=GAP) for line in (*marked, *map(text, notes))]
 
 
 def _drawn(table: Table, page: Page) -> list[str]:
@@ -216,16 +161,11 @@ def _bands(columns: Sequence[Column], least: Sequence[int], room: int) -> list[l
     return bands
 
 
-def naming(columns: Sequence[Column]) -> list[int]:
-    """The columns with `Column.names`; the first column if there are none."""
-    return [k for k, column in enumerate(columns) if column.names] or [0]
-
-
 def _cells(table: Table, *, factored: bool) -> list[list[str]]:
-    marks = {note: k for k, note in enumerate(table.footnotes, 1)}
+    writer = FACTORED_TEXT if factored else PLAIN_TEXT
     return [
         [
-            text(cell, marks, factored=factored, rounded=column.rounded)
+            writer.text(cell, table.marks, rounded=column.rounded)
             for column, cell in zip(table.columns, row, strict=True)
         ]
         for row in table.body

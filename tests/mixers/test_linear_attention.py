@@ -32,7 +32,7 @@ from costmodel.report.explanation import Explanation
 from costmodel.report.formats import write
 from costmodel.report.mixer_document import sizes_line
 from costmodel.report.mixer_table import Request, Row, table
-from costmodel.report.terminal import text as printed
+from costmodel.report.writer import PLAIN_TEXT
 from costmodel.symbolic.sizes import ceil_log2
 from profiler.counting.dispatch import count_dispatch
 from profiler.counting.operations import FUNCTIONS as COUNTED
@@ -462,7 +462,7 @@ USUAL = "sizes: by default batch b = 1, sequence length l = 128, model width d =
 def test_a_table_names_the_sizes_that_its_rows_depend_on() -> None:
     def shown(form: str | None, **given: tuple[int, ...]) -> str:
         asked = Request((cm.mixer(NAME),), given=given, form=form)
-        return printed(sizes_line(asked, ["training"]))
+        return PLAIN_TEXT.text(sizes_line(asked, ["training"]))
 
     assert shown(None) == USUAL
     assert shown("chunked") == f"{USUAL}, chunk C = 16"

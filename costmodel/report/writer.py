@@ -1,0 +1,179 @@
+"""The base of the writers: a document is printed part by part, and a sentence cell by cell.
+
+`Writer` prints plain text. A format is a subclass in a file of its own, which replaces the methods
+whose text looks different in that format.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from fractions import Fraction
+
+from costmodel.questions.question import Missing
+from costmodel.report.document import (
+    Code,
+    Display,
+    Document,
+    Equal,
+    Formula,
+    Heading,
+    Line,
+    Marked,
+    Math,
+    Named,
+    Page,
+    Paragraph,
+    Part,
+    Strong,
+    Table,
+    Text,
+    Verbatim,
+    number,
+)
+from costmodel.symbolic.pretty import formula_pretty
+from costmodel.symbolic.printing import formula_latex
+
+Marks = Mapping[str, int] | None
+"""Footnote -> its number; None: the words of a footnote are printed in place."""
+
+
+class Writer:
+    """A writer of documents; with `factored`, common factors of sums are printed outside."""
+
+    missing = "-"
+    """The text of a missing value."""
+
+    def __init__(self, page: Page, *, factored: bool = False) -> None:
+        self.page = page
+        self.factored = factored
+
+    def write(self, document: Document) -> str:
+        """The document: the beginning, then its parts with an empty line between them."""
+        parts = _with_notes(document.parts())
+        blocks = [(part, self.block(part, notes)) for part, notes in parts]
+        return _spaced([*((None, text) for text in self.beginning(document)), *blocks])
+
+    def beginning(self, document: Document) -> Iterator[str]:
+        """The blocks before the parts of a document."""
+        yield from ()
+
+    def block(self, part: Part, notes: Sequence[Line]) -> str:
+        """One part of a document; `notes` are printed below a table."""
+        if isinstance(part, Heading):
+            return self.heading(part)
+        if isinstance(part, Paragraph):
+            return self.paragraph(part)
+        if isinstance(part, Display):
+            return self.display(part)
+        return self.verbatim(part) if isinstance(part, Verbatim) else self.table(part, notes)
+
+    def heading(self, part: Heading) -> str:
+        """A heading."""
+        return part.text
+
+    def paragraph(self, part: Paragraph) -> str:
+        """A paragraph, an item of a list or a quotation."""
+        return ("- " if part.item else "> " if part.quote else "") + self.text(part.line)
+
+    def display(self, part: Display) -> str:
+        """Displayed equations."""
+        raise NotImplementedError
+
+    def verbatim(self, part: Verbatim) -> str:
+        """Text that is printed unchanged."""
+        return part.text
+
+    def table(self, part: Table, notes: Sequence[Line]) -> str:
+        """A table with its title and its notes."""
+        raise NotImplementedError
+
+    def text(self, cell: Text, marks: Marks = None, *, rounded: bool = False) -> str:
+        """A cell or a sentence; with `rounded`, all fractions are rounded."""
+        if isinstance(cell, tuple):
+            return "".join(self.text(part, marks, rounded=rounded) for part in cell)
+        if isinstance(cell, (int, Fraction)):
+            return number(cell, rounded=rounded)
+        if isinstance(cell, str):
+            return self.words(cell)
+        if isinstance(cell, Missing):
+            return self.missing + self.noted(cell.reason, marks)
+        if isinstance(cell, Marked):
+            return self.text(cell.cell, marks) + self.noted(cell.note, marks)
+        if isinstance(cell, Named):
+            return self.name(cell)
+        if isinstance(cell, Strong):
+            return self.strong(cell.text)
+        return self.code(cell.text) if isinstance(cell, Code) else self.math(cell)
+
+    def words(self, words: str) -> str:
+        """Words, without active characters of the format."""
+        return words
+
+    def noted(self, note: str, marks: Marks) -> str:
+        """The mark of a footnote, or the footnote in place."""
+        return f" ({marks[note] if marks else note})"
+
+    def name(self, cell: Named) -> str:
+        """A name with a title."""
+        return cell.text
+
+    def strong(self, words: str) -> str:
+        """Words in bold."""
+        return words
+
+    def code(self, words: str) -> str:
+        """A command or a name in a program."""
+        return words
+
+    def math(self, cell: Formula | Math | Equal) -> str:
+        """A formula or other notation."""
+        if isinstance(cell, Formula):
+            found = formula_pretty(cell.value, factored=self.factored)
+            return f"{cell.of}({found})" if cell.of else found
+        return cell.text if isinstance(cell, Math) else " = ".join(map(self.text, cell.sides))
+
+
+class Typeset(Writer):
+    """A writer of notation in LaTeX, between dollar signs; names are printed by their titles."""
+
+    def name(self, cell: Named) -> str:
+        return self.words(cell.title)
+
+    def math(self, cell: Formula | Math | Equal) -> str:
+        return f"${self.tex(cell)}$"
+
+    def tex(self, cell: Formula | Math | Equal | str) -> str:
+        """Notation in LaTeX, without dollar signs."""
+        if isinstance(cell, Formula):
+            found = formula_latex(cell.value, self.page.names)
+            return rf"{cell.of}({found})" if cell.of else found
+        if isinstance(cell, Equal):
+            return " = ".join(map(self.tex, cell.sides))
+        return cell.latex if isinstance(cell, Math) else cell
+
+
+PLAIN_TEXT, FACTORED_TEXT = Writer(Page()), Writer(Page(), factored=True)
+"""The writers of plain text, by which the width of cells is estimated."""
+
+
+def cited(number: str) -> str:
+    """The number of an equation in its source, in LaTeX: `(3)-(5)` is printed as `3--5`."""
+    return number.replace("(", "").replace(")", "").replace("-", "--")
+
+
+def _spaced(blocks: Sequence[tuple[Part | None, str]]) -> str:
+    """Join blocks of text with an empty line between them; items of a list without."""
+    words = []
+    for k, (part, block) in enumerate(blocks):
+        pair = (part, blocks[k - 1][0] if k else None)
+        points = all(isinstance(each, Paragraph) and each.item for each in pair)
+        words += ["" if not k else "\n" if points else "\n\n", block]
+    return "".join([*words, "\n"])
+
+
+def _with_notes(parts: Sequence[Part]) -> Iterator[tuple[Part, list[Line]]]:
+    """Each part with the notes below it; a note of several tables is printed below the last."""
+    last = {line: part for part in parts if isinstance(part, Table) for line in part.said}
+    for part in parts:
+        own = part.said if isinstance(part, Table) else []
+        yield part, [line for line in own if last[line] is part]
