@@ -20,7 +20,7 @@ from costmodel.program.phases import TRAINING_STEP, IterationDomain, iteration_d
 from costmodel.program.trip_count import Points
 from costmodel.questions.counting.counts import WEIGHTINGS, Counts, answered, with_once
 from costmodel.questions.counting.executed import executed
-from costmodel.questions.counting.peers import peer_equations, together
+from costmodel.questions.counting.peers import of_system, together
 from costmodel.questions.question import (
     BATCH,
     PLAIN,
@@ -78,6 +78,12 @@ def count_equations(system: System, phase: str, accounting: str = "strict") -> M
         name = part.equation.part_of
         found[name] = found[name] + counts if name in found else counts
     return found
+
+
+def peer_equations(mixer: Mixer, phase: str, form: str | None, peer: str) -> Mapping[str, Counts]:
+    """The operations that a peer counts for each equation of a form; see `of_system`."""
+    pass_ = "inference" if phase == "inference" else "training"
+    return of_system(system_of(mixer, form, ("dense",), pass_), phase, peer)
 
 
 @about_mixer

@@ -15,9 +15,8 @@ from costmodel.language.notation import Notation
 from costmodel.program.conventions import PEERS, Convention
 from costmodel.program.phases import TRAINING_STEP, IterationDomain, iteration_domains
 from costmodel.questions import derivation
-from costmodel.questions.count import count_equations, count_instances
+from costmodel.questions.count import count_equations, count_instances, peer_equations
 from costmodel.questions.counting.counts import Counts
-from costmodel.questions.counting.peers import peer_equations
 from costmodel.questions.subject import system_of
 from costmodel.report.document import (
     Column,

@@ -12,13 +12,12 @@ from fractions import Fraction
 from functools import cache
 
 from costmodel.errors import Unanswered
-from costmodel.language.equations import Equation, Mixer, System
+from costmodel.language.equations import Equation, System
 from costmodel.language.nodes import Add, Array, Mul, Node, Reduce, Sub, walk
 from costmodel.program.conventions import PEERS
 from costmodel.program.phases import TRAINING_STEP, iteration_domains
 from costmodel.program.trip_count import Points
 from costmodel.questions.counting.counts import Counts
-from costmodel.questions.subject import system_of
 from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.polynomial import Poly
 
@@ -136,24 +135,19 @@ def _terms(node: Node, points: Points, products_of: Products) -> Iterator[tuple[
         yield from _terms(child, points, products_of)
 
 
-def peer_equations(mixer: Mixer, phase: str, form: str | None, peer: str) -> Mapping[str, Counts]:
+def of_system(forward: System, phase: str, peer: str) -> Mapping[str, Counts]:
     """The operations that a peer counts for each equation of the forward pass and its gradients,
     as if every contraction were one dense kernel.
 
     The peer counts multiplications, and as many additions if it counts a multiply-add as two
     operations. Its counts of other classes are unknown, not 0: tables show a dash.
 
+    Args:
+        forward: the equations of a forward pass, or of one new token.
+
     Raises:
         Unanswered: gradients, for a peer that counts forward passes only.
     """
-    forward = system_of(
-        mixer, form, ("dense",), "inference" if phase == "inference" else "training"
-    )
-    return of_system(forward, phase, peer)
-
-
-def of_system(forward: System, phase: str, peer: str) -> Mapping[str, Counts]:
-    """`peer_equations` for the system of a forward pass, or of one new token."""
     passes = []
     if phase != "backward":
         passes.append(
@@ -188,7 +182,7 @@ def _seen(number: Exact, peer: str) -> dict[str, Exact]:
 
 
 def together(equations: Mapping[str, Counts], peer: str) -> Counts:
-    """The operations that a peer counts for all equations of `peer_equations`."""
+    """The operations that a peer counts for all equations of `of_system`."""
     macs, once = Exact(), Exact()
     for part in equations.values():
         macs = macs + part.exact("mul")
