@@ -15,6 +15,7 @@ from profiler.meters.caches import CacheError, cache_bytes
 from profiler.meters.latency import STATIC
 from profiler.meters.sampler import LatencyLimits
 from profiler.modules.registry import implementations
+from profiler.records.quantities import LATENCIES
 from profiler.records.reading import Reading, Unavailable
 from profiler.run import inputs, measure
 from profiler.run.inputs import SETS, ConstantInput, refuse_constant, rotated, why_one_set
@@ -189,7 +190,7 @@ def test_readings_say_how_many_sets_took_turns(monkeypatch: pytest.MonkeyPatch) 
     request = asked("training")
     work = prepare(request)
     found = latencies_of_work(work, request, count_dispatch(lambda: None), BRIEF)
-    sets = {name: read(found[name]).details["input_sets"] for name in latency.KINDS}
+    sets = {name: read(found[name]).details["input_sets"] for name in LATENCIES}
     assert sets == {"latency": SETS, "latency_cold": SETS, "latency_graph": 1}
     assert given == [work.bare]
 
