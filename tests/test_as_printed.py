@@ -7,9 +7,9 @@ import shlex
 import pytest
 
 import cli
-from costmodel.claims.as_printed import grammar, symbols, words
+from costmodel.claims.as_printed import symbols, words
 from costmodel.errors import FormulaError, SizeError
-from costmodel.symbolic.formulas import parse
+from costmodel.language.formula_text import parse, printed
 
 AT = {"l": 5, "d": 6, "n": 3, "w": 2, "t": 4}
 
@@ -41,46 +41,49 @@ READ = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("printed", "meant", "called"), READ)
-def test_what_is_printed_is_read(printed: str, meant: str, called: str) -> None:
-    assert parse(grammar(printed, symbols(called))).at(AT) == parse(meant).at(AT)
+@pytest.mark.parametrize(("text", "meant", "called"), READ)
+def test_what_is_printed_is_read(text: str, meant: str, called: str) -> None:
+    found = printed(text, symbols(called))
+    assert found.at(AT) == parse(found.text).at(AT) == parse(meant).at(AT)
 
 
-@pytest.mark.parametrize(("printed", "meant"), [
+@pytest.mark.parametrize(("text", "meant"), [
     (r"l \log_2 l", "l*log(l, 2)"), (r"l \log l d", "l*log(l)*d"),
     (r"l \log_2 l^2 d + n", "l*log(l^(2), 2)*d + n"), (r"\log d l", "log(d)*l"),
     (r"n\log(l+1)", "n*log(l + 1)"), (r"\sqrt{l}d", "sqrt(l)*d"),
     (r"l\log_{2} l^{2} + d", "l*log(l^(2), 2) + d"),
 ])  # fmt: skip
-def test_logarithms_and_roots_inside_an_order(printed: str, meant: str) -> None:
-    assert parse(grammar(printed, growing=True), growing=True).tree == (
-        parse(meant, growing=True).tree
-    )
+def test_logarithms_and_roots_inside_an_order(text: str, meant: str) -> None:
+    found = printed(text, growing=True)
+    assert found.tree == parse(meant, growing=True).tree
+    assert parse(found.text, growing=True).tree == found.tree
 
 
 @pytest.mark.parametrize("text", ["4*l*d^2 + 2*l^2*d", "sum(t + t, t, 1, l)", "l/2*d"])
 def test_what_is_in_the_grammar_stays_as_it_is(text: str) -> None:
-    assert grammar(text) == text
+    assert printed(text).text == text
 
 
 @pytest.mark.parametrize(("text", "said"), [
-    ("l/2d", "what / divides by may be read in two ways"),
+    ("l/2d", "'l/2d', character 4: what / divides by may be read in two ways"),
+    ("l/ld", "what / divides by may be read in two ways"),
     (r"l \log 2 l d", "what log is of stands in parentheses"),
-    ("l2", "expected an operator or the end"),
+    ("l2", "expected an operator or the end at character 2, got '2'"),
     ("2 3", "expected an operator or the end"),
-    (r"\foo d", r"\foo is not read in a formula"),
+    (r"2\foo d", r"character 2: \foo is not read in a formula"),
     ("|d|", "| is not read"),
     (r"\frac{1}", "in braces"),
-    ("((l", "expected ')', got the end"),
-    (r"(l\rceil", r"expected ')', got '\rceil'"),
+    ("((l", "expected ')' at character 4, got the end"),
+    (r"(l\rceil", r"expected ')' at character 3, got '\rceil'"),
     ("(" * 99 + "l l" + ")" * 99, "nests deeper"),
     ("l l" * 2501, "at most 5000"),
     ("joy", "expected a size"),
+    (r"\sqrt[3]{l}", "character 6: \\sqrt is a square root"),
     ("10,502,14", "expected an operator"),
 ])  # fmt: skip
 def test_what_is_not_plain_is_refused(text: str, said: str) -> None:
     with pytest.raises(FormulaError) as refused:
-        parse(grammar(text))
+        printed(text, growing=True)
     assert said in str(refused.value)
 
 

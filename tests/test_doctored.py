@@ -16,7 +16,7 @@ import cli
 from costmodel.claims.claim import load
 from costmodel.claims.published import check, unrecorded, verify
 from costmodel.data import data_dir
-from costmodel.symbolic.formulas import parse
+from costmodel.language.formula_text import parse
 
 Cell = dict[str, Any]
 

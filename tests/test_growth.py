@@ -11,10 +11,10 @@ from hypothesis import given, strategies as st
 
 from costmodel.claims.asymptotics import printed_growths
 from costmodel.errors import NoGrowth, Unanswered
+from costmodel.language.formula_text import parse
 from costmodel.mixers import builtin, names
 from costmodel.questions.count import count
 from costmodel.questions.order import GROWING, order
-from costmodel.symbolic.formulas import parse
 from costmodel.symbolic.growth import (
     Assumptions,
     Growth,

@@ -10,8 +10,8 @@ from hypothesis import given, strategies as st
 from costmodel.claims import identities
 from costmodel.claims.identities import compare_formula, difference
 from costmodel.claims.quantities import Answer
+from costmodel.language.formula_text import parse
 from costmodel.symbolic.effort import limited
-from costmodel.symbolic.formulas import parse
 from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.polynomial import call
 from costmodel.symbolic.thresholds import points

@@ -17,6 +17,7 @@ import cli
 import costmodel as cm
 from costmodel.errors import SizeError, Unsupported
 from costmodel.language.equations import Mixer
+from costmodel.language.formula_text import parse
 from costmodel.language.nodes import Node
 from costmodel.language.notation import COMPOSITES, RULES, equation
 from costmodel.questions.question import Missing
@@ -25,7 +26,6 @@ from costmodel.report.document import Column, Document, Page, Section, Table
 from costmodel.report.formats import write
 from costmodel.report.mixer_document import symbol_names
 from costmodel.symbolic.cases import Quotient, cases, condition
-from costmodel.symbolic.formulas import parse
 from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.polynomial import Poly, call, padded, size
 from costmodel.symbolic.pretty import formula_pretty, poly_pretty

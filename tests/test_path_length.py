@@ -20,6 +20,7 @@ import costmodel as cm
 from costmodel.errors import Unsupported
 from costmodel.language.buffers import last_positions
 from costmodel.language.equations import Form, Mixer
+from costmodel.language.formula_text import parse
 from costmodel.language.indices import Index
 from costmodel.language.nodes import Array, Node
 from costmodel.mixers import builtin, names
@@ -33,7 +34,6 @@ from costmodel.program.conventions import convention
 from costmodel.questions.question import Answers, Case, Missing, Searched
 from costmodel.questions.registry import FIGURES
 from costmodel.questions.subject import system_of
-from costmodel.symbolic.formulas import parse
 from costmodel.symbolic.polynomial import Poly, size
 from costmodel.symbolic.printing import formula_text, formula_words
 from tests import chunk_systems, systems

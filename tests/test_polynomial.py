@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, strategies as st
 
-from costmodel.symbolic.formulas import parse
+from costmodel.language.formula_text import parse
 from costmodel.symbolic.polynomial import Poly, call, ceil_div, size
 from costmodel.symbolic.printing import poly_latex
 from costmodel.symbolic.sympy_form import symbol, to_sympy

@@ -16,7 +16,7 @@ from costmodel.claims.claim import Claim, load, validate
 from costmodel.claims.published import VERDICTS, Verdict, check, summary, unrecorded, verify
 from costmodel.data import data_dir
 from costmodel.errors import DataMissing, PublishedError, Unanswered
-from costmodel.symbolic.formulas import parse
+from costmodel.language.formula_text import parse
 
 EXPECTED = {
     "v1.T3.self-attention.mul.sum": "agrees",

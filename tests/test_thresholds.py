@@ -6,7 +6,7 @@ from itertools import islice
 
 import pytest
 
-from costmodel.symbolic.formulas import parse
+from costmodel.language.formula_text import parse
 from costmodel.symbolic.polynomial import Poly
 from costmodel.symbolic.thresholds import least, points, primitive, where_positive, where_zero
 

@@ -20,13 +20,13 @@ import cli
 import costmodel as cm
 from costmodel.errors import TOO_LITTLE, Unsupported
 from costmodel.language.equations import Mixer
+from costmodel.language.formula_text import parse
 from costmodel.oracle.execute import run
 from costmodel.program.conventions import convention
 from costmodel.questions.question import Answers, Case, Searched
 from costmodel.questions.registry import FIGURES
 from costmodel.questions.subject import system_of
 from costmodel.questions.unrolled import deepest
-from costmodel.symbolic.formulas import parse
 from tests import chunk_systems, systems
 from tests.small import complete, distinct
 

@@ -18,9 +18,10 @@ from costmodel.claims.findings import Finding, compared_answers, join_notes
 from costmodel.claims.interpretations import Interpretation
 from costmodel.claims.quantities import Answer, mixer_of
 from costmodel.errors import NoGrowth, NotPolynomial, Unanswered
+from costmodel.language.formula_text import parse
 from costmodel.program.chosen_sizes import divisors
 from costmodel.questions.order import GROWING, long_case, order
-from costmodel.symbolic.formulas import BinaryOperation, Formula, FunctionCall, Tree, parse, poly
+from costmodel.symbolic.formulas import BinaryOperation, Formula, FunctionCall, Tree, poly
 from costmodel.symbolic.growth import (
     ONE,
     Assumptions,

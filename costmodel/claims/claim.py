@@ -16,10 +16,10 @@ from typing import Any
 
 from costmodel.data import read_data
 from costmodel.errors import PublishedError, TooMuch
+from costmodel.language.formula_text import parse
 from costmodel.mixers.load import only_imported
 from costmodel.program.conventions import convention
 from costmodel.symbolic.effort import limited, spend
-from costmodel.symbolic.formulas import parse
 from costmodel.symbolic.sizes import checked, known
 
 RELATIONS: Mapping[str, Callable[[Any, Any], bool]] = {

@@ -12,8 +12,8 @@ from costmodel.claims.identities import SEARCHED, compare_formula
 from costmodel.claims.interpretations import Interpretation
 from costmodel.claims.quantities import Answer, derive, path_at
 from costmodel.errors import Unanswered
+from costmodel.language.formula_text import parse
 from costmodel.symbolic.constraints import Constraints
-from costmodel.symbolic.formulas import parse
 from costmodel.symbolic.polynomial import Poly
 from costmodel.symbolic.printing import conditions_words
 from costmodel.symbolic.thresholds import Condition, least, points, where_positive, where_zero

@@ -19,8 +19,8 @@ from costmodel.claims.quantities import (
 )
 from costmodel.errors import SizeError
 from costmodel.language.equations import Mixer
+from costmodel.language.formula_text import parse
 from costmodel.program.chosen_sizes import fit
-from costmodel.symbolic.formulas import parse
 
 Sizes = Mapping[str, int]
 

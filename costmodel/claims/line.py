@@ -6,11 +6,12 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from costmodel.claims.as_printed import Symbols, grammar, words
+from costmodel.claims.as_printed import words
 from costmodel.claims.claim import Claim, validate
 from costmodel.claims.comparisons import path_steps
 from costmodel.claims.quantities import phases_of, quantity
 from costmodel.errors import PublishedError, TooMuch
+from costmodel.language.formula_text import Symbols, printed
 from costmodel.questions.question import Figure
 from costmodel.symbolic.effort import limited
 
@@ -94,6 +95,6 @@ def stated(asked: Figure, parts: Sequence[str], symbols: Symbols) -> dict[str, A
     if order := _ORDER.fullmatch(parts[0]):
         if len(parts) > 1:
             raise ValueError("O(...) stands alone: nothing equals it")
-        return {"kind": "order", "formula": grammar(order[1], symbols, growing=True)}
-    formula, *equals = (grammar(part, symbols) for part in parts)
+        return {"kind": "order", "formula": printed(order[1], symbols, growing=True).text}
+    formula, *equals = (printed(part, symbols).text for part in parts)
     return {"kind": "formula", "formula": formula, "equals": "".join(equals)}

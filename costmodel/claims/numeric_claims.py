@@ -13,7 +13,7 @@ from costmodel.claims.identities import SEARCHED
 from costmodel.claims.interpretations import Interpretation
 from costmodel.claims.quantities import Answer
 from costmodel.errors import Unanswered
-from costmodel.symbolic.formulas import parse
+from costmodel.language.formula_text import parse
 from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.polynomial import Poly
 from costmodel.symbolic.sizes import LARGEST

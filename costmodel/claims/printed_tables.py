@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from costmodel.claims.as_printed import Symbols, grammar, same_words, words
+from costmodel.claims.as_printed import same_words, words
 from costmodel.claims.claim import PRINTED, Claim, validate
 from costmodel.claims.comparisons import path_steps
 from costmodel.claims.line import phase_of, stated
@@ -20,6 +20,7 @@ from costmodel.claims.quantities import own_sizes, refuse_letters
 from costmodel.claims.table_cells import Cell, of_csv, of_latex
 from costmodel.errors import PublishedError, TooMuch, UnknownMixer
 from costmodel.language.equations import Mixer
+from costmodel.language.formula_text import Symbols, parse, printed
 from costmodel.language.options import joined
 from costmodel.mixers import builtin, names
 from costmodel.mixers.load import mixer as load_mixer, only_imported
@@ -27,7 +28,6 @@ from costmodel.program.phases import PHASES
 from costmodel.questions.count import OTHER
 from costmodel.questions.registry import CLAIMED
 from costmodel.symbolic.effort import limited
-from costmodel.symbolic.formulas import parse
 from costmodel.symbolic.sizes import LETTERS
 
 ORDER = "order"
@@ -317,12 +317,12 @@ def _by_case(text: str, symbols: Symbols) -> str:
         guards = []
         for condition in when.strip("$ ").split(r"\text{ and }"):
             left, relation, right = re.split(r"(\\[lg]e\b|[<>=])", condition)
-            one, two = grammar(left.strip(), symbols), grammar(right.strip(), symbols)
+            one, two = (printed(side.strip(), symbols).text for side in (left, right))
             strict = int(relation in "<>")
             larger = [(one, two)] * (relation != "<" and relation != r"\le")
             larger += [(two, one)] * (relation != ">" and relation != r"\ge")
             guards += [f"{above} - ({below}){' - 1' * strict}" for above, below in larger]
-        terms.append(f"where({', '.join([grammar(value.strip('$ '), symbols), *guards])})")
+        terms.append(f"where({', '.join([printed(value.strip('$ '), symbols).text, *guards])})")
     return " + ".join(terms)
 
 

@@ -30,6 +30,7 @@ from costmodel.claims.quantities import mixer_of, phases_of
 from costmodel.data import data_dir
 from costmodel.errors import PublishedError, SizeError, TooMuch, Unanswered, Unsupported
 from costmodel.language.equations import Form
+from costmodel.language.formula_text import parse
 from costmodel.language.macros.norms import normalises
 from costmodel.language.nodes import Select
 from costmodel.mixers import builtin, names
@@ -37,7 +38,6 @@ from costmodel.program.chosen_sizes import combinations, fit, letters_of
 from costmodel.program.phases import PHASES, TRAINING_STEP
 from costmodel.questions.registry import CLAIMED
 from costmodel.symbolic.effort import limited
-from costmodel.symbolic.formulas import parse
 from costmodel.symbolic.sizes import LETTERS
 
 CHECKS: Mapping[str, Callable[[Claim, Interpretation], Finding]] = {

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from costmodel.claims.as_printed import Symbols, symbol_name
+from costmodel.language.formula_text import Symbols, symbol_name
 from costmodel.symbolic.sizes import LETTERS
 
 LABELS = ("convention", "form", "phase", "reasons")

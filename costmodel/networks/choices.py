@@ -13,9 +13,9 @@ from math import lcm
 from typing import Any
 
 from costmodel.errors import FormulaError, ModelError, NotPolynomial
+from costmodel.language.formula_text import parse
 from costmodel.mixers.load import only_imported
 from costmodel.networks.parts import ACTIVATIONS
-from costmodel.symbolic.formulas import parse
 from costmodel.symbolic.polynomial import Poly
 from costmodel.symbolic.sizes import LETTERS, checked
 

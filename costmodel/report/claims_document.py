@@ -8,6 +8,7 @@ from typing import Any
 
 from costmodel.claims.published import VERDICTS, Verdict, summary
 from costmodel.errors import FormulaError, NotPolynomial
+from costmodel.language.formula_text import parse
 from costmodel.report.document import (
     Cell,
     Code,
@@ -19,7 +20,6 @@ from costmodel.report.document import (
     Part,
     Table,
 )
-from costmodel.symbolic.formulas import parse
 
 
 def about(verdict: Verdict) -> str:

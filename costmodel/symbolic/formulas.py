@@ -1,23 +1,14 @@
-"""Formulas in text: parsed by hand, evaluated exactly at sizes, converted to polynomials.
+"""A formula as a tree: evaluated exactly at sizes, converted to polynomials.
 
-The grammar is closed and `eval` is never used: whole, decimal and scientific numbers, size letters,
-`+ - * /`, powers (`**` or `^`), parentheses, `sum(body, index, first, last)`, `ceil_log2(x)`,
-`floor(x)`, `ceil(x)`, `Max(...)` and `Min(...)`. It covers the strings that `--symbolic` prints,
-and the sums that papers print. `where(x, g, ...)` is x where every g is at least 0, and 0
-elsewhere, even if x has no value there. Inside O(...), `log(x)`, `log(x, base)` and `sqrt(x)` are
-allowed too.
-
-A formula is a tree of five kinds of nodes. `value` adds up every sum term by term; `poly` closes
-sums by Faulhaber's formulas.
+A tree has five kinds of nodes, which `language.formula_text` reads from text. `value` adds up every
+sum term by term; `poly` closes sums by Faulhaber's formulas.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import lru_cache
 from math import ceil, comb, floor, lcm
 
 from costmodel import errors
@@ -26,22 +17,7 @@ from costmodel.symbolic import constraints, polyhedral_sums, polynomial
 from costmodel.symbolic.effort import spend
 from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.polynomial import Fn, Poly, index_atom
-from costmodel.symbolic.sizes import LETTERS, ceil_log2
-
-__all__ = ["Formula", "FormulaError", "NotPolynomial", "parse"]
-
-
-MOST_TOKENS, DEEPEST = 5_000, 40
-"""A formula with more tokens, or with parentheses nested deeper, is refused."""
-
-MOST_DEPENDENT = 300
-"""The largest depth of the syntax tree: the additions of a long sum nest in each other."""
-
-
-_TOKEN = re.compile(
-    r"\s*(?:(\d+(?:\.\d+)?(?:[eE][+-]?\d{1,4}(?![\w.]))?)|([A-Za-z_]\w*)|(\*\*|[-+*/^(),]))",
-    re.ASCII,
-)
+from costmodel.symbolic.sizes import ceil_log2
 
 
 @dataclass(frozen=True)
@@ -84,6 +60,7 @@ class Formula:
     def given(self, sizes: Mapping[str, int]) -> Formula:
         """The formula with numbers substituted for some sizes.
 
+        >>> from costmodel.language.formula_text import parse
         >>> parse("h*l").given({"n": 4}).poly()
         Poly(d*l/4)
         """
@@ -93,213 +70,12 @@ class Formula:
         return Formula(self.text, tree, self.letters - sizes.keys())
 
 
-@lru_cache(maxsize=1000)
-def parse(text: str, *, growing: bool = False) -> Formula:
-    """Read a formula; `growing` allows `log` and `sqrt`, as inside O(...).
-
-    >>> parse("n*sum(t + t, t, 1, l)").at({"n": 3, "l": 4})
-    Fraction(60, 1)
-    >>> str(parse("n*sum(t + t, t, 1, l)").poly())
-    'l**2*n + l*n'
-
-    Raises:
-        FormulaError: the message says what was expected, what came, and at which character.
-    """
-    parser = _Parser(text, growing)
-    tree = parser.sum_of_terms(frozenset())
-    parser.expect("", "an operator or the end")
-    if _depth(tree) > MOST_DEPENDENT:
-        raise FormulaError(f"a formula has at most {MOST_DEPENDENT} operations in a row")
-    return Formula(text, tree, frozenset(parser.letters))
-
-
-def _depth(tree: Tree) -> int:
-    """The depth of the tree: the largest number of nodes nested in each other."""
-    deepest, waiting = 0, [(tree, 1)]
-    while waiting:
-        node, depth = waiting.pop()
-        deepest = max(deepest, depth)
-        waiting += [(part, depth + 1) for part in _parts(node)]
-    return deepest
-
-
-def _parts(node: Tree) -> tuple[Tree, ...]:
-    if isinstance(node, BinaryOperation):
-        return node.left, node.right
-    if isinstance(node, IndexedSum):
-        return node.body, node.first, node.last
-    return node.arguments if isinstance(node, FunctionCall) else ()
-
-
-class _Parser:
-    """Recursive descent over the tokens of one text."""
-
-    def __init__(self, text: str, growing: bool) -> None:
-        self.text = text
-        self.functions = (*FUNCTIONS, WHERE, *(GROWING if growing else ()))
-        self.tokens = _tokenised(text)
-        self.position = 0
-        self.depth = 0
-        self.letters: set[str] = set()
-
-    @property
-    def token(self) -> str:
-        return self.tokens[self.position][0]
-
-    def take(self) -> str:
-        self.position += 1
-        return self.tokens[self.position - 1][0]
-
-    def fail(self, expected: str) -> FormulaError:
-        got = f"'{self.token}'" if self.token else "the end"
-        where = self.tokens[self.position][1] + 1
-        return FormulaError(f"'{self.text}': expected {expected} at character {where}, got {got}")
-
-    def unknown(self, name: str) -> FormulaError:
-        if name in GROWING:
-            return self.fail("an exact formula (log and sqrt may stand in O(...) only)")
-        if all(letter in LETTERS for letter in name):
-            return self.fail(f"a product written with *, such as {'*'.join(name)},")
-        known = f"a size ({' '.join(LETTERS)}) or a function (sum {' '.join(self.functions)})"
-        return self.fail(known)
-
-    def expect(self, token: str, expected: str) -> None:
-        if self.token != token:
-            raise self.fail(expected)
-        self.position += 1
-
-    def deeper(self) -> None:
-        self.depth += 1
-        if self.depth > DEEPEST:
-            raise FormulaError(f"'{self.text}' nests deeper than {DEEPEST} levels")
-
-    def sum_of_terms(self, bound: frozenset[str]) -> Tree:
-        self.deeper()
-        node = self.product(bound)
-        while self.token in ("+", "-"):
-            node = BinaryOperation(self.take(), node, self.product(bound))
-        self.depth -= 1
-        return node
-
-    def product(self, bound: frozenset[str]) -> Tree:
-        node = self.signed(bound)
-        while self.token in ("*", "/"):
-            node = BinaryOperation(self.take(), node, self.signed(bound))
-        return node
-
-    def signed(self, bound: frozenset[str]) -> Tree:
-        negative = False
-        while self.token in ("+", "-"):
-            negative ^= self.take() == "-"
-        node = self.power(bound)
-        return BinaryOperation("-", Number(Fraction(0)), node) if negative else node
-
-    def power(self, bound: frozenset[str]) -> Tree:
-        base = self.atom(bound)
-        if self.token not in ("**", "^"):
-            return base
-        self.take()
-        self.deeper()
-        node = BinaryOperation("**", base, self.signed(bound))
-        self.depth -= 1
-        return node
-
-    def atom(self, bound: frozenset[str]) -> Tree:
-        token = self.token
-        if token == "(":
-            self.take()
-            node = self.sum_of_terms(bound)
-            self.expect(")", "')'")
-            return node
-        if token[:1].isdigit():
-            return Number(Fraction(self.take()))
-        if token == "sum":
-            return self.sum_call(bound)
-        if token in self.functions:
-            return self.function_call(bound)
-        if token in bound:
-            return Name(self.take())
-        if token in LETTERS:
-            self.letters |= {"d", "n"} if token == "h" else {token}
-            return Name(self.take())
-        if token[:1].isalpha() or token[:1] == "_":
-            raise self.unknown(token)
-        raise self.fail("a number, a size, a function or '('")
-
-    def sum_call(self, bound: frozenset[str]) -> Tree:
-        """Parse `sum(body, index, first, last)`; the index is read ahead, because the body may name
-        it."""
-        self.take()
-        self.expect("(", "'(' after sum")
-        start = self.position
-        index = self.index_of_sum()
-        self.position = start
-        body = self.sum_of_terms(bound | {index})
-        self.expect(",", "',' before the index of sum")
-        self.take()
-        self.expect(",", "',' after the index of sum")
-        first = self.sum_of_terms(bound)
-        self.expect(",", "',' before the last value of sum")
-        last = self.sum_of_terms(bound)
-        self.expect(")", "')' to close sum")
-        return IndexedSum(body, index, first, last)
-
-    def index_of_sum(self) -> str:
-        """The name after the first comma outside of inner parentheses."""
-        level = 0
-        while self.token and level >= 0:
-            token = self.take()
-            level += (token == "(") - (token == ")")
-            if token == "," and level == 0:
-                if not self.token.isidentifier() or self.token in (*self.functions, "sum"):
-                    raise self.fail("the name of sum's index")
-                return self.token
-        raise self.fail("sum(body, index, first, last)")
-
-    def function_call(self, bound: frozenset[str]) -> Tree:
-        name = self.take()
-        self.expect("(", f"'(' after {name}")
-        arguments = [self.sum_of_terms(bound)]
-        while self.token == ",":
-            self.take()
-            arguments.append(self.sum_of_terms(bound))
-        most = {"Max": MOST_TOKENS, "Min": MOST_TOKENS, WHERE: MOST_TOKENS, "log": 2}.get(name, 1)
-        if name == WHERE and len(arguments) < 2:
-            raise self.fail(f"{WHERE}(value, what is at least 0 there)")
-        if len(arguments) > most:
-            raise self.fail(
-                "one or two arguments of log" if most == 2 else f"one argument of {name}"
-            )
-        self.expect(")", f"')' to close {name}")
-        return FunctionCall(name, tuple(arguments))
-
-
-def _tokenised(text: str) -> list[tuple[str, int]]:
-    found: list[tuple[str, int]] = []
-    position, end = 0, len(text.rstrip())
-    while position < end:
-        match = _TOKEN.match(text, position)
-        if match is None:
-            bad = end - len(text[position:end].lstrip())
-            raise FormulaError(f"'{text}': unexpected {text[bad]!r} at character {bad + 1}")
-        found.append((match.group(match.lastindex or 0), match.start(match.lastindex or 0)))
-        position = match.end()
-        if len(found[-1][0]) > MOST_DIGITS:
-            raise FormulaError(f"a formula has numbers and names of at most {MOST_DIGITS:,} signs")
-        if len(found) > MOST_TOKENS:
-            raise FormulaError(f"a formula has at most {MOST_TOKENS} numbers, names and signs")
-    return [*found, ("", len(text))]
-
-
 MOST_TERMS, MOST_BITS, MOST_PRINTED = 1_000_000, 100_000, 14_000
 """Limits on the terms of sums, the bits of a power and the bits of a value; more is refused."""
 
 MOST_MONOMIALS = 5_000
 """A product or power with more monomials is not expanded; the formula is compared at sizes
 instead."""
-
-MOST_DIGITS = 1_000
-"""A formula with a number of more digits is refused."""
 
 
 @dataclass(frozen=True)

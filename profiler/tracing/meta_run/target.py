@@ -31,8 +31,9 @@ from costmodel.errors import (
     text_of,
     words_of,
 )
+from costmodel.language.formula_text import parse
 from costmodel.mixers.load import user_module
-from costmodel.symbolic.formulas import Formula, parse
+from costmodel.symbolic.formulas import Formula
 from costmodel.symbolic.polynomial import Poly
 from costmodel.symbolic.sizes import LETTERS
 from profiler.counting.call import higher_order_reason

@@ -9,7 +9,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from costmodel.symbolic.formulas import parse, poly as poly_of
+from costmodel.language.formula_text import parse
+from costmodel.symbolic.formulas import poly as poly_of
 from costmodel.symbolic.polynomial import Poly
 from profiler.tracing import trace
 from profiler.tracing.meta_run.target import TraceError

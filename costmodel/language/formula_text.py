@@ -1,0 +1,469 @@
+r"""Read formulas in text: one grammar in two dialects, plain and printed.
+
+The plain dialect holds whole, decimal and scientific numbers, size letters, `+ - * /`, powers (`**`
+or `^`), parentheses, `sum(body, index, first, last)`, `ceil_log2(x)`, `floor(x)`, `ceil(x)`,
+`Max(...)` and `Min(...)`: the strings that `--symbolic` prints, and the sums that papers print.
+`where(x, g, ...)` is x where every g is at least 0, and 0 elsewhere, even if x has no value there.
+Inside O(...), `log(x)`, `log(x, base)` and `sqrt(x)` are allowed too.
+
+The printed dialect adds what papers print: LaTeX commands, other brackets, products without a sign
+(`4d^2l`) and the paper's own symbols. A formula that may be read in two ways is refused.
+
+`_Reader.tokens` reads both dialects, `_GRAMMAR` is the grammar of their tokens, and `_Reader.tree`
+turns what the parser finds into the nodes of `symbolic.formulas`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from fractions import Fraction
+from functools import cache, lru_cache
+from typing import TYPE_CHECKING, Any
+
+from costmodel.errors import FormulaError
+from costmodel.symbolic.formulas import (
+    FUNCTIONS,
+    GROWING,
+    WHERE,
+    BinaryOperation,
+    Formula,
+    FunctionCall,
+    IndexedSum,
+    Name,
+    Number,
+    Tree,
+)
+from costmodel.symbolic.sizes import LETTERS
+
+if TYPE_CHECKING:
+    from lark import Lark, Token
+
+MOST_TOKENS, DEEPEST = 5_000, 40
+"""A formula with more tokens, or with parentheses nested deeper, is refused."""
+
+MOST_DEPENDENT = 300
+"""The largest depth of the syntax tree: the additions of a long sum nest in each other."""
+
+MOST_DIGITS = 1_000
+"""A formula with a number of more digits is refused."""
+
+Symbols = Mapping[str, str]
+"""Name in a paper -> our letter."""
+
+
+@lru_cache(maxsize=1000)
+def parse(text: str, *, growing: bool = False) -> Formula:
+    """Read a formula in the plain dialect; `growing` allows `log` and `sqrt`, as inside O(...).
+
+    >>> parse("n*sum(t + t, t, 1, l)").at({"n": 3, "l": 4})
+    Fraction(60, 1)
+    >>> str(parse("n*sum(t + t, t, 1, l)").poly())
+    'l**2*n + l*n'
+
+    Raises:
+        FormulaError: the message says what was expected, what came, and at which character.
+    """
+    return _Reader(text, growing).formula()
+
+
+def printed(text: str, names: Symbols | None = None, *, growing: bool = False) -> Formula:
+    r"""Read a formula as papers print it; its `text` is in the plain dialect.
+
+    >>> printed(r"\frac12 nl^2 + 4d^2l").text
+    '1/2*n*l^2 + 4*d^2*l'
+    >>> printed(r"2N \lceil\log_2 \frac{d}{H}\rceil", {"H": "n"}).text
+    '2*N*ceil_log2(d/n)'
+
+    Args:
+        names: the paper's symbols; without any, a formula in the plain dialect is not changed.
+
+    Raises:
+        FormulaError: as `parse`; an unknown LaTeX command, or a formula with two readings.
+    """
+    if _THOUSANDS.fullmatch(text.strip(" $")):
+        return parse(re.sub(r"[^\d.+-]", "", text))
+    if not names:
+        try:
+            return parse(text, growing=growing)
+        except FormulaError:
+            pass
+    found = _Reader(text, growing, names or {}).formula()
+    return Formula(_written(found.tree), found.tree, found.letters)
+
+
+def symbol_name(text: str) -> str:
+    """A symbol without LaTeX: `d_{\\mathrm{model}}` becomes d_model, `\\tau` becomes tau."""
+    return re.sub(r"[\\{}\s$]", "", re.sub(_SET_AS, "", text))
+
+
+_SET_AS = r"\\(?:mathrm|mathit|mathbf|mathcal|mathsf|text|textit|textrm|operatorname|rm)\b\s*"
+_UPRIGHT = re.compile(_SET_AS + r"(?:\{(?P<words>[^{}]*)\}|(?P<letter>\w))", re.ASCII)
+_THOUSANDS = re.compile(r"[+-]?\d{1,3}(?:(?:,|\{,\}|\\,)\d{3})+(?:\.\d+)?")
+"""A number with a sign between thousands, as in 8,388,608."""
+
+_FOREIGN = re.compile(r"[^\w\s.+\-*/^(),]", re.ASCII)
+"""A character that the plain dialect lacks."""
+
+_TOKEN = re.compile(
+    r"(?P<space>\s+|\\[,;:! ]|~|\\q?quad\b|\$|\\(?:left|right|[bB]igg?[lr]?|displaystyle)\b|&)"
+    r"|(?P<NUMBER>\d+(?:\.\d+)?(?:[eE][+-]?\d{1,4}(?![\w.]))?)"
+    r"|(?P<LOG>\\?log(?:_\{\s*(?P<long>\d+|[A-Za-z]\w*)\s*\}|_(?P<short>\w)|(?![A-Za-z_])))"
+    r"|(?P<word>\\[A-Za-z]+(?:_\s*(?:\{\s*\w+\s*\}|\w+))?"
+    r"|[A-Za-z_]\w*(?:(?<=_)(?:\{\s*\w+\s*\}|\s+\w+))?)"
+    r"|(?P<sign>\*\*|\\[{}]|.)",
+    re.ASCII | re.DOTALL,
+)
+_SPELLED = {
+    "PLUS": "+", "MINUS": "- \u2212", "TIMES": r"* \cdot \times \ast · × \u2217",
+    "OVER": r"/ \div", "POWER": "** ^", "COMMA": ",", "OPEN": r"( [ { \{", "CLOSE": r") ] } \}",
+    "CEIL": r"\lceil", "END_CEIL": r"\rceil", "FLOOR": r"\lfloor", "END_FLOOR": r"\rfloor",
+    "FRACTION": r"\frac \tfrac \dfrac", "ROOT": r"\sqrt",
+}  # fmt: skip
+"""Kind of token -> its spellings; the first one is the operator in a tree."""
+
+_LETTERS = re.compile(r"[A-Za-z]+(?=\d)")
+_KINDS = {spelling: kind for kind, of in _SPELLED.items() for spelling in of.split()}
+_CALLED = {
+    **{name: name for name in ("sum", WHERE, *FUNCTIONS, "sqrt")},
+    "max": "Max", r"\max": "Max", "min": "Min", r"\min": "Min",
+}  # fmt: skip
+"""Spelling of a function -> its name."""
+
+_SUPERSCRIPTS = {"²": "2", "³": "3"}
+_NESTING = {"OPEN": 1, "CEIL": 1, "FLOOR": 1, "CLOSE": -1, "END_CEIL": -1, "END_FLOOR": -1}
+
+_GRAMMAR = f"""
+?sum: product ((PLUS | MINUS) product)*
+?product: signed ((TIMES | OVER) signed | factor)*
+?signed: (PLUS | MINUS)* factor
+?factor: power | LOG bare_power -> logarithm
+?power: atom | atom POWER signed
+?bare_power: bare | bare POWER signed -> power
+?atom: bare | OPEN sum CLOSE -> group
+?bare: NUMBER | NAME | (FUNCTION | LOG) OPEN sum (COMMA sum)* CLOSE -> call
+     | FRACTION argument argument -> fraction | ROOT argument -> root
+     | CEIL sum END_CEIL -> ceil | FLOOR sum END_FLOOR -> floor
+?argument: NUMBER | NAME | OPEN sum CLOSE -> group
+%declare NUMBER NAME LOG FUNCTION {" ".join(_SPELLED)}
+"""
+"""Of both dialects. In the printed one two factors side by side are a product, and what `log` is of
+needs no parentheses."""
+
+_ARGUMENTS: Mapping[str, tuple[int, int, str]] = {
+    "sum": (4, 4, "sum(body, index, first, last)"),
+    WHERE: (2, MOST_TOKENS, f"{WHERE}(value, what is at least 0 there)"),
+    "Max": (1, MOST_TOKENS, ""),
+    "Min": (1, MOST_TOKENS, ""),
+    "log": (1, 2, "one or two arguments of log"),
+}
+"""Function -> the least and the largest number of arguments, in words; others have one."""
+
+
+@cache
+def _parser() -> Lark:
+    from lark import Lark
+
+    return Lark(_GRAMMAR, start="sum", parser="lalr")
+
+
+class _Reader:
+    """One text, from its tokens to a tree. `names` is None for the plain dialect.
+
+    A node of the parser is a token (a text with a type), or a branch with a rule and children.
+    """
+
+    def __init__(self, text: str, growing: bool, names: Symbols | None = None) -> None:
+        self.text, self.growing, self.names = text, growing, names
+        self.letters: set[str] = set()
+
+    def formula(self) -> Formula:
+        from lark import UnexpectedToken
+
+        parser: Any = _parser().parse_interactive()
+        last: Token | None = None
+        try:
+            for token in self.tokens():
+                if self.names is None and last and last.type in _ENDS and token.type in _BEGINS:
+                    if (last.type, token.type) == ("NAME", "OPEN") and last not in LETTERS:
+                        raise self.unknown(last)
+                    raise self.unexpected(token, parser.accepts() - _BEGINS, last)
+                parser.feed_token(token)
+                last = token
+            found = parser.feed_eof()
+        except UnexpectedToken as wrong:
+            raise self.unexpected(wrong.token, wrong.expected, last) from None
+        tree = self.tree(found, frozenset(), 1)
+        if _depth(tree) > MOST_DEPENDENT:
+            raise FormulaError(f"a formula has at most {MOST_DEPENDENT} operations in a row")
+        return Formula(self.text, tree, frozenset(self.letters))
+
+    def tokens(self) -> Iterator[Token]:
+        """The tokens of the text, of the kinds that `_GRAMMAR` declares."""
+        from lark import Token
+
+        text = self.text
+        if self.names is not None:
+            text = _UPRIGHT.sub(_padded, text)
+        elif foreign := _FOREIGN.search(text):
+            raise self.unread(*foreign.span())
+        position = number = depth = 0
+        arguments: list[int] = []  # for each argument that a command still takes, its depth
+        while match := _TOKEN.match(text, position):
+            start, position = match.span()
+            if match["space"]:
+                continue
+            if position - start > MOST_DIGITS:
+                raise FormulaError(
+                    f"a formula has numbers and names of at most {MOST_DIGITS:,} signs"
+                )
+            if arguments[-1:] == [depth] and match[0].isdigit():
+                position = start + 1  # \frac12 is 1/2
+            elif arguments[-1:] == [depth] and match[0] == "[":
+                raise self.refused("\\sqrt is a square root: write x^(1/3) for a cube root", start)
+            elif self.names is not None and (letters := _LETTERS.match(match[0])):
+                position = start + letters.end()  # no size has a digit: l2 is refused at its 2
+            for kind, value, at in self.named(match, text[start:position]):
+                if arguments[-1:] == [depth]:
+                    arguments.pop()
+                arguments += [depth] * {"FRACTION": 2, "ROOT": 1}.get(kind, 0)
+                depth += _NESTING.get(kind, 0)
+                number += 1
+                if number > MOST_TOKENS:
+                    raise FormulaError(
+                        f"a formula has at most {MOST_TOKENS} numbers, names and signs"
+                    )
+                yield Token(kind, value, start + at, end_pos=position)
+
+    def named(self, match: re.Match[str], spelled: str) -> Iterator[tuple[str, str, int]]:
+        """The tokens of one match: the kind of each, its value, and its place in the match."""
+        names = self.names or {}
+        if match["NUMBER"]:
+            yield "NUMBER", spelled, 0
+        elif match["LOG"]:
+            base = match["long"] or match["short"] or ""
+            yield "LOG", names.get(base, base), 0
+        elif spelled in _SUPERSCRIPTS:
+            yield from (("POWER", "**", 0), ("NUMBER", _SUPERSCRIPTS[spelled], 0))
+        elif spelled in _CALLED:
+            yield "FUNCTION", _CALLED[spelled], 0
+        elif kind := _KINDS.get(spelled):
+            yield kind, _SPELLED[kind].split()[0], 0
+        elif match["word"] and self.names is None:
+            yield "NAME", spelled, 0
+        elif (name := symbol_name(spelled)) in names:
+            yield "NAME", names[name], 0
+        elif spelled[0] == "\\" or not match["word"]:
+            raise self.unread(*match.span())
+        elif all(names.get(letter, letter) in LETTERS for letter in name):
+            yield from (("NAME", names.get(x, x), k) for k, x in enumerate(name))
+        else:
+            yield "NAME", name, 0
+
+    def tree(self, node: Any, bound: frozenset[str], level: int) -> Tree:
+        """The tree of a node; `bound` are the indices of the sums around it."""
+        if level > DEEPEST:
+            raise FormulaError(f"'{self.text}' nests deeper than {DEEPEST} levels")
+        if isinstance(node, str):
+            return self.leaf(node, bound)
+        parts, inside = node.children, level + 1
+        match node.data:
+            case "sum" | "product":
+                found = self.tree(parts[0], bound, level)
+                for k, part in enumerate(parts[1:], 1):
+                    if _kind(part) not in _OPERATORS:
+                        operator = self.operator(parts, k)
+                        found = BinaryOperation(operator, found, self.tree(part, bound, level))
+                return found
+            case "signed":
+                found = self.tree(parts[-1], bound, level)
+                return BinaryOperation("-", _ZERO, found) if parts.count("-") % 2 else found
+            case "power":
+                base = self.tree(parts[0], bound, level)
+                return BinaryOperation("**", base, self.tree(parts[2], bound, inside))
+            case "group":
+                return self.tree(parts[1], bound, inside)
+            case "fraction":
+                above, below = (self.tree(part, bound, inside) for part in parts[1:])
+                return BinaryOperation("/", above, below)
+            case "ceil" if binary := _binary_logarithm(parts[1]):
+                return FunctionCall("ceil_log2", (self.tree(binary, bound, inside),))
+            case "ceil" | "floor":
+                return FunctionCall(node.data, (self.tree(parts[1], bound, inside),))
+            case "root":
+                return self.call(parts[0], "sqrt", parts[1:], bound, inside)
+            case "logarithm" if self.names is None:
+                raise self.fail(parts[1], "'(' after log")
+            case "logarithm":
+                return self.call(parts[0], "log", parts[1:], bound, inside)
+        name = "log" if _kind(parts[0]) == "LOG" else str(parts[0])
+        return self.call(parts[0], name, parts[2::2], bound, inside, parts[-1])
+
+    def call(
+        self, function: Token, name: str, given: Sequence[Any], bound: frozenset[str], level: int,
+        end: Any = None,
+    ) -> Tree:  # fmt: skip
+        """A call of a function at its token; the base in a token of `log` is one more argument."""
+        if name in GROWING and not self.growing:
+            why = f"an exact formula ({' and '.join(GROWING)} may stand in O(...) only)"
+            raise self.fail(function, why)
+        given = [*given, function] if _kind(function) == "LOG" and function else given
+        least, most, words = _ARGUMENTS.get(name, (1, 1, f"one argument of {name}"))
+        if not least <= len(given) <= most:
+            raise self.fail(given[most] if len(given) > most else end, words)
+        if name != "sum":
+            return FunctionCall(name, tuple(self.tree(x, bound, level) for x in given))
+        body, index, first, last = given
+        if _kind(index) != "NAME":
+            raise self.fail(index, "the name of sum's index")
+        inside = self.tree(body, bound | {str(index)}, level)
+        ends = (self.tree(end, bound, level) for end in (first, last))
+        return IndexedSum(inside, str(index), *ends)
+
+    def leaf(self, token: Any, bound: frozenset[str]) -> Tree:
+        if token[0].isdigit():
+            return Number(Fraction(token))
+        name = str(token)
+        if name not in bound:
+            if name not in LETTERS:
+                raise self.unknown(token)
+            self.letters |= {"d", "n"} if name == "h" else {name}
+        return Name(name)
+
+    def unknown(self, name: Any) -> FormulaError:
+        if self.names is None and all(letter in LETTERS for letter in name):
+            return self.fail(name, f"a product written with *, such as {'*'.join(name)},")
+        functions = " ".join(("sum", *FUNCTIONS, WHERE, *(GROWING if self.growing else ())))
+        return self.fail(name, f"a size ({' '.join(LETTERS)}) or a function ({functions})")
+
+    def operator(self, parts: Sequence[Any], k: int) -> str:
+        """The operator before operand k; `*` between factors side by side, which are refused where
+        they are not plain."""
+        if _kind(parts[k - 1]) in _OPERATORS:
+            return str(parts[k - 1])
+        before, part = _unsigned(parts[k - 1]), parts[k]
+        if _kind(_first(part)) == "NUMBER":
+            raise self.fail(part, "an operator or the end")
+        divided = k > 1 and _kind(parts[k - 2]) == "OVER"
+        if divided and not _kind(_unsigned(parts[k - 3])) == _kind(before) == "NUMBER":
+            why = "what / divides by may be read in two ways: write a/(b*c)"
+            raise self.refused(why, _first(part).start_pos)
+        if _kind(before) == "logarithm" and not (_named(before.children[1]) and _named(part)):
+            raise self.refused("what log is of stands in parentheses", _first(before).start_pos)
+        return "*"
+
+    def unexpected(self, token: Token, expected: set[str], last: Token | None) -> FormulaError:
+        """The message about a token that the grammar has no place for."""
+        words = " or ".join(sign for kind, sign in _CLOSING.items() if kind in expected)
+        if "FUNCTION" in expected:
+            words = "a number, a size, a function or '('"
+        elif "NUMBER" in expected:
+            words = "what a command is about, in braces"
+        elif "OPEN" in expected and last is not None:
+            words = f"'(' after {self.text[last.start_pos : last.end_pos]}"
+        return self.fail(token, words or "an operator or the end")
+
+    def fail(self, node: Any, expected: str) -> FormulaError:
+        token = _first(node)
+        start, end = (token.start_pos, token.end_pos) if token else (len(self.text), None)
+        got = f"'{self.text[start:end]}'" if token else "the end"
+        where = f"at character {start + 1}"
+        return FormulaError(f"'{self.text}': expected {expected} {where}, got {got}")
+
+    def refused(self, why: str, position: int) -> FormulaError:
+        return FormulaError(f"'{self.text}', character {position + 1}: {why}")
+
+    def unread(self, start: int, end: int) -> FormulaError:
+        found = self.text[start:end]
+        if self.names is not None:
+            why = f"{found} is not read in a formula (--symbols may say what it is)"
+            return self.refused(why, start)
+        return FormulaError(f"'{self.text}': unexpected {found!r} at character {start + 1}")
+
+
+_BEGINS, _ENDS = {"NUMBER", "NAME", "OPEN", "FUNCTION", "LOG"}, {"NUMBER", "NAME", "CLOSE"}
+"""Kinds of tokens with which a factor of the plain dialect begins, and ends."""
+
+_OPERATORS = ("PLUS", "MINUS", "TIMES", "OVER")
+_CLOSING = {"COMMA": "','", "CLOSE": "')'", "END_CEIL": r"'\rceil'", "END_FLOOR": r"'\rfloor'"}
+_ZERO = Number(Fraction(0))
+
+
+def _padded(upright: re.Match[str]) -> str:
+    """A word without the command that sets it, between blanks, so that it keeps its place."""
+    start, end = upright.span("words" if upright["words"] is not None else "letter")
+    word = upright.string[start:end]
+    return word.rjust(end - upright.start()).ljust(len(upright[0]))
+
+
+def _kind(node: Any) -> str:
+    """The kind of a token, or the rule of a branch."""
+    return str(getattr(node, "type", "") or node.data)
+
+
+def _first(node: Any) -> Any:
+    """The first token of a node."""
+    while not isinstance(node, str):
+        node = node.children[0]
+    return node
+
+
+def _unsigned(node: Any) -> Any:
+    return node.children[-1] if _kind(node) == "signed" else node
+
+
+def _named(node: Any) -> bool:
+    """Whether a factor is a name or a power of a name."""
+    return _kind(_first(node)) == "NAME" and _kind(node) in ("NAME", "power")
+
+
+def _binary_logarithm(node: Any) -> Any:
+    """What a node is the logarithm of, to base 2; else None."""
+    first, *others = node.children if _kind(node) == "product" else [node]
+    if _kind(_first(first)) != "LOG" or _first(first) != "2":
+        return None
+    if _kind(first) == "call":
+        return None if others else first.children[2]
+    operators = {*map(_kind, others)} & {*_OPERATORS}
+    return None if operators else type(first)("product", [first.children[1], *others])
+
+
+def _depth(tree: Tree) -> int:
+    """The depth of the tree: the largest number of nodes nested in each other."""
+    deepest, waiting = 0, [(tree, 1)]
+    while waiting:
+        node, depth = waiting.pop()
+        deepest = max(deepest, depth)
+        waiting += [(part, depth + 1) for part in _parts(node)]
+    return deepest
+
+
+def _parts(node: Tree) -> tuple[Tree, ...]:
+    if isinstance(node, BinaryOperation):
+        return node.left, node.right
+    if isinstance(node, IndexedSum):
+        return node.body, node.first, node.last
+    return node.arguments if isinstance(node, FunctionCall) else ()
+
+
+_BINDING = {"+": 1, "-": 1, "*": 2, "/": 2, "**": 3}
+
+
+def _written(node: Tree, binding: int = 0) -> str:
+    """A tree in the plain dialect; in parentheses if the operator around it binds more tightly."""
+    if isinstance(node, Name):
+        return node.name
+    if isinstance(node, FunctionCall):
+        return f"{node.name}({', '.join(map(_written, node.arguments))})"
+    if isinstance(node, IndexedSum):
+        inside = (_written(node.body), node.index, _written(node.first), _written(node.last))
+        return f"sum({', '.join(inside)})"
+    if isinstance(node, Number):
+        own, text = 4 if node.value.denominator == 1 else 2, str(node.value)
+    elif node.op == "-" and node.left == _ZERO:
+        own, text = 2, f"-{_written(node.right, 3)}"
+    else:
+        own, power = _BINDING[node.op], node.op == "**"
+        sign = "^" if power else f" {node.op} " if own == 1 else node.op
+        text = f"{_written(node.left, own + power)}{sign}{_written(node.right, own + (not power))}"
+    return f"({text})" if own < binding else text
