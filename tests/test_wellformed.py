@@ -414,3 +414,46 @@ def test_a_constant_that_is_not_exact_is_told_what_to_write(text: str, said: str
     x = m.input("x", l, d)
     with pytest.raises(TypeError, match=said), m.form("direct") as f:
         _with(text, x[f.index("i", 1, l), f.index("a", 1, d)], d)
+
+
+def flattened_twice() -> cm.Mixer:
+    """Each of n heads of w channels reads its row of one of g groups: head H of group G is head
+    (G - 1)*(n/g) + H."""
+    made = cm.Mixer("flattened-twice")
+    l, d, n, g, w = made.sizes("l d n g w")
+    x, y = made.input("x", l, d), made.output("y", l, d)
+    V, K = made.parameter("W_V", d, n * w), made.parameter("W_K", d, g * w)
+    with made.form("direct") as f:
+        i, a, b, c = (f.index("i", 1, l), *(f.index(x, 1, d) for x in "ab"), f.index("c", 1, w))
+        G, H, e = f.index("G", 1, g), f.index("H", 1, n / g), f.index("e", 1, n * w)
+        k = f.index("k", 1, g * w)
+        v, q, s = f.array("v", l, n * w), f.array("q", l, g * w), f.array("s", l, n)
+        v[i, e] = cm.sum_(x[i, a] * V[a, e], over=a)
+        q[i, k] = cm.sum_(x[i, a] * K[a, k], over=a)
+        head = (G - 1) * (n / g) + H
+        s[i, head] = cm.sum_(v[i, (head - 1) * w + c] * q[i, (G - 1) * w + c], over=c)
+        j = f.index("j", 1, n)
+        y[i, b] = cm.sum_(s[i, j], over=j) * x[i, b]
+    return made
+
+
+def test_an_index_may_be_flattened_twice() -> None:
+    """Of g = 2 groups with n = 6 heads of w = 5: each head multiplies its 5 channels."""
+    made = flattened_twice()
+    assert all(proof.passed is not False for proof in prove(made))
+    found = cm.count(made).at(l=7, d=3, n=6, g=2, w=5)
+    assert found.mul == 7 * (3 * 30 + 3 * 10 + 6 * 5 + 3)
+
+
+def test_a_flattening_within_one_that_is_too_wide_is_refused() -> None:
+    """Channels up to w + 1 of heads that are w wide."""
+
+    def too_wide(m: Any, f: Any, x: Any, y: Any) -> None:
+        _, d, i, _, a = indices(m, f)
+        w = m.sizes("w")[0]
+        G, H, c = f.index("G", 1, d), f.index("H", 1, d), f.index("c", 1, w + 1)
+        W = m.parameter("W", d * d * w)
+        y[i, a] = cm.sum_(W[((G - 1) * d + H - 1) * w + c], over=(G, H, c)) * x[i, a]
+
+    with pytest.raises(EquationError, match=r"^index .* is not affine"):
+        mixer(too_wide)

@@ -256,6 +256,7 @@ class Form:
     ) -> Index:
         """Declare an index over lower..upper, both included, or over a `union`. With `beside`, it
         is in its k-th range if and only if the index `beside` is in its k-th range."""
+        self._require_open(f"index {name}")
         _check_name(name, self.mixer)
         if isinstance(lower, Ranges) == (upper is not None):
             raise EquationError(
@@ -292,6 +293,14 @@ class Form:
                     )
         return found
 
+    def _require_open(self, what: str) -> None:
+        """Raise EquationError for a declaration after the form's block."""
+        if self.mixer.writing is not self:
+            raise EquationError(
+                f"{what} is declared after form '{self.name}' of {self.mixer.name} has ended: "
+                f"declare it inside `with m.form('{self.name}') as f:`"
+            )
+
     def own(self, index: Index) -> None:
         """Raise EquationError for an index of another form or mixer."""
         known = self.indices.get(index.name)
@@ -322,6 +331,7 @@ class Form:
             below: the entries are positions in 1..below, computed by argmax, top_k or sort; as
                 for a buffer, `below` may be a function of the entry's positions.
         """
+        self._require_open(f"array {name}")
         _check_name(name, self.mixer)
         if name in self.arrays or name in self.mixer.arrays:
             raise EquationError(f"array {name} is declared twice in {self.mixer.name}")
@@ -392,7 +402,8 @@ class Mixer:
         """The letters that its equations may name: its sizes; d and n if it declares h."""
         self.arrays: dict[str, Array] = {}
         self.forms: dict[str, Form] = {}
-        self._active: Form | None = None
+        self.writing: Form | None = None
+        """The form whose block is open."""
 
     def __repr__(self) -> str:
         return f"Mixer({self.name!r})"
@@ -570,17 +581,17 @@ class Mixer:
     @contextmanager
     def _written(self, name: str) -> Iterator[Form]:
         """A block that writes a form, and at its end adds the form to `forms`."""
-        if self._active is not None:
+        if self.writing is not None:
             raise EquationError(
-                f"form '{name}' of {self.name} begins inside form '{self._active.name}': end that "
+                f"form '{name}' of {self.name} begins inside form '{self.writing.name}': end that "
                 f"one first"
             )
         form = Form(self, name)
-        self._active = form
+        self.writing = form
         try:
             yield form
         finally:
-            self._active = None
+            self.writing = None
         if not any(e.array.role == "output" for e in form.equations):
             raise EquationError(f"form '{name}' of {self.name} never defines its output")
         self.forms[name] = form
@@ -626,9 +637,9 @@ class Mixer:
 
     def position(self, part: Any) -> Position:
         """The position that an author's index expression stands for: a polynomial, a `Flat` for
-        `(j-1)*h + c`, or a `Gather` for an array entry."""
-        if isinstance(part, Index) and self._active is not None:
-            self._active.own(part)
+        `(j-1)*h + c`, where c may be another flattening, or a `Gather` for an array entry."""
+        if isinstance(part, Index) and self.writing is not None:
+            self.writing.own(part)
         if isinstance(part, Ref):
             return Gather(self._of_positions(part))
         if isinstance(part, Node):
@@ -655,13 +666,19 @@ class Mixer:
         ]
         if not scaled:
             return poly
-        variable, extent = scaled[0]
-        flat = self._flattening(poly, Poly.atom(variable), extent)
-        if len(scaled) > 1 or flat is None:
+        flats = (
+            self._flattening(poly, Poly.atom(variable), extent)
+            for variable, extent in scaled
+            if not extent.variables
+        )
+        flat = next(filter(None, flats), None)
+        if flat is None:
             raise EquationError(
                 f"index '{poly}' in {self.name} is not affine: only a flattening (j-1)*h+c of an "
-                f"index c within 1..h is allowed, or the first or last of h, (j-1)*h+1 or j*h"
+                f"index c within 1..h is allowed, where c may be another flattening, or the first "
+                f"or last of h, (j-1)*h+1 or j*h"
             )
+        self.position(flat.inner)
         return flat
 
     def _of_positions(self, entry: Ref) -> Ref:
@@ -694,7 +711,7 @@ class Mixer:
 
     def _around(self, poly: Poly) -> list[Index]:
         """The indices in an expression, and the indices in their bounds, transitively."""
-        indices = self._active.indices if self._active else {}
+        indices = self.writing.indices if self.writing else {}
         found: dict[str, Index] = {}
         waiting = [poly]
         while waiting:
@@ -706,7 +723,7 @@ class Mixer:
 
     def define(self, array: Array, positions: tuple[Position, ...], value: Node) -> None:
         """Record an equation of the form being written."""
-        form = self._active
+        form = self.writing
         if form is None:
             raise EquationError(f"{array.name}[...] = ... stands outside `with {self.name}.form()`")
         if array.role not in ("intermediate", "output"):
