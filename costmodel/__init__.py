@@ -93,7 +93,13 @@ if not TYPE_CHECKING:
         for question in QUESTIONS:
             if question.name == name and question.ask is not None:
                 return question.ask
-        raise AttributeError(f"module 'costmodel' has no attribute '{name}'")
+        import sys
+        from difflib import get_close_matches
+
+        near = get_close_matches(name, __dir__(), 1)
+        hint = f": did you mean '{near[0]}'?" if near else ""
+        said = f"module 'costmodel' has no attribute '{name}'{hint}"
+        raise AttributeError(said, name=name, obj=sys.modules[__name__])
 
     def __dir__() -> list[str]:
         """The names that a user calls."""

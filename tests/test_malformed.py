@@ -305,10 +305,16 @@ LASTS = {
     "needs reads it",
     "y[i, a] = x[i, a]\n    y[i, a] = x[i, a]": "two equations of y define one entry",
     "y[i, a] = q[i, a]": "y reads q, which no equation defines",
-    "y[i, a] = x[i + 1, a]": "y reads x outside its extents (l, d)",
+    "y[i, a] = x[i + 1, a]": "y reads x outside its extents (l, d): index i + 1 is 2 on axis 1, "
+    "which holds 1..1 (for instance at l = 1",
     "y[i, a] = x[-1, a]": "y reads x outside its extents (l, d)",
     "y[i, a] = x[0, a]": "y reads x outside its extents (l, d)",
-    "y[i + 1, a] = x[i, a]": "y is defined outside its extents (l, d)",
+    "y[i + 1, a] = x[i, a]": "y is defined outside its extents (l, d): index i + 1 is 2 on axis 1",
+    "y[i, a] = x[i, a + w]": "y reads x outside its extents (l, d): index a + w is 2 on axis 2",
+    "y[i, a] = x[i, a]\nf.array('late', l)": "array late is declared after form 'direct' of NAME "
+    "has ended: declare it inside `with m.form('direct') as f:`",
+    "y[i, a] = x[i, a]\nf.index('late', 1, l)": "index late is declared after form 'direct'",
+    "y[i, a] = cm.sum(x[j, a], over=j)": "'costmodel' has no attribute 'sum': did you mean 'sum_'?",
     "y[i, a] = y[i, a] + x[i, a]": "y[1, 1] needs y[1, 1]",
     "y[i, a] += x[i, a]": "y[1, 1] needs y[1, 1]",
     "y[one, a] = x[one, a]; y[rest, a] = cm.sum_(y[j, a], over=j)": "y[2, 1] needs y[2, 1]",

@@ -194,6 +194,8 @@ def _said(error: BaseException, path: Path, line: int | None) -> str:
     own code are replaced by a message that quotes the author's line."""
     if isinstance(error, EquationError):
         return f"{EquationError.__name__}: {text_of(error)}"
+    if isinstance(error, AttributeError) and error.obj is sys.modules["costmodel"]:
+        return f"{EquationError.__name__}: {text_of(error)}"
     if isinstance(error, AttributeError) and hasattr(type(error.obj), "in_words"):
         name = str(error.name)
         near = difflib.get_close_matches(name, dir(error.obj), 1)

@@ -179,7 +179,7 @@ def _without_circle(
     except CycleError as error:
         circle = error.args[1]
         shown = [f"{array.name}[{', '.join(map(str, entry))}]" for array, entry in circle]
-        where = ", ".join(f"{letter} = {value}" for letter, value in sizes.items())
+        where = _at(sizes)
         first, *others = reversed(shown)
         chain = f"{first} needs {', which needs '.join(others)}"
         raise EquationError(
@@ -234,7 +234,7 @@ def _chosen_exist(system: System, equation: Equation, chosen: Select) -> None:
             numbered = {**point, **({} if numbers is None else {numbers.atom: first})}
             wrong = _wrong_choice(equation, chosen.kind, (begin, end), (first, last), numbered)
             if wrong:
-                where = ", ".join(f"{name.lstrip('@')} = {value}" for name, value in point.items())
+                where = _at(point)
                 raise EquationError(f"{equation.name}: {wrong} (for instance at {where})")
 
 
@@ -280,7 +280,7 @@ def _in_order(
         begin, end = _ends(later, point)
         if begin <= end and begin <= point[index.atom]:
             overlap = point[index.atom] <= end
-            where = ", ".join(f"{name.lstrip('@')} = {value}" for name, value in point.items())
+            where = _at(point)
             words = "overlap" if overlap else "are not in ascending order"
             advice = "end one before the next begins" if overlap else "give the lower one first"
             raise EquationError(
@@ -351,7 +351,8 @@ def _written_inside(system: System, equation: Equation) -> None:
     if found is not None:
         beyond = outside(found, [whole(equation.array)])
         words = f"{equation.name} is defined outside its extents {_shape(equation.array)}"
-        _refuse(system, equation.array, beyond, words)
+        place = partial(_beyond, Ref(equation.array, equation.positions), equation.indices)
+        _refuse(system, equation.array, beyond, words, place)
 
 
 def _read_exists(system: System, equation: Equation, ref: Ref, over: tuple[Index, ...]) -> None:
@@ -384,7 +385,8 @@ def _read_exists(system: System, equation: Equation, ref: Ref, over: tuple[Index
         return
     beyond = outside(found, [whole(ref.array)])
     words = f"{equation.name} reads {ref.array.name} outside its extents {_shape(ref.array)}"
-    _refuse(system, ref.array, beyond, words)
+    place = partial(_beyond, reached, (*equation.indices, *over, *among))
+    _refuse(system, ref.array, beyond, words, place)
     if ref.array in system.defining:
         missing = outside(found, _regions(system.defining[ref.array]))
         words = f"{equation.name} reads entries of {ref.array.name} that no equation defines"
@@ -415,6 +417,7 @@ def _one_by_one(system: System, array: Array, sizes: Mapping[str, int]) -> None:
         for entry in _entries(equation.positions, equation.indices, sizes):
             if entry not in every:
                 words = f"{array.name} is defined outside its extents {_shape(array)}"
+                words += _beyond(Ref(array, equation.positions), equation.indices, sizes)
             elif entry in written:
                 words = f"two equations of {array.name} define one entry"
             written.add(entry)
@@ -428,12 +431,13 @@ def _one_by_one(system: System, array: Array, sizes: Mapping[str, int]) -> None:
                 for entry in _entries(ref.positions, around, sizes):
                     if entry not in every:
                         where = f"{array.name} outside its extents {_shape(array)}"
+                        where += _beyond(ref, around, sizes)
                         words = words or f"{equation.name} reads {where}"
                     elif array in system.defining and entry not in written:
                         missing = f"entries of {array.name} that no equation defines"
                         words = words or f"{equation.name} reads {missing}"
     if words:
-        where = ", ".join(f"{letter} = {value}" for letter, value in sizes.items())
+        where = _at(sizes)
         raise EquationError(f"{words} (for instance at {where})")
 
 
@@ -450,8 +454,32 @@ def _entries(
         yield tuple(int(place.rational(point)) for place in places)
 
 
-def _refuse(system: System, array: Array, regions: Sequence[Constraints], words: str) -> None:
-    """Raise EquationError if one of the regions contains an entry at small sizes."""
+def _at(point: Mapping[str, int]) -> str:
+    """Sizes and indices with their values, in words."""
+    return ", ".join(f"{name.lstrip('@')} = {value}" for name, value in point.items())
+
+
+def _beyond(ref: Ref, ranges: Sequence[Index], sizes: Mapping[str, int]) -> str:
+    """The first index of a reference that lies outside of its axis at some sizes, in words."""
+    extents = [extent.at(sizes) for extent in ref.array.shape]
+    for point in _points(outer_first(ranges), sizes):
+        for axis, (position, extent) in enumerate(zip(ref.positions, extents, strict=True), 1):
+            index = position_value(position)
+            place = index.rational(point)
+            if not 1 <= place <= extent:
+                return f": index {index} is {place} on axis {axis}, which holds 1..{extent}"
+    return ""
+
+
+def _refuse(
+    system: System,
+    array: Array,
+    regions: Sequence[Constraints],
+    words: str,
+    place: Callable[[Mapping[str, int]], str] = lambda sizes: "",
+) -> None:
+    """Raise EquationError if one of the regions contains an entry at small sizes; the message has
+    `words`, and what `place` says at these sizes."""
     for found in regions:
         if infeasible(found):
             continue
@@ -461,8 +489,8 @@ def _refuse(system: System, array: Array, regions: Sequence[Constraints], words:
             continue
         for sizes in _small(system):
             if number.at(sizes) > 0:
-                where = ", ".join(f"{letter} = {value}" for letter, value in sizes.items())
-                raise EquationError(f"{words} (for instance at {where})")
+                where = _at(sizes)
+                raise EquationError(f"{words}{place(sizes)} (for instance at {where})")
 
 
 def _small(system: System) -> tuple[dict[str, int], ...]:
