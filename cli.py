@@ -440,7 +440,8 @@ def check(
         bool,
         typer.Option(
             "--strict",
-            help="Exit code 1 for what disagrees or was not checked, not 0 (a table's 1).",
+            help="Exit code 1 for what disagrees or was not checked, not 0 (a table's 1); what "
+            "agrees under another convention or in a limit passes.",
         ),
     ] = False,
     own: Own = None,

@@ -72,6 +72,7 @@ def test_what_agrees(line: str, mixer: str, phase: str) -> None:
         ("parameters = 80400", "lstm", "disagrees",
          "the claim gives a number and no sizes; at the default sizes d = 128 it is 131584"),
         ("div = 0", "lstm", "disagrees", ""),
+        ("div = 1/0", "lstm", "disagrees", "the claim gives a number and no sizes"),
     ],
 )  # fmt: skip
 def test_a_number_without_sizes_is_tried_at_the_default_sizes(
@@ -88,7 +89,49 @@ def test_a_number_that_may_be_right_elsewhere_is_not_called_wrong_however_counte
     """8*100^2 + 4*100 = 80400 is right at d = 100."""
     assert cli.run(["check", "lstm", "--claim", "parameters = 80,400", "--strict"]) == 1
     printed = capsys.readouterr().out
-    assert "disagrees: a number needs sizes" in printed and "however" not in printed
+    assert "disagrees: it leaves sizes open" in printed and "however" not in printed
+
+
+def test_a_line_says_which_sizes_grow_as_others_do() -> None:
+    """Blocks of sqrt(l) rows, as Child et al. 2019 choose them, make l*(B + l/B) l*sqrt(l)."""
+    line = "total = O(l*sqrt(l))"
+    alone, growing = (
+        verdict(x, "strided-attention") for x in (line, f"{line}, B growing as sqrt(l)")
+    )
+    assert alone.verdict == "disagrees" and growing.verdict == "agrees-in-limit"
+    assert growing.claimed == "O(l*sqrt(l))" and "B growing as sqrt(l)" in growing.note
+
+
+@pytest.mark.parametrize("order", [r"\Theta(l d^2 + l^2 d)", "Θ(l*d^2 + l^2*d)"])
+def test_a_theta_is_an_order(order: str) -> None:
+    found = verdict(f"total = {order}")
+    assert found.verdict == "agrees" and found.claimed.startswith("O(")
+
+
+def test_a_condition_that_never_holds_is_left_out() -> None:
+    """Of lstm, nothing stays beside what vanishes: no impossible sizes are named."""
+    found = [verdict(f"total = O({x})", m) for m in ("lstm", "recurrent", "me") for x in ("l", "d")]
+    assert not [claim.note for claim in found if "at no size" in claim.note]
+
+
+@pytest.mark.parametrize(
+    ("line", "mixer", "found", "note"),
+    [
+        # Windows of 16 rows: 8*16*15/2 pairs fewer than l^2*n/2, and so on, as computed.
+        ("parameters = 4*d^2", "restricted-attention", "agrees", ""),
+        (
+            "parameters = 128*l + 128^2*2",
+            "she",
+            "disagrees",
+            "the claim gives no d; at the default",
+        ),
+    ],
+)
+def test_a_formula_that_leaves_sizes_open_is_not_called_wrong_however_counted(
+    line: str, mixer: str, found: str, note: str
+) -> None:
+    said = verdict(line, mixer)
+    assert said.verdict == found and note in said.note
 
 
 UNDER: list[tuple[str, str, str, set[tuple[str, ...]]]] = [

@@ -184,6 +184,7 @@ def test_strictly_all_of_a_table_is_checked(
     ("Parameters", "65.5K", "parameters"),
     ("Time", "O(l^2 d + l d^2)", "total"),
     ("Time complexity", "l^2 d + l d^2", "total"),
+    ("Time complexity", r"\Theta(l^2 d + l d^2)", "total"),
     ("FLOPs", "8 l d^2 + 4 l^2 d", "total"),
     ("Memory", "O(l^2 n + l d)", "activations"),
     ("Max. path length", "O(1)", "path_length"),
@@ -390,6 +391,7 @@ def test_what_is_changed_in_an_own_table_is_found(
 
 @pytest.mark.parametrize(("text", "words", "said"), [
     ("", [], "found no table"),
+    ("mixer,mul\nme,\"1\n", [], "own.csv is not a readable table: unexpected end of data"),
     ("mixer,mul\nme,1\n", ["--claim", "mul = 4"], "is a table of claims: leave out --claim"),
     ("mixer,mul\nme,1\n", ["--mixers", "me"], "--mixers takes the table's name=mixer"),
     ("mixer,mul\nme,1\n", ["--mixers", "me=nosuch"], "unknown mixer 'nosuch'"),
@@ -411,3 +413,17 @@ def test_a_row_imports_no_file(tmp_path: Path, capsys: pytest.CaptureFixture[str
     path.write_text(f"mixer,mul\n{tmp_path}/theirs.py:x,1\nme,1\n", encoding="utf-8")
     (left_out,) = checked(path, capsys)["left_out"]
     assert "theirs.py:x' is no known mixer" in left_out
+
+
+@pytest.mark.parametrize(
+    ("row", "mixer"),
+    [("Linear Transformer", "linear-attention"), ("AFT-local (AFT-conv)", "aft-local")],
+)
+def test_rows_of_other_papers_are_known(
+    row: str, mixer: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Zhai et al. 2021, Table 1."""
+    path = tmp_path / "paper.csv"
+    path.write_text(f'model,Time\n"{row}",O(l d^2)\n', encoding="utf-8")
+    (claim,) = checked(path, capsys)["claims"]
+    assert claim["mixer"] == mixer

@@ -160,9 +160,13 @@ def _limit_words(limits: Sequence[tuple[Growth, Growth]], derived: Poly) -> str:
     text = f"for {' and '.join(conditions)}, where {' and '.join(vanish)}"
     small = _terms_growing(derived, {away for away, _ in limits})
     large = _terms_growing(derived, {stays for _, stays in limits})
-    if not small.terms or min((*small.terms.values(), *large.terms.values())) < 0:
+    numbers = (*small.terms.values(), *large.terms.values())
+    if not (small.terms and large.terms) or min(numbers) < 0:
         return text
-    return f"{text}; {small} < {large} iff {where_positive(large - small).text}"
+    where = where_positive(large - small)
+    if where.never:
+        return text
+    return f"{text}; {small} < {large} {where.text if where.always else f'iff {where.text}'}"
 
 
 def _terms_growing(derived: Poly, growing: set[Growth]) -> Poly:

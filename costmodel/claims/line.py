@@ -1,4 +1,7 @@
-"""Read claims from lines of text such as `mul = 4*l*d^2 + 2*l^2*d` or `total = O(l^2*d)`."""
+"""Read claims from lines of text such as `mul = 4*l*d^2 + 2*l^2*d` or `total = O(l^2*d)`.
+
+Behind an O(...) may stand which sizes grow as others do: `total = O(l*d), B growing as sqrt(l)`.
+"""
 
 from __future__ import annotations
 
@@ -11,15 +14,17 @@ from costmodel.claims.claim import Claim, validate
 from costmodel.claims.comparisons import path_steps
 from costmodel.claims.quantities import phases_of, quantity
 from costmodel.errors import PublishedError, TooMuch
-from costmodel.language.formula_text import Symbols, printed
+from costmodel.language.formula_text import Symbols, printed, symbol_name
 from costmodel.questions.question import Figure
 from costmodel.symbolic.effort import limited
 
 EXAMPLES = "'mul = 4*l*d^2 + 2*l^2*d', 'total = O(l^2*d)'"
 
 _ORDER = re.compile(
-    r"\$?(?:\\mathcal\s*)?(?:\{O\}|O)\s*(?:\\left)?\((.*?)(?:\\right)?\)\s*\$?", re.DOTALL
+    r"\$?(?:\\mathcal\s*)?(?:\{O\}|O|\\Theta|\u0398)\s*(?:\\left)?\((.*?)(?:\\right)?\)\s*\$?",
+    re.DOTALL,
 )
+_GROWING = re.compile(r"[,;]?\s*(?:with\s+|and\s+)?([\w\\{}]+) growing as ([^,;]+)$")
 
 
 def claims_of(
@@ -57,8 +62,13 @@ def _claim(
     symbols: Symbols,
 ) -> Claim:
     left, *parts = (part.strip() for part in text.split("="))
+    growing = {}
     try:
         with limited():
+            while parts and (found := _GROWING.search(parts[-1])):
+                parts[-1] = parts[-1][: found.start()]
+                letter = symbols.get(symbol_name(found[1]), found[1])
+                growing[letter] = printed(found[2], symbols, growing=True).text
             if not left or not all(parts) or len(parts) not in (1, 2):
                 raise ValueError(f"expected QUANTITY = FORMULA, such as {EXAMPLES}")
             asked = quantity(words(left))
@@ -72,6 +82,7 @@ def _claim(
                 form=form,
                 quantity=asked.claim,
                 convention=tuple(names),
+                growing=growing,
                 **stated(asked, parts, symbols),
             )
             validate(claim)

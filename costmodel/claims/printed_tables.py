@@ -49,7 +49,8 @@ ROWS: Mapping[str, str] = {
     "attention": "self-attention", "full attention": "self-attention",
     "softmax attention": "self-attention", "vanilla attention": "self-attention",
     "multi-head attention": "self-attention", "transformer": "self-attention",
-    "conv": "convolution", "cnn": "convolution",
+    "conv": "convolution", "cnn": "convolution", "linear transformer": "linear-attention",
+    "aft-local (aft-conv)": "aft-local",
 }  # fmt: skip
 """Name of a mixer in papers, in lower case -> the mixer; besides its names in the catalogue."""
 
@@ -58,6 +59,9 @@ UNITS: Mapping[str, str] = {
     "billion": "1e9", "t": "1e12",
 }  # fmt: skip
 """Suffix of a rounded number, or unit in parentheses in a heading -> the multiple."""
+
+ORDERED = ("O", r"\Theta", "\u0398")
+"""The signs of an order of growth."""
 
 EMPTY = ("-", "\u2013", "\u2014", "n/a", "?")
 """Texts of cells that state nothing."""
@@ -254,7 +258,8 @@ def _claim(cell: Cell, name: str, named: tuple[str, str], source: str, asked: As
     mixer, form = named
     figure = CLAIMED["total" if name == ORDER else name]
     names_of = cell.labels.get("convention") or ",".join(asked.convention)
-    text = cell.text if name != ORDER or "O" in cell.text else f"O({cell.text})"
+    ordered = any(sign in cell.text for sign in ORDERED)
+    text = cell.text if name != ORDER or ordered else f"O({cell.text})"
     place = f"{cell.row}, {cell.heading}"
     said: dict[str, Any] = {
         "id": place, "source": source, "place": place, "claimed": cell.text, "mixer": mixer,

@@ -16,6 +16,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
@@ -28,7 +29,14 @@ from costmodel.claims.interpretations import Interpretation, LeftOpen, alternati
 from costmodel.claims.numeric_claims import arithmetic, intersection, interval, number
 from costmodel.claims.quantities import mixer_of, phases_of
 from costmodel.data import data_dir
-from costmodel.errors import PublishedError, SizeError, TooMuch, Unanswered, Unsupported
+from costmodel.errors import (
+    FormulaError,
+    PublishedError,
+    SizeError,
+    TooMuch,
+    Unanswered,
+    Unsupported,
+)
 from costmodel.language.equations import Form
 from costmodel.language.formula_text import parse
 from costmodel.language.macros.norms import normalises
@@ -247,7 +255,7 @@ class Verdict:
     proven: bool = True
     """False if formula and answer are only known to be equal at the sizes tried."""
     sized: bool = True
-    """False if the claim gives a number, and no sizes at which the number is meant."""
+    """False if the claim leaves sizes open, and is not right for all of them."""
 
 
 def published_files() -> list[Path]:
@@ -312,10 +320,10 @@ def check(claim: Claim, known: Mapping[str, Claim] | None = None, *, run: bool =
         with limited():
             finding, name, found = _finding_and_verdict(claim, known)
             somewhere = finding.compared is not None and finding.compared.equal_where
-            sizes = {} if somewhere or name != "disagrees" or found else _default_sizes(claim)
-            if sizes:
+            wrong = name == "disagrees" and not somewhere and not found
+            if wrong and (needed := _sizes_left_open(claim)):
                 sized = False
-                finding, name, found = _at_default_sizes(claim, sizes, finding)
+                finding, name, found = _at_default_sizes(claim, needed, finding)
     except TooMuch as reason:
         finding, name, found = Finding(False, "", {}, str(reason)), "not-checkable", None
     own = own_interpretation(claim)
@@ -402,34 +410,48 @@ def _finding_and_verdict(
     return finding, "disagrees", None
 
 
-def _default_sizes(claim: Claim) -> dict[str, int]:
-    """The default sizes for a claim that gives a number other than 0, and no size that the derived
-    answer depends on; empty for other claims, and where a size has no default that fits."""
-    if claim.kind != "formula" or claim.model or letters(claim) or not parse(claim.formula).at({}):
-        return {}
+def _sizes_left_open(claim: Claim) -> list[str]:
+    """The sizes that the derived answer depends on and that a formula other than 0 does not name;
+    empty for other claims."""
+    if claim.kind != "formula" or claim.model:
+        return []
+    named, formula = letters(claim), parse(claim.formula)
+    with suppress(FormulaError):  # a quotient by 0 is no 0
+        if not named and not formula.at({}):
+            return []
     (answer,) = compared_answers(claim, own_interpretation(claim))
-    mixer = mixer_of(claim.mixer)
-    try:
-        (sizes,) = combinations(letters_of(mixer, "inference"), {})
-        fit(mixer, sizes)
-    except SizeError:
-        return {}
-    return {letter: sizes[letter] for letter in LETTERS if letter in answer.letters}
+    return [letter for letter in LETTERS if letter in answer.letters - named]
 
 
 def _at_default_sizes(
-    claim: Claim, sizes: Mapping[str, int], general: Finding
+    claim: Claim, needed: Sequence[str], general: Finding
 ) -> tuple[Finding, str, HoldingUnder | None]:
-    """The finding and verdict for a number whose sizes a claim does not give: those at the default
-    sizes if the number is right there, else the general ones with the value there."""
-    finding, name, found = _finding_and_verdict(replace(claim, sizes=dict(sizes)), None)
+    """The finding and verdict for a claim that leaves sizes open: those at their defaults if the
+    claim is right there, else the general ones with the value there, or with the reason why there
+    are no default sizes."""
+    number = not letters(claim)
+    what = "a number and no sizes" if number else f"no {', '.join(needed)}"
+    gives = f"the claim gives {what}"
+    mixer = mixer_of(claim.mixer)
+    try:
+        (every,) = combinations(letters_of(mixer, "inference"), {})
+        fit(mixer, every)
+    except SizeError:
+        without = [x for x in letters_of(mixer, "training") if LETTERS[x].default is None]
+        why = f"{', '.join(without)} has no default" if without else "the defaults do not fit it"
+        note = f"{gives}, and of the sizes of {mixer.name} {why}"
+        return replace(general, note=join_notes(general.note, note)), "disagrees", None
+    sizes = {letter: every[letter] for letter in needed}
+    finding, name, found = _finding_and_verdict(
+        replace(claim, sizes={**claim.sizes, **sizes}), None
+    )
     at = ", ".join(f"{letter} = {value}" for letter, value in sizes.items())
     if name not in ("agrees", "agrees-under"):
-        there = finding.there.get("derived", "another number")
-        note = f"the claim gives a number and no sizes; at the default sizes {at} it is {there}"
+        there = finding.there.get("derived", "another number") if number else "another"
+        note = f"{gives}; at the default sizes {at} it is {there}"
         return replace(general, note=join_notes(general.note, note)), "disagrees", None
     tried = replace(finding.compared, proven=False) if finding.holds and finding.compared else None
-    note = f"tried at the default sizes {at}, as the claim gives none"
+    note = f"tried at the default sizes {at}, as {gives}"
     return Finding(finding.holds, general.derived, note=note, compared=tried), name, found
 
 

@@ -50,7 +50,7 @@ def of_csv(text: str) -> Iterator[Cell]:
     column, names the rows."""
     lines = text.splitlines()
     delimiter = max(",;\t", key="".join(lines[:1]).count)
-    reader = csv.DictReader(lines, delimiter=delimiter)
+    reader = csv.DictReader(lines, delimiter=delimiter, strict=True)
     columns = [name for name in reader.fieldnames or () if name]
     if not columns:
         return

@@ -248,8 +248,8 @@ MEANINGS = {
 TRIED = "it follows from the equations at every size tried"
 """The meaning of `agrees` for a claim that is not proven."""
 
-UNSIZED = "a number needs sizes: it is not right for all sizes, nor at the default sizes"
-"""The meaning of `disagrees` for a number without sizes."""
+UNSIZED = "it leaves sizes open, and is not right for all of them"
+"""The meaning of `disagrees` for a claim that does not name all sizes."""
 
 MOST_ALTERNATIVES = 6
 """The most interpretations that are listed; JSON has all."""
