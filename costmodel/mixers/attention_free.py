@@ -9,9 +9,10 @@ or U T^T of rank r (section 3.2, `factorized`). `separate` computes exp(K) and e
 sums over rows are matrix products; exp(w) is then work on weights alone.
 
 In AFT-local w_ik is 0 unless |i - k| is less than w, the paper's s; what may differ from 0 is the
-parameter u. `windowed` adds up all rows once, and to each row the sum of exp(w_ik) - 1 times what
-lies in its window, as the paper does for AFT-conv. In AFT-simple w is 0 (section 3.3). As the paper
-prints it, there is no projection behind, and no bias.
+parameter u, of 2w - 1 columns. Row i reads those of rows 1..l, so that at w = l it is l^2 of the
+l(2l - 1) entries of u; the paper has no w beyond l. `windowed` adds up all rows once, and to each
+row the sum of exp(w_ik) - 1 times what lies in its window, as the paper does for AFT-conv. In
+AFT-simple w is 0 (section 3.3). As the paper prints it, there is no projection behind, and no bias.
 """
 
 from __future__ import annotations
@@ -134,7 +135,10 @@ def summed(f: Form, name: str, rows: Array, *, causal: bool) -> Array:
 def aft_local(chosen: Chosen) -> Mixer:
     """Weights for the positions nearby; all others weigh 1."""
     m = begun(
-        "aft-local", "AFT-local", "AFT-full whose positions weigh nearby alone", "section 3.2"
+        "aft-local",
+        "AFT-local",
+        "AFT-full whose positions weigh nearby alone",
+        "section 3.2, for w <= l",
     )
     x, y = m.arrays["x"], m.arrays["y"]
     (l, d), (w,), causal = x.shape, m.sizes("w"), "causal" in chosen
