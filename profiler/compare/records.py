@@ -52,7 +52,14 @@ from profiler.meters.intervals import (
     processes_in,
     quantile,
 )
-from profiler.records.grades import BUSY, ONE_THREAD, disturbed_by, grade_of
+from profiler.records.grades import (
+    BUSY,
+    ONE_THREAD,
+    disturbed_by,
+    grade_of,
+    mark_of,
+    mark_of_all,
+)
 from profiler.records.measurement import Measurement
 from profiler.records.quantities import COMPARED
 from profiler.records.reading import MeasureError, Reading
@@ -198,8 +205,8 @@ def sweep_rows(point: str, block: Sequence[Measurement], level: float) -> list[R
             name: [(value(taken[k]) + value(taken[k + 1])) / 2 for k in pairs]
             for name, taken in by_round.items()
         }
-    rows = latency_rows(values, level, failed, unit)
-    return [Row(r.quantity, r.verdict, r.unit, r.first, r.second, point) for r in rows]
+    marks = {name: mark_of_all(taken[k] for k in common) for name, taken in by_round.items()}
+    return [replace(row, point=point) for row in latency_rows(values, level, failed, unit, marks)]
 
 
 def by_process(rounds: Mapping[str, Sequence[Reading]]) -> dict[str, list[float]]:
@@ -308,7 +315,8 @@ def pointwise(
         for key, (x, y) in both.items():
             gains = (gain(x), gain(y)) if key in apart else (0.0, 0.0)
             verdict = medians(a, b, x, y, level, len(both), gains)
-            rows.append(Row(quantity, verdict, x.unit, x.value, y.value, point_words(key)))
+            marks = (mark_of(x), mark_of(y)) if x.unit == "s" else ("", "")
+            rows.append(Row(quantity, verdict, x.unit, x.value, y.value, point_words(key), marks))
         alike = {
             key: each
             for key, each in both.items()

@@ -11,6 +11,7 @@ from costmodel.report.document import Cell, Column, Document, Note, Table
 from profiler.compare.in_turns import METHOD
 from profiler.compare.rows import BUSY_TIMES, Comparison, Row
 from profiler.meters.disturbances import label_meanings
+from profiler.records.grades import marked
 from profiler.records.quantities import QUANTITIES
 from profiler.records.words import PHASES, scaled, sizes_words
 
@@ -98,7 +99,10 @@ def _line(row: Row, by_point: bool, intervals: bool, tested: bool) -> tuple[Cell
         *([row.point] if by_point else []),
         v.first,
         v.second,
-        *("-" if value is None else _value(value, row.unit) for value in (row.first, row.second)),
+        *(
+            "-" if value is None else _value(value, row.unit, mark)
+            for value, mark in zip((row.first, row.second), row.marks, strict=True)
+        ),
         none if v.ratio is None else f"{v.ratio:.4f}",
         *([interval] if intervals else []),
         *([_p(v.p, none), _p(v.p_corrected, none)] if tested else []),
@@ -106,7 +110,9 @@ def _line(row: Row, by_point: bool, intervals: bool, tested: bool) -> tuple[Cell
     )
 
 
-def _value(value: float, unit: str) -> str:
+def _value(value: float, unit: str, mark: str) -> str:
+    if unit == "s":
+        return marked(value, mark)
     return f"{value:,.0f} B" if unit == "B" else scaled(value, unit)
 
 

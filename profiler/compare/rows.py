@@ -15,7 +15,7 @@ from typing import Any
 
 from profiler.compare.verdict import LEVEL, Verdict, reasons, verdicts
 from profiler.meters.energy.estimate import PairedEnergy
-from profiler.records.grades import disturbed_by
+from profiler.records.grades import disturbed_by, mark_of_all
 from profiler.records.measurement import Measurement
 from profiler.records.quantities import COMPARED
 from profiler.records.reading import Measured, Reading, Unavailable
@@ -38,6 +38,8 @@ class Row:
     second: float | None = None
     point: str = ""
     """In a comparison of files: the sizes, dtype and phase of both records."""
+    marks: tuple[str, str] = ("", "")
+    """The words behind each value that is an estimate, such as `busy`; "" for other values."""
 
 
 @dataclass(frozen=True)
@@ -59,11 +61,17 @@ def latency_rows(
     level: float,
     failed: Mapping[str, str],
     unit: str = "rounds",
+    marks: Mapping[str, str] = {},
 ) -> list[Row]:
-    """The latencies of every two candidates compared; `unit` is the source of one value."""
+    """The latencies of every two candidates compared; `unit` is the source of one value and
+    `marks` the words behind the values that are estimates."""
     found = verdicts(values, level, failed, unit)
     middle = {name: statistics.median(taken) for name, taken in values.items() if taken}
-    return [Row("latency", v, "s", middle.get(v.first), middle.get(v.second)) for v in found]
+    rows = []
+    for v in found:
+        each = marks.get(v.first, ""), marks.get(v.second, "")
+        rows.append(Row("latency", v, "s", middle.get(v.first), middle.get(v.second), marks=each))
+    return rows
 
 
 def exact(quantity: str, first: str, second: str, a: Measured, b: Measured) -> Row:
@@ -107,6 +115,11 @@ class Candidate:
 
     records: Mapping[int, Measurement]
     """Process -> the candidate's record."""
+
+    @property
+    def latencies(self) -> list[Reading]:
+        """The latencies of all processes."""
+        return [r.readings["latency"] for r in self.records.values() if "latency" in r.readings]
 
     @property
     def rounds(self) -> dict[int, Sequence[float]]:
@@ -191,7 +204,8 @@ def rows_of(
             for pair in combinations(run, 2)
         ]
     else:
-        rows = latency_rows(values, level, refused, PROCESSES if asked > 1 else "rounds")
+        marks = {name: mark_of_all(each.latencies) for name, each in candidates.items()}
+        rows = latency_rows(values, level, refused, PROCESSES if asked > 1 else "rounds", marks)
     for quantity in (each.reading for each in COMPARED if each.exact):
         held = {name: Candidate(of).agreed(quantity) for name, of in run.items() if of}
         rows += [exact(quantity, a, b, held[a], held[b]) for a, b in combinations(held, 2)]

@@ -48,6 +48,11 @@ def mark_of(reading: Reading) -> str:
     return mark(reading.details.get("labels", ()))
 
 
+def mark_of_all(readings: Iterable[Reading]) -> str:
+    """The words in brackets behind a value from several readings; "" if all of them are quiet."""
+    return next(filter(None, map(mark_of, readings)), "")
+
+
 def mark(labels: Iterable[str]) -> str:
     """The words in brackets behind an estimate with these labels.
 

@@ -150,6 +150,7 @@ def test_of_a_busy_time_no_direction_is_claimed(tmp_path: Path, low: float) -> N
         assert [(v.differs, v.ci_low, v.refused) for v in verdicts] == [(False, None, "")] * 6
         assert all(v.ratio is not None for v in verdicts)
         assert printed(document(made), "markdown").count("busy: no claim") == 6
+        assert printed(document(made), "markdown").count("≈ 2 ms (busy)") == 6
 
 
 def test_times_of_one_thread_and_of_several_have_no_ratio() -> None:
