@@ -11,7 +11,7 @@ from profiler.meters.intervals import processes_in
 from profiler.records.grades import grade_of
 from profiler.records.measurement import Measurement
 from profiler.records.quantities import QUANTITIES
-from profiler.records.reading import Unavailable
+from profiler.records.reading import Unavailable, details_of_time
 from profiler.run.caveats import contention, idleness
 from profiler.run.lower_bounds import bandwidth, ceiling, readings_below
 
@@ -80,12 +80,13 @@ def latency_of(measurement: Measurement) -> tuple[dict[str, Any], dict[str, str]
         missing = measurement.reasons.get("latency", "latency was not measured")
         nothing: dict[str, Any] = dict.fromkeys(OF_LATENCY)
         return nothing | {"latency_labels": []}, dict.fromkeys(OF_LATENCY, missing)
+    details = details_of_time(latency)
     cost: dict[str, Any] = {
         "latency_s": latency.value,
-        "latency_p20_s": latency.details["p20"],
-        "latency_p80_s": latency.details["p80"],
-        "latency_samples": latency.details["n"],
-        "latency_stop_rule": latency.details["stop_rule"],
+        "latency_p20_s": details["p20"],
+        "latency_p80_s": details["p80"],
+        "latency_samples": details["n"],
+        "latency_stop_rule": details["stop_rule"],
         "latency_processes": processes_in(latency),
         "latency_grade": grade_of(latency),
         "latency_labels": list(latency.details.get("labels", ())),

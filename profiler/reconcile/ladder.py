@@ -95,7 +95,7 @@ def ladder(measurement: Measurement, mixer: Mixer, implementation: Implementatio
     wanted = {*mixer.letters, "b"} | ({"t"} if phase == "inference" else set())
     sizes = {k: v for k, v in measurement.sizes.items() if k in wanted}
     if "dispatch" not in measurement.counts:
-        raise ValueError(f"record {measurement.id} holds no dispatched operations")
+        raise ValueError("it holds no dispatched operations")
     dispatch = measurement.counts["dispatch"]
     does = description_of(mixer, implementation, phase, telling(measurement))
     first, second, causes = recounts(mixer, does, phase, sizes)
@@ -275,11 +275,14 @@ def ladders(measurements: Sequence[Measurement]) -> tuple[list[Ladder], list[str
     """The ladder of every record whose mixer and implementation are known; sentences for the
     others."""
     found: list[Ladder] = []
-    problems: list[str] = []
+    problems: dict[tuple[str, str], list[str]] = {}
+
+    def tell(record: Measurement, said: str) -> None:
+        problems.setdefault((record.mixer, said), []).append(record.id[:8])
+
     for record in measurements:
-        label = f"record {record.id[:8]} ({record.mixer})"
         if record.failure and "dispatch" not in record.counts:  # more than its latency is missing
-            problems.append(f"{label} keeps a failure: {record.reasons.get(REASON, 'unknown')}")
+            tell(record, f" keeps a failure: {record.reasons.get(REASON, 'unknown')}")
             continue
         try:
             names = (record.mixer, record.implementation, record.form)
@@ -287,7 +290,10 @@ def ladders(measurements: Sequence[Measurement]) -> tuple[list[Ladder], list[str
             fit(mixer, record.sizes)
             found.append(ladder(record, mixer, implementation))
         except ValueError as error:
-            problems.append(f"{label}: {error}")
+            tell(record, f": {error}")
         except KeyError as error:  # counts are read as they stand
-            problems.append(f"{label} lacks {error}, which every measurement of schema 1 has")
-    return found, problems
+            tell(record, f" lacks {error}, which every measurement of schema 1 has")
+    return found, [
+        f"record {ids[0]} ({mixer}){f' and {len(ids) - 1:,} more' if ids[1:] else ''}{said}"
+        for (mixer, said), ids in problems.items()
+    ]

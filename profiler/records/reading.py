@@ -10,6 +10,9 @@ from costmodel.errors import shortened, text_of
 from profiler.records.quantities import LATENCIES, QUANTITIES
 from profiler.records.schema import Details, Name, Number, RecordError, Samples, checked
 
+NOT_RECORDED = "not recorded"
+"""The stopping rule of a time whose record names none."""
+
 
 @dataclass(frozen=True)
 class Reading:
@@ -57,6 +60,17 @@ class Reading:
             if low < 0 and found.unit != "J":
                 raise RecordError(f"{where}.details.ci_low: {low} is below what may be measured")
         return found
+
+
+def details_of_time(timed: Reading) -> Mapping[str, Any]:
+    """The details of a time; those that every time has are taken from its samples where the record
+    lacks them."""
+    if {"n", "p20", "p80", "stop_rule"} <= timed.details.keys():
+        return timed.details
+    ordered = sorted(timed.samples) or [timed.value]
+    low, high = (ordered[round(share * (len(ordered) - 1))] for share in (0.2, 0.8))
+    summary = {"n": len(timed.samples), "p20": low, "p80": high, "stop_rule": NOT_RECORDED}
+    return summary | {**timed.details}
 
 
 @dataclass(frozen=True)

@@ -32,8 +32,15 @@ Count = Annotated[int, Meta(ge=0, le=LARGEST)]
 Size = Annotated[int, Meta(ge=1, le=2**53)]
 Number = Annotated[int, Meta(ge=-LARGEST, le=LARGEST)] | Annotated[float, Meta(ge=-1e30, le=1e30)]
 Amount = Annotated[int, Meta(ge=0, le=LARGEST)] | Annotated[float, Meta(ge=0, le=1e30)]
-Phase = Annotated[str, Meta(pattern=r"\A(training|inference|backward|training-step)\Z")]
-Device = Annotated[str, Meta(pattern=r"\A(cpu|cuda)(:[0-9]{1,4})?\Z")]
+PHASES = r"\A(training|inference|backward|training-step)\Z"
+DEVICES = r"\A(cpu|cuda)(:[0-9]{1,4})?\Z"
+IN_WORDS: Mapping[str, str] = {
+    PHASES: "training, inference, backward or training-step",
+    DEVICES: "cpu, cuda, or cuda with a number, cuda:0",
+}
+"""Pattern of a text -> the texts that fit the pattern, for messages."""
+Phase = Annotated[str, Meta(pattern=PHASES)]
+Device = Annotated[str, Meta(pattern=DEVICES)]
 Samples = Annotated[tuple[Number, ...], Meta(max_length=1_000_000)]
 
 
@@ -319,6 +326,8 @@ def checked(value: Any, kind: type[Kind], where: str) -> Kind:
         said, _, path = str(error).partition(" - at `$")
         place = (where + with_key(value, kind, path.rstrip("`"))).lstrip(".")
         expected = said[:1].lower() + said[1:]
+        for pattern, words in IN_WORDS.items():
+            expected = expected.replace(f"`str` matching regex {pattern!r}", words)
         raise RecordError(f"{place}: {expected}" if place else expected) from None
 
 

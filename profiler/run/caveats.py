@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from profiler.meters.intervals import confidence_of
 from profiler.records.grades import QUIET, disturbed_by, grade_of
 from profiler.records.measurement import Measurement
-from profiler.records.reading import Reading
+from profiler.records.reading import NOT_RECORDED, Reading, details_of_time
 from profiler.records.words import scaled
 
 MOSTLY_IDLE = 0.5
@@ -36,6 +36,7 @@ def stopped(rule: str) -> str:
         "rounds done": "after all rounds",
         "processes done": "after all processes",
         "busy device": "because others used the device",
+        NOT_RECORDED: "by a rule that is not recorded",
     }.get(rule, f"by the {rule}")
 
 
@@ -71,7 +72,7 @@ def no_quiet_time(measurement: Measurement) -> str:
 def contention(measurement: Measurement) -> str:
     """Why the latency is not of the call alone: a sentence, or "" if the median is well known."""
     latency = measurement.readings["latency"]
-    details = latency.details
+    details = details_of_time(latency)
     if by := disturbed_by(details.get("labels", ())):
         return f"not comparable: the device was disturbed while it was timed ({by})"
     spread = details["p80"] > SPREAD * details["p20"]
@@ -92,7 +93,7 @@ def contention(measurement: Measurement) -> str:
 
 def _is_known(latency: Reading) -> bool:
     """Whether the median settled, or its interval is narrow under any other stopping rule."""
-    if latency.details["stop_rule"] in ("median settled", "rounds done", "processes done"):
+    if details_of_time(latency)["stop_rule"] in ("median settled", "rounds done", "processes done"):
         return True
     ends = [latency.details.get(end) for end in ("ci_low", "ci_high")]
     return all(end and abs(end - latency.value) <= KNOWN * latency.value for end in ends)

@@ -19,7 +19,7 @@ from profiler.meters.intervals import processes_in
 from profiler.records.grades import QUIET, grade_of, time_words
 from profiler.records.measurement import Measurement
 from profiler.records.quantities import QUANTITIES, Meter, read_by
-from profiler.records.reading import Measured, Reading, Unavailable
+from profiler.records.reading import Measured, Reading, Unavailable, details_of_time
 from profiler.records.words import DIGITS, PHASES, scaled, sizes_words
 from profiler.run.caveats import contention, no_quiet_time, processes_words
 from profiler.run.energy_tokens import per_token
@@ -159,7 +159,10 @@ Shown = tuple[Column, Callable[[Measurement], Cell]]
 BEHIND: Mapping[str, Sequence[Shown]] = {
     "latency": (
         (Column("range", "range"), _of_latency(_range)),
-        (Column("n samples", "n samples"), _of_latency(lambda latency: str(latency.details["n"]))),
+        (
+            Column("n samples", "n samples"),
+            _of_latency(lambda latency: str(details_of_time(latency)["n"])),
+        ),
     ),
 }
 """Reading -> the columns that stand behind its own."""

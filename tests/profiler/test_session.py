@@ -17,6 +17,7 @@ from profiler.meters.sampler import LatencyLimits
 from profiler.modules.registry import implementations
 from profiler.reconcile.ladder import ladders
 from profiler.reconcile.levels import row_classes
+from profiler.reconcile.report import document
 from profiler.records.measurement import Measurement
 from profiler.records.reading import MeasureError, Reading
 from profiler.records.store import StoreError, append, read
@@ -24,6 +25,7 @@ from profiler.run.plan import implementation_of
 from profiler.run.request import Request
 from profiler.sweep import session
 from profiler.sweep.session import recorded as records_of, run
+from tests.printing import printed
 from tests.recorded import ATTENTION, LAUNCH_BOUND, UNTIMED, dispatch, recorded
 from tests.user_mixers import written
 
@@ -219,6 +221,26 @@ def test_a_record_of_a_file_that_nobody_imported() -> None:
 def test_a_record_of_a_class_that_is_gone() -> None:
     found = problem_of(replace(ATTENTION, implementation="gone.py:Mine"))
     assert "no file 'gone.py'" in found
+
+
+def test_records_of_one_unknown_mixer_are_one_sentence() -> None:
+    found = [replace(ATTENTION, mixer="shee", id=f"{k:08}-x") for k in range(3)]
+    _, (said,) = ladders(found)
+    assert said.startswith("record 00000000 (shee) and 2 more: unknown mixer 'shee'")
+
+
+def test_a_time_without_details_keeps_its_value(tmp_path: Path) -> None:
+    """What every time tells beside its value is made of its samples."""
+    path, plain = tmp_path / "plain.jsonl", json.loads(json.dumps(ATTENTION.to_json()))
+    plain["readings"]["latency"]["details"] = {}
+    path.write_text(json.dumps(plain) + "\n", encoding="utf-8")
+    records, _ = records_of([path])
+    (made,), problems = ladders(records)
+    cost, samples = made.rungs["5"], plain["readings"]["latency"]["samples"]
+    assert problems == [] and cost["latency_s"] == plain["readings"]["latency"]["value"]
+    assert cost["latency_samples"] == len(samples) > 0
+    assert min(samples) <= cost["latency_p20_s"] <= cost["latency_p80_s"] <= max(samples)
+    assert "stopped by a rule that is not recorded" in printed(document([made], full=True), "rich")
 
 
 def test_a_record_without_its_counts() -> None:
