@@ -83,7 +83,9 @@ def test_counts_alone_take_no_time_and_keep_their_bytes(
     assert line["dispatched"] > 0 and line["unexplained"] == 0 == line["unexplained_bytes"]
     assert line["latency_s"] is None and line["peak_memory_bytes"] > 0
     refusal = refused(capsys, "profile", *words, "--processes", "3")
-    assert refusal == "--counts-only times nothing: leave out --ceilings and --processes"
+    assert refusal == "--counts-only times nothing: leave out --processes"
+    refusal = refused(capsys, "reconcile", *words, "--energy", "--compile")
+    assert refusal == "--counts-only times nothing: leave out --energy, --compile"
 
 
 def test_profile_of_several_sizes_and_dtypes(capsys: Capture) -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
 import os
 import signal
 import stat
+import struct
 import subprocess
 import sys
+import termios
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +50,26 @@ def test_control_characters_are_written_as_json_writes_them() -> None:
     own = "\x1b[1mhead\x1b[0m\x1b[31m"
     assert harmless(own, colour=True) == "\x1b[1mhead\x1b[0m\\u001b[31m"
     assert harmless(own) == "\\u001b[1mhead\\u001b[0m\\u001b[31m"
+
+
+@pytest.mark.parametrize("columns", [40, 80])
+def test_a_sentence_fits_the_terminal(columns: int) -> None:
+    """A terminal gets lines of its width; a pipe gets the sentence in one line."""
+    line = "table she --d 3 --columns mixer,nonsense"
+    piped = shell(f"$CLI {line}").stderr.decode()
+    assert piped.count("\n") == 1 and len(piped) > columns
+    at, terminal = os.openpty()
+    try:
+        fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+        words = [sys.executable, "-m", "cli", *line.split()]
+        environment = {k: v for k, v in os.environ.items() if k != "COLUMNS"}
+        subprocess.run(words, cwd=ROOT, env=environment, stderr=terminal, check=False)
+        seen = os.read(at, 10_000).decode().replace("\r\n", "\n")
+    finally:
+        os.close(at)
+        os.close(terminal)
+    assert seen.split() == piped.split()
+    assert max(map(len, seen.splitlines())) <= columns
 
 
 @pytest.mark.parametrize("text", ["x" * 50_000, "x " * 25_000])

@@ -51,12 +51,25 @@ def missing(error: Any, typed: Sequence[str]) -> str:
     return f"{command} needs {name_of(error.param)}: {helping(command)} shows what that is"
 
 
+FEW = 2
+"""The most commands that are named as having an option."""
+
+
+def options_of(command: Any) -> list[str]:
+    """The options of a command, by all of their names."""
+    known = (name for p in command.params for name in (*p.opts, *p.secondary_opts))
+    return [name for name in known if name.startswith("-")]
+
+
 def no_option(error: Any, typed: Sequence[str]) -> str:
     """An unknown option: `profile has no option --sead: did you mean --seed?`."""
     command = command_of(error)
-    known = (name for p in error.ctx.command.params for name in (*p.opts, *p.secondary_opts))
-    likely = close(error.option_name, [name for name in known if name.startswith("-")])
+    likely = close(error.option_name, options_of(error.ctx.command))
     said = f"{command} has no option {error.option_name}"
+    commands = getattr(error.ctx.find_root().command, "commands", {})
+    others = [name for name, one in commands.items() if error.option_name in options_of(one)]
+    if 0 < len(others) <= FEW:
+        return f"{said}, which {' and '.join(others)} {'has' if len(others) == 1 else 'have'}"
     return f"{said}: did you mean {likely}?" if likely else f"{said}: {helping(command)} lists them"
 
 

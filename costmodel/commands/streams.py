@@ -11,6 +11,7 @@ import re
 import signal
 import sys
 import tempfile
+import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -105,8 +106,20 @@ def complain(sentence: str) -> int:
         half = LONGEST_SENTENCE // 2
         said = f"{said[:half]} ... ({left_out:,} signs left out) ... {said[-half:]}"
     with suppress(OSError):  # standard error is closed
-        sys.stderr.write(f"costmodel: {harmless(said)}\n")
+        sys.stderr.write(f"{wrapped(f'costmodel: {harmless(said)}')}\n")
     return MISUSED
+
+
+def wrapped(sentence: str) -> str:
+    """A sentence in lines that fit the terminal of standard error (or COLUMNS); in one line for a
+    pipe or a file."""
+    if not sys.stderr.isatty():
+        return sentence
+    columns = os.environ.get("COLUMNS", "")
+    width = (
+        int(columns) if columns.isdecimal() else os.get_terminal_size(sys.stderr.fileno()).columns
+    )
+    return textwrap.fill(sentence, width or 80, break_long_words=False, break_on_hyphens=False)
 
 
 # Files

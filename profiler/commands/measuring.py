@@ -245,8 +245,10 @@ def measured(asked: Asked, command: str, *, counts_only: bool = False) -> Sessio
     number = asked.processes or 1
     bounded(len(wanted), 1, number)
     if counts_only:
-        if asked.ceilings or number > 1:
-            raise UsageError("--counts-only times nothing: leave out --ceilings and --processes")
+        times = {"--ceilings": asked.ceilings, "--processes": number > 1, "--energy": asked.energy,
+                 "--compile": asked.compile_}  # fmt: skip
+        if beside := [name for name, given in times.items() if given]:
+            raise UsageError(f"--counts-only times nothing: leave out {', '.join(beside)}")
     elif number * sum(longest_s(request, limits) for request in wanted) > LONG_S:
         told([estimate(wanted * number, limits)])
     starts = None if number == 1 else one_worker(asked)
