@@ -52,6 +52,8 @@ TABLES = {
     "adjoint",
     "the oracle",
     "the oracle, of what stands alone",
+    "additions over a batch",
+    "what peers count",
 }
 
 
@@ -97,7 +99,7 @@ def test_a_new_kind_is_missed_by_every_table(monkeypatch: pytest.MonkeyPatch) ->
         left: Node
         right: Node
 
-    made: Any = kind(Minimum)
+    made: Any = kind(free=False, alone="")(Minimum)
     try:
         with pytest.raises(TypeError, match=r"^the rules of span lack Minimum$"):
             Rules("span", dict.fromkeys(before, refused("no")))

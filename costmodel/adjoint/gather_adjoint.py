@@ -24,9 +24,9 @@ from costmodel.language.nodes import (
     derived,
     names_in,
     position_value,
+    refs,
     rewrite,
     substitute,
-    walk,
     with_entries,
 )
 from costmodel.symbolic.polynomial import Poly
@@ -69,9 +69,9 @@ def replaced(
     equations: list[Equation] = []
     for equation in system.equations:
         changed: dict[Ref, Ref] = {}
-        for entry, over in walk(equation.value):
+        for entry, over in refs(equation.value):
             around = outer_first([*equation.indices, *over])
-            if isinstance(entry, Ref) and entry not in changed and chosen(entry, around):
+            if entry not in changed and chosen(entry, around):
                 changed[entry], more = made(equation, entry, around)
                 equations += more
         if changed:

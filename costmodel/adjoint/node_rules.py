@@ -110,13 +110,6 @@ def is_active(node: Node, arrays: frozenset[Array]) -> bool:
     return not arrays.isdisjoint(node.arrays)
 
 
-def is_free(gradient: Node) -> bool:
-    """Whether an expression costs no operation, so that copies of it are free."""
-    if isinstance(gradient, (Neg, FreeScale)):
-        return is_free(gradient.body)
-    return isinstance(gradient, (Ref, Constant))
-
-
 def _ref(builder: Reversal, node: Ref, gradient: Node, scope: Scope) -> None:
     builder.hand_to(node, gradient, scope)
 

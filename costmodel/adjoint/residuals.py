@@ -14,7 +14,7 @@ from costmodel.adjoint.node_rules import RULES, Reader
 from costmodel.errors import Unsupported
 from costmodel.language.equations import Equation, System
 from costmodel.language.indices import Index, UnionIndex, one_by_one, outer_first
-from costmodel.language.nodes import Array, Call, Constant, FreeScale, Neg, Node, Ref, derived
+from costmodel.language.nodes import Array, Node, Ref, derived
 from costmodel.program.recurrences import in_order
 from costmodel.symbolic.constraints import implied
 from costmodel.symbolic.polynomial import Poly
@@ -49,7 +49,7 @@ def _outline(node: Node, inside: Sequence[object] = ()) -> object:
     """The structure of an expression: its arrays and operations, without positions and numbers."""
     if isinstance(node, Ref):
         return node.array
-    return (node.function if isinstance(node, Call) else type(node), *inside)
+    return (type(node), *node.names, *inside)
 
 
 def with_residuals(system: System, *, quotients: bool = True) -> System:
@@ -91,10 +91,8 @@ class _Splitter:
         return self._value(kept, over) if needed else kept
 
     def _value(self, node: Node, over: tuple[Index, ...]) -> Node:
-        if isinstance(node, (Ref, Constant)):
-            return node
-        if isinstance(node, (Neg, FreeScale)):
-            return replace(node, body=self._value(node.body, over))
+        if node.free:
+            return node.map(lambda operand: self._value(operand, over))
         return self._named(node, over)
 
     def _named(self, node: Node, over: tuple[Index, ...]) -> Ref:

@@ -8,14 +8,14 @@ result is a system like any other, so every question about it is answered by the
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, partial
 
 from costmodel.adjoint.accumulate import Handed, Sums, bar, fused_equations, plain_region
 from costmodel.adjoint.derivatives import ONE, ZERO, where_larger
 from costmodel.adjoint.gather_adjoint import Picked
-from costmodel.adjoint.node_rules import RULES, Scope, is_free
+from costmodel.adjoint.node_rules import RULES, Scope
 from costmodel.adjoint.norms import NormedRow, length_of_row, normed_again, normed_row
 from costmodel.adjoint.recompute import recomputed
 from costmodel.adjoint.residuals import Shared, extent, with_residuals
@@ -38,7 +38,6 @@ from costmodel.language.nodes import (
     Bracket,
     Constant,
     Div,
-    Fft,
     Flat,
     Gather,
     Mul,
@@ -47,6 +46,7 @@ from costmodel.language.nodes import (
     Ref,
     Sub,
     derived,
+    names_in,
     position_value,
 )
 from costmodel.program.dependence import Read, anywhere
@@ -217,8 +217,8 @@ class _Builder(Sums):
         own, regions = defined(equation), self.regions[equation.array]
         if own is None:
             return
-        if isinstance(equation.value, Fft):
-            regions = _transformed(regions, equation.value.made(equation.positions))
+        if equation.value.alone:
+            regions = _transformed(regions, _made_axes(equation))
         if not outside(own, regions):
             yield equation.domain
             return
@@ -329,7 +329,7 @@ class _Builder(Sums):
 
     def named(self, gradient: Node, scope: Scope) -> Node:
         """A reference to a new array for the gradient, to reuse it; a free expression stays."""
-        if is_free(gradient):
+        if gradient.is_free:
             return gradient
         of, over = scope.equation.array, scope.over
         shape = of.shape + tuple(extent(index, scope.indices) for index in over)
@@ -371,6 +371,12 @@ class _Builder(Sums):
         """Record a cotangent of an array; None is ignored."""
         if cotangent is not None:
             self.handed.setdefault(cotangent.array, []).append(Handed(cotangent, scope.sequence))
+
+
+def _made_axes(equation: Equation) -> Iterator[int]:
+    """The axes of an array that a transform creates: the axes without an index of the operand."""
+    read = {name for ref in references(equation) for name in names_in(ref.positions)}
+    return (k for k, at in enumerate(equation.positions) if read.isdisjoint(names_in([at])))
 
 
 def _transformed(regions: Sequence[Constraints], made: Iterable[int]) -> list[Constraints]:

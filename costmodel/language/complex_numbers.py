@@ -16,7 +16,7 @@ from typing import Any
 
 from costmodel.errors import EquationError, WrongKind, described
 from costmodel.language.arguments import checked
-from costmodel.language.nodes import Array, Constant, Neg, Node, Ref
+from costmodel.language.nodes import Array, Node
 from costmodel.language.writing import function, sum_
 
 
@@ -67,8 +67,7 @@ def _parts_read_twice(number: Complex) -> tuple[Node, Node]:
         EquationError: a part is an expression, which would be computed twice.
     """
     for part in (number.real, number.imag):
-        inside = part.body if isinstance(part, Neg) else part
-        if not isinstance(inside, (Ref, Constant)):
+        if not part.is_free:
             raise EquationError(
                 "a product of complex numbers reads each part twice: define the factor first, as "
                 "an entry of an array"

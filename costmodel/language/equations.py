@@ -37,7 +37,7 @@ from costmodel.language.arguments import checked, written_at
 from costmodel.language.buffers import check_table
 from costmodel.language.indices import Extremum, Index, Ranges, UnionIndex, one_by_one, outer_first
 from costmodel.language.nodes import (
-    OPAQUE,
+    KINDS,
     Add,
     Array,
     Composite,
@@ -47,12 +47,14 @@ from costmodel.language.nodes import (
     Gather,
     Mul,
     Node,
+    Operands,
     Position,
     Ref,
     Select,
     Sub,
     names_in,
     polys_of,
+    refs,
     walk,
 )
 from costmodel.symbolic.constraints import Constraints, implied_all
@@ -772,21 +774,23 @@ class OpenForm:
 def _check_own(form: Form, equation: Equation) -> None:
     """Raise EquationError for arrays, indices and sizes of another form or mixer."""
     mixer = form.mixer
-    for entry, _ in walk(Ref(equation.array, equation.positions)):
-        _check_array(form, equation, entry)
+    for ref, _ in (*refs(Ref(equation.array, equation.positions)), *refs(equation.value)):
+        _check_array(form, equation, ref.array)
     for entry, _ in walk(equation.value):
-        _check_array(form, equation, entry)
+        if type(entry) not in KINDS and not isinstance(entry, Operands):
+            raise EquationError(
+                f"{equation.name}: {type(entry).__name__} is no kind of node: declare it by @kind "
+                f"in costmodel/language/nodes.py, with a rule in each table"
+            )
         for poly in polys_of(entry):
             mixer.declared(poly, equation.name)
         for index in entry.binders:
             form.own(index)
 
 
-def _check_array(form: Form, equation: Equation, entry: Node) -> None:
-    """Raise EquationError for a reference to an array of another form or mixer."""
-    if not isinstance(entry, Ref):
-        return
-    array, mixer = entry.array, form.mixer
+def _check_array(form: Form, equation: Equation, array: Array) -> None:
+    """Raise EquationError for an array of another form or mixer."""
+    mixer = form.mixer
     if form.arrays.get(array.name) is not array and mixer.arrays.get(array.name) is not array:
         said = "defined" if array is equation.array else f"read by {equation.name}"
         raise EquationError(
@@ -914,19 +918,18 @@ def _check_bound(equation: Equation) -> None:
             )
         if isinstance(entry, Div) and entry.right == Constant(Poly()):
             raise EquationError(f"{equation.name}: a division by 0")
-        if isinstance(entry, OPAQUE) and entry.over and entry is not equation.value:
-            name = entry.name if isinstance(entry, Composite) else entry.kind
+        if entry.alone and entry.binders and entry is not equation.value:
             raise EquationError(
-                f"{equation.name}: {name} stands alone on its right side; give it an array of its "
-                f"own first"
+                f"{equation.name}: {entry.names[0]} stands alone on its right side; give it an "
+                f"array of its own first"
             )
-        if isinstance(entry, Ref):
-            for name in names_in(entry.positions):
-                if name not in bound:
-                    raise EquationError(
-                        f"{equation.name}: index {atom_name(name)} of {entry.array.name} is "
-                        f"unbound; put it on the left side or reduce over it"
-                    )
+    for ref, over in refs(equation.value):
+        for name in names_in(ref.positions):
+            if name not in free and all(name != index.atom for index in over):
+                raise EquationError(
+                    f"{equation.name}: index {atom_name(name)} of {ref.array.name} is unbound; put "
+                    f"it on the left side or reduce over it"
+                )
 
 
 def _check_together(equation: Equation, indices: tuple[Index, ...]) -> None:

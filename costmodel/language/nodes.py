@@ -2,8 +2,9 @@
 
 A kind of node is a frozen record whose fields are its parts: expressions (`Node`), indices with
 their ranges, polynomials in sizes and indices, positions. Traversal and rebuilding (`map`, `fold`,
-`walk`, `rewrite`, `substitute`) are derived from the fields, for every kind. What a kind means for
-a question is a rule in that question's table (`rule_table.Rules`).
+`walk`, `refs`, `rewrite`, `substitute`) are derived from the fields, for every kind. What holds of
+a kind whatever is asked stands in its declaration (`kind`); what it means for a question is a rule
+in that question's table (`rule_table.Rules`).
 """
 
 from __future__ import annotations
@@ -135,6 +136,12 @@ def position_value(position: Position) -> Poly:
 class Node(Parts, Written):
     """A scalar expression."""
 
+    free: ClassVar[bool]
+    """Whether a node of this kind costs nothing, so that copies of it are free."""
+    alone: ClassVar[str]
+    """For a kind that must be a whole right-hand side (if it binds indices): what it does to its
+    operand, in words; else ""."""
+
     def in_words(self) -> str:
         """The node, in words for messages."""
         return "an expression"
@@ -184,6 +191,22 @@ class Node(Parts, Written):
         """The arrays that are read, index arrays included."""
         return frozenset().union(*(child.arrays for child in self.children))
 
+    @property
+    def is_free(self) -> bool:
+        """Whether the whole expression costs nothing."""
+        return self.free and all(child.is_free for child in self.children)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The fields that are texts, such as the name of a function."""
+        every = (getattr(self, name) for name in self._fields)
+        return tuple(field for field in every if isinstance(field, str))
+
+    @property
+    def parts(self) -> Sequence[Node]:
+        """The node, once for each choice of one range per bound index."""
+        return (self,)
+
     def fold(self, rule: Callable[[Node, Sequence[T]], T]) -> T:
         """Evaluate bottom-up: the rule gets each node and the results of its children."""
         return rule(self, [child.fold(rule) for child in self.children])
@@ -205,14 +228,27 @@ KINDS: list[type[Node]] = []
 
 
 @dataclass_transform(frozen_default=True)
-def kind(made: type[R]) -> type[R]:
-    """Declare a record as one of `KINDS`: every table of rules then needs a rule for it."""
-    made = record(made)
-    KINDS.append(made)  # type: ignore[arg-type]
-    return made
+def kind(*, free: bool, alone: str) -> Callable[[type[R]], type[R]]:
+    """Declare a record as one of `KINDS`, with the properties of `Node` that hold for every
+    question. Every table of rules then needs a rule for it.
+
+    Raises:
+        TypeError: a second kind that names an array: `refs` finds the references of one kind.
+    """
+
+    def declared(made: type[R]) -> type[R]:
+        new: Any = record(made)
+        new.free, new.alone = free, alone
+        first = next((known for known in KINDS if "array" in known._fields), new)
+        if "array" in new._fields and first is not new:
+            raise TypeError(f"{new.__name__} names an array: {first.__name__} alone may read one")
+        KINDS.append(new)
+        return made
+
+    return declared
 
 
-@kind
+@kind(free=True, alone="")
 class Constant(Node):
     """A number known before the input: `base ** (half_power / 2)`, in sizes; or the value of an
     index expression, such as a row number."""
@@ -221,7 +257,7 @@ class Constant(Node):
     half_power: int | Fraction = 2
 
 
-@kind
+@kind(free=True, alone="")
 class Ref(Node):
     """An entry of an array."""
 
@@ -246,39 +282,39 @@ class Binary(Node):
     right: Node
 
 
-@kind
+@kind(free=False, alone="")
 class Add(Binary):
     """left + right."""
 
 
-@kind
+@kind(free=False, alone="")
 class Sub(Binary):
     """left - right."""
 
 
-@kind
+@kind(free=False, alone="")
 class Mul(Binary):
     """left * right."""
 
 
-@kind
+@kind(free=False, alone="")
 class Div(Binary):
     """left / right."""
 
 
-@kind
+@kind(free=False, alone="")
 class Maximum(Binary):
     """The larger of left and right: one comparison, even if an operand is an empty sum."""
 
 
-@kind
+@kind(free=True, alone="")
 class Neg(Node):
     """Unary minus: free."""
 
     body: Node
 
 
-@kind
+@kind(free=True, alone="")
 class FreeScale(Node):
     """A constant factor that is part of the weights: it changes the value, at no cost."""
 
@@ -286,7 +322,7 @@ class FreeScale(Node):
     factor: Constant
 
 
-@kind
+@kind(free=False, alone="")
 class Call(Node):
     """A named function of `functions.TABLE`."""
 
@@ -294,7 +330,7 @@ class Call(Node):
     body: Node
 
 
-@kind
+@kind(free=False, alone="")
 class Reduce(Node):
     """A sum (`sum`) or a maximum (`max`) over indices, whose ranges may be unions. Over unions the
     terms are those of all `parts` together, as one operation: R terms in all take R - 1
@@ -316,14 +352,14 @@ class Reduce(Node):
         return isinstance(self.body, Bracket) and self.body.numbered
 
     @cached_property
-    def parts(self) -> tuple[Reduce, ...]:
+    def parts(self) -> Sequence[Reduce]:
         """One reduction for each choice of one range per index."""
         if not any(isinstance(index, UnionIndex) for index in self.over):
             return (self,)
         return tuple(Reduce(self.kind, self.body, over) for over in one_by_one(self.over))
 
 
-@kind
+@kind(free=False, alone="")
 class Bracket(Node):
     """Iverson's bracket: `body` where `left relation right` holds, `otherwise` elsewhere.
 
@@ -381,7 +417,7 @@ TRANSFORMS: Mapping[str, Transform] = {
 }
 
 
-@kind
+@kind(free=False, alone="transforms")
 class Fft(Node):
     """An opaque transform along indices of its operand, zero-padded to `length` points.
 
@@ -403,11 +439,6 @@ class Fft(Node):
         """The indices that are transformed."""
         return self.over
 
-    def made(self, positions: Sequence[Position]) -> tuple[int, ...]:
-        """The axes of the left side that the transform creates."""
-        read = {*names_in(self.body.positions)}
-        return tuple(k for k, at in enumerate(positions) if read.isdisjoint(names_in([at])))
-
     @property
     def work(self) -> dict[str, Poly]:
         """Operations by class: N log2 N multiplications and 3/2 N log2 N additions for a real
@@ -425,7 +456,7 @@ class Fft(Node):
         return call("ceil_log2", self.length) * 3 + doubled
 
 
-@kind
+@kind(free=False, alone="chooses from")
 class Select(Node):
     """An opaque selection along one index: the positions, not the values, of some entries.
 
@@ -475,7 +506,7 @@ so that K positions of R entries take K (R - 1) comparisons.
 """
 
 
-@kind
+@kind(free=False, alone="combines")
 class Composite(Node):
     """A named combination that lowering expands to the kinds above."""
 
@@ -493,8 +524,10 @@ class Composite(Node):
 class Operands(Node):
     """The operands of a composite with several: not an expression, and not a kind of its own."""
 
+    free, alone = False, ""
 
-OPAQUE = (Fft, Select, Composite)
+
+OPAQUE = tuple(kind for kind in KINDS if kind.alone)
 """Kinds that must be a whole right-hand side (except a composite for a scale)."""
 
 
@@ -670,6 +703,11 @@ def _walked(expression: Node, over: tuple[Index, ...]) -> Iterator[tuple[Node, t
             yield from _walked(child, inner)
 
 
+def refs(expression: Node) -> Iterator[tuple[Ref, tuple[Index, ...]]]:
+    """Every reference with the enclosing bound indices; no other kind of node names an array."""
+    return ((found, over) for found, over in walk(expression) if isinstance(found, Ref))
+
+
 def rewrite(
     expression: Node, change: Callable[[Node], Node], index: Callable[[Index], Index] = _same
 ) -> Node:
@@ -692,15 +730,18 @@ def with_entries(expression: Node, others: Mapping[Ref, Ref]) -> Node:
     return changed(expression)
 
 
+def with_refs(expression: Node, change: Callable[[Ref], Node]) -> Node:
+    """The expression with every reference changed, those inside of gathers first."""
+    return rewrite(expression, lambda found: change(found) if isinstance(found, Ref) else found)
+
+
 def reading(expression: Node, others: Mapping[Array, Array]) -> Node:
     """The expression with arrays replaced in all references."""
 
-    def changed(inside: Node) -> Node:
-        if isinstance(inside, Ref) and inside.array in others:
-            return Ref(others[inside.array], inside.positions)
-        return inside
+    def changed(ref: Ref) -> Ref:
+        return Ref(others[ref.array], ref.positions) if ref.array in others else ref
 
-    return rewrite(expression, changed)
+    return with_refs(expression, changed)
 
 
 def substitute(part: P, values: Mapping[str, Poly]) -> P:

@@ -34,6 +34,18 @@ class Rules(dict[type[Node], Rule]):
         if missing := [kind.__name__ for kind in kinds if kind not in rules]:
             raise TypeError(f"the rules of {question} lack {', '.join(missing)}")
 
+    @classmethod
+    def like(
+        cls, question: str, others: Rules[Any], rules: Mapping[type[Node], Rule]
+    ) -> Rules[Rule]:
+        """A table in which kinds that share a rule in `others` share a rule, given for one of them.
+
+        Raises:
+            TypeError: no kind that shares a rule with some kind has a rule here.
+        """
+        by = {others[kind]: rule for kind, rule in rules.items()}
+        return cls(question, {kind: by[other] for kind, other in others.items() if other in by})
+
     def __missing__(self, kind: type[Node]) -> Never:
         raise Unsupported(f"{kind.__name__} has no rule in {self.question}")
 

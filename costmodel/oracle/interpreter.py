@@ -165,7 +165,7 @@ class Interpreter:
     def _work(self, equation: Equation) -> Work:
         """Compile an equation."""
         value, place = equation.value, self.places.entry(equation.positions)
-        if isinstance(value, OPAQUE):
+        if value.alone:
             shared, added, results = ALONE[type(value)](self, equation, value)
         else:
             shared, added, results = equation.indices, (), _one(self.step(value))

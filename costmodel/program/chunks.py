@@ -25,9 +25,10 @@ from costmodel.language.nodes import (
     Ref,
     names_in,
     polys_of,
-    rewrite,
+    refs,
     substitute,
     walk,
+    with_refs,
 )
 from costmodel.program.chosen_sizes import is_extent
 from costmodel.symbolic.constraints import Constraints, implied, projected
@@ -145,10 +146,8 @@ class _Lying:
             assert _in_block(flat)
             return (*positions[:axis], flat.outer, flat.inner, *positions[axis + 1 :])
 
-        def entry(node: Node) -> Node:
-            if isinstance(node, Ref) and node.array is array:
-                return Ref(two, places(node.positions))
-            return node
+        def entry(ref: Ref) -> Ref:
+            return Ref(two, places(ref.positions)) if ref.array is array else ref
 
         def changed(equation: Equation) -> Equation:
             lone = {
@@ -158,7 +157,7 @@ class _Lying:
             }
             for index in lone.values():
                 equation = _numbered(equation, index, chunk, number if whole else None)
-            made = replace(equation, value=rewrite(equation.value, entry))
+            made = replace(equation, value=with_refs(equation.value, entry))
             if equation.array is array:
                 made = replace(made, array=two, positions=places(equation.positions))
             return replace(made, whole=two) if equation.whole is array else made
@@ -169,8 +168,8 @@ class _Lying:
 @cache
 def _places(equation: Equation) -> Sequence[tuple[Array, tuple[Position, ...]]]:
     """The entries that an equation writes and reads."""
-    read = [node for node, _ in walk(equation.value) if isinstance(node, Ref)]
-    return [(equation.array, equation.positions), *((ref.array, ref.positions) for ref in read)]
+    read = ((ref.array, ref.positions) for ref, _ in refs(equation.value))
+    return [(equation.array, equation.positions), *read]
 
 
 @cache
@@ -278,14 +277,14 @@ def _numbered(
         rest = None if isinstance(moved, Flat | Gather) else moved - before
         return Flat(q, rest, chunk) if rest in (e, Poly.of(1), chunk) else moved
 
-    def entry(node: Node) -> Node:
-        return Ref(node.array, tuple(map(place, node.positions))) if isinstance(node, Ref) else node
+    def entry(ref: Ref) -> Ref:
+        return Ref(ref.array, tuple(map(place, ref.positions)))
 
     others = [put(i) for i in equation.indices if i is not index]
     return replace(
         equation,
         positions=tuple(map(place, equation.positions)),
-        value=put(rewrite(equation.value, entry)),
+        value=put(with_refs(equation.value, entry)),
         indices=tuple(outer_first([chunks, places, *others])),
     )
 

@@ -13,7 +13,7 @@ from functools import cache, cached_property
 from costmodel.errors import Unsupported
 from costmodel.language.equations import Equation, System
 from costmodel.language.indices import Index
-from costmodel.language.nodes import Array, Gather, Ref, position_value, walk
+from costmodel.language.nodes import Array, Gather, Ref, position_value, refs
 from costmodel.program.nonempty import may_be_empty
 from costmodel.program.wellformed import defined, every_choice, whole
 from costmodel.symbolic.constraints import (
@@ -64,9 +64,7 @@ class Read:
 @cache
 def reads(equation: Equation) -> tuple[Read, ...]:
     """Every reference on the right-hand side of an equation."""
-    return tuple(
-        Read(entry, over) for entry, over in walk(equation.value) if isinstance(entry, Ref)
-    )
+    return tuple(Read(ref, over) for ref, over in refs(equation.value))
 
 
 def anywhere(system: System, read: Read) -> Read:

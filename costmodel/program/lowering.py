@@ -32,6 +32,7 @@ from costmodel.language.nodes import (
     Ref,
     Select,
     derived,
+    refs,
     rewrite,
     substitute,
     walk,
@@ -287,9 +288,7 @@ class _Pads:
 def _between_zeros(equation: Equation, pads: _Pads) -> Node:
     """The right-hand side, with padded copies for reads outside of an array."""
     at: dict[Ref, Ref] = {}
-    for node, over in walk(equation.value):
-        if not isinstance(node, Ref):
-            continue
+    for node, over in refs(equation.value):
         indices = (*equation.indices, *over)
         ref = node
         for window in _windows(node, indices):
@@ -354,8 +353,8 @@ def _by_taps(equation: Equation, given: frozenset[Array]) -> Equation:
     value = equation.value
     if not isinstance(value, Reduce):
         return equation
-    for node, over in walk(value):
-        if isinstance(node, Ref) and node.array not in given:
+    for node, over in refs(value):
+        if node.array not in given:
             indices = (*equation.indices, *over)
             for axis, _, _ in _windows(node, indices):
                 place, extent = node.positions[axis], node.array.shape[axis]

@@ -45,19 +45,19 @@ EVERYWHERE: Places = (frozenset(),)
 def may_be_empty(equation: Equation) -> bool:
     """Whether some reduction of an equation is not proven to have a term at every point."""
     for part, over in walk(equation.value):
-        if isinstance(part, Bracket) and part.otherwise is None:
+        if RULES[type(part)] in (_always, both, _either, _inside):
+            continue  # empty only where operands are
+        around = equation.domain.union(*(index.constraints for index in over))
+        bare = any(_bare(one, around) for one in part.parts) if part.binders else True
+        if bare and not (isinstance(part, Bracket) and part.otherwise is not None):
             return True
-        if isinstance(part, Reduce):
-            around = equation.domain.union(*(index.constraints for index in over))
-            if any(_bare(one, around) for one in part.parts):
-                return True
     return False
 
 
-def _bare(node: Reduce, around: Constraints) -> bool:
+def _bare(node: Node, around: Constraints) -> bool:
     """Whether some range of a reduction is not proven to be nonempty."""
     known = around
-    for index in outer_first(node.over):
+    for index in outer_first(node.binders):
         for low in index.lower:
             for up in index.upper:
                 if not implied(known, up - low):

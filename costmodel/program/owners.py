@@ -27,7 +27,7 @@ from functools import cache, cached_property
 from costmodel.errors import Unsupported
 from costmodel.language.equations import Equation, System
 from costmodel.language.indices import Index
-from costmodel.language.nodes import Array, Fft, Gather, Ref, Select, names_in, position_value
+from costmodel.language.nodes import Array, Gather, Ref, names_in, position_value
 from costmodel.program.dependence import (
     Read,
     Term,
@@ -167,9 +167,10 @@ class Owners:
             raise unsettled
         if found is None:
             return {}
-        if isinstance(equation.value, (Fft, Select)):
+        if equation.value.alone:
             apart = variables_of(p for term in found for p in (term.token, *term.where))
-            if not apart <= {*names_in(equation.value.body.positions)}:
+            named = {name for read in reads(equation) for name in names_in(read.ref.positions)}
+            if not apart <= named:
                 raise Unsupported(f"what one step gives of {array.name} is read for several tokens")
         return {equation: found}
 

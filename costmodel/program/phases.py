@@ -12,7 +12,7 @@ from functools import cache, cached_property
 
 from costmodel.errors import Unanswered, Unsupported
 from costmodel.language.equations import JOINED, STEP, Equation, System
-from costmodel.language.nodes import Fft, Flat, Gather, Select, walk
+from costmodel.language.nodes import Flat, Gather, walk
 from costmodel.program.chunks import token_by_token
 from costmodel.program.dependence import Read, at_token, hidden, reads
 from costmodel.program.lowering import lower
@@ -111,11 +111,10 @@ def without_inference(system: System) -> Unanswered | None:
     hint = f"; form '{others[0]}' has it" if others else ""
     for equation in system.equations:
         for part, _ in walk(equation.value):
-            if isinstance(part, Fft | Select) and known.spanned(part, equation):
-                word = "transforms" if isinstance(part, Fft) else "chooses from"
+            if part.alone and known.spanned(part, equation):
                 return Unanswered(
-                    f"form '{system.form}' {word} the whole token axis at once{hint}",
-                    f"equation {equation.name} {word} it",
+                    f"form '{system.form}' {part.alone} the whole token axis at once{hint}",
+                    f"equation {equation.name} {part.alone} it",
                 )
     reason, advice = _unbounded(system) or ("an output depends on later tokens", "")
     return Unanswered(f"not causal: {reason}{hint}", advice)

@@ -19,12 +19,11 @@ from costmodel.language.nodes import (
     Array,
     Flat,
     Gather,
-    Node,
     Position,
     Ref,
-    rewrite,
+    refs,
     substitute,
-    walk,
+    with_refs,
 )
 from costmodel.symbolic.constraints import Constraints, implied, infeasible
 from costmodel.symbolic.polynomial import Poly, is_index
@@ -118,7 +117,7 @@ def _read_by(block: Block) -> set[Array]:
 
 def references(equation: Equation) -> Iterator[Ref]:
     """Every reference on the right-hand side of an equation."""
-    return (entry for entry, _ in walk(equation.value) if isinstance(entry, Ref))
+    return (ref for ref, _ in refs(equation.value))
 
 
 def _components(system: System) -> list[list[Array]]:
@@ -245,12 +244,12 @@ def _lag(axes: Mapping[Array, int], equation: Equation, ref: Ref) -> int | None:
         return None
     if isinstance(back := (here - there).constant(), int):
         return max(-FURTHER, min(FURTHER, back))
-    found = {
+    lags = {
         _proven_lag(equation.domain.union(*(index.constraints for index in over)), here - there)
-        for part, over in walk(equation.value)
-        if part == ref
+        for found, over in refs(equation.value)
+        if found == ref
     }
-    return found.pop() if len(found) == 1 else None
+    return lags.pop() if len(lags) == 1 else None
 
 
 def _proven_lag(known: Constraints, back: Poly) -> int | None:
@@ -368,8 +367,8 @@ def _turned(turned: Mapping[Array, tuple[int, Poly]], equation: Equation) -> Equ
         row = last + 1 - _plain(positions[axis])
         return (*positions[:axis], row, *positions[axis + 1 :])
 
-    def entry(node: Node) -> Node:
-        return Ref(node.array, place(node.array, node.positions)) if isinstance(node, Ref) else node
+    def entry(ref: Ref) -> Ref:
+        return Ref(ref.array, place(ref.array, ref.positions))
 
     def index(of: Index) -> Index:
         if of.atom not in values:
@@ -380,6 +379,6 @@ def _turned(turned: Mapping[Array, tuple[int, Poly]], equation: Equation) -> Equ
     return replace(
         equation,
         positions=place(equation.array, substitute(equation.positions, values)),
-        value=rewrite(substitute(equation.value, values), entry),
+        value=with_refs(substitute(equation.value, values), entry),
         indices=tuple(map(index, equation.indices)),
     )

@@ -15,7 +15,7 @@ from functools import cache, cached_property
 
 from costmodel.errors import Unsupported
 from costmodel.language.equations import Equation, System
-from costmodel.language.nodes import Array, Fft, Gather, Ref, Select, position_value
+from costmodel.language.nodes import Array, Gather, Node, Ref, position_value, refs
 from costmodel.program.chunks import row_number
 from costmodel.program.dependence import (
     SOMETHING,
@@ -142,12 +142,12 @@ class Tokens:
         """tau of a referenced entry, in the indices of the reference."""
         return tuple(read_term(ref, term) for term in self.of(ref.array))
 
-    def spanned(self, node: Fft | Select, equation: Equation) -> bool:
-        """Whether a transform, or a selection with one result for all rows, runs over the token
-        axis."""
+    def spanned(self, node: Node, equation: Equation) -> bool:
+        """Whether a step runs over the token axis with one result for all rows."""
         by_row = variables_of(term.token for term in self.instance(equation))
-        over = any(index.atom in self.indices_of(node.body) for index in node.over)
-        return over and not (isinstance(node, Select) and by_row)
+        rows = frozenset().union(*(self.indices_of(ref) for ref, _ in refs(node)))
+        over = any(index.atom in rows for index in node.binders)
+        return over and not by_row
 
     def indices_of(self, ref: Ref) -> frozenset[str]:
         """The indices on which tau of a referenced entry depends, at positions without a gather."""

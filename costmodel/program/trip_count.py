@@ -210,12 +210,10 @@ class Points:
 
     def under(self, node: Node) -> Iterator[tuple[Node, Points]]:
         """The operands of a node, each with its points; the terms of a union, range by range."""
-        if isinstance(node, Reduce):
-            for part in node.parts:
-                yield part.body, self.inside(part.over)
-            return
-        for child in node.children:
-            yield child, self
+        for part in node.parts:
+            inner = self.inside(part.binders) if part.binders else self
+            for child in part.children:
+                yield child, inner
 
 
 def network(number: Poly) -> Poly:

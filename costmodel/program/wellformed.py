@@ -23,7 +23,7 @@ from costmodel.language.nodes import (
     Ref,
     Select,
     position_value,
-    walk,
+    refs,
 )
 from costmodel.program.chosen_sizes import divisors, fit
 from costmodel.program.recurrences import blocks, loops
@@ -127,9 +127,8 @@ def check_form(system: System) -> None:
             if isinstance(equation.value, Select):
                 _chosen_exist(system, equation, equation.value)
             held(equation.array, partial(_written_inside, system, equation))
-            for part, over in walk(equation.value):
-                if isinstance(part, Ref):
-                    held(part.array, partial(_read_exists, system, equation, part, over))
+            for ref, over in refs(equation.value):
+                held(ref.array, partial(_read_exists, system, equation, ref, over))
     for array, equations in system.defining.items():
         with at_its_line(equations[-1]):
             held(array, partial(_defined_once, system, equations))
@@ -163,8 +162,8 @@ def _without_circle(
     for equation in equations:
         reads = [
             (part, over)
-            for part, over in walk(equation.value)
-            if isinstance(part, Ref) and part.array in arrays and not _gathers(part)
+            for part, over in refs(equation.value)
+            if part.array in arrays and not _gathers(part)
         ]
         for part, over in reads:
             ranges = outer_first([*equation.indices, *over])
@@ -424,8 +423,8 @@ def _one_by_one(system: System, array: Array, sizes: Mapping[str, int]) -> None:
     if array.role == "output" and written != every:
         words = words or f"{array.name} is not defined everywhere"
     for equation in system.equations:
-        for part, over in walk(equation.value):
-            if isinstance(part, Ref) and part.array is array:
+        for part, over in refs(equation.value):
+            if part.array is array:
                 ref, among = every_choice(system, part)
                 around = outer_first([*equation.indices, *over, *among])
                 for entry in _entries(ref.positions, around, sizes):

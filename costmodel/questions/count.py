@@ -14,8 +14,21 @@ from typing import Unpack
 from costmodel.errors import Unanswered, Unsupported
 from costmodel.language.equations import Mixer, System
 from costmodel.language.functions import CLASSES, TABLE
-from costmodel.language.nodes import Add, FreeScale, Neg, Node, Reduce, Sub
+from costmodel.language.nodes import (
+    Add,
+    Binary,
+    Bracket,
+    Composite,
+    FreeScale,
+    Mul,
+    Neg,
+    Node,
+    Reduce,
+    Ref,
+)
+from costmodel.language.rule_table import WRITTEN_OUT, Rules
 from costmodel.program.conventions import Convention
+from costmodel.program.nonempty import RULES as PRESENT
 from costmodel.program.phases import TRAINING_STEP, IterationDomain, iteration_domains, phase_name
 from costmodel.program.trip_count import Points
 from costmodel.questions.counting.counts import WEIGHTINGS, Counts, answered, with_once
@@ -56,14 +69,42 @@ def _joined(node: Node, points: Points) -> Exact:
     `mac` or for a scatter, whose terms are b*R additions; none for an empty sum. For `left + right`
     each side is summed over the batch first: one addition less than both sides take.
     """
-    if isinstance(node, (Neg, FreeScale)):
-        return _joined(node.body, points)
-    if isinstance(node, (Add, Sub)):
-        shares = _joined(node.left, points) + _joined(node.right, points)
-        return shares - points.number(points.carried_out(node))
-    if isinstance(node, Reduce) and (points.accounting != "strict" or node.scatters):
-        return Exact()
+    return JOINED[type(node)](node, points)
+
+
+def _of_entries(node: Node, points: Points) -> Exact:
     return points.number(points.present(node))
+
+
+def _of_sides(node: Binary, points: Points) -> Exact:
+    shares = _joined(node.left, points) + _joined(node.right, points)
+    return shares - points.number(points.carried_out(node))
+
+
+def _of_body(node: Neg | FreeScale, points: Points) -> Exact:
+    return _joined(node.body, points)
+
+
+def _of_terms(node: Reduce, points: Points) -> Exact:
+    none_left = points.accounting != "strict" or node.scatters
+    return Exact() if none_left else _of_entries(node, points)
+
+
+JOINED: Rules[Callable[..., Exact]] = Rules.like(
+    "additions over a batch",
+    PRESENT,
+    {
+        Ref: _of_entries,
+        Mul: _of_entries,
+        Bracket: _of_entries,
+        Add: _of_sides,
+        Neg: _of_body,
+        Reduce: _of_terms,
+        Composite: WRITTEN_OUT,
+    },
+)
+"""Kind of node -> the additions of `_joined`. Kinds that are empty sums at the same places are
+alike: a sum is one only where both sides are."""
 
 
 @cache

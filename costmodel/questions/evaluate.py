@@ -275,7 +275,7 @@ def _value(grid: Grid, node: Node) -> Any:
 def _assign(equation: Equation, known: dict[str, Values], sizes: Mapping[str, int]) -> None:
     import numpy as np
 
-    if isinstance(equation.value, OPAQUE):
+    if equation.value.alone:
         ALONE[type(equation.value)](equation, equation.value, known, sizes)
         return
     grid = Grid(points(equation.indices, tuple(sizes.items())), known)

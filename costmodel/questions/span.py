@@ -117,8 +117,7 @@ def _latest(depths: Depths, node: Binary, part: IterationDomain, around: Constra
 
 
 def _binary(depths: Depths, node: Binary, part: IterationDomain, around: Constraints) -> Depth:
-    """One operation after the deeper operand where both operands are present. A sum with one empty
-    operand has the depth of the other operand; other operations with empty sums have depth 0."""
+    """One operation after the deeper operand where both operands are present; elsewhere depth 0."""
     if not may_be_empty(part.equation):
         return _latest(depths, node, part, around)
     sides = [depths.depth(child, part, around) for child in node.children]
@@ -128,11 +127,21 @@ def _binary(depths: Depths, node: Binary, part: IterationDomain, around: Constra
         for side in sides
         for level in _where(side, places, around)
     ]
-    if isinstance(node, (Add, Sub)):
-        left, right = (present(child, around) for child in node.children)
-        found += _where(sides[0], _absent(right, around), around)
-        found += _where(sides[1], _absent(left, around), around)
     return (*found, *READY)
+
+
+def _sum(depths: Depths, node: Add | Sub, part: IterationDomain, around: Constraints) -> Depth:
+    """A sum with one empty operand has the depth of the other operand."""
+    found = _binary(depths, node, part, around)
+    if not may_be_empty(part.equation):
+        return found
+    one, two = (depths.depth(child, part, around) for child in node.children)
+    left, right = (present(child, around) for child in node.children)
+    lone = (
+        *_where(one, _absent(right, around), around),
+        *_where(two, _absent(left, around), around),
+    )
+    return (*lone, *found)
 
 
 def _where(depth: Depth, places: Places, around: Constraints) -> list[Level]:
@@ -233,8 +242,8 @@ RULES: Rules[Callable[..., Depth]] = Rules(
     {
         Constant: _ready,
         Ref: _ref,
-        Add: _binary,
-        Sub: _binary,
+        Add: _sum,
+        Sub: _sum,
         Mul: _binary,
         Div: _binary,
         Maximum: _latest,

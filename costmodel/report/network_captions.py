@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from costmodel.language.nodes import Gather, Position, Ref, walk
+from costmodel.language.nodes import Gather, Position, refs
 from costmodel.networks.assembly import Use
 from costmodel.networks.choices import Choices
 from costmodel.networks.network import Network
@@ -157,9 +157,9 @@ def _table_positions(use: Use) -> Iterator[Position]:
     if use.table:
         for form in use.mixer.forms.values():
             for equation in form.equations:
-                for node, _ in walk(equation.value):
-                    if isinstance(node, Ref) and node.array.role == "parameter":
-                        yield from node.positions
+                for ref, _ in refs(equation.value):
+                    if ref.array.role == "parameter":
+                        yield from ref.positions
 
 
 def source_lines(c: Choices) -> Iterator[str]:

@@ -10,7 +10,6 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from costmodel.language.equations import Equation, Mixer
-from costmodel.language.nodes import Ref, walk
 from costmodel.oracle.execute import execute
 from costmodel.proofs.check import evaluated
 from profiler.counting.call import tensors_in
@@ -140,8 +139,7 @@ def sources(equations: Iterable[Equation]) -> dict[str, set[str]]:
     """The arrays from which each array is computed, directly or indirectly."""
     reads: dict[str, set[str]] = {}
     for equation in equations:
-        inside = {n.array.name for n, _ in walk(equation.value) if isinstance(n, Ref)}
-        reads.setdefault(equation.name, set()).update(inside)
+        reads.setdefault(equation.name, set()).update(a.name for a in equation.value.arrays)
     while True:
         wider = {
             a: found.union(*(reads.get(x, set()) for x in found)) for a, found in reads.items()

@@ -13,11 +13,28 @@ from functools import cache
 
 from costmodel.errors import Unanswered
 from costmodel.language.equations import Equation, System
-from costmodel.language.nodes import Add, Array, Mul, Node, Reduce, Sub, walk
+from costmodel.language.nodes import (
+    Add,
+    Array,
+    Binary,
+    Call,
+    Composite,
+    Div,
+    Fft,
+    Maximum,
+    Mul,
+    Node,
+    Reduce,
+    Ref,
+    Select,
+    walk,
+)
+from costmodel.language.rule_table import WRITTEN_OUT, Rules
 from costmodel.program.conventions import PEERS
 from costmodel.program.phases import TRAINING_STEP, iteration_domains
 from costmodel.program.trip_count import Points
 from costmodel.questions.counting.counts import Counts
+from costmodel.questions.counting.executed import RULES as EXECUTED
 from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.polynomial import Poly
 
@@ -103,11 +120,8 @@ def gradient_contractions(system: System) -> Mapping[str, Contraction]:
 
 def _inside(node: Node, points: Points, products_of: Products) -> Iterator[tuple[str, Exact]]:
     """The operations of the sums over products in an expression, as (class, number) pairs."""
-    products = (
-        isinstance(node, Reduce)
-        and node.kind == "sum"
-        and any(_joins_arrays(inside) for inside, _ in walk(node.body))
-    )
+    sums = TERMS[type(node)] is _inside and node.names == ("sum",)
+    products = sums and any(_joins_arrays(inside) for inside, _ in walk(node))
     if products:
         yield "add", points.number(points.present(node)) * -1
     for child, inner in points.under(node):
@@ -118,21 +132,42 @@ def _inside(node: Node, points: Points, products_of: Products) -> Iterator[tuple
 
 def _joins_arrays(node: Node) -> bool:
     """Whether a node is a product whose factors both contain arrays (no constant times array)."""
-    return isinstance(node, Mul) and all(child.arrays for child in node.children)
+    return TERMS[type(node)] is _product and all(child.arrays for child in node.children)
 
 
 def _terms(node: Node, points: Points, products_of: Products) -> Iterator[tuple[str, Exact]]:
     """The products in a term of a sum, and the additions and subtractions between them."""
-    if isinstance(node, Reduce):
-        yield from _inside(node, points, products_of)
-        return
-    if isinstance(node, Mul):
-        number = products_of(points.equation, node)
-        yield "mul", points.number(points.carried_out(node)) * number
-    elif isinstance(node, (Add, Sub)):
-        yield "add", points.number(points.carried_out(node))
+    yield from TERMS[type(node)](node, points, products_of)
+
+
+def _operands(node: Node, points: Points, products_of: Products) -> Iterator[tuple[str, Exact]]:
     for child in node.children:
         yield from _terms(child, points, products_of)
+
+
+def _product(node: Mul, points: Points, products_of: Products) -> Iterator[tuple[str, Exact]]:
+    yield "mul", points.number(points.carried_out(node)) * products_of(points.equation, node)
+    yield from _operands(node, points, products_of)
+
+
+def _sum(node: Binary, points: Points, products_of: Products) -> Iterator[tuple[str, Exact]]:
+    yield "add", points.number(points.carried_out(node))
+    yield from _operands(node, points, products_of)
+
+
+TERMS: Rules[Callable[..., Iterator[tuple[str, Exact]]]] = Rules.like(
+    "what peers count",
+    EXECUTED,
+    {
+        **dict.fromkeys((Ref, Div, Maximum, Call, Fft, Select), _operands),
+        Add: _sum,
+        Mul: _product,
+        Reduce: _inside,
+        Composite: WRITTEN_OUT,
+    },
+)
+"""Kind of node -> the operations of a term that a peer counts. Kinds that execute the same
+operations are alike."""
 
 
 def of_system(forward: System, phase: str, peer: str) -> Mapping[str, Counts]:
