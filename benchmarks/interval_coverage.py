@@ -24,6 +24,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypeVar
 
+from msgspec import structs
 from scipy import stats
 
 import costmodel as cm
@@ -137,7 +138,7 @@ def ratio(run: Run, found: Sequence[dict[str, Measurement]]) -> Verdict:
     """Of the two candidates, by the rounds of one process or by several processes."""
     alone = {"processes": len(found)}
     by = {
-        name: {k: replace(each[name], sweep=alone) for k, each in enumerate(found)}
+        name: {k: structs.replace(each[name], sweep=alone) for k, each in enumerate(found)}
         for name in run.asked
     }
     return rows_of(by, LEVEL)[0].verdict

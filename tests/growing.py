@@ -8,8 +8,9 @@ from __future__ import annotations
 import random
 import statistics
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 import costmodel as cm
 from profiler.meters.sampler import latency_summary
@@ -72,10 +73,19 @@ def record(
         own = Reading("launch_estimate", launches, "s", (launches,), {"operations": 7})
         readings["launch_estimate"] = own
     return Measurement(
-        mixer, implementation, form_of(described, phase), dict(sizes), dtype, phase, device,
-        readings, reasons, {"seed": 0}, dict(ENVIRONMENT) | {"device": device},
+        mixer=mixer,
+        implementation=implementation,
+        form=form_of(described, phase),
+        sizes=dict(sizes),
+        dtype=dtype,
+        phase=phase,
+        device=device,
+        readings=readings,
+        reasons=reasons,
+        counts={"seed": 0},
+        environment=dict(ENVIRONMENT) | {"device": device},
         sweep={"round": round_},
-    )  # fmt: skip
+    )
 
 
 def along_l(

@@ -44,13 +44,13 @@ def reconciled(
         "peers": peers,
     }
     record = Measurement(
-        mixer,
-        implementation.name,
-        implementation.form,
-        sizes,
-        dtype,
-        phase,
-        device,
+        mixer=mixer,
+        implementation=implementation.name,
+        form=implementation.form,
+        sizes=sizes,
+        dtype=dtype,
+        phase=phase,
+        device=device,
         readings=readings or {},
         counts=counts,
     )

@@ -82,7 +82,9 @@ def recorded(mixer: str, implementation: str, sizes: dict[str, int], **fields: A
         "created": "2024-01-02T03:04:05+00:00",
     }
     reasons = {"hardware": NO_COUNTERS} | fields.pop("reasons", NO_GPU | {"state": NO_STATE})
-    return Measurement(mixer, implementation, sizes=sizes, reasons=reasons, **given | fields)
+    return Measurement(
+        mixer=mixer, implementation=implementation, sizes=sizes, reasons=reasons, **given | fields
+    )
 
 
 ATTENTION = recorded(

@@ -66,13 +66,13 @@ def record_of(asked: Request, **more: Any) -> Measurement:
         "environment": ENVIRONMENT,
     }
     return Measurement(
-        asked.mixer.origin,
-        asked.implementation.name,
-        form_of(asked.implementation, asked.phase),
-        dict(asked.sizes),
-        asked.dtype,
-        asked.phase,
-        asked.device,
+        mixer=asked.mixer.origin,
+        implementation=asked.implementation.name,
+        form=form_of(asked.implementation, asked.phase),
+        sizes=dict(asked.sizes),
+        dtype=asked.dtype,
+        phase=asked.phase,
+        device=asked.device,
         **given | more,
     )
 

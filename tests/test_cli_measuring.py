@@ -8,13 +8,13 @@ import os
 import re
 import subprocess
 import sys
-from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 from typing import Any, TextIO
 
 import pytest
 import torch
+from msgspec.structs import replace
 
 import cli
 from costmodel.commands.options import (

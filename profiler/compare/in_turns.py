@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
+from msgspec import structs
 
 from profiler.compare.rows import PROCESSES, Row, energy_rows
 from profiler.compare.verdict import LEVEL, Rounds, rounds_needed
@@ -406,7 +407,9 @@ def record(
     )
     place: dict[str, Any] = {"comparison": made.identity, "processes": made.processes}
     place |= {"process": made.process} if made.process else {}
-    return by_command(replace(subject(request.mixer).flagged(found), sweep=place), made.command)
+    return by_command(
+        structs.replace(subject(request.mixer).flagged(found), sweep=place), made.command
+    )
 
 
 def latency_reading(made: Run, name: str, rounds: Rounds, visitor: Visitor) -> Reading:

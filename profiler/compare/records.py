@@ -18,9 +18,10 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from itertools import combinations, product
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from profiler.compare.rows import (
     BUSY_TIMES,

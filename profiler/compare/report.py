@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from typing import Any
 
 from costmodel.questions.question import Missing
@@ -23,10 +22,8 @@ FIELDS = (
 
 def as_record(row: Row) -> dict[str, Any]:
     """A row as JSON values, `FIELDS` its keys."""
-    verdict = asdict(row.verdict)
     values = {"first_value": row.first, "second_value": row.second}
-    plain = {"quantity": row.quantity, "point": row.point, "unit": row.unit}
-    found = plain | verdict | values
+    found = row.to_json() | row.verdict.to_json() | values
     return {name: found[name] for name in FIELDS}
 
 

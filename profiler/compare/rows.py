@@ -19,6 +19,7 @@ from profiler.records.grades import disturbed_by, mark_of_all
 from profiler.records.measurement import Measurement
 from profiler.records.quantities import COMPARED
 from profiler.records.reading import Measured, Reading, Unavailable
+from profiler.records.schema import Record
 from profiler.sweep.joined import process_of
 
 PROCESSES = "processes"
@@ -27,8 +28,7 @@ BUSY_TIMES = "busy times"
 """The source of two values of which one is an estimate of a busy device: nothing is claimed."""
 
 
-@dataclass(frozen=True)
-class Row:
+class Row(Record, frozen=True):
     """Two candidates compared in one quantity; `first` and `second` are their values in `unit`."""
 
     quantity: str

@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 from profiler.compare.in_turns import InProcess, Run, measured
 from profiler.compare.rows import Comparison, Row, rows_of
-from profiler.compare.verdict import Verdict, too_few
+from profiler.compare.verdict import too_few
 from profiler.records.measurement import Measurement
 from profiler.records.reading import MeasureError
+from profiler.records.schema import checked
 from profiler.records.store import append
 from profiler.run.plan import request_of
 from profiler.run.request import request_json
@@ -65,7 +66,7 @@ def in_fresh_process(made: Run, number: int) -> InProcess:
         return InProcess({}, lost=found["refused"])
     return InProcess(
         {name: Measurement.from_json(record) for name, record in found["records"].items()},
-        tuple(Row(**{**row, "verdict": Verdict(**row["verdict"])}) for row in found["energy"]),
+        checked(found["energy"], tuple[Row, ...], "energy"),
         found["failed"],
         tuple(found["notes"]) if not number else (),
         threads=found["threads"],
@@ -167,7 +168,7 @@ class Comparing:
             return {"refused": str(error)}
         return {
             "records": {name: record.to_json() for name, record in found.records.items()},
-            "energy": [asdict(row) for row in found.energy],
+            "energy": [row.to_json() for row in found.energy],
             "failed": dict(found.failed),
             "notes": list(found.notes),
             "threads": found.threads,

@@ -28,11 +28,14 @@ import math
 import random
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import combinations
 
+from msgspec.structs import replace
+
 from profiler.meters.sampler import Disturbed
+from profiler.records.schema import Record
 
 LEVEL = 0.05
 """The probability of claiming a difference where there is none, over all pairs of a comparison."""
@@ -105,8 +108,7 @@ class Rounds:
         return order, found
 
 
-@dataclass(frozen=True)
-class Verdict:
+class Verdict(Record, frozen=True):
     """Whether two candidates differ; `ratio` is the cost of the second over that of the first.
 
     `ratio`, its interval and the probabilities are None if `refused` says why there is no test.

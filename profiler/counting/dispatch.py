@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
 from typing import Any
 from unittest.mock import patch
 
@@ -30,10 +29,10 @@ from profiler.counting.call import (
 from profiler.counting.operations import NOTHING, Operations
 from profiler.counting.rules import operations_of, rule_for
 from profiler.records.reading import reason_of
+from profiler.records.schema import Record
 
 
-@dataclass(frozen=True)
-class DispatchedOperation:
+class DispatchedOperation(Record, frozen=True):
     """All calls of one torch operation: their number, scalar operations, operand bytes."""
 
     calls: int = 0
@@ -43,8 +42,7 @@ class DispatchedOperation:
     view: bool = False
 
 
-@dataclass(frozen=True)
-class UncountedOperation:
+class UncountedOperation(Record, frozen=True):
     """A torch operation that was dispatched and could not be counted, and why."""
 
     calls: int
@@ -52,8 +50,7 @@ class UncountedOperation:
     reason: str
 
 
-@dataclass(frozen=True)
-class DispatchCounts:
+class DispatchCounts(Record, frozen=True):
     """What one call dispatched.
 
     `operations` is the sum over the counted operations: all of them only when `complete`.
@@ -63,8 +60,8 @@ class DispatchCounts:
     """
 
     operations: Operations = NOTHING
-    by_op: Mapping[str, DispatchedOperation] = field(default_factory=dict)
-    unknown: Mapping[str, UncountedOperation] = field(default_factory=dict)
+    by_op: Mapping[str, DispatchedOperation] = {}
+    unknown: Mapping[str, UncountedOperation] = {}
     dispatched: int = 0
     launched: int = 0
 
@@ -75,7 +72,7 @@ class DispatchCounts:
 
     def to_json(self) -> dict[str, Any]:
         """Counts, per-operation totals and what was not counted, as JSON values."""
-        return asdict(self) | {"complete": self.complete}
+        return super().to_json() | {"complete": self.complete}
 
 
 EXITS = ("numpy", "tolist", "data_ptr", "__dlpack__")

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+
+from msgspec.structs import force_setattr
 
 from costmodel.language.functions import CLASSES, TABLE
+from profiler.records.schema import Record
 
 
-@dataclass(frozen=True)
-class Operations:
+class Operations(Record, frozen=True):
     """Exact numbers of scalar operations; `other` by name (compare, sqrt, tanh, ...).
 
     A subtraction is an add; unary minus is free; zero entries of `other` are dropped, so that
@@ -25,7 +25,7 @@ class Operations:
     add: int = 0
     div: int = 0
     exp: int = 0
-    other: Mapping[str, int] = field(default_factory=dict)
+    other: Mapping[str, int] = {}
 
     def __post_init__(self) -> None:
         counts = (self.mul, self.add, self.div, self.exp, *self.other.values())
@@ -34,7 +34,7 @@ class Operations:
                 raise ValueError(f"operations are non-negative integers, got {counts}")
         if self.other:
             named = {name: n for name, n in sorted(self.other.items()) if n}
-            object.__setattr__(self, "other", named)
+            force_setattr(self, "other", named)
 
     def __add__(self, more: Operations) -> Operations:
         if more is NOTHING:
@@ -61,16 +61,6 @@ class Operations:
     def total(self) -> int:
         """All classes together, each operation 1."""
         return self.mul + self.add + self.div + self.exp + sum(self.other.values())
-
-    def to_json(self) -> dict[str, Any]:
-        """The classes as a table's row prints them: mul, add, div, exp, other."""
-        return {
-            "mul": self.mul,
-            "add": self.add,
-            "div": self.div,
-            "exp": self.exp,
-            "other": dict(self.other),
-        }
 
 
 NOTHING = Operations()

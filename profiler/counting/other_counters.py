@@ -6,7 +6,6 @@ import traceback
 import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -17,6 +16,7 @@ from profiler.counting.dispatch import DispatchRecorder
 from profiler.counting.operations import NOTHING
 from profiler.counting.rules import only_moves
 from profiler.records.reading import Unavailable, reason_of
+from profiler.records.schema import Record
 
 # Operations that fvcore passes over in silence although they compute (its list of ignored
 # operations otherwise holds moves, and arithmetic on indices).
@@ -30,8 +30,7 @@ SILENT_IN_FVCORE = (
 )
 
 
-@dataclass(frozen=True)
-class PeerCount:
+class PeerCount(Record, frozen=True):
     """What a peer printed: its total and its figure per operation, in its own unit.
 
     `uncounted` maps every operation that computes and that the peer gave no figure for to its
@@ -43,8 +42,8 @@ class PeerCount:
     total: int
     by_op: Mapping[str, int]
     unit: str
-    uncounted: Mapping[str, int] = field(default_factory=dict)
-    moved: Mapping[str, int] = field(default_factory=dict)
+    uncounted: Mapping[str, int] = {}
+    moved: Mapping[str, int] = {}
 
 
 def flop_counter_mode(fn: Callable[..., Any], *args: Any) -> PeerCount | Unavailable:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
 
 from costmodel.report.document import Column, Document, Table
 from profiler.doctor.findings import Diagnosis, merged
@@ -17,8 +16,8 @@ def document(found: Diagnosis) -> Document:
         data=lambda: {
             "device": found.device,
             "healthy": found.healthy,
-            "measures": [asdict(each) for each in found.findings],
-            "disturbances": [asdict(each) for each in found.disturbances],
+            "measures": [each.to_json() for each in found.findings],
+            "disturbances": [each.to_json() for each in found.disturbances],
         },
     )
 

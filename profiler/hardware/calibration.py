@@ -20,6 +20,7 @@ from profiler.hardware.ncu import RANGE, Ran, Refused
 from profiler.hardware.operations import PAIR, classes_of
 from profiler.hardware.tiles import Product, Tile, tile_of
 from profiler.host.device import DTYPES
+from profiler.records.schema import Record
 
 SIDE = 4096
 """Rows and columns of each matrix in the matrix product."""
@@ -108,8 +109,7 @@ def function_kernel(name: str, device: torch.device, kind: torch.dtype) -> Call:
     return lambda: called(*operands, out=out)
 
 
-@dataclass(frozen=True)
-class Check:
+class Check(Record, frozen=True):
     """The known and the counted work of one calibration kernel, in `unit`."""
 
     name: str
@@ -143,15 +143,11 @@ class Check:
 
     def to_json(self) -> dict[str, Any]:
         """The fields and `holds`, as JSON values."""
-        return {
-            "name": self.name, "unit": self.unit, "expected": self.expected, "found": self.found,
-            "tolerance": self.tolerance, "lacking": self.lacking, "holds": self.holds,
-            "reason": self.reason,
-        }  # fmt: skip
+        found = super().to_json()
+        return found | {"holds": self.holds, "reason": found.pop("reason")}
 
 
-@dataclass(frozen=True)
-class Calibration:
+class Calibration(Record, frozen=True):
     """The checks, the scale of half-precision counts, and the operations of each function."""
 
     checks: tuple[Check, ...]
@@ -167,14 +163,10 @@ class Calibration:
         return [check.label for check in self.checks if check.label]
 
     def to_json(self) -> dict[str, Any]:
-        """The fields as JSON values."""
-        return {
-            "checks": [check.to_json() for check in self.checks],
-            "halves": self.halves,
-            "entries": ENTRIES,
-            "functions": {name: dict(counts) for name, counts in self.functions.items()},
-            "commands": list(self.commands),
-        }
+        """The fields and the number of entries, as JSON values."""
+        checks = [check.to_json() for check in self.checks]
+        told = {"checks": checks, "halves": self.halves, "entries": ENTRIES}
+        return told | {k: v for k, v in super().to_json().items() if k not in told}
 
 
 @dataclass(frozen=True)

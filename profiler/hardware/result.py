@@ -4,7 +4,6 @@ number."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from costmodel.language.functions import CLASSES
@@ -15,6 +14,7 @@ from profiler.hardware.operations import UNTOLD, classes_of
 from profiler.hardware.tiles import Tile
 from profiler.records.measurement import Measurement
 from profiler.records.reading import Measured, Reading, Unavailable
+from profiler.records.schema import Record, plain
 
 COLD, IN_SEQUENCE = "cold", "in_sequence"
 
@@ -29,8 +29,7 @@ MOVED = {COLD: "dram_bytes_cold", IN_SEQUENCE: "dram_bytes_in_sequence"}
 """State of the caches -> the name of the reading of DRAM bytes."""
 
 
-@dataclass(frozen=True)
-class HardwareCounts:
+class HardwareCounts(Record, frozen=True):
     """The instructions that one call executed and the DRAM bytes that it moved, as far as read."""
 
     chip: str
@@ -49,7 +48,7 @@ class HardwareCounts:
     metrics: Mapping[str, str]
     """Quantity -> ncu's metric for it."""
     calibration: Calibration
-    reasons: Mapping[str, str] = field(default_factory=dict)
+    reasons: Mapping[str, str] = {}
     """Missing part (`executed`, `opcodes`, `cold`, `in_sequence`, or a quantity of `metrics`) ->
     why it is missing."""
 
@@ -61,25 +60,26 @@ class HardwareCounts:
         return [*self.calibration.labels, *([said] if rounded else [])]
 
     def to_json(self) -> dict[str, Any]:
-        """The fields as JSON values."""
-        return {
+        """The fields, special functions and labels, as JSON values."""
+        found: dict[str, Any] = plain({
             "chip": self.chip,
             "ncu": self.version,
-            "executed": None if self.executed is None else dict(self.executed),
-            "opcodes": None if self.opcodes is None else dict(self.opcodes),
+            "executed": self.executed,
+            "opcodes": self.opcodes,
             "mufu": None if self.opcodes is None else special_functions(self.opcodes),
-            "dram": {name: dict(moved) for name, moved in self.moved.items()},
+            "dram": self.moved,
             "kernels": [
                 {"name": name, "grid": grid, "block": block, "launches": number}
                 for (name, grid, block), number in self.kernels.items()
             ],
-            "tiles": [list(tile) for tile in self.tiles],
-            "commands": dict(self.commands),
-            "metrics": dict(self.metrics),
+            "tiles": self.tiles,
+            "commands": self.commands,
+            "metrics": self.metrics,
             "calibration": self.calibration.to_json(),
             "labels": self.labels,
-            "reasons": dict(self.reasons),
-        }
+            "reasons": self.reasons,
+        })  # fmt: skip
+        return found
 
     def readings(self) -> dict[str, Measured]:
         """Name of a reading -> DRAM bytes, read plus written, or the reason for its absence."""
@@ -95,19 +95,18 @@ class HardwareCounts:
         return found
 
 
-@dataclass(frozen=True)
-class HardwareLevel:
+class HardwareLevel(Record, frozen=True):
     """Level 4 of a reconciliation: the operations that the hardware executed, by class."""
 
     chip: str
     ncu: str
     """The version of ncu."""
     counts: Classes
-    untold: Mapping[str, str] = field(default_factory=dict)
+    untold: Mapping[str, str] = {}
     """Class -> why its number is unknown; `other` stands for all classes without a column."""
     labels: tuple[str, ...] = ()
     """The warnings of `HardwareCounts.labels`."""
-    reasons: Mapping[str, str] = field(default_factory=dict)
+    reasons: Mapping[str, str] = {}
     """Missing part of the counts -> why it is missing."""
 
     def lacks(self, name: str) -> bool:
@@ -120,13 +119,9 @@ class HardwareLevel:
 
     def to_json(self) -> dict[str, Any]:
         """The fields except `counts`, which the reconciliation stores with its other levels."""
-        return {
-            "chip": self.chip,
-            "ncu": self.ncu,
-            "untold": dict(self.untold),
-            "labels": list(self.labels),
-            "reasons": dict(self.reasons),
-        }
+        found = super().to_json()
+        del found["counts"]
+        return found
 
 
 def hardware_level(measurement: Measurement) -> HardwareLevel | None:

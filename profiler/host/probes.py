@@ -23,6 +23,7 @@ from profiler.host.system import Host, pathless
 from profiler.meters.energy.protocol import SensorError
 from profiler.meters.nvml import INSTALL, NvmlSensor, handle_of, load_nvml, open_sensor
 from profiler.records.reading import Unavailable
+from profiler.records.schema import Record
 
 YES, PARTLY, NO, UNTRIED = "yes", "partly", "no", "not tried"
 
@@ -117,8 +118,7 @@ class Surroundings:
         return torch.device(self.device).type == "cuda"
 
 
-@dataclass(frozen=True)
-class MachineFinding:
+class MachineFinding(Record, frozen=True):
     """Whether a quantity can be measured, or a fact disturbs: verdict, explanation, remedy."""
 
     what: str

@@ -20,11 +20,12 @@ Ceilings hold for the current settings (threads, TF32, clocks). A process measur
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 import torch
+from msgspec.structs import replace
 
 from profiler.meters.caches import CacheError, cache_bytes
 from profiler.meters.failure import why_failed

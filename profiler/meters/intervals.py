@@ -16,10 +16,11 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import lru_cache
 from itertools import accumulate, pairwise
 from typing import Any
+
+from msgspec.structs import replace
 
 from profiler.records.grades import BUSY, ONE_SAMPLE, QUIET, undisturbed
 from profiler.records.quantities import LATENCIES

@@ -8,10 +8,10 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import torch
+from msgspec.structs import replace
 
 from profiler.meters.caches import CacheError, Flush, flush_for
 from profiler.meters.cuda_graph import Captured, ContextLost, GraphError, capture

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 from typing import Any, Literal
+
+from msgspec import field
+from msgspec.structs import replace
 
 from profiler.records.reading import Measured, Reading, Unavailable
 from profiler.records.schema import (
@@ -17,6 +19,7 @@ from profiler.records.schema import (
     Name,
     Phase,
     Place,
+    Record,
     RecordError,
     Size,
     Text,
@@ -39,8 +42,7 @@ def utc_now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-@dataclass(frozen=True)
-class Measurement:
+class Measurement(Record, frozen=True, kw_only=True):
     """All measurements of one implementation at one set of sizes: schema 1 of the files.
 
     `readings` by name, each with unit and raw samples; `reasons` states for each missing reading
@@ -48,9 +50,9 @@ class Measurement:
     the measurement was tried and why there is none, or no latency: readers leave it out.
     """
 
-    schema: Literal[1] = field(default=SCHEMA, kw_only=True)
-    id: Name = field(default_factory=new_id, kw_only=True)
-    created: Name = field(default_factory=utc_now, kw_only=True)
+    schema: Literal[1] = SCHEMA
+    id: Name = field(default_factory=new_id)
+    created: Name = field(default_factory=utc_now)
     mixer: Name
     implementation: Name
     form: Text
@@ -58,14 +60,14 @@ class Measurement:
     dtype: Name
     phase: Phase
     device: Device
-    readings: Mapping[str, Reading] = field(default_factory=dict)
-    reasons: Mapping[str, Text] = field(default_factory=dict)
-    counts: Mapping[str, Any] = field(default_factory=dict)
-    environment: Mapping[str, Any] = field(default_factory=dict)
-    sweep: Mapping[str, Any] = field(default_factory=dict)
+    readings: Mapping[str, Reading] = {}
+    reasons: Mapping[str, Text] = {}
+    counts: Mapping[str, Any] = {}
+    environment: Mapping[str, Any] = {}
+    sweep: Mapping[str, Any] = {}
     """The place in a sweep: round, turn in the round, order_seed, worker; and `options`, the
     request's options that the fields above do not hold."""
-    failure: Mapping[str, Any] = field(default_factory=dict)
+    failure: Mapping[str, Any] = {}
     """If nothing was measured: the kind of failure, and its circumstances."""
     labels: tuple[Text, ...] = ()
     """What distinguishes the record from the others of its file."""
@@ -79,9 +81,9 @@ class Measurement:
 
     def to_json(self) -> dict[str, Any]:
         """The record as schema 1 prints it; fields of `LATER` are present if they are not empty."""
-        printed = {each.name: getattr(self, each.name) for each in fields(self)}
-        printed["readings"] = {name: found.to_json() for name, found in self.readings.items()}
-        printed["labels"] = list(self.labels)
+        printed = super().to_json()
+        for reading in printed["readings"].values():
+            del reading["name"]  # the key that the reading is stored under
         return {name: value for name, value in printed.items() if value or name not in LATER}
 
     @classmethod

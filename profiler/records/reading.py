@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from costmodel.errors import shortened, text_of
 from profiler.records.quantities import LATENCIES, QUANTITIES
-from profiler.records.schema import Details, Name, Number, RecordError, Samples, checked
+from profiler.records.schema import Details, Name, Number, Record, RecordError, Samples, checked
 
 NOT_RECORDED = "not recorded"
 """The stopping rule of a time whose record names none."""
 
 
-@dataclass(frozen=True)
-class Reading:
+class Reading(Record, frozen=True):
     """One measured quantity.
 
     `value` is in `unit` (s, B, J, W, 1 for a count); `samples` are the raw values from which it was
@@ -26,16 +25,7 @@ class Reading:
     value: Number
     unit: Name
     samples: Samples = ()
-    details: Mapping[str, Any] = field(default_factory=dict)
-
-    def to_json(self) -> dict[str, Any]:
-        """value, unit, samples, details; the name is the key that the reading is stored under."""
-        return {
-            "value": self.value,
-            "unit": self.unit,
-            "samples": list(self.samples),
-            "details": dict(self.details),
-        }
+    details: Mapping[str, Any] = {}
 
     @classmethod
     def from_json(cls, name: str, stored: Any) -> Reading:

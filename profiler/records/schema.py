@@ -14,7 +14,8 @@ from copy import deepcopy
 from typing import Annotated, Any, Literal, Required, TypedDict, TypeVar
 
 import msgspec
-from msgspec import Meta
+from msgspec import Meta, Struct
+from msgspec.structs import asdict
 
 
 class RecordError(ValueError):
@@ -312,6 +313,15 @@ class Environment(TypedDict, total=False):
 Kind = TypeVar("Kind")
 
 
+class Record(Struct, frozen=True):
+    """Fields that are written as JSON values by `to_json`, and read and checked by `checked`."""
+
+    def to_json(self) -> dict[str, Any]:
+        """The fields as JSON values; RecordError if one is none (see `plain`)."""
+        found: dict[str, Any] = plain(self)
+        return found
+
+
 def checked(value: Any, kind: type[Kind], where: str) -> Kind:
     """`value` converted to the type `kind`; RecordError names the wrong field, below `where`.
 
@@ -353,7 +363,7 @@ CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
 def plain(value: Any, where: str = "", depth: int = 0) -> Any:
-    """Nested JSON values with each control character replaced by U+FFFD.
+    """Nested JSON values, records among them, with each control character replaced by U+FFFD.
 
     Raises:
         RecordError: a number is not finite or too large, nesting is too deep, or a value is no
@@ -376,6 +386,8 @@ def plain(value: Any, where: str = "", depth: int = 0) -> Any:
         return CONTROL.sub("\ufffd", value)
     if depth == DEEPEST:
         raise RecordError(f"{where}: nested deeper than {DEEPEST} levels")
+    if isinstance(value, Struct):
+        value = asdict(value)
     if isinstance(value, Mapping):
         return {
             plain(key): plain(item, f"{where}.{plain(key)}".lstrip("."), depth + 1)

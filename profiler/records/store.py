@@ -28,7 +28,7 @@ class StoreError(ValueError):
 def line_of(record: Measurement) -> str:
     """One line of JSON; StoreError if a number is not finite or a value is not JSON."""
     try:
-        printed = plain(record.to_json())
+        printed = record.to_json()
     except RecordError as error:
         raise StoreError(f"not written: {error}") from None
     return json.dumps(printed, allow_nan=False, ensure_ascii=False)

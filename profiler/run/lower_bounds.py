@@ -19,8 +19,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Container, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
+
+from msgspec.structs import replace
 
 from costmodel.errors import Unanswered, Unsupported
 from costmodel.language.equations import Mixer

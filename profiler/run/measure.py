@@ -8,10 +8,11 @@ measure is a reason, never a zero.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, astuple, replace
+from dataclasses import astuple, replace
 from typing import Any
 
 import torch
+from msgspec import structs
 from torch import nn
 
 from costmodel.errors import as_exception
@@ -133,7 +134,7 @@ def _made(
                 found = take(work)
         except RuntimeError as error:  # for instance, out of memory
             raise MeasureError(_with_candidate(request, failure(error))) from error
-    return replace(found, environment={**found.environment, "state_before": before})
+    return structs.replace(found, environment={**found.environment, "state_before": before})
 
 
 def measure_with_ceilings(
@@ -147,7 +148,7 @@ def measure_with_ceilings(
     note("measuring ceilings")
     with on_device(request.device):
         reached = ceilings(request.device, request.dtype, DTYPES[request.dtype])
-    return replace(found, environment={**found.environment, "ceilings": reached})
+    return structs.replace(found, environment={**found.environment, "ceilings": reached})
 
 
 def require_token(request: Request) -> None:
@@ -383,7 +384,7 @@ def peers_of(work: PreparedCall) -> dict[str, PeerCount | Unavailable]:
 def peer_json(peer: PeerCount, times: OperationTimes | Unavailable) -> dict[str, Any]:
     """A counter's figures, with the share of the time spent in operations that it did not count."""
     share = None if isinstance(times, Unavailable) else times.share(peer.uncounted)
-    return asdict(peer) | {"uncounted_time_share": share}
+    return peer.to_json() | {"uncounted_time_share": share}
 
 
 def weight_bytes(module: nn.Module) -> Reading:

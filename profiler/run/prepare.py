@@ -8,6 +8,7 @@ from itertools import chain
 from typing import Any
 
 import torch
+from msgspec import structs
 from torch import nn
 
 from costmodel.errors import as_exception
@@ -92,7 +93,7 @@ class PreparedCall:
             return measured
         facts: dict[str, Any] = {"input_sets": 1 + len(self.others)}
         facts |= {"one_set": self.one_set} if self.one_set else {}
-        return replace(measured, details={**facts, **measured.details})
+        return structs.replace(measured, details={**facts, **measured.details})
 
 
 @as_exception()

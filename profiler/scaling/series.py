@@ -174,8 +174,10 @@ def fixed_of(record: Measurement, letter: str) -> list[Fixed]:
     """The fixed sizes of each series along a letter to which a record belongs. A record of the last
     token, t = l, belongs to two series along l: in one t moves with l, in the other t is fixed.
 
-    >>> def token(**sizes): return Measurement("she", "conv", "", sizes, "fp32", "inference", "cpu")
-    >>> fixed_of(token(l=4, t=2), "l"), fixed_of(token(l=4, t=4), "l")
+    >>> from functools import partial
+    >>> token = partial(Measurement, mixer="she", implementation="conv", form="", dtype="fp32",
+    ...                 phase="inference", device="cpu")
+    >>> fixed_of(token(sizes={"l": 4, "t": 2}), "l"), fixed_of(token(sizes={"l": 4, "t": 4}), "l")
     ([(('t', 2),)], [(), (('t', 4),)])
     """
     sizes = record.sizes

@@ -9,6 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from msgspec import structs
+
 from costmodel.errors import SizeError, Unanswered, Unsupported
 from costmodel.mixers.load import mixer as load_mixer
 from costmodel.program.chosen_sizes import values
@@ -189,7 +191,7 @@ class GridStudy:
             return [f"the study has no plan for {kind}"]
         scale = self.plan.devices[kind]
         planned = self.planned(Manner(kind, rounds=1))
-        there = {key_of(replace(r, sweep=at_any_energy(r.sweep))) for r in records}
+        there = {key_of(structs.replace(r, sweep=at_any_energy(r.sweep))) for r in records}
         absent = [
             point.request for block in planned.blocks for point in block.points
             if point.key not in there

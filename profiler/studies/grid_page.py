@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from costmodel.questions.question import Missing
 from costmodel.report.document import Cell, Column, Heading, Note, Paragraph, Part, Strong, Table

@@ -69,12 +69,8 @@ class Measuring:
         """The outcome of a described request; `leaving` is true if the process cannot measure
         again, because its device refuses every call."""
         found = printable(self._attempt(description, note))
-        said = (
-            {"found": found.to_json()}
-            if isinstance(found, Measurement)
-            else {"failed": dataclasses.asdict(found)}
-        )
-        return said | {"leaving": not recovered(self.device)}
+        kind = "found" if isinstance(found, Measurement) else "failed"
+        return {kind: found.to_json(), "leaving": not recovered(self.device)}
 
     def _attempt(
         self, description: Mapping[str, Any], note: Callable[[str], None]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from costmodel.program.phases import phase_name
@@ -12,6 +11,7 @@ from profiler.meters.cuda_graph import ContextLost
 from profiler.meters.failure import is_out_of_memory, requested
 from profiler.records.measurement import REASON, Measurement
 from profiler.records.reading import MeasureError, reason_of, whole_text
+from profiler.records.schema import Record
 from profiler.run.request import form_of
 from profiler.sweep.points import Point
 
@@ -37,13 +37,12 @@ EXPECTED = (MEMORY, REFUSED)
 """The kinds that bound a grid: findings of a sweep, not errors."""
 
 
-@dataclass(frozen=True)
-class Failure:
+class Failure(Record, frozen=True):
     """A point that was tried and not measured; `details` are JSON values."""
 
     kind: str
     sentence: str
-    details: Mapping[str, Any] = field(default_factory=dict)
+    details: Mapping[str, Any] = {}
 
 
 def failure_of(error: BaseException) -> Failure:

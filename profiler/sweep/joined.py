@@ -8,7 +8,8 @@ whose intervals span the processes (`meters.intervals.over_processes`).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from costmodel.symbolic.sizes import LETTERS
 from profiler.host.environment import environment_differences

@@ -6,10 +6,11 @@ import os
 import threading
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import replace
 
 from profiler.host.environment import environment_differences
 from profiler.records.measurement import REASON, Measurement

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
 
+from msgspec import structs
+
 from profiler.meters.sampler import LatencyLimits
 from profiler.records.grades import INTERRUPTED, QUIET, grade_of
 from profiler.records.measurement import Measurement, new_id
@@ -96,7 +98,7 @@ def run(
         if isinstance(outcome.found, Failure):
             session.failed(outcome.found)
             return
-        found = replace(by_command(outcome.found, command), sweep=outcome.point.told)
+        found = structs.replace(by_command(outcome.found, command), sweep=outcome.point.told)
         if output is not None:
             append(output, found)
         session.measurements.append(found)
@@ -210,7 +212,7 @@ def sweep(
             session.failed(found)
             found = failed_record(point, found, outcome.environment)
         place = point.place | {"worker": outcome.worker}
-        if not results.add(replace(by_command(found, command), sweep=place)):
+        if not results.add(structs.replace(by_command(found, command), sweep=place)):
             tell(
                 f"{results.path}: another process measured a point at the same time, and what was "
                 f"measured here was dropped: give each its --shard"
@@ -229,7 +231,7 @@ def by_command(record: Measurement, command: str) -> Measurement:
     """The record with the command line that measured it."""
     if not command:
         return record
-    return replace(record, environment={**record.environment, "command": command})
+    return structs.replace(record, environment={**record.environment, "command": command})
 
 
 def left_over(blocks: Sequence[Block], results: Results, retry: bool = False) -> list[Block]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from profiler.compare.records import GAINS, compare_files, file_names, medians
 from profiler.compare.report import document

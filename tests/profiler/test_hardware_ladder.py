@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 import torch
+from msgspec import structs
 
 from profiler.hardware.operations import NO_OPCODES
 from profiler.hardware.tiles import Product, padding, products_of, tile_of
@@ -260,22 +261,24 @@ def test_bytes_beside_those_that_must_move(reconcile: Reconcile) -> None:
 
 def test_a_statement_says_how_counters_were_read(reconcile: Reconcile) -> None:
     record, _ = reconcile()
-    said = statement([record, replace(record, counts={})])
+    said = statement([record, structs.replace(record, counts={})])
     assert "Hardware counters of 1 run were read by Nsight Compute 2025.3.1.0 in processes" in said
     assert "were counted rightly" in said and "Software: " in said
     assert "Nsight Compute 2025.3.1.0" in said.partition("Software: ")[2]
     forbidden, _ = reconcile(probe=FORBIDDEN)
     assert "tell: copy not calibrated" in statement([forbidden])
-    assert "Hardware counters" not in statement([replace(record, counts={})])
+    assert "Hardware counters" not in statement([structs.replace(record, counts={})])
 
 
 def read_only(record: Measurement, moved: int, held: int) -> Measurement:
     """The same where so many bytes were moved on a board with such a cache."""
     readings = {
-        name: replace(reading, value=float(moved)) if name.startswith("dram") else reading
+        name: structs.replace(reading, value=float(moved)) if name.startswith("dram") else reading
         for name, reading in record.readings.items()
     }
-    return replace(record, readings=readings, environment={**record.environment, "l2_bytes": held})
+    return structs.replace(
+        record, readings=readings, environment={**record.environment, "l2_bytes": held}
+    )
 
 
 def test_fewer_bytes_than_must_move_are_a_bug(reconcile: Reconcile) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from msgspec import structs
 from torch import Tensor, nn
 
 import costmodel as cm
@@ -367,7 +368,7 @@ def test_what_a_compiler_makes_of_the_call_is_timed(monkeypatch: pytest.MonkeyPa
     assert found.sweep["options"] == {"compile": True}
     text = printing.measurements([found], "rich")
     assert "toeplitz, compiled" in text and "2.5 s" in text and "compiling" in text
-    plain = replace(found, sweep={}, readings={"latency": found.readings["latency"]})
+    plain = structs.replace(found, sweep={}, readings={"latency": found.readings["latency"]})
     said = printing.measurements([plain], "rich")
     assert "toeplitz, compiled" not in said and "compiling" not in said
     assert "launches operations of its own" in found.reasons["launch_estimate"]

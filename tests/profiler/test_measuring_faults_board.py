@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from msgspec import structs
 
 from profiler.doctor.findings import PROBES, diagnose
 from profiler.host import environment as surroundings
@@ -355,12 +356,12 @@ def test_latency_beside_others_is_labelled_and_has_no_rates(
     assert contention(record) == (
         "not comparable: the device was disturbed while it was timed (shared device)"
     )
-    assert contention(replace(record, readings={"latency": quiet(found)})) == ""
+    assert contention(structs.replace(record, readings={"latency": quiet(found)})) == ""
 
 
 def quiet(found: Reading) -> Reading:
     """The same without its labels."""
-    return replace(found, details={**found.details, "labels": []})
+    return structs.replace(found, details={**found.details, "labels": []})
 
 
 def test_others_that_come_while_samples_are_taken_are_noticed(board: Simulated) -> None:

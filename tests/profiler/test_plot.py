@@ -69,7 +69,7 @@ def lengths_at(widths: range) -> list[Measurement]:
 
 
 def test_a_reason_is_said_once_with_how_many_records_it_is_of(tmp_path: Path) -> None:
-    from dataclasses import replace
+    from msgspec.structs import replace
 
     found = lengths_at(range(1, 11))
     found[0] = replace(found[0], reasons={"energy": "NVML: no permission"})
@@ -135,7 +135,7 @@ def test_a_launch_bound_point_is_hollow(tmp_path: Path) -> None:
 
 
 def test_a_mixer_without_theory_says_why(tmp_path: Path) -> None:
-    from dataclasses import replace
+    from msgspec.structs import replace
 
     found = [replace(r, mixer="gone-mixer") for r in records()[:6]]
     assert "no theory" in drawn_svg(tmp_path / "a.svg", found)

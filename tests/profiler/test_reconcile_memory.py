@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from msgspec import structs
 from torch import Tensor
 
 import costmodel as cm
@@ -53,9 +54,16 @@ def recorded(chosen: Implementation, phase: str, dtype: str = "fp32") -> Measure
     }
     readings, reasons = divide(found)
     return Measurement(
-        chosen.mixer, chosen.name, chosen.form, known, dtype, phase, "cpu",
-        readings=readings, reasons=reasons,
-    )  # fmt: skip
+        mixer=chosen.mixer,
+        implementation=chosen.name,
+        form=chosen.form,
+        sizes=known,
+        dtype=dtype,
+        phase=phase,
+        device="cpu",
+        readings=readings,
+        reasons=reasons,
+    )
 
 
 def held(record: Measurement, chosen: Implementation) -> dict[str, HeldMemory]:
@@ -138,7 +146,9 @@ def test_a_peak_that_is_not_compared_says_why(phase: str, reason: str) -> None:
 
 def test_what_was_not_measured_has_its_reason() -> None:
     chosen = implementations("me")["toeplitz"]
-    bare = replace(recorded(chosen, "training-step"), readings={}, reasons={"activations": "why"})
+    bare = structs.replace(
+        recorded(chosen, "training-step"), readings={}, reasons={"activations": "why"}
+    )
     found = held(bare, chosen)
     assert found["activations"].reason == "why" and found["activations"].derived
     assert found["peak"].unexplained is None
@@ -149,10 +159,10 @@ def test_records_of_earlier_versions_have_no_list() -> None:
     chosen = implementations("me")["toeplitz"]
     record = recorded(chosen, "training-step")
     old = {
-        name: replace(found, details={"classes": {"values": 1}, "unseen": 0})
+        name: structs.replace(found, details={"classes": {"values": 1}, "unseen": 0})
         for name, found in record.readings.items()
     }
-    for found in held(replace(record, readings=old), chosen).values():
+    for found in held(structs.replace(record, readings=old), chosen).values():
         assert found.reason == NO_LIST and found.listed is None
         assert found.derived is not None and found.measured is not None
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 import cli
 from costmodel.commands.streams import FAILED
@@ -53,7 +53,7 @@ def grid(**named: str) -> list[Measurement]:
         readings = {**ATTENTION.readings, "latency": latency}
         sizes = {**ATTENTION.sizes, "l": l}
         found.append(
-            replace(ATTENTION, id=f"r{l}", sizes=sizes, readings=readings, counts=COUNTS, **named)  # type: ignore[arg-type]
+            replace(ATTENTION, id=f"r{l}", sizes=sizes, readings=readings, counts=COUNTS, **named)
         )
     return found
 

@@ -15,6 +15,7 @@ from io import StringIO
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from profiler.reconcile import ladder
 from profiler.reconcile.levels import HeldMemory, Ladder
@@ -64,12 +65,18 @@ def test_ladders_as_printed(format_: str) -> None:
 def test_of_an_estimate_the_ends_of_the_interval_are_shown() -> None:
     timed = ATTENTION.readings["latency"]
     ends = {"grade": "busy", "labels": ["preempted"], "ci_low": 1.5e-6, "ci_high": 2.5e-3}
-    busy = replace(timed, details={**timed.details, **ends})
-    said = printing.measurements([replace(ATTENTION, readings={"latency": busy})], "markdown")
+    busy = structs.replace(timed, details={**timed.details, **ends})
+    said = printing.measurements(
+        [structs.replace(ATTENTION, readings={"latency": busy})], "markdown"
+    )
     assert "| 1.5 µs - 2.5 ms |" in said
-    single = replace(timed, samples=timed.samples[:1])
-    single = replace(single, details={**busy.details, "labels": ["1 sample"], "ci_low": None})
-    said = printing.measurements([replace(ATTENTION, readings={"latency": single})], "markdown")
+    single = structs.replace(timed, samples=timed.samples[:1])
+    single = structs.replace(
+        single, details={**busy.details, "labels": ["1 sample"], "ci_low": None}
+    )
+    said = printing.measurements(
+        [structs.replace(ATTENTION, readings={"latency": single})], "markdown"
+    )
     assert "(1 sample)" in said and "] 1 sample" in said
 
 
@@ -149,7 +156,7 @@ def test_rates_are_effective_rates() -> None:
 
 def test_energy_of_a_busy_device_is_divided_by_its_operations() -> None:
     readings = {**ATTENTION.readings, "energy": reading("energy", 0.5, "J")}
-    (made,) = ladders_of(replace(ATTENTION, readings=readings))
+    (made,) = ladders_of(structs.replace(ATTENTION, readings=readings))
     assert made.rungs["5"]["J_per_operation"] == pytest.approx(0.5 / 6432)
     assert "77.74 µJ" in printing.ladders([made], "rich")
 
@@ -159,8 +166,8 @@ def test_processor_time_stands_beside_wall_time_where_one_thread_runs(
     threads: int, beside: bool
 ) -> None:
     timed = ATTENTION.readings["latency"]
-    timed = replace(timed, details={**timed.details, "processor_s": 1.21e-4})
-    record = replace(
+    timed = structs.replace(timed, details={**timed.details, "processor_s": 1.21e-4})
+    record = structs.replace(
         ATTENTION,
         readings={**ATTENTION.readings, "latency": timed},
         environment={**ATTENTION.environment, "threads": threads},
@@ -190,7 +197,7 @@ def test_watching_that_changes_the_peak_is_shown() -> None:
 def test_a_record_without_a_list_says_so() -> None:
     """An earlier version wrote classes of bytes."""
     told = {"tensors_at_peak": reading("tensors_at_peak", 2112, "B", classes={"values": 2112})}
-    (made,) = ladders_of(replace(ATTENTION, readings={**ATTENTION.readings, **told}))
+    (made,) = ladders_of(structs.replace(ATTENTION, readings={**ATTENTION.readings, **told}))
     assert made.memory["peak"].unexplained is None
     assert "an earlier version made it" in made.memory["peak"].reason
 
@@ -220,8 +227,10 @@ def test_every_dash_has_its_reason_below(format_: str) -> None:
 
 def test_what_a_label_does_to_a_time_is_said_where_its_name_does_not() -> None:
     latency = ATTENTION.readings["latency"]
-    capped = replace(latency, details={**latency.details, "labels": ["power-capped", "throttled"]})
-    found = replace(ATTENTION, readings={**ATTENTION.readings, "latency": capped})
+    capped = structs.replace(
+        latency, details={**latency.details, "labels": ["power-capped", "throttled"]}
+    )
+    found = structs.replace(ATTENTION, readings={**ATTENTION.readings, "latency": capped})
     text = printing.measurements([found, LAUNCH_BOUND], "rich")
     assert "latency power-capped: self-attention explicit" in text
     assert text.count("a chip lowers its clock by the numbers that it works with") == 1
@@ -241,7 +250,7 @@ def test_what_peers_left_out_is_said_below_with_its_share() -> None:
     assert "torch did not count in self-attention explicit: aten::div x1, aten::_softmax x1" in text
     assert "(21.0% of the time)" in text
     assert "(an unknown share of the time)" in text
-    twice = printing.measurements([ATTENTION, replace(ATTENTION, dtype="fp64")], "rich")
+    twice = printing.measurements([ATTENTION, structs.replace(ATTENTION, dtype="fp64")], "rich")
     assert "self-attention explicit (b = 1, l = 8, d = 8, n = 2, fp64): aten::div x1" in twice
 
 
@@ -314,8 +323,8 @@ def test_no_interval_is_a_dash_with_its_reason_in_every_format(format_: str) -> 
     latency = ATTENTION.readings["latency"]
     few = "5 blocks are too few: 6 are needed"
     held = {**latency.details, "ci_low": None, "ci_high": None, "ci_missing": few}
-    readings = {**ATTENTION.readings, "latency": replace(latency, details=held)}
-    unknown = replace(ATTENTION, readings=readings)
+    readings = {**ATTENTION.readings, "latency": structs.replace(latency, details=held)}
+    unknown = structs.replace(ATTENTION, readings=readings)
     assert printing.measurements([unknown], format_)
     printed = printing.ladders(ladders_of(unknown), format_, width=200)
     assert few in printed.replace("\n", " ")
@@ -329,15 +338,15 @@ def test_a_verdict_reads_labels(label: str) -> None:
     ends = {"ci_low": latency.value, "ci_high": latency.value}
     for labels, words in (([], ""), ([label], "not comparable: the device was disturbed while")):
         held = {**latency.details, **tight, **ends, "labels": labels}
-        readings = {**ATTENTION.readings, "latency": replace(latency, details=held)}
-        assert contention(replace(ATTENTION, readings=readings)).startswith(words)
-        assert bool(contention(replace(ATTENTION, readings=readings))) == bool(words)
+        readings = {**ATTENTION.readings, "latency": structs.replace(latency, details=held)}
+        assert contention(structs.replace(ATTENTION, readings=readings)).startswith(words)
+        assert bool(contention(structs.replace(ATTENTION, readings=readings))) == bool(words)
 
 
 def test_advice_that_is_followed_already_is_not_given() -> None:
     latency = ATTENTION.readings["latency"]
-    spread = replace(latency, details={**latency.details, "p20": 1e-5, "p80": 1e-2})
-    record = replace(ATTENTION, readings={"latency": spread})
+    spread = structs.replace(latency, details={**latency.details, "p20": 1e-5, "p80": 1e-2})
+    record = structs.replace(ATTENTION, readings={"latency": spread})
     assert "fewer threads (OMP_NUM_THREADS=1), a quieter machine" in contention(record)
-    single = replace(record, environment={**record.environment, "threads": 1})
+    single = structs.replace(record, environment={**record.environment, "threads": 1})
     assert contention(single).endswith("; a quieter machine may help")

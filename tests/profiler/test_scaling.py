@@ -8,7 +8,6 @@ import json
 import math
 import random
 from collections.abc import Callable
-from dataclasses import replace
 from fractions import Fraction
 from io import StringIO
 from itertools import pairwise
@@ -17,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 import costmodel as cm
 from cli import run
@@ -331,10 +331,18 @@ def test_derived_growth_over_the_same_range_is_the_same_line() -> None:
 
 def test_a_mixer_that_is_known_no_longer_gives_its_reason() -> None:
     records = [
-        Measurement("gone-mixer", "direct", "direct", {"b": 1, "l": l, "d": 2}, "fp32", "training",
-                    "cpu", {"latency": Reading("latency", 1.0, "s", (1.0,))})
+        Measurement(
+            mixer="gone-mixer",
+            implementation="direct",
+            form="direct",
+            sizes={"b": 1, "l": l, "d": 2},
+            dtype="fp32",
+            phase="training",
+            device="cpu",
+            readings={"latency": Reading("latency", 1.0, "s", (1.0,))},
+        )
         for l in (2, 4)
-    ]  # fmt: skip
+    ]
     found = Predictions(one_series(records)).of(OPERATIONS)
     assert isinstance(found, str) and "gone-mixer" in found
 
@@ -390,8 +398,16 @@ def test_what_was_asked_for_besides_tells_series_apart() -> None:
 
 def test_failures_are_no_points() -> None:
     good = along_l("me", "toeplitz", (2, 4), lambda l: 1.0, rounds=1)
-    failed = Measurement("me", "toeplitz", "direct", {"b": 1, "l": 8, "d": 64}, "fp32", "training",
-                         "cpu", failure={"kind": "out of memory"})  # fmt: skip
+    failed = Measurement(
+        mixer="me",
+        implementation="toeplitz",
+        form="direct",
+        sizes={"b": 1, "l": 8, "d": 64},
+        dtype="fp32",
+        phase="training",
+        device="cpu",
+        failure={"kind": "out of memory"},
+    )
     assert one_series([*good, failed]).sizes == [2, 4]
 
 
@@ -701,10 +717,18 @@ def test_every_format_has_the_exponent(format_: str) -> None:
 
 def test_nothing_that_grows_is_said() -> None:
     bare = [
-        Measurement("me", "toeplitz", "direct", {"b": 1, "l": l, "d": 2}, "fp32", "training", "cpu",
-                    reasons={"latency": "nobody looked"})
+        Measurement(
+            mixer="me",
+            implementation="toeplitz",
+            form="direct",
+            sizes={"b": 1, "l": l, "d": 2},
+            dtype="fp32",
+            phase="training",
+            device="cpu",
+            reasons={"latency": "nobody looked"},
+        )
         for l in (2, 4)
-    ]  # fmt: skip
+    ]
     found, _ = scalings(bare, ("l",))
     text = printed(report.document(found), "rich")
     assert "nothing was measured that could grow" in text and "nobody looked" in text

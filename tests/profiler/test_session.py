@@ -6,11 +6,11 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 import costmodel as cm
 from profiler.meters.sampler import LatencyLimits

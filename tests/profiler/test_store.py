@@ -10,10 +10,10 @@ import os
 import subprocess
 import sys
 import threading
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from profiler.records.measurement import Measurement, divide
 from profiler.records.reading import Reading, Unavailable
@@ -46,7 +46,7 @@ def measurement(**changes: object) -> Measurement:
         counts={"operations": {"mul": 7}},
         environment={"python": "3.11"},
     )
-    return replace(made, **changes)  # type: ignore[arg-type]
+    return replace(made, **changes)
 
 
 def test_round_trip(tmp_path: Path) -> None:

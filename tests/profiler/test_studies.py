@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from msgspec import structs
 
 from cli import run
 from costmodel.data import data_dir
@@ -88,8 +89,8 @@ def test_an_interval_holds_those_of_all_rounds() -> None:
 def test_of_a_busy_time_a_page_claims_nothing() -> None:
     calm, other = point(1.0), point(2.0)
     latency = other.readings["latency"]
-    latency = replace(latency, details={**latency.details, "grade": "busy", "ci_low": 0.0})
-    busy = replace(other, readings={"latency": latency})
+    latency = structs.replace(latency, details={**latency.details, "grade": "busy", "ci_low": 0.0})
+    busy = structs.replace(other, readings={"latency": latency})
     said = "no claim: a time is an estimate of a busy machine"
     assert ratio([calm], [busy]).refused == ratio([busy], [calm]).refused == said
 
@@ -107,7 +108,7 @@ def test_graph_replays_are_compared_where_both_have_them() -> None:
     def with_graph(r: Measurement, seconds: float) -> Measurement:
         samples = tuple([seconds] * 40)
         graph = Reading("latency_graph", seconds, "s", samples, latency_summary(samples))
-        return replace(r, readings={**r.readings, "latency_graph": graph})
+        return structs.replace(r, readings={**r.readings, "latency_graph": graph})
 
     first, second = point(5.0), point(5.0)
     assert ratio([with_graph(first, 1.0)], [with_graph(second, 3.0)]).words() == (
@@ -231,7 +232,7 @@ def test_a_grid_with_other_limits_of_energy_needs_a_file_of_its_own(
 
 def test_a_page_misses_no_point_for_its_limits_of_energy() -> None:
     found = additive_records(0.25, 0.5)
-    others = [replace(r, sweep={**r.sweep, "options": {"energy_trials": 3}}) for r in found]
+    others = [structs.replace(r, sweep={**r.sweep, "options": {"energy_trials": 3}}) for r in found]
     plain, other = (
         printed(ADDITIVE.page(records, "r.jsonl"), "markdown") for records in (found, others)
     )
@@ -315,7 +316,7 @@ def test_a_path_that_grows_has_the_steps_of_its_length_and_an_unknown_one_is_no_
 
 def test_where_launches_decide_no_path_shows() -> None:
     records = [
-        replace(r, readings={**r.readings, "launch_estimate": Reading(
+        structs.replace(r, readings={**r.readings, "launch_estimate": Reading(
             "launch_estimate", r.readings["latency"].value, "s", (), {"operations": 9}
         )})
         for r in extractor_records({"she": 0.5})
@@ -330,8 +331,8 @@ def test_a_busy_time_is_an_estimate_on_a_page() -> None:
     records = extractor_records({})
     at = next(k for k, r in enumerate(records) if r.mixer == "me")
     calm = records[at].readings["latency"]
-    busy = replace(calm, value=651e-6, details={**calm.details, "grade": "busy"})
-    records[at] = replace(records[at], readings={**records[at].readings, "latency": busy})
+    busy = structs.replace(calm, value=651e-6, details={**calm.details, "grade": "busy"})
+    records[at] = structs.replace(records[at], readings={**records[at].readings, "latency": busy})
     text = printed(EXTRACTORS.page(records, "runs.jsonl"), "markdown")
     table = text.partition("Latency, hot: ")[2].partition("\n\n#")[0]
     assert table.count("≈") == table.count("(busy) |") == 1
@@ -339,7 +340,7 @@ def test_a_busy_time_is_an_estimate_on_a_page() -> None:
 
 def test_the_page_does_not_depend_on_the_order_of_the_records() -> None:
     records = extractor_records({"she": 0.5})
-    backwards = [replace(r) for r in reversed(records)]
+    backwards = [structs.replace(r) for r in reversed(records)]
     one, other = (printed(EXTRACTORS.page(each, "r.jsonl")) for each in (records, backwards))
     assert one == other
 
@@ -351,7 +352,7 @@ def test_a_page_with_energy_says_joules_a_token() -> None:
     table = text.partition("### Energy, gross, a token: forward pass, fp32, d = 128")[2]
     assert "| she | fft | 128 mJ | 128 mJ | 128 mJ |" in table
     one = next(r for r in records if r.mixer == "me")
-    blind = replace(one, reasons={"energy": "the sensor slept"}, readings={
+    blind = structs.replace(one, reasons={"energy": "the sensor slept"}, readings={
         name: reading for name, reading in one.readings.items() if name != "energy"
     })  # fmt: skip
     others = [r for r in records if r is not one]
@@ -366,10 +367,17 @@ def test_a_page_with_energy_says_joules_a_token() -> None:
 def test_failed_points_are_named_by_their_kind() -> None:
     records = extractor_records({})
     gone = Measurement(
-        "self-attention", "explicit", "direct", {"b": 1, "l": 512, "d": 128, "n": 8}, "fp32",
-        "training", "cpu", reasons={"measurement": "20.00 GiB were asked for"},
-        environment=ENVIRONMENT, failure={"kind": MEMORY},
-    )  # fmt: skip
+        mixer="self-attention",
+        implementation="explicit",
+        form="direct",
+        sizes={"b": 1, "l": 512, "d": 128, "n": 8},
+        dtype="fp32",
+        phase="training",
+        device="cpu",
+        reasons={"measurement": "20.00 GiB were asked for"},
+        environment=ENVIRONMENT,
+        failure={"kind": MEMORY},
+    )
     text = printed(EXTRACTORS.page([*records, gone], "runs.jsonl"), "markdown")
     assert "- out of memory, 1 point: self-attention explicit (forward pass, fp32, " in text
     assert "20.00 GiB were asked for" in text
@@ -468,10 +476,18 @@ def trained(
         if energy:
             readings["energy"] = joules(254 * 2.0 * factor)
         made = Measurement(
-            name, "twin", "", {"b": 2, "l": 254, "d": 256}, "fp32", "training-step", "cpu",
-            readings, {} if energy else {"energy": NO_ENERGY},
-            {"seed": 0, "network": {"steps": 2 * rounds}}, ENVIRONMENT,
-        )  # fmt: skip
+            mixer=name,
+            implementation="twin",
+            form="",
+            sizes={"b": 2, "l": 254, "d": 256},
+            dtype="fp32",
+            phase="training-step",
+            device="cpu",
+            readings=readings,
+            reasons={} if energy else {"energy": NO_ENERGY},
+            counts={"seed": 0, "network": {"steps": 2 * rounds}},
+            environment=ENVIRONMENT,
+        )
         found.append(made)
     return found
 

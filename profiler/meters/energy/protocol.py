@@ -37,8 +37,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol
+
+from msgspec.structs import replace
 
 from profiler.records.reading import Reading
 

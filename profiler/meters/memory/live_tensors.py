@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from msgspec.structs import replace
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
@@ -25,6 +25,7 @@ from profiler.meters.memory.allocations import (
     WatchedRun,
     watched,
 )
+from profiler.records.schema import Record
 
 WORKSPACE = "workspace"
 COPY = "copy"
@@ -46,8 +47,7 @@ THERE_BEFORE = "there before the call"
 """Stands for the operation of a tensor that existed before the call."""
 
 
-@dataclass(frozen=True)
-class LiveTensor:
+class LiveTensor(Record, frozen=True):
     """One tensor that is alive, or `number` equal ones.
 
     Args:
@@ -70,8 +70,7 @@ class LiveTensor:
     number: int = 1
 
 
-@dataclass(frozen=True)
-class LiveTensors:
+class LiveTensors(Record, frozen=True):
     """The tensors alive at one moment. `total`: bytes by the allocator, above those before the
     call. `rounding`: bytes that the allocator added. `released`: bytes from before the call that
     were released."""
@@ -89,11 +88,9 @@ class LiveTensors:
 
     def to_json(self) -> dict[str, Any]:
         """The fields tensors, rounding and released, as JSON values."""
-        rows = [
-            asdict(t) | {"shape": t.shape and [*t.shape], "views": [[*view] for view in t.views]}
-            for t in self.tensors
-        ]
-        return {"tensors": rows, "rounding": self.rounding, "released": self.released}
+        found = super().to_json()
+        del found["total"]  # the value of the reading
+        return found
 
 
 Named = Mapping[str, Tensor]
