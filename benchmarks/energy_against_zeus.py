@@ -15,8 +15,8 @@ from typing import Any
 import torch
 
 from benchmarks.timing import environment
+from profiler.meters.board_energy import energy
 from profiler.meters.energy.protocol import EnergyLimits
-from profiler.meters.nvml import energy
 from profiler.records.reading import Reading, Unavailable
 
 SIDE = 8192

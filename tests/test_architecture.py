@@ -184,3 +184,8 @@ def test_no_path_of_one_machine() -> None:
         if MACHINE_PATH.search(line)
     ]
     assert named == []
+
+
+def test_one_file_asks_nvml() -> None:
+    asking = [module_name(path) for path in sources() if "import pynvml" in path.read_text("utf-8")]
+    assert asking == ["profiler.meters.nvml"]

@@ -18,12 +18,12 @@ from profiler.compare.rows import PROCESSES, Row, energy_rows
 from profiler.compare.verdict import LEVEL, Rounds, rounds_needed
 from profiler.host.device import on_device
 from profiler.host.environment import environment
+from profiler.meters.board_energy import energies_in_turn
 from profiler.meters.disturbances import Watch, watch_for
 from profiler.meters.energy.estimate import PairedEnergy
 from profiler.meters.energy.protocol import TRIALS_IN_TURNS, EnergyLimits
 from profiler.meters.intervals import LOW, least_number
 from profiler.meters.latency import LAUNCH_BOUND, launching_label
-from profiler.meters.nvml import energies_in_turn
 from profiler.meters.rounds import (
     VISIT,
     Visitor,

@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from profiler.host.board import IDENTITY, STATE, board_answers, other_users
 from profiler.host.probes import MachineFinding, Surroundings, nvml_fault
 from profiler.host.system import (
     NO_CONTAINER,
@@ -19,6 +18,7 @@ from profiler.host.system import (
     usable_cores,
 )
 from profiler.meters.energy.protocol import SensorError
+from profiler.meters.nvml import IDENTITY, STATE, ask_nvml
 
 DISTURBS, LIMITS = "disturbs", "limits"
 
@@ -34,12 +34,9 @@ NO_BOARD = (
 
 def boards_seen(around: Surroundings) -> int:
     """The number of NVIDIA boards that NVML sees; 0 if NVML does not answer."""
-    if nvml_fault(around):
-        return 0
-    nvml = around.nvml()
     try:
-        return int(nvml.nvmlDeviceGetCount())
-    except nvml.NVMLError:
+        return int(ask_nvml(around.nvml(), "nvmlDeviceGetCount"))
+    except SensorError:
         return 0
 
 
@@ -92,15 +89,13 @@ def board(around: Surroundings) -> Iterator[MachineFinding]:
     """Findings from the board's own facts (`BOARD`), and on other processes."""
     if not (around.on_gpu and around.cuda_usable()) or nvml_fault(around):
         return
-    nvml = around.nvml()
     try:
-        handle = around.handle(nvml, around.device)
+        board = around.board
     except SensorError as error:
         yield MachineFinding("GPU", LIMITS, f"NVML does not find torch's device: {error}")
         return
     reasons: dict[str, str] = {}
-    facts = board_answers({**IDENTITY, **STATE}, nvml, handle, reasons, "")
-    facts |= other_users(nvml, handle, reasons, "")
+    facts = board.facts({**IDENTITY, **STATE}, reasons, "")
     for name, said in BOARD.items():
         if name in facts and (found := said(facts[name])):
             yield found

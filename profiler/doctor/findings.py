@@ -25,7 +25,6 @@ from profiler.host.probes import (
     nvml_fault,
 )
 from profiler.meters.energy.protocol import SensorError
-from profiler.meters.nvml import ask_nvml
 from profiler.records.grades import BUSY, grade_of, mark_of
 from profiler.records.quantities import LATENCIES, QUANTITIES
 from profiler.records.reading import Measured, Unavailable, reason_of
@@ -213,11 +212,9 @@ def gpm(around: Surroundings) -> MachineFinding:
     what = "GPM utilisation"
     if found := without_board(around, what):
         return found
-    nvml = around.nvml()
     try:
-        board = around.handle(nvml, around.device)
-        support = ask_nvml(nvml, nvml.nvmlGpmQueryDeviceSupport, board)
-    except (SensorError, AttributeError) as error:
+        support = around.board.ask("nvmlGpmQueryDeviceSupport")
+    except SensorError as error:
         return MachineFinding(what, NO, f"NVML: {reason_of(error)}")
     if not support.isSupportedDevice:
         return MachineFinding(what, NO, "this board has none: it needs Hopper or later", "")

@@ -19,11 +19,10 @@ from typing import Any
 
 import torch
 
-from profiler.host.board import IDENTITY, STATE, board_answers, cuda_facts, other_users
 from profiler.host.device import full_precision
 from profiler.host.system import Host, host_facts, host_state, speed_variables
 from profiler.meters.energy.protocol import SensorError
-from profiler.meters.nvml import handle_of, load_nvml
+from profiler.meters.nvml import IDENTITY, STATE, Board, load_nvml
 
 PACKAGE = "costmodel"
 PACKAGES = {
@@ -154,19 +153,37 @@ def git(checkout: Path, *arguments: str) -> str:
 def board_facts(
     place: torch.device, reasons: dict[str, str]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """NVML's facts about the board of a device: (`IDENTITY`, `STATE` with other users)."""
+    """NVML's facts about the board of a device: (`IDENTITY`, `STATE`)."""
     try:
-        nvml = load_nvml()
+        load_nvml()
         if place.type != "cuda" or not torch.cuda.is_available():
             reasons["gpu"] = f"the device is {place}"
             return {}, {}
-        board = handle_of(nvml, torch.cuda.get_device_properties(place))
+        board = Board.of(place)
     except SensorError as error:
         reasons["gpu"] = f"NVML: {error}"
         return {}, {}
-    state = board_answers(STATE, nvml, board, reasons, "state.")
-    state |= other_users(nvml, board, reasons, "state.")
-    return board_answers(IDENTITY, nvml, board, reasons, "gpu."), state
+    state = board.facts(STATE, reasons, "state.")
+    return board.facts(IDENTITY, reasons, "gpu."), state
+
+
+def cuda_facts(place: torch.device, reasons: dict[str, str]) -> dict[str, Any]:
+    """The name, compute capability, multiprocessors, memory and L2 size that torch reports."""
+    if not torch.cuda.is_available():
+        reasons["cuda_device"] = "torch finds no NVIDIA GPU"
+        return {}
+    properties = torch.cuda.get_device_properties(place)
+    found = {
+        "device_name": properties.name,
+        "compute_capability": f"{properties.major}.{properties.minor}",
+        "multiprocessors": properties.multi_processor_count,
+        "device_memory_bytes": properties.total_memory,
+    }
+    l2 = getattr(properties, "L2_cache_size", 0)
+    if l2 > 0:
+        return found | {"l2_bytes": l2}
+    reasons["l2_bytes"] = "torch does not tell the size of this board's L2 cache"
+    return found
 
 
 VARYING = ("state", "state_before", "command", "ceilings", "reasons")

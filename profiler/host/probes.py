@@ -20,8 +20,9 @@ import torch
 from profiler.host.device import default_device
 from profiler.host.environment import package_version
 from profiler.host.system import Host, pathless
+from profiler.meters.board_energy import NvmlSensor, open_sensor
 from profiler.meters.energy.protocol import SensorError
-from profiler.meters.nvml import INSTALL, NvmlSensor, handle_of, load_nvml, open_sensor
+from profiler.meters.nvml import INSTALL, Board, handle_of, load_nvml
 from profiler.records.reading import Unavailable
 from profiler.records.schema import Record
 
@@ -111,6 +112,12 @@ class Surroundings:
     child: Callable[[Sequence[str], float, Mapping[str, str]], ChildExit] = run_child
     python: str = sys.executable
     threads: Callable[[], int] = torch.get_num_threads
+
+    @property
+    def board(self) -> Board:
+        """The board of the device; SensorError if NVML does not find it."""
+        nvml = self.nvml()
+        return Board(nvml, self.handle(nvml, self.device))
 
     @property
     def on_gpu(self) -> bool:

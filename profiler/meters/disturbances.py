@@ -16,33 +16,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import torch
 
 from profiler.meters.energy.protocol import SensorError
-from profiler.meters.nvml import (
-    SLOWDOWNS,
-    ask_nvml,
-    field_of,
-    handle_of,
-    load_nvml,
-    others_on,
-)
+from profiler.meters.nvml import HELD_DOWN, POWER_CAP, SLOWDOWNS, Board
 from profiler.meters.timers import Call
 from profiler.records.grades import INTERRUPTED, ONE_THREAD, SHARED
 from profiler.records.reading import reason_of
 
-POWER_CAP_REASON = 0x4
-SLOWDOWN_REASONS: Mapping[int, str] = {
-    0x8: "hardware slowdown",
-    0x20: "software thermal slowdown",
-    0x40: "hardware thermal slowdown",
-    0x80: "hardware power brake",
-}
-"""Bits of nvmlDeviceGetCurrentClocksEventReasons -> the reason why a clock is held down."""
-
-SM_CLOCK = 1  # NVML_CLOCK_SM
 NOTICED = 0.05
 """The largest share of a block for which a thread may wait for a processor in a quiet block."""
 CAPPED = "power-capped"
@@ -92,6 +75,7 @@ class ThreadTime(NamedTuple):
     """Ready to run, but preempted."""
 
 
+Told = TypeVar("Told")
 Threads = Mapping[int, ThreadTime]
 """Thread id -> the time that the thread has used so far."""
 
@@ -129,49 +113,34 @@ class NvmlWatch:
 
     def __init__(self, nvml: Any, handle: Any, own_bytes: Callable[[], int] = lambda: 0) -> None:
         """`own_bytes()` is the device memory that this process holds."""
-        self.nvml = nvml
-        self.handle = handle
+        self.board = Board(nvml, handle)
         self.own_bytes = own_bytes
         self.reasons: dict[str, str] = {}
         self.counters: dict[int, int] = {}
 
     def fields(self) -> dict[int, int]:
         """The board's counters of the time for which clocks were held down, by field."""
-        read = {number: field_of(self.nvml, self.handle, number) for number in SLOWDOWNS}
-        found = {number: int(value) for number, value in read.items() if value is not None}
+        found = self.board.held_clocks()
         if not found:
             self.reasons["counters"] = "the board has no counters of held-down clocks"
         return found
 
-    def event_reasons(self) -> int:
-        """The bits of the current reasons for held-down clocks; 0, with a reason noted, if
-        unreadable."""
-        for name in ("EventReasons", "ThrottleReasons"):  # the second is the older drivers'
-            function = getattr(self.nvml, f"nvmlDeviceGetCurrentClocks{name}", None)
-            if function is None:
-                continue
-            try:
-                bits = int(ask_nvml(self.nvml, function, self.handle))
-            except SensorError as error:
-                self.reasons["event_reasons"] = reason_of(error)
-                continue
-            self.reasons.pop("event_reasons", None)
-            return bits
-        self.reasons.setdefault("event_reasons", "this NVML has no such call")
-        return 0
+    def told(self, sensor: str, question: Callable[[], Told]) -> Told | None:
+        """The answer of a sensor; None, with the reason noted, if it is unreadable."""
+        try:
+            return question()
+        except SensorError as error:
+            self.reasons[sensor] = reason_of(error)
+            return None
 
     def clock(self) -> float | None:
         """The clock of the multiprocessors in MHz."""
-        try:
-            read = ask_nvml(self.nvml, self.nvml.nvmlDeviceGetClockInfo, self.handle, SM_CLOCK)
-        except (SensorError, AttributeError) as error:
-            self.reasons["clock"] = reason_of(error)
-            return None
-        return float(read)
+        read = self.told("clock", self.board.sm_clock_MHz)
+        return None if read is None else float(read)
 
     def others(self) -> str:
         """Evidence that other processes compute on the board; "" without evidence."""
-        found = others_on(self.nvml, self.handle, self.own_bytes())
+        found = self.board.signs_of_others(self.own_bytes())
         if found is None:
             self.reasons["others"] = "the board tells neither its processes nor its memory"
         return found or ""
@@ -186,14 +155,15 @@ class NvmlWatch:
 
     def after(self) -> BlockObservation:
         """The observation since `before()`; the clock is read first, before the board can rest."""
-        clock, bits, now = self.clock(), self.event_reasons(), self.fields()
+        clock, now = self.clock(), self.fields()
+        events = self.told("event_reasons", self.board.clock_events) or []
         moved = {SLOWDOWNS[n] for n in now if now[n] != self.counters.get(n, now[n])}
-        slowed = [words for bit, words in SLOWDOWN_REASONS.items() if bits & bit]
+        slowed = [event for event in events if event in HELD_DOWN.values()]
         slowed += ["a thermal counter moved"] if "throttled" in moved else []
         return BlockObservation(
             clock_MHz=clock,
             slowed=tuple(slowed),
-            power_capped=bool(bits & POWER_CAP_REASON or CAPPED in moved),
+            power_capped=POWER_CAP in events or CAPPED in moved,
             others=self.others(),
         )
 
@@ -319,15 +289,10 @@ def watch_for(device: torch.device) -> Watch:
     if device.type != "cuda":
         return CpuWatch()
     try:
-        handle = handle_of(nvml := load_nvml(), properties_of(device))
-        return NvmlWatch(nvml, handle, lambda: torch.cuda.memory_reserved(device))
+        board = Board.of(device)
+        return NvmlWatch(board.nvml, board.handle, lambda: torch.cuda.memory_reserved(device))
     except (SensorError, RuntimeError, AssertionError) as error:
         return NoWatch(f"clocks and limits of the GPU were not watched: {reason_of(error)}")
-
-
-def properties_of(device: torch.device) -> Any:
-    """Torch's properties of a CUDA device."""
-    return torch.cuda.get_device_properties(device)
 
 
 def switches_and_faults() -> tuple[int, int]:

@@ -1,28 +1,20 @@
-"""The energy counter and power sensor of torch's NVIDIA board, and a load that keeps it busy."""
+"""The one file that asks NVML: boards, their facts, sensors and processes."""
 
 from __future__ import annotations
 
-import time
+import os
 import warnings
-from collections import deque
-from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 import torch
 
-from profiler.meters.energy.estimate import PairedEnergy, estimate_energy, paired_energy
-from profiler.meters.energy.protocol import EnergyLimits, SensorError
-from profiler.meters.failure import why_failed
-from profiler.records.grades import SHARED
-from profiler.records.reading import Reading, Unavailable, reason_of
+from profiler.meters.energy.protocol import SensorError
+from profiler.records.reading import reason_of
 
 INSTALL = "pip install nvidia-ml-py"
-
-
 NOT_FOUND = (2, 6)
 """"Invalid argument" and "not found": drivers return either one if no board has the UUID."""
-
-
 EXPLAINED = {
     1: "NVML is not initialised",
     3: "not supported by this device",
@@ -36,20 +28,12 @@ EXPLAINED = {
     16: "the GPU must be reset",
     18: "driver and library versions differ: reload the driver",
 }
-
-
-INSTANT, AVERAGE = 186, 185
-"""The fields NVML_FI_DEV_POWER_INSTANT and _AVERAGE, in mW."""
-
-
+INSTANT = 186
+"""The field NVML_FI_DEV_POWER_INSTANT, in mW."""
 BOARD, MODULE = 0, 1
 """The scopes NVML_POWER_SCOPE_GPU and _MODULE."""
-
-
 VALUES = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
 """The union member of a field's value, indexed by nvmlValueType_t."""
-
-
 SLOWDOWNS = {
     74: "power-capped",  # NVML_FI_DEV_PERF_POLICY_POWER
     75: "throttled",  # NVML_FI_DEV_PERF_POLICY_THERMAL
@@ -58,27 +42,25 @@ SLOWDOWNS = {
     271: "throttled",  # NVML_FI_DEV_CLOCKS_EVENT_REASON_HW_POWER_BRAKE_SLOWDOWN
 }
 """Field that counts the time for which the clocks were held down -> label."""
-
-
-VIRTUAL = {2: "vGPU", 3: "vGPU"}
-"""nvmlGpuVirtualizationMode_t -> label: virtual machines share the board."""
-
-
-MODULES = ("GH200", "GB200", "GB300")
-"""Boards on a module with a CPU, whose counter covers both: seen on GH200 (Zeus, pull request 172),
-assumed of the other two."""
-
-
+POWER_CAP = "software power cap"
+HELD_DOWN: Mapping[int, str] = {
+    0x8: "hardware slowdown", 0x20: "software thermal slowdown", 0x40: "hardware thermal slowdown",
+    0x80: "hardware power brake",
+}  # fmt: skip
+EVENTS: Mapping[int, str] = {
+    0x1: "idle", 0x2: "application clocks", 0x4: POWER_CAP, 0x10: "sync boost",
+    0x100: "display clocks", **HELD_DOWN,
+}  # fmt: skip
+"""Bit of nvmlDeviceGetCurrentClocksEventReasons -> the cause of a lowered clock; those of
+`HELD_DOWN` are heat and hardware brakes."""
+VIRTUAL = {0: "none", 1: "passthrough", 2: "vGPU", 3: "vGPU host", 4: "vSGA host"}
+"""The values of nvmlGpuVirtualizationMode_t."""
+SWITCH = {0: "off", 1: "on"}
+"""The values of nvmlEnableState_t, and of the MIG mode."""
 ALLOWANCE_BYTES = 2 * 2**30
 """An upper bound on the memory of contexts, libraries and the driver, besides torch's; more memory
 belongs to another process."""
-
-
 NOT_LISTED = "NVML does not list this process by its number here (as in a container)"
-
-
-BUSY_PERCENT = 5
-"""The highest utilisation of a board at rest; above, another process works on the board."""
 
 
 def load_nvml() -> Any:
@@ -93,12 +75,16 @@ def load_nvml() -> Any:
         raise SensorError(
             f"another package named pynvml hides NVIDIA's (pip uninstall pynvml; {INSTALL})"
         )
-    ask_nvml(pynvml, pynvml.nvmlInit)
+    ask_nvml(pynvml, "nvmlInit")
     return pynvml
 
 
-def ask_nvml(nvml: Any, function: Callable[..., Any], *args: Any) -> Any:
-    """The value of an NVML function; an NVMLError becomes a SensorError with one sentence."""
+def ask_nvml(nvml: Any, name: str, *args: Any) -> Any:
+    """The value of an NVML function; an NVMLError, and a function that this binding lacks, become a
+    SensorError with one sentence."""
+    function = getattr(nvml, name, None)
+    if function is None:
+        raise SensorError(f"this NVML has no {name}")
     try:
         return function(*args)
     except nvml.NVMLError as error:
@@ -118,339 +104,199 @@ def handle_of(nvml: Any, properties: Any) -> Any:
             f"{properties.pci_domain_id:08x}:{properties.pci_bus_id:02x}"
             f":{properties.pci_device_id:02x}.0"
         )
-        return ask_nvml(nvml, nvml.nvmlDeviceGetHandleByPciBusId, address.encode())
+        return ask_nvml(nvml, "nvmlDeviceGetHandleByPciBusId", address.encode())
     text = str(uuid)
     names = [text] if text.startswith(("GPU-", "MIG-")) else [f"GPU-{text}", f"MIG-{text}"]
     for name in names[:-1]:
         try:
-            return ask_nvml(nvml, nvml.nvmlDeviceGetHandleByUUID, name.encode())
+            return ask_nvml(nvml, "nvmlDeviceGetHandleByUUID", name.encode())
         except SensorError as error:
             if error.code not in NOT_FOUND:
                 raise
-    return ask_nvml(nvml, nvml.nvmlDeviceGetHandleByUUID, names[-1].encode())
+    return ask_nvml(nvml, "nvmlDeviceGetHandleByUUID", names[-1].encode())
 
 
-def field_of(nvml: Any, handle: Any, number: int, scope: int = BOARD) -> float | None:
-    """The value of a field; None if the board does not have the field.
-
-    The call succeeds even for a failed field, with the value 0: each field has its own return code.
-    """
-    try:
-        (field,) = nvml.nvmlDeviceGetFieldValues(handle, [(number, scope)])
-    except nvml.NVMLError:
-        return None
-    if field.nvmlReturn != nvml.NVML_SUCCESS:
-        return None
-    return float(getattr(field.value, VALUES[field.valueType]))
+def all_boards() -> list[Board]:
+    """Every board that NVML sees; SensorError if NVML does not tell."""
+    nvml = load_nvml()
+    places = range(ask_nvml(nvml, "nvmlDeviceGetCount"))
+    return [Board(nvml, ask_nvml(nvml, "nvmlDeviceGetHandleByIndex", place)) for place in places]
 
 
-def answer_of(nvml: Any, question: Callable[..., Any], handle: Any, *args: Any) -> Any:
-    """The value of an NVML function for a board; None if the board refuses to answer."""
-    try:
-        return question(handle, *args)
-    except nvml.NVMLError:
-        return None
+class Board:
+    """One NVIDIA board, or a part of one, and what NVML answers about it.
 
-
-def others_on(nvml: Any, handle: Any, own_bytes: int) -> str | None:
-    """Evidence that other processes compute on a board: more than one process, or more memory in
-    use than this process explains. "" without evidence, None if the board tells neither.
-
-    Process ids are no evidence: inside a container NVML gives the host's ids, or lists no or only
-    some processes, so that a plausible list does not identify the owner of the memory.
-    """
-    processes = answer_of(nvml, nvml.nvmlDeviceGetComputeRunningProcesses, handle)
-    memory = answer_of(nvml, nvml.nvmlDeviceGetMemoryInfo, handle)
-    if processes is not None and len(processes) > 1:
-        return f"{len(processes)} processes compute on this board, one was expected"
-    if memory is not None and memory.used > own_bytes + ALLOWANCE_BYTES:
-        return f"{memory.used - own_bytes} bytes of the board's memory are held by others"
-    return None if processes is None and memory is None else ""
-
-
-class NvmlSensor:
-    """The energy counter and the power sensor of one whole NVIDIA board: an
-    `energy.protocol.Sensor`.
-
-    The constructor finds out which sensors the board has. With `force`, other users of the board
-    cause a label instead of an error. `own_bytes()` is the device memory that this process holds.
-
-    Raises:
-        SensorError: the board has no sensor of energy or power, or other processes use the board.
+    A method raises SensorError if the board refuses to answer, unless it says otherwise.
     """
 
-    def __init__(
-        self,
-        nvml: Any,
-        handle: Any,
-        *,
-        force: bool = False,
-        own_bytes: Callable[[], int] = lambda: 0,
-        clock: Callable[[], int] = time.monotonic_ns,
-    ) -> None:
+    def __init__(self, nvml: Any, handle: Any) -> None:
+        """`nvml`: the binding, as `load_nvml` returns it; `handle`: NVML's of the board."""
         self.nvml, self.handle = nvml, handle
-        self.force, self.own_bytes, self.clock = force, own_bytes, clock
-        self.shared = ""
-        self.require_whole()
-        self.others()
-        self.counter = self.answers(self.energy_mJ)
-        self.scope = self.power_scope()
-        instant = field_of(nvml, handle, INSTANT, self.scope) is not None
-        averaged = not instant and self.answers(self.power_mW_averaged)
-        self.power = "instant" if instant else "averaged" if averaged else None
-        if not self.counter and self.power is None:
-            raise SensorError("this board has neither an energy counter nor a power sensor")
-        limit_mW = self.maybe(nvml.nvmlDeviceGetEnforcedPowerLimit)
-        self.limit_W = None if limit_mW is None else limit_mW * 1e-3
 
-    def maybe(self, question: Callable[..., Any], *args: Any) -> Any:
-        """The value of an NVML function for this board; None if the board refuses to answer."""
-        return answer_of(self.nvml, question, self.handle, *args)
+    @classmethod
+    def of(cls, device: str | torch.device) -> Board:
+        """The board of torch's CUDA device, found by UUID."""
+        nvml = load_nvml()
+        return cls(nvml, handle_of(nvml, torch.cuda.get_device_properties(torch.device(device))))
 
-    def answers(self, question: Callable[[], Any]) -> bool:
-        """Whether the board has this sensor; errors other than "not supported" are raised."""
+    def ask(self, name: str, *args: Any) -> Any:
+        """The value of an NVML function of boards."""
+        return ask_nvml(self.nvml, name, self.handle, *args)
+
+    def maybe(self, name: str, *args: Any) -> Any:
+        """The value of an NVML function of boards; None if the board refuses to answer."""
         try:
-            question()
-        except SensorError as error:
-            if error.code in (3, 13):
-                return False
-            raise
-        return True
+            return self.ask(name, *args)
+        except SensorError:
+            return None
 
-    def power_scope(self) -> int:
-        """MODULE if only the module's instant power is readable, else BOARD."""
-        board = field_of(self.nvml, self.handle, INSTANT, BOARD)
-        module = None if board else field_of(self.nvml, self.handle, INSTANT, MODULE)
-        return BOARD if module is None else MODULE
+    def text(self, name: str) -> str:
+        """The text of an NVML function of boards; older bindings return bytes."""
+        return decoded(self.ask(name))
 
-    def require_whole(self) -> None:
-        """SensorError if the device is a part of a board: the sensors cover the whole board."""
-        part = self.maybe(self.nvml.nvmlDeviceIsMigDeviceHandle)
-        mode = self.maybe(self.nvml.nvmlDeviceGetMigMode)
-        if part or (mode and mode[0]):
-            raise SensorError(
-                "unsupported (shared): MIG mode is on, and NVML measures the whole board only"
-            )
+    def mode(self, names: Mapping[int, str], name: str) -> str:
+        """The current mode of a board in words, or its number where it has no word."""
+        told = self.ask(name)
+        number = told if isinstance(told, int) else told[0]  # (current, after the next start)
+        return names.get(number, f"mode {number}")
+
+    def field(self, number: int, scope: int = BOARD) -> float | None:
+        """The value of a field; None if the board does not have the field.
+
+        The call succeeds even for a failed field, with the value 0: each field has its own return
+        code.
+        """
+        told = self.maybe("nvmlDeviceGetFieldValues", [(number, scope)])
+        if told is None or told[0].nvmlReturn != self.nvml.NVML_SUCCESS:
+            return None
+        return float(getattr(told[0].value, VALUES[told[0].valueType]))
 
     @property
-    def labels(self) -> tuple[str, ...]:
-        """Warnings about what the figures cover besides this board and this process."""
-        name = self.maybe(self.nvml.nvmlDeviceGetName)
-        model = name.decode() if isinstance(name, bytes) else str(name)
-        module = self.scope == MODULE or any(word in model.split() for word in MODULES)
-        virtual = VIRTUAL.get(self.maybe(self.nvml.nvmlDeviceGetVirtualizationMode) or 0)
-        found = (
-            "whole module" if module else None,
-            virtual,
-            SHARED if self.shared else None,
-        )
-        return tuple(label for label in found if label)
+    def split(self) -> bool:
+        """Whether MIG is on: torch then sees parts of the board. Boards without MIG refuse the
+        question."""
+        mode = self.maybe("nvmlDeviceGetMigMode")
+        return bool(mode and mode[0])
 
-    def require_alone(self) -> None:
-        """SensorError if others work on the board; called while this process is at rest."""
-        self.others()
-        rates = self.maybe(self.nvml.nvmlDeviceGetUtilizationRates)
-        if rates is not None and rates.gpu > BUSY_PERCENT:
-            self.share(f"the board is {rates.gpu} % busy though this process is at rest")
+    def power_limit_W(self) -> float:
+        """The enforced power cap."""
+        return float(self.ask("nvmlDeviceGetEnforcedPowerLimit")) / 1000
 
-    def others(self) -> None:
-        """Refuse to measure, or with `force` note it, if other processes use the board."""
-        if found := others_on(self.nvml, self.handle, self.own_bytes()):
-            self.share(found)
+    def sm_clock_MHz(self) -> int:
+        """The clock of the multiprocessors (NVML_CLOCK_SM)."""
+        return int(self.ask("nvmlDeviceGetClockInfo", 1))
 
-    def share(self, reason: str) -> None:
-        """SensorError; with `force`, note the reason instead."""
-        if not self.force:
-            raise SensorError(
-                f"{reason}; its energy would be in the figure: stop it, or measure with --shared"
-            )
-        self.shared = reason
+    def clock_events(self) -> list[str]:
+        """The current causes of lowered clocks: names of `EVENTS`, or unknown bits in
+        hexadecimal."""
+        try:
+            bits = int(self.ask("nvmlDeviceGetCurrentClocksEventReasons"))
+        except SensorError:
+            if not hasattr(self.nvml, older := "nvmlDeviceGetCurrentClocksThrottleReasons"):
+                raise
+            bits = int(self.ask(older))
+        unknown = bits & ~sum(EVENTS)
+        known = [name for bit, name in sorted(EVENTS.items()) if bits & bit]
+        return known + ([f"0x{unknown:x}"] if unknown else [])
 
-    def energy_mJ(self) -> int:
-        """Millijoules since the driver was loaded."""
-        return int(ask_nvml(self.nvml, self.nvml.nvmlDeviceGetTotalEnergyConsumption, self.handle))
+    def held_clocks(self) -> dict[int, int]:
+        """Field of `SLOWDOWNS` -> nanoseconds for which the clocks were held down since the driver
+        was loaded, for the fields that the board has."""
+        read = {number: self.field(number) for number in SLOWDOWNS}
+        return {number: int(value) for number, value in read.items() if value is not None}
 
-    def power_mW(self) -> float | None:
-        """Milliwatts: the instant power if the board has it, else the driver's mean (up to 1 s)."""
-        if self.power == "instant":
-            return field_of(self.nvml, self.handle, INSTANT, self.scope)
-        return self.power_mW_averaged()
+    def processes(self) -> list[Any]:
+        """NVML's entries of the processes that compute on the board: `pid`, `usedGpuMemory`."""
+        return list(self.ask("nvmlDeviceGetComputeRunningProcesses"))
 
-    def power_mW_averaged(self) -> float:
-        """Milliwatts by the driver's default: a mean over 1 s on most boards since Ampere."""
-        return float(ask_nvml(self.nvml, self.nvml.nvmlDeviceGetPowerUsage, self.handle))
+    def processes_apart(self, own: int | None = None) -> tuple[list[Any], list[Any]]:
+        """The entries of this process (`own`: its id), and those of other processes.
 
-    def temperature_C(self) -> float | None:
-        """The chip's temperature; None if the board does not tell."""
-        found = self.maybe(self.nvml.nvmlDeviceGetTemperature, 0)
-        return None if found is None else float(found)
+        In a container NVML lists the process ids of the host. SensorError if the own id is missing
+        from the list, as this process cannot be told from the others then.
+        """
+        number, listed = os.getpid() if own is None else own, self.processes()
+        mine = [process for process in listed if process.pid == number]
+        others = [process for process in listed if process.pid != number]
+        if others and not mine:
+            raise SensorError(NOT_LISTED)
+        return mine, others
 
-    def slowdowns(self) -> dict[str, int]:
-        """Label -> nanoseconds for which the clocks were held down since the driver was loaded."""
-        found: dict[str, int] = {}
-        for number, label in SLOWDOWNS.items():
-            held = field_of(self.nvml, self.handle, number)
-            if held is not None:
-                found[label] = found.get(label, 0) + int(held)
+    def own_bytes(self, own: int | None = None) -> int:
+        """The bytes of the board's memory that NVML attributes to this process (`own`: its id)."""
+        mine, _ = self.processes_apart(own)
+        if not mine:
+            raise SensorError(NOT_LISTED)
+        return held_bytes(mine)
+
+    def signs_of_others(self, own_bytes: int) -> str | None:
+        """Evidence that other processes compute on the board: more than one process, or more memory
+        in use than this process explains. "" without evidence, None if the board tells neither.
+
+        Process ids are no evidence: inside a container NVML gives the host's ids, or lists no or
+        only some processes, so that a plausible list does not identify the owner of the memory.
+        """
+        processes = self.maybe("nvmlDeviceGetComputeRunningProcesses")
+        memory = self.maybe("nvmlDeviceGetMemoryInfo")
+        if processes is not None and len(processes) > 1:
+            return f"{len(processes)} processes compute on this board, one was expected"
+        if memory is not None and memory.used > own_bytes + ALLOWANCE_BYTES:
+            return f"{memory.used - own_bytes} bytes of the board's memory are held by others"
+        return None if processes is None and memory is None else ""
+
+    def facts(
+        self, questions: Mapping[str, Question], reasons: dict[str, str], prefix: str
+    ) -> dict[str, Any]:
+        """Name -> fact, for the facts that NVML returns; for the other facts, `reasons` gets the
+        error under `prefix` + name."""
+        found = {}
+        for name, question in questions.items():
+            try:
+                found[name] = question(self)
+            except SensorError as error:
+                reasons[f"{prefix}{name}"] = reason_of(error)
         return found
 
-    def now_ns(self) -> int:
-        """The host's monotonic clock."""
-        return self.clock()
+
+def held_bytes(processes: Iterable[Any]) -> int:
+    """The bytes that these processes hold; SensorError if the driver does not tell."""
+    held = [process.usedGpuMemory for process in processes]
+    if None in held:
+        raise SensorError("the driver does not tell what each process holds")
+    return int(sum(held))
 
 
-def open_sensor(device: str | torch.device, *, force: bool = False) -> NvmlSensor | Unavailable:
-    """The sensor of torch's CUDA device, found by UUID, or Unavailable with the reason."""
-    place = torch.device(device)
-    try:
-        nvml = load_nvml()
-        if place.type != "cuda":
-            return Unavailable(f"NVML reads NVIDIA GPUs, and the device is {place}")
-        if not torch.cuda.is_available():
-            return Unavailable("NVML: a board is present, but torch finds no usable NVIDIA GPU")
-        index = torch.cuda.current_device() if place.index is None else place.index
-        handle = handle_of(nvml, torch.cuda.get_device_properties(index))
-        return NvmlSensor(
-            nvml, handle, force=force, own_bytes=lambda: torch.cuda.memory_reserved(index)
-        )
-    except SensorError as error:
-        return Unavailable(f"NVML: {error}")
+def decoded(value: str | bytes) -> str:
+    """A string of NVML as str; older bindings return bytes."""
+    return value.decode() if isinstance(value, bytes) else value
 
 
-def energy(
-    fn: Callable[[], Any],
-    *,
-    device: str | torch.device,
-    reset: Callable[[], Any] | None = None,
-    limits: EnergyLimits | None = None,
-    force: bool = False,
-    pause: Callable[[float], None] = time.sleep,
-) -> Reading | Unavailable:
-    """Joules per call of `fn()` on an NVIDIA GPU, by `estimate_energy`; Unavailable with the
-    reason.
+Question = Callable[[Board], Any]
+"""A function of a board that returns a fact."""
 
-    `reset` runs before every call, and its energy is in the result. With `force`, energy is
-    measured and labelled even if other processes use the board.
-    """
-    sensor = open_sensor(device, force=force)
-    if isinstance(sensor, Unavailable):
-        return sensor
-    place = torch.device(device)
-    try:
-        load = QueuedLoad(fn, reset, place)
-        return estimate_energy(sensor, load, pause=pause, limits=limits)
-    except Exception as error:  # a module of a user's own may raise anything
-        return Unavailable(why_failed(error, "while its energy was measured", place))
+IDENTITY: Mapping[str, Question] = {
+    "uuid": lambda board: board.text("nvmlDeviceGetUUID"),
+    "driver": lambda board: decoded(ask_nvml(board.nvml, "nvmlSystemGetDriverVersion")),
+    "power_limit_W": Board.power_limit_W,
+    "mig_mode": lambda board: board.mode(SWITCH, "nvmlDeviceGetMigMode"),
+    "virtualisation": lambda board: board.mode(VIRTUAL, "nvmlDeviceGetVirtualizationMode"),
+    "ecc": lambda board: board.mode(SWITCH, "nvmlDeviceGetEccMode"),
+    "persistence": lambda board: board.mode(SWITCH, "nvmlDeviceGetPersistenceMode"),
+    "max_sm_clock_MHz": lambda board: board.ask("nvmlDeviceGetMaxClockInfo", 1),
+    "max_memory_clock_MHz": lambda board: board.ask("nvmlDeviceGetMaxClockInfo", 2),
+    "memory_bus_bits": lambda board: board.ask("nvmlDeviceGetMemoryBusWidth"),
+}
+"""Facts that identify a board; clocks 1 and 2 are NVML_CLOCK_SM and NVML_CLOCK_MEM."""
 
-
-def energies_in_turn(
-    calls: Mapping[str, tuple[Callable[[], Any], Callable[[], Any] | None]],
-    *,
-    device: str | torch.device,
-    limits: EnergyLimits | None = None,
-    force: bool = False,
-    pause: Callable[[float], None] = time.sleep,
-) -> PairedEnergy | Unavailable:
-    """Joules per call of several `(fn, reset)` whose trials take turns (`paired_energy`).
-
-    All candidates stay in the device's memory for the whole measurement.
-    """
-    sensor = open_sensor(device, force=force)
-    if isinstance(sensor, Unavailable):
-        return sensor
-    place = torch.device(device)
-    try:
-        loads = {name: QueuedLoad(fn, reset, place) for name, (fn, reset) in calls.items()}
-        return paired_energy(sensor, loads, pause=pause, limits=limits)
-    except Exception as error:  # a module of a user's own may raise anything
-        return Unavailable(why_failed(error, "while energies were measured in turns", place))
-
-
-BATCH_S = 0.01
-"""The target duration of a batch: longer than NVML takes to answer, so that the queue never runs
-empty during a reading. If a batch has more launches than the queue holds, the host waits while
-enqueueing and reads less often, which `edge_error` shows; the load has no gap."""
-
-
-DEPTH = 2
-"""Batches in the queue, including the running batch."""
-
-
-class Marker(Protocol):
-    """A marker in the queue, behind a batch."""
-
-    def query(self) -> bool:
-        """Whether all work before the marker is done."""
-        ...
-
-    def synchronize(self) -> object:
-        """Wait until all work before the marker is done."""
-        ...
-
-
-def cuda_marker(device: torch.device) -> Marker:
-    """A CUDA event at the end of the device's current stream."""
-    event: Any = torch.cuda.Event()  # type: ignore[no-untyped-call]  # torch leaves it untyped
-    event.record(torch.cuda.current_stream(device))
-    marker: Marker = event
-    return marker
-
-
-class QueuedLoad:
-    """Keeps a GPU's queue filled with batches of calls of `fn`: an `energy.protocol.Load`.
-
-    `reset` runs before every call, as part of the load. `fn` may replay a graph.
-    """
-
-    def __init__(
-        self,
-        fn: Callable[[], Any],
-        reset: Callable[[], Any] | None,
-        device: torch.device,
-        *,
-        marker: Callable[[torch.device], Marker] = cuda_marker,
-        clock: Callable[[], float] = time.perf_counter,
-    ) -> None:
-        self.fn = fn
-        self.reset = reset
-        self.device = device
-        self.marker = marker
-        self.clock = clock
-        self.queue: deque[Marker] = deque()
-        self.calls = 1
-        self.calls = self.fitting(self.fitting(1))
-
-    def submit(self) -> None:
-        """Queue one batch of calls and a marker behind it."""
-        with torch.cuda.device(self.device):
-            for _ in range(self.calls):
-                if self.reset is not None:
-                    self.reset()
-                self.fn()
-            self.queue.append(self.marker(self.device))
-
-    def ready(self) -> bool:
-        """Whether the oldest batch is done, or the queue is not full."""
-        if len(self.queue) < DEPTH:
-            return True
-        if not self.queue[0].query():
-            return False
-        self.queue.popleft()
-        return True
-
-    def drain(self) -> None:
-        """Wait until the queue is empty."""
-        while self.queue:
-            self.queue.popleft().synchronize()
-
-    def fitting(self, calls: int) -> int:
-        """The number of calls that take about `BATCH_S`, from a timed batch of `calls` after a
-        warm-up."""
-        self.calls = calls
-        self.submit()
-        self.drain()
-        began = self.clock()
-        self.submit()
-        self.drain()
-        elapsed_s = self.clock() - began
-        return max(1, round(calls * BATCH_S / elapsed_s)) if elapsed_s > 0 else calls
+STATE: Mapping[str, Question] = {
+    "temperature_C": lambda board: board.ask("nvmlDeviceGetTemperature", 0),
+    "power_W": lambda board: board.ask("nvmlDeviceGetPowerUsage") / 1000,
+    "sm_clock_MHz": Board.sm_clock_MHz,
+    "memory_clock_MHz": lambda board: board.ask("nvmlDeviceGetClockInfo", 2),
+    "clock_events": Board.clock_events,
+    "used_memory_bytes": lambda board: board.ask("nvmlDeviceGetMemoryInfo").used,
+    "compute_processes": lambda board: len(board.processes()),
+    "other_processes": lambda board: len(board.processes_apart()[1]),
+    "other_memory_bytes": lambda board: held_bytes(board.processes_apart()[1]),
+}
+"""Facts that vary from run to run; sensor 0 is NVML_TEMPERATURE_GPU."""

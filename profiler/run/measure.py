@@ -24,6 +24,7 @@ from profiler.counting.zero_gradients import spent_on_zeros
 from profiler.hardware.tiles import products_of
 from profiler.host.device import DTYPES, on_device
 from profiler.host.environment import current_state, environment
+from profiler.meters.board_energy import energy
 from profiler.meters.ceilings import ceilings
 from profiler.meters.compilation import compile_call
 from profiler.meters.energy.protocol import EnergyLimits, energy_readings
@@ -31,7 +32,6 @@ from profiler.meters.failure import failure_words
 from profiler.meters.latency import latency, latency_readings as latency_kinds
 from profiler.meters.memory.allocator import peak_memory
 from profiler.meters.memory.live_tensors import kept, most_alive
-from profiler.meters.nvml import energy
 from profiler.meters.sampler import LatencyLimits
 from profiler.meters.torch_profile import OperationTimes, count_kernels, operation_times
 from profiler.modules.registry import STEPLESS

@@ -17,12 +17,12 @@ from costmodel.networks import model
 from profiler.compare.verdict import LEVEL, Rounds
 from profiler.host.device import on_device
 from profiler.host.environment import environment
+from profiler.meters.board_energy import energies_in_turn
 from profiler.meters.disturbances import Watch, watch_for
 from profiler.meters.energy.estimate import PairedEnergy
 from profiler.meters.energy.protocol import TRIALS_IN_TURNS, EnergyLimits
 from profiler.meters.intervals import least_number
 from profiler.meters.memory.allocator import peak_memory
-from profiler.meters.nvml import energies_in_turn
 from profiler.meters.rounds import Visitor, undisturbed_too_few
 from profiler.meters.sampler import Instruments, LatencyLimits, latency_summary
 from profiler.meters.timers import Timer, timer_for

@@ -10,9 +10,8 @@ from dataclasses import dataclass, field
 
 import torch
 
-from profiler.host.board import decoded
 from profiler.meters.energy.protocol import SensorError
-from profiler.meters.nvml import ask_nvml, load_nvml
+from profiler.meters.nvml import all_boards
 from profiler.records.reading import MeasureError
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
@@ -61,25 +60,11 @@ def devices(
 def board_uuids() -> list[str]:
     """The UUIDs of all boards; [] if NVML does not tell, or a board is split (MIG)."""
     try:
-        nvml = load_nvml()
-        found = []
-        for place in range(ask_nvml(nvml, nvml.nvmlDeviceGetCount)):
-            board = ask_nvml(nvml, nvml.nvmlDeviceGetHandleByIndex, place)
-            if split_up(nvml, board):
-                return []
-            found.append(decoded(ask_nvml(nvml, nvml.nvmlDeviceGetUUID, board)))
+        boards = all_boards()
+        split = any(board.split for board in boards)  # parts of a board have other UUIDs
+        return [] if split else [board.text("nvmlDeviceGetUUID") for board in boards]
     except SensorError:
         return []
-    return found
-
-
-def split_up(nvml: object, board: object) -> bool:
-    """Whether MIG is on: torch then sees parts of the board, which have other UUIDs."""
-    try:
-        current, _ = ask_nvml(nvml, nvml.nvmlDeviceGetMigMode, board)  # type: ignore[attr-defined]
-    except SensorError:
-        return False  # boards without MIG refuse the question
-    return bool(current)
 
 
 def recovered(device: str) -> bool:

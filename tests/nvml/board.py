@@ -20,7 +20,8 @@ from typing import Any
 
 import pytest
 
-from profiler.meters.nvml import NvmlSensor, handle_of
+from profiler.meters.board_energy import NvmlSensor
+from profiler.meters.nvml import handle_of
 
 SOURCE = Path(__file__).parent / "simulated.c"
 MS = 1_000_000

@@ -6,10 +6,10 @@ import statistics
 from dataclasses import dataclass
 from typing import Any
 
+from profiler.meters.board_energy import NvmlSensor
 from profiler.meters.energy.estimate import energy_reading, estimate_energy
 from profiler.meters.energy.protocol import EnergyLimits
 from profiler.meters.energy.trials import Campaign, Trials
-from profiler.meters.nvml import NvmlSensor
 from profiler.records.reading import Reading, Unavailable
 from tests.nvml.board import Busy, Simulated
 

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 import torch
 
+from profiler.meters.board_energy import energies_in_turn, energy, open_sensor
 from profiler.meters.energy.estimate import PairedEnergy
 from profiler.meters.energy.protocol import EnergyLimits
-from profiler.meters.nvml import energies_in_turn, energy, open_sensor
 from profiler.records.reading import Reading, Unavailable
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -102,7 +102,7 @@ def test_one_load_then_another_need_the_sum() -> None:
 AFRESH = """
 import json
 from profiler.records.reading import Reading
-from profiler.meters.nvml import energy
+from profiler.meters.board_energy import energy
 from tests.profiler.test_energy_gpu import product
 
 found = energy(product(), device="cuda", force=True)

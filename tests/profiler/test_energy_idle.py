@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from profiler.meters import nvml as meter
+from profiler.meters import board_energy as meter
 from profiler.meters.energy.estimate import energy_reading, estimate_energy
 from profiler.meters.energy.protocol import EnergyLimits
 from profiler.meters.energy.trials import Campaign, Idle

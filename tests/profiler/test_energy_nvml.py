@@ -16,10 +16,11 @@ import pynvml  # type: ignore[import-untyped]  # no stubs
 import pytest
 import torch
 
-from profiler.meters import nvml as meter
+from profiler.meters import board_energy as meter
+from profiler.meters.board_energy import BATCH_S, NvmlSensor, QueuedLoad, open_sensor
 from profiler.meters.energy.estimate import PairedEnergy
 from profiler.meters.energy.protocol import EnergyLimits, SensorError
-from profiler.meters.nvml import BATCH_S, NvmlSensor, QueuedLoad, handle_of, open_sensor
+from profiler.meters.nvml import handle_of
 from tests.nvml.board import Busy, Simulated, properties, uuid
 from tests.nvml.estimates import read, refused
 

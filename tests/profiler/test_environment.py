@@ -17,15 +17,16 @@ import pytest
 import torch
 
 from profiler.host import environment as described
-from profiler.host.board import IDENTITY, STATE, board_answers, cuda_facts, events, other_users
 from profiler.host.device import on_device
 from profiler.host.environment import (
     CHECKOUT,
+    cuda_facts,
     environment,
     environment_differences,
     flat,
     git_revision,
 )
+from profiler.meters.nvml import IDENTITY, STATE, Board
 
 FACTS = {"python", "torch", "numpy", "package", "platform", "cpu", "cores", "threads"}
 
@@ -157,9 +158,12 @@ def nvml(**changes: Any) -> SimpleNamespace:
     return SimpleNamespace(NVMLError=NVMLError, **answers | changes)
 
 
-def test_a_board_says_what_it_is_and_apart_from_that_its_state() -> None:
+def test_a_board_says_what_it_is_and_apart_from_that_its_state(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("os.getpid", lambda: 7)
     reasons: dict[str, str] = {}
-    assert board_answers(IDENTITY, nvml(), "board", reasons, "gpu.") == {
+    assert Board(nvml(), "board").facts(IDENTITY, reasons, "gpu.") == {
         "uuid": "GPU-1",
         "driver": "575.1",
         "power_limit_W": 700.0,
@@ -171,7 +175,7 @@ def test_a_board_says_what_it_is_and_apart_from_that_its_state() -> None:
         "max_memory_clock_MHz": 3201,
         "memory_bus_bits": 6144,
     }
-    assert board_answers(STATE, nvml(), "board", reasons, "state.") == {
+    assert Board(nvml(), "board").facts(STATE, reasons, "state.") == {
         "temperature_C": 41,
         "power_W": 71.5,
         "sm_clock_MHz": 345,
@@ -179,6 +183,8 @@ def test_a_board_says_what_it_is_and_apart_from_that_its_state() -> None:
         "clock_events": ["software power cap", "software thermal slowdown", "0x1000"],
         "used_memory_bytes": 600,
         "compute_processes": 2,
+        "other_processes": 1,
+        "other_memory_bytes": 500,
     }
     assert reasons == {}
 
@@ -187,7 +193,7 @@ def test_what_nvml_refuses_is_absent_with_its_reason() -> None:
     reasons: dict[str, str] = {}
     some = nvml(nvmlDeviceGetMigMode=refuse, nvmlDeviceGetEccMode=refuse)
     del some.nvmlDeviceGetPersistenceMode
-    found = board_answers(IDENTITY, some, "board", reasons, "gpu.")
+    found = Board(some, "board").facts(IDENTITY, reasons, "gpu.")
     assert found.keys() & {"mig_mode", "ecc", "persistence"} == set()
     assert reasons["gpu.mig_mode"] == reasons["gpu.ecc"] == "not supported by this device"
     assert "nvmlDeviceGetPersistenceMode" in reasons["gpu.persistence"]
@@ -196,39 +202,45 @@ def test_what_nvml_refuses_is_absent_with_its_reason() -> None:
 def test_older_drivers_say_what_throttles() -> None:
     older = nvml(nvmlDeviceGetCurrentClocksThrottleReasons=lambda board: 0x8)
     del older.nvmlDeviceGetCurrentClocksEventReasons
-    assert events(older, "board") == ["hardware slowdown"]
+    assert Board(older, "board").clock_events() == ["hardware slowdown"]
     older.nvmlDeviceGetCurrentClocksEventReasons = refuse
-    assert events(older, "board") == ["hardware slowdown"]
-    assert events(nvml(nvmlDeviceGetCurrentClocksEventReasons=lambda board: 0), "board") == []
+    assert Board(older, "board").clock_events() == ["hardware slowdown"]
+    rested = nvml(nvmlDeviceGetCurrentClocksEventReasons=lambda board: 0)
+    assert Board(rested, "board").clock_events() == []
 
 
-def test_other_users_are_counted_without_this_process() -> None:
+def others_on(board: SimpleNamespace) -> tuple[dict[str, Any], dict[str, str]]:
+    """The facts of other users, and the reasons for missing ones."""
     reasons: dict[str, str] = {}
-    found = other_users(nvml(), "board", reasons, "state.", own=7)
-    assert (found, reasons) == ({"other_processes": 1, "other_memory_bytes": 500}, {})
+    questions = {name: STATE[name] for name in ("other_processes", "other_memory_bytes")}
+    return Board(board, "board").facts(questions, reasons, "state."), reasons
+
+
+def test_other_users_are_counted_without_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.getpid", lambda: 7)
+    assert others_on(nvml()) == ({"other_processes": 1, "other_memory_bytes": 500}, {})
     alone = nvml(nvmlDeviceGetComputeRunningProcesses=lambda board: [])
-    assert other_users(alone, "board", {}, "", own=7) == {
-        "other_processes": 0, "other_memory_bytes": 0,
-    }  # fmt: skip
+    assert others_on(alone) == ({"other_processes": 0, "other_memory_bytes": 0}, {})
 
 
-def test_in_a_container_the_others_cannot_be_told_apart() -> None:
-    reasons: dict[str, str] = {}
-    assert other_users(nvml(), "board", reasons, "state.", own=1) == {}
+def test_in_a_container_the_others_cannot_be_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.getpid", lambda: 1)
+    found, reasons = others_on(nvml())
+    assert found == {}
     assert "does not list this process by its number" in reasons["state.other_processes"]
-    reasons = {}
-    assert other_users(
-        nvml(nvmlDeviceGetComputeRunningProcesses=refuse), "board", reasons, "", own=7
-    ) == {}  # fmt: skip
-    assert reasons == {"other_processes": "not supported by this device"}
+    found, reasons = others_on(nvml(nvmlDeviceGetComputeRunningProcesses=refuse))
+    assert found == {}
+    assert reasons["state.other_processes"] == "not supported by this device"
 
 
-def test_what_others_hold_is_unknown_where_the_driver_hides_it() -> None:
+def test_what_others_hold_is_unknown_where_the_driver_hides_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("os.getpid", lambda: 7)
     listed = [SimpleNamespace(pid=7, usedGpuMemory=1), SimpleNamespace(pid=8, usedGpuMemory=None)]
-    reasons: dict[str, str] = {}
-    hidden = nvml(nvmlDeviceGetComputeRunningProcesses=lambda board: listed)
-    assert other_users(hidden, "board", reasons, "", own=7) == {"other_processes": 1}
-    assert "does not tell" in reasons["other_memory_bytes"]
+    found, reasons = others_on(nvml(nvmlDeviceGetComputeRunningProcesses=lambda board: listed))
+    assert found == {"other_processes": 1}
+    assert "does not tell" in reasons["state.other_memory_bytes"]
 
 
 PROPERTIES = SimpleNamespace(
@@ -239,7 +251,7 @@ PROPERTIES = SimpleNamespace(
 
 def test_a_gpu_is_described_by_torch_and_nvml(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(described, "load_nvml", nvml)
-    monkeypatch.setattr(described, "handle_of", lambda nvml, properties: "board")
+    monkeypatch.setattr(Board, "of", lambda place: Board(nvml(), "board"))
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda place: PROPERTIES)
     facts = environment("cuda")

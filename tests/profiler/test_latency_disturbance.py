@@ -164,7 +164,7 @@ def test_without_nvml_nothing_is_watched_and_the_reason_is_kept(
     def absent() -> Any:
         raise SensorError("library not found")
 
-    monkeypatch.setattr(disturbances, "load_nvml", absent)
+    monkeypatch.setattr("profiler.meters.nvml.load_nvml", absent)
     watch = watch_for(torch.device("cuda"))
     assert isinstance(watch, NoWatch)
     watch.before()

@@ -15,12 +15,12 @@ from msgspec import structs
 from profiler.doctor.findings import PROBES, diagnose
 from profiler.host import environment as surroundings
 from profiler.host.probes import NO, Surroundings
-from profiler.meters import disturbances
+from profiler.meters.board_energy import open_sensor
 from profiler.meters.disturbances import NoWatch, NvmlWatch, watch_for
 from profiler.meters.energy.estimate import estimate_energy
 from profiler.meters.energy.protocol import EnergyLimits, SensorError
 from profiler.meters.latency import latency
-from profiler.meters.nvml import INSTANT, handle_of, open_sensor
+from profiler.meters.nvml import INSTANT, handle_of
 from profiler.meters.timers import CudaTimer
 from profiler.records.reading import Reading, Unavailable
 from profiler.run import measure
@@ -145,7 +145,7 @@ def test_slowdown_of_another_board_leaves_nothing_out(
 def test_without_a_driver_a_gpu_is_timed_unwatched(
     board: Simulated, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
-    monkeypatch.setattr(disturbances, "properties_of", lambda device: properties(0))
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: properties(0))
     assert isinstance(watch_for(torch.device("cuda")), NvmlWatch)
     board.fault("nvmlInitWithFlags", code)
     watch = watch_for(torch.device("cuda"))

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import torch
 
-from profiler.meters.memory import allocator
 from profiler.meters.memory.allocator import (
     LESS,
     MORE,
@@ -92,7 +91,7 @@ def test_no_driver_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing() -> Any:
         raise SensorError("library not found", NO_DRIVER)
 
-    monkeypatch.setattr(allocator, "load_nvml", missing)
+    monkeypatch.setattr("profiler.meters.nvml.load_nvml", missing)
     assert driver_check(CUDA) == {
         "driver_bytes": None, "driver_reason": "NVML: library not found",
     }  # fmt: skip

@@ -9,7 +9,6 @@ import pytest
 
 from profiler.meters.energy.protocol import SensorError
 from profiler.records.reading import MeasureError
-from profiler.sweep import devices as module
 from profiler.sweep.devices import Device, board_uuids, devices
 
 UUIDS = ["GPU-aaaa", "GPU-bbbb"]
@@ -87,9 +86,9 @@ def binding(modes: list[int | None]) -> SimpleNamespace:
 
 
 def test_uuids_are_those_of_whole_boards(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "load_nvml", lambda: binding([None, 0]))
+    monkeypatch.setattr("profiler.meters.nvml.load_nvml", lambda: binding([None, 0]))
     assert board_uuids() == ["GPU-0", "GPU-1"]
-    monkeypatch.setattr(module, "load_nvml", lambda: binding([0, 1]))
+    monkeypatch.setattr("profiler.meters.nvml.load_nvml", lambda: binding([0, 1]))
     assert board_uuids() == []
 
 
@@ -97,5 +96,5 @@ def test_without_nvml_there_are_no_uuids(monkeypatch: pytest.MonkeyPatch) -> Non
     def missing() -> None:
         raise SensorError("library not found")
 
-    monkeypatch.setattr(module, "load_nvml", missing)
+    monkeypatch.setattr("profiler.meters.nvml.load_nvml", missing)
     assert board_uuids() == []

@@ -30,7 +30,7 @@ Adamek and Armour, "Part-time Power Measurements: nvidia-smi's Lack of Attention
 2312.02741).
 
 The files: `window` measures one window, `trials` repeats it, `estimate` computes energy and labels;
-`meters/nvml.py` implements the sensor and the load.
+`meters/board_energy.py` implements the sensor and the load.
 """
 
 from __future__ import annotations

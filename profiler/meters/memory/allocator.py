@@ -10,7 +10,6 @@ that one of the two figures does not count what it is assumed to count.
 from __future__ import annotations
 
 import gc
-import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
@@ -21,7 +20,7 @@ from torch.utils._pytree import tree_leaves
 
 from profiler.meters.energy.protocol import SensorError
 from profiler.meters.failure import why_failed
-from profiler.meters.nvml import ALLOWANCE_BYTES, NOT_LISTED, ask_nvml, handle_of, load_nvml
+from profiler.meters.nvml import ALLOWANCE_BYTES, Board
 from profiler.meters.torch_profile import torch_profiled
 from profiler.records.reading import Reading, Unavailable, reason_of
 
@@ -298,10 +297,7 @@ def driver_check(device: torch.device, own: int | None = None) -> Mapping[str, A
         own: the id of this process.
     """
     try:
-        nvml = load_nvml()
-        properties = torch.cuda.get_device_properties(device)
-        handle = handle_of(nvml, properties)
-        told = process_bytes(nvml, handle, os.getpid() if own is None else own)
+        told = Board.of(device).own_bytes(own)
     except (SensorError, RuntimeError, AssertionError) as error:
         return {"driver_bytes": None, "driver_reason": f"NVML: {reason_of(error)}"}
     reserved = int(torch.cuda.memory_reserved(device))
@@ -311,7 +307,7 @@ def driver_check(device: torch.device, own: int | None = None) -> Mapping[str, A
         "driver_bytes": told,
         "driver_reserved": reserved,
         "driver_gap": gap,
-        "driver_gap_holds": beside_allocator(properties),
+        "driver_gap_holds": beside_allocator(torch.cuda.get_device_properties(device)),
         "driver_label": label,
     }
 
@@ -324,20 +320,3 @@ def beside_allocator(properties: Any) -> str:
         "the context, the code of kernels, what libraries allocate by themselves (plans of cuFFT), "
         f"and local memory for {threads:,} threads: {threads * 2**10:,} B for a KiB each"
     )
-
-
-def process_bytes(nvml: Any, handle: Any, own: int) -> int:
-    """The bytes of a board's memory that NVML attributes to the process with id `own`.
-
-    Raises:
-        SensorError: the board lists no processes, or not this one (inside a container NVML has the
-            host's ids), or does not tell the bytes of each process.
-    """
-    listed = ask_nvml(nvml, nvml.nvmlDeviceGetComputeRunningProcesses, handle)
-    mine = [process for process in listed if process.pid == own]
-    if not mine:
-        raise SensorError(NOT_LISTED)
-    held = [process.usedGpuMemory for process in mine]
-    if None in held:
-        raise SensorError("the driver does not tell what each process holds")
-    return int(sum(held))
