@@ -23,8 +23,8 @@ from profiler.modules import registry
 ROOT = Path(__file__).parents[1]
 
 HEAVY = (
-    "torch", "numpy", "rich", "fvcore", "pynvml", "typer", "profiler", "scipy", "matplotlib", "ray",
-    "lark",
+    "torch", "numpy", "rich", "fvcore", "pynvml", "psutil", "typer", "profiler", "scipy",
+    "matplotlib", "ray", "lark",
 )  # fmt: skip
 """What `import costmodel` does not load; numpy and rich load where they are needed."""
 

@@ -14,7 +14,6 @@ from profiler.host.system import (
     container,
     cpu_limit,
     load_average,
-    physical_cores,
     usable_cores,
 )
 from profiler.meters.energy.protocol import SensorError
@@ -186,7 +185,7 @@ def limited(around: Surroundings) -> Iterator[MachineFinding]:
     if cores is not None and cores < threads:
         said = f"the process may use {cores} cores, and torch works with {threads} threads"
         yield MachineFinding("affinity", DISTURBS, said, f"OMP_NUM_THREADS={cores}")
-    physical = physical_cores(around.host)
+    physical = around.host.physical()
     if physical is not None and threads > physical:
         said = f"torch works with {threads} threads on {physical} physical cores"
         yield MachineFinding("threads", LIMITS, said, f"OMP_NUM_THREADS={physical}")

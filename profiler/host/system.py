@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 VARIABLES = (
     "OMP_NUM_THREADS", "OMP_THREAD_LIMIT", "OMP_DYNAMIC", "OMP_SCHEDULE", "OMP_PROC_BIND",
     "OMP_PLACES", "OMP_WAIT_POLICY", "GOMP_CPU_AFFINITY", "GOMP_SPINCOUNT", "KMP_AFFINITY",
@@ -36,24 +38,18 @@ NO_CONTAINER = "none found"
 SUFFIXES = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
 
 
-def _load_averages() -> tuple[float, float, float]:
-    return os.getloadavg()
-
-
-def _usable() -> int:
-    return len(os.sched_getaffinity(0))
-
-
 @dataclass(frozen=True)
 class Host:
-    """The sources of facts about a machine: files under `root`, environment variables, and the
-    scheduler's load averages, usable cores and number of cores."""
+    """The sources of facts about a machine: files under `root`, environment variables, and what
+    psutil says of load, cores (a core's hardware threads count each, or as one) and memory."""
 
     root: Path = Path("/")
     variables: Mapping[str, str] = field(default_factory=lambda: os.environ)
-    load: Callable[[], tuple[float, float, float]] = _load_averages
-    usable: Callable[[], int] = _usable
-    cores: Callable[[], int | None] = os.cpu_count
+    load: Callable[[], tuple[float, float, float]] = psutil.getloadavg
+    usable: Callable[[], int] = lambda: len(psutil.Process().cpu_affinity())
+    cores: Callable[[], int | None] = psutil.cpu_count
+    physical: Callable[[], int | None] = lambda: psutil.cpu_count(logical=False)
+    memory: Callable[[], int | None] = lambda: psutil.virtual_memory().total
 
     def text(self, path: str) -> str | None:
         """The stripped text of a file; None if the file cannot be read."""
@@ -82,10 +78,10 @@ def host_facts(host: Host, reasons: dict[str, str]) -> dict[str, Any]:
         "cpu": cpu_model(host),
         "cores": host.cores(),
         "usable_cores": usable_cores(host),
-        "physical_cores": physical_cores(host),
+        "physical_cores": host.physical(),
         "cpu_limit": cpu_limit(host),
         "caches": caches(host) or None,
-        "host_memory_bytes": memory_bytes(host),
+        "host_memory_bytes": host.memory(),
         "cpu_governor": host.text(f"{SCALING}/scaling_governor"),
         "cpu_max_MHz": megahertz(host, f"{SCALING}/cpuinfo_max_freq"),
         "cpu_boost": boost(host),
@@ -110,7 +106,7 @@ WHY = {
     "physical_cores": "the system shows no topology of its cores",
     "cpu_limit": "no control group tells a limit",
     "caches": "the system does not describe its caches",
-    "host_memory_bytes": "the system has no /proc/meminfo",
+    "host_memory_bytes": "the system does not tell",
     "cpu_governor": "the system shows no frequency scaling, as in most virtual machines",
     "cpu_max_MHz": "the system shows no frequency scaling, as in most virtual machines",
     "cpu_boost": "the system does not show whether cores may boost",
@@ -147,13 +143,6 @@ def usable_cores(host: Host) -> int | None:
         return None
 
 
-def physical_cores(host: Host) -> int | None:
-    """The number of cores, where the hardware threads of a core count as one."""
-    folders = (host.root / CPU).glob("cpu[0-9]*")
-    lists = {host.text(f"{CPU}/{f.name}/topology/thread_siblings_list") for f in folders}
-    return len(lists - {None}) or None
-
-
 def caches(host: Host) -> dict[str, int]:
     """Name of a cache of the first core (`L1d`, `L1i`, `L2`, `L3`) -> size in bytes."""
     found: dict[str, int] = {}
@@ -167,12 +156,6 @@ def caches(host: Host) -> dict[str, int]:
             letter = {"Data": "d", "Instruction": "i"}.get(kind, "")
             found[f"L{level}{letter}"] = int(parts[1]) * SUFFIXES[parts[2]]
     return found
-
-
-def memory_bytes(host: Host) -> int | None:
-    """The size of main memory in bytes."""
-    found = re.search(r"^MemTotal:\s+(\d+) kB", host.text("proc/meminfo") or "", re.MULTILINE)
-    return int(found[1]) * 1024 if found else None
 
 
 def megahertz(host: Host, path: str) -> float | None:

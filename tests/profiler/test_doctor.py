@@ -399,7 +399,6 @@ def test_a_board_that_nvml_does_not_find(tmp_path: Path) -> None:
 
 
 GROUP = {"proc/self/cgroup": "0::/", "sys/fs/cgroup/cpu.max": "150000 100000"}
-SIBLINGS = {f"{CPU}/cpu{k}/topology/thread_siblings_list": "0,1" for k in range(2)}
 
 
 @pytest.mark.parametrize(
@@ -408,7 +407,7 @@ SIBLINGS = {f"{CPU}/cpu{k}/topology/thread_siblings_list": "0,1" for k in range(
         ({}, {"load": lambda: (9.0, 1.0, 1.0)}, "load", DISTURBS, "stop other work"),
         (GROUP, {}, "CPU limit", DISTURBS, "OMP_NUM_THREADS=1"),
         ({}, {"usable": lambda: 2}, "affinity", DISTURBS, "OMP_NUM_THREADS=2"),
-        (SIBLINGS, {}, "threads", LIMITS, "OMP_NUM_THREADS=1"),
+        ({}, {"physical": lambda: 1}, "threads", LIMITS, "OMP_NUM_THREADS=1"),
         ({f"{CPU}/cpu0/cpufreq/scaling_governor": "schedutil"}, {}, "frequency", DISTURBS,
          "sudo cpupower frequency-set -g performance"),
         ({f"{CPU}/cpu0/cpufreq/scaling_governor": "performance", f"{CPU}/cpufreq/boost": "1"}, {},

@@ -17,7 +17,6 @@ from profiler.host.system import (
     cpu_limit,
     host_facts,
     host_state,
-    physical_cores,
     speed_variables,
 )
 
@@ -35,6 +34,8 @@ def host(where: Path, files: Mapping[str, str] | None = None, **fields: object) 
         "load": lambda: (1.5, 1.0, 0.5),
         "usable": lambda: 4,
         "cores": lambda: 8,
+        "physical": lambda: None,
+        "memory": lambda: None,
     }
     return Host(where, **given | fields)  # type: ignore[arg-type]  # fields of many types
 
@@ -46,10 +47,8 @@ def cache(number: int, level: int, kind: str, size: str) -> dict[str, str]:
 
 WHOLE = {
     "proc/cpuinfo": "processor\t: 0\nmodel name\t: Example CPU 3000\nflags\t: a b",
-    "proc/meminfo": "MemTotal:       1024 kB\nMemFree: 1 kB",
     "proc/self/cgroup": "0::/user.slice",
     "sys/fs/cgroup/user.slice/cpu.max": "250000 100000",
-    **{f"{CPU}/cpu{k}/topology/thread_siblings_list": f"{k % 2},{k % 2 + 2}" for k in range(4)},
     **cache(0, 1, "Data", "48K"),
     **cache(1, 1, "Instruction", "32K"),
     **cache(2, 2, "Unified", "2M"),
@@ -62,7 +61,7 @@ WHOLE = {
 
 def test_a_whole_machine(tmp_path: Path) -> None:
     reasons: dict[str, str] = {}
-    machine = host(tmp_path, WHOLE)
+    machine = host(tmp_path, WHOLE, physical=lambda: 2, memory=lambda: 2**20)
     assert host_facts(machine, reasons) == {
         "cpu": "Example CPU 3000",
         "cores": 8,
@@ -171,7 +170,6 @@ def test_a_cache_of_unknown_size_is_left_out(tmp_path: Path) -> None:
     assert caches(host(tmp_path, cache(0, 1, "Data", "many") | cache(1, 3, "Unified", "1G"))) == {
         "L3": 2**30
     }
-    assert physical_cores(host(tmp_path)) is None
 
 
 def test_variables_that_change_speed_without_anybodys_paths(tmp_path: Path) -> None:
