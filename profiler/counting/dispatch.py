@@ -10,8 +10,6 @@ from unittest.mock import patch
 import torch
 from torch import Tensor
 from torch._decomp import decomposition_table
-from torch._ops import HigherOrderOperator
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 
 from profiler.counting.call import (
@@ -21,13 +19,12 @@ from profiler.counting.call import (
     bind,
     bytes_read,
     bytes_written,
-    dispatch_themselves,
     higher_order_reason,
     is_arithmetic,
-    is_view,
 )
+from profiler.counting.mode import DispatchMode, OperationKind, name_of_functions
 from profiler.counting.operations import NOTHING, Operations
-from profiler.counting.rules import operations_of, rule_for
+from profiler.counting.rules import operations_of
 from profiler.records.reading import reason_of
 from profiler.records.schema import Record
 
@@ -85,48 +82,31 @@ UNSEEN = "what is calculated without a tensor, from sizes and constants, is not 
 LEFT = "numbers are handed out of torch: what is calculated with them there is not seen"
 
 
-class DispatchRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leaves it untyped
-    """A dispatch mode that counts each operation as torch runs it, composite ones decomposed.
-
-    A tensor subclass takes its operations apart first; what it dispatches then is counted.
-    """
-
-    supports_higher_order_operators = True
+class DispatchRecorder(DispatchMode):
+    """Counts each operation that torch runs."""
 
     def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        super().__init__()
         self.by_op: dict[str, DispatchedOperation] = {}
         self.unknown: dict[str, UncountedOperation] = {}
 
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> Any:
-        if dispatch_themselves(types):  # torch asks them next
-            return NotImplemented
-        kwargs = kwargs or {}
-        if isinstance(func, HigherOrderOperator):
-            self.uncounted(f"higher_order::{func}", HIGHER_ORDER)
-            return func(*args, **kwargs)
-        if rule_for(func._schema.name) is None or func.is_view:
-            with self:  # inference mode dispatches composite operations whole
-                parts = func.decompose(*args, **kwargs)
-                if parts is not NotImplemented:
-                    return parts
-        result = func(*args, **kwargs)
-        self.record(func, args, kwargs, result)
-        return result
+    def see_functions(self, func: Any, args: tuple[Any, ...], kwargs: Any) -> Any:
+        """The result of an operator that runs functions, which is not counted."""
+        self.uncounted(name_of_functions(func), HIGHER_ORDER)
+        return super().see_functions(func, args, kwargs)
 
-    def record(self, func: Any, args: tuple[Any, ...], kwargs: Any, result: Any) -> None:
-        """Add one call to the totals, or to what is unknown."""
-        call, view = bind(func, args, kwargs, result), is_view(func)
-        read, written = (0, 0) if view else (bytes_read(call), bytes_written(call))
+    def see(self, kind: OperationKind, args: tuple[Any, ...], kwargs: Any) -> Any:
+        """The result of a call, which is added to the totals, or to what is unknown."""
+        result = super().see(kind, args, kwargs)
+        call = bind(kind.func, args, kwargs, result)
+        read, written = (0, 0) if kind.view else (bytes_read(call), bytes_written(call))
         counted = NOTHING
-        if not view:
+        if not kind.view:
             try:
-                counted = operations_or_parts(func, call, args, kwargs)[0]
+                counted = operations_or_parts(kind.func, call, args, kwargs)[0]
             except CountError as error:
                 self.uncounted(call.name, str(error), read + written)
-        before = self.by_op.get(call.name, DispatchedOperation(view=view))
+        before = self.by_op.get(call.name, DispatchedOperation(view=kind.view))
         self.by_op[call.name] = DispatchedOperation(
             calls=before.calls + 1,
             operations=before.operations + counted,
@@ -134,6 +114,7 @@ class DispatchRecorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # t
             bytes_written=before.bytes_written + written,
             view=before.view,
         )
+        return result
 
     def uncounted(self, name: str, reason: str, touched: int = 0) -> None:
         """Note one call of what is not counted."""

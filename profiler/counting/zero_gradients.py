@@ -17,8 +17,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._ops import HigherOrderOperator
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 
 from profiler.counting.backward_rules import DERIVATIVES
@@ -26,15 +24,14 @@ from profiler.counting.call import (
     Call,
     CountError,
     bind,
-    dispatch_themselves,
     is_arithmetic,
-    is_view,
     tensors_in,
     written,
 )
 from profiler.counting.forward_rules import entry_sum, product_of
+from profiler.counting.mode import DispatchMode, OperationKind
 from profiler.counting.operations import NOTHING, Operations, named_operation
-from profiler.counting.rules import operations_of, rule_for
+from profiler.counting.rules import operations_of
 
 FILLING = ("select_backward", "slice_backward", "constant_pad_nd")
 """Operations that give the gradient of a part: zeros everywhere outside the part."""
@@ -47,7 +44,7 @@ MEANING = "arithmetic with zeros that fill up the gradients of parts, which the 
 """What this difference is called as the cause of a gap."""
 
 
-class ZeroGradientCounter(TorchDispatchMode):
+class ZeroGradientCounter(DispatchMode):
     """Follows which entries of gradients stand for a gradient, and counts the work on all others.
 
     The mask of a tensor has the tensor's shape: True where an entry stands for a gradient. Tensors
@@ -55,30 +52,17 @@ class ZeroGradientCounter(TorchDispatchMode):
     Masks of meta tensors lie on the CPU; nothing else of a meta tensor is computed.
     """
 
-    supports_higher_order_operators = True
-
     def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        super().__init__()
         self.spent = NOTHING
 
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> Any:
-        kwargs = kwargs or {}
-        if dispatch_themselves(types):
-            return NotImplemented
-        if isinstance(func, HigherOrderOperator):
-            return func(*args, **kwargs)
-        if rule_for(func._schema.name) is None:
-            with self:
-                parts = func.decompose(*args, **kwargs)
-                if parts is not NotImplemented:
-                    return parts
-        result = func(*args, **kwargs)
-        if not is_view(func):
-            call = bind(func, args, kwargs, result)
-            masks = self.masks_of_results(func, args, kwargs, call)
-            for tensor in written(func, call):
+    def see(self, kind: OperationKind, args: tuple[Any, ...], kwargs: Any) -> Any:
+        """The result of a call, whose entries get their masks."""
+        result = super().see(kind, args, kwargs)
+        if not kind.view:
+            call = bind(kind.func, args, kwargs, result)
+            masks = self.masks_of_results(kind.func, args, kwargs, call)
+            for tensor in written(kind.func, call):
                 set_mask(tensor, None)
             for tensor, mask in masks:
                 set_mask(tensor, mask)

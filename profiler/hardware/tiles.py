@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
+
+from profiler.counting.mode import DispatchMode, OperationKind
 
 Tile = tuple[int, int, int]
 """Rows, columns and summed terms of a tile."""
@@ -86,19 +87,18 @@ OPERANDS = {"aten::mm": (0, 1), "aten::bmm": (0, 1), "aten::addmm": (1, 2), "ate
 """Operation of torch -> the positions of the two matrices in its arguments."""
 
 
-class Products(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leaves it untyped
-    """A dispatch mode that records the shape of each matrix product, in order."""
+class Products(DispatchMode):
+    """Records the shape of each matrix product, in order."""
 
     def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        super().__init__()
         self.found: list[Product] = []
 
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> Any:
-        if places := OPERANDS.get(func._schema.name):
+    def see(self, kind: OperationKind, args: tuple[Any, ...], kwargs: Any) -> Any:
+        """The result of an operation, whose product is noted where it is one."""
+        if places := OPERANDS.get(kind.name):
             self.found.append(product_shape(*(args[place] for place in places)))
-        return func(*args, **(kwargs or {}))
+        return super().see(kind, args, kwargs)
 
 
 def product_shape(left: Tensor, right: Tensor) -> Product:

@@ -7,12 +7,12 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from costmodel.language.equations import Equation, Mixer
 from costmodel.oracle.execute import execute
 from costmodel.proofs.check import evaluated
 from profiler.counting.call import tensors_in
+from profiler.counting.mode import DispatchMode, OperationKind
 from profiler.proofs.cases import TOLERANCE
 
 if TYPE_CHECKING:
@@ -37,29 +37,23 @@ def first_difference(
     return f"y[{entry}] is {float(found[where]):.6g}, {who} {float(expected[where]):.6g}"
 
 
-class Dispatched(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leaves it untyped
-    """Runs what is dispatched as it is, operators that run functions (torch.cond) too, which torch
-    would compile outside of a mode."""
-
-    supports_higher_order_operators = True
-
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> Any:
-        return func(*args, **(kwargs or {}))
-
-
-class Recorder(Dispatched):
+class Recorder(DispatchMode):
     """Keeps every value that a call computes."""
 
     def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        super().__init__()
         self.seen: list[torch.Tensor] = []
 
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> Any:
-        result = super().__torch_dispatch__(func, types, args, kwargs)
+    def see(self, kind: OperationKind, args: tuple[Any, ...], kwargs: Any) -> Any:
+        """The result of an operation, which is kept."""
+        return self.kept(super().see(kind, args, kwargs))
+
+    def see_functions(self, func: Any, args: tuple[Any, ...], kwargs: Any) -> Any:
+        """The result of an operator that runs functions, which is kept."""
+        return self.kept(super().see_functions(func, args, kwargs))
+
+    def kept(self, result: Any) -> Any:
+        """The result, whose values are kept."""
         for tensor in tensors_in(result):
             if tensor.is_complex():
                 self.seen.append(torch.view_as_real(tensor.detach().resolve_conj()).flatten())
@@ -83,7 +77,7 @@ class Recorder(Dispatched):
         return bool((nearest <= TOLERANCE * values.abs().clamp(min=1.0)).all())
 
 
-class Multisets(Recorder):  # type: ignore[no-untyped-call]  # torch leaves it untyped
+class Multisets(Recorder):
     """Keeps what a call in few digits computes, and knows values again as a whole."""
 
     NEAR = 0.1

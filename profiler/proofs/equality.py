@@ -23,6 +23,7 @@ from costmodel.questions.counting.counts import Counts
 from costmodel.questions.evaluate import evaluate_all
 from costmodel.questions.state import state
 from profiler.counting.dispatch import DispatchCounts, count_dispatch
+from profiler.counting.mode import DispatchMode
 from profiler.modules.base import State
 from profiler.modules.described import (
     Described,
@@ -34,7 +35,6 @@ from profiler.modules.described import (
 )
 from profiler.modules.registry import Implementation, implementations, without_token
 from profiler.proofs.blame import (
-    Dispatched,
     Recorder,
     first_difference,
     first_unseen,
@@ -125,7 +125,7 @@ def _buffers_apart(case: ModuleCase) -> str:
 def forward_apart(case: ModuleCase, form: str) -> str:
     """Where the result of `forward` first differs from the equations' and by which equation, ""
     where it does not."""
-    with torch.no_grad(), Dispatched():  # type: ignore[no-untyped-call]  # torch leaves it untyped
+    with torch.no_grad(), DispatchMode():
         y = case.forward()
     if not isinstance(y, torch.Tensor):
         return f"forward returns {type(y).__name__}, expected a tensor {tuple(case.x.shape)}"
@@ -165,7 +165,7 @@ def _step_apart(case: ModuleCase, form: str) -> str:
         whole = case.forward()
         state = case.initial_state()
         for token in range(case.x.shape[1]):
-            with Dispatched():  # type: ignore[no-untyped-call]  # torch leaves it untyped
+            with DispatchMode():
                 row = case.step(token + 1, state)
             if row.shape != whole[:, token].shape:
                 expected = tuple(whole[:, token].shape)

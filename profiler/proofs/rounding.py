@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map
 
-from profiler.counting.call import is_view, tensors_in
-from profiler.proofs.blame import Dispatched
+from profiler.counting.call import tensors_in
+from profiler.counting.mode import DispatchMode, OperationKind
 
 SUMS = ("mm", "mv", "dot", "sum", "mean", "conv", "attention", "softmax", "norm", "fft")
 """Parts of the names of operations that add up terms."""
@@ -39,23 +39,22 @@ fault of order one is found."""
 Answers = Mapping[str, Tensor]
 
 
-class _Rounded(Dispatched):
+class _Rounded(DispatchMode):
     """Rounds the float64 result of every operation as a type does; exact results stay exact.
 
     `chance` draws which neighbour is taken, with the mean kept; without it the nearest is.
     """
 
     def __init__(self, dtype: torch.dtype, chance: torch.Generator | None) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        super().__init__()
         self.info, self.chance = torch.finfo(dtype), chance
 
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> Any:
-        if self.chance and any(part in func.__name__ for part in SUMS):
-            args = tree_map(self._accumulated, args) if not func._schema.is_mutable else args
-        result = super().__torch_dispatch__(func, types, args, kwargs)
-        if not is_view(func):
+    def see(self, kind: OperationKind, args: tuple[Any, ...], kwargs: Any) -> Any:
+        """The result of an operation, rounded in place where it is new."""
+        if self.chance and not kind.writes and any(part in kind.func.__name__ for part in SUMS):
+            args = tree_map(self._accumulated, args)
+        result = super().see(kind, args, kwargs)
+        if not kind.view:
             for tensor in tensors_in(result):
                 if tensor.dtype in (torch.float64, torch.complex128):
                     self._round(tensor)

@@ -17,8 +17,9 @@ from costmodel.errors import Unanswered, Unsupported
 from costmodel.language.equations import Mixer, System
 from costmodel.questions.evaluate import evaluate_all
 from costmodel.questions.subject import system_of
+from profiler.counting.mode import DispatchMode
 from profiler.modules.registry import Implementation, build
-from profiler.proofs.blame import Dispatched, Recorder, first_unseen, sources, values_of_token
+from profiler.proofs.blame import Recorder, first_unseen, sources, values_of_token
 from profiler.proofs.cases import TOLERANCE, ModuleCase, inputs, reason_with_kind
 from profiler.proofs.draws import LAYOUTS, Draw, evaluated_points
 from profiler.proofs.history import BEFORE
@@ -169,7 +170,7 @@ class Trial:
 
     def findings(self) -> Iterator[Finding]:
         """What is wrong, in words."""
-        with torch.no_grad(), Dispatched():  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        with torch.no_grad(), DispatchMode():
             first = self.case.forward()
         yield from self.written("forward")
         if said := self.result_apart(first):

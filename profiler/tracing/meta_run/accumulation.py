@@ -22,7 +22,8 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.autograd.function import BackwardCFunction
-from torch.utils._python_dispatch import TorchDispatchMode
+
+from profiler.counting.mode import DispatchMode, OperationKind
 
 ADD = torch.ops.aten.add.Tensor
 ZEROS = frozenset(("aten::zeros", "aten::zeros_like", "aten::new_zeros"))
@@ -144,21 +145,20 @@ def reference_counts(tensor: Tensor) -> tuple[int, int]:
     return use_count(), torch._C._storage_Use_Count(storage._cdata)
 
 
-class FirstTermObserver(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leaves it untyped
+class FirstTermObserver(DispatchMode):
     """Records the `reference_counts` of the first term of the only sum of two gradients in a
     backward pass."""
 
     def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        super().__init__()
         self.accumulation = Accumulation()
         self.found = (0, 0)
 
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> Any:
-        if self.accumulation.sums(func):
+    def see(self, kind: OperationKind, args: tuple[Any, ...], kwargs: Any) -> Any:
+        """The result of an operation."""
+        if self.accumulation.sums(kind.func):
             self.found = reference_counts(args[0])
-        return func(*args, **(kwargs or {}))
+        return super().see(kind, args, kwargs)
 
 
 @cache

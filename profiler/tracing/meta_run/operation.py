@@ -1,8 +1,8 @@
-"""The kinds of torch operations, by their schemas, and the costs of single calls."""
+"""The costs of single calls of torch operations, and the layouts of their tensors."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -10,66 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from profiler.counting.call import Rule, is_view
-from profiler.counting.forward_rules import free
+from profiler.counting.mode import OperationKind
 from profiler.counting.operations import NOTHING, Operations
-from profiler.counting.rules import rule_for
 
-COMPOSITE = "CompositeImplicitAutograd"
 META = torch.device("meta")
-
-
-@dataclass(frozen=True, eq=False)
-class OperationKind:
-    """The facts about a torch operation that hold for all calls; one object per operation."""
-
-    func: Any
-    name: str
-    rule: Rule | None
-    free: bool
-    view: bool
-    composite: bool
-    writes: bool
-    in_place: bool
-    """Whether the operation writes only its first argument, and returns it unmoved."""
-    label: Mapping[str, str]
-    """Phase -> the operation's name, prefixed by the phase."""
-
-
-KINDS: dict[int, OperationKind] = {}
-"""id of an operation -> its kind, for every operation so far: hashing torch's operations is
-slow."""
-
-
-def kind_of_operation(func: Any) -> OperationKind:
-    """The kind of an operation, made once per operation."""
-    found = KINDS.get(id(func))
-    if found is None:
-        found = KINDS[id(func)] = make_kind(func)
-    return found
-
-
-def make_kind(func: Any) -> OperationKind:
-    """The kind of an operation, from its schema and its counting rule."""
-    name = func._schema.name
-    rule = rule_for(name)
-    has = torch._C._dispatch_has_kernel_for_dispatch_key
-    view = is_view(func)
-    composite = (rule is None or view) and has(func.name(), COMPOSITE)
-    label = {phase: f"{phase} {name}" for phase in ("forward", "backward")}
-    taken, given = func._schema.arguments, func._schema.returns
-    numbers = any("Tensor" in str(value.type) for value in (*taken, *given))
-    move = rule is free or view or not numbers
-    written = [
-        argument.alias_info is not None and argument.alias_info.is_write for argument in taken
-    ]
-    in_place = (
-        written[:1] == [True] and sum(written) == len(given) == 1
-        and torch.Tag.inplace_view not in func.tags
-    )  # fmt: skip
-    return OperationKind(
-        func, name, rule, move, view, composite, any(written), in_place, label,
-    )  # fmt: skip
 
 
 @dataclass(frozen=True)

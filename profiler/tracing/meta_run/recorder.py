@@ -14,7 +14,6 @@ from weakref import ref
 import torch
 from torch import Tensor
 from torch._ops import HigherOrderOperator
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from profiler.counting.call import (
     HIGHER_ORDER,
@@ -27,6 +26,7 @@ from profiler.counting.call import (
 )
 from profiler.counting.dispatch import operations_or_parts
 from profiler.counting.forward_rules import contraction
+from profiler.counting.mode import OperationKind, name_of_functions
 from profiler.counting.operations import NOTHING
 from profiler.tracing.meta_run import shape_values
 from profiler.tracing.meta_run.accumulation import ADD, INTO, ZEROS, Accumulation
@@ -34,10 +34,8 @@ from profiler.tracing.meta_run.operation import (
     Cost,
     CountedOperation,
     KnownCall,
-    OperationKind,
     TensorLayout,
     TracedTensor,
-    kind_of_operation,
     summed_by_operation,
 )
 from profiler.tracing.meta_run.target import OPERATION, Untraceable
@@ -59,7 +57,7 @@ SCALED: Mapping[str, tuple[str, str]] = {
 CallKey = tuple[Any, ...]
 
 
-class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leaves it untyped
+class Recorder(shape_values.MetaMode):
     """Counts the dispatched operations by class, and records the live range of every storage.
 
     An operation with the same arguments as an earlier call (tensors compared by layout) is not run
@@ -74,7 +72,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         shapes: bool = False,
         met: dict[CallKey, KnownCall] | None = None,
     ) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        super().__init__()
         self.phase = "forward"
         self.counted: list[tuple[str, KnownCall]] = []
         self.met = {} if met is None else met
@@ -95,41 +93,22 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
             self.hold(tensor)
         self.before = len(self.born)
 
-    supports_higher_order_operators = True
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        """False: otherwise torch would tell its compiler at every call to skip this mode, and
-        `eager` already tells the compiler to skip everything."""
-        return False
-
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> Any:
-        if isinstance(func, HigherOrderOperator):
-            return self.uncounted(func, args, kwargs or {})
+    def dispatched(self, func: Any, types: Any, args: tuple[Any, ...], kwargs: Any) -> Any:
+        """The result of what torch dispatches; an error keeps the innermost operation."""
         try:
-            return self.dispatched(func, args, kwargs or {})
+            return super().dispatched(func, types, args, kwargs)
         except Exception as error:
-            if not hasattr(error, OPERATION):  # keep the innermost operation
+            if not (isinstance(func, HigherOrderOperator) or hasattr(error, OPERATION)):
                 setattr(error, OPERATION, func)
             raise
 
-    def dispatched(self, func: Any, args: tuple[Any, ...], kwargs: Any) -> Any:
-        """Count a call and return its result; a composite operation is counted by its parts."""
-        kind = kind_of_operation(func)
-        if kind.composite:
-            with self:
-                return func.decompose(*args, **kwargs)
-        if (
-            func is shape_values.READ
-            and (known := shape_values.known_number(func, args)) is not None
-        ):
-            return known
+    def ran(self, kind: OperationKind, args: tuple[Any, ...], kwargs: Any) -> Any:
+        """The result of an operation, which is counted."""
+        func = kind.func
         added = (func is ADD and self.accumulation.in_place(func, args)) or (
             kind.name in INTO and self.accumulation.into_zeros(args[0])
         )
-        result = func(*args, **kwargs) if kind.view else self.called(func, kind, args, kwargs)
+        result = func(*args, **kwargs) if kind.view else self.called(kind, args, kwargs)
         if added:
             result = args[0]
             shape_values.drop_value(result)
@@ -146,14 +125,14 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         self.names.append(kind.label[self.phase])
         return result
 
-    def called(self, func: Any, kind: OperationKind, args: Any, kwargs: Any) -> Any:
+    def called(self, kind: OperationKind, args: Any, kwargs: Any) -> Any:
         """The result of an operation that is not a view, with its operations recorded."""
         key = (kind, *_signature(args), *(_signature(kwargs.items()) if kwargs else ()))
         made = self.met.get(key)
         if made is not None and made.again is not None:
             result = made.again(args)
         else:
-            result = func(*args, **kwargs)
+            result = kind.func(*args, **kwargs)
             require_strided(kind.name, result)
             if made is None:
                 made = self.met[key] = self.learned(kind, args, kwargs, result)
@@ -219,15 +198,15 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         """Add the operations of a call of one of torch's functions, or why they are not counted."""
         self.given.append((self.phase, name, cost))
 
-    def uncounted(self, func: Any, args: tuple[Any, ...], kwargs: Any) -> Any:
+    def see_functions(self, func: Any, args: tuple[Any, ...], kwargs: Any) -> Any:
         """The result of a higher-order operator, which is named and not counted.
 
         Raises:
             Untraceable: the operator does not run on the meta device.
         """
-        name = f"torch.ops.higher_order.{func}"
+        name = name_of_functions(func)
         try:
-            result = func(*args, **kwargs)
+            result = super().see_functions(func, args, kwargs)
         except Exception as error:  # the operator runs functions of the user
             raise Untraceable(f"{name} is {HIGHER_ORDER}") from error
         touched = sum(map(distinct_bytes, tensors_in([*args, *kwargs.values(), result])))

@@ -15,8 +15,10 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_leaves, tree_map
+
+from profiler.counting.mode import DispatchMode, OperationKind
 
 NAME = "_costmodel_value"
 """The attribute of a meta tensor that holds its value."""
@@ -134,24 +136,28 @@ def on_meta() -> Iterator[None]:
         yield
 
 
-class BuildingMode(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leaves it untyped
-    """Tracks values while a module is built."""
+class MetaMode(DispatchMode):
+    """A mode of calls on the meta device: numbers that follow from sizes alone are known."""
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """False: otherwise torch would tell its compiler at every call to skip this mode, and
-        nothing compiled runs while a module is built."""
+        """False: otherwise torch would tell its compiler at every call to skip this mode. Nothing
+        compiled runs under the mode: a module is built, or `eager` tells the compiler to skip
+        everything."""
         return False
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]  # torch leaves it untyped
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> Any:
-        kwargs = kwargs or {}
-        if (known := known_number(func, args)) is not None:
-            return known
-        result = func(*args, **kwargs)
-        follow_values(func, args, kwargs, result)
+    ) -> Any:  # torch wraps a method of the base in a call of its compiler
+        return self.dispatched(func, types, args, kwargs or {})
+
+    def see(self, kind: OperationKind, args: tuple[Any, ...], kwargs: Any) -> Any:
+        """A known number, or the result of `ran`."""
+        known = known_number(kind.func, args)
+        return self.ran(kind, args, kwargs) if known is None else known
+
+    def ran(self, kind: OperationKind, args: tuple[Any, ...], kwargs: Any) -> Any:
+        """The result of an operation; its value is tracked."""
+        result = kind.func(*args, **kwargs)
+        follow_values(kind.func, args, kwargs, result)
         return result

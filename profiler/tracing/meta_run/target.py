@@ -37,7 +37,7 @@ from costmodel.symbolic.formulas import Formula
 from costmodel.symbolic.polynomial import Poly
 from costmodel.symbolic.sizes import LETTERS
 from profiler.counting.call import higher_order_reason
-from profiler.tracing.meta_run.shape_values import BuildingMode, on_meta
+from profiler.tracing.meta_run.shape_values import MetaMode, on_meta
 
 
 class TraceError(Unanswered):
@@ -291,7 +291,7 @@ def build_target(target: Target, sizes: Sizes) -> Built:
         TraceError: the factory needs a size that was not given, refuses these sizes, or makes no
             module.
     """
-    with on_meta(), BuildingMode():
+    with on_meta(), MetaMode():
         made = make(target, sizes)
     module = on_meta_device(made.module)
     if target.mode is not None:

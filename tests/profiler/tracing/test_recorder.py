@@ -9,9 +9,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from profiler.counting.mode import kind_of_operation
 from profiler.tracing.meta_run.fused import math_backend
 from profiler.tracing.meta_run.observe import PEAK, observe
-from profiler.tracing.meta_run.operation import KnownCall, kind_of_operation
+from profiler.tracing.meta_run.operation import KnownCall
 from profiler.tracing.meta_run.recorder import CallKey, Recorder
 from profiler.tracing.meta_run.target import Target
 from tests.profiler.tracing import modules

@@ -1,0 +1,121 @@
+"""The base of the dispatch modes: a mode sees every operation that torch runs, part by part."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch._ops import HigherOrderOperator
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from profiler.counting.call import Rule, dispatch_themselves, is_view
+from profiler.counting.forward_rules import free
+from profiler.counting.rules import rule_for
+
+COMPOSITE = "CompositeImplicitAutograd"
+
+
+@dataclass(frozen=True, eq=False)
+class OperationKind:
+    """The facts about a torch operation that hold for all calls; one object per operation."""
+
+    func: Any
+    name: str
+    rule: Rule | None
+    free: bool
+    view: bool
+    composite: bool
+    """Whether torch has the operation's parts, and no counting rule covers the whole of it."""
+    writes: bool
+    in_place: bool
+    """Whether the operation writes only its first argument, and returns it unmoved."""
+    label: Mapping[str, str]
+    """Phase -> the operation's name, prefixed by the phase."""
+
+
+KINDS: dict[int, OperationKind] = {}
+"""id of an operation -> its kind, for every operation so far: hashing torch's operations is
+slow."""
+
+
+def kind_of_operation(func: Any) -> OperationKind:
+    """The kind of an operation, made once per operation."""
+    found = KINDS.get(id(func))
+    if found is None:
+        found = KINDS[id(func)] = make_kind(func)
+    return found
+
+
+def make_kind(func: Any) -> OperationKind:
+    """The kind of an operation, from its schema and its counting rule."""
+    name = func._schema.name
+    rule = rule_for(name)
+    has = torch._C._dispatch_has_kernel_for_dispatch_key
+    view = is_view(func)
+    composite = (rule is None or view) and has(func.name(), COMPOSITE)
+    label = {phase: f"{phase} {name}" for phase in ("forward", "backward")}
+    taken, given = func._schema.arguments, func._schema.returns
+    numbers = any("Tensor" in str(value.type) for value in (*taken, *given))
+    move = rule is free or view or not numbers
+    written = [
+        argument.alias_info is not None and argument.alias_info.is_write for argument in taken
+    ]
+    in_place = (
+        written[:1] == [True] and sum(written) == len(given) == 1
+        and torch.Tag.inplace_view not in func.tags
+    )  # fmt: skip
+    return OperationKind(func, name, rule, move, view, composite, any(written), in_place, label)
+
+
+def name_of_functions(func: HigherOrderOperator) -> str:
+    """The name of an operator that runs functions, beside torch's names of operations.
+
+    >>> name_of_functions(torch.ops.higher_order.cond)
+    'higher_order::cond'
+    """
+    return f"higher_order::{func}"
+
+
+class DispatchMode(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leaves it untyped
+    """Runs what torch dispatches as it is; a subclass notes what it sees.
+
+    A tensor subclass first takes its operations apart, and a composite operation that no counting
+    rule covers is taken apart into its parts: `see` gets these parts. An operator that runs
+    functions (torch.cond, which torch compiles outside of a mode) goes to `see_functions`: the mode
+    does not see the operations of these functions.
+    """
+
+    supports_higher_order_operators = True
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        return self.dispatched(func, types, args, kwargs or {})
+
+    def dispatched(self, func: Any, types: Any, args: tuple[Any, ...], kwargs: Any) -> Any:
+        """The result of what torch dispatches, by its parts where it has parts."""
+        if dispatch_themselves(types):  # torch asks them next
+            return NotImplemented
+        if isinstance(func, HigherOrderOperator):
+            return self.see_functions(func, args, kwargs)
+        kind = kind_of_operation(func)
+        if kind.composite:
+            with self:  # inference mode dispatches composite operations whole
+                return func.decompose(*args, **kwargs)
+        return self.see(kind, args, kwargs)
+
+    def see(self, kind: OperationKind, args: tuple[Any, ...], kwargs: Any) -> Any:
+        """The result of an operation that has no parts."""
+        return kind.func(*args, **kwargs)
+
+    def see_functions(self, func: Any, args: tuple[Any, ...], kwargs: Any) -> Any:
+        """The result of an operator that runs functions."""
+        return func(*args, **kwargs)
