@@ -8,11 +8,13 @@ from typing import Any
 import costmodel as cm
 from profiler.counting.other_counters import PeerCount
 from profiler.modules.registry import Implementation
+from profiler.reconcile.derived import Derived, derived
 from profiler.reconcile.ladder import ladder
 from profiler.reconcile.levels import Ladder
 from profiler.records.measurement import Measurement
 from profiler.records.reading import Reading, Unavailable
 from profiler.run.measure import dispatched_by, peer_json, peers_of, zeros_of
+from profiler.run.plan import candidate_in_record
 from profiler.run.prepare import prepare
 from profiler.run.request import Request
 from tests.small import complete
@@ -55,3 +57,8 @@ def reconciled(
         counts=counts,
     )
     return ladder(record, equations, implementation)
+
+
+def theory(record: Measurement) -> Derived:
+    """The answers of the equations about the call of a record."""
+    return derived(record, *candidate_in_record(record.mixer, record.implementation, record.form))

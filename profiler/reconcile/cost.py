@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from costmodel.language.equations import Mixer
-from costmodel.questions.traffic import traffic
 from profiler.meters.ceilings import COPY, product_name
 from profiler.meters.intervals import processes_in
+from profiler.reconcile.derived import Derived
 from profiler.records.grades import grade_of
 from profiler.records.measurement import Measurement
 from profiler.records.quantities import QUANTITIES
 from profiler.records.reading import Unavailable, details_of_time
 from profiler.run.caveats import contention, idleness
-from profiler.run.lower_bounds import bandwidth, ceiling, readings_below
+from profiler.run.lower_bounds import bandwidth, ceiling
 
 INTERVAL = ("ci_low", "ci_high")
 """The ends of the interval of a median."""
@@ -30,7 +29,7 @@ RATES = ("operations_per_s", "bytes_per_s", "J_per_operation")
 
 
 def cost_of(
-    measurement: Measurement, mixer: Mixer, form: str, executed: int
+    measurement: Measurement, theory: Derived, executed: int
 ) -> tuple[dict[str, Any], dict[str, str]]:
     """Rung 5 of a call that executed so many operations, and the reason of every None in it.
 
@@ -48,16 +47,15 @@ def cost_of(
         else:
             value = readings[each.reading].value
             cost[each.cost_key] = round(value) if each.unit in ("1", "B") else value
-    sizes: dict[str, Any] = dict(measurement.sizes)
-    moved = traffic(mixer, measurement.phase, form).at(dtype=measurement.dtype, **sizes)
-    verdict = why.get("latency_s") or "; ".join(readings_below(measurement, mixer, form).values())
+    compulsory = theory.moved["compulsory"]
+    verdict = why.get("latency_s") or "; ".join(theory.below.values())
     verdict = verdict or contention(measurement) or idleness(measurement)
-    cost |= {"compulsory_bytes": moved["compulsory"], "verdict": verdict or COMPARABLE}
+    cost |= {"compulsory_bytes": compulsory, "verdict": verdict or COMPARABLE}
     cost |= dict.fromkeys(RATES)
     if verdict:
         return with_ceilings(cost, why | dict.fromkeys(("5", *RATES), verdict), measurement)
     cost["operations_per_s"] = executed / cost["latency_s"]
-    cost["bytes_per_s"] = moved["compulsory"] / cost["latency_s"]
+    cost["bytes_per_s"] = compulsory / cost["latency_s"]
     if cost["energy_J"] is None:
         why["J_per_operation"] = why["energy_J"]
     elif not executed:

@@ -17,10 +17,7 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
-from costmodel.errors import Unanswered, Unsupported
-from costmodel.language.equations import Mixer
 from costmodel.language.functions import CLASSES
-from costmodel.questions.traffic import traffic
 from profiler.counting.forward_rules import contraction
 from profiler.counting.operations import Classes
 from profiler.counting.rules import rule_for
@@ -39,9 +36,6 @@ UNFUSED = "every equation reads its operands and writes its results"
 
 
 DISPATCHED = "every dispatched operation reads its operands and writes its result, views none"
-
-
-ELSEWHERE = "the equations do not say what must move"
 
 
 def hardware_causes(measurement: Measurement) -> tuple[Cause, ...]:
@@ -91,31 +85,21 @@ def tiles(record: Mapping[str, Any]) -> Cause:
     return Cause(3, 4, PADDING, {"mul": beyond, "add": beyond}, meaning)
 
 
-def moved(measurement: Measurement, mixer: Mixer, form: str) -> dict[str, MovedMemory]:
+def moved(measurement: Measurement, least: Mapping[str, int]) -> dict[str, MovedMemory]:
     """Bytes that the memory moved beside those that must move; {} where no counters were read."""
     if "hardware" not in measurement.counts:
         return {}
-    least, unknown = must_move(measurement, mixer, form)
     found: dict[str, MovedMemory] = {}
     for caches, name in MOVED.items():
         reading = measurement.readings.get(name)
         why = measurement.reasons.get(name, f"{name} was not measured") if reading is None else ""
         found[f"dram_{caches}"] = MovedMemory(
-            least.get("compulsory"),
+            least["compulsory"],
             None if reading is None else round(reading.value),
-            tuple(more_bytes(measurement, least)) if least and reading is not None else (),
-            why or unknown,
+            () if reading is None else tuple(more_bytes(measurement, least)),
+            why,
         )
     return found
-
-
-def must_move(measurement: Measurement, mixer: Mixer, form: str) -> tuple[Mapping[str, int], str]:
-    """Bytes by the equations, `compulsory` and `unfused`; or nothing, and why."""
-    sizes: dict[str, Any] = dict(measurement.sizes)
-    try:
-        return traffic(mixer, measurement.phase, form).at(dtype=measurement.dtype, **sizes), ""
-    except (Unanswered, Unsupported) as error:
-        return {}, str(error) or ELSEWHERE
 
 
 def more_bytes(measurement: Measurement, least: Mapping[str, int]) -> Iterator[MemoryCause]:

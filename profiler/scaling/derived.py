@@ -16,14 +16,12 @@ from functools import cached_property
 from costmodel.errors import Unanswered, Unsupported
 from costmodel.language.equations import Mixer
 from costmodel.program.conventions import convention
-from costmodel.questions.count import count
-from costmodel.questions.counting.counts import Counts
 from costmodel.questions.question import element_bytes
 from costmodel.questions.traffic import Elements, traffic
 from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.polynomial import Fn, Poly
-from profiler.modules.described import Described, description_of
-from profiler.reconcile.memory import live_set
+from profiler.modules.described import Described, description_of, executed_counts
+from profiler.reconcile.derived import live_set
 from profiler.run.plan import candidate_in_record
 from profiler.scaling.series import Series
 
@@ -131,14 +129,9 @@ def local_exponent(answer: Exact, letters: frozenset[str], sizes: Sizes) -> Frac
     return moved / value
 
 
-def executed_counts(of: ExecutedMixer) -> Counts:
-    """The operation counts of the equations as the implementation executes them."""
-    return count(of.mixer, of.phase, of.does.form, ("strict", *of.does.rewrites))
-
-
 def executed_operations(of: ExecutedMixer) -> Exact:
     """Operations for b sequences; work common to all sequences counts once."""
-    found = executed_counts(of)
+    found = executed_counts(of.mixer, of.does, of.phase)
     total = Exact()
     for each in found.classes.values():
         total = total + each
@@ -149,7 +142,7 @@ def executed_operations(of: ExecutedMixer) -> Exact:
 
 def executed_exponentiations(of: ExecutedMixer) -> Exact:
     """The exponentiations among the operations."""
-    found = executed_counts(of)
+    found = executed_counts(of.mixer, of.does, of.phase)
     once = found.once.classes.get("exp", Exact()) if found.once else Exact()
     return found.classes.get("exp", Exact()) * of.sizes["b"] + once
 

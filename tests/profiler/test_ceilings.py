@@ -13,7 +13,6 @@ import torch
 from msgspec.structs import replace
 
 import cli
-import costmodel as cm
 from profiler.host.environment import environment_differences
 from profiler.meters import ceilings as meter
 from profiler.meters.caches import CacheError
@@ -44,6 +43,7 @@ from profiler.run.measure import measure_with_ceilings
 from profiler.sweep.session import recorded as records_of
 from tests import printing
 from tests.fake_devices import MS, Clock, Work, read, refused
+from tests.ladders import theory
 from tests.printing import statement
 from tests.profiler.test_measure import BRIEF as SHORT
 from tests.profiler.test_work import asked
@@ -361,10 +361,9 @@ def held(**readings: tuple[float, str]) -> dict[str, Any]:
 
 
 def test_rates_are_parts_of_what_the_device_reaches() -> None:
-    mixer = cm.mixer("self-attention")
     gpu = {"gpu": {"max_memory_clock_MHz": 3201, "memory_bus_bits": 6144}}
     found = busy(**held(product_fp32=(1e8, "op/s"), copy=(1e9, "B/s")), **gpu)
-    cost, why = cost_of(found, mixer, mixer.default_form, 5000)
+    cost, why = cost_of(found, theory(found), 5000)
     assert cost is not None
     assert cost["operations_per_s"] == pytest.approx(5000 / 125e-6)  # 40 Mop/s
     assert cost["operations_per_s_share"] == pytest.approx(0.4)
@@ -374,11 +373,11 @@ def test_rates_are_parts_of_what_the_device_reaches() -> None:
 
 
 def test_each_missing_ceiling_has_its_own_reason() -> None:
-    mixer = cm.mixer("self-attention")
-    cost, why = cost_of(busy(), mixer, mixer.default_form, 5000)
+    cost, why = cost_of(busy(), theory(busy()), 5000)
     assert cost is not None and cost["ceiling_operations_per_s"] is None
     assert why["operations_per_s_share"] == why["ceiling_bytes_per_s"] == NOT_ASKED
-    cost, why = cost_of(busy(**held(product_fp32=(1e8, "op/s"))), mixer, mixer.default_form, 5000)
+    found = busy(**held(product_fp32=(1e8, "op/s")))
+    cost, why = cost_of(found, theory(found), 5000)
     assert cost is not None and cost["operations_per_s_share"] == pytest.approx(0.4)
     assert why["bytes_per_s_share"] == "no buffer fits"
     other = ceiling(held(product_bf16=(1e8, "op/s")), "product fp32")
@@ -386,13 +385,12 @@ def test_each_missing_ceiling_has_its_own_reason() -> None:
 
 
 def test_where_rates_mean_nothing_shares_do_neither() -> None:
-    mixer = cm.mixer("self-attention")
     slow = ATTENTION.readings["launch_estimate"]
     found = replace(
         busy(**held(product_fp32=(1e8, "op/s"), copy=(1e9, "B/s"))),
         readings={**ATTENTION.readings, "launch_estimate": replace(slow, value=1.0)},
     )
-    cost, why = cost_of(found, mixer, mixer.default_form, 5000)
+    cost, why = cost_of(found, theory(found), 5000)
     assert cost is not None and cost["operations_per_s_share"] is None
     assert cost["ceiling_operations_per_s"] == 1e8
     assert why["operations_per_s_share"] == cost["verdict"]

@@ -17,6 +17,7 @@ from profiler.run.lower_bounds import flagged, lower_bounds, readings_below
 from profiler.run.measure import measure
 from profiler.run.prepare import PreparedCall
 from tests import printing
+from tests.ladders import theory
 from tests.profiler.test_measure import BRIEF
 from tests.profiler.test_work import asked
 from tests.recorded import latency, reading, recorded
@@ -118,7 +119,7 @@ def test_a_meter_that_reads_too_low_is_flagged_in_record_report_and_ladder(
         "peak memory of 8 B is below its floor: what the call leaves takes 240 B"
     )
     assert "peak memory below the floor: me fft" in printing.measurements([found], "markdown")
-    cost, why = cost_of(found, ME, found.form, 1)
+    cost, why = cost_of(found, theory(found), 1)
     assert cost is not None
     assert cost["verdict"] == why["operations_per_s"] == details["floor"]
     assert cost["operations_per_s"] is None
@@ -129,7 +130,7 @@ def test_a_record_without_the_label_is_flagged_when_it_is_reconciled() -> None:
     timed = latency(LEAST / 3, LEAST / 2, LEAST / 1.9)
     launches = reading("launch_estimate", 0.0, "s", operations=1)
     found = record(readings={"latency": timed, "launch_estimate": launches})
-    cost, _ = cost_of(found, ME, "direct", 1)
+    cost, _ = cost_of(found, theory(found), 1)
     assert cost is not None
     assert cost["verdict"].startswith("latency of 4.907 µs is below its floor: to move")
     once = flagged(found, ME)

@@ -18,8 +18,9 @@ from profiler.mixers.extractor import MeToeplitz
 from profiler.modules.described import description_of
 from profiler.modules.registry import Implementation, implementations
 from profiler.reconcile.arrays import Arrays, listed_tensor
+from profiler.reconcile.derived import APART, NOTHING_KEPT, derived, live_set
 from profiler.reconcile.levels import HeldMemory
-from profiler.reconcile.memory import APART, NO_LIST, NOTHING_KEPT, live_set, memory
+from profiler.reconcile.memory import NO_LIST, memory
 from profiler.records.measurement import Measurement, divide
 from profiler.run.measure import activation_bytes, peak_of_call, tensors_at_peak
 from profiler.run.prepare import prepare
@@ -44,7 +45,8 @@ def test_what_is_held_once_is_held_once_for_a_whole_batch() -> None:
 
 def recorded(chosen: Implementation, phase: str, dtype: str = "fp32") -> Measurement:
     """The memory of one call, as a record has it."""
-    known = complete(cm.mixer(chosen.mixer), SIZES)
+    token = {"t": SIZES["l"]} if phase == "inference" else {}
+    known = complete(cm.mixer(chosen.mixer), SIZES) | token
     request = Request(cm.mixer(chosen.mixer), chosen, known, phase, dtype)
     work = prepare(request)
     found = {
@@ -68,9 +70,8 @@ def recorded(chosen: Implementation, phase: str, dtype: str = "fp32") -> Measure
 
 def held(record: Measurement, chosen: Implementation) -> dict[str, HeldMemory]:
     """The memory of a record beside the equations'."""
-    equations = cm.mixer(chosen.mixer)
-    does = description_of(equations, chosen, record.phase)
-    return memory(Measurement.from_json(record.to_json()), equations, does, record.phase)
+    read = Measurement.from_json(record.to_json())
+    return memory(read, derived(read, cm.mixer(chosen.mixer), chosen))
 
 
 @cache

@@ -11,7 +11,6 @@ import pytest
 from msgspec.structs import replace
 
 import cli
-import costmodel as cm
 from profiler.compare.records import medians
 from profiler.meters.intervals import busy_estimate, median_interval, over_processes, processes_in
 from profiler.reconcile.cost import cost_of
@@ -25,13 +24,13 @@ from profiler.studies.grid import GridStudy
 from profiler.studies.ratios import ratio
 from profiler.studies.registry import study
 from profiler.studies.study import Manner, StudyError
-from profiler.studies.thesis_training import STUDY as THESIS
 from profiler.sweep import order, session
 from profiler.sweep.failures import MEMORY, Failure, failed_record
 from profiler.sweep.joined import joined
 from profiler.sweep.points import Point
 from profiler.sweep.results import Results
 from profiler.sweep.session import recorded as records_of, run, sweep
+from tests.ladders import theory
 from tests.printing import statement
 from tests.recorded import ATTENTION
 from tests.sweeping import (
@@ -337,12 +336,11 @@ def test_a_ladder_has_the_interval_of_the_processes() -> None:
     base = replace(ATTENTION, readings={**ATTENTION.readings, "latency": around(1.0)})
     latency = over_processes({k: around(value) for k, value in enumerate((1.0, 2.0, 3.0))})
     found = replace(base, readings={**base.readings, "latency": latency})
-    mixer = cm.mixer("self-attention")
-    cost, why = cost_of(found, mixer, mixer.default_form, 1)
+    cost, why = cost_of(found, theory(found), 1)
     assert cost is not None and "latency_ci_low_s" not in why
     ends = (cost["latency_ci_low_s"], cost["latency_s"], cost["latency_ci_high_s"])
     assert ends == (1.0, 2.0, 3.0) and cost["latency_processes"] == 3
-    once, _ = cost_of(base, mixer, mixer.default_form, 1)
+    once, _ = cost_of(base, theory(base), 1)
     assert once is not None and once["latency_processes"] == 1
 
 
@@ -411,8 +409,9 @@ def test_each_part_of_a_sweep_is_the_same_in_each_process(
 def test_rounds_of_training_have_one_process_and_no_ceilings(
     asked_for: Manner, said: str, tmp_path: Path
 ) -> None:
+    thesis = study("thesis-training")
     with pytest.raises(StudyError, match=said):
-        THESIS.measure(asked_for, tmp_path / "f.jsonl", lambda *_: None, lambda _: None)
+        thesis.measure(asked_for, tmp_path / "f.jsonl", lambda *_: None, lambda _: None)
 
 
 def test_the_switch_of_a_study_reaches_its_manner(

@@ -1,0 +1,269 @@
+"""What do the equations say of the call of one record? A ladder asks costmodel nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from costmodel.errors import Unanswered, Unsupported
+from costmodel.language.equations import Mixer
+from costmodel.program.conventions import PEERS, Peer
+from costmodel.program.phases import TRAINING_STEP, phase_name
+from costmodel.questions.activations import activations
+from costmodel.questions.counting.peers import contraction_counts
+from costmodel.questions.peak import peak, there_before
+from costmodel.questions.question import BYTES
+from costmodel.questions.subject import system_of
+from costmodel.questions.traffic import traffic
+from costmodel.symbolic.piecewise import Exact
+from profiler.counting.operations import Classes
+from profiler.counting.rules import nominal
+from profiler.modules.described import (
+    Described,
+    class_differences,
+    description_of,
+    executed_classes,
+    held_rewrites,
+    switches_to,
+)
+from profiler.modules.registry import Implementation
+from profiler.reconcile.arrays import Arrays
+from profiler.reconcile.levels import Cause
+from profiler.records.measurement import Measurement
+from profiler.run.lower_bounds import readings_below
+
+NOTHING_KEPT = "only a phase with gradients keeps anything for a backward pass"
+APART = {
+    "inference": "the memory of one new token is its state, and what one row needs",
+    "backward": "what the forward pass kept was there before: compare the training step",
+}
+"""Phase -> why its peak is not compared."""
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """The figure that a peer is predicted to print, and the steps that lead to it from rung 2's
+    total, in operations; or the reason why no figure is predicted."""
+
+    figure: int | None = None
+    causes: tuple[tuple[str, int], ...] = ()
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Held:
+    """The bytes that the equations hold and the arrays that hold them, each None with a `reason`;
+    `compared` is false in a phase in which the bytes are not compared with measured ones."""
+
+    bytes: int | None = None
+    arrays: Arrays | None = None
+    reason: str = ""
+    compared: bool = True
+
+
+@dataclass(frozen=True)
+class Derived:
+    """The answers of the equations about one call, at its sizes."""
+
+    form: str
+    phase: str
+    sizes: Mapping[str, int]
+    first: Classes
+    """Rung 1: the operations of the equations, by class."""
+    second: Classes
+    """Rung 2: the operations of the equations as the implementation executes them."""
+    causes: tuple[Cause, ...]
+    """The re-counts between rung 1 and rung 2."""
+    peers: Mapping[str, Prediction]
+    moved: Mapping[str, int]
+    """Bytes moved: `compulsory`, and `unfused` where each equation reads and writes memory."""
+    held: Mapping[str, Held]
+    """`activations`, kept for the backward pass, and `peak`, the largest live set."""
+    below: Mapping[str, str]
+    """Name of each reading that is below its lower bound -> a sentence."""
+
+
+def derived(measurement: Measurement, mixer: Mixer, implementation: Implementation) -> Derived:
+    """The answers about the call of a record, all asked here.
+
+    Raises:
+        Unanswered, Unsupported: the equations do not say how many operations the call executes, or
+            how many bytes it moves.
+    """
+    phase = phase_name(measurement.phase)
+    wanted = {*mixer.letters, "b"} | ({"t"} if phase == "inference" else set())
+    sizes = {k: v for k, v in measurement.sizes.items() if k in wanted}
+    does = description_of(mixer, implementation, phase, telling(measurement))
+    first, second, causes = recounts(mixer, does, phase, sizes)
+    every: dict[str, Any] = dict(measurement.sizes)
+    return Derived(
+        does.form,
+        phase,
+        sizes,
+        first,
+        second,
+        causes,
+        predictions(measurement, mixer, does, phase, sizes),
+        traffic(mixer, phase, does.form).at(dtype=measurement.dtype, **every),
+        bytes_held(mixer, does, phase, measurement.dtype, measurement.sizes),
+        readings_below(measurement, mixer, does.form),
+    )
+
+
+def telling(measurement: Measurement) -> Collection[str]:
+    """The dispatched operations that tell what a module executes: those of its forward pass, and
+    the kernels of its backward pass."""
+    dispatched: Collection[str] = measurement.counts.get("dispatch", {}).get("by_op", ())
+    if "forward" not in measurement.counts:
+        return dispatched
+    kernels = (name for name in dispatched if "_backward" in name)
+    return {*measurement.counts["forward"], *kernels}
+
+
+def recounts(
+    mixer: Mixer, does: Described, phase: str, sizes: Mapping[str, int]
+) -> tuple[Classes, Classes, tuple[Cause, ...]]:
+    """Rung 1, rung 2, and the causes between them: one switch is turned at a time, or several
+    together where the equations cannot be counted between them.
+
+    The last re-count is rung 2, so that nothing is left between the causes and it.
+    """
+    first = current = executed_classes(mixer, Described(mixer.default_form, ()), phase, sizes)
+    causes: list[Cause] = []
+    switches, turned = [*switches_to(mixer, does.form, does.rewrites)], 0
+    for number, (_, _, form, rewrites) in enumerate(switches, 1):
+        try:
+            after = executed_classes(mixer, Described(form, rewrites), phase, sizes)
+        except Unsupported:
+            if number == len(switches):
+                raise
+            continue
+        names, meanings, *_ = zip(*switches[turned:number], strict=True)
+        counts = class_differences(after, current)
+        causes.append(Cause(1, 2, " and ".join(names), counts, "; ".join(meanings)))
+        current, turned = after, number
+    return first, current, tuple(c for c in causes if c.counts)
+
+
+def predictions(
+    measurement: Measurement,
+    mixer: Mixer,
+    does: Described,
+    phase: str,
+    sizes: Mapping[str, int],
+) -> dict[str, Prediction]:
+    """Peer -> the prediction of its figure."""
+    if phase in TRAINING_STEP:
+        of_gradients = "what {} counts of a backward pass is measured, not derived"
+        return {name: Prediction(reason=of_gradients.format(name)) for name in PEERS}
+    system = system_of(mixer, does.form, does.rewrites, phase)
+    unnamed = [name for name in contraction_counts(system, phase) if name not in does.kernels]
+    if unnamed:
+        return dict.fromkeys(PEERS, Prediction(reason=_unpredicted(unnamed, phase)))
+    backend = measurement.device.split(":")[0]
+    printed = measurement.counts.get("peers", {})
+    return {
+        name: predict(peer, backend, mixer, does, phase, sizes, classes_seen(printed.get(name)))
+        for name, peer in PEERS.items()
+    }
+
+
+def _unpredicted(unnamed: Sequence[str], phase: str) -> str:
+    where = "step_kernels=" if phase == "inference" else "kernels="
+    them = "it" if len(unnamed) == 1 else "them"
+    return (
+        f"no kernel class for {', '.join(unnamed)}: name {them} in {where} of the module's "
+        f"@implementation"
+    )
+
+
+def classes_seen(printed: Mapping[str, Any] | None) -> frozenset[str]:
+    """Kernel classes that a peer printed a figure for in some operation of their own, which its
+    other versions may have no formula for."""
+    names = () if printed is None else printed.get("by_op", ())
+    fused = any(nominal(name) == "fused attention" for name in names)
+    return frozenset({"fused-attention"} if fused else ())
+
+
+def predict(
+    peer: Peer,
+    backend: str,
+    mixer: Mixer,
+    does: Described,
+    phase: str,
+    sizes: Mapping[str, int],
+    known: Collection[str],
+) -> Prediction:
+    """A peer's figure from kernel classes; `known` are the classes that this version of the peer
+    was seen to have a formula for."""
+    system = system_of(mixer, does.form, does.rewrites, phase)
+    total = sum(executed_classes(mixer, does, phase, sizes).values())
+    causes: dict[str, int] = {}
+
+    def add(cause: str, number: int) -> None:
+        causes[cause] = causes.get(cause, 0) + number
+
+    inside = predicted = 0
+    for name, part in contraction_counts(system, phase).items():
+        rule = peer.rule(does.kernels[name], backend, known)
+        own = part.operations(sizes)
+        inside += own
+        if rule.per_product is None:
+            add(rule.meaning, -own)
+            continue
+        seen = part
+        if rule.masked:
+            wide = system_of(mixer, does.form, ("dense", *does.rewrites), phase)
+            seen = contraction_counts(wide, phase)[name]
+            add("masked pairs are counted", seen.operations(sizes) - own)
+        exact = int(seen.products(sizes) * rule.per_product)
+        figure = rule.rounded(exact)
+        add(rule.meaning, exact - seen.operations(sizes))
+        add(f"{peer.name} rounds to {rule.digits} digits", figure - exact)
+        predicted += figure
+    add("operations outside contractions are not counted", inside - total)
+    return Prediction(predicted, tuple((cause, n) for cause, n in causes.items() if n))
+
+
+def bytes_held(
+    mixer: Mixer, does: Described, phase: str, dtype: str, sizes: Mapping[str, int]
+) -> dict[str, Held]:
+    """What the equations hold, by quantity, as an implementation executes them."""
+    rewrites = held_rewrites(does)
+
+    def held(elements: Callable[[], int], apart: str) -> Held:
+        if apart:
+            return Held(reason=apart, compared=False)
+        number: int | None = None
+        try:
+            number = elements() * BYTES[dtype]
+            plain = tuple(name for name in rewrites if name != "dense")
+            return Held(number, Arrays(system_of(mixer, does.form, plain, phase), sizes))
+        except (Unsupported, Unanswered) as error:
+            return Held(number, reason=str(error))
+
+    return {
+        "activations": held(
+            lambda: activations(mixer, does.form, ("strict", *rewrites)).at(**sizes),
+            "" if phase in TRAINING_STEP else NOTHING_KEPT,
+        ),
+        "peak": held(lambda: live_set(mixer, does, phase, sizes).at(sizes), APART.get(phase, "")),
+    }
+
+
+def live_set(mixer: Mixer, does: Described, phase: str, sizes: Mapping[str, int]) -> Exact:
+    """The equations' largest live set at these sizes in elements, as an implementation executes
+    them: without what is there before the call, and with the gradients of parameters.
+
+    Raises:
+        Unanswered: a phase whose peak is not compared.
+        Unsupported: an equation whose gradient is not derived.
+    """
+    if reason := APART.get(phase):
+        raise Unanswered(reason)
+    found = peak(mixer, phase, does.form, ("strict", *held_rewrites(does)))
+    moment = max(found.moments, key=lambda m: m.at(sizes))
+    before = there_before(mixer, phase) * sizes["b"]
+    held = moment.each * sizes["b"] + moment.once
+    return held + Exact.of(found.gradients) - Exact.of(before)
