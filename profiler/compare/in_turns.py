@@ -350,7 +350,15 @@ def timed(made: Run, threads: int) -> InProcess:
         why = undisturbed_too_few(logs, len(rounds.orders), made.needed)
         kept = [n for n in visitors if rounds.values[n] or (why and n not in made.failed)]
         latencies: dict[str, Measured] = {
-            name: Unavailable(why) if why else latency_reading(made, name, rounds, visitors[name])
+            name: Unavailable(why)
+            if why
+            else latency_reading(
+                name,
+                rounds,
+                visitors[name],
+                made.identity,
+                launches=made.counted[name]["dispatch"]["launched"],
+            )
             for name in kept
         }
         torch.set_num_threads(threads)  # memory and energy are of the usual number of threads
@@ -412,18 +420,30 @@ def record(
     )
 
 
-def latency_reading(made: Run, name: str, rounds: Rounds, visitor: Visitor) -> Reading:
-    """The median over rounds, with the details that a later comparison of the rounds needs."""
+def latency_reading(
+    name: str,
+    rounds: Rounds,
+    visitor: Visitor,
+    identity: str,
+    method: str = METHOD,
+    launches: int | None = None,
+) -> Reading:
+    """The median over rounds, with the details that a later comparison of the rounds needs.
+
+    Args:
+        identity: names the comparison to which the rounds belong.
+        launches: the operations that a call launches, where they were counted.
+    """
     values = rounds.values[name]
     places = [order.index(name) for order in rounds.orders if name in order]
     timer, log = visitor.setting.timer, visitor.log
     details: dict[str, Any] = latency_summary(values) | timer.facts(len(values)) | log.details() | {
         "grade": visitor.grade,
         "stop_rule": "rounds done",
-        "method": METHOD,
-        "comparison": made.identity,
+        "method": method,
+        "comparison": identity,
         "candidate": name,
-        "order_seed": made.order_seed,
+        "order_seed": rounds.seed,
         "places": places[: len(values)],
         "block": visitor.block,
         "timer": timer.name,
@@ -431,8 +451,7 @@ def latency_reading(made: Run, name: str, rounds: Rounds, visitor: Visitor) -> R
         "labels": log.labels,
     }  # fmt: skip
     median = statistics.median(values)
-    if isinstance(timer, CudaTimer):
-        launches = made.counted[name]["dispatch"]["launched"]
+    if launches is not None and isinstance(timer, CudaTimer):
         label = launching_label(median, details["enqueue_s"], launches)
         details |= {"launch_bound": True} if label == LAUNCH_BOUND else {}
         details["labels"] = [*log.labels, *filter(None, [label])]

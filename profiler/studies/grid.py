@@ -27,7 +27,7 @@ from profiler.run.request import OF_ENERGY, Request
 from profiler.scaling.derived import ExecutedMixer, executed_operations, live_set_bytes
 from profiler.studies.grid_page import parts
 from profiler.studies.page import page
-from profiler.studies.plan import Scale, StudyPlan
+from profiler.studies.plan import Scale, StudyPlan, of_device
 from profiler.studies.study import (
     Done,
     Manner,
@@ -95,12 +95,7 @@ class GridStudy:
 
     def scale(self, device: str) -> Scale:
         """The grid of a kind of device; StudyError if the plan has none."""
-        if device not in self.plan.devices:
-            known = ", ".join(self.plan.devices)
-            raise StudyError(
-                f"study {self.name} has no plan for '{device}': it has one for {known}"
-            )
-        return self.plan.devices[device]
+        return of_device(self.plan.devices, device, self.name)
 
     def measure(
         self,

@@ -1,13 +1,14 @@
-"""The plan of a study as a TOML file: a base mixer, the mixers compared with it, and the grid.
+"""The plan of a study as a TOML file: mixers beside a base mixer on a grid, or networks whose
+training steps are compared with printed times.
 
 The keys are listed in tables/studies/README.md.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from msgspec import Meta, Struct
 from msgspec.structs import replace
@@ -18,11 +19,13 @@ from costmodel.program.chosen_sizes import values
 from costmodel.program.phases import phase_name
 from profiler.host.device import dtype_name
 from profiler.records.schema import Name, RecordError, Size, checked
-from profiler.studies.published_times import claim
+from profiler.studies.published_times import claim, printed_times
 from profiler.studies.study import StudyError
 
 Names = Annotated[tuple[Name, ...], Meta(min_length=1)]
 KINDS = ("cpu", "cuda")
+
+T = TypeVar("T")
 
 
 class Scale(Struct, frozen=True, forbid_unknown_fields=True):
@@ -62,15 +65,49 @@ class StudyPlan(Struct, frozen=True, forbid_unknown_fields=True):
         return (self.base, *self.others)
 
 
-def load(path: Path) -> StudyPlan:
-    """The plan in a TOML file, with mixers renamed to their `origin`, as in records.
+class Amount(Struct, frozen=True, forbid_unknown_fields=True):
+    """The amount of training on one kind of device."""
+
+    batch: Size
+    """Sequences in a batch."""
+    steps: Size
+    """Timed steps in a visit."""
+    rounds: Size
+
+    @property
+    def trained(self) -> int:
+        """The timed steps of each network, which has two visits per round."""
+        return 2 * self.steps * self.rounds
+
+
+class TrainingPlan(Struct, frozen=True, forbid_unknown_fields=True):
+    """Networks whose training steps are timed in turns, beside the printed times of whole
+    trainings."""
+
+    question: Name
+    printed: Name
+    """The table under tables/published whose training times the page stands beside."""
+    batch: Size
+    """Sequences in a batch of the printed trainings."""
+    iterations: Size
+    """Steps of a printed training."""
+    devices: Annotated[dict[str, Amount], Meta(min_length=1)]
+    otherwise: tuple[Name, ...] = ()
+    """Sentences on further differences between the measured steps and the printed trainings."""
+
+
+def load(path: Path) -> StudyPlan | TrainingPlan:
+    """The plan in a TOML file: of networks if it says `printed`, else of mixers, renamed to their
+    `origin`, as in records.
 
     Raises:
         StudyError: a file that is no TOML, lacks a key, has an unknown key, or has a value that
             cannot be read; the message names file and key.
     """
     try:
-        plan = checked(read_data(path), StudyPlan, "")
+        data = read_data(path)
+        kind: type[StudyPlan | TrainingPlan] = TrainingPlan if "printed" in data else StudyPlan
+        plan = checked(data, kind, "")
     except RecordError as reason:
         raise StudyError(f"{path}: {reason}") from None
     except ValueError as reason:
@@ -81,20 +118,27 @@ def load(path: Path) -> StudyPlan:
                 rule(text)
             except ValueError as reason:
                 raise StudyError(f"{path}: {key}: {reason}") from None
+    if isinstance(plan, TrainingPlan):
+        return plan
     base, *others = (load_mixer(name).origin for name in plan.mixers)
     if len({base, *others}) <= len(others):
         raise StudyError(f"{path}: others: a mixer is named twice, or is the base itself")
     return replace(plan, base=base, others=tuple(others))
 
 
-def rules(plan: StudyPlan) -> Iterator[tuple[str, Callable[[str], Any], Sequence[str]]]:
+def rules(
+    plan: StudyPlan | TrainingPlan,
+) -> Iterator[tuple[str, Callable[[str], Any], Sequence[str]]]:
     """Triples (key, rule, texts): the rule raises ValueError for a bad text under the key."""
+    yield "devices", kind, tuple(plan.devices)
+    if isinstance(plan, TrainingPlan):
+        yield "printed", printed_times, (plan.printed,)
+        return
     yield "base", measurable, (plan.base,)
     yield "others", measurable, plan.others
     yield "phases", phase_name, plan.phases
     yield "as_wide", lambda letter: size_of_one(letter, plan.mixers), plan.as_wide
     yield "claim", claim, (plan.claim,) if plan.claim else ()
-    yield "devices", kind, tuple(plan.devices)
     for name, scale in plan.devices.items():
         yield f"devices.{name}.lengths", lambda text: values("l", text), (scale.lengths,)
         yield f"devices.{name}.widths", lambda text: values("d", text), (scale.widths,)
@@ -119,3 +163,11 @@ def kind(device: str) -> None:
     """Refuse a name that is no kind of device."""
     if device not in KINDS:
         raise StudyError(f"'{device}' is no kind of device: expected {' or '.join(KINDS)}")
+
+
+def of_device(devices: Mapping[str, T], device: str, study: str) -> T:
+    """What the plan of a study says of a kind of device; StudyError if the plan has none."""
+    if device not in devices:
+        known = ", ".join(devices)
+        raise StudyError(f"study {study} has no plan for '{device}': it has one for {known}")
+    return devices[device]

@@ -8,17 +8,23 @@ from pathlib import Path
 from costmodel.data import data_dir
 from costmodel.report.document import Document, Paragraph
 from profiler.studies.grid import GridStudy
-from profiler.studies.plan import load
+from profiler.studies.plan import StudyPlan, load
 from profiler.studies.study import StudyError
-from profiler.studies.thesis_training import STUDY as THESIS, ThesisTraining
+from profiler.studies.training import TrainingStudy
 
-Study = GridStudy | ThesisTraining
+Study = GridStudy | TrainingStudy
 
 
 def studies() -> dict[str, Study]:
     """Name -> study, for all built-in studies; a TOML plan has the name of its file."""
     files = sorted(data_dir("studies").glob("*.toml"))
-    return {**{file.stem: GridStudy(file.stem, load(file)) for file in files}, THESIS.name: THESIS}
+    return {file.stem: planned(file.stem, file) for file in files}
+
+
+def planned(name: str, file: Path) -> Study:
+    """The study of a plan."""
+    plan = load(file)
+    return GridStudy(name, plan) if isinstance(plan, StudyPlan) else TrainingStudy(name, plan)
 
 
 def listing() -> Document:
@@ -31,7 +37,7 @@ def listing() -> Document:
 def study(name: str) -> Study:
     """The built-in study with a name, or a user's plan, FILE.toml; StudyError lists the names."""
     if name.endswith(".toml"):
-        return GridStudy(name, load(Path(name)))
+        return planned(name, Path(name))
     known = studies()
     if name not in known:
         near = difflib.get_close_matches(name, known, 1)

@@ -6,7 +6,6 @@ tokens. All networks stay on the device. A round visits them in random order, th
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 import torch
 
 from costmodel.networks import model
+from profiler.compare.in_turns import latency_reading
 from profiler.compare.verdict import LEVEL, Rounds
 from profiler.host.device import on_device
 from profiler.host.environment import environment
@@ -24,12 +24,13 @@ from profiler.meters.energy.protocol import TRIALS_IN_TURNS, EnergyLimits
 from profiler.meters.intervals import least_number
 from profiler.meters.memory.allocator import peak_memory
 from profiler.meters.rounds import Visitor, undisturbed_too_few
-from profiler.meters.sampler import Instruments, LatencyLimits, latency_summary
+from profiler.meters.sampler import Instruments, LatencyLimits
 from profiler.meters.timers import Timer, timer_for
 from profiler.networks.twin import Twin, all_sizes, twin
 from profiler.records.measurement import Measurement, divide, new_id
-from profiler.records.reading import Measured, Reading, Unavailable
+from profiler.records.reading import Measured, Unavailable
 from profiler.run.measure import NO_ENERGY, failure
+from profiler.studies.plan import Amount
 from profiler.studies.study import Progress
 
 LEARNING_RATE = 3e-4
@@ -52,20 +53,6 @@ METHOD = (
     "of a round, a visit the mean of its steps after an untimed one; a disturbed visit is taken "
     "anew, and so is its round where it stays disturbed"
 )
-
-
-@dataclass(frozen=True)
-class Rate:
-    """The amount of training: sequences per batch, steps per visit, rounds."""
-
-    batch: int
-    steps: int
-    rounds: int
-
-    @property
-    def trained(self) -> int:
-        """The timed steps of each network, which has two visits per round."""
-        return 2 * self.steps * self.rounds
 
 
 class Step:
@@ -96,7 +83,7 @@ class Training:
     """A comparison of networks, whose training steps are measured in turns."""
 
     names: Sequence[str]
-    rate: Rate
+    amount: Amount
     device: str
     seed: int = 0
     progress: Progress = lambda done, of, what: None
@@ -118,12 +105,12 @@ class Training:
             timer = self.timer or timer_for(torch.device(self.device))
             found = self.visited(timer)
             kept = [name for name in self.steps if name not in found.failed]
-            self.progress(self.rate.rounds, self.rate.rounds, "measuring memory")
+            self.progress(self.amount.rounds, self.amount.rounds, "measuring memory")
             memory = {name: self.memory(name) for name in kept}
             energies = self.energies(kept)
         identity = new_id()
         return [
-            self.record(name, found, timer, memory[name], joules(energies, name), identity)
+            self.record(name, found, memory[name], joules(energies, name), identity)
             for name in kept
         ]
 
@@ -132,7 +119,7 @@ class Training:
         asked = {**OWN_LIMITS, **self.options}
         if not asked["energy"]:
             return NO_ENERGY
-        self.progress(self.rate.rounds, self.rate.rounds, "measuring energy")
+        self.progress(self.amount.rounds, self.amount.rounds, "measuring energy")
         limits = replace(
             EnergyLimits.in_turns(asked["energy_window_s"], asked["energy_trials"]),
             confidence=1 - LEVEL / max(1, len(kept)),
@@ -151,9 +138,9 @@ class Training:
         for name in self.names:
             if name in self.steps:
                 continue
-            self.progress(0, self.rate.rounds, f"building {name}")
+            self.progress(0, self.amount.rounds, f"building {name}")
             try:
-                made = Step(name, self.rate.batch, self.device, self.seed)
+                made = Step(name, self.amount.batch, self.device, self.seed)
                 made()
             except RuntimeError as error:
                 self.failed[name] = failure(error)
@@ -166,51 +153,38 @@ class Training:
         setting = Instruments(VISIT, timer, watch)
         visits: dict[str, Visitor] = {}
         for name, step in self.steps.items():
-            self.progress(0, self.rate.rounds, f"warming up {name}")
+            self.progress(0, self.amount.rounds, f"warming up {name}")
             visits[name] = Visitor(setting, step)
-            visits[name].block = self.rate.steps
+            visits[name].block = self.amount.steps
         self.visits = visits
         found = Rounds(visits, self.seed)
-        found.take(self.rate.rounds, failure, self.tell_round)
+        found.take(self.amount.rounds, failure, self.tell_round)
         self.failed |= found.failed
         return found
 
-    def latency(self, name: str, values: Sequence[float], timer: Timer, identity: str) -> Measured:
+    def latency(self, name: str, found: Rounds, identity: str) -> Measured:
         """The median latency over rounds, or Unavailable with too few undisturbed rounds."""
-        needed = min(least_number(), self.rate.rounds)
+        needed = min(least_number(), self.amount.rounds)
         if why := undisturbed_too_few(
-            {each: visit.log for each, visit in self.visits.items()}, len(values), needed
+            {each: visit.log for each, visit in self.visits.items()}, len(found.orders), needed
         ):
             return Unavailable(why)
-        log = self.visits[name].log
-        details = latency_summary(values) | log.details() | {
-            "grade": self.visits[name].grade,
-            "stop_rule": "rounds done",
-            "method": METHOD,
-            "comparison": identity,
-            "candidate": name,
-            "order_seed": self.seed,
-            "timer": timer.name,
-            "cache": "hot",
-            "labels": log.labels,
-        }  # fmt: skip
-        return Reading("latency", statistics.median(values), "s", tuple(values), details)
+        return latency_reading(name, found, self.visits[name], identity, METHOD)
 
     def tell_round(self, done: int) -> None:
         """Report how many rounds are done."""
-        self.progress(done, self.rate.rounds, f"round {done + 1} of {self.rate.rounds}")
+        self.progress(done, self.amount.rounds, f"round {done + 1} of {self.amount.rounds}")
 
     def record(
         self,
         name: str,
         found: Rounds,
-        timer: Timer,
         memory: Measured,
         energy: Measured,
         identity: str,
     ) -> Measurement:
         """The record of a network."""
-        latency = self.latency(name, found.values[name], timer, identity)
+        latency = self.latency(name, found, identity)
         readings, reasons = divide({"latency": latency, "peak_memory": memory, "energy": energy})
         return Measurement(
             mixer=name,
@@ -227,8 +201,8 @@ class Training:
                 "network": {
                     "optimiser": "adamw",
                     "learning_rate": LEARNING_RATE,
-                    "steps": self.rate.trained,
-                    "steps_a_visit": self.rate.steps,
+                    "steps": self.amount.trained,
+                    "steps_a_visit": self.amount.steps,
                     "data": "random tokens",
                 },
             },

@@ -192,7 +192,7 @@ def test_regions_of_all_candidates_are_about_as_long() -> None:
 
 @pytest.mark.parametrize(("device_us", "bound"), [(25, True), (50, False), (5000, False)])
 def test_a_gpu_that_waits_for_launches_is_told_from_one_that_works(
-    device_us: int, bound: bool, costs: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    device_us: int, bound: bool
 ) -> None:
     """20 µs of the host each: by calls, not by regions of many."""
     gpu = Gpu()
@@ -202,12 +202,9 @@ def test_a_gpu_that_waits_for_launches_is_told_from_one_that_works(
     visit = visitor(work, Instruments(VISIT, CudaTimer(gpu), watch, lambda seconds: None))
     assert visit() == pytest.approx(max(device_us, 20) * 1e-6)
     assert (visit.block > 1) == (device_us < 1000)
-    costs |= dict.fromkeys(modules().values(), lambda k: 1e-3)
-    made = attention()
-    made.counted["a"] = {"dispatch": {"launched": 1}}
     rounds = Rounds({"a": visit})
     rounds.once()
-    details = latency_reading(made, "a", rounds, visit).details
+    details = latency_reading("a", rounds, visit, "run", launches=1).details
     assert details["enqueue_s"] == pytest.approx(20e-6)
     assert details.get("launch_bound", False) is bound
     assert ("launch-bound" in details["labels"]) is bound

@@ -26,17 +26,17 @@ from profiler.records.measurement import Measurement
 from profiler.records.reading import Reading, Unavailable
 from profiler.records.store import append, read
 from profiler.scaling.derived import executed_operations, live_set_bytes
-from profiler.studies import thesis_training, training_rounds
+from profiler.studies import training as networks_study, training_rounds
 from profiler.studies.grid import LAUNCHES, GridStudy, Launches, derived
 from profiler.studies.grid_page import over_lengths, shows, standing
 from profiler.studies.pairs import pairs, settings
-from profiler.studies.plan import load
+from profiler.studies.plan import Amount
 from profiler.studies.published_times import claim, printed_times
 from profiler.studies.ratios import Ratio, bytes_ratio, energy_ratio, fastest, ratio
 from profiler.studies.registry import studies, study
 from profiler.studies.study import Manner, StudyError, grouped
-from profiler.studies.thesis_training import STUDY as THESIS, latest, step_operations
-from profiler.studies.training_rounds import Rate, Step, Training
+from profiler.studies.training import latest, step_operations
+from profiler.studies.training_rounds import Step, Training
 from profiler.sweep.failures import MEMORY
 from profiler.sweep.session import recorded as records_of
 from tests.fake_devices import ScriptedWatch
@@ -46,10 +46,16 @@ from tests.sweeping import one_worker
 
 LENGTHS = (128, 256, 512)
 BASE = "self-attention"
-EXTRACTORS, ADDITIVE = (
-    GridStudy(name, load(data_dir("studies") / f"{name}.toml"))
-    for name in ("extractors", "additive-against-dot-product")
-)
+THESIS = study("thesis-training")
+
+
+def grid(name: str) -> GridStudy:
+    found = study(name)
+    assert isinstance(found, GridStudy)
+    return found
+
+
+EXTRACTORS, ADDITIVE = map(grid, ("extractors", "additive-against-dot-product"))
 
 
 # Ratios and their words
@@ -562,7 +568,7 @@ class Clock:
         return self.ns
 
 
-def invented(ratios: Mapping[str, float], rate: Rate) -> tuple[Training, dict[str, int], Clock]:
+def invented(ratios: Mapping[str, float], amount: Amount) -> tuple[Training, dict[str, int], Clock]:
     """Networks whose steps take so many milliseconds of an invented clock, and count themselves."""
     clock, calls = Clock(), dict.fromkeys(ratios, 0)
 
@@ -576,15 +582,15 @@ def invented(ratios: Mapping[str, float], rate: Rate) -> tuple[Training, dict[st
     steps = {name: step(name) for name in ratios}
     sizes: dict[str, Mapping[str, int]] = {name: {"b": 2, "l": 254} for name in ratios}
     training = Training(
-        list(ratios), rate, "cpu", timer=ClockTimer(clock), watch=ScriptedWatch(BlockObservation()),
-        steps=steps, sizes=sizes,
+        list(ratios), amount, "cpu", timer=ClockTimer(clock), steps=steps, sizes=sizes,
+        watch=ScriptedWatch(BlockObservation()),
     )  # fmt: skip
     return training, calls, clock
 
 
 def test_rounds_of_networks_become_records(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(training_rounds, "peak_memory", lambda *_, **__: Unavailable("no memory"))
-    training, calls, _ = invented(AS_PRINTED, Rate(batch=2, steps=3, rounds=10))
+    training, calls, _ = invented(AS_PRINTED, Amount(batch=2, steps=3, rounds=10))
     records = training.records()
     assert [r.mixer for r in records] == list(NAMES)
     for r in records:
@@ -605,7 +611,7 @@ def test_a_visit_in_which_the_device_was_disturbed_is_taken_anew(
 ) -> None:
     """Ten visits a round; the first visits of rounds 2 and 3 are hot."""
     monkeypatch.setattr(training_rounds, "peak_memory", lambda *_, **__: Unavailable("no memory"))
-    training, _, _ = invented(AS_PRINTED, Rate(batch=2, steps=1, rounds=7))
+    training, _, _ = invented(AS_PRINTED, Amount(batch=2, steps=1, rounds=7))
     hot = BlockObservation(slowed=("hardware thermal slowdown",))
     training.watch = ScriptedWatch(
         *[BlockObservation()] * 10, hot, *[BlockObservation()] * 9, hot, BlockObservation()
@@ -620,14 +626,14 @@ def test_steps_that_waited_for_a_processor_are_graded_busy(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(training_rounds, "peak_memory", lambda *_, **__: Unavailable("no memory"))
-    training, _, _ = invented(AS_PRINTED, Rate(batch=2, steps=1, rounds=7))
+    training, _, _ = invented(AS_PRINTED, Amount(batch=2, steps=1, rounds=7))
     training.watch = ScriptedWatch(BlockObservation(waited_s=1.0))
     assert {grade_of(record.readings["latency"]) for record in training.records()} == {"busy"}
 
 
 def test_networks_that_stay_disturbed_have_no_median(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(training_rounds, "peak_memory", lambda *_, **__: Unavailable("no memory"))
-    training, _, _ = invented(AS_PRINTED, Rate(batch=2, steps=1, rounds=7))
+    training, _, _ = invented(AS_PRINTED, Amount(batch=2, steps=1, rounds=7))
     training.watch = ScriptedWatch(BlockObservation(slowed=("hardware thermal slowdown",)))
     records = training.records()
     assert len(records) == len(AS_PRINTED)
@@ -647,14 +653,14 @@ def test_networks_are_measured_within_the_limits_that_were_asked_for(
         given.append(limits)
         return Unavailable("not now")
 
-    def made(names: object, rate: Rate, device: str, **more: Any) -> Training:
-        training, _, _ = invented(AS_PRINTED, Rate(batch=2, steps=1, rounds=2))
+    def made(names: object, amount: Amount, device: str, **more: Any) -> Training:
+        training, _, _ = invented(AS_PRINTED, Amount(batch=2, steps=1, rounds=2))
         training.options = more["options"]
         return training
 
     monkeypatch.setattr(training_rounds, "peak_memory", lambda *_, **__: Unavailable("no memory"))
     monkeypatch.setattr(training_rounds, "energies_in_turn", metered)
-    monkeypatch.setattr(thesis_training, "Training", made)
+    monkeypatch.setattr(networks_study, "Training", made)
     file = tmp_path / "runs.jsonl"
     typed: list[dict[str, Any]] = [
         {},
@@ -673,7 +679,7 @@ def test_a_network_that_fails_is_said_and_the_others_go_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(training_rounds, "peak_memory", lambda *_, **__: Unavailable("no memory"))
-    training, _, _ = invented(AS_PRINTED, Rate(batch=2, steps=1, rounds=2))
+    training, _, _ = invented(AS_PRINTED, Amount(batch=2, steps=1, rounds=2))
 
     def broken() -> None:
         raise RuntimeError("CUDA out of memory. Tried to allocate 2 GiB")
@@ -701,7 +707,7 @@ def test_networks_are_trained_in_turns_on_a_gpu(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(
         training_rounds, "energies_in_turn", lambda *_, **__: Unavailable("not in a test")
     )
-    found = Training(NAMES[:2], Rate(batch=2, steps=2, rounds=2), "cuda").records()
+    found = Training(NAMES[:2], Amount(batch=2, steps=2, rounds=2), "cuda").records()
     assert [r.mixer for r in found] == list(NAMES[:2])
     for r in found:
         assert len(r.readings["latency"].samples) == 2 and r.readings["latency"].value > 0

@@ -1,15 +1,13 @@
-"""Are the training times of the thesis's five networks, relative to each other, as printed?
-
-João Terroa: Exploring Causal Attention Models in Transformers for Large Language Models (2024),
-section 7.2.1 and Table 7.4: trainings of 40,000 iterations.
-"""
+"""A study of networks: are their training times, relative to each other, as printed?"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from costmodel.networks import model
 from costmodel.questions.question import Missing
@@ -29,35 +27,25 @@ from profiler.meters.energy.protocol import EnergyLimits
 from profiler.records.measurement import Measurement
 from profiler.run.report import COLUMNS as MEASURED
 from profiler.studies.page import page
+from profiler.studies.plan import TrainingPlan, of_device
 from profiler.studies.published_times import PrintedTime, printed_times
 from profiler.studies.ratios import Ratio, bytes_ratio, energy_ratio
 from profiler.studies.study import Done, Manner, Progress, StudyError, manner_words, manners
-from profiler.studies.training_rounds import OWN_LIMITS, Rate, Training
-
-PLACE = "Table 7.4"
-
-RATES: Mapping[str, Rate] = {
-    "cuda": Rate(batch=64, steps=10, rounds=15),
-    "cpu": Rate(batch=2, steps=1, rounds=15),
-}
-"""Device -> amount of training. The batch of the thesis is 64 (section 6.2)."""
-
-OTHERWISE = (
-    "the thesis's text and its evaluations in between: random tokens are trained on, and the "
-    "printed times are those of whole trainings on hardware that the thesis does not name",
-    "the thesis's probability of dropout and its optimiser's settings: they change no operation "
-    "count; the step is AdamW's",
-)
+from profiler.studies.training_rounds import OWN_LIMITS, Training
 
 
 @dataclass(frozen=True)
-class ThesisTraining:
-    """A study that times training steps of the thesis's networks in turns."""
+class TrainingStudy:
+    """A study that times training steps of networks in turns."""
 
-    name: str = "thesis-training"
-    question: str = (
-        "Do the thesis's networks take the times that it prints, relative to each other?"
-    )
+    name: str
+    """The name in commands: the file name of a built-in study, or the path of a user's plan."""
+    plan: TrainingPlan
+
+    @property
+    def question(self) -> str:
+        """The question of the study, the title of its page."""
+        return self.plan.question
 
     def measure(
         self,
@@ -79,7 +67,11 @@ class ThesisTraining:
             raise StudyError(
                 f"study {self.name} compares times with each other: it has no use for ceilings"
             )
-        device = device_name(manner.device)
+        place = device_name(manner.device)
+        amount = of_device(self.plan.devices, manner.device, self.name)
+        amount = replace(
+            amount, rounds=manner.rounds or amount.rounds, steps=manner.largest or amount.steps
+        )
         writable(output)
         names = self.networks()
         options = {k: v for k, v in manner.options.items() if v != OWN_LIMITS[k]}
@@ -91,11 +83,7 @@ class ThesisTraining:
         last = latest(read(output)[0]) if output.exists() else {}
         if set(last) == set(names) and manners([*last.values()]) == [manner_words(options)]:
             return Done()
-        rate = RATES[manner.device.partition(":")[0]]
-        rate = replace(
-            rate, rounds=manner.rounds or rate.rounds, steps=manner.largest or rate.steps
-        )
-        training = Training(names, rate, device, progress=progress, options=options)
+        training = Training(names, amount, place, progress=progress, options=options)
         records = training.records()
         for record in records:
             append(output, record)
@@ -104,7 +92,7 @@ class ThesisTraining:
 
     def networks(self) -> list[str]:
         """The names of the networks: the baseline, then the others in the table's order."""
-        found = printed_times(PLACE)
+        found = printed_times(self.plan.printed)
         return list(dict.fromkeys([*(p.against for p in found), *(p.model for p in found)]))
 
     def page(self, records: Sequence[Measurement], source: str) -> Document:
@@ -119,15 +107,17 @@ class ThesisTraining:
         ratios = ratios_to(baseline, found)
         compared = [
             Compared(printed, found[baseline], found.get(printed.model), ratios)
-            for printed in printed_times(PLACE)
+            for printed in printed_times(self.plan.printed)
         ]
         parts: list[Part] = [
             Heading("Measured, printed and derived"),
             Paragraph((overall(compared),)),
-            table(compared, found[baseline]),
+            table(compared, found[baseline], self.plan.printed),
             costs(found),
         ]
-        return page(self.name, self.question, [*found.values()], source, parts, left_out(found))
+        return page(
+            self.name, self.question, [*found.values()], source, parts, left_out(self.plan, found)
+        )
 
 
 @dataclass(frozen=True)
@@ -232,14 +222,14 @@ COLUMNS = (
 )
 
 
-def table(compared: Sequence[Compared], base: Measurement) -> Table:
+def table(compared: Sequence[Compared], base: Measurement, printed: str) -> Table:
     """The table of all networks compared with the baseline."""
     rows = tuple(_row(each) for each in compared)
     taken = len(base.readings["latency"].samples)
     notes = (
         Note((f"interval: of the median ratio over {taken} rounds in turn; all pairs of networks "
               f"hold together at {100 * (1 - LEVEL):g} %",)),
-        Note((f"printed: {PLACE}, changes in percent as ratios of the baseline's time; what they "
+        Note((f"printed: {printed}, changes in percent as ratios of the baseline's time; what they "
               f"were rounded from is counted as printed",)),
         Note(("operations: of a training step without its optimiser, masked pairs computed",)),
     )  # fmt: skip
@@ -277,15 +267,12 @@ def costs(found: Mapping[str, Measurement]) -> Table:
     return Table("A training step of each", columns, rows)
 
 
-def left_out(found: Mapping[str, Measurement]) -> list[str]:
-    """Sentences on how the measured steps differ from the trainings of the thesis."""
+def left_out(plan: TrainingPlan, found: Mapping[str, Measurement]) -> list[str]:
+    """Sentences on how the measured steps differ from the printed trainings."""
     record = next(iter(found.values()))
     b, steps = record.sizes["b"], record.counts["network"]["steps"]
-    usual = RATES["cuda"]
-    said = [f"{steps} timed training steps of each network, in place of 40,000 iterations"]
-    if b != usual.batch:
-        said.append(f"{b} sequences in a batch, in place of {usual.batch}")
-    return [*said, *OTHERWISE]
-
-
-STUDY = ThesisTraining()
+    instead = f"in place of {plan.iterations:,} iterations"
+    said = [f"{steps} timed training steps of each network, {instead}"]
+    if b != plan.batch:
+        said.append(f"{b} sequences in a batch, in place of {plan.batch}")
+    return [*said, *plan.otherwise]
