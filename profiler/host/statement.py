@@ -9,8 +9,7 @@ have all of its facts; missing facts are listed at the end, with their reasons.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from string import Formatter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from costmodel.report.document import Document, Paragraph, Strong
@@ -25,64 +24,18 @@ from profiler.records.quantities import LATENCIES
 from profiler.records.reading import Reading
 from profiler.records.words import PHASES, scaled
 
-SENTENCES = (
-    "Measurements ran on {gpu}; host: {host}.",
-    "Measurements ran on a CPU with {threads}: {processor}.",
-    "When the records were written: {state}.",
-    "Before anything ran: {state_before}.",
-    "{runs} of {implementations} of {mixers} {when}, sizes {sizes}, {dtypes}, {phases}.",
-    "Seeds: {seeds}.",
-    "Failed: {failed}.",
-    "In {compiled} latency and energy are of what torch.compile made of the module; memory and "
-    "operations are of the module itself.",
-    "Compiling took {compile}, which is in no latency.",
-    "Medians of latency with warm caches (calls back to back): {latency}.",
-    "Medians of latency with cold caches: {latency_cold}.",
-    "Medians of latency of CUDA graph replays: {latency_graph}.",
-    "Estimates of a busy machine (each a low quantile of short regions, between the least time "
-    "that the call needs and the median of the regions, without a confidence): {estimates}.",
-    "Why sampling stopped: {stopped}.",
-    "The timed calls took {spent} in all; building, warming up, counting and energy measurements "
-    "come on top and are not recorded.",
-    "Peak memory of a call beyond weights and inputs: {peak_memory}.",
-    "Repeated runs did not agree to the byte in {loose}.",
-    "Gross energy a call: {energy}, method: {method}; the sensor's systematic error of "
-    "{systematic} comes on top.",
-    "Energy net of idle power: {energy_net}.",
-    "Hardware counters of {counted} were read by Nsight Compute {ncu} in processes of their own, "
-    "in which kernels ran one by one and nothing was timed; clocks were left alone.",
-    "Kernels of known work, counted in the same way, {calibrated}.",
-    "Error bars of latency are 95 % confidence intervals of the median, by order statistics of "
-    "blocks of samples within one process, whatever their distribution; the widest is {timed_bar} "
-    "to one side.",
-    "Error bars of energy are confidence intervals of the mean of trials by Student's t, which "
-    "takes them as normal; the widest is {energy_bar} to one side.",
-    "Error bars of {spanning} span {processes} fresh processes, one value each, by order "
-    "statistics, with a confidence of {confidence}; the widest is {processes_bar} to one side.",
-    "Differences between {unseen} and days are in no error bar.",
-    "Labels of readings: {labels}.",
-    "At best the device reached, in the same processes: {ceilings}.",
-    "Software: {software}.",
-    "Settings: {settings}.",
-    "Not measured: {unmeasured}.",
-    "Not recorded: {unrecorded}.",
-)
-"""The sentences in order; a sentence with an unknown fact is left out."""
-
 OUTSIDE = (
     "The records do not say who provided the machine, what storage it has, nor what compute went "
     "into preliminary, failed or discarded runs."
 )
-KINDS_OF_LATENCY = ("with warm caches", "with cold caches", "of CUDA graph replays")
+KINDS_OF_LATENCY = {
+    "latency": "with warm caches", "latency_cold": "with cold caches",
+    "latency_graph": "of CUDA graph replays",
+}  # fmt: skip
 EXPECTED = {
     "latency": "latency", "peak_memory": "memory", "energy": "energy", "compile": "compiling",
 }  # fmt: skip
 """Reading that every measurement should have -> its name; `compile` only if it was asked for."""
-RECORDED = {
-    "seeds": "seeds", "spent": "how long the timed calls took", "labels": "disturbances",
-    "revision": "the revision of costmodel",
-}  # fmt: skip
-"""Fact that every record should have -> its name."""
 
 
 def document(records: Sequence[Measurement]) -> Document:
@@ -101,64 +54,33 @@ def paragraphs(records: Sequence[Measurement]) -> list[Paragraph]:
     found = machine_groups(records)
     texts = []
     for number, group in enumerate(found, start=1):
-        said = sentences(facts(group))
+        told = [text for part in PARTS for text in part(group) if text]
         if len(found) > 1:
             apart = environment_differences(found[0].facts, group.facts)
             beside = f", which differs from the first in {'; '.join(apart) or 'unknown facts'}"
-            said = [f"Environment {number} of {len(found)}{beside * (number > 1)}.", *said]
-        texts.append(" ".join(said))
+            told = [f"Environment {number} of {len(found)}{beside * (number > 1)}.", *told]
+        texts.append(" ".join(told))
     first, *others = [*texts, OUTSIDE]
     lead = Paragraph((Strong("Compute resources."), f" {first}"))
     return [lead, *(Paragraph((text,)) for text in others)]
 
 
-def sentences(found: Mapping[str, str]) -> list[str]:
-    """The sentences whose facts are all known."""
-    named = {text: [name for _, name, *_ in Formatter().parse(text) if name] for text in SENTENCES}
-    return [
-        text.format_map(found)
-        for text, names in named.items()
-        if all(name in found for name in names)
-    ]
+def said(words: str, fact: Any) -> str:
+    """Words around a fact; "" if the fact is unknown."""
+    return words.format(fact) if fact else ""
 
 
-def facts(group: Group) -> dict[str, str]:
-    """Name of a placeholder in `SENTENCES` -> its words, for every known fact of a machine's
-    records."""
-    every: dict[str, str | None] = {
-        **machine(group),
-        **plan(group.records),
-        **{name: readings_words(medians_of(group, name)) for name in (*LATENCIES, "compile")},
-        "estimates": estimates(group),
-        **times(group),
-        **memory(group),
-        **energy(group),
-        **counters(group),
-        **bars(group),
-        "ceilings": ceilings_words(r.environment for r in group.records),
-        **software(group),
-    }
-    found = {name: text for name, text in every.items() if text}
-    lacking = [words for name, words in RECORDED.items() if name not in found]
-    found["unmeasured"] = "; ".join(unmeasured(group))
-    found["unrecorded"] = ", ".join([*lacking, *unknown_versions(group)])
-    return {name: text for name, text in found.items() if text}
-
-
-def machine(group: Group) -> dict[str, str | None]:
+def machine(group: Group) -> Iterator[str]:
     """Board, processor, memory, and the facts that vary from run to run."""
     threads = group.fact("threads")
+    number = "an unknown number of threads" if threads is None else plural(threads, "thread")
     host = f"{group.fact('cpu') or 'a processor whose name is not recorded'} ({host_facts(group)})"
+    where = f"{board(group)}; host" if group.on_gpu else f"a CPU with {number}"
+    yield f"Measurements ran on {where}: {host}."
     last, first = (state(group, when) for when in ("state", "state_before"))
-    where = {
-        "threads": "an unknown number of threads" if threads is None else plural(threads, "thread"),
-        "processor": host,
-    }
-    return {
-        **({"gpu": board(group), "host": host} if group.on_gpu else where),
-        "state": comma_list(last.values()),
-        "state_before": comma_list(text for name, text in first.items() if text != last[name]),
-    }
+    yield said("When the records were written: {}.", comma_list(last.values()))
+    changed = comma_list(text for name, text in first.items() if text != last[name])
+    yield said("Before anything ran: {}.", changed)
 
 
 def board(group: Group) -> str:
@@ -173,7 +95,7 @@ def board(group: Group) -> str:
         fact(group, "power limit {} W", "gpu.power_limit_W"),
         fact(group, "driver {}", "gpu.driver"),
         fact(group, "ECC {}", "gpu.ecc"),
-        fact(group, "MIG {}", "gpu.mig_mode", lambda value: {0: "off", 1: "on"}.get(value, value)),
+        fact(group, "MIG {}", "gpu.mig_mode"),
         fact(group, "virtualisation {}", "gpu.virtualisation"),
     ])  # fmt: skip
     return f"{number}{group.fact('device_name') or 'an unnamed NVIDIA GPU'} ({known})"
@@ -181,15 +103,14 @@ def board(group: Group) -> str:
 
 def host_facts(group: Group) -> str:
     """Cores, caches, main memory, and their limits."""
-    container = group.fact("container")
+    container, limit = group.fact("container"), group.fact("cpu_limit")
     return comma_list([
         fact(group, "{} cores", "cores"),
         fact(group, "{} L3 cache", "caches.L3", mebibytes),
         fact(group, "{} main memory", "host_memory_bytes", gibibytes)
         or "main memory not recorded",
         fact(group, "governor {}", "cpu_governor"),
-        fact(group, "limited to {} processors", "cpu_limit") if isinstance(
-            group.fact("cpu_limit"), int | float) else None,
+        f"limited to {limit:g} processors" if isinstance(limit, int | float) else None,
         f"in a container ({container})" if container not in (None, "none found") else None,
     ])  # fmt: skip
 
@@ -205,43 +126,52 @@ STATES = {
 """Fact that varies from run to run -> its words."""
 
 
-def state(group: Group, when: str) -> dict[str, str | None]:
-    """Temperature, clocks and other users, as far as recorded."""
+def state(group: Group, when: str) -> dict[str, str]:
+    """Temperature, clocks and other users; "" for an unknown one."""
     seen = {name: group.states(name, when) for name in STATES}
     return {
-        name: STATES[name].format(ends(values, lambda v: f"{v:g}")) if values else None
+        name: said(STATES[name], values and ends(values, lambda v: f"{v:g}"))
         for name, values in seen.items()
     }
 
 
-def plan(records: Sequence[Measurement]) -> dict[str, str | None]:
+def runs(group: Group) -> Iterator[str]:
     """Numbers of records, implementations and mixers, dates, sizes, seeds and failures."""
-    days = sorted(r.created for r in records)
-    seeds = sorted({r.counts["seed"] for r in records if "seed" in r.counts})
+    records = group.records
+    first, last = (end(r.created for r in records) for end in (min, max))
+    implementations = plural(len({(r.mixer, r.implementation) for r in records}), "implementation")
+    mixers = plural(len({r.mixer for r in records}), "mixer")
+    when = f"between {first} and {last}" if first != last else f"at {first}"
+    dtypes = ", ".join(dict.fromkeys(r.dtype for r in records))
+    phases = ", ".join(PHASES.get(p, p) for p in dict.fromkeys(r.phase for r in records))
+    all_runs = plural(len(records), "run")
+    yield (
+        f"{all_runs} of {implementations} of {mixers} {when}, sizes {sizes(group)}, {dtypes}, "
+        f"{phases}."
+    )
+    yield said("Seeds: {}.", seeds(group))
     lost = Counter(str(r.failure.get("kind", "unknown cause")) for r in records if r.failure)
+    yield said("Failed: {}.", lost and f"{lost.total()} of them: {numbered(lost)}")
     compiled = sum(r.compiled for r in records)
-    some = f"{compiled} of {plural(len(records), 'run')}"
-    return {
-        "runs": plural(len(records), "run"),
-        "implementations": plural(
-            len({(r.mixer, r.implementation) for r in records}), "implementation"
-        ),
-        "mixers": plural(len({r.mixer for r in records}), "mixer"),
-        "when": f"between {days[0]} and {days[-1]}" if days[0] != days[-1] else f"at {days[0]}",
-        "sizes": sizes(records),
-        "dtypes": ", ".join(dict.fromkeys(r.dtype for r in records)),
-        "phases": ", ".join(PHASES.get(p, p) for p in dict.fromkeys(r.phase for r in records)),
-        "seeds": ", ".join(map(str, seeds)),
-        "failed": f"{lost.total()} of them: {numbered(lost)}" if lost else None,
-        "compiled": ("all runs" if compiled == len(records) else some) if compiled else None,
-    }
+    some = "all runs" if compiled == len(records) else f"{compiled} of {all_runs}"
+    yield said(
+        "In {} latency and energy are of what torch.compile made of the module; memory and "
+        "operations are of the module itself.",
+        compiled and some,
+    )
 
 
-def sizes(records: Sequence[Measurement]) -> str:
+def seeds(group: Group) -> str:
+    """The recorded seeds."""
+    found = {record.counts["seed"] for record in group.records if "seed" in record.counts}
+    return ", ".join(map(str, sorted(found)))
+
+
+def sizes(group: Group) -> str:
     """Each size with its values; with more than four, the first, the last and their number."""
     found = []
     for letter in LETTERS:
-        values = sorted({r.sizes[letter] for r in records if letter in r.sizes})
+        values = sorted({r.sizes[letter] for r in group.records if letter in r.sizes})
         if values:
             few = ", ".join(map(str, values))
             many = f"{values[0]} to {values[-1]} ({len(values)} values)"
@@ -249,49 +179,49 @@ def sizes(records: Sequence[Measurement]) -> str:
     return "; ".join(found) or "not recorded"
 
 
-def medians_of(group: Group, name: str) -> list[Reading]:
+def quiet(group: Group, name: str) -> list[Reading]:
     """The readings of this name that are no estimates of a busy machine."""
     return [r for r in group.readings(name) if grade_of(r) == QUIET]
 
 
-def estimates(group: Group) -> str:
-    """The estimates of a busy machine, by latency; "" if there are none."""
-    found = {
-        words: readings_words([r for r in group.readings(name) if grade_of(r) == BUSY])
-        for name, words in zip(LATENCIES, KINDS_OF_LATENCY, strict=True)
-    }
-    return "; ".join(f"{words} {said}" for words, said in found.items() if said)
+def latencies(group: Group) -> list[Reading]:
+    """All readings of a call's duration."""
+    return [reading for name in LATENCIES for reading in group.readings(name)]
 
 
-def readings_words(readings: Sequence[Reading]) -> str | None:
-    """`1.2 ms to 1.4 ms in 5 runs, 20 to 100 samples each`; None without readings of one name."""
-    if not readings:
-        return None
-    name = readings[0].name
-    whole = readings[0].unit == "B"
-    values = ends(
-        [r.value for r in readings],
-        lambda value: f"{value:,.0f}" if whole else scaled(value, readings[0].unit),
+def times(group: Group) -> Iterator[str]:
+    """Times of compiling and of calls, estimates of a busy machine, and why sampling stopped."""
+    yield said(
+        "Compiling took {}, which is in no latency.", readings_words(quiet(group, "compile"))
     )
-    said = f"{values}{' B' * whole} in {plural(len(readings), 'run')}"
-    if whole or name == "compile":
-        return said
-    numbers = [len(reading.samples) for reading in readings]
-    noun = "trial" if readings[0].unit == "J" else "sample"
-    return f"{said}, {ends(numbers, str)} {noun}{'s' * (max(numbers) > 1)} each"
+    busy = []
+    for name, kind in KINDS_OF_LATENCY.items():
+        warm = " (calls back to back)" if name == "latency" else ""
+        median = readings_words(quiet(group, name))
+        yield said(f"Medians of latency {kind}{warm}: {{}}.", median)
+        estimate = readings_words([r for r in group.readings(name) if grade_of(r) == BUSY])
+        busy += [f"{kind} {estimate}"] if estimate else []
+    yield said(
+        "Estimates of a busy machine (each a low quantile of short regions, between the least time "
+        "that the call needs and the median of the regions, without a confidence): {}.",
+        "; ".join(busy),
+    )
+    stopped = Counter(r.details.get("stop_rule", "not recorded") for r in latencies(group))
+    yield said("Why sampling stopped: {}.", numbered(stopped))
+    yield said(
+        "The timed calls took {} in all; building, warming up, counting and energy measurements "
+        "come on top and are not recorded.",
+        timed_calls(group),
+    )
 
 
-def times(group: Group) -> dict[str, str | None]:
-    """Why sampling stopped, and the total time of timed calls, a lower bound of the compute
-    time."""
-    timed = [reading for name in LATENCIES for reading in group.readings(name)]
+def timed_calls(group: Group) -> str:
+    """The total time of timed calls, a lower bound of the compute time."""
+    timed = latencies(group)
     known = [seconds for reading in timed if (seconds := timed_s(reading))]
     rest = len(timed) - len(known)
     lacking = f" ({plural(rest, 'reading')} without this figure)" if rest else ""
-    return {
-        "stopped": numbered(Counter(r.details.get("stop_rule", "not recorded") for r in timed)),
-        "spent": f"{scaled(sum(known), 's')}{lacking}" if known else None,
-    }
+    return f"{scaled(sum(known), 's')}{lacking}" if known else ""
 
 
 def timed_s(reading: Reading) -> float | None:
@@ -303,71 +233,97 @@ def timed_s(reading: Reading) -> float | None:
     return float(sum(reading.samples)) * int(reading.details["block"])
 
 
-def memory(group: Group) -> dict[str, str | None]:
-    """Peak memory of calls, and the number of runs that do not agree to the byte."""
-    loose = sum(r.details.get("agree") is False for r in group.readings("peak_memory"))
-    return {
-        "peak_memory": readings_words(group.readings("peak_memory")),
-        "loose": plural(loose, "run") if loose else None,
-    }
+def readings_words(readings: Sequence[Reading]) -> str:
+    """`1.2 ms to 1.4 ms in 5 runs, 20 to 100 samples each`; "" without readings of one name."""
+    if not readings:
+        return ""
+    name, unit = readings[0].name, readings[0].unit
+    whole = unit == "B"
+    values = ends([r.value for r in readings], lambda v: f"{v:,.0f}" if whole else scaled(v, unit))
+    told = f"{values}{' B' * whole} in {plural(len(readings), 'run')}"
+    if whole or name == "compile":
+        return told
+    numbers = [len(reading.samples) for reading in readings]
+    noun = "trial" if unit == "J" else "sample"
+    return f"{told}, {ends(numbers, str)} {noun}{'s' * (max(numbers) > 1)} each"
 
 
-def energy(group: Group) -> dict[str, str | None]:
-    """Joules per call, with trials and systematic error."""
-    readings = group.readings("energy")
-    gains = {float(r.details["systematic"]) for r in readings if "systematic" in r.details}
-    methods = {str(r.details.get("method", "not recorded")) for r in readings}
-    return {
-        "energy": readings_words(group.readings("energy")),
-        "energy_net": readings_words(group.readings("energy_net")),
-        "systematic": ", ".join(f"{gain:.0%}" for gain in sorted(gains)) or "unknown size",
-        "method": ", ".join(sorted(methods)),
-    }
+def memory_and_energy(group: Group) -> Iterator[str]:
+    """Peak memory of calls, runs that do not agree to the byte, and joules per call."""
+    peaks, joules = group.readings("peak_memory"), group.readings("energy")
+    yield said("Peak memory of a call beyond weights and inputs: {}.", readings_words(peaks))
+    loose = sum(r.details.get("agree") is False for r in peaks)
+    yield said("Repeated runs did not agree to the byte in {}.", loose and plural(loose, "run"))
+    gains = sorted({float(r.details["systematic"]) for r in joules if "systematic" in r.details})
+    methods = sorted({str(r.details.get("method", "not recorded")) for r in joules})
+    error = ", ".join(f"{gain:.0%}" for gain in gains) or "unknown size"
+    if joules:
+        yield (
+            f"Gross energy a call: {readings_words(joules)}, method: {', '.join(methods)}; the "
+            f"sensor's systematic error of {error} comes on top."
+        )
+    yield said("Energy net of idle power: {}.", readings_words(group.readings("energy_net")))
 
 
-def counters(group: Group) -> dict[str, str | None]:
+def counters(group: Group) -> Iterator[str]:
     """The tool that read hardware counters, and whether it counted known kernels correctly."""
     read = [r.counts["hardware"] for r in group.records if "hardware" in r.counts]
     labels = dict.fromkeys(label for found in read for label in found["labels"])
     if not read:
-        return {}
-    return {
-        "counted": plural(len(read), "run"),
-        "ncu": ", ".join(dict.fromkeys(found["ncu"] for found in read)),
-        "calibrated": f"tell: {'; '.join(labels)}" if labels else "were counted rightly",
-    }
+        return
+    yield said(
+        f"Hardware counters of {plural(len(read), 'run')} were read by Nsight Compute {{}} in "
+        "processes of their own, in which kernels ran one by one and nothing was timed; clocks "
+        "were left alone.",
+        ", ".join(dict.fromkeys(found["ncu"] for found in read)),
+    )
+    told = f"tell: {'; '.join(labels)}" if labels else "were counted rightly"
+    yield f"Kernels of known work, counted in the same way, {told}."
 
 
-def bars(group: Group) -> dict[str, str | None]:
+def bars(group: Group) -> Iterator[str]:
     """Error bars: the variation that they cover, and their widths; and labels."""
-    timed = [r for name in LATENCIES for r in medians_of(group, name)]
+    timed = [r for name in LATENCIES for r in quiet(group, name)]
     joules = group.readings("energy")
     alone = [r for r in timed if processes_in(r) == 1]
     spanning = [r for r in (*timed, *joules) if processes_in(r) > 1]
-    levels = sorted({float(r.details.get("confidence", CONFIDENCE)) for r in spanning})
-    found = {
-        "timed_bar": widest(alone, "its median"),
-        "energy_bar": widest([r for r in joules if processes_in(r) == 1], "its mean"),
-        "processes_bar": widest(spanning, "its median"),
-    }
-    told = [
-        reading.details["labels"]
-        for record in group.records
-        for reading in record.readings.values()
-        if "labels" in reading.details
-    ]
-    labels = Counter(label for each in told for label in each)
-    return found | {
-        "spanning": plural(len(spanning), "reading"),
-        "processes": ends([processes_in(r) for r in spanning], str) if spanning else None,
-        "confidence": " or ".join(f"{level:.1%}" for level in levels),
-        "unseen": ("processes, machines" if alone else "machines") if any(found.values()) else None,
-        "labels": (numbered(labels) or "none") if told else None,
-    }
+    timed_bar, processes_bar = widest(alone, "its median"), widest(spanning, "its median")
+    energy_bar = widest([r for r in joules if processes_in(r) == 1], "its mean")
+    yield said(
+        "Error bars of latency are 95 % confidence intervals of the median, by order statistics of "
+        "blocks of samples within one process, whatever their distribution; the widest is {} to "
+        "one side.",
+        timed_bar,
+    )
+    yield said(
+        "Error bars of energy are confidence intervals of the mean of trials by Student's t, which "
+        "takes them as normal; the widest is {} to one side.",
+        energy_bar,
+    )
+    if spanning and processes_bar:
+        levels = sorted({float(r.details.get("confidence", CONFIDENCE)) for r in spanning})
+        yield (
+            f"Error bars of {plural(len(spanning), 'reading')} span "
+            f"{ends([processes_in(r) for r in spanning], str)} fresh processes, one value each, by "
+            "order statistics, with a confidence of "
+            f"{' or '.join(f'{level:.1%}' for level in levels)}; the widest is {processes_bar} to "
+            "one side."
+        )
+    if timed_bar or energy_bar or processes_bar:
+        unseen = "processes, machines" if alone else "machines"
+        yield f"Differences between {unseen} and days are in no error bar."
+    yield said("Labels of readings: {}.", labels(group))
 
 
-def widest(readings: Sequence[Reading], of: str) -> str | None:
-    """The largest distance from a value to an end of its interval, relative to the value; None
+def labels(group: Group) -> str:
+    """The labels of all readings, or `none`; "" if no reading states its labels."""
+    readings = [reading for record in group.records for reading in record.readings.values()]
+    told = [reading.details["labels"] for reading in readings if "labels" in reading.details]
+    return numbered(Counter(label for each in told for label in each)) or ("none" if told else "")
+
+
+def widest(readings: Sequence[Reading], of: str) -> str:
+    """The largest distance from a value to an end of its interval, relative to the value; ""
     without intervals."""
     found = [
         max(float(high) - reading.value, reading.value - float(low)) / abs(reading.value)
@@ -377,7 +333,7 @@ def widest(readings: Sequence[Reading], of: str) -> str | None:
         and reading.value
     ]
     if not found:
-        return None
+        return ""
     width = max(found)
     return f"{width:.1%} of {of}" if width < 1 else f"{width:.3g} times {of}"
 
@@ -389,28 +345,21 @@ PROGRAMS = {
 }  # fmt: skip
 
 
-def software(group: Group) -> dict[str, str | None]:
-    """Versions, and the settings and variables that affect speed or precision."""
-    versions = [f"{said} {group.fact(name)}" for name, said in PROGRAMS.items() if group.fact(name)]
-    revision, platform = group.fact("revision"), group.fact("platform")
+def software(group: Group) -> Iterator[str]:
+    """Ceilings, versions, and the settings and variables that affect speed or precision."""
+    reached = ceilings_words(r.environment for r in group.records)
+    yield said("At best the device reached, in the same processes: {}.", reached)
+    versions = [f"{name} {group.fact(each)}" for each, name in PROGRAMS.items() if group.fact(each)]
+    versions += [said("revision {}", group.fact("revision"))]
+    yield said("Software: {}.", comma_list(versions) + said(" on {}", group.fact("platform")))
     chosen = [f"{name} = {value}" for name, value in (group.facts.get("settings") or {}).items()]
     set_ = [f"{name}={value}" for name, value in (group.facts.get("variables") or {}).items()]
-    on = f" on {platform}" if platform else ""
-    return {
-        "software": comma_list([*versions, revision and f"revision {revision}"]) + on,
-        "revision": revision,
-        "settings": "; ".join([*(["torch: " + ", ".join(chosen)] if chosen else []), *set_]),
-    }
+    torch_settings = ["torch: " + ", ".join(chosen)] if chosen else []
+    yield said("Settings: {}.", "; ".join([*torch_settings, *set_]))
 
 
-def unknown_versions(group: Group) -> list[str]:
-    """The programs whose versions a paper needs and no record states."""
-    needed = ["python", "torch", "package", *(["cuda", "cudnn", "triton"] * group.on_gpu)]
-    return [f"the version of {PROGRAMS[name]}" for name in needed if not group.fact(name)]
-
-
-def unmeasured(group: Group) -> list[str]:
-    """The readings that some records lack, with their reasons; latencies without an interval."""
+def missing(group: Group) -> Iterator[str]:
+    """The readings that some records lack, with their reasons, and the facts that none states."""
     found = []
     for name, words in EXPECTED.items():
         asked = [r for r in group.records if name != "compile" or r.compiled]
@@ -419,10 +368,25 @@ def unmeasured(group: Group) -> list[str]:
         some = f" in {plural(len(lacking), 'run')}" if len(lacking) < len(asked) else ""
         if lacking:
             found.append(f"{words}{some}" + (f" ({'; '.join(reasons)})" if reasons else ""))
-    timed = [r for name in LATENCIES for r in group.readings(name)]
-    if bare := sum(r.details.get("ci_low") is None for r in timed):
+    if bare := sum(r.details.get("ci_low") is None for r in latencies(group)):
         found.append(f"an interval of {plural(bare, 'latency', 'latencies')}")
-    return found
+    yield said("Not measured: {}.", "; ".join(found))
+    recorded = {
+        "seeds": seeds(group),
+        "how long the timed calls took": timed_calls(group),
+        "disturbances": labels(group),
+        "the revision of costmodel": group.fact("revision"),
+    }
+    needed = ["python", "torch", "package", *(["cuda", "cudnn", "triton"] * group.on_gpu)]
+    recorded |= {f"the version of {PROGRAMS[name]}": group.fact(name) for name in needed}
+    unknown = [words for words, found in recorded.items() if not found]
+    yield said("Not recorded: {}.", ", ".join(unknown))
+
+
+PARTS: tuple[Callable[[Group], Iterator[str]], ...] = (
+    machine, runs, times, memory_and_energy, counters, bars, software, missing,
+)  # fmt: skip
+"""The sentences on one machine's records, in order; "" for a sentence with an unknown fact."""
 
 
 def fact(
