@@ -68,3 +68,20 @@ def test_check_names_an_entry_that_nothing_reads() -> None:
         "give the equation the range that is read"
     )
     assert narrow[0].detail.endswith("forms: direct")
+
+
+def test_a_parameter_that_no_form_reads_is_named() -> None:
+    """It is counted among the parameters, wherever it was declared."""
+    mixer = late_sum(narrow=True)
+    mixer.parameter("late", *mixer.sizes("l"))
+    (proof, *_) = prove(mixer)
+    assert proof.passed and proof.detail.endswith(
+        "; no form reads late, which is counted among the parameters: leave it out"
+    )
+
+
+@pytest.mark.parametrize("name", variants())
+def test_built_in_mixers_read_their_parameters(name: str) -> None:
+    forms = builtin(name).forms.values()
+    read = {array for form in forms for e in form.equations for array in e.value.arrays}
+    assert not {*builtin(name).parameters} - read

@@ -111,7 +111,12 @@ def _well_formed(mixer: Mixer) -> Proof:
 
 
 def _unread(mixer: Mixer) -> Iterator[str]:
-    """A note for each form that defines entries which nothing reads, with the smallest sizes."""
+    """A note for each form that defines entries which nothing reads, with the smallest sizes; and
+    one on each parameter that no form reads."""
+    read = {a for form in mixer.forms.values() for e in form.equations for a in e.value.arrays}
+    for array in mixer.parameters:
+        if array not in read:
+            yield f"no form reads {array.name}, which is counted among the parameters: leave it out"
     for name, form in mixer.forms.items():
         found = first_apart(mixer, partial(unread_words, form))
         if found is not None:
