@@ -191,6 +191,10 @@ def sweep_rows(point: str, block: Sequence[Measurement], level: float) -> list[R
     common = sorted(set.intersection(*(set(taken) for taken in by_round.values())))
     rounds = [taken[k] for taken in by_round.values() for k in common]
     busy = BUSY in map(grade_of, rounds)
+    several = not all(map(of_one_thread, rounds))
+    for name, taken in by_round.items():
+        if several and any(of_one_thread(taken[k]) for k in common):
+            failed.setdefault(name, "some times are of one thread, and other times are not")
 
     def value(reading: Reading) -> float:
         """Seconds per call; if any candidate is busy, the low quantile for all of them."""
@@ -208,6 +212,11 @@ def sweep_rows(point: str, block: Sequence[Measurement], level: float) -> list[R
         }
     marks = {name: mark_of_all(taken[k] for k in common) for name, taken in by_round.items()}
     return [replace(row, point=point) for row in latency_rows(values, level, failed, unit, marks)]
+
+
+def of_one_thread(timed: Reading) -> bool:
+    """Whether a busy time was taken with one thread, of a call that usually has several."""
+    return ONE_THREAD in timed.details.get("labels", ())
 
 
 def by_process(rounds: Mapping[str, Sequence[Reading]]) -> dict[str, list[float]]:
@@ -380,9 +389,8 @@ def medians(
         if by and reading.unit == "s" and "grade" not in reading.details:
             return Verdict(a, b, few, refused=f"{name}: it is labelled {by}")
     if x.unit == "s" and few > 1 and BUSY in map(grade_of, (x, y)):
-        one_thread = [ONE_THREAD in r.details.get("labels", ()) for r in (x, y)]
-        if one_thread[0] != one_thread[1]:
-            why = f"{(a, b)[one_thread[1]]}: a time of one thread, and the other time is not"
+        if of_one_thread(x) != of_one_thread(y):
+            why = f"{(a, b)[of_one_thread(y)]}: a time of one thread, and the other time is not"
             return Verdict(a, b, few, refused=why)
         return Verdict(a, b, few, y.value / x.value, of=BUSY_TIMES)
     ends = [median_interval(block_medians(reading), 1 - share) for reading in (x, y)]

@@ -330,6 +330,28 @@ def test_pairs_of_rounds_of_a_sweep_are_compared_without_drift(tmp_path: Path) -
     assert row.point == "b = 1, l = 8, d = 4, fp32, training, cpu, seed 0"
 
 
+def test_rounds_of_one_thread_and_of_several_are_not_compared(tmp_path: Path) -> None:
+    """On a busy machine one candidate may be timed on one thread: its slowness may be that of the
+    thread alone. Candidates that are all timed on one thread are compared."""
+    details = {"grade": "busy", "labels": ["preempted", "one thread"]}
+    records = [
+        swept(k, 0, name, cost * (1 + 0.1 * k))
+        for k in range(12)
+        for name, cost in (("fft", 1e-3), ("toeplitz", 1.5e-3))
+    ]
+    alone = [
+        replace(r, readings={"latency": replace(r.readings["latency"], details=details)})
+        for r in records
+    ]
+    mixed = [
+        y if x.implementation == "toeplitz" else x for x, y in zip(records, alone, strict=True)
+    ]
+    (row,) = compare_files([written(tmp_path / "mixed.jsonl", *mixed)])[0].rows
+    assert row.verdict.refused.startswith("me toeplitz: some times are of one thread")
+    (row,) = compare_files([written(tmp_path / "alone.jsonl", *alone)])[0].rows
+    assert row.verdict.differs and row.marks == ("busy, one thread",) * 2
+
+
 def test_a_sweep_of_two_rounds_is_too_short(tmp_path: Path) -> None:
     records = [swept(k, 0, name, 1e-3) for k in range(2) for name in ("fft", "toeplitz")]
     made, _ = compare_files([written(tmp_path / "a.jsonl", *records)])
