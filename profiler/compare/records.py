@@ -164,9 +164,8 @@ def blocks_in(records: Sequence[Measurement]) -> dict[str, list[Measurement]]:
     found: dict[str, list[Measurement]] = {}
     for r in records:
         sizes = sizes_words({x: n for x, n in r.sizes.items() if x in shared[r.phase]})
-        options = options_words(r.sweep.get("options", {}))
-        kind = r.device.partition(":")[0]
-        point = f"{sizes}, {r.dtype}, {r.phase}, {kind}, seed {r.counts.get('seed', 0)}{options}"
+        options = options_words(r.options)
+        point = f"{sizes}, {r.dtype}, {r.phase}, {r.kind}, seed {r.counts.get('seed', 0)}{options}"
         found.setdefault(point, []).append(r)
     return {point: block for point, block in found.items() if len(block) > 1}
 
@@ -182,7 +181,7 @@ def sweep_rows(point: str, block: Sequence[Measurement], level: float) -> list[R
             own = sizes_words({x: n for x, n in r.sizes.items() if x not in shared})
             name = f"{r.mixer} {r.implementation}{f' ({own})' if own else ''}"
             taken = by_round.setdefault(name, {})
-            number = r.sweep.get("round", 0)
+            number = r.round
             if number in taken:
                 failed[name] = f"round {number + 1} was measured twice"
             taken[number] = r.readings["latency"]
@@ -254,10 +253,10 @@ def keyed(records: Sequence[Measurement]) -> dict[Key, Measurement]:
     """Each record by its point; further records of a point become repetitions 2, 3, ..."""
     found: dict[Key, Measurement] = {}
     for r in records:
-        kind, repetition = r.device.partition(":")[0], r.sweep.get("round", 0) + 1
+        repetition = r.round + 1
         while True:
             sizes = sizes_words(r.sizes)
-            asked = (sizes, r.dtype, r.phase, kind, asked_words(r))
+            asked = (sizes, r.dtype, r.phase, r.kind, asked_words(r))
             key = (r.mixer, r.implementation, r.form, *asked, repetition)
             if key not in found:
                 break
@@ -276,7 +275,7 @@ def point_words(key: Key) -> str:
 def asked_words(record: Measurement) -> str:
     """The options and the seed of a record that are not defaults, in words."""
     seed = record.counts.get("seed", 0)
-    return options_words(record.sweep.get("options", {})) + (f", seed {seed}" if seed else "")
+    return options_words(record.options) + (f", seed {seed}" if seed else "")
 
 
 def missing(
@@ -385,7 +384,7 @@ def medians(
     if min(*x.samples, *y.samples, x.value, y.value) <= 0:
         return Verdict(a, b, few, refused="a ratio needs values above zero")
     for name, reading in ((a, x), (b, y)):
-        by = disturbed_by(reading.details.get("labels", ()))
+        by = disturbed_by(reading.labels)
         if by and reading.unit == "s" and "grade" not in reading.details:
             return Verdict(a, b, few, refused=f"{name}: it is labelled {by}")
     if x.unit == "s" and few > 1 and BUSY in map(grade_of, (x, y)):

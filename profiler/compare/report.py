@@ -11,6 +11,7 @@ from profiler.compare.in_turns import METHOD
 from profiler.compare.rows import BUSY_TIMES, Comparison, Row
 from profiler.meters.disturbances import label_meanings
 from profiler.records.grades import marked
+from profiler.records.measurement import readings_of
 from profiler.records.quantities import QUANTITIES
 from profiler.records.words import PHASES, scaled, sizes_words
 
@@ -82,7 +83,7 @@ def _where(made: Comparison) -> str:
     record = made.records[0]
     machine = record.environment.get("device_name") or record.environment.get("cpu")
     sizes = {letter: n for r in made.records for letter, n in r.sizes.items()}
-    phase = PHASES.get(record.phase, record.phase)
+    phase = PHASES[record.phase]
     return f", {phase}, {sizes_words(sizes)}, on {record.device} ({machine or 'unnamed'})"
 
 
@@ -190,10 +191,9 @@ def _about(made: Comparison) -> list[Note]:
             found += _left_out(name, latency.details)
         for quantity, reading in record.readings.items():
             where = "" if quantity == "latency" else f"{quantity.replace('_', ' ')} of "
-            for label in reading.details.get("labels", []):
+            for label in reading.labels:
                 found.append(Note((f"{where}{name} is {label}",)))
-    latencies = [r.readings["latency"] for r in made.records if "latency" in r.readings]
-    labels = [label for reading in latencies for label in reading.details["labels"]]
+    labels = [label for r in readings_of(made.records, "latency") for label in r.labels]
     return found + [Note((said,)) for said in label_meanings(labels)]
 
 

@@ -16,7 +16,7 @@ from typing import Any
 from profiler.compare.verdict import LEVEL, Verdict, reasons, verdicts
 from profiler.meters.energy.estimate import PairedEnergy
 from profiler.records.grades import disturbed_by, mark_of_all
-from profiler.records.measurement import Measurement
+from profiler.records.measurement import Measurement, readings_of
 from profiler.records.quantities import COMPARED
 from profiler.records.reading import Measured, Reading, Unavailable
 from profiler.records.schema import Record
@@ -119,7 +119,7 @@ class Candidate:
     @property
     def latencies(self) -> list[Reading]:
         """The latencies of all processes."""
-        return [r.readings["latency"] for r in self.records.values() if "latency" in r.readings]
+        return readings_of(self.records.values(), "latency")
 
     @property
     def rounds(self) -> dict[int, Sequence[float]]:
@@ -138,7 +138,7 @@ class Candidate:
 
     def agreed(self, name: str) -> Reading | Unavailable:
         """A reading that repeats to the byte, if all processes agree."""
-        found = [r.readings[name] for r in self.records.values() if name in r.readings]
+        found = readings_of(self.records.values(), name)
         if not found:
             said = [r.reasons[name] for r in self.records.values() if name in r.reasons]
             return Unavailable(said[0] if said else "was not measured")
@@ -154,7 +154,7 @@ class Candidate:
         """
         for record in self.records.values():
             if "latency" not in record.readings:
-                return record.reasons.get("latency", "latency was not measured")
+                return record.reason("latency")
             if by := disturbed_by(details_of(record).get("labels", ())):
                 return f"it is labelled {by}"
         if len(self.records) < len(rounds):

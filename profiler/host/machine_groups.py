@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from profiler.host.environment import BOARDS, WHOLE, flat
-from profiler.records.measurement import Measurement
+from profiler.records.measurement import Measurement, readings_of
 from profiler.records.reading import Reading
 
 
@@ -35,7 +35,7 @@ class Group:
 
     def readings(self, name: str) -> list[Reading]:
         """The readings of this name, from all records that have one."""
-        return [record.readings[name] for record in self.records if name in record.readings]
+        return readings_of(self.records, name)
 
     def states(self, name: str, when: str = "state") -> list[float]:
         """The recorded values of a varying fact: at the time of writing or, with `state_before`,

@@ -143,7 +143,7 @@ def runs(group: Group) -> Iterator[str]:
     mixers = plural(len({r.mixer for r in records}), "mixer")
     when = f"between {first} and {last}" if first != last else f"at {first}"
     dtypes = ", ".join(dict.fromkeys(r.dtype for r in records))
-    phases = ", ".join(PHASES.get(p, p) for p in dict.fromkeys(r.phase for r in records))
+    phases = ", ".join(PHASES[p] for p in dict.fromkeys(r.phase for r in records))
     all_runs = plural(len(records), "run")
     yield (
         f"{all_runs} of {implementations} of {mixers} {when}, sizes {sizes(group)}, {dtypes}, "
@@ -326,11 +326,9 @@ def widest(readings: Sequence[Reading], of: str) -> str:
     """The largest distance from a value to an end of its interval, relative to the value; ""
     without intervals."""
     found = [
-        max(float(high) - reading.value, reading.value - float(low)) / abs(reading.value)
+        max(abs(end - reading.value) for end in reading.interval) / abs(reading.value)
         for reading in readings
-        if (low := reading.details.get("ci_low")) is not None
-        and (high := reading.details.get("ci_high")) is not None
-        and reading.value
+        if reading.interval is not None and reading.value
     ]
     if not found:
         return ""
@@ -368,7 +366,7 @@ def missing(group: Group) -> Iterator[str]:
         some = f" in {plural(len(lacking), 'run')}" if len(lacking) < len(asked) else ""
         if lacking:
             found.append(f"{words}{some}" + (f" ({'; '.join(reasons)})" if reasons else ""))
-    if bare := sum(r.details.get("ci_low") is None for r in latencies(group)):
+    if bare := sum(r.interval is None for r in latencies(group)):
         found.append(f"an interval of {plural(bare, 'latency', 'latencies')}")
     yield said("Not measured: {}.", "; ".join(found))
     recorded = {

@@ -115,12 +115,8 @@ def rate_reading(timed: Measured, name: str, amount: float, unit: str, **facts: 
     """The rate `amount` / seconds, in `unit`; the interval's short time becomes its high rate."""
     if isinstance(timed, Unavailable):
         return timed
-    details = {key: timed.details[key] for key in KEPT if key in timed.details} | facts
-    ends = [timed.details.get(end) for end in ("ci_high", "ci_low")]
-    for key, seconds in zip(("ci_low", "ci_high"), ends, strict=True):
-        details[key] = None if seconds is None else amount / seconds
-    samples = tuple(amount / seconds for seconds in timed.samples)
-    return Reading(name, amount / timed.value, unit, samples, details)
+    found = timed.converted(name, unit, lambda seconds: amount / seconds, KEPT)
+    return replace(found, details={**found.details, **facts})
 
 
 def of_the_work(found: Measured) -> Measured:
@@ -128,8 +124,7 @@ def of_the_work(found: Measured) -> Measured:
     is accepted: the capped rate is the device's best rate."""
     if isinstance(found, Unavailable):
         return found
-    labels = found.details.get("labels", ())
-    said = ", ".join(label for label in (LAUNCH_BOUND, *DISTURBED_LABELS) if label in labels)
+    said = ", ".join(x for x in (LAUNCH_BOUND, *DISTURBED_LABELS) if x in found.labels)
     return Unavailable(f"no ceiling: what was timed is {said}") if said else found
 
 
@@ -403,12 +398,8 @@ def per_operation(timed: Measured, name: str, times: int) -> Measured:
     """Seconds per operation, from the time of a call that makes `times` operations."""
     if isinstance(timed, Unavailable):
         return timed
-    details = {key: timed.details[key] for key in KEPT if key in timed.details}
-    for end in ("ci_low", "ci_high"):
-        seconds = details.get(end)
-        details[end] = None if seconds is None else seconds / times
-    samples = tuple(seconds / times for seconds in timed.samples)
-    return Reading(name, timed.value / times, "s", samples, details | {"operations": times})
+    found = timed.converted(name, "s", lambda seconds: seconds / times, KEPT)
+    return replace(found, details={**found.details, "operations": times})
 
 
 WORDS: Mapping[str, str] = {

@@ -37,13 +37,12 @@ def cost_of(
     latency is that of a busy device that nothing else used, and where nothing that was measured is
     below what no call can do without.
     """
-    readings, reasons = measurement.readings, measurement.reasons
+    readings = measurement.readings
     cost, why = latency_of(measurement)
     for each in (each for each in QUANTITIES.values() if each.cost):
         cost[each.cost_key] = None
         if each.reading not in readings:
-            missing = f"{each.reading} was not measured"
-            why[each.cost_key] = reasons.get(each.reading, missing)
+            why[each.cost_key] = measurement.reason(each.reading)
         else:
             value = readings[each.reading].value
             cost[each.cost_key] = round(value) if each.unit in ("1", "B") else value
@@ -75,7 +74,7 @@ def latency_of(measurement: Measurement) -> tuple[dict[str, Any], dict[str, str]
     """The time of the call, and the reason of every None in it."""
     latency = measurement.readings.get("latency")
     if latency is None:
-        missing = measurement.reasons.get("latency", "latency was not measured")
+        missing = measurement.reason("latency")
         nothing: dict[str, Any] = dict.fromkeys(OF_LATENCY)
         return nothing | {"latency_labels": []}, dict.fromkeys(OF_LATENCY, missing)
     details = details_of_time(latency)
@@ -87,7 +86,7 @@ def latency_of(measurement: Measurement) -> tuple[dict[str, Any], dict[str, str]
         "latency_stop_rule": details["stop_rule"],
         "latency_processes": processes_in(latency),
         "latency_grade": grade_of(latency),
-        "latency_labels": list(latency.details.get("labels", ())),
+        "latency_labels": list(latency.labels),
     }
     if measurement.environment.get("threads") == 1 and latency.details.get("processor_s"):
         cost["latency_processor_s"] = latency.details["processor_s"]

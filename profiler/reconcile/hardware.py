@@ -92,7 +92,7 @@ def moved(measurement: Measurement, least: Mapping[str, int]) -> dict[str, Moved
     found: dict[str, MovedMemory] = {}
     for caches, name in MOVED.items():
         reading = measurement.readings.get(name)
-        why = measurement.reasons.get(name, f"{name} was not measured") if reading is None else ""
+        why = measurement.reason(name) if reading is None else ""
         found[f"dram_{caches}"] = MovedMemory(
             least["compulsory"],
             None if reading is None else round(reading.value),

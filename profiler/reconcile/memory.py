@@ -32,7 +32,7 @@ def held_memory(measurement: Measurement, held: Held, listed: str, told: str) ->
     lists, reading = measurement.readings.get(listed), measurement.readings.get(told)
     reason = held.reason
     if reading is None:
-        reason = measurement.reasons.get(told, f"{told} was not measured")
+        reason = measurement.reason(told)
     measured = figure(reading)
     if lists is None or "tensors" not in lists.details:
         why = NO_LIST if lists is not None else measurement.reasons.get(listed, NO_LIST)

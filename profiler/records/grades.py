@@ -38,14 +38,14 @@ def grade_of(reading: Reading) -> str:
     """`quiet` or `busy`: the reading's grade, or for an older record without one the grade by its
     labels."""
     said = reading.details.get("grade")
-    return said or (BUSY if disturbed_by(reading.details.get("labels", ())) else QUIET)
+    return said or (BUSY if disturbed_by(reading.labels) else QUIET)
 
 
 def mark_of(reading: Reading) -> str:
     """The words in brackets behind an estimate; "" for a quiet time."""
     if grade_of(reading) == QUIET:
         return ""
-    return mark(reading.details.get("labels", ()))
+    return mark(reading.labels)
 
 
 def mark_of_all(readings: Iterable[Reading]) -> str:
@@ -68,7 +68,7 @@ def mark(labels: Iterable[str]) -> str:
 
 def undisturbed(reading: Reading) -> bool:
     """Whether a time is quiet, or is busy only because the time has one sample."""
-    labels = reading.details.get("labels", ())
+    labels = reading.labels
     return grade_of(reading) == QUIET or (ONE_SAMPLE in labels and not disturbed_by(labels))
 
 

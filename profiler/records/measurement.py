@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Literal
 
@@ -73,11 +73,34 @@ class Measurement(Record, frozen=True, kw_only=True):
     """What distinguishes the record from the others of its file."""
 
     @property
+    def kind(self) -> str:
+        """The kind of device, cpu or cuda: boards of one machine are interchangeable."""
+        return self.device.partition(":")[0]
+
+    @property
+    def options(self) -> Mapping[str, Any]:
+        """The options of the request that are not their defaults."""
+        found: Mapping[str, Any] = self.sweep.get("options", {})
+        return found
+
+    @property
+    def round(self) -> int:
+        """The round of a sweep, from 0."""
+        return int(self.sweep.get("round", 0))
+
+    def reason(self, name: str) -> str:
+        """Why a reading is missing."""
+        return self.reasons.get(name, f"{name} was not measured")
+
+    @property
     def compiled(self) -> bool:
         """Whether latency and energy are, or would have been, of a call compiled by
         torch.compile."""
-        asked = self.sweep.get("options", {}).get("compile", False)
-        return bool(asked) or "compile" in self.readings or "compile" in self.reasons
+        return (
+            bool(self.options.get("compile"))
+            or "compile" in self.readings
+            or "compile" in self.reasons
+        )
 
     def to_json(self) -> dict[str, Any]:
         """The record as schema 1 prints it; fields of `LATER` are present if they are not empty."""
@@ -124,6 +147,11 @@ FACTS: Mapping[str, Any] = {
     "failure": Failure,
 }
 """Field -> the type of its content."""
+
+
+def readings_of(records: Iterable[Measurement], name: str) -> list[Reading]:
+    """The readings of this name, from the records that have one."""
+    return [record.readings[name] for record in records if name in record.readings]
 
 
 def divide(

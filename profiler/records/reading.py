@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +26,28 @@ class Reading(Record, frozen=True):
     unit: Name
     samples: Samples = ()
     details: Mapping[str, Any] = {}
+
+    @property
+    def labels(self) -> Sequence[str]:
+        """The labels: what disturbed or limits the reading."""
+        found: Sequence[str] = self.details.get("labels", ())
+        return found
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """The ends of the confidence interval; None if it is unknown."""
+        low, high = self.details.get("ci_low"), self.details.get("ci_high")
+        return None if low is None or high is None else (low, high)
+
+    def converted(
+        self, name: str, unit: str, convert: Callable[[float], float], keep: Iterable[str] = ()
+    ) -> Reading:
+        """The same measurement as another quantity: value, samples and interval by a monotone
+        function, with the details `keep` as far as there are."""
+        details = {key: self.details[key] for key in keep if key in self.details}
+        if self.interval is not None:
+            details["ci_low"], details["ci_high"] = sorted(map(convert, self.interval))
+        return Reading(name, convert(self.value), unit, tuple(map(convert, self.samples)), details)
 
     @classmethod
     def from_json(cls, name: str, stored: Any) -> Reading:

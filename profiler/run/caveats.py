@@ -65,7 +65,7 @@ def no_quiet_time(measurement: Measurement) -> str:
     """Why shares of the time are unknown, without a quiet latency; "" with one."""
     latency = measurement.readings.get("latency")
     if latency is None:
-        return measurement.reasons.get("latency", "latency was not measured")
+        return measurement.reason("latency")
     return "" if grade_of(latency) == QUIET else "the device was not quiet while it was timed"
 
 
@@ -73,7 +73,7 @@ def contention(measurement: Measurement) -> str:
     """Why the latency is not of the call alone: a sentence, or "" if the median is well known."""
     latency = measurement.readings["latency"]
     details = details_of_time(latency)
-    if by := disturbed_by(details.get("labels", ())):
+    if by := disturbed_by(latency.labels):
         return f"not comparable: the device was disturbed while it was timed ({by})"
     spread = details["p80"] > SPREAD * details["p20"]
     if _is_known(latency) and not spread:
@@ -95,8 +95,8 @@ def _is_known(latency: Reading) -> bool:
     """Whether the median settled, or its interval is narrow under any other stopping rule."""
     if details_of_time(latency)["stop_rule"] in ("median settled", "rounds done", "processes done"):
         return True
-    ends = [latency.details.get(end) for end in ("ci_low", "ci_high")]
-    return all(end and abs(end - latency.value) <= KNOWN * latency.value for end in ends)
+    ends = [abs(end - latency.value) for end in latency.interval or ()]
+    return bool(ends) and max(ends) <= KNOWN * latency.value
 
 
 def idleness(measurement: Measurement) -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from msgspec.structs import replace
+
 from costmodel.program.phases import phase_name
 from profiler.records.measurement import Measurement
 from profiler.records.reading import Measured, Reading, Unavailable
@@ -12,7 +14,8 @@ PER_TOKEN = {"energy": "J_per_token", "energy_net": "net_J_per_token"}
 """Reading of a call -> the name of the reading per token."""
 
 
-ENDS = frozenset({"ci_low", "ci_high"})
+KEPT = ("systematic", "labels", "tokens")
+"""The details of a reading that also hold for a derived quantity."""
 
 
 def tokens(phase: str, sizes: Mapping[str, int]) -> int:
@@ -33,7 +36,7 @@ def per_token(record: Measurement) -> dict[str, Measured]:
     found: dict[str, Measured] = {}
     for name, derived in PER_TOKEN.items():
         if name not in record.readings:
-            found[derived] = Unavailable(record.reasons.get(name, f"{name} was not measured"))
+            found[derived] = Unavailable(record.reason(name))
         elif not {"b", "l"} <= record.sizes.keys():
             found[derived] = Unavailable(
                 "how many tokens a call handles is not known: its sizes have no b or no l"
@@ -48,23 +51,12 @@ def per_token(record: Measurement) -> dict[str, Measured]:
 
 def divided(reading: Reading, name: str, number: int) -> Reading:
     """A reading of energy divided by a number of tokens."""
-    details = kept(reading)
-    ends = {key: reading.details[key] / number for key in ENDS if key in reading.details}
-    samples = tuple(sample / number for sample in reading.samples)
-    details |= ends | {"tokens": number}
-    return Reading(name, reading.value / number, "J", samples, details)
+    found = reading.converted(name, "J", lambda joules: joules / number, KEPT)
+    return replace(found, details={**found.details, "tokens": number})
 
 
 def inverted(reading: Reading) -> Reading:
     """Tokens per joule from joules per token."""
-    details = kept(reading) | {"tokens": reading.details["tokens"]}
-    if reading.details.keys() >= ENDS and min(reading.details[key] for key in ENDS) > 0:
-        low, high = (reading.details[key] for key in ("ci_low", "ci_high"))
-        details |= {"ci_low": 1 / high, "ci_high": 1 / low}
-    samples = tuple(1 / sample for sample in reading.samples)
-    return Reading("tokens_per_s_per_W", 1 / reading.value, "1/J", samples, details)
-
-
-def kept(reading: Reading) -> dict[str, object]:
-    """The details that also hold for a derived quantity."""
-    return {key: reading.details[key] for key in ("systematic", "labels") if key in reading.details}
+    if reading.interval is not None and min(reading.interval) <= 0:
+        reading = replace(reading, details={**reading.details, "ci_low": None})
+    return reading.converted("tokens_per_s_per_W", "1/J", lambda joules: 1 / joules, KEPT)

@@ -186,7 +186,7 @@ def flagged(measurement: Measurement, mixer: Mixer) -> Measurement:
     readings = dict(measurement.readings)
     for name, sentence in readings_below(measurement, mixer).items():
         details = readings[name].details
-        labels = [*details.get("labels", ()), BELOW]
+        labels = [*readings[name].labels, BELOW]
         more = {**details, "labels": labels, "floor": sentence}
         readings[name] = replace(readings[name], details=more)
     return replace(measurement, readings=readings)

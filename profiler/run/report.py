@@ -17,7 +17,7 @@ from profiler.meters.ceilings import ceilings_words
 from profiler.meters.disturbances import label_meanings
 from profiler.meters.intervals import processes_in
 from profiler.records.grades import QUIET, grade_of, time_words
-from profiler.records.measurement import Measurement
+from profiler.records.measurement import Measurement, readings_of
 from profiler.records.quantities import QUANTITIES, Meter, read_by
 from profiler.records.reading import Measured, Reading, Unavailable, details_of_time
 from profiler.records.words import DIGITS, PHASES, scaled, sizes_words
@@ -48,9 +48,7 @@ def tables(measurements: Sequence[Measurement]) -> list[Table]:
 
 def _table(phase: str, device: str, found: Sequence[Measurement]) -> Table:
     """The table of these measurements; a column that none of them fills is hidden."""
-    counted = any(
-        m.sweep.get("options", {}).get("counters") or "hardware" in m.counts for m in found
-    )
+    counted = any(m.options.get("counters") or "hardware" in m.counts for m in found)
     hidden = {
         *(name for name, of in RARE.items() if not any(of in m.readings for m in found)),
         *(() if counted else COUNTED),
@@ -85,7 +83,7 @@ def measured(m: Measurement, name: str) -> Cell:
 
 def missing(m: Measurement, name: str) -> Missing:
     """Why a measurement lacks this reading."""
-    return Missing(m.reasons.get(name, f"{name} was not measured"))
+    return Missing(m.reason(name))
 
 
 def _of_latency(words: Callable[[Reading], Cell]) -> Callable[[Measurement], Cell]:
@@ -238,7 +236,7 @@ COMPILED = (
 def _notes(found: Sequence[Measurement]) -> Iterator[Note]:
     """The meaning of the columns, and warnings about single measurements."""
     yield from ABOUT_COLUMNS
-    timed = [m.readings["latency"] for m in found if "latency" in m.readings]
+    timed = readings_of(found, "latency")
     said = processes_words((processes_in(each), grade_of(each)) for each in timed)
     yield from (Note((sentence,)) for sentence in said)
     if any("state" in m.readings for m in found):
@@ -266,12 +264,12 @@ def _labelled(found: Sequence[Measurement]) -> Iterator[str]:
     carried: dict[str, list[str]] = {}
     for m, row in _about(found):
         for name, reading in m.readings.items():
-            for label in reading.details.get("labels", ()):
+            for label in reading.labels:
                 carried.setdefault(f"{name.replace('_', ' ')} {label}", []).append(row)
     for label, rows in carried.items():
         yield f"{label}: {'all' if len(rows) == len(found) > 1 else ', '.join(rows)}"
-    latencies = (m.readings["latency"] for m in found if "latency" in m.readings)
-    yield from label_meanings(label for r in latencies for label in r.details.get("labels", ()))
+    latencies = readings_of(found, "latency")
+    yield from label_meanings(label for reading in latencies for label in reading.labels)
 
 
 def _contended(found: Sequence[Measurement]) -> Iterator[str]:

@@ -17,13 +17,14 @@ from itertools import groupby
 from statistics import fmean
 
 from profiler.meters.ceilings import COPY, READ, WRITE, exp_name, multiply_add_name, product_name
+from profiler.records.measurement import readings_of
 from profiler.records.quantities import MeasuredQuantity
 from profiler.records.reading import Reading
 from profiler.records.words import scaled
 from profiler.run.lower_bounds import bandwidth, ceiling
 from profiler.scaling.derived import COMPULSORY, EXPONENTIALS, LIVE, OPERATIONS, UNFUSED, Derived
 from profiler.scaling.exponents import MeasuredValue
-from profiler.scaling.series import Series, readings_of
+from profiler.scaling.series import Series
 
 LAUNCHES, TRAFFIC, ARITHMETIC = "launch overhead", "memory traffic", "arithmetic"
 EXPONENTIATION = "exponentials"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -52,7 +52,7 @@ class Series:
     @property
     def asked(self) -> str:
         """The options, as `, compile=True`; "" if there are none."""
-        return options_words(self.records[0].sweep.get("options", {}))
+        return options_words(self.records[0].options)
 
     @property
     def name(self) -> str:
@@ -68,7 +68,7 @@ class Series:
     def setting_at(self, letters: frozenset[str]) -> str:
         """The setting in words, with only those fixed sizes that are in `letters`."""
         sizes = sizes_words({x: n for x, n in self.fixed if x in letters})
-        words = (PHASES.get(self.phase, self.phase), self.dtype, self.device, sizes)
+        words = (PHASES[self.phase], self.dtype, self.device, sizes)
         return ", ".join(filter(None, words))
 
     @property
@@ -118,10 +118,10 @@ def series_of(records: Iterable[Measurement], letter: str) -> list[Series]:
     for record in records:
         if has_nothing(record) or letter not in record.sizes:
             continue
-        options = repr(sorted(record.sweep.get("options", {}).items()))
+        options = repr(sorted(record.options.items()))
         names = (record.mixer, record.implementation, record.form, record.phase, record.dtype)
         for fixed in fixed_of(record, letter):
-            key = (*names, device_kind(record), letter, fixed)
+            key = (*names, record.kind, letter, fixed)
             groups.setdefault((*key, options), (key, []))[1].append(record)
     found = [Series(*key, tuple(group)) for key, group in groups.values()]
     return [series for series in found if len(series.sizes) > 1]
@@ -165,11 +165,6 @@ def without_value(along: Iterable[Series], quantity: MeasuredQuantity) -> dict[s
     return found
 
 
-def device_kind(record: Measurement) -> str:
-    """The kind of device: boards of one machine are interchangeable."""
-    return record.device.partition(":")[0]
-
-
 def fixed_of(record: Measurement, letter: str) -> list[Fixed]:
     """The fixed sizes of each series along a letter to which a record belongs. A record of the last
     token, t = l, belongs to two series along l: in one t moves with l, in the other t is fixed.
@@ -205,8 +200,7 @@ def pooled_value(
 
 def has_interval(reading: Reading) -> bool:
     """Whether the interval of the median is known and lies above zero."""
-    ends = [reading.details.get(end) for end in ("ci_low", "ci_high")]
-    return all(isinstance(end, int | float) and end > 0 for end in ends)
+    return reading.interval is not None and min(reading.interval) > 0
 
 
 def why_none(rounds: Sequence[Reading]) -> str:
@@ -219,7 +213,7 @@ def why_none(rounds: Sequence[Reading]) -> str:
 def reading_interval(reading: Reading) -> tuple[float, float, float]:
     """Value and interval of the median; without an interval, the range of the samples above
     zero."""
-    ends = [reading.details["ci_low"], reading.details["ci_high"]] if has_interval(reading) else []
+    ends = [*(reading.interval or ())] if has_interval(reading) else []
     ends = ends or [sample for sample in reading.samples if sample > 0]
     return reading.value, min([*ends, reading.value]), max([*ends, reading.value])
 
@@ -227,8 +221,3 @@ def reading_interval(reading: Reading) -> tuple[float, float, float]:
 def waits_for_launches(record: Measurement) -> bool:
     """Whether the device is launch-bound, or mostly idle because of launches."""
     return "latency" in record.readings and bool(idleness(record))
-
-
-def readings_of(records: Sequence[Measurement], name: str) -> Iterator[Reading]:
-    """The readings of this name, from the records that have one."""
-    return (record.readings[name] for record in records if name in record.readings)

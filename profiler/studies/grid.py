@@ -175,7 +175,7 @@ class GridStudy:
 
     def place(self, record: Measurement) -> tuple[object, ...]:
         """The sort key of a record on the page, which begins with the mixer's place in the plan."""
-        sizes, round_ = record.sizes, record.sweep.get("round", 0)
+        sizes, round_ = record.sizes, record.round
         mixer = self.plan.mixers.index(record.mixer)
         names = (mixer, record.implementation, record.phase, record.dtype)
         return (*names, sizes["d"], sizes["l"], round_, record.created, record.id)

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from costmodel.questions.question import Missing
 from costmodel.report.document import Cell, Column, Heading, Note, Paragraph, Part, Strong, Table
 from profiler.records.grades import mark_of, marked
-from profiler.records.measurement import REASON, Measurement, divide
+from profiler.records.measurement import REASON, Measurement, divide, readings_of
 from profiler.records.quantities import COMPARED, QUANTITIES
 from profiler.records.words import scaled
 from profiler.run.energy_tokens import per_token
@@ -199,7 +199,7 @@ def over_lengths(cells: Cells, reading: str) -> Table | None:
 def cell(records: Rounds, reading: str, unit: str) -> Cell:
     """The geometric mean of a reading over the rounds of a point, as an estimate where the device
     of one was busy; or the reason for its absence."""
-    found = [r.readings[reading] for r in records if reading in r.readings]
+    found = readings_of(records, reading)
     if not found:
         return Missing(absence(records, reading))
     read = [each.value for each in found]

@@ -11,7 +11,7 @@ from costmodel.report.document import Cell
 from profiler.compare.records import medians
 from profiler.compare.rows import BUSY_TIMES
 from profiler.compare.verdict import LEVEL
-from profiler.records.measurement import Measurement
+from profiler.records.measurement import Measurement, readings_of
 from profiler.records.reading import Reading
 from profiler.scaling.series import waits_for_launches
 
@@ -84,7 +84,7 @@ def ends(found: Sequence[Ratio]) -> str:
 
 def by_round(records: Iterable[Measurement]) -> dict[int, Measurement]:
     """Round -> record; the last record, if a round has several."""
-    return {int(record.sweep.get("round", 0)): record for record in records}
+    return {record.round: record for record in records}
 
 
 def ratio(
@@ -122,9 +122,7 @@ def ratio(
 def bytes_ratio(first: Sequence[Measurement], second: Sequence[Measurement]) -> Ratio:
     """The ratio of peak memories; refused unless the peaks are equal in all rounds."""
     name = "peak_memory"
-    peaks = [
-        [r.readings[name].value for r in side if name in r.readings] for side in (first, second)
-    ]
+    peaks = [[r.value for r in readings_of(side, name)] for side in (first, second)]
     if not all(peaks):
         return Ratio(refused=why_not([*first, *second], name))
     if any(len(set(side)) > 1 for side in peaks):
@@ -139,7 +137,7 @@ def energy_ratio(first: Sequence[Measurement], second: Sequence[Measurement]) ->
     """The ratio of gross energies, with the interval from the ends of the two intervals. A gain
     error of the sensor cancels."""
     name = "energy"
-    sides = [[r.readings[name] for r in side if name in r.readings] for side in (first, second)]
+    sides = [readings_of(side, name) for side in (first, second)]
     if not all(sides):
         return Ratio(refused=why_not([*first, *second], name))
     (a, a_low, a_high), (b, b_low, b_high) = map(span, sides)
@@ -170,7 +168,7 @@ def fastest(
         times = {
             key: statistics.geometric_mean(values)
             for key, records in candidates.items()
-            if (values := [r.readings[name].value for r in records if name in r.readings])
+            if (values := [r.value for r in readings_of(records, name)])
         }
         if times:
             return min(times, key=lambda key: times[key])

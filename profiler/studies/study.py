@@ -87,7 +87,7 @@ class Done:
 
 def kind_of(records: Sequence[Measurement]) -> str:
     """The kind of device (cpu, cuda) of all records; StudyError for several kinds, or no record."""
-    kinds = sorted({record.device.partition(":")[0] for record in records})
+    kinds = sorted({record.kind for record in records})
     if len(kinds) != 1:
         there = " and ".join(kinds) or "none"
         raise StudyError(f"a page is about one kind of device, and the records are of {there}")
@@ -105,7 +105,7 @@ def manner_words(options: Mapping[str, Any]) -> str:
 
 def manners(records: Sequence[Measurement]) -> list[str]:
     """The distinct `manner_words` of records; records of different manners are not compared."""
-    return sorted({manner_words(record.sweep.get("options", {})) for record in records})
+    return sorted({manner_words(record.options) for record in records})
 
 
 def counted(number: int, noun: str) -> str:

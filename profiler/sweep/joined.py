@@ -109,4 +109,4 @@ def what(record: Measurement) -> tuple[object, ...]:
     """The sort key of a record: mixer, phase, dtype, device, sizes, implementation, round."""
     sizes = tuple(record.sizes.get(letter, 0) for letter in LETTERS)
     names = (record.mixer, record.phase, record.dtype, record.device, sizes, record.implementation)
-    return (*names, record.sweep.get("round", 0))
+    return (*names, record.round)

@@ -98,9 +98,9 @@ def key_of(record: Measurement) -> str:
         dtype=record.dtype,
         phase=record.phase,
         device=record.device,
-        options=record.sweep.get("options", {}),
+        options=record.options,
         seed=record.counts.get("seed", 0),
-        round_=record.sweep.get("round", 0),
+        round_=record.round,
         process=record.sweep.get("process", 0),
     )
 

@@ -140,7 +140,7 @@ def run(
 def busy_words(found: Measurement) -> str:
     """A sentence on a machine whose processors others use; "" if the machine was quiet."""
     latency = found.readings.get("latency")
-    if latency is None or INTERRUPTED not in latency.details.get("labels", ()):
+    if latency is None or INTERRUPTED not in latency.labels:
         return ""
     waited = latency.details.get("waiting", ())
     share = f" (a thread waited for {statistics.fmean(waited):.0%} of the time)" if waited else ""
