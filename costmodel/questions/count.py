@@ -6,7 +6,7 @@ exact polynomials in the sizes, piecewise if needed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from typing import Unpack
@@ -32,6 +32,7 @@ from costmodel.program.nonempty import RULES as PRESENT
 from costmodel.program.phases import TRAINING_STEP, IterationDomain, iteration_domains, phase_name
 from costmodel.program.trip_count import Points
 from costmodel.questions.counting.counts import WEIGHTINGS, Counts, answered, with_once
+from costmodel.questions.counting.empty_sums import empty_sums
 from costmodel.questions.counting.executed import executed
 from costmodel.questions.counting.peers import of_system, together
 from costmodel.questions.question import (
@@ -248,6 +249,7 @@ def _class(name: str, meaning: str, heading: str, within: str = "") -> Figure:
         usual=never if within else always,
         claim=name,
         within=within,
+        notes=(_apart, _of_no_term) if name in ("add", "mul") else (_apart,),
     )
 
 
@@ -261,6 +263,44 @@ def _tallied(about: Answers, sizes: Mapping[str, int]) -> dict[str, int]:
     return {name: n for name, n in sorted((found.by_class() | apart).items()) if n}
 
 
+def _apart(cases: Sequence[Case], shown: Sequence[str]) -> Iterator[str]:
+    """`Figure.notes` on the operations that the total includes and single classes leave out."""
+    there = [case for case in cases if not case.blocked]
+    if any(isinstance(parts := case.parts(ONCE), dict) and parts for case in there):
+        where = "stands under once" if "once" in shown else "column once would show"
+        work = f"the work done once for the weights, which {where}"
+        classes = ", ".join(name for name in (*CLASSES, *OTHER, "other") if name in shown)
+        lead = f"{classes} leave out {work}; total includes it"
+        yield f"once: {lead if classes else f'total includes {work}'}"
+    if {"other", "total"}.isdisjoint(shown):
+        return
+    others = [found for case in there if isinstance(found := case.parts(OTHERS), dict)]
+    if names := sorted({name for found in others for name in found} - {*shown}):
+        here = "" if "other" in shown else " (column other would show them)"
+        yield (
+            f"other: operations without a class of their own, here {', '.join(names)}{here}; total "
+            "includes them"
+        )
+
+
+def _of_no_term(cases: Sequence[Case], shown: Sequence[str]) -> Iterator[str]:
+    """`Figure.notes` on gradients whose entries are empty sums, and are counted where they are
+    added."""
+    for case in cases:
+        if case.phase not in TRAINING_STEP or case.symbolic or case.blocked:
+            continue
+        try:
+            system = system_of(case.mixer, case.form, case.about.convention.rewrites, case.phase)
+            names = ", ".join(array.name for array in empty_sums(system, case.sizes))
+        except (Unanswered, Unsupported):
+            continue  # the row's cells show the reason
+        if names:
+            yield (
+                f"{case.mixer.name}: {names} sum no term in some entries at these sizes; the zeros "
+                f"are counted where they are added or multiplied"
+            )
+
+
 TOTAL = Figure(
     "total",
     "all operations, each counted 1",
@@ -269,9 +309,36 @@ TOTAL = Figure(
     per_token=True,
     usual=always,
     claim="total",
+    notes=(_apart, _of_no_term),
 )
 OTHER = tuple(sorted({step for f in TABLE.values() for step in f.steps} - {*CLASSES} | {"compare"}))
 """The classes besides mul, add, div and exp; the default table shows their sum."""
+
+OTHERS = Figure(
+    "other",
+    "every other operation",
+    _sum_of(other),
+    heading="other operations",
+    key="counts.other",
+    parts=other,
+    unit="operations",
+    kind="names",
+    per_token=True,
+    usual=_where_any(other),
+    claim="other",
+    notes=(_apart,),
+)
+ONCE = Figure(
+    "once",
+    "work on weights alone, done once a forward pass",
+    _sum_of(once),
+    heading="done once",
+    parts=once,
+    unit="operations",
+    per_token=True,
+    usual=_where_any(once),
+    notes=(_apart,),
+)
 
 COUNT = Question(
     "count",
@@ -281,29 +348,8 @@ COUNT = Question(
         _class("add", "additions and subtractions", "additions"),
         _class("div", "divisions", "divisions"),
         _class("exp", "exponentiations", "exponentiations"),
-        Figure(
-            "other",
-            "every other operation",
-            _sum_of(other),
-            heading="other operations",
-            key="counts.other",
-            parts=other,
-            unit="operations",
-            kind="names",
-            per_token=True,
-            usual=_where_any(other),
-            claim="other",
-        ),
-        Figure(
-            "once",
-            "work on weights alone, done once a forward pass",
-            _sum_of(once),
-            heading="done once",
-            parts=once,
-            unit="operations",
-            per_token=True,
-            usual=_where_any(once),
-        ),
+        OTHERS,
+        ONCE,
         TOTAL,
         *(_class(name, f"operations {name}", name, "other") for name in OTHER),
     ),

@@ -228,6 +228,8 @@ def _number_of_steps(about: Answers, sizes: Mapping[str, int]) -> int:
     return found.length.at(sizes)
 
 
+CUMULATION = "critical path: sum is one cumulation, a whole sum however many terms it has"
+
 CRITICAL_PATH = Question(
     "critical_path",
     "Critical path",
@@ -241,6 +243,7 @@ CRITICAL_PATH = Question(
             kind="steps",
             usual=always,
             claim="critical_path",
+            notes=(lambda cases, shown: (CUMULATION,),),
         ),
     ),
     critical_path,

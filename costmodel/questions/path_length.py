@@ -25,6 +25,7 @@ dilation (section 4). Here all layers are equal: by the same section, O(n/k) hop
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import product
@@ -134,6 +135,14 @@ def _searched(case: Case) -> int:
     return furthest_apart(system, {name: size for name, size in case.sizes.items() if name != "b"})
 
 
+def _notes(cases: Sequence[Case], shown: Sequence[str]) -> Iterator[str]:
+    if any(case.gathers for case in cases):
+        yield (
+            "maximum path length is the same whatever data and tables choose: a chosen row is no "
+            "certain one and no hop, and a choice reads all that it chooses among"
+        )
+
+
 PATH_LENGTH = Question(
     "path_length",
     "Maximum path length",
@@ -147,6 +156,7 @@ PATH_LENGTH = Question(
             varies=frozenset({"form"}),
             claim="path_length",
             search=_searched,
+            notes=(_notes,),
         ),
     ),
     path_length,

@@ -285,6 +285,11 @@ def _optimiser(case: Case) -> Exact:
     return in_bytes(case, "weights", held)
 
 
+def _notes(cases: Sequence[Case], shown: Sequence[str]) -> Iterator[str]:
+    for name in dict.fromkeys(case.optimiser for case in cases if case.optimiser):
+        yield f"optimiser {name}: {OPTIMISERS[name]} times the parameters"
+
+
 def _explained(case: Case) -> Iterator[Sentence]:
     """A sentence with the largest live set, the parameters, gradients and optimiser's state."""
     found = case.about.of(_peak)
@@ -328,6 +333,7 @@ PEAK = Question(
             phases=("training-step",),
             always=True,
             usual=lambda cases: any(case.optimiser for case in cases),
+            notes=(_notes,),
         ),
     ),
     peak,

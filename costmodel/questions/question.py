@@ -6,7 +6,7 @@ tables, explanations, claims, exports and proofs read that list.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cache, cached_property
@@ -244,6 +244,12 @@ class Case:
         return self.about.phase
 
     @cached_property
+    def gathers(self) -> bool:
+        """Whether the form's equations read entries that data or a table choose."""
+        equations = self.mixer.forms[self.form].equations
+        return any(array.below is not None for e in equations for array in e.value.arrays)
+
+    @cached_property
     def base(self) -> Case:
         """The case that ratios divide by; Unanswered if there is none."""
         if self.baseline is None:
@@ -395,6 +401,10 @@ Kind = Literal["number", "ratio", "order", "steps", "names", "label"]
 "names" as parts with names, such as `512 compare`; "label" as text."""
 
 
+Notes = Callable[[Sequence[Case], Sequence[str]], Iterable[str]]
+"""The sentences below a table, from its rows and the names of its columns."""
+
+
 def never(cases: Sequence[Case]) -> bool:
     """`Figure.usual` of a column that tables show only if the user names the column."""
     return False
@@ -428,6 +438,7 @@ class Figure:
             unit. Explanations show only that figure; JSON holds this one inside its parts.
         search: finds the figure at a case's sizes if no formula is derived; raises Unsupported if
             the search takes too long.
+        notes: the sentences that a reader needs below a table with the figure's column.
     """
 
     name: str
@@ -447,6 +458,7 @@ class Figure:
     claim: str = ""
     within: str = ""
     search: Callable[[Case], int] | None = None
+    notes: tuple[Notes, ...] = ()
 
     @property
     def title(self) -> str:

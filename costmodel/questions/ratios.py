@@ -2,15 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
+from costmodel.errors import Unanswered
 from costmodel.questions.count import TOTAL, counted, operations
 from costmodel.questions.question import Answer, Case, Figure, Question, quotient
-from costmodel.questions.traffic import moved
+from costmodel.questions.traffic import at_budget, moved
 
 
 def _ratio(case: Case) -> Answer:
     return quotient(case.figure(TOTAL), case.base.figure(TOTAL))
+
+
+def _compared_at(cases: Sequence[Case], shown: Sequence[str]) -> Iterator[str]:
+    """`Figure.notes` of the ratio: the baseline's sizes that rows lack; not a size that all rows of
+    the baseline itself have."""
+    used: dict[str, int] = {}
+    for case in cases:
+        try:
+            base = case.base
+        except Unanswered:
+            continue
+        used.update({x: size for x, size in base.sizes.items() if x not in case.sizes})
+    for x in tuple(used):
+        if len({row.sizes.get(x) for row in cases if row.mixer is base.mixer}) == 1:
+            del used[x]
+    if used:
+        at = ", ".join(f"{x} = {size}" for x, size in used.items())
+        yield f"ratio: mixers without {', '.join(used)} are compared with {base.mixer.name} at {at}"
 
 
 def _to_forward(case: Case) -> Answer:
@@ -39,6 +58,7 @@ RATIO = Question(
             header="ratio to\nself-attention",
             kind="ratio",
             usual=_in_numbers,
+            notes=(_compared_at,),
         ),
         Figure(
             "to_forward",
@@ -66,6 +86,7 @@ INTENSITY = Question(
             heading="arithmetic intensity (operations per byte)",
             unit="operations/byte",
             kind="ratio",
+            notes=(at_budget,),
         ),
     ),
     untallied="a quotient of the total and of compulsory traffic, which are tallied",

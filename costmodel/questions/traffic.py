@@ -399,6 +399,15 @@ def _for_one_token(cases: Sequence[Case]) -> bool:
     return all(case.phase == "inference" for case in cases)
 
 
+def at_budget(cases: Sequence[Case], shown: Sequence[str]) -> Iterator[str]:
+    """`Figure.notes` of traffic: how entries that data choose are counted."""
+    if any(case.phase != "inference" and case.gathers for case in cases):
+        yield (
+            "what values name moves at its budget: as many entries as are named, at most all that "
+            "may be"
+        )
+
+
 TRAFFIC = Question(
     "traffic",
     "Memory traffic",
@@ -431,6 +440,7 @@ TRAFFIC = Question(
             unit="bytes",
             per_token=True,
             claim="compulsory",
+            notes=(at_budget,),
         ),
         Figure(
             "unfused",
@@ -442,6 +452,7 @@ TRAFFIC = Question(
             unit="bytes",
             per_token=True,
             claim="unfused",
+            notes=(at_budget,),
         ),
     ),
     traffic,

@@ -7,22 +7,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from functools import cache
 
-from costmodel.errors import SizeError, TableError, Unanswered, Unsupported
+from costmodel.errors import SizeError, TableError
 from costmodel.language.equations import Mixer
-from costmodel.language.functions import CLASSES
 from costmodel.language.nodes import SELECTIONS, Fft, Select, walk
-from costmodel.mixers import BASELINE
 from costmodel.paths.chains import CriticalPath
 from costmodel.program.chosen_sizes import default, letters_of
 from costmodel.program.conventions import PEERS, Convention
 from costmodel.program.lowering import lower
 from costmodel.program.phases import TRAINING_STEP
-from costmodel.questions.count import OTHER
-from costmodel.questions.counting.empty_sums import empty_sums
-from costmodel.questions.peak import OPTIMISERS
-from costmodel.questions.question import FOUND, Figure, Missing, Searched, Value, answers
+from costmodel.questions.question import FOUND, Figure, Kind, Missing, Searched, Value, answers
 from costmodel.questions.registry import FIGURES
-from costmodel.questions.subject import system_of
 from costmodel.report import document as doc, table_data
 from costmodel.report.document import (
     DIGITS,
@@ -87,7 +81,7 @@ def shown(block: Block, request: Request) -> doc.Table:
         for part in TITLES[block.phase]
     )
     lead = (sizes_line(request, [block.phase]), (convention_line(request),))
-    said = tuple(notes(block, request))
+    said = tuple(dict.fromkeys(notes(block, request)))
     return doc.Table((*title, per_token), columns, rows, said, block.phase, lead)
 
 
@@ -149,19 +143,16 @@ def _by_name(row: Row, figure: Figure, shown: Sequence[str]) -> Text:
 def notes(block: Block, request: Request) -> Iterator[Note]:
     """The notes that a reader needs for the columns shown."""
     shown = block.columns
-    yield _note(
-        "critical path: sum is one cumulation, a whole sum however many terms it has", "path"
-    )
+    yield from _of_figures(block, "steps")
     ratios = [name for name in shown if name in COLUMNS and COLUMNS[name].kind == "ratio"]
     fractions = [] if request.symbolic else ratios
     for name in fractions:
         if any(isinstance(row.value(name), Fraction) for row in block.rows):
             exact = "CSV and JSON have them exact"
             yield _note(f"{name}: rounded to {DIGITS} significant digits ({exact})", name)
-    if "ratio" in shown and (text := _baseline_sizes(block, request)):
-        yield _note(text, "ratio")
+    yield from _of_figures(block, "ratio")
     yield from _searched(block)
-    yield from _apart(block)
+    yield from _of_figures(block, "number", "names", "order")
     if any(_after_the_last(row) for row in block.rows):
         yield _note(
             "t beyond l: a new token that l tokens do not reach; where no weights end at position "
@@ -174,13 +165,9 @@ def notes(block: Block, request: Request) -> Iterator[Note]:
         yield _note(f"per token: rounded to {DIGITS} significant digits {where}")
     yield _note(f"bytes: {request.dtypes.caption}", *_IN_BYTES)
     if block.phase in TRAINING_STEP:
-        yield from _of_no_term(block)
         yield _note(request.convention.backward.given)
         if (peer := request.convention.peer) and PEERS[peer].gradients:
             yield _note(f"{peer}: {PEERS[peer].gradients}")
-    if request.optimiser:
-        each = OPTIMISERS[request.optimiser]
-        yield _note(f"optimiser {request.optimiser}: {each} times the parameters", "optimiser")
     if block.phase == "inference" and "dense" in request.convention.rewrites:
         yield _note("one new token has no masked pairs: dense changes nothing here")
     if any(_transforms(row) for row in block.rows):
@@ -188,28 +175,23 @@ def notes(block: Block, request: Request) -> Iterator[Note]:
             "Fourier transforms are nominal: radix-2, log2 of a length rounded up, a complex "
             "product is 4 mul and 2 add"
         )
-    if block.phase != "training" and any(_gathers(row) for row in block.rows):
+    if block.phase != "training" and any(row.gathers for row in block.rows):
         scattered = "; its gradient is scattered, one addition for each entry gathered"
         yield _note(
             "what is gathered is counted at its budget: whatever a position may name counts as read"
             + (scattered if block.phase in TRAINING_STEP else "")
         )
-    if block.phase != "inference" and any(_gathers(row) for row in block.rows):
-        yield _note(
-            "what values name moves at its budget: as many entries as are named, at most all that "
-            "may be",
-            *("traffic", "unfused", "intensity"),
-        )
-    if "path_length" in block.columns and any(_gathers(row) for row in block.rows):
-        yield _note(
-            "maximum path length is the same whatever data and tables choose: a chosen row is no "
-            "certain one and no hop, and a choice reads all that it chooses among",
-            "path_length",
-        )
     chosen = {kind for row in block.rows for kind in _selections(row)}
     for kind in SELECTIONS:
         if kind in chosen:
             yield _note(f"comparisons of {kind} are nominal: {SELECTIONS[kind]}")
+
+
+def _of_figures(block: Block, *kinds: Kind) -> Iterator[Note]:
+    """The notes of the figures of some kinds that the columns show."""
+    figures = (FIGURES[name] for name in block.columns if name in FIGURES)
+    for note in dict.fromkeys(n for one in figures if one.kind in kinds for n in one.notes):
+        yield from map(_note, note(block.rows, block.columns))
 
 
 def _searched(block: Block) -> Iterator[Note]:
@@ -225,48 +207,6 @@ def _searched(block: Block) -> Iterator[Note]:
             yield _note(f"{what}: {FOUND} (no formula: {reason})", name)
 
 
-def _apart(block: Block) -> Iterator[Note]:
-    """The notes on operations that the total includes and the columns of classes leave out."""
-    rows = [row for row in block.rows if not row.blocked]
-    classes = [name for name in (*CLASSES, *OTHER, "other") if name in block.columns]
-    if any(once and not isinstance(once, Missing) for once in _parts(rows, "once")):
-        where = "stands under once" if "once" in block.columns else "column once would show"
-        work = f"the work done once for the weights, which {where}"
-        lead = f"{', '.join(classes)} leave out {work}; total includes it"
-        yield _note(
-            f"once: {lead if classes else f'total includes {work}'}", *classes, "once", "total"
-        )
-    found = _parts(rows, "other")
-    there = {name for other in found if not isinstance(other, Missing) for name in other}
-    names = sorted(there - {*block.columns})
-    if names:
-        here = "" if "other" in block.columns else " (column other would show them)"
-        yield _note(
-            f"other: operations without a class of their own, here {', '.join(names)}{here}; total "
-            "includes them",
-            *("other", "total"),
-        )
-
-
-def _of_no_term(block: Block) -> Iterator[Note]:
-    """The notes on gradients whose entries are empty sums, and are counted where they are added."""
-    for row in block.rows:
-        if row.symbolic or row.blocked:
-            continue
-        about = row.about
-        try:
-            system = system_of(row.mixer, row.form, about.convention.rewrites, row.phase)
-            names = ", ".join(array.name for array in empty_sums(system, row.sizes))
-        except (Unanswered, Unsupported):
-            continue  # the row's cells show the reason
-        if names:
-            yield _note(
-                f"{row.mixer.name}: {names} sum no term in some entries at these sizes; the zeros "
-                f"are counted where they are added or multiplied",
-                *("add", "mul", "total"),
-            )
-
-
 def _divided(block: Block) -> Iterator[Note]:
     """The note on which columns of a table per token are divided by the tokens."""
     tokens = "b new tokens" if block.phase == "inference" else "b*l tokens"
@@ -276,10 +216,6 @@ def _divided(block: Block) -> Iterator[Note]:
     if shared:
         rest = f"; {', '.join(kept)} are not" if kept else ""
         yield _note(f"per token: {', '.join(shared)} are divided by the {tokens}{rest}")
-
-
-def _parts(rows: Sequence[Row], name: str) -> list[Mapping[str, Value] | Missing]:
-    return [row.parts(FIGURES[name]) for row in rows]
 
 
 _IN_BYTES = tuple(one.name for one in FIGURES.values() if one.unit in ("bytes", "operations/byte"))
@@ -302,31 +238,9 @@ def _long(row: Row, name: str) -> bool:
     return isinstance(value, Fraction) and not ratio and doc.is_rounded(value)
 
 
-def _baseline_sizes(block: Block, request: Request) -> str:
-    """The sizes of the baseline that rows lack and do not show, as a sentence; "" if none."""
-    used: dict[str, int] = {}
-    for row in block.rows:
-        try:
-            base = row.base
-        except Unanswered:
-            continue
-        used.update({x: v for x, v in base.sizes.items() if x not in row.sizes})
-    there = any(row.mixer.name == BASELINE for row in block.rows)
-    used = {x: v for x, v in used.items() if not there or len(request.given.get(x, ())) > 1}
-    if not used:
-        return ""
-    text = ", ".join(f"{x} = {v}" for x, v in used.items())
-    return f"ratio: mixers without {', '.join(used)} are compared with {BASELINE} at {text}"
-
-
 def _transforms(row: Row) -> bool:
     form = row.mixer.forms[row.form]
     return any(isinstance(node, Fft) for e in form.equations for node, _ in walk(e.value))
-
-
-def _gathers(row: Row) -> bool:
-    form = row.mixer.forms[row.form]
-    return any(a.below is not None for e in form.equations for a in e.value.arrays)
 
 
 def _selections(row: Row) -> set[str]:
