@@ -169,6 +169,13 @@ def test_no_writer_imports_another_writer() -> None:
         assert others == set(), own
 
 
+@pytest.mark.parametrize("file", ["explanation", "mixer_document"])
+def test_a_document_of_mixers_knows_no_question(file: str) -> None:
+    every = {f"costmodel.questions.{path.stem}" for path in ROOT.glob("costmodel/questions/*.py")}
+    known = {name for _, name in imports(ROOT / f"costmodel/report/{file}.py")} & every
+    assert known <= {f"costmodel.questions.{name}" for name in ("question", "registry", "subject")}
+
+
 def test_the_command_line_names_no_format() -> None:
     named = [f"{line}: {text}" for line, text in strings(ROOT / "cli.py") if text in FORMATS]
     assert named == []

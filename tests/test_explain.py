@@ -16,9 +16,10 @@ from costmodel.errors import EquationError, SizeError, Unanswered, Unsupported
 from costmodel.language.equations import Mixer
 from costmodel.program.conventions import Convention, convention
 from costmodel.program.phases import iteration_domains
-from costmodel.questions.count import count_instances
-from costmodel.questions.derivation import sums
+from costmodel.questions.counting.by_equation import count_instances
+from costmodel.questions.counting.derivation import sums
 from costmodel.questions.question import FOUND
+from costmodel.questions.shares import Shares
 from costmodel.questions.subject import system_of
 from costmodel.report.document import (
     Display,
@@ -34,7 +35,6 @@ from costmodel.report.document import (
 )
 from costmodel.report.explanation import Explanation
 from costmodel.report.formats import write
-from costmodel.report.shares import Shares
 from costmodel.report.writer import PLAIN_TEXT
 from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.polynomial import size
@@ -60,9 +60,7 @@ def explained(name: str, phase: str, form: str = "", names: str = "strict") -> E
 
 def shares(about: Explanation) -> Shares:
     (phase,) = about.phases
-    return Shares(
-        about, system_of(about.mixer, about.form, about.convention.rewrites, phase), phase
-    )
+    return Shares(about.case(phase))
 
 
 def words(parts: list[Part], width: int | None = None) -> str:

@@ -225,7 +225,7 @@ def weights_are_transformed_for_every_input(patch: Patch) -> None:
     def all_dynamic(system: Any, phase: str) -> Any:
         return tuple(replace(part, once=False) for part in true(system, phase))
 
-    patch.setattr("costmodel.questions.count.iteration_domains", all_dynamic)
+    patch.setattr("costmodel.questions.counting.by_equation.iteration_domains", all_dynamic)
 
 
 def tokens_are_one_late(patch: Patch) -> None:
@@ -338,7 +338,7 @@ def every_token_projects_the_context(patch: Patch) -> None:
         again = (e for e in system.equations if e.array in whole)
         return (*true(system, phase), *(phases.IterationDomain(e, e.domain, False) for e in again))
 
-    patch.setattr("costmodel.questions.count.iteration_domains", more)
+    patch.setattr("costmodel.questions.counting.by_equation.iteration_domains", more)
 
 
 def a_context_is_one_of_the_weights(patch: Patch) -> None:

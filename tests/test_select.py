@@ -30,8 +30,8 @@ from costmodel.program.phases import iteration_domains
 from costmodel.proofs.against_oracle import OracleComparison
 from costmodel.questions import evaluate, span, state
 from costmodel.questions.counting import executed
+from costmodel.questions.counting.derivation import sums
 from costmodel.questions.counting.executed import Executed, along
-from costmodel.questions.derivation import sums
 from costmodel.questions.subject import system_of
 from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.polynomial import Poly

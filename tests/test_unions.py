@@ -27,8 +27,8 @@ from costmodel.oracle.execute import execute, random_arrays
 from costmodel.program.lowering import lower
 from costmodel.program.phases import iteration_domains
 from costmodel.proofs.against_oracle import OracleComparison, differences
+from costmodel.questions.counting.derivation import sums
 from costmodel.questions.counting.peers import contraction_counts
-from costmodel.questions.derivation import sums
 from costmodel.questions.subject import system_of
 from costmodel.symbolic.sizes import ceil_log2
 from tests import systems

@@ -27,7 +27,7 @@ from costmodel.networks.schedule import (
 )
 from costmodel.program.wellformed import axes_of, defined
 from costmodel.questions.activations import Activations, kept_entries
-from costmodel.questions.count import count_equations
+from costmodel.questions.counting.by_equation import count_equations
 from costmodel.questions.counting.counts import Counts
 from costmodel.questions.counting.peers import added, of_system, together
 from costmodel.questions.parameters import parameters

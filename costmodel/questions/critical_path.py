@@ -35,12 +35,24 @@ from costmodel.language.nodes import (
     Sub,
 )
 from costmodel.language.rule_table import WRITTEN_OUT, Rules
-from costmodel.paths.chains import Chain, CriticalPath, Sizes, Ties, large
+from costmodel.paths.chains import STEP_WORDS, Chain, CriticalPath, Sizes, Ties, large
 from costmodel.paths.longest_path import Depths
 from costmodel.program.conventions import Convention
 from costmodel.program.phases import IterationDomain, phase_name
 from costmodel.program.trip_count import levels as levels_of, number_kept, numbers_of_terms
-from costmodel.questions.question import Answers, Case, Figure, Question, Tally, always
+from costmodel.questions.question import (
+    Answers,
+    Case,
+    Explained,
+    Figure,
+    Listing,
+    Name,
+    Question,
+    Sentence,
+    Source,
+    Tally,
+    always,
+)
 from costmodel.questions.sequential import STEPS
 from costmodel.questions.subject import Training, addressed, asked, system_of
 from costmodel.symbolic.constraints import Constraints, variables_of
@@ -228,6 +240,38 @@ def _number_of_steps(about: Answers, sizes: Mapping[str, int]) -> int:
     return found.length.at(sizes)
 
 
+def _explained(case: Case) -> Explained:
+    """The critical path in words, and step by step in a table."""
+    path = _path_of(case)
+    yield Sentence(
+        (
+            f"Critical path: {path.words}. No chain is longer than its {path.length} steps; "
+            f"others may be as long.",
+        )
+    )
+    repeated = any(times != "1" for _, _, times in path.places)
+    yield Listing(
+        "Critical path",
+        (
+            ("number", "step", True),
+            ("step", "operation", False),
+            *([("times", "times", True)] if repeated else []),
+            ("equation", "computes", False),
+            ("cite", "equation", False),
+        ),
+        tuple(
+            (
+                str(k),
+                STEP_WORDS.get(step, step),
+                *([times] if repeated else []),
+                Name(name),
+                Source(name),
+            )
+            for k, (step, name, times) in enumerate(path.places, 1)
+        ),
+    )
+
+
 CUMULATION = "critical path: sum is one cumulation, a whole sum however many terms it has"
 
 CRITICAL_PATH = Question(
@@ -248,4 +292,5 @@ CRITICAL_PATH = Question(
     ),
     critical_path,
     (Tally("steps of the critical path", _number_of_steps),),
+    explained=_explained,
 )

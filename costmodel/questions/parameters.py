@@ -86,4 +86,5 @@ PARAMETERS = Question(
     parameters,
     (Tally("parameters", lambda about, sizes: about.of(_all).at(sizes)),),
     explained=_explained,
+    place="introduction",
 )

@@ -14,6 +14,7 @@ from typing import Any, Literal, Self, TypeVar
 
 from costmodel.errors import TOO_LITTLE, Unanswered, Unsupported
 from costmodel.language.equations import Mixer
+from costmodel.language.notation import Notation
 from costmodel.paths.chains import CriticalPath
 from costmodel.program.conventions import Convention
 from costmodel.program.phases import Overrun, inference_reason, overruns
@@ -388,6 +389,45 @@ class Sentence:
     """Whether the sentence is an item of a list."""
 
 
+@dataclass(frozen=True)
+class Source:
+    """The number of an array's equation in its source, as a cell of a `Listing`."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Listing:
+    """A table of an explanation, independent of the output format.
+
+    Args:
+        columns: (name, header, whether its cells are numbers) of each column.
+    """
+
+    title: str
+    columns: tuple[tuple[str, str, bool], ...]
+    rows: tuple[tuple[Said | Source, ...], ...]
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Written:
+    """A displayed equation of an explanation, whose sides are functions of the notation.
+
+    Args:
+        right: the right side; None: `closed` alone is the right side.
+        closed: the closed form of the right side.
+    """
+
+    left: Callable[[Notation], str]
+    right: Callable[[Notation], str] | None
+    closed: Exact
+
+
+Explained = Iterator[Sentence | Listing | tuple[Written, ...]]
+"""The sentences, tables and displayed equations of an explanation."""
+
+
 def listed(arrays: Mapping[str, Exact] | Mapping[str, Poly]) -> tuple[Said, ...]:
     """Arrays with their numbers of entries, as parts of a sentence: `W (d**2), c (d)`."""
     words: list[Said] = []
@@ -519,7 +559,9 @@ class Question:
         ask: the function; None if the figures are computed from the answers of other questions.
         tallies: the derived answers that `check` compares with the oracle.
         untallied: the reason why there are no tallies, if there are none.
-        explained: the sentences of `explain` for a case; None: a sentence for each number.
+        explained: what `explain` says of a case; None: a sentence for each number.
+        place: where `explain` prints them: in its introduction, among the answers of each phase, or
+            under a heading at the end.
     """
 
     name: str
@@ -528,7 +570,8 @@ class Question:
     ask: Callable[..., Any] | None = None
     tallies: tuple[Tally, ...] = ()
     untallied: str = ""
-    explained: Callable[[Case], Iterator[Sentence]] | None = None
+    explained: Callable[[Case], Explained] | None = None
+    place: Literal["introduction", "phase", "end"] = "phase"
 
     def __post_init__(self) -> None:
         if not self.tallies and not self.untallied:
@@ -537,8 +580,8 @@ class Question:
                 f"(tallies), or say why there are none (untallied)"
             )
 
-    def sentences(self, case: Case) -> Iterator[Sentence]:
-        """The sentences of `explain` about a case.
+    def sentences(self, case: Case) -> Explained:
+        """The sentences, tables and equations of `explain` about a case.
 
         Raises:
             Unanswered, Unsupported: there is no answer; the message is the reason.

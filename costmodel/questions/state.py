@@ -200,4 +200,5 @@ STATE = Question(
     state,
     (Tally("state", lambda about, sizes: about.of(state_of).at(**sizes)),),
     explained=_explained,
+    place="end",
 )

@@ -2,39 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 from costmodel.claims.crossover import Crossover
 from costmodel.errors import Unanswered, Unsupported
-from costmodel.language.equations import Equation, System
-from costmodel.language.notation import equation
-from costmodel.paths.chains import STEP_WORDS
+from costmodel.language.equations import Equation, Mixer, System
+from costmodel.language.nodes import Array
+from costmodel.language.notation import Notation, equation
 from costmodel.program.chosen_sizes import fit
+from costmodel.program.conventions import Convention
 from costmodel.program.phases import TRAINING_STEP, inference_reason
-from costmodel.questions.critical_path import critical_path
-from costmodel.questions.parameters import PARAMETERS
-from costmodel.questions.question import Case, Name, Question, Said, answers
+from costmodel.questions.question import (
+    Case,
+    Listing,
+    Name,
+    Question,
+    Said,
+    Source,
+    Written,
+    answers,
+)
 from costmodel.questions.registry import QUESTIONS
-from costmodel.questions.state import STATE
 from costmodel.questions.subject import system_of
 from costmodel.report.document import (
     Cell,
     Column,
     Display,
     Equal,
+    Formula,
     Heading,
     Math,
+    Note,
     Paragraph,
     Part,
     Shown,
     Table,
     letter,
 )
-from costmodel.report.shares import PHASE_TITLES, Shares, Subject, lower
 from costmodel.symbolic.polynomial import Poly
+from costmodel.symbolic.printing import Names, identifier
 from costmodel.symbolic.sizes import LETTERS
 
+PHASE_TITLES = {
+    "training": "Forward pass (the papers' training phase)",
+    "inference": "One new token (the papers' inference phase)",
+    "backward": "Backward pass",
+    "training-step": "Training step (forward and backward pass)",
+}
 OCCASIONS = {
     "training": "In a forward pass",
     "inference": "For one new token",
@@ -45,8 +61,40 @@ TILDE = "What is computed again of the forward pass has a tilde. "
 
 
 @dataclass(frozen=True)
-class Explanation(Subject):
-    """The answers to all questions about a subject, as paragraphs, equations and tables."""
+class Explanation:
+    """The answers to all questions about a form of a mixer at sizes, in phases, under a
+    convention."""
+
+    mixer: Mixer
+    form: str
+    phases: tuple[str, ...]
+    sizes: Mapping[str, int]
+    convention: Convention = Convention()
+    names: Names | None = None
+    optimiser: str | None = None
+    """The optimiser whose state a training step holds; None if none is named."""
+
+    def array(self, name: str) -> Math:
+        """The name of an array as a cell, with its LaTeX."""
+        own = self._arrays[name].latex if name in self._arrays else ""
+        return Math(name, own or identifier(name))
+
+    @cached_property
+    def _arrays(self) -> Mapping[str, Array]:
+        """Name -> array, of the form and of all phases, gradients included."""
+        found = {**self.mixer.arrays, **self.mixer.forms[self.form].arrays}
+        for phase in self.phases:
+            try:
+                system = system_of(self.mixer, self.form, self.convention.rewrites, phase)
+            except (Unanswered, Unsupported):
+                continue
+            written = {equation.name: equation.array for equation in system.equations}
+            found = {**system.mixer.arrays, **written, **found}
+        return found
+
+    def cite(self, name: str) -> str:
+        """The number of the array's equation in the mixer's source; "" if it has none."""
+        return self._arrays[name].cite
 
     def parts(self) -> list[Part]:
         """The whole explanation.
@@ -57,17 +105,18 @@ class Explanation(Subject):
         system_of(self.mixer, self.form, (), "training")
         fit(self.mixer, self.sizes)
         found: list[Part] = [Heading(f"{self.mixer.title}, form {self.form}", 1)]
-        found += [self._introduction(), *self._told(PARAMETERS, "training")]
+        found += [self._introduction(), *self._placed("introduction")]
         found += [Heading("Equations"), self._equations()]
         for phase in self.phases:
             found += [Heading(PHASE_TITLES[phase], 2), *self._phase(phase)]
-        found += [
-            Heading("State"),
-            *self._told(STATE, "inference"),
-            Heading("Forms"),
-            *self._forms(),
-        ]
-        return found
+        return [*found, *self._placed("end"), Heading("Forms"), *self._forms()]
+
+    def _placed(self, place: str) -> Iterator[Part]:
+        """The answers that stand outside of the phases, in the introduction or at the end."""
+        for question in QUESTIONS:
+            if question.place == place:
+                yield from [Heading(question.title)] if place == "end" else []
+                yield from self._told(question, question.figures[0].phases[0])
 
     def _introduction(self) -> Paragraph:
         line: list[Cell] = [f"Source: {self.mixer.source}. " if self.mixer.source else ""]
@@ -77,7 +126,7 @@ class Explanation(Subject):
         for name in self.mixer.letters:
             line += [letter(name), f" {LETTERS[name].meaning}, "]
         if "n" in self.mixer.letters:
-            line += [Equal((letter("h"), self.math(Poly.atom("d") / Poly.atom("n")))), ", "]
+            line += [Equal((letter("h"), Formula(Poly.atom("d") / Poly.atom("n")))), ", "]
         line[-1] = f"{str(line[-1]).removesuffix(', ')}. Numbers are given at "
         for name, value in self.sizes.items():
             line += [Equal((letter(name), str(value))), ", "]
@@ -85,22 +134,48 @@ class Explanation(Subject):
         line.append(f"Convention {self.convention.title}: {self.convention.caption}.")
         return Paragraph(tuple(line))
 
-    def _case(self, phase: str) -> Case:
+    def case(self, phase: str) -> Case:
+        """The case that questions of a phase are asked about."""
         about = answers(self.mixer, self.form, phase, self.convention)
         return Case(about, self.sizes, symbolic=False, optimiser=self.optimiser)
 
     def _told(self, question: Question, phase: str) -> Iterator[Part]:
         """The sentences of a question about its answer, or the reason why there is no answer."""
         try:
-            for sentence in question.sentences(self._case(phase)):
-                line = tuple(cell for word in sentence.words for cell in self._cells(word))
-                yield Paragraph(line, item=sentence.item)
+            for said in question.sentences(self.case(phase)):
+                if isinstance(said, Listing):
+                    yield self._listing(said, phase)
+                elif isinstance(said, tuple):
+                    yield Display(tuple(map(self._written, said)))
+                else:
+                    line = tuple(cell for word in said.words for cell in self._cells(word))
+                    yield Paragraph(line, item=said.item)
         except Unanswered as error:
             yield Paragraph((f"{question.title}: none: {error}.",))
         except Unsupported as error:
             yield Paragraph((f"{question.title}: not derived: {error}.",))
 
-    def _cells(self, word: Said) -> Iterator[Cell]:
+    def _listing(self, said: Listing, phase: str) -> Table:
+        title = PHASE_TITLES[phase]
+        columns = tuple(
+            Column(name, header, numeric=number) for name, header, number in said.columns
+        )
+        rows = tuple(tuple(cell for word in row for cell in self._cells(word)) for row in said.rows)
+        return Table(
+            f"{said.title}, {title[:1].lower()}{title[1:]}",
+            columns,
+            rows,
+            tuple(Note((note,)) for note in said.notes),
+        )
+
+    def _written(self, said: Written) -> Shown:
+        notations = Notation(False, {}), Notation(True, self.names or {})
+        left, closed = Math(*map(said.left, notations)), Formula(said.closed)
+        if said.right is None:
+            return Shown(left, closed)
+        return Shown(left, Math(*map(said.right, notations)), closed=closed)
+
+    def _cells(self, word: Said | Source) -> Iterator[Cell]:
         if isinstance(word, str):
             yield word
         elif isinstance(word, Name):
@@ -108,7 +183,7 @@ class Explanation(Subject):
             if word.cited and (cite := self.cite(word.name)):
                 yield f" {cite}"
         else:
-            yield self.math(word)
+            yield self.cite(word.name) if isinstance(word, Source) else Formula(word)
 
     def _equations(self) -> Display:
         return self._shown(self.mixer.forms[self.form].equations)
@@ -148,18 +223,8 @@ class Explanation(Subject):
             yield Paragraph((f"It has none: {reason}.",))
             return
         for question in QUESTIONS:
-            if question.name == "count":
-                yield from self._counts(system, phase)
-            elif question.name == "critical_path":
-                yield from self._path(phase)
-            elif question not in (PARAMETERS, STATE):
+            if question.place == "phase":
                 yield from self._told(question, phase)
-
-    def _counts(self, system: System, phase: str) -> Iterator[Part]:
-        try:
-            yield from list(Shares(self, system, phase).parts())
-        except (Unsupported, Unanswered) as error:
-            yield Paragraph((f"Counts are not derived: {error}.",))
 
     def _named(self, system: System) -> Paragraph:
         """The meaning of names of a training step that the mixer's own equations do not have."""
@@ -191,37 +256,6 @@ class Explanation(Subject):
             )
         )
         yield self._shown(e for e in system.equations if e not in forward)
-
-    def _path(self, phase: str) -> Iterator[Part]:
-        """The critical path, step by step."""
-        sizes = {letter: size for letter, size in self.sizes.items() if letter != "b"}
-        try:
-            path = critical_path(self.mixer, phase, self.form, self.convention, sizes)
-        except Unsupported as error:
-            yield Paragraph((f"Critical path: not derived: {error}.",))
-            return
-        yield Paragraph(
-            (
-                f"Critical path: {path.words}. No chain is longer than its {path.length} steps; "
-                f"others may be as long.",
-            )
-        )
-        rows = tuple(
-            (str(k), STEP_WORDS.get(step, step), times, self.array(name), self.cite(name))
-            for k, (step, name, times) in enumerate(path.places, 1)
-        )
-        repeated = (Column("times", "times"),) if any(r[2] != "1" for r in rows) else ()
-        listed: tuple[tuple[Cell, ...], ...] = tuple(
-            row if repeated else (*row[:2], *row[3:]) for row in rows
-        )
-        columns = (
-            Column("number", "step"),
-            Column("step", "operation", numeric=False),
-            *repeated,
-            Column("equation", "computes", numeric=False),
-            Column("cite", "equation", numeric=False),
-        )
-        yield Table(f"Critical path, {lower(PHASE_TITLES[phase])}", columns, listed)
 
     def _forms(self) -> Iterator[Part]:
         for name in self.mixer.forms:

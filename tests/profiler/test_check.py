@@ -16,7 +16,7 @@ from costmodel.errors import UnknownMixer
 from costmodel.mixers import names
 from costmodel.proofs.check import Proof, prove
 from costmodel.proofs.tried_sizes import sizes_tried
-from costmodel.questions.count import count_equations
+from costmodel.questions.counting.by_equation import count_equations
 from profiler.mixers.extractor import VECTOR_FFT, WeFft
 from profiler.mixers.self_attention import FusedSelfAttention
 from profiler.modules.base import State

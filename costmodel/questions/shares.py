@@ -1,0 +1,206 @@
+"""The section of `explain` with operations by equation, and the sums that they come from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cached_property
+
+from costmodel.errors import Unanswered, Unsupported
+from costmodel.language.equations import Equation, Mixer, System
+from costmodel.language.functions import CLASSES
+from costmodel.language.notation import Notation
+from costmodel.program.conventions import PEERS
+from costmodel.program.phases import TRAINING_STEP, IterationDomain, iteration_domains
+from costmodel.questions.counting import derivation
+from costmodel.questions.counting.by_equation import count_equations, count_instances
+from costmodel.questions.counting.counts import Counts
+from costmodel.questions.counting.peers import of_system
+from costmodel.questions.question import (
+    Case,
+    Explained,
+    Listing,
+    Name,
+    Said,
+    Sentence,
+    Written,
+)
+from costmodel.questions.subject import system_of
+from costmodel.symbolic.piecewise import Exact, rational
+from costmodel.symbolic.printing import identifier
+
+CLASS_WORDS = {"mul": "multiplications", "add": "additions", "div": "divisions",
+               "exp": "exponentiations", "compare": "comparisons"}  # fmt: skip
+
+
+def peer_equations(mixer: Mixer, phase: str, form: str | None, peer: str) -> Mapping[str, Counts]:
+    """The operations that a peer counts for each equation of a form; see `of_system`."""
+    one_pass = "inference" if phase == "inference" else "training"
+    return of_system(system_of(mixer, form, ("dense",), one_pass), phase, peer)
+
+
+Row = tuple[Said, ...]
+
+
+@dataclass(frozen=True)
+class Shares:
+    """The operations of one phase by equation."""
+
+    case: Case
+
+    @cached_property
+    def system(self) -> System:
+        """The equations of the phase."""
+        about = self.case.about
+        return system_of(about.mixer, about.form, about.convention.rewrites, about.phase)
+
+    @cached_property
+    def counts(self) -> Mapping[str, Counts]:
+        """Array as the mixer's author wrote it -> its counts."""
+        about, convention = self.case.about, self.case.about.convention
+        if convention.peer:
+            return peer_equations(about.mixer, about.phase, about.form, convention.peer)
+        return count_equations(self.system, about.phase, convention.accounting)
+
+    @cached_property
+    def columns(self) -> tuple[str, ...]:
+        """The classes that occur, "once" if there is work on weights alone, and "total"."""
+        found = {c for counts in self.counts.values() for c in counts.classes}
+        ordered = [c for c in CLASSES if c in found] + sorted(found - set(CLASSES))
+        once = any(counts.once and counts.once.classes for counts in self.counts.values())
+        return (*ordered, *(("once",) if once else ()), "total")
+
+    def value(self, name: str, column: str) -> Exact:
+        """The operations of one equation in a column, for one sequence."""
+        counts = self.counts[name]
+        once = counts.once.exact_total if counts.once else Exact()
+        if column in ("once", "total"):
+            return once if column == "once" else counts.exact_total
+        return counts.exact(column)
+
+    def number(self, name: str, column: str) -> int:
+        """`value` at the sizes, for b sequences; work on weights alone is not multiplied by b."""
+        once = rational(self.value(name, "once"), self.case.sizes)
+        own = rational(self.value(name, column), self.case.sizes)
+        batch = self.case.sizes["b"]
+        if column == "once":
+            return int(own)
+        return int((own - once) * batch + once if column == "total" else own * batch)
+
+    def parts(self) -> Explained:
+        """The section: the sums, then tables of operations by equation, as formulas and numbers."""
+        yield from self._derivation()
+        yield self._grid("Operations by equation", self._formulas())
+        numbers = self._grid("Operations by equation, in numbers", self._numbers())
+        note = "in brackets: the equation's share of its column, rounded to 0.1 %"
+        yield replace(numbers, notes=(*numbers.notes, note))
+        absent = [CLASS_WORDS[c] for c in CLASSES if c not in self.columns]
+        peer = self.case.about.convention.peer
+        if peer and self.case.phase in TRAINING_STEP:
+            words = (
+                f"{peer}: {PEERS[peer].gradients}; these stand at the equation of the forward pass"
+            )
+            yield Sentence((f"{words}.",))
+        if absent and not peer:
+            yield Sentence((f"There are no {' and no '.join(absent)}.",))
+
+    def _grid(self, title: str, rows: tuple[Row, ...]) -> Listing:
+        columns = (("equation", "equation", False), *((name, name, True) for name in self.columns))
+        return Listing(title, columns, rows, self._apart())
+
+    def _apart(self) -> tuple[str, ...]:
+        """The note that single classes leave out work on weights alone, which the total has."""
+        if "once" not in self.columns:
+            return ()
+        classes = ", ".join(name for name in self.columns if name not in ("once", "total"))
+        work = "the work done once for the weights, which stands under once"
+        return (f"once: {classes} leave out {work}; total includes it",)
+
+    def _formulas(self) -> tuple[Row, ...]:
+        rows: list[Row] = [
+            (Name(n), *(self.value(n, c) for c in self.columns)) for n in self.counts
+        ]
+        sums = []
+        for column in self.columns:
+            total = Exact()
+            for name in self.counts:
+                total = total + self.value(name, column)
+            sums.append(total)
+        return (*rows, ("all", *sums))
+
+    def _numbers(self) -> tuple[Row, ...]:
+        sums = {c: sum(self.number(n, c) for n in self.counts) for c in self.columns}
+        rows: list[Row] = [
+            (Name(n), *(_share(self.number(n, c), sums[c]) for c in self.columns))
+            for n in self.counts
+        ]
+        return (*rows, ("all", *(f"{total:,}" for total in sums.values())))
+
+    def _derivation(self) -> Explained:
+        """The equations `class(array) = sum = closed form`; nothing for a peer's counts."""
+        if self.case.about.convention.peer:
+            return
+        shown, accounting = [], self.case.about.convention.accounting
+        try:
+            for parts in self._written():
+                found: dict[str, list[derivation.Sum]] = {}
+                closed: dict[str, Exact] = {}
+                for part in parts:
+                    for name, pieces in derivation.sums(part, accounting).items():
+                        found[name] = found.get(name, []) + pieces
+                    for name, number in count_instances(part, accounting).items():
+                        closed[name] = closed.get(name, Exact()) + number
+                for name in sorted(found, key=_class_order):
+                    value = closed.get(name, Exact())
+                    shown.append(_written(parts[0].equation, name, found[name], value))
+        except Unsupported as reason:
+            yield Sentence((f"The sums before they are closed are not printed: {reason}.",))
+            return
+        yield Sentence(("Counts are sums over the ranges of the equations:",))
+        yield tuple(shown)
+
+    def _written(self) -> Iterator[list[IterationDomain]]:
+        """The iteration domains, in one list per equation of the author (all ranges of a union)."""
+        parts = iteration_domains(self.system, self.case.phase)
+        for written in self.system.written:
+            own = [part for part in parts if part.equation in written]
+            yield from [own] if len(written) > 1 and own else [[part] for part in own]
+
+
+def explained(case: Case) -> Explained:
+    """The section of a case; a sentence with the reason where counts are not derived."""
+    try:
+        yield from list(Shares(case).parts())
+    except (Unsupported, Unanswered) as error:
+        yield Sentence((f"Counts are not derived: {error}.",))
+
+
+def _written(equation: Equation, name: str, sums: list[derivation.Sum], value: Exact) -> Written:
+    """The equation `class(array) = sum = closed form`; `= closed form` without ranges."""
+
+    def left(notation: Notation) -> str:
+        array = equation.array
+        if not notation.latex:
+            return f"{name}({equation.name})"
+        inside = array.latex or identifier((array, *array.made_for)[-1].name)
+        if array.step and not array.latex:
+            inside += rf",\,\mathrm{{{array.step}}}"
+        return rf"\mathrm{{{name}}}({inside})"
+
+    def right(notation: Notation) -> str:
+        return " + ".join(s.printed(notation) for s in sums)
+
+    return Written(left, right if any(s.ranges for s in sums) else None, value)
+
+
+def _share(part: int, whole: int) -> str:
+    if not whole or not part:
+        return f"{part:,}"
+    percent = Fraction(1000 * part, whole)
+    tenths = int(percent + Fraction(1, 2))
+    return f"{part:,} ({tenths // 10}.{tenths % 10} %)"
+
+
+def _class_order(name: str) -> int:
+    return CLASSES.index(name) if name in CLASSES else len(CLASSES)
