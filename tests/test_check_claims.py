@@ -17,7 +17,7 @@ from costmodel.claims import identities
 from costmodel.claims.instrumented import instrumented
 from costmodel.claims.interpretations import Interpretation
 from costmodel.claims.line import claims_of
-from costmodel.claims.published import VERDICTS, Verdict, check, own_interpretation
+from costmodel.claims.published import VERDICTS, Verdict, check
 from costmodel.claims.quantities import derive
 from tests.small import complete
 from tests.test_claims import paper
@@ -213,7 +213,7 @@ def test_gradients_are_counted_while_they_run(mixer: str, phase: str, batch: int
     (claim,) = claims_of(["total = 7"], mixer, phase)
     found = cm.mixer(mixer)
     sizes = complete(found, {"l": 3, "d": 2, "n": 1})
-    run = instrumented(claim, own_interpretation(claim), {**sizes, "b": batch})
+    run = instrumented(claim, claim.interpretation, {**sizes, "b": batch})
     assert run == cm.count(found, phase).at(**{**sizes, "b": batch}).total
 
 

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 import cli
-from costmodel.claims.claim import load
 from costmodel.claims.published import check, unrecorded, verify
+from costmodel.claims.records import load
 from costmodel.data import data_dir
 from costmodel.language.formula_text import parse
 
@@ -26,7 +26,7 @@ CELLS: list[Cell] = [c for c in TABLE["claims"] if c["id"].startswith("v1.T3.") 
 
 def test_the_table_itself_is_right() -> None:
     """Ten results and seven sums; the sum of the Extractor's additions is garbled in the text."""
-    claims = {c.id: c for c in load(data_dir("published") / "chen-2023-v1.json")}
+    claims: dict[str, Any] = {c.id: c for c in load(data_dir("published") / "chen-2023-v1.json")}
     assert len(CELLS) == 17
     assert {check(claims[cell["id"]]).verdict for cell in CELLS} == {"agrees"}
 
@@ -116,7 +116,7 @@ def test_three_seeded_errors_are_caught_exactly(seed: int, tmp_path: Path) -> No
 @pytest.mark.parametrize("way", WAYS)
 def test_every_error_of_a_way_is_caught(way: str) -> None:
     """Cell by cell: none is taken for a way of counting that it is not."""
-    claims = {c.id: c for c in load(data_dir("published") / "chen-2023-v1.json")}
+    claims: dict[str, Any] = {c.id: c for c in load(data_dir("published") / "chen-2023-v1.json")}
     results = [cell for cell in CELLS if not cell["id"].endswith(".sum")]
     tried = [(cell["id"], new) for cell in results for new in changed(cell["formula"], way)]
     assert len(tried) >= 5

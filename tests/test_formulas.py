@@ -84,7 +84,8 @@ BAD = {
     "l d": "expected an operator or the end at character 3, got 'd'",
     "x*d": "expected a size (b l t d",
     "4*ld": "expected a product written with *, such as l*d, at character 3, got 'ld'",
-    "l*log(l)": "expected an exact formula (log and sqrt may stand in O(...) only)",
+    "l*log(l)": "expected an exact formula (log and sqrt may stand in O(...) only) at character 3, "
+    "got 'log'",
     "d^": "expected a number, a size, a function or '(' at character 3, got the end",
     "d^^2": "expected a number, a size, a function or '(' at character 3, got '^'",
     "l @ d": "unexpected '@' at character 3",

@@ -7,8 +7,11 @@ from typing import Any
 
 import pytest
 
-from costmodel.claims.claim import Claim, printed_figure
+from costmodel.claims.claim import Claim
+from costmodel.claims.numeric_claims import IntervalClaim
+from costmodel.claims.printed_figures import printed_figure
 from costmodel.claims.published import check
+from costmodel.claims.records import KINDS
 from costmodel.errors import PublishedError
 
 READ = {
@@ -49,7 +52,7 @@ def test_a_bad_figure_is_refused(text: tuple[str, str, str], said: str) -> None:
 
 
 def claim(kind: str, **keys: Any) -> Claim:
-    return Claim("x", "a paper", "a table", kind, "as printed", **keys)
+    return KINDS[kind](id="x", source="a paper", place="a table", claimed="as printed", **keys)
 
 
 def ratio(value: str, **keys: Any) -> Claim:
@@ -205,9 +208,9 @@ def without_embedding(layers: int, d: int, f: int) -> int:
 
 def vocabulary(model: str, **keys: Any) -> Claim:
     claimed = str(TABLE_2[model][0])
-    return Claim(
-        model, "vaswani", "Table 2", "interval", claimed, model=model, quantity="parameters",
-        letter="u", value=claimed, unit="1e6", rounding="printed", **keys,
+    return IntervalClaim(
+        id=model, source="vaswani", place="Table 2", claimed=claimed, model=model,
+        quantity="parameters", letter="u", value=claimed, unit="1e6", rounding="printed", **keys,
     )  # fmt: skip
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import cli
-from costmodel.claims.claim import load
 from costmodel.claims.published import published_files, verify
+from costmodel.claims.records import load
 from costmodel.data import data_dir
 from costmodel.report.claims_document import published
 from costmodel.report.document import Page, Table

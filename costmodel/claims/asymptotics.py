@@ -8,14 +8,15 @@ every size, the note states the count as a multiple of the formula in O(...).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from itertools import product
+from typing import ClassVar
 
-from costmodel.claims.claim import Claim, sizes_of_claim
-from costmodel.claims.findings import Finding, compared_answers, join_notes
-from costmodel.claims.interpretations import Interpretation
+from costmodel.claims.claim import ABOUT, Claim, Related
+from costmodel.claims.findings import Finding, join_notes
+from costmodel.claims.interpretations import Interpretation, LeftOpen
 from costmodel.claims.quantities import Answer, mixer_of
 from costmodel.errors import NoGrowth, NotPolynomial, Unanswered
 from costmodel.language.formula_text import parse
@@ -35,6 +36,7 @@ from costmodel.symbolic.growth import (
 )
 from costmodel.symbolic.polynomial import Poly
 from costmodel.symbolic.printing import conditions_words
+from costmodel.symbolic.sizes import known as known_size
 from costmodel.symbolic.thresholds import where_positive
 
 LENGTH = frozenset({"l", "t"})
@@ -44,54 +46,87 @@ DIGITS = 3
 """Decimals of a multiplier that is no integer."""
 
 
-def growth(claim: Claim, interpretation: Interpretation) -> Finding:
-    """Check a printed O(...) against the leading terms of the derived count."""
-    (answer,) = compared_answers(claim, interpretation)
-    guards, long = long_case(answer.exact, claim.growing)
-    named = claim.mixer and not claim.model
-    divided = divisors(mixer_of(claim.mixer, interpretation.option)) if named else {}
-    sizes = GROWING.with_divisors(divided).where(guards)
-    try:
-        grown = {letter: _growth_of(letter, text, sizes) for letter, text in claim.growing.items()}
-        both = (growths(long, sizes), printed_growths(parse(claim.formula, growing=True), sizes))
-        derived, claimed = (leading([one.put(grown) for one in g or (ONE,)], sizes) for g in both)
-    except NoGrowth as reason:
-        raise Unanswered(str(reason)) from None
-    shown = f"O({order(answer.exact, claim.growing, divided)})"
-    where = f"where {conditions_words(guards)}" if guards else ""
-    growing = (f"{letter} growing as {text}" for letter, text in claim.growing.items())
-    case = join_notes(where, *growing, *_multipliers(claim, answer))
-    found = GrowthComparison(derived, claimed, sizes)
-    if claim.relation:
-        slower, held = found.slower(), _held_words(found.not_named(), claimed)
-        said = f"it {'grows' if slower else 'does not grow'} more slowly than {claim.formula}"
-        return Finding(slower, shown, {}, join_notes(said, held, case))
-    if found.alike(sizes):
-        return Finding(True, shown, {}, join_notes("the same leading terms", case))
-    if limits := found.limits():
-        return Finding(
-            False, shown, {}, join_notes(_limit_words(limits, long), case), in_limit=True
-        )
-    if fixed_sizes := found.fixed_sizes():
-        return Finding(
-            False, shown, {}, join_notes(_held_words(fixed_sizes, claimed), case), in_limit=True
-        )
-    return Finding(False, shown, {}, join_notes(found.differing_growths(), case))
+@dataclass(frozen=True, kw_only=True)
+class OrderClaim(Related):
+    """A quantity grows as O(`formula`), or more slowly (`<`). `growing` says how sizes grow with
+    others, such as B as sqrt(l)."""
 
+    kind: ClassVar[str] = "order"
+    needs: ClassVar[tuple[str, ...]] = (ABOUT, "quantity", "formula")
+    one_sided: ClassVar[bool] = True
 
-def _multipliers(claim: Claim, answer: Answer) -> Iterator[str]:
-    """For each full set of sizes in the claim, the count as a multiple of the formula in O(...), in
-    words; nothing for networks, nor for a formula with a logarithm or root."""
-    printed = parse(claim.formula, growing=True)
-    if claim.model or not claim.sizes or _as_poly(printed.tree) is None:
-        return
-    for at in sizes_of_claim(claim):
-        every = answer.letters | printed.letters <= at.keys()
-        if every and (one := printed.at(at)):
-            times = answer.at(at) / one
-            number = str(times) if times.denominator == 1 else f"{float(times):.{DIGITS}f}"
-            words = ", ".join(f"{letter} = {value}" for letter, value in at.items())
-            yield f"at {words} it is {number} times {claim.formula}"
+    formula: str = ""
+    growing: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def formulas(self) -> Sequence[Formula]:
+        return (parse(self.formula, growing=True),) if self.formula else ()
+
+    @property
+    def words(self) -> str:
+        return f"O({self.formula})" if self.formula else super().words
+
+    def validate(self) -> None:
+        super().validate()
+        if self.relation not in ("", "<"):
+            raise ValueError(f"relation '{self.relation}': an O(...) takes < (slower) or none")
+        _ = self.formulas
+        for letter, text in self.growing.items():
+            known_size(letter)
+            if not isinstance(text, str):
+                raise ValueError(f"'growing' is texts: {letter} = {text}")
+            parse(text, growing=True)
+
+    def choices(self) -> LeftOpen:
+        return replace(super().choices(), operations=False, total=False, growing=True)
+
+    def check(self, interpretation: Interpretation, known: Mapping[str, Claim]) -> Finding:
+        """Check the O(...) against the leading terms of the derived count."""
+        (answer,) = self.answers(interpretation)
+        guards, long = long_case(answer.exact, self.growing)
+        named = self.mixer and not self.model
+        divided = divisors(mixer_of(self.mixer, interpretation.option)) if named else {}
+        sizes = GROWING.with_divisors(divided).where(guards)
+        try:
+            grown = {x: _growth_of(x, text, sizes) for x, text in self.growing.items()}
+            both = (growths(long, sizes), printed_growths(self.formulas[0], sizes))
+            derived, claimed = (
+                leading([one.put(grown) for one in g or (ONE,)], sizes) for g in both
+            )
+        except NoGrowth as reason:
+            raise Unanswered(str(reason)) from None
+        shown = f"O({order(answer.exact, self.growing, divided)})"
+        where = f"where {conditions_words(guards)}" if guards else ""
+        growing = (f"{letter} growing as {text}" for letter, text in self.growing.items())
+        case = join_notes(where, *growing, *self._multipliers(answer))
+        found = GrowthComparison(derived, claimed, sizes)
+        if self.relation:
+            slower, held = found.slower(), _held_words(found.not_named(), claimed)
+            said = f"it {'grows' if slower else 'does not grow'} more slowly than {self.formula}"
+            return Finding(slower, shown, {}, join_notes(said, held, case))
+        if found.alike(sizes):
+            return Finding(True, shown, {}, join_notes("the same leading terms", case))
+        if limits := found.limits():
+            note = join_notes(_limit_words(limits, long), case)
+            return Finding(False, shown, {}, note, in_limit=True)
+        if fixed_sizes := found.fixed_sizes():
+            note = join_notes(_held_words(fixed_sizes, claimed), case)
+            return Finding(False, shown, {}, note, in_limit=True)
+        return Finding(False, shown, {}, join_notes(found.differing_growths(), case))
+
+    def _multipliers(self, answer: Answer) -> Iterator[str]:
+        """For each full set of sizes in the claim, the count as a multiple of the formula in
+        O(...), in words; nothing for networks, nor for a formula with a logarithm or root."""
+        (printed,) = self.formulas
+        if self.model or not self.sizes or _as_poly(printed.tree) is None:
+            return
+        for at in self.chosen_sizes():
+            every = answer.letters | printed.letters <= at.keys()
+            if every and (one := printed.at(at)):
+                times = answer.at(at) / one
+                number = str(times) if times.denominator == 1 else f"{float(times):.{DIGITS}f}"
+                words = ", ".join(f"{letter} = {value}" for letter, value in at.items())
+                yield f"at {words} it is {number} times {self.formula}"
 
 
 @dataclass(frozen=True)

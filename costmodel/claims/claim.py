@@ -1,40 +1,44 @@
-"""Printed claims as data files state them, and the range of values that a rounded figure allows.
-
-A file is JSON or TOML; tables/published/README.md lists its keys.
-"""
+"""What all kinds of printed claims share; each kind is a subclass with its keys and its check."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, fields
-from fractions import Fraction
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import product
-from math import ceil, floor, prod
-from pathlib import Path
-from typing import Any
+from math import prod
+from typing import Any, ClassVar
 
-from costmodel.data import read_data
-from costmodel.errors import PublishedError, TooMuch
-from costmodel.language.formula_text import parse
-from costmodel.mixers.load import only_imported
+from costmodel.claims.findings import Finding, join_notes
+from costmodel.claims.interpretations import Interpretation, LeftOpen
+from costmodel.claims.quantities import (
+    Answer,
+    derive,
+    derive_network,
+    mixer_of,
+    own_sizes,
+    phases_of,
+    refuse_letters,
+)
+from costmodel.errors import PublishedError, Unanswered, Unsupported
+from costmodel.language.equations import Form
+from costmodel.language.macros.norms import normalises
+from costmodel.language.nodes import Select
 from costmodel.program.conventions import convention
-from costmodel.symbolic.effort import limited, spend
-from costmodel.symbolic.sizes import checked, known
+from costmodel.program.phases import PHASES, TRAINING_STEP
+from costmodel.questions.registry import CLAIMED
+from costmodel.symbolic.effort import spend
+from costmodel.symbolic.formulas import Formula
+from costmodel.symbolic.sizes import checked
 
-RELATIONS: Mapping[str, Callable[[Any, Any], bool]] = {
-    ">": lambda a, b: bool(a > b),
-    "<": lambda a, b: bool(a < b),
-    "=": lambda a, b: bool(a == b),
-}
+ABOUT = "mixer or model"
 
-
-COMPARED = ("ratio", "difference", "percent")
-"""How a claim may combine two values a and b: a/b, a - b, 100*(a - b)/b."""
+MOST_SIZES, EACH_SIZES = 10_000, 100
+"""The most combinations of sizes of a claim; the units of effort that one combination takes."""
 
 
-@dataclass(frozen=True)
-class Claim:
+@dataclass(frozen=True, kw_only=True)
+class Claim(ABC):
     """One printed statement of a data file. `claimed` is the original wording, `gloss` in English.
 
     A claim with `unchecked` (a reason) or `lacks` (a mixer that the catalogue lacks) is listed but
@@ -43,40 +47,49 @@ class Claim:
     known disagreement.
     """
 
+    kind: ClassVar[str]
+    needs: ClassVar[tuple[str, ...]]
+    """The keys that a claim of the kind cannot be checked without."""
+    one_sided: ClassVar[bool] = False
+    """Whether the claim is about one mixer, of which other forms and options may be meant."""
+
     id: str
     source: str
     place: str
-    kind: str
     claimed: str
     gloss: str = ""
     mixer: str = ""
     model: str = ""
-    against: str = ""
-    against_mixer: str = ""
     form: str = ""
     phase: str = ""
     quantity: str = ""
-    formula: str = ""
-    equals: str = ""
-    reconstruction: str = ""
-    steps: str = ""
-    value: str = ""
-    unit: str = ""
-    rounding: str = ""
-    compare: str = ""
-    relation: str = ""
-    letter: str = ""
-    vague: str = ""
     remark: str = ""
     unchecked: str = ""
     lacks: str = ""
     beside: str = ""
     sizes: Mapping[str, int | list[int]] = field(default_factory=dict)
-    growing: Mapping[str, str] = field(default_factory=dict)
     misprint: Mapping[str, str] = field(default_factory=dict)
-    claims: tuple[str, ...] = ()
     convention: tuple[str, ...] = ("strict",)
     citation: str = ""
+
+    @abstractmethod
+    def check(self, interpretation: Interpretation, known: Mapping[str, Claim]) -> Finding:
+        """Whether the claim holds under an interpretation; `known` are all claims, by id."""
+
+    @property
+    def words(self) -> str:
+        """The claim in one line: its formula or path if it has one, else its words."""
+        return self.gloss or self.claimed
+
+    @property
+    def formulas(self) -> Sequence[Formula]:
+        """The formulas that are claimed to equal the quantity, or to grow as it does."""
+        return ()
+
+    @property
+    def letters(self) -> frozenset[str]:
+        """The sizes that the claim names."""
+        return frozenset(self.sizes).union(*(formula.letters for formula in self.formulas))
 
     @property
     def left_open(self) -> str:
@@ -84,227 +97,185 @@ class Claim:
         absent = f"{self.lacks} is not among the mixers, so that nothing is derived for it"
         return "; ".join(filter(None, [self.unchecked, self.lacks and absent]))
 
-
-KEYS = ("id", "place", "kind", "claimed")
-"""The keys that every claim has."""
-
-
-ABOUT = "mixer or model"
-
-
-REQUIRED: Mapping[str, tuple[str, ...]] = {
-    "formula": (ABOUT, "quantity", "formula"),
-    "number": (ABOUT, "quantity", "sizes", "value"),
-    "path": ("mixer", "steps"),
-    "ordering": (ABOUT, "against", "quantity", "relation"),
-    "threshold": (ABOUT, "against", "quantity", "relation", "sizes"),
-    "ratio": (ABOUT, "against", "quantity", "value"),
-    "order": (ABOUT, "quantity", "formula"),
-    "model": ("model", "quantity", "value"),
-    "interval": (ABOUT, "quantity", "letter", "value"),
-    "intersection": ("claims",),
-    "value": ("formula", "value"),
-}
-"""Kind of claim -> the keys that it needs besides `KEYS`."""
-
-
-TYPES: Mapping[str, tuple[type[Any], str]] = {
-    "sizes": (dict, "an object"),
-    "growing": (dict, "an object"),
-    "misprint": (dict, "an object"),
-    "claims": (list, "a list"),
-    "convention": (list, "a list"),
-}
-"""Key -> its type, with words for messages, for the keys whose values are not texts."""
-
-
-def load(path: Path) -> list[Claim]:
-    """The claims of one file: TOML if its name ends in .toml, else JSON.
-
-    Raises:
-        PublishedError: a file that is neither, an unknown or missing key, a value of another type,
-            an unknown kind, a bad formula.
-    """
-    try:
-        data = read_data(path)
-    except ValueError as reason:
-        raise PublishedError(f"{path} is not a readable file of claims: {reason}") from None
-    if not isinstance(data, dict) or data.get("schema") != 1 or "claims" not in data:
-        raise PublishedError(f"{path}: expected an object with schema 1 and a list of claims")
-    source, names = data.get("source"), data.get("convention", ["strict"])
-    if not isinstance(source, str) or not source:
-        raise PublishedError(f"{path}: 'source' says which paper the claims are printed in")
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise PublishedError(f"{path}: 'convention' is a list of names, such as [\"strict\"]")
-    citation = data.get("citation", "")
-    if not isinstance(citation, str):
-        raise PublishedError(f"{path}: 'citation' is a text, got {citation!r}")
-    if not isinstance(data["claims"], list):
-        raise PublishedError(f"{path}: 'claims' is a list of claims")
-    common = {"source": source, "convention": tuple(names), "citation": citation}
-    return [_claim_of_entry(path, common, k, entry) for k, entry in enumerate(data["claims"], 1)]
-
-
-def _checked_entry(where: str, entry: Any) -> Mapping[str, Any]:
-    """The keys and values of one claim, with tuples for lists; PublishedError if a key is unknown
-    or missing, or a value has another type."""
-    if not isinstance(entry, dict):
-        raise PublishedError(f"{where}: expected an object with keys, got {entry!r}")
-    missing = [key for key in KEYS if key not in entry]
-    if missing:
-        raise PublishedError(f"{where} lacks {', '.join(missing)}: every claim has them")
-    known = {f.name for f in fields(Claim)} - {"source", "citation"}
-    if unknown := sorted(set(entry) - known):
-        choices = ", ".join(sorted(known))
-        raise PublishedError(f"{where}: unknown key {', '.join(unknown)}: known are {choices}")
-    for key, value in entry.items():
-        wanted, words = TYPES.get(key, (str, "a text"))
-        if not isinstance(value, wanted):
-            written = f': write {key} = "{value}"' if type(value) in (int, float) else ""
-            raise PublishedError(f"{where}: '{key}' is {words}, got {value!r}{written}")
-        if wanted is list and not all(isinstance(item, str) for item in value):
-            raise PublishedError(f"{where}: '{key}' is a list of texts, got {value!r}")
-    lists = {key: tuple(entry[key]) for key in TYPES if isinstance(entry.get(key), list)}
-    return {**entry, **lists}
-
-
-def _claim_of_entry(path: Path, common: Mapping[str, Any], number: int, entry: Any) -> Claim:
-    name = entry.get("id") if isinstance(entry, dict) else None
-    where = f"{path.name}, claim {name or f'number {number}'}"
-    claim = Claim(**{**common, **_checked_entry(where, entry)})
-    try:
-        for name in (claim.mixer, claim.against, claim.against_mixer):
-            only_imported(name)
-        with limited():
-            validate(claim)
-    except (ValueError, TooMuch) as reason:
-        raise PublishedError(f"{where}: {reason}") from None
-    return claim
-
-
-def validate(claim: Claim) -> None:
-    """Check that a claim has the keys that its kind needs, and that its values can be read.
-
-    Raises:
-        ValueError: one sentence that names the key or the value.
-    """
-    if claim.kind not in REQUIRED:
-        raise ValueError(f"kind '{claim.kind}' is none of {', '.join(REQUIRED)}")
-    if claim.beside and not claim.left_open:
-        raise ValueError("'beside' is for a claim that is not checked: it lacks 'unchecked'")
-    if claim.beside or not claim.left_open:
-        missing = [key for key in REQUIRED[claim.kind] if not _has_key(claim, key)]
-        if missing:
-            raise ValueError(f"a claim of kind {claim.kind} needs {', '.join(missing)}")
-    if claim.relation and claim.relation not in RELATIONS:
-        raise ValueError(f"relation '{claim.relation}' is none of > < =")
-    if claim.kind == "order" and claim.relation not in ("", "<"):
-        raise ValueError(f"relation '{claim.relation}': an O(...) takes < (slower) or none")
-    if claim.compare and claim.compare not in COMPARED:
-        raise ValueError(f"compare '{claim.compare}' is none of {', '.join(COMPARED)}")
-    if claim.misprint and set(claim.misprint) != {"reason", "derived"}:
-        raise ValueError("a misprint states its reason and the derived value")
-    for text in (claim.formula, claim.equals, claim.reconstruction):
-        if text:
-            parse(text, growing=claim.kind == "order")
-    if claim.growing and claim.kind != "order":
-        raise ValueError("'growing' is for a claim of kind order")
-    for letter, text in claim.growing.items():
-        known(letter)
-        if not isinstance(text, str):
-            raise ValueError(f"'growing' is texts: {letter} = {text}")
-        parse(text, growing=True)
-    if claim.value and not claim.left_open:
-        printed_figure(claim.value, claim.unit, claim.rounding)
-    list(sizes_of_claim(claim))
-    convention(claim.convention)
-
-
-def _has_key(claim: Claim, key: str) -> bool:
-    if key == ABOUT:
-        return bool(claim.mixer or claim.model)
-    if key == "sizes":
-        return bool(claim.sizes or claim.model)
-    return bool(getattr(claim, key))
-
-
-MOST_SIZES, EACH_SIZES = 10_000, 100
-"""The most combinations of sizes of a claim; the units of effort that one combination takes."""
-
-
-def sizes_of_claim(claim: Claim) -> Iterator[dict[str, int]]:
-    """The sizes at which a claim is checked: all combinations of the listed values."""
-    values = [v if isinstance(v, list) else [v] for v in claim.sizes.values()]
-    if (number := prod(map(len, values))) > MOST_SIZES:
-        raise ValueError(f"{number:,} combinations of sizes: a claim gives at most {MOST_SIZES:,}")
-    for chosen in product(*values):
-        spend(EACH_SIZES)
-        yield checked(dict(zip(claim.sizes, chosen, strict=True)))
-
-
-_LITERAL = re.compile(r"[+-]?\d+(?:\.(\d+))?(?:[eE]([+-]?\d+))?")
-
-
-PRINTED = "printed"
-"""The rounding of a figure that is rounded to its last printed digit."""
-
-
-@dataclass(frozen=True)
-class PrintedFigure:
-    """A printed figure: its value, and the step to which the value is rounded (0: exact)."""
-
-    value: Fraction
-    step: Fraction = Fraction(0)
+    @property
+    def interpretation(self) -> Interpretation:
+        """The interpretation that the claim states: its convention, phase and form."""
+        return Interpretation(self.convention, PHASES.get(self.phase, self.phase), self.form)
 
     @property
-    def low(self) -> Fraction:
-        """The least value that rounds to the figure; half a step may be rounded up or down."""
-        return self.value - self.step / 2
+    def subjects(self) -> Sequence[tuple[str, str]]:
+        """The (network, mixer) pairs that the claim compares; "" where it names none."""
+        return ((self.model, self.mixer),)
 
     @property
-    def high(self) -> Fraction:
-        """The largest value that rounds to the figure."""
-        return self.value + self.step / 2
+    def given(self) -> Mapping[str, int]:
+        """The sizes that have one value in the claim."""
+        return {letter: size for letter, size in self.sizes.items() if isinstance(size, int)}
 
-    def holds(self, value: Fraction) -> bool:
-        """Whether a value rounds to this figure.
+    def validate(self) -> None:
+        """Check that the claim has the keys that its kind needs, and that its values can be read.
 
-        >>> printed_figure("3.3959", "1e6", "printed").holds(Fraction(3395924))
-        True
+        Raises:
+            ValueError: one sentence that names the key or the value.
         """
-        return self.low <= value <= self.high
+        if self.beside and not self.left_open:
+            raise ValueError("'beside' is for a claim that is not checked: it lacks 'unchecked'")
+        if self.beside or not self.left_open:
+            missing = [key for key in self.needs if not self._has(key)]
+            if missing:
+                raise ValueError(f"a claim of kind {self.kind} needs {', '.join(missing)}")
+        if self.misprint and set(self.misprint) != {"reason", "derived"}:
+            raise ValueError("a misprint states its reason and the derived value")
+        list(self.chosen_sizes())
+        convention(self.convention)
 
-    def otherwise(self, value: Fraction) -> str:
-        """The other rounding that gives this figure, "rounded down" or "rounded up"; else ""."""
-        if self.step and floor(value / self.step) * self.step == self.value:
-            return "rounded down"
-        if self.step and ceil(value / self.step) * self.step == self.value:
-            return "rounded up"
-        return ""
+    def _has(self, key: str) -> bool:
+        if key == ABOUT:
+            return bool(self.mixer or self.model)
+        return bool(getattr(self, key)) or (key == "sizes" and bool(self.model))
+
+    def chosen_sizes(self) -> Iterator[dict[str, int]]:
+        """The sizes at which the claim is checked: all combinations of the listed values."""
+        values = [v if isinstance(v, list) else [v] for v in self.sizes.values()]
+        if (number := prod(map(len, values))) > MOST_SIZES:
+            most = f"a claim gives at most {MOST_SIZES:,}"
+            raise ValueError(f"{number:,} combinations of sizes: {most}")
+        for chosen in product(*values):
+            spend(EACH_SIZES)
+            yield checked(dict(zip(self.sizes, chosen, strict=True)))
+
+    def finding(
+        self, interpretation: Interpretation, known: Mapping[str, Claim] | None = None
+    ) -> Finding:
+        """The outcome of the check under one interpretation.
+
+        Args:
+            known: claims that an intersection may name, by id.
+
+        Raises:
+            Unanswered, Unsupported: the question has no answer for the subject of the claim.
+            PublishedError: the claim cannot be read; the message names the claim.
+        """
+        try:
+            return self.check(interpretation, known or {})
+        except (Unanswered, Unsupported):
+            raise
+        except ValueError as reason:
+            raise PublishedError(f"claim {self.id}: {reason}") from None
+
+    def unchecked_finding(self) -> Finding:
+        """The finding for a claim that is not checked: the reason, and what stands beside."""
+        if not self.beside:
+            return Finding(False, "", {}, self.left_open)
+        words = f"beside it, {self.beside} under {','.join(self.convention)}"
+        try:
+            found = replace(self, quantity=self.beside).finding(self.interpretation)
+        except (Unanswered, Unsupported) as reason:
+            return Finding(False, "", {}, join_notes(self.left_open, f"{words}: {reason}"))
+        shown = f"{words}: {found.derived}"
+        return Finding(False, found.derived, {}, join_notes(self.left_open, shown, found.note))
+
+    def sizes_left_open(self) -> Sequence[str]:
+        """The sizes that the answer depends on, for a claim that is meant at sizes of its own."""
+        return ()
+
+    def answers(self, interpretation: Interpretation) -> tuple[Answer, ...]:
+        """The derived answer for each subject: for one sequence, unless the claim names b.
+
+        Raises:
+            ValueError: a letter of the claim's formula is no size of its network or mixer.
+        """
+        if not self.model:
+            self._check_letters()
+        found = tuple(self._answer(*subject, interpretation) for subject in self.subjects)
+        return found if "b" in self.letters else tuple(a.substitute({"b": 1}) for a in found)
+
+    def _answer(self, model: str, mixer: str, interpretation: Interpretation) -> Answer:
+        if not model:
+            return derive(mixer, self.quantity, interpretation)
+        given, left_open = frozenset(self.given.items()), self.letters.difference(self.given)
+        return derive_network(model, mixer, self.quantity, interpretation, given, left_open)
+
+    def _check_letters(self) -> None:
+        """Raise ValueError for a letter in a formula that is a size neither of the mixer nor of
+        the mixer with one more option."""
+        named = frozenset[str]().union(*(formula.letters for formula in self.formulas))
+        mixer = mixer_of(self.mixer)
+        if not named <= own_sizes(mixer.letters):
+            options = (mixer_of(self.mixer, option).letters for option in mixer.offers)
+            if not named <= own_sizes(mixer.letters).union(*options):
+                refuse_letters(named, mixer.letters, self.mixer)
+
+    def compared(self, interpretation: Interpretation) -> object:
+        """What decides the check: many interpretations have the same answers."""
+        return interpretation.phase, self.answers(interpretation)
+
+    def choices(self) -> LeftOpen:
+        """The choices that the claim leaves open, and in which other interpretations may differ."""
+        asked = CLAIMED.get(self.quantity)
+        if asked is None:
+            return LeftOpen(conventions=False)
+        one = self.one_sided and not self.model
+        mixer = mixer_of(self.mixer) if self.mixer and not self.model else None
+        own = self.form or (mixer.default_form if mixer else "")
+        formed = mixer and one and "form" in asked.varies
+        in_length = bool(self.formulas) and "l" in self.letters and "t" not in self.letters
+        return LeftOpen(
+            forms=tuple(f for f in mixer.forms if f != own) if mixer and formed else (),
+            options=tuple(o for o in mixer.offers if o not in mixer.options)
+            if mixer and one
+            else (),
+            phases=_other_phases(phases_of(asked), self.interpretation.phase),
+            operations=asked.unit == "operations",
+            total=self.quantity == "total",
+            positions=one and in_length,
+            conventions="convention" in asked.varies,
+            sorts=mixer is not None and any(map(_sorts, mixer.forms.values())),
+            normed=mixer is not None and any(map(normalises, mixer.forms.values())),
+        )
 
 
-def printed_figure(value: str, unit: str = "", rounding: str = "") -> PrintedFigure:
-    """Read a figure as it is printed.
+def _sorts(form: Form) -> bool:
+    """Whether an equation of a form sorts."""
+    return any(isinstance(e.value, Select) and e.value.sorts for e in form.equations)
 
-    Args:
-        value: a number, or a formula without sizes.
-        unit: the number that the value is a multiple of, such as 1e6 for millions; 1 if empty.
-        rounding: `printed` (to its last digit), a step in the same unit, or empty (exact).
 
-    Raises:
-        ValueError: what was expected and what came.
-    """
-    scale = parse(unit).at({}) if unit else Fraction(1)
-    number = parse(value).at({}) * scale
-    if not rounding:
-        return PrintedFigure(number)
-    if rounding != PRINTED:
-        step = parse(rounding).at({})
-    elif literal := _LITERAL.fullmatch(value):
-        decimals, exponent = literal[1] or "", int(literal[2] or 0)
-        step = Fraction(10) ** (exponent - len(decimals))
-    else:
-        raise ValueError(f"rounding '{PRINTED}' needs a value in digits, got '{value}'")
-    if step <= 0:
-        raise ValueError(f"rounding needs a positive step, got '{rounding}'")
-    return PrintedFigure(number, step * abs(scale))
+def _other_phases(known: Sequence[str], own: str) -> tuple[str, ...]:
+    """The other phases in which a claim may be true; phases with gradients are tried only for a
+    claim about such a phase."""
+    others = (p for p in known if own in TRAINING_STEP or p not in TRAINING_STEP)
+    return tuple(p for p in others if p != own) if len(known) > 1 else ()
+
+
+RELATIONS: Mapping[str, Callable[[Any, Any], bool]] = {
+    ">": lambda a, b: bool(a > b),
+    "<": lambda a, b: bool(a < b),
+    "=": lambda a, b: bool(a == b),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Related(Claim):
+    """A claim that may state a relation."""
+
+    relation: str = ""
+
+    def validate(self) -> None:
+        super().validate()
+        if self.relation and self.relation not in RELATIONS:
+            raise ValueError(f"relation '{self.relation}' is none of > < =")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TwoSided(Related):
+    """A claim that may compare its mixer or network with another one, `against`; `vague` is a word
+    such as "much", which has no number."""
+
+    against: str = ""
+    against_mixer: str = ""
+    vague: str = ""
+
+    @property
+    def subjects(self) -> Sequence[tuple[str, str]]:
+        other = (self.against, self.against_mixer) if self.model else ("", self.against)
+        return (*super().subjects, *([other] if self.against else []))

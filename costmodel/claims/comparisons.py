@@ -3,41 +3,100 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
+from typing import ClassVar
 
-from costmodel.claims.claim import RELATIONS, Claim, sizes_of_claim
-from costmodel.claims.findings import Finding, Sizes, compared_answers, fits
+from costmodel.claims.claim import ABOUT, RELATIONS, Claim, TwoSided
+from costmodel.claims.findings import Finding, Sizes, completed
 from costmodel.claims.identities import SEARCHED, compare_formula
 from costmodel.claims.interpretations import Interpretation
-from costmodel.claims.quantities import Answer, derive, path_at
-from costmodel.errors import Unanswered
+from costmodel.claims.quantities import Answer, derive, mixer_of, path_at
+from costmodel.errors import FormulaError, Unanswered
 from costmodel.language.formula_text import parse
 from costmodel.symbolic.constraints import Constraints
+from costmodel.symbolic.formulas import Formula
 from costmodel.symbolic.polynomial import Poly
 from costmodel.symbolic.printing import conditions_words
+from costmodel.symbolic.sizes import LETTERS
 from costmodel.symbolic.thresholds import Condition, least, points, where_positive, where_zero
 
 
-def formula(claim: Claim, interpretation: Interpretation) -> Finding:
-    """Check that a formula, and the simplification printed behind it, equal the derived count."""
-    (answer,) = compared_answers(claim, interpretation)
-    found = None
-    for what, text in (("the expression", claim.formula), ("its simplification", claim.equals)):
-        for sizes in sizes_of_claim(claim) if text else ():
-            given = answer.substitute(sizes)
-            found = compare_formula(parse(text).given(sizes), given, fits(claim, sizes))
-            if disagreement := found.disagreement:
-                return Finding(
-                    False,
-                    answer.text,
-                    {**sizes, **disagreement.sizes},
-                    f"{what} {found.text}",
-                    compared=found,
-                    there=disagreement.there,
-                    parted=f"{what} {found.text}",
-                )
-    return Finding(True, answer.text, {}, found.text if found else "", compared=found)
+@dataclass(frozen=True, kw_only=True)
+class FormulaClaim(Claim):
+    """A quantity is `formula` at all sizes; `equals` is the simplification printed behind it, and
+    `reconstruction` our completion of a formula that is printed in part."""
+
+    kind: ClassVar[str] = "formula"
+    needs: ClassVar[tuple[str, ...]] = (ABOUT, "quantity", "formula")
+    one_sided: ClassVar[bool] = True
+
+    formula: str = ""
+    equals: str = ""
+    reconstruction: str = ""
+
+    @property
+    def formulas(self) -> Sequence[Formula]:
+        return tuple(parse(text) for text in (self.formula, self.equals) if text)
+
+    @property
+    def words(self) -> str:
+        return " = ".join(filter(None, (self.formula, self.equals))) or super().words
+
+    def validate(self) -> None:
+        super().validate()
+        for text in filter(None, (self.formula, self.equals, self.reconstruction)):
+            parse(text)
+
+    def check(self, interpretation: Interpretation, known: Mapping[str, Claim]) -> Finding:
+        """Check that the formula, and the simplification behind it, equal the derived count."""
+        (answer,) = self.answers(interpretation)
+        found = None
+        named = zip(("the expression", "its simplification"), self.formulas, strict=False)
+        for what, formula in named:
+            for sizes in self.chosen_sizes():
+                given = answer.substitute(sizes)
+                fitting = partial(self.fits, sizes)
+                found = compare_formula(formula.given(sizes), given, fitting)
+                if disagreement := found.disagreement:
+                    return Finding(
+                        False,
+                        answer.text,
+                        {**sizes, **disagreement.sizes},
+                        f"{what} {found.text}",
+                        compared=found,
+                        there=disagreement.there,
+                        parted=f"{what} {found.text}",
+                    )
+        return Finding(True, answer.text, {}, found.text if found else "", compared=found)
+
+    def fits(self, given: Sizes, sizes: Sizes) -> bool:
+        """Whether sizes and `given` fit the claim's mixer; always true of networks."""
+        if not self.mixer or self.model:
+            return True
+        return completed(mixer_of(self.mixer), {**given, **sizes}) is not None
+
+    def unchecked_finding(self) -> Finding:
+        """As of other claims, or the check of `reconstruction`."""
+        if self.beside or not self.reconstruction:
+            return super().unchecked_finding()
+        ours = replace(self, formula=self.reconstruction).finding(self.interpretation)
+        result = "equals" if ours.holds else "does not equal"
+        note = f"{self.left_open}. {self.reconstruction} {result} the derived count"
+        return Finding(False, ours.derived, ours.counterexample, note)
+
+    def sizes_left_open(self) -> Sequence[str]:
+        """The sizes that the answer depends on and that a formula other than 0 does not name."""
+        if self.model:
+            return ()
+        with suppress(FormulaError):  # a quotient by 0 is no 0
+            if not self.letters and not parse(self.formula).at({}):
+                return ()
+        (answer,) = self.answers(self.interpretation)
+        return [letter for letter in LETTERS if letter in answer.letters - self.letters]
 
 
 def path_text(steps: Sequence[str]) -> str:
@@ -79,122 +138,156 @@ def _words(text: str) -> list[str]:
     return [word for word in text.split() if word != "-"]
 
 
-def path(claim: Claim, interpretation: Interpretation) -> Finding:
-    """Check that a critical path has exactly the printed steps. At given sizes the printed path may
-    be the path shown at these sizes, or the path for long sequences if equally long."""
-    printed = path_steps(claim.steps)
-    general = derive(claim.mixer, "critical_path", interpretation)
-    derived = general.steps
-    for sizes in sizes_of_claim(claim):
-        there = path_at(claim.mixer, interpretation, sizes)
-        as_long = general.substitute(sizes).exact == there.substitute(sizes).exact
-        if printed != there.steps and not (as_long and printed == general.steps):
-            derived = there.steps
-            break
-    else:
-        return Finding(True, path_text(printed))
-    pairs = enumerate(zip(derived, printed, strict=False), 1)
-    step = next((k for k, (a, b) in pairs if a != b), min(len(derived), len(printed)) + 1)
-    note = f"printed {len(printed)} steps, derived {len(derived)}; they part at step {step}"
-    return Finding(False, path_text(derived), {"step": step}, note)
+@dataclass(frozen=True, kw_only=True)
+class PathClaim(Claim):
+    """The critical path has exactly these steps."""
+
+    kind: ClassVar[str] = "path"
+    needs: ClassVar[tuple[str, ...]] = ("mixer", "steps")
+    one_sided: ClassVar[bool] = True
+
+    quantity: str = "critical_path"
+    steps: str = ""
+
+    @property
+    def words(self) -> str:
+        return path_text(path_steps(self.steps)) if self.steps else super().words
+
+    def validate(self) -> None:
+        super().validate()
+        path_steps(self.steps)
+
+    def compared(self, interpretation: Interpretation) -> object:
+        return interpretation
+
+    def check(self, interpretation: Interpretation, known: Mapping[str, Claim]) -> Finding:
+        """Check the steps. At given sizes the printed path may be the path shown at these sizes, or
+        the path for long sequences if equally long."""
+        printed = path_steps(self.steps)
+        general = derive(self.mixer, "critical_path", interpretation)
+        derived = general.steps
+        for sizes in self.chosen_sizes():
+            there = path_at(self.mixer, interpretation, sizes)
+            as_long = general.substitute(sizes).exact == there.substitute(sizes).exact
+            if printed != there.steps and not (as_long and printed == general.steps):
+                derived = there.steps
+                break
+        else:
+            return Finding(True, path_text(printed))
+        pairs = enumerate(zip(derived, printed, strict=False), 1)
+        step = next((k for k, (a, b) in pairs if a != b), min(len(derived), len(printed)) + 1)
+        note = f"printed {len(printed)} steps, derived {len(derived)}; they part at step {step}"
+        return Finding(False, path_text(derived), {"step": step}, note)
 
 
-def ordering(claim: Claim, interpretation: Interpretation) -> Finding:
-    """Check that one quantity is larger than, smaller than or equal to another: at the sizes that
-    the claim gives, or at all values of sizes that it leaves open."""
-    left, right = compared_answers(claim, interpretation)
-    if left.steps and not (left.letters | right.letters):
-        return _shorter(claim, len(left.steps), len(right.steps))
-    condition = _where_true(claim, left, right)
-    chosen = list(sizes_of_claim(claim))
-    if any((left.letters | right.letters) - sizes.keys() for sizes in chosen):
-        return _ordering_at_all(claim, left, right, chosen)
-    values = [(left.at(s), right.at(s)) for s in chosen]
-    failing = next((s for s in chosen if not _is_true(claim, left, right, s)), None)
-    note = f"holds {condition.text}" if condition.always else f"in general iff {condition.text}"
-    factors = ", ".join(f"{float(max(pair) / min(pair)):.3f}" for pair in values if min(pair))
-    note += f"; '{claim.vague}' has no number: a factor of {factors}" if claim.vague else ""
-    text = ", ".join(f"{a} {_relation_sign(a, b)} {b}" for a, b in values)
-    return Finding(failing is None, text, failing or {}, note)
+@dataclass(frozen=True, kw_only=True)
+class RelationClaim(TwoSided):
+    """One quantity is larger than, smaller than or equal to another."""
+
+    def is_true(self, left: Answer, right: Answer, sizes: Sizes) -> bool:
+        return RELATIONS[self.relation](left.at(sizes), right.at(sizes))
+
+    def first_failure(self, left: Answer, right: Answer) -> dict[str, int] | None:
+        """The smallest sizes at which the relation does not hold; None if none is found."""
+        searched = islice(points(left.letters | right.letters), SEARCHED)
+        return next((s for s in searched if not self.is_true(left, right, s)), None)
+
+    def positive_where_true(
+        self, left: Answer, right: Answer
+    ) -> Sequence[tuple[Constraints, Poly]]:
+        """Polynomials that are positive exactly where the relation (not "=") holds, case by
+        case."""
+        apart = right.exact - left.exact if self.relation == "<" else left.exact - right.exact
+        return apart.chambers()
+
+    def where_true(self, left: Answer, right: Answer) -> Condition:
+        """The sizes at which the relation holds, case by case where the counts have cases."""
+        solve = where_zero if self.relation == "=" else where_positive
+        cases = [(guards, solve(poly)) for guards, poly in self.positive_where_true(left, right)]
+        if len(cases) == 1:
+            return cases[0][1]
+        parts = [f"{c.text} where {conditions_words(guards)}" for guards, c in cases]
+        every = all(condition.always for _, condition in cases)
+        return Condition("at every size" if every else "; ".join(parts), always=every)
 
 
-def _ordering_at_all(claim: Claim, left: Answer, right: Answer, chosen: Sequence[Sizes]) -> Finding:
-    """Check a relation at all values of the sizes that the claim leaves open."""
-    parts: list[str] = []
-    proven = True
-    for sizes in chosen:
-        some, other = left.substitute(sizes), right.substitute(sizes)
-        condition = _where_true(claim, some, other)
-        where = "" if condition.always else "iff "
-        parts.append(f"{some.text} {claim.relation} {other.text}, {where}{condition.text}")
-        proven = proven and condition.always
-        first = None if condition.always else _first_failure(claim, some, other)
-        if first is not None:
-            return Finding(False, "; ".join(parts), {**sizes, **first})
-    note = "proven" if proven else f"holds at the {SEARCHED} smallest sizes; no proof for all"
-    return Finding(True, "; ".join(parts), {}, note)
+@dataclass(frozen=True, kw_only=True)
+class OrderingClaim(RelationClaim):
+    """The relation holds at the sizes of the claim, or at all values of those that it leaves
+    open."""
+
+    kind: ClassVar[str] = "ordering"
+    needs: ClassVar[tuple[str, ...]] = (ABOUT, "against", "quantity", "relation")
+
+    def check(self, interpretation: Interpretation, known: Mapping[str, Claim]) -> Finding:
+        left, right = self.answers(interpretation)
+        if left.steps and not (left.letters | right.letters):
+            return self._shorter(len(left.steps), len(right.steps))
+        condition = self.where_true(left, right)
+        chosen = list(self.chosen_sizes())
+        if any((left.letters | right.letters) - sizes.keys() for sizes in chosen):
+            return self._at_all(left, right, chosen)
+        values = [(left.at(s), right.at(s)) for s in chosen]
+        failing = next((s for s in chosen if not self.is_true(left, right, s)), None)
+        note = f"holds {condition.text}" if condition.always else f"in general iff {condition.text}"
+        factors = ", ".join(f"{float(max(pair) / min(pair)):.3f}" for pair in values if min(pair))
+        note += f"; '{self.vague}' has no number: a factor of {factors}" if self.vague else ""
+        text = ", ".join(f"{a} {_relation_sign(a, b)} {b}" for a, b in values)
+        return Finding(failing is None, text, failing or {}, note)
+
+    def _at_all(self, left: Answer, right: Answer, chosen: Sequence[Sizes]) -> Finding:
+        """Check the relation at all values of the sizes that the claim leaves open."""
+        parts: list[str] = []
+        proven = True
+        for sizes in chosen:
+            some, other = left.substitute(sizes), right.substitute(sizes)
+            condition = self.where_true(some, other)
+            where = "" if condition.always else "iff "
+            parts.append(f"{some.text} {self.relation} {other.text}, {where}{condition.text}")
+            proven = proven and condition.always
+            first = None if condition.always else self.first_failure(some, other)
+            if first is not None:
+                return Finding(False, "; ".join(parts), {**sizes, **first})
+        note = "proven" if proven else f"holds at the {SEARCHED} smallest sizes; no proof for all"
+        return Finding(True, "; ".join(parts), {}, note)
+
+    def _shorter(self, left: int, right: int) -> Finding:
+        """Check the relation between critical paths whose numbers of steps depend on no size."""
+        text = f"{left} steps {_relation_sign(left, right)} {right} steps"
+        note = f"'{self.vague}' has no number" if self.vague else ""
+        return Finding(RELATIONS[self.relation](left, right), text, {}, note)
 
 
-def _shorter(claim: Claim, left: int, right: int) -> Finding:
-    """Check a relation between critical paths whose numbers of steps depend on no size."""
-    text = f"{left} steps {_relation_sign(left, right)} {right} steps"
-    note = f"'{claim.vague}' has no number" if claim.vague else ""
-    return Finding(RELATIONS[claim.relation](left, right), text, {}, note)
+@dataclass(frozen=True, kw_only=True)
+class ThresholdClaim(RelationClaim):
+    """The relation holds at most sizes: those at which it holds are derived."""
 
+    kind: ClassVar[str] = "threshold"
+    needs: ClassVar[tuple[str, ...]] = (ABOUT, "against", "quantity", "relation", "sizes")
 
-def threshold(claim: Claim, interpretation: Interpretation) -> Finding:
-    """Check a relation that is claimed for most sizes: the sizes at which it holds are derived."""
-    left, right = compared_answers(claim, interpretation)
-    condition = _where_true(claim, left, right)
-    if condition.always:
-        return Finding(True, condition.text)
-    letter = "t" if interpretation.phase == "inference" else "l"
-    cases = _positive_where_true(claim, left, right)
-    if len(cases) > 1:
-        raise Unanswered("a piecewise count: its threshold is not solved")
-    ((_, larger),) = cases
-    starts: dict[str, int | None] = {}
-    for sizes in sizes_of_claim(claim):
-        known = {k: v for k, v in sizes.items() if k != letter and k in larger.letters}
-        given = ", ".join(f"{k} = {v}" for k, v in known.items())
-        starts[f"at {given} " if given else ""] = least(larger, letter, known)
-    note = "; ".join(
-        f"{given}from {letter} = {start} on" if start else f"{given}not for good"
-        for given, start in starts.items()
-    )
-    holds = all(_is_true(claim, left, right, sizes) for sizes in sizes_of_claim(claim))
-    failing = _first_failure(claim, left, right) or {}
-    in_limit = holds and None not in starts.values()
-    return Finding(False, f"iff {condition.text}", failing, note, in_limit)
-
-
-def _is_true(claim: Claim, left: Answer, right: Answer, sizes: Sizes) -> bool:
-    return RELATIONS[claim.relation](left.at(sizes), right.at(sizes))
-
-
-def _first_failure(claim: Claim, left: Answer, right: Answer) -> dict[str, int] | None:
-    """The smallest sizes at which the relation does not hold; None if none is found."""
-    searched = islice(points(left.letters | right.letters), SEARCHED)
-    return next((s for s in searched if not _is_true(claim, left, right, s)), None)
-
-
-def _positive_where_true(
-    claim: Claim, left: Answer, right: Answer
-) -> Sequence[tuple[Constraints, Poly]]:
-    """Polynomials that are positive exactly where the relation (not "=") holds, case by case."""
-    apart = right.exact - left.exact if claim.relation == "<" else left.exact - right.exact
-    return apart.chambers()
-
-
-def _where_true(claim: Claim, left: Answer, right: Answer) -> Condition:
-    """The sizes at which the relation holds, case by case where the counts have cases."""
-    solve = where_zero if claim.relation == "=" else where_positive
-    cases = [(guards, solve(poly)) for guards, poly in _positive_where_true(claim, left, right)]
-    if len(cases) == 1:
-        return cases[0][1]
-    parts = [f"{condition.text} where {conditions_words(guards)}" for guards, condition in cases]
-    every = all(condition.always for _, condition in cases)
-    return Condition("at every size" if every else "; ".join(parts), always=every)
+    def check(self, interpretation: Interpretation, known: Mapping[str, Claim]) -> Finding:
+        left, right = self.answers(interpretation)
+        condition = self.where_true(left, right)
+        if condition.always:
+            return Finding(True, condition.text)
+        letter = "t" if interpretation.phase == "inference" else "l"
+        cases = self.positive_where_true(left, right)
+        if len(cases) > 1:
+            raise Unanswered("a piecewise count: its threshold is not solved")
+        ((_, larger),) = cases
+        starts: dict[str, int | None] = {}
+        for sizes in self.chosen_sizes():
+            fixed = {k: v for k, v in sizes.items() if k != letter and k in larger.letters}
+            given = ", ".join(f"{k} = {v}" for k, v in fixed.items())
+            starts[f"at {given} " if given else ""] = least(larger, letter, fixed)
+        note = "; ".join(
+            f"{given}from {letter} = {start} on" if start else f"{given}not for good"
+            for given, start in starts.items()
+        )
+        holds = all(self.is_true(left, right, sizes) for sizes in self.chosen_sizes())
+        failing = self.first_failure(left, right) or {}
+        in_limit = holds and None not in starts.values()
+        return Finding(False, f"iff {condition.text}", failing, note, in_limit)
 
 
 def _relation_sign(left: object, right: object) -> str:

@@ -6,12 +6,13 @@ Behind an O(...) may stand which sizes grow as others do: `total = O(l*d), B gro
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from costmodel.claims.as_printed import words
-from costmodel.claims.claim import Claim, validate
-from costmodel.claims.comparisons import path_steps
+from costmodel.claims.asymptotics import OrderClaim
+from costmodel.claims.claim import Claim
+from costmodel.claims.comparisons import FormulaClaim, PathClaim
 from costmodel.claims.quantities import phases_of, quantity
 from costmodel.errors import PublishedError, TooMuch
 from costmodel.language.formula_text import Symbols, printed, symbol_name
@@ -72,7 +73,8 @@ def _claim(
             if not left or not all(parts) or len(parts) not in (1, 2):
                 raise ValueError(f"expected QUANTITY = FORMULA, such as {EXAMPLES}")
             asked = quantity(words(left))
-            claim = Claim(
+            stating = stated(asked, parts, symbols, growing)
+            claim = stating(
                 id=name,
                 source="--claim",
                 place=name,
@@ -82,12 +84,8 @@ def _claim(
                 form=form,
                 quantity=asked.claim,
                 convention=tuple(names),
-                growing=growing,
-                **stated(asked, parts, symbols),
             )
-            validate(claim)
-            if claim.steps:
-                path_steps(claim.steps)
+            claim.validate()
     except (ValueError, TooMuch) as reason:
         raise PublishedError(f"claim '{text}': {reason}") from None
     return claim
@@ -99,13 +97,18 @@ def phase_of(asked: Figure, phase: str) -> str:
     return phase if len(known) > 1 else "".join(known)
 
 
-def stated(asked: Figure, parts: Sequence[str], symbols: Symbols) -> dict[str, Any]:
-    """The fields of a claim that follow from the sides of its equation: its kind and formulas."""
+def stated(
+    asked: Figure, parts: Sequence[str], symbols: Symbols, growing: Mapping[str, str] | None = None
+) -> Callable[..., Claim]:
+    """A claim that lacks only its subject: the sides of its equation say its kind and formulas."""
+    if growing and not _ORDER.fullmatch(parts[0]):
+        raise ValueError("'growing' is for a claim of kind order")
     if asked.claim == "critical_path":
-        return {"kind": "path", "steps": " ".join(parts)}
+        return partial(PathClaim, steps=" ".join(parts))
     if order := _ORDER.fullmatch(parts[0]):
         if len(parts) > 1:
             raise ValueError("O(...) stands alone: nothing equals it")
-        return {"kind": "order", "formula": printed(order[1], symbols, growing=True).text}
+        formula = printed(order[1], symbols, growing=True).text
+        return partial(OrderClaim, formula=formula, growing=growing or {})
     formula, *equals = (printed(part, symbols).text for part in parts)
-    return {"kind": "formula", "formula": formula, "equals": "".join(equals)}
+    return partial(FormulaClaim, formula=formula, equals="".join(equals))

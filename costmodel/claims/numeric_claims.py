@@ -6,11 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import islice
+from typing import ClassVar
 
-from costmodel.claims.claim import RELATIONS, Claim, PrintedFigure, printed_figure, sizes_of_claim
-from costmodel.claims.findings import Finding, compared_answers
+from costmodel.claims.claim import ABOUT, RELATIONS, Claim, Related, TwoSided
+from costmodel.claims.findings import Finding
 from costmodel.claims.identities import SEARCHED
-from costmodel.claims.interpretations import Interpretation
+from costmodel.claims.interpretations import Interpretation, LeftOpen
+from costmodel.claims.printed_figures import PrintedFigure, printed_figure
 from costmodel.claims.quantities import Answer
 from costmodel.errors import Unanswered
 from costmodel.language.formula_text import parse
@@ -18,6 +20,179 @@ from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.polynomial import Poly
 from costmodel.symbolic.sizes import LARGEST
 from costmodel.symbolic.thresholds import points, where_positive, where_zero
+
+COMPARED = ("ratio", "difference", "percent")
+"""How a claim may combine two values a and b: a/b, a - b, 100*(a - b)/b."""
+
+DIGITS = 6
+"""Significant digits of a quotient that is no integer."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FigureClaim(Claim):
+    """A claim that prints a number: `value` in units of `unit`, rounded as `rounding` says."""
+
+    value: str = ""
+    unit: str = ""
+    rounding: str = ""
+
+    @property
+    def figure(self) -> PrintedFigure:
+        return printed_figure(self.value, self.unit, self.rounding)
+
+    def validate(self) -> None:
+        super().validate()
+        if self.value and not self.left_open:
+            _ = self.figure
+
+
+@dataclass(frozen=True, kw_only=True)
+class NumberClaim(TwoSided, FigureClaim):
+    """A quantity, or the ratio, difference or percentage of two, is a number at the sizes."""
+
+    kind: ClassVar[str] = "number"
+    needs: ClassVar[tuple[str, ...]] = (ABOUT, "quantity", "sizes", "value")
+    one_sided: ClassVar[bool] = True
+    default_combination: ClassVar[str] = "difference"
+
+    compare: str = ""
+
+    def validate(self) -> None:
+        super().validate()
+        if self.compare and self.compare not in COMPARED:
+            raise ValueError(f"compare '{self.compare}' is none of {', '.join(COMPARED)}")
+
+    @property
+    def combination(self) -> str:
+        """How the claim combines two values, one of `COMPARED`; "" for one value."""
+        return (self.compare or self.default_combination) if self.against else ""
+
+    def check(self, interpretation: Interpretation, known: Mapping[str, Claim]) -> Finding:
+        found = self.answers(interpretation)
+        figure = self.figure
+        if frozenset().union(*(a.letters for a in found)) - set(self.sizes):
+            return self._at_all(found, figure)
+        shown, notes, under = [], [], []
+        for at in self.chosen_sizes():
+            values = [answer.at(at) for answer in found]
+            value = self._combined(values)
+            shown.append(self._value_text(values, value))
+            notes.append(self._note(values, value))
+            if not self._agrees(figure, value):
+                under.append(figure.otherwise(value))
+                if not under[-1]:
+                    there = {"derived": _number_text(value), "claimed": _number_text(figure.value)}
+                    return Finding(False, shown[-1], at, notes[-1], there=there)
+        return Finding(
+            not under,
+            ", ".join(shown),
+            {},
+            "; ".join(filter(None, notes)),
+            under=" and ".join(dict.fromkeys(under)),
+        )
+
+    def _combined(self, values: Sequence[Fraction]) -> Fraction:
+        if not self.combination:
+            return values[0]
+        left, right = values
+        if self.combination == "difference":
+            return left - right
+        if not right:
+            what = f"{self.quantity} is 0 there: no {self.combination} to it"
+            raise ValueError(f"{self.against}: {what}")
+        return left / right if self.combination == "ratio" else 100 * (left - right) / right
+
+    def _agrees(self, figure: PrintedFigure, value: Fraction) -> bool:
+        """Whether a value satisfies the inequality, or rounds to the figure; a ratio claimed as
+        "about 1/N" agrees where its reciprocal rounds to N."""
+        inverse = self.combination == "ratio" and figure.value.numerator == 1 and not figure.step
+        if inverse and value and self.relation not in ("<", ">"):
+            return round(1 / value) == figure.value.denominator
+        return _holds(self.relation, figure, value)
+
+    def _value_text(self, values: Sequence[Fraction], value: Fraction) -> str:
+        kind = self.combination
+        if kind == "ratio":
+            exact = f" = {self.value}" if parse(self.value).at({}) == value else ""
+            return f"{_number_text(values[0])}/{_number_text(values[1])}{exact}"
+        return _number_text(value, sign=bool(kind)) + (" %" if kind == "percent" else "")
+
+    def _note(self, values: Sequence[Fraction], value: Fraction) -> str:
+        if self.combination in ("difference", "percent"):
+            return f"{_number_text(values[0])} against {_number_text(values[1])}"
+        if self.combination and value and parse(self.value).at({}) != value:
+            less = f"1/{float(1 / value):.3f}" if value < 1 else _number_text(value)
+            return f"a ratio of {less}"
+        return ""
+
+    def _at_all(self, found: Sequence[Answer], figure: PrintedFigure) -> Finding:
+        """Check the claim at all values of the sizes that it leaves open."""
+        if figure.step:
+            missing = sorted(frozenset().union(*(a.letters for a in found)) - set(self.sizes))
+            need = f"a rounded figure needs every size: give {', '.join(missing)} in sizes"
+            raise ValueError(need)
+        shown = []
+        for at in self.chosen_sizes():
+            given = [answer.substitute(at) for answer in found]
+            excess = self._excess([a.exact for a in given], figure.value)
+            solve = where_zero if self.relation in ("", "=") else where_positive
+            cases = [solve(poly) for _, poly in excess.chambers()]
+            shown.append(" against ".join(a.text for a in given))
+            if not all(condition.always for condition in cases):
+                searched = islice(points(frozenset().union(*(a.letters for a in given))), SEARCHED)
+                failing = (
+                    sizes
+                    for sizes in searched
+                    if not self._agrees(figure, self._combined([a.at(sizes) for a in given]))
+                )
+                text = "; ".join(condition.text for condition in cases)
+                at_first = {**at, **next(failing, {})}
+                return Finding(False, "; ".join(shown), at_first, f"in general iff {text}")
+        return Finding(True, "; ".join(shown), {}, "proven for all other sizes")
+
+    def _excess(self, exact: Sequence[Exact], value: Fraction) -> Exact:
+        """A polynomial that is positive where the claimed inequality holds, and 0 where the
+        combined value equals the printed value."""
+        left, right = exact[0], exact[1] if self.combination else Exact()
+        apart = {
+            "": lambda: left - Exact.of(Poly.of(value)),
+            "difference": lambda: left - right - Exact.of(Poly.of(value)),
+            "ratio": lambda: left - right * Poly.of(value),
+            "percent": lambda: left * 100 - right * Poly.of(100 + value),
+        }[self.combination]()
+        return apart * -1 if self.relation == "<" else apart
+
+
+@dataclass(frozen=True, kw_only=True)
+class RatioClaim(NumberClaim):
+    """The ratio of two is a number, or what `compare` says."""
+
+    kind: ClassVar[str] = "ratio"
+    needs: ClassVar[tuple[str, ...]] = (ABOUT, "against", "quantity", "value")
+    one_sided: ClassVar[bool] = False
+    default_combination: ClassVar[str] = "ratio"
+
+
+@dataclass(frozen=True, kw_only=True)
+class NetworkClaim(NumberClaim):
+    """A figure of a whole network, or of two, is a number."""
+
+    kind: ClassVar[str] = "model"
+    needs: ClassVar[tuple[str, ...]] = ("model", "quantity", "value")
+    one_sided: ClassVar[bool] = False
+
+
+def _holds(relation: str, figure: PrintedFigure, value: Fraction) -> bool:
+    """Whether a value satisfies an inequality, or rounds to the figure."""
+    if relation in ("<", ">"):
+        return RELATIONS[relation](value, figure.value)
+    return figure.holds(value)
+
+
+def _number_text(value: Fraction, *, sign: bool = False) -> str:
+    """An integer with all digits, another quotient with `DIGITS` significant digits."""
+    plus = "+" if sign and value > 0 else ""
+    return plus + (str(value) if value.denominator == 1 else f"{float(value):.{DIGITS}g}")
 
 
 @dataclass(frozen=True)
@@ -40,25 +215,56 @@ class Interval:
         return Interval(max(self.low, other.low), min(self.high, other.high))
 
 
-def interval_of(claim: Claim, interpretation: Interpretation) -> tuple[Interval, Answer]:
-    """The values of the claim's letter at which the answer rounds to the figure, and the answer.
+@dataclass(frozen=True, kw_only=True)
+class IntervalClaim(FigureClaim):
+    """The figure holds at the printed value of the size `letter`, or at some value if none is."""
 
-    Raises:
-        ValueError: a size other than the letter is not given.
-        Unanswered: the answer is not proven to grow with the letter at all values.
-    """
-    (answer,) = compared_answers(claim, interpretation)
-    (sizes,) = sizes_of_claim(claim)
-    given = answer.substitute({k: v for k, v in sizes.items() if k != claim.letter})
-    if missing := sorted(given.letters - {claim.letter}):
-        raise ValueError(f"an interval of {claim.letter} needs every other size: "
-                         f"{', '.join(missing)} is not given")  # fmt: skip
-    if given.poly is None or not _grows(given, claim.letter):
-        raise Unanswered(f"{claim.quantity} does not grow with {claim.letter} all along: its "
-                         f"interval is not solved")  # fmt: skip
-    figure = printed_figure(claim.value, claim.unit, claim.rounding)
-    low = _smallest_reaching(given, claim.letter, figure.low)
-    return Interval(low, _largest_not_exceeding(given, claim.letter, figure.high)), given
+    kind: ClassVar[str] = "interval"
+    needs: ClassVar[tuple[str, ...]] = (ABOUT, "quantity", "letter", "value")
+
+    letter: str = ""
+
+    @property
+    def letters(self) -> frozenset[str]:
+        return super().letters | {self.letter}
+
+    @property
+    def given(self) -> Mapping[str, int]:
+        return {letter: size for letter, size in super().given.items() if letter != self.letter}
+
+    def choices(self) -> LeftOpen:
+        return LeftOpen(conventions=False)
+
+    def values(self, interpretation: Interpretation) -> tuple[Interval, Answer]:
+        """The values of the letter at which the answer rounds to the figure, and the answer.
+
+        Raises:
+            ValueError: a size other than the letter is not given.
+            Unanswered: the answer is not proven to grow with the letter at all values.
+        """
+        (answer,) = self.answers(interpretation)
+        (sizes,) = self.chosen_sizes()
+        given = answer.substitute({k: v for k, v in sizes.items() if k != self.letter})
+        if missing := sorted(given.letters - {self.letter}):
+            raise ValueError(f"an interval of {self.letter} needs every other size: "
+                             f"{', '.join(missing)} is not given")  # fmt: skip
+        if given.poly is None or not _grows(given, self.letter):
+            raise Unanswered(f"{self.quantity} does not grow with {self.letter} all along: its "
+                             f"interval is not solved")  # fmt: skip
+        low = _smallest_reaching(given, self.letter, self.figure.low)
+        return Interval(low, _largest_not_exceeding(given, self.letter, self.figure.high)), given
+
+    def check(self, interpretation: Interpretation, known: Mapping[str, Claim]) -> Finding:
+        found, answer = self.values(interpretation)
+        derived = f"{self.letter} = {found}"
+        value = self.sizes.get(self.letter)
+        if not isinstance(value, int):
+            note = "" if found.low <= found.high else "no value of it gives the printed figure"
+            return Finding(found.low <= found.high, derived, {}, note)
+        at = {self.letter: value}
+        there = {"derived": str(answer.at(at)), "claimed": self.value}
+        note = f"at {self.letter} = {value} it is {answer.at(at)}"
+        return Finding(value in found, derived, {} if value in found else at, note, there=there)
 
 
 def _grows(answer: Answer, letter: str) -> bool:
@@ -87,187 +293,71 @@ def _largest_not_exceeding(answer: Answer, letter: str, bound: Fraction) -> int:
     return first if meets else first - 1
 
 
-def interval(claim: Claim, interpretation: Interpretation) -> Finding:
-    """Check that a figure holds at the printed value of a size, or at some value if none is."""
-    found, answer = interval_of(claim, interpretation)
-    derived = f"{claim.letter} = {found}"
-    value = claim.sizes.get(claim.letter)
-    if not isinstance(value, int):
-        note = "" if found.low <= found.high else "no value of it gives the printed figure"
-        return Finding(found.low <= found.high, derived, {}, note)
-    at = {claim.letter: value}
-    there = {"derived": str(answer.at(at)), "claimed": claim.value}
-    note = f"at {claim.letter} = {value} it is {answer.at(at)}"
-    return Finding(value in found, derived, {} if value in found else at, note, there=there)
+@dataclass(frozen=True, kw_only=True)
+class IntersectionClaim(Claim):
+    """Several printed figures hold at one common value of a size."""
+
+    kind: ClassVar[str] = "intersection"
+    needs: ClassVar[tuple[str, ...]] = ("claims",)
+
+    claims: tuple[str, ...] = ()
+
+    def choices(self) -> LeftOpen:
+        return LeftOpen(conventions=False)
+
+    def check(self, interpretation: Interpretation, known: Mapping[str, Claim]) -> Finding:
+        parts: dict[str, Interval] = {}
+        named = set()
+        for name in self.claims:
+            other = known.get(name)
+            if not isinstance(other, IntervalClaim):
+                what = f"a claim of kind {other.kind}" if other else "no claim"
+                needs = "an intersection names claims of kind interval"
+                raise ValueError(f"'{name}' is {what}: {needs}")
+            parts[name], _ = other.values(Interpretation(other.convention, other.phase, other.form))
+            named.add(other.letter)
+        if len(named) > 1:
+            raise ValueError(f"intervals of different sizes: {', '.join(sorted(named))}")
+        (letter,) = named
+        last = max(parts, key=lambda name: parts[name].low)
+        first = min(parts, key=lambda name: parts[name].high)
+        common = parts[last].meet(parts[first])
+        if common.low <= common.high:
+            return Finding(True, f"{letter} = {common}", {}, f"common to {len(parts)} figures")
+        note = f"{first} needs {letter} = {parts[first]}, {last} {letter} = {parts[last]}"
+        return Finding(False, f"{letter} = {Interval(1, 0)}", {}, note)
 
 
-def intersection(
-    claim: Claim, interpretation: Interpretation, known: Mapping[str, Claim]
-) -> Finding:
-    """Check that several printed figures hold at one common value of a size."""
-    parts: dict[str, Interval] = {}
-    named = set()
-    for name in claim.claims:
-        if name not in known or known[name].kind != "interval":
-            what = f"a claim of kind {known[name].kind}" if name in known else "no claim"
-            raise ValueError(f"'{name}' is {what}: an intersection names claims of kind interval")
-        other = known[name]
-        parts[name], _ = interval_of(
-            other, Interpretation(other.convention, other.phase, other.form)
-        )
-        named.add(other.letter)
-    if len(named) > 1:
-        raise ValueError(f"intervals of different sizes: {', '.join(sorted(named))}")
-    (letter,) = named
-    last, first = max(parts, key=lambda n: parts[n].low), min(parts, key=lambda n: parts[n].high)
-    common = parts[last].meet(parts[first])
-    if common.low <= common.high:
-        return Finding(True, f"{letter} = {common}", {}, f"common to {len(parts)} figures")
-    note = f"{first} needs {letter} = {parts[first]}, {last} {letter} = {parts[last]}"
-    return Finding(False, f"{letter} = {Interval(1, 0)}", {}, note)
+@dataclass(frozen=True, kw_only=True)
+class ArithmeticClaim(Related, FigureClaim):
+    """A formula of numbers, such as 12*3600*8*9.5e12, has the printed value."""
 
+    kind: ClassVar[str] = "value"
+    needs: ClassVar[tuple[str, ...]] = ("formula", "value")
 
-DIGITS = 6
-"""Significant digits of a quotient that is no integer."""
+    formula: str = ""
 
+    @property
+    def words(self) -> str:
+        if not self.formula:
+            return super().words
+        unit = f"*{self.unit}" if self.unit else ""
+        return f"{self.formula} {self.relation or '='} {self.value}{unit}"
 
-def number(claim: Claim, interpretation: Interpretation) -> Finding:
-    """Check one value, or the ratio, difference or percentage of two, at the claim's sizes."""
-    found = compared_answers(claim, interpretation)
-    figure = printed_figure(claim.value, claim.unit, claim.rounding)
-    sizes = list(sizes_of_claim(claim))
-    open_letters = frozenset().union(*(a.letters for a in found)) - set(claim.sizes)
-    if open_letters:
-        return _at_all(claim, found, figure, sizes)
-    shown, notes, under = [], [], []
-    for at in sizes:
-        values = [answer.at(at) for answer in found]
-        value = _combined_value(claim, values)
-        shown.append(_value_text(claim, values, value))
-        notes.append(_note_on_value(claim, values, value))
-        if not _agrees(claim, figure, value):
-            under.append(figure.otherwise(value))
-            if not under[-1]:
-                there = {"derived": _number_text(value), "claimed": _number_text(figure.value)}
-                return Finding(False, shown[-1], at, notes[-1], there=there)
-    return Finding(
-        not under,
-        ", ".join(shown),
-        {},
-        "; ".join(filter(None, notes)),
-        under=" and ".join(dict.fromkeys(under)),
-    )
+    def validate(self) -> None:
+        super().validate()
+        if self.formula:
+            parse(self.formula)
 
+    def choices(self) -> LeftOpen:
+        return LeftOpen(conventions=False)
 
-def _combination(claim: Claim) -> str:
-    """How the claim combines two values: "ratio", "difference" or "percent"; "" for one value."""
-    if not claim.against:
-        return ""
-    return claim.compare or ("ratio" if claim.kind == "ratio" else "difference")
-
-
-def _combined_value(claim: Claim, values: Sequence[Fraction]) -> Fraction:
-    kind = _combination(claim)
-    if not kind:
-        return values[0]
-    left, right = values
-    if kind == "difference":
-        return left - right
-    if not right:
-        raise ValueError(f"{claim.against}: {claim.quantity} is 0 there: no {kind} to it")
-    return left / right if kind == "ratio" else 100 * (left - right) / right
-
-
-def _agrees(claim: Claim, figure: PrintedFigure, value: Fraction) -> bool:
-    """Whether a value satisfies the claim's inequality, or rounds to the figure; a ratio claimed as
-    "about 1/N" agrees where its reciprocal rounds to N."""
-    if claim.relation in ("<", ">"):
-        return RELATIONS[claim.relation](value, figure.value)
-    inverse = _combination(claim) == "ratio" and figure.value.numerator == 1 and not figure.step
-    if inverse and value:
-        return round(1 / value) == figure.value.denominator
-    return figure.holds(value)
-
-
-def _value_text(claim: Claim, values: Sequence[Fraction], value: Fraction) -> str:
-    kind = _combination(claim)
-    if kind == "ratio":
-        exact = f" = {claim.value}" if parse(claim.value).at({}) == value else ""
-        return f"{_number_text(values[0])}/{_number_text(values[1])}{exact}"
-    return _number_text(value, sign=bool(kind)) + (" %" if kind == "percent" else "")
-
-
-def _note_on_value(claim: Claim, values: Sequence[Fraction], value: Fraction) -> str:
-    kind = _combination(claim)
-    if kind == "ratio" and value and parse(claim.value).at({}) != value:
-        return (
-            f"a ratio of 1/{float(1 / value):.3f}"
-            if value < 1
-            else f"a ratio of {_number_text(value)}"
-        )
-    return (
-        f"{_number_text(values[0])} against {_number_text(values[1])}"
-        if kind not in ("", "ratio")
-        else ""
-    )
-
-
-def _number_text(value: Fraction, *, sign: bool = False) -> str:
-    """An integer with all digits, another quotient with `DIGITS` significant digits."""
-    plus = "+" if sign and value > 0 else ""
-    return plus + (str(value) if value.denominator == 1 else f"{float(value):.{DIGITS}g}")
-
-
-def _at_all(
-    claim: Claim, found: Sequence[Answer], figure: PrintedFigure, sizes: Sequence[Mapping[str, int]]
-) -> Finding:
-    """Check a claim at all values of the sizes that it leaves open."""
-    if figure.step:
-        missing = sorted(frozenset().union(*(a.letters for a in found)) - set(claim.sizes))
-        raise ValueError(f"a rounded figure needs every size: give {', '.join(missing)} in sizes")
-    shown = []
-    for at in sizes:
-        given = [answer.substitute(at) for answer in found]
-        excess = _excess_over_figure(claim, [a.exact for a in given], figure.value)
-        solve = where_zero if claim.relation in ("", "=") else where_positive
-        cases = [solve(poly) for _, poly in excess.chambers()]
-        always = all(condition.always for condition in cases)
-        shown.append(" against ".join(a.text for a in given))
-        if not always:
-            open_letters = frozenset().union(*(a.letters for a in given))
-            first = next(
-                (
-                    s
-                    for s in islice(points(open_letters), SEARCHED)
-                    if not _agrees(claim, figure, _combined_value(claim, [a.at(s) for a in given]))
-                ),
-                {},
-            )
-            text = "; ".join(condition.text for condition in cases)
-            return Finding(False, "; ".join(shown), {**at, **first}, f"in general iff {text}")
-    return Finding(True, "; ".join(shown), {}, "proven for all other sizes")
-
-
-def _excess_over_figure(claim: Claim, exact: Sequence[Exact], value: Fraction) -> Exact:
-    """A polynomial that is positive where the claimed inequality holds, and 0 where the combined
-    value equals the printed value."""
-    kind, left = _combination(claim), exact[0]
-    right = exact[1] if kind else Exact()
-    apart = {
-        "": lambda: left - Exact.of(Poly.of(value)),
-        "difference": lambda: left - right - Exact.of(Poly.of(value)),
-        "ratio": lambda: left - right * Poly.of(value),
-        "percent": lambda: left * 100 - right * Poly.of(100 + value),
-    }[kind]()
-    return apart * -1 if claim.relation == "<" else apart
-
-
-def arithmetic(claim: Claim, interpretation: Interpretation) -> Finding:
-    """Check that a formula of numbers, such as 12*3600*8*9.5e12, has the printed value."""
-    figure = printed_figure(claim.value, claim.unit, claim.rounding)
-    (sizes,) = sizes_of_claim(claim)
-    value = parse(claim.formula).at(sizes)
-    holds = _agrees(claim, figure, value)
-    under = "" if holds else figure.otherwise(value)
-    there = {"derived": _number_text(value), "claimed": _number_text(figure.value)}
-    return Finding(holds, _number_text(value), {} if holds else sizes, under=under, there=there)
+    def check(self, interpretation: Interpretation, known: Mapping[str, Claim]) -> Finding:
+        figure = self.figure
+        (sizes,) = self.chosen_sizes()
+        value = parse(self.formula).at(sizes)
+        holds = _holds(self.relation, figure, value)
+        under = "" if holds else figure.otherwise(value)
+        there = {"derived": _number_text(value), "claimed": _number_text(figure.value)}
+        at = {} if holds else sizes
+        return Finding(holds, _number_text(value), at, under=under, there=there)

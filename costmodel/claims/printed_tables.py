@@ -7,20 +7,23 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from costmodel.claims.as_printed import same_words, words
-from costmodel.claims.claim import PRINTED, Claim, validate
-from costmodel.claims.comparisons import path_steps
+from costmodel.claims.claim import Claim
+from costmodel.claims.comparisons import FormulaClaim
 from costmodel.claims.line import phase_of, stated
+from costmodel.claims.numeric_claims import NumberClaim
+from costmodel.claims.printed_figures import PRINTED
 from costmodel.claims.quantities import own_sizes, refuse_letters
 from costmodel.claims.table_cells import Cell, of_csv, of_latex
 from costmodel.errors import PublishedError, TooMuch, UnknownMixer
 from costmodel.language.equations import Mixer
-from costmodel.language.formula_text import Symbols, parse, printed
+from costmodel.language.formula_text import Symbols, printed
 from costmodel.language.options import joined
 from costmodel.mixers import builtin, names
 from costmodel.mixers.load import mixer as load_mixer, only_imported
@@ -271,42 +274,37 @@ def _claim(cell: Cell, name: str, named: tuple[str, str], source: str, asked: As
     sizes = _own(cell.sizes, known)
     rounded = _ROUNDED.fullmatch(cell.text)
     unit = UNITS[rounded[2].lower()] if rounded else _unit(cell.heading)[1]
+    stating: Callable[..., Claim]
     try:
         with limited():
             if unit and (rounded or re.fullmatch(r"[\d.]+", cell.text)):
-                value = rounded[1] if rounded else cell.text
                 if not sizes:
                     raise ValueError("the table gives no sizes, such as l and d, for this number")
-                said |= {"value": value, "unit": unit, "rounding": PRINTED}
-                claim = Claim(**said, kind="number", sizes=sizes)
+                value = rounded[1] if rounded else cell.text
+                stating = partial(NumberClaim, value=value, unit=unit, rounding=PRINTED)
             elif name == ORDER and cell.text != "1" and _MEASURED.fullmatch(cell.text):
                 raise ValueError("a measured number: no formula in the sizes says what it is")
             elif len(sizes) > 1 and _WHOLE.fullmatch(cell.text):
-                value = cell.text.replace(",", "")
-                claim = Claim(**said, kind="number", value=value, sizes=sizes)
+                stating = partial(NumberClaim, value=cell.text.replace(",", ""))
             else:
                 by_case = " if $" in text
                 parts = [_by_case(text, asked.symbols)] if by_case else text.split("=")
                 parts = [part.strip() for part in parts]
                 sizes = {x: size for x, size in sizes.items() if (x, size) != ("b", 1)}
-                claim = Claim(
-                    **said, **stated(figure, parts, {} if by_case else asked.symbols), sizes=sizes
-                )
-            validate(claim)
-            if claim.steps:
-                path_steps(claim.steps)
+                stating = stated(figure, parts, {} if by_case else asked.symbols)
+            claim = stating(**said, sizes=sizes)
+            claim.validate()
             if said["form"] and said["form"] not in known.forms:
                 raise ValueError(f"{mixer} has no form '{said['form']}'")
-            for formula in filter(None, (claim.formula, claim.equals)):
-                _refuse_letters(formula, known, mixer)
+            for formula in claim.formulas:
+                _refuse_letters(formula.letters, known, mixer)
     except (ValueError, TooMuch) as reason:
-        return Claim(**said, kind="formula", unchecked=str(reason))
+        return FormulaClaim(**said, unchecked=str(reason))
     return claim
 
 
-def _refuse_letters(formula: str, known: Mixer, name: str) -> None:
+def _refuse_letters(named: frozenset[str], known: Mixer, name: str) -> None:
     """Raise ValueError for letters that are no sizes of a mixer; advises `--symbols`."""
-    named = parse(formula, growing=True).letters
     foreign = next((x for x in LETTERS if x in {*named} - own_sizes(known.letters)), "")
     try:
         refuse_letters(named, known.letters, name)

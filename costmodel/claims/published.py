@@ -16,78 +16,21 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
 
-from costmodel.claims.asymptotics import growth
-from costmodel.claims.claim import Claim, load
-from costmodel.claims.comparisons import formula, ordering, path, path_steps, path_text, threshold
-from costmodel.claims.findings import Finding, compared_answers, join_notes, letters
-from costmodel.claims.interpretations import Interpretation, LeftOpen, alternatives, of_others
-from costmodel.claims.numeric_claims import arithmetic, intersection, interval, number
-from costmodel.claims.quantities import mixer_of, phases_of
+from costmodel.claims.claim import Claim
+from costmodel.claims.findings import Finding, join_notes
+from costmodel.claims.interpretations import Interpretation, alternatives, of_others
+from costmodel.claims.quantities import mixer_of
+from costmodel.claims.records import load
 from costmodel.data import data_dir
-from costmodel.errors import (
-    FormulaError,
-    PublishedError,
-    SizeError,
-    TooMuch,
-    Unanswered,
-    Unsupported,
-)
-from costmodel.language.equations import Form
-from costmodel.language.formula_text import parse
-from costmodel.language.macros.norms import normalises
-from costmodel.language.nodes import Select
+from costmodel.errors import PublishedError, SizeError, TooMuch, Unanswered, Unsupported
 from costmodel.mixers import builtin, names
 from costmodel.program.chosen_sizes import combinations, fit, letters_of
-from costmodel.program.phases import PHASES, TRAINING_STEP
-from costmodel.questions.registry import CLAIMED
 from costmodel.symbolic.effort import limited
 from costmodel.symbolic.sizes import LETTERS
-
-CHECKS: Mapping[str, Callable[[Claim, Interpretation], Finding]] = {
-    "formula": formula,
-    "number": number,
-    "path": path,
-    "ordering": ordering,
-    "threshold": threshold,
-    "ratio": number,
-    "order": growth,
-    "model": number,
-    "interval": interval,
-    "value": arithmetic,
-}
-"""Kind of claim -> its check; `intersection`, which also needs other claims, is not among them."""
-
-
-def evaluate(
-    claim: Claim, interpretation: Interpretation, known: Mapping[str, Claim] | None = None
-) -> Finding:
-    """Check a claim under one interpretation, by the check of its kind.
-
-    Args:
-        known: claims that an intersection may name, by id.
-
-    Raises:
-        Unanswered, Unsupported: the question has no answer for the subject of the claim.
-        PublishedError: the claim cannot be read; the message names the claim.
-    """
-    try:
-        if claim.kind == "intersection":
-            return intersection(claim, interpretation, known or {})
-        return CHECKS[claim.kind](claim, interpretation)
-    except (Unanswered, Unsupported):
-        raise
-    except ValueError as reason:
-        raise PublishedError(f"claim {claim.id}: {reason}") from None
-
-
-def own_interpretation(claim: Claim) -> Interpretation:
-    """The interpretation that a claim states: its convention, phase and form."""
-    return Interpretation(claim.convention, PHASES.get(claim.phase, claim.phase), claim.form)
 
 
 @dataclass(frozen=True)
@@ -101,20 +44,20 @@ class HoldingUnder:
 
 def under(claim: Claim, known: Mapping[str, Claim] | None = None) -> HoldingUnder | None:
     """Interpretations in the claim's own phase under which the claim holds; None: there is none."""
-    own = own_interpretation(claim)
-    return _nearest(claim, own, alternatives(own, left_open(claim)), known)
+    own = claim.interpretation
+    return _nearest(claim, own, alternatives(own, claim.choices()), known)
 
 
 def in_limit_under(claim: Claim, known: Mapping[str, Claim] | None = None) -> HoldingUnder | None:
     """Interpretations that differ in the algorithm of a sort alone under which an O(...) agrees in
     a limit: another form, or masked pairs, would be another algorithm."""
-    if claim.kind != "order":
+    own, left_open = claim.interpretation, claim.choices()
+    if not left_open.growing:
         return None
-    own = own_interpretation(claim)
     merging = (*own.convention, "sort=merge")
     tried = [
         one
-        for one in alternatives(own, left_open(claim))
+        for one in alternatives(own, left_open)
         if one == replace(own, convention=one.convention) and {*one.convention} == {*merging}
     ]
     return _nearest(claim, own, tried, known, holds=lambda finding: finding.in_limit)
@@ -122,8 +65,8 @@ def in_limit_under(claim: Claim, known: Mapping[str, Claim] | None = None) -> Ho
 
 def elsewhere(claim: Claim, known: Mapping[str, Claim] | None = None) -> HoldingUnder | None:
     """Interpretations in another phase, or of a variant of the mixer, under which a claim holds."""
-    own = own_interpretation(claim)
-    return _nearest(claim, own, of_others(own, left_open(claim)), known)
+    own = claim.interpretation
+    return _nearest(claim, own, of_others(own, claim.choices()), known)
 
 
 def _nearest(
@@ -157,60 +100,12 @@ def _finding_if_answered(
     caches findings by the answers compared, which many interpretations share.
     """
     try:
-        compared: object = interpretation
-        if claim.kind != "path":
-            compared = interpretation.phase, compared_answers(claim, interpretation)
+        compared = claim.compared(interpretation)
         if compared not in found:
-            found[compared] = evaluate(claim, interpretation, known)
+            found[compared] = claim.finding(interpretation, known)
         return found[compared]
     except ValueError:
         return None
-
-
-ONE_SIDED = ("formula", "number", "order", "path")
-"""Kinds of claims that are about one mixer."""
-
-
-def left_open(claim: Claim) -> LeftOpen:
-    """The choices that a claim leaves open, and in which other interpretations may differ."""
-    name = "critical_path" if claim.kind == "path" else claim.quantity
-    asked = CLAIMED.get(name)
-    if asked is None or claim.kind in ("interval", "intersection", "value"):
-        return LeftOpen(conventions=False)
-    one = claim.kind in ONE_SIDED and not claim.model
-    mixer = mixer_of(claim.mixer) if claim.mixer and not claim.model else None
-    own = claim.form or (mixer.default_form if mixer else "")
-    phase, formed = own_interpretation(claim).phase, "form" in asked.varies
-    return LeftOpen(
-        forms=tuple(f for f in mixer.forms if f != own) if mixer and one and formed else (),
-        options=tuple(o for o in mixer.offers if o not in mixer.options) if mixer and one else (),
-        phases=_other_phases(phases_of(asked), phase),
-        operations=asked.unit == "operations" and claim.kind != "order",
-        total=name == "total" and claim.kind != "order",
-        positions=one and _in_length(claim),
-        conventions="convention" in asked.varies,
-        growing=claim.kind == "order",
-        sorts=mixer is not None and any(map(_sorts, mixer.forms.values())),
-        normed=mixer is not None and any(map(normalises, mixer.forms.values())),
-    )
-
-
-def _sorts(form: Form) -> bool:
-    """Whether an equation of a form sorts."""
-    return any(isinstance(e.value, Select) and e.value.sorts for e in form.equations)
-
-
-def _other_phases(known: Sequence[str], own: str) -> tuple[str, ...]:
-    """The other phases in which a claim may be true; phases with gradients are tried only for a
-    claim about such a phase."""
-    others = (p for p in known if own in TRAINING_STEP or p not in TRAINING_STEP)
-    return tuple(p for p in others if p != own) if len(known) > 1 else ()
-
-
-def _in_length(claim: Claim) -> bool:
-    """Whether a formula for one new token is written in l."""
-    named = letters(claim)
-    return claim.kind in ("formula", "order") and "l" in named and "t" not in named
 
 
 VERDICTS = ("agrees", "agrees-under", "agrees-in-limit", "disagrees", "not-checkable")
@@ -309,8 +204,9 @@ def check(claim: Claim, known: Mapping[str, Claim] | None = None, *, run: bool =
         known: claims that an intersection may name, by id.
         run: also execute the equations at the counterexample, and report the operations counted.
 
-    >>> claim = Claim("x", "a paper", "Table 1", "formula", "l", mixer="me",
-    ...               quantity="parameters", formula="l + 1")
+    >>> from costmodel.claims.comparisons import FormulaClaim
+    >>> claim = FormulaClaim(id="x", source="a paper", place="Table 1", claimed="l", mixer="me",
+    ...                      quantity="parameters", formula="l + 1")
     >>> verdict = check(claim)
     >>> verdict.verdict, verdict.derived, verdict.difference, verdict.counterexample
     ('disagrees', 'l', '-1', {'l': 1})
@@ -321,12 +217,12 @@ def check(claim: Claim, known: Mapping[str, Claim] | None = None, *, run: bool =
             finding, name, found = _finding_and_verdict(claim, known)
             somewhere = finding.compared is not None and finding.compared.equal_where
             wrong = name == "disagrees" and not somewhere and not found
-            if wrong and (needed := _sizes_left_open(claim)):
+            if wrong and (needed := claim.sizes_left_open()):
                 sized = False
                 finding, name, found = _at_default_sizes(claim, needed, finding)
     except TooMuch as reason:
         finding, name, found = Finding(False, "", {}, str(reason)), "not-checkable", None
-    own = own_interpretation(claim)
+    own = claim.interpretation
     interpretations = (
         [interpretation.names(own) for interpretation in found.interpretations] if found else []
     )
@@ -335,7 +231,7 @@ def check(claim: Claim, known: Mapping[str, Claim] | None = None, *, run: bool =
         source=claim.source,
         place=claim.place,
         quantity=claim.quantity,
-        claimed=claimed(claim),
+        claimed=claim.words,
         derived=finding.derived,
         verdict=name,
         conventions=_verdict_conventions(claim, name, finding, interpretations),
@@ -387,16 +283,16 @@ def _finding_and_verdict(
     """The finding, the verdict's name, and for a claim that does not agree the other
     interpretations under which the claim holds."""
     if claim.left_open:
-        return _not_checkable(claim), "not-checkable", None
+        return claim.unchecked_finding(), "not-checkable", None
     try:
-        finding = evaluate(claim, own_interpretation(claim), known)
+        finding = claim.finding(claim.interpretation, known)
     except (Unanswered, Unsupported) as reason:
         return Finding(False, "", {}, str(reason)), "not-checkable", None
     if finding.holds or finding.in_limit:
         return finding, "agrees" if finding.holds else "agrees-in-limit", None
     if finding.under:
         return finding, "agrees-under", None
-    own = own_interpretation(claim)
+    own = claim.interpretation
     other = under(claim, known)
     if found := other or in_limit_under(claim, known):
         words = found.interpretations[0].words(own)
@@ -410,26 +306,13 @@ def _finding_and_verdict(
     return finding, "disagrees", None
 
 
-def _sizes_left_open(claim: Claim) -> list[str]:
-    """The sizes that the derived answer depends on and that a formula other than 0 does not name;
-    empty for other claims."""
-    if claim.kind != "formula" or claim.model:
-        return []
-    named, formula = letters(claim), parse(claim.formula)
-    with suppress(FormulaError):  # a quotient by 0 is no 0
-        if not named and not formula.at({}):
-            return []
-    (answer,) = compared_answers(claim, own_interpretation(claim))
-    return [letter for letter in LETTERS if letter in answer.letters - named]
-
-
 def _at_default_sizes(
     claim: Claim, needed: Sequence[str], general: Finding
 ) -> tuple[Finding, str, HoldingUnder | None]:
     """The finding and verdict for a claim that leaves sizes open: those at their defaults if the
     claim is right there, else the general ones with the value there, or with the reason why there
     are no default sizes."""
-    number = not letters(claim)
+    number = not claim.letters
     what = "a number and no sizes" if number else f"no {', '.join(needed)}"
     gives = f"the claim gives {what}"
     mixer = mixer_of(claim.mixer)
@@ -455,37 +338,13 @@ def _at_default_sizes(
     return Finding(finding.holds, general.derived, note=note, compared=tried), name, found
 
 
-def _not_checkable(claim: Claim) -> Finding:
-    """The finding for an unchecked claim: the reason, and the derived quantity `beside` or the
-    check of the formula `reconstruction`, if the claim has one of them."""
-    if claim.beside:
-        return _quantity_beside(claim)
-    if not claim.reconstruction:
-        return Finding(False, "", {}, claim.left_open)
-    ours = evaluate(replace(claim, formula=claim.reconstruction), own_interpretation(claim))
-    result = "equals" if ours.holds else "does not equal"
-    note = f"{claim.left_open}. {claim.reconstruction} {result} the derived count"
-    return Finding(False, ours.derived, ours.counterexample, note)
-
-
-def _quantity_beside(claim: Claim) -> Finding:
-    """The derived value of the quantity `beside`, which is shown and not compared."""
-    words = f"beside it, {claim.beside} under {','.join(claim.convention)}"
-    try:
-        found = evaluate(replace(claim, quantity=claim.beside), own_interpretation(claim))
-    except (Unanswered, Unsupported) as reason:
-        return Finding(False, "", {}, join_notes(claim.left_open, f"{words}: {reason}"))
-    shown = f"{words}: {found.derived}"
-    return Finding(False, found.derived, {}, join_notes(claim.left_open, shown, found.note))
-
-
 def _instrumented_count(claim: Claim, finding: Finding) -> dict[str, str]:
     """The number counted by executing the equations at the counterexample, under `instrumented`."""
-    if not finding.there or claim.kind != "formula":
+    if not finding.there or finding.compared is None:
         return {}
     from costmodel.claims.instrumented import instrumented
 
-    counted = instrumented(claim, own_interpretation(claim), finding.counterexample)
+    counted = instrumented(claim, claim.interpretation, finding.counterexample)
     return {} if counted is None else {"instrumented": str(counted)}
 
 
@@ -497,16 +356,3 @@ def _with_misprint(verdict: Verdict, record: Mapping[str, str]) -> Verdict:
         return replace(verdict, misprint="recorded", note=note)
     note = f"stale misprint: it records '{record['derived']}' as the derived value"
     return replace(verdict, misprint="stale", note=join_notes(note, verdict.note))
-
-
-def claimed(claim: Claim) -> str:
-    """The claim in one line: its formula or path if it has one, else its words."""
-    if claim.kind == "value" and claim.formula:
-        unit = f"*{claim.unit}" if claim.unit else ""
-        return f"{claim.formula} {claim.relation or '='} {claim.value}{unit}"
-    if claim.formula:
-        formula = f"O({claim.formula})" if claim.kind == "order" else claim.formula
-        return f"{formula} = {claim.equals}" if claim.equals else formula
-    if claim.steps:
-        return path_text(path_steps(claim.steps))
-    return claim.gloss or claim.claimed

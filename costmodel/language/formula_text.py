@@ -348,7 +348,7 @@ class _Reader:
         if divided and not _kind(_unsigned(parts[k - 3])) == _kind(before) == "NUMBER":
             why = "what / divides by may be read in two ways: write a/(b*c)"
             raise self.refused(why, _first(part).start_pos)
-        if _kind(before) == "logarithm" and not (_named(before.children[1]) and _named(part)):
+        if _kind(before) == "logarithm" and not (_is_name(before.children[1]) and _is_name(part)):
             raise self.refused("what log is of stands in parentheses", _first(before).start_pos)
         return "*"
 
@@ -365,8 +365,9 @@ class _Reader:
 
     def fail(self, node: Any, expected: str) -> FormulaError:
         token = _first(node)
-        start, end = (token.start_pos, token.end_pos) if token else (len(self.text), None)
-        got = f"'{self.text[start:end]}'" if token else "the end"
+        ended = token.type == "$END"
+        start, end = (len(self.text), None) if ended else (token.start_pos, token.end_pos)
+        got = "the end" if ended else f"'{self.text[start:end]}'"
         where = f"at character {start + 1}"
         return FormulaError(f"'{self.text}': expected {expected} {where}, got {got}")
 
@@ -412,7 +413,7 @@ def _unsigned(node: Any) -> Any:
     return node.children[-1] if _kind(node) == "signed" else node
 
 
-def _named(node: Any) -> bool:
+def _is_name(node: Any) -> bool:
     """Whether a factor is a name or a power of a name."""
     return _kind(_first(node)) == "NAME" and _kind(node) in ("NAME", "power")
 

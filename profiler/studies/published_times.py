@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from costmodel.claims.claim import Claim, load, printed_figure
+from costmodel.claims.claim import Claim
+from costmodel.claims.numeric_claims import NetworkClaim
 from costmodel.claims.published import published_files
+from costmodel.claims.records import load
 from profiler.studies.study import StudyError
 
 
@@ -45,9 +47,10 @@ def printed_times(place: str) -> list[PrintedTime]:
     """
     found = []
     for each in claims():
-        timed = each.kind == "model" and each.quantity == "time" and each.compare == "percent"
-        if timed and each.place.startswith(f"{place},"):
-            figure = printed_figure(each.value, each.unit, each.rounding)
+        if not isinstance(each, NetworkClaim) or not each.place.startswith(f"{place},"):
+            continue
+        if each.quantity == "time" and each.compare == "percent":
+            figure = each.figure
             changes = (figure.value, figure.low, figure.high)
             ratio, low, high = (float(1 + change / 100) for change in changes)
             found.append(PrintedTime(each.model, each.against, ratio, low, high, each))

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
+from typing import Any
 
 import pytest
 
-from costmodel.claims.claim import Claim, load
 from costmodel.claims.published import Verdict, check, unrecorded, verify
+from costmodel.claims.records import load
 from costmodel.data import data_dir
 
 PATH = data_dir("published") / "abstracts.json"
-CLAIM = {claim.id.removeprefix("abstracts."): claim for claim in load(PATH)}
+CLAIM: dict[str, Any] = {claim.id.removeprefix("abstracts."): claim for claim in load(PATH)}
 
 RUNNING = ("causal", "gate")
 
@@ -77,7 +78,7 @@ def test_what_is_held_fixed_is_said() -> None:
 
 @pytest.mark.parametrize("name", EXPECTED)
 def test_less_than_it_grows_is_not_enough(name: str) -> None:
-    claim: Claim = CLAIM[name]
+    claim = CLAIM[name]
     less = "1" if claim.formula in ("l", "l*d") else "l"
     assert check(replace(claim, formula=less)).verdict in ("disagrees", "agrees-under")
 

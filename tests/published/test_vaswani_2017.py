@@ -9,16 +9,17 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import combinations
+from typing import Any
 
 import pytest
 
-from costmodel.claims.claim import Claim, load
 from costmodel.claims.published import Verdict, check, summary, unrecorded, verify
+from costmodel.claims.records import load
 from costmodel.data import data_dir
 from costmodel.networks import model
 
 PATH = data_dir("published") / "vaswani-2017.json"
-CLAIM = {claim.id.removeprefix("vaswani."): claim for claim in load(PATH)}
+CLAIM: dict[str, Any] = {claim.id.removeprefix("vaswani."): claim for claim in load(PATH)}
 
 
 @cache
@@ -480,7 +481,7 @@ def test_a_convolution_against_a_recurrent_layer() -> None:
     assert "a ratio of 1.498" in verdicts()["s4.convolution.factor"].note
 
 
-def altered(claim: Claim) -> Claim:
+def altered(claim: Any) -> Any:
     """The same claim, with one thing changed so that it is wrong."""
     if claim.kind == "intersection":
         return replace(claim, claims=("vaswani.T3.big.parameters", "vaswani.T3.base.parameters"))

@@ -1,0 +1,121 @@
+"""The kinds of claims, and claims as data files state them.
+
+A file is JSON or TOML; tables/published/README.md lists its keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from costmodel.claims.asymptotics import OrderClaim
+from costmodel.claims.claim import Claim
+from costmodel.claims.comparisons import FormulaClaim, OrderingClaim, PathClaim, ThresholdClaim
+from costmodel.claims.numeric_claims import (
+    ArithmeticClaim,
+    IntersectionClaim,
+    IntervalClaim,
+    NetworkClaim,
+    NumberClaim,
+    RatioClaim,
+)
+from costmodel.data import read_data
+from costmodel.errors import PublishedError, TooMuch
+from costmodel.mixers.load import only_imported
+from costmodel.symbolic.effort import limited
+
+KINDS: Mapping[str, type[Claim]] = {
+    kind.kind: kind
+    for kind in (
+        FormulaClaim, NumberClaim, PathClaim, OrderingClaim, ThresholdClaim, RatioClaim, OrderClaim,
+        NetworkClaim, IntervalClaim, IntersectionClaim, ArithmeticClaim,
+    )
+}  # fmt: skip
+
+KEYS = ("id", "place", "kind", "claimed")
+"""The keys that every claim has."""
+
+
+TYPES: Mapping[str, tuple[type[Any], str]] = {
+    **dict.fromkeys(("sizes", "growing", "misprint"), (dict, "an object")),
+    **dict.fromkeys(("claims", "convention"), (list, "a list")),
+}
+"""Key -> the type of its value, in words, where the value is not a text."""
+
+
+def load(path: Path) -> list[Claim]:
+    """The claims of one file: TOML if its name ends in .toml, else JSON.
+
+    Raises:
+        PublishedError: a file that is neither, an unknown or missing key, a value of another type,
+            an unknown kind, a bad formula.
+    """
+    try:
+        data = read_data(path)
+    except ValueError as reason:
+        raise PublishedError(f"{path} is not a readable file of claims: {reason}") from None
+    if not isinstance(data, dict) or data.get("schema") != 1 or "claims" not in data:
+        raise PublishedError(f"{path}: expected an object with schema 1 and a list of claims")
+    source, names = data.get("source"), data.get("convention", ["strict"])
+    if not isinstance(source, str) or not source:
+        raise PublishedError(f"{path}: 'source' says which paper the claims are printed in")
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise PublishedError(f"{path}: 'convention' is a list of names, such as [\"strict\"]")
+    citation = data.get("citation", "")
+    if not isinstance(citation, str):
+        raise PublishedError(f"{path}: 'citation' is a text, got {citation!r}")
+    if not isinstance(data["claims"], list):
+        raise PublishedError(f"{path}: 'claims' is a list of claims")
+    common = {"source": source, "convention": tuple(names), "citation": citation}
+    return [_claim_of_entry(path, common, k, entry) for k, entry in enumerate(data["claims"], 1)]
+
+
+def keys_of(kind: type[Claim]) -> set[str]:
+    """The keys that a record of a kind may have besides `kind`."""
+    return {f.name for f in fields(kind)} - {"source", "citation"}
+
+
+def _claim_of_entry(path: Path, common: Mapping[str, Any], number: int, entry: Any) -> Claim:
+    name = entry.get("id") if isinstance(entry, dict) else None
+    where = f"{path.name}, claim {name or f'number {number}'}"
+    if not isinstance(entry, dict):
+        raise PublishedError(f"{where}: expected an object with keys, got {entry!r}")
+    if missing := [key for key in KEYS if key not in entry]:
+        raise PublishedError(f"{where} lacks {', '.join(missing)}: every claim has them")
+    kind = KINDS.get(str(entry["kind"]))
+    if kind is None:
+        raise PublishedError(f"{where}: kind '{entry['kind']}' is none of {', '.join(KINDS)}")
+    stated = {key: value for key, value in entry.items() if key != "kind"}
+    try:
+        claim = kind(**{**common, **_checked(kind, stated)})
+        for key in ("mixer", "against", "against_mixer"):
+            only_imported(stated.get(key, ""))
+        with limited():
+            claim.validate()
+    except (ValueError, TooMuch) as reason:
+        raise PublishedError(f"{where}: {reason}") from None
+    return claim
+
+
+def _checked(kind: type[Claim], stated: Mapping[str, Any]) -> dict[str, Any]:
+    """The keys and values of a record, with tuples for lists; ValueError if a key is unknown, or a
+    value has another type."""
+    known = keys_of(kind)
+    if unknown := sorted(set(stated) - known):
+        of_others = {one.kind: keys_of(one) for one in KINDS.values()}
+        if kinds := [name for name, keys in of_others.items() if unknown[0] in keys]:
+            raise ValueError(f"'{unknown[0]}' is for a claim of kind {', '.join(kinds)}")
+        choices = ", ".join(sorted({"kind"}.union(*of_others.values())))
+        raise ValueError(f"unknown key {', '.join(unknown)}: known are {choices}")
+    found = {}
+    for key, value in stated.items():
+        wanted, words = TYPES.get(key, (str, "a text"))
+        if not isinstance(value, wanted):
+            written = f': write {key} = "{value}"' if type(value) in (int, float) else ""
+            raise ValueError(f"'{key}' is {words}, got {value!r}{written}")
+        if wanted is list and not all(isinstance(item, str) for item in value):
+            raise ValueError(f"'{key}' is a list of texts, got {value!r}")
+        found[key] = tuple(value) if wanted is list else value
+    return found
