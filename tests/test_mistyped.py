@@ -95,6 +95,8 @@ SAID = {
     "doctor cpu gpu": "doctor takes fewer words: leave out cpu gpu, or see costmodel doctor --help",
     "tabel --d 3": "there is no command 'tabel': did you mean table?",
     "xyzzy": "there is no command 'xyzzy': costmodel --help lists them",
+    "--no-cache": "no command is given: costmodel --help lists them",
+    "profile me: --d 3": "'me:' names no implementation behind its last colon",
     "--xyzzy": "costmodel has no option --xyzzy: costmodel --help lists them",
     "trace torch.nn:Linear": "trace needs --over: costmodel trace --help shows what that is",
     "statement": "statement needs --from: costmodel statement --help shows what that is",

@@ -86,6 +86,8 @@ def bad_line(error: Any, typed: Sequence[str]) -> str:
     """An unknown command, or more words than a command takes."""
     commands = getattr(getattr(error.ctx, "command", None), "commands", None)
     first = next((word for word in typed if not word.startswith("-")), "")
+    if commands is not None and not first:
+        return f"no command is given: {helping(PROGRAM)} lists them"
     if commands is not None and first not in commands:
         likely = close(first, list(commands))
         said = f"there is no command '{first}'"

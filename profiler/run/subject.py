@@ -98,6 +98,8 @@ def named(word: str) -> Named:
         UnknownMixer, TraceError: as `measurable`.
     """
     mixer, implementation = parts(word)
+    if word.endswith(":"):
+        raise UnknownMixer(f"'{word}' names no implementation behind its last colon")
     found = measurable(mixer)
     return found if implementation is None else (found, implementation)
 

@@ -132,6 +132,12 @@ def test_a_batch_that_is_read_as_a_length_is_noted() -> None:
         ("torch.nn:Identity", "l,x", "", "--over x: expected sizes out of"),
         ("torch.nn:Identity", "l,d:0", "", "LETTER:MULTIPLE"),
         ("torch.nn:Identity", "l,d,l", "", "--over names l twice"),
+        (
+            "torch.nn:Linear",
+            "l,d",
+            "in_features=d,out_features=d,bais=1",
+            "takes no 'bais' (--let): did you mean 'bias'?",
+        ),
         ("torch.nn:Identity", "l,d", "n", "expected NAME=FORMULA"),
         ("torch.nn:Identity", "l,d", "d=4", "given twice"),
         ("torch.nn:Identity", "l", "d=n*h", "is not among the sizes"),
