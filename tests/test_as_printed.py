@@ -5,12 +5,14 @@ from __future__ import annotations
 import shlex
 
 import pytest
+from hypothesis import given, strategies as st
 
 import cli
 from costmodel.claims.as_printed import symbols, words
 from costmodel.errors import FormulaError, SizeError
 from costmodel.language.formula_text import parse, printed
 
+SYMBOLS = symbols(r"N=l,d_model=d,\tau=n")
 AT = {"l": 5, "d": 6, "n": 3, "w": 2, "t": 4}
 
 READ = [
@@ -85,6 +87,52 @@ def test_what_is_not_plain_is_refused(text: str, said: str) -> None:
     with pytest.raises(FormulaError) as refused:
         printed(text, growing=True)
     assert said in str(refused.value)
+
+
+Pair = tuple[str, str]
+"""A formula in the plain dialect, and in LaTeX."""
+
+
+def written(inner: st.SearchStrategy[Pair]) -> st.SearchStrategy[Pair]:
+    """Larger formulas of two smaller ones, in both dialects."""
+    ways = (
+        ("({0}) + ({1})", r"{0} + \left({1}\right)"),
+        ("({0}) - ({1})", r"{0} - [{1}]"),
+        ("({0})*({1})", r"\left({0}\right)({1})"),
+        ("({0})*({1})*d", r"({0}) \cdot ({1}) d"),
+        ("({0})/({1})", r"\frac{{{0}}}{{{1}}}"),
+        ("({0})^2*({1})", r"({0})²({1})"),
+        ("({0})^3*l*d", r"({0})^{{3}}ld"),
+        ("ceil({0})*floor({1})", r"\lceil {0} \rceil\lfloor {1} \rfloor"),
+        ("Max({0}, {1})", r"\max({0}, {1})"),
+        ("sum(t*({0}), t, 1, 3) - ({1})", r"sum(t({0}), t, 1, 3) - ({1})"),
+    )
+
+    def of(way: Pair, one: Pair, two: Pair) -> Pair:
+        plain, latex = (form.format(one[k], two[k]) for k, form in enumerate(way))
+        return plain, latex
+
+    return st.builds(of, st.sampled_from(ways), inner, inner)
+
+
+@given(
+    st.recursive(
+        st.sampled_from([("2", "2"), ("l", "N"), ("d", r"d_{\mathrm{model}}"), ("n", r"\tau"),
+                         ("l*n", r"N\tau"), ("l*d", "ld"), ("1/2", r"\frac12")]),
+        written,
+        max_leaves=5,
+    )
+)  # fmt: skip
+def test_both_dialects_of_a_formula_have_one_value(pair: Pair) -> None:
+    plain, latex = pair
+    try:
+        expected = parse(plain).at(AT)
+    except FormulaError as reason:
+        with pytest.raises(FormulaError, match=str(reason).rpartition("'")[2]):
+            printed(latex, SYMBOLS).at(AT)
+        return
+    found = printed(latex, SYMBOLS)
+    assert found.at(AT) == parse(found.text).at(AT) == expected
 
 
 @pytest.mark.parametrize("text", ["N=x", "N", "=l", "N=l,N=d"])

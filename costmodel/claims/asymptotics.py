@@ -70,7 +70,6 @@ class OrderClaim(Related):
         super().validate()
         if self.relation not in ("", "<"):
             raise ValueError(f"relation '{self.relation}': an O(...) takes < (slower) or none")
-        _ = self.formulas
         for letter, text in self.growing.items():
             known_size(letter)
             if not isinstance(text, str):

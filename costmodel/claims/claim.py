@@ -52,6 +52,8 @@ class Claim(ABC):
     """The keys that a claim of the kind cannot be checked without."""
     one_sided: ClassVar[bool] = False
     """Whether the claim is about one mixer, of which other forms and options may be meant."""
+    counted: ClassVar[bool] = True
+    """Whether the claim may be true as counted otherwise."""
 
     id: str
     source: str
@@ -126,13 +128,13 @@ class Claim(ABC):
                 raise ValueError(f"a claim of kind {self.kind} needs {', '.join(missing)}")
         if self.misprint and set(self.misprint) != {"reason", "derived"}:
             raise ValueError("a misprint states its reason and the derived value")
+        _ = self.formulas
         list(self.chosen_sizes())
         convention(self.convention)
 
     def _has(self, key: str) -> bool:
-        if key == ABOUT:
-            return bool(self.mixer or self.model)
-        return bool(getattr(self, key)) or (key == "sizes" and bool(self.model))
+        given = self.mixer if key == ABOUT else getattr(self, key)
+        return bool(given or (key in (ABOUT, "sizes") and self.model))
 
     def chosen_sizes(self) -> Iterator[dict[str, int]]:
         """The sizes at which the claim is checked: all combinations of the listed values."""
@@ -212,7 +214,7 @@ class Claim(ABC):
 
     def choices(self) -> LeftOpen:
         """The choices that the claim leaves open, and in which other interpretations may differ."""
-        asked = CLAIMED.get(self.quantity)
+        asked = CLAIMED.get(self.quantity) if self.counted else None
         if asked is None:
             return LeftOpen(conventions=False)
         one = self.one_sided and not self.model

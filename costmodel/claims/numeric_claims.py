@@ -11,11 +11,12 @@ from typing import ClassVar
 from costmodel.claims.claim import ABOUT, RELATIONS, Claim, Related, TwoSided
 from costmodel.claims.findings import Finding
 from costmodel.claims.identities import SEARCHED
-from costmodel.claims.interpretations import Interpretation, LeftOpen
+from costmodel.claims.interpretations import Interpretation
 from costmodel.claims.printed_figures import PrintedFigure, printed_figure
 from costmodel.claims.quantities import Answer
 from costmodel.errors import Unanswered
 from costmodel.language.formula_text import parse
+from costmodel.symbolic.formulas import Formula
 from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.polynomial import Poly
 from costmodel.symbolic.sizes import LARGEST
@@ -220,6 +221,7 @@ class IntervalClaim(FigureClaim):
     """The figure holds at the printed value of the size `letter`, or at some value if none is."""
 
     kind: ClassVar[str] = "interval"
+    counted: ClassVar[bool] = False
     needs: ClassVar[tuple[str, ...]] = (ABOUT, "quantity", "letter", "value")
 
     letter: str = ""
@@ -231,9 +233,6 @@ class IntervalClaim(FigureClaim):
     @property
     def given(self) -> Mapping[str, int]:
         return {letter: size for letter, size in super().given.items() if letter != self.letter}
-
-    def choices(self) -> LeftOpen:
-        return LeftOpen(conventions=False)
 
     def values(self, interpretation: Interpretation) -> tuple[Interval, Answer]:
         """The values of the letter at which the answer rounds to the figure, and the answer.
@@ -298,12 +297,10 @@ class IntersectionClaim(Claim):
     """Several printed figures hold at one common value of a size."""
 
     kind: ClassVar[str] = "intersection"
+    counted: ClassVar[bool] = False
     needs: ClassVar[tuple[str, ...]] = ("claims",)
 
     claims: tuple[str, ...] = ()
-
-    def choices(self) -> LeftOpen:
-        return LeftOpen(conventions=False)
 
     def check(self, interpretation: Interpretation, known: Mapping[str, Claim]) -> Finding:
         parts: dict[str, Interval] = {}
@@ -333,6 +330,7 @@ class ArithmeticClaim(Related, FigureClaim):
     """A formula of numbers, such as 12*3600*8*9.5e12, has the printed value."""
 
     kind: ClassVar[str] = "value"
+    counted: ClassVar[bool] = False
     needs: ClassVar[tuple[str, ...]] = ("formula", "value")
 
     formula: str = ""
@@ -344,18 +342,14 @@ class ArithmeticClaim(Related, FigureClaim):
         unit = f"*{self.unit}" if self.unit else ""
         return f"{self.formula} {self.relation or '='} {self.value}{unit}"
 
-    def validate(self) -> None:
-        super().validate()
-        if self.formula:
-            parse(self.formula)
-
-    def choices(self) -> LeftOpen:
-        return LeftOpen(conventions=False)
+    @property
+    def formulas(self) -> Sequence[Formula]:
+        return (parse(self.formula),) if self.formula else ()
 
     def check(self, interpretation: Interpretation, known: Mapping[str, Claim]) -> Finding:
         figure = self.figure
         (sizes,) = self.chosen_sizes()
-        value = parse(self.formula).at(sizes)
+        value = self.formulas[0].at(sizes)
         holds = _holds(self.relation, figure, value)
         under = "" if holds else figure.otherwise(value)
         there = {"derived": _number_text(value), "claimed": _number_text(figure.value)}

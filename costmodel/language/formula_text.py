@@ -3,8 +3,9 @@ r"""Read formulas in text: one grammar in two dialects, plain and printed.
 The plain dialect holds whole, decimal and scientific numbers, size letters, `+ - * /`, powers (`**`
 or `^`), parentheses, `sum(body, index, first, last)`, `ceil_log2(x)`, `floor(x)`, `ceil(x)`,
 `Max(...)` and `Min(...)`: the strings that `--symbolic` prints, and the sums that papers print.
+`max(...)` and `min(...)` are read as well.
 `where(x, g, ...)` is x where every g is at least 0, and 0 elsewhere, even if x has no value there.
-Inside O(...), `log(x)`, `log(x, base)` and `sqrt(x)` are allowed too.
+Inside O(...), `log(x)`, `log(x, base)`, `log_2(x)` and `sqrt(x)` are allowed too.
 
 The printed dialect adds what papers print: LaTeX commands, other brackets, products without a sign
 (`4d^2l`) and the paper's own symbols. A formula that may be read in two ways is refused.
@@ -431,20 +432,13 @@ def _binary_logarithm(node: Any) -> Any:
 
 def _depth(tree: Tree) -> int:
     """The depth of the tree: the largest number of nodes nested in each other."""
-    deepest, waiting = 0, [(tree, 1)]
-    while waiting:
-        node, depth = waiting.pop()
-        deepest = max(deepest, depth)
-        waiting += [(part, depth + 1) for part in _parts(node)]
-    return deepest
-
-
-def _parts(node: Tree) -> tuple[Tree, ...]:
-    if isinstance(node, BinaryOperation):
-        return node.left, node.right
-    if isinstance(node, IndexedSum):
-        return node.body, node.first, node.last
-    return node.arguments if isinstance(node, FunctionCall) else ()
+    depth, level = 0, [tree]
+    while level:
+        depth += 1
+        held = [part for node in level for part in vars(node).values()]
+        level = [x for part in held for x in (part if isinstance(part, tuple) else (part,))
+                 if isinstance(x, Tree)]  # fmt: skip
+    return depth
 
 
 _BINDING = {"+": 1, "-": 1, "*": 2, "/": 2, "**": 3}
