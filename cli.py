@@ -410,7 +410,9 @@ def check(
     claim: Annotated[
         list[str] | None,
         typer.Option(
-            "--claim", metavar="'Q = FORMULA'", help="What is said of a quantity Q, or O(...)."
+            "--claim",
+            metavar="'Q = FORMULA'",
+            help="What is said of a quantity Q; or O(...), or O(...), B growing as sqrt(l).",
         ),
     ] = None,
     phase: Annotated[
