@@ -215,7 +215,7 @@ def sweep_rows(point: str, block: Sequence[Measurement], level: float) -> list[R
 
 def of_one_thread(timed: Reading) -> bool:
     """Whether a busy time was taken with one thread, of a call that usually has several."""
-    return ONE_THREAD in timed.details.get("labels", ())
+    return ONE_THREAD in timed.labels
 
 
 def by_process(rounds: Mapping[str, Sequence[Reading]]) -> dict[str, list[float]]:
