@@ -56,6 +56,8 @@ class DispatchCounts(Record, frozen=True):
     use `count_kernels`).
     """
 
+    WRITTEN = ("operations", "by_op", "unknown", "dispatched", "launched", "complete")
+
     operations: Operations = NOTHING
     by_op: Mapping[str, DispatchedOperation] = {}
     unknown: Mapping[str, UncountedOperation] = {}
@@ -66,10 +68,6 @@ class DispatchCounts(Record, frozen=True):
     def complete(self) -> bool:
         """Whether every dispatched operation was counted."""
         return not self.unknown
-
-    def to_json(self) -> dict[str, Any]:
-        """Counts, per-operation totals and what was not counted, as JSON values."""
-        return super().to_json() | {"complete": self.complete}
 
 
 EXITS = ("numpy", "tolist", "data_ptr", "__dlpack__")

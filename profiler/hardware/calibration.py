@@ -112,6 +112,8 @@ def function_kernel(name: str, device: torch.device, kind: torch.dtype) -> Call:
 class Check(Record, frozen=True):
     """The known and the counted work of one calibration kernel, in `unit`."""
 
+    WRITTEN = ("name", "unit", "expected", "found", "tolerance", "lacking", "holds", "reason")
+
     name: str
     unit: str
     expected: int
@@ -141,14 +143,11 @@ class Check(Record, frozen=True):
         said = f"{self.found:,} {self.unit} counted where {self.expected:,} were executed"
         return f"calibration of {self.name} fails: {said}"
 
-    def to_json(self) -> dict[str, Any]:
-        """The fields and `holds`, as JSON values."""
-        found = super().to_json()
-        return found | {"holds": self.holds, "reason": found.pop("reason")}
-
 
 class Calibration(Record, frozen=True):
     """The checks, the scale of half-precision counts, and the operations of each function."""
+
+    WRITTEN = ("checks", "halves", "entries", "functions", "commands")
 
     checks: tuple[Check, ...]
     halves: float | None
@@ -162,11 +161,10 @@ class Calibration(Record, frozen=True):
         """The warnings of all failed checks; [] if every check holds."""
         return [check.label for check in self.checks if check.label]
 
-    def to_json(self) -> dict[str, Any]:
-        """The fields and the number of entries, as JSON values."""
-        checks = [check.to_json() for check in self.checks]
-        told = {"checks": checks, "halves": self.halves, "entries": ENTRIES}
-        return told | {k: v for k, v in super().to_json().items() if k not in told}
+    @property
+    def entries(self) -> int:
+        """The number of calls of each function."""
+        return ENTRIES
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from profiler.hardware.operations import UNTOLD, classes_of
 from profiler.hardware.tiles import Tile
 from profiler.records.measurement import Measurement
 from profiler.records.reading import Measured, Reading, Unavailable
-from profiler.records.schema import Record, plain
+from profiler.records.schema import Record
 
 COLD, IN_SEQUENCE = "cold", "in_sequence"
 
@@ -59,9 +59,9 @@ class HardwareCounts(Record, frozen=True):
         said = f"{rounded:,} operations of tensor cores on fp32 rounded to TF32"
         return [*self.calibration.labels, *([said] if rounded else [])]
 
-    def to_json(self) -> dict[str, Any]:
-        """The fields, special functions and labels, as JSON values."""
-        found: dict[str, Any] = plain({
+    def written(self) -> dict[str, Any]:
+        """The fields, special functions and labels."""
+        return {
             "chip": self.chip,
             "ncu": self.version,
             "executed": self.executed,
@@ -75,11 +75,10 @@ class HardwareCounts(Record, frozen=True):
             "tiles": self.tiles,
             "commands": self.commands,
             "metrics": self.metrics,
-            "calibration": self.calibration.to_json(),
+            "calibration": self.calibration,
             "labels": self.labels,
             "reasons": self.reasons,
-        })  # fmt: skip
-        return found
+        }
 
     def readings(self) -> dict[str, Measured]:
         """Name of a reading -> DRAM bytes, read plus written, or the reason for its absence."""
@@ -97,6 +96,8 @@ class HardwareCounts(Record, frozen=True):
 
 class HardwareLevel(Record, frozen=True):
     """Level 4 of a reconciliation: the operations that the hardware executed, by class."""
+
+    WRITTEN = ("chip", "ncu", "untold", "labels", "reasons")  # counts: with the other levels'
 
     chip: str
     ncu: str
@@ -116,12 +117,6 @@ class HardwareLevel(Record, frozen=True):
     def why(self, name: str) -> str:
         """Why the number of a class is unknown; "" if it is known."""
         return self.untold.get(name) or (self.untold.get(OTHER, "") if name not in CLASSES else "")
-
-    def to_json(self) -> dict[str, Any]:
-        """The fields except `counts`, which the reconciliation stores with its other levels."""
-        found = super().to_json()
-        del found["counts"]
-        return found
 
 
 def hardware_level(measurement: Measurement) -> HardwareLevel | None:

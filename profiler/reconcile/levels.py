@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from costmodel.language.functions import CLASSES
 from profiler.counting.operations import OTHER, Classes
 from profiler.hardware.result import HardwareLevel
+from profiler.records.schema import Record
 from profiler.records.words import signed_words
 
 EXHAUSTED = (
@@ -29,8 +29,7 @@ def row_classes(counts: Mapping[str, int], untold: Collection[str] = ()) -> dict
     return known | {OTHER: None if OTHER in untold else other}
 
 
-@dataclass(frozen=True)
-class Cause:
+class Cause(Record, frozen=True):
     """A named re-count: `counts` is what the switch adds, per class."""
 
     start: int
@@ -39,23 +38,24 @@ class Cause:
     counts: Classes
     meaning: str = ""
 
-    def to_json(self) -> dict[str, Any]:
+    def written(self) -> dict[str, Any]:
         """from, to, name, counts, meaning."""
-        return {
-            "from": self.start,
-            "to": self.end,
-            "name": self.name,
-            "counts": row_classes(self.counts),
-            "meaning": self.meaning,
-        }
+        ends = {"from": self.start, "to": self.end}
+        return ends | {
+            "name": self.name, "counts": row_classes(self.counts), "meaning": self.meaning
+        }  # fmt: skip
 
 
-@dataclass(frozen=True)
-class PeerFigure:
+class PeerFigure(Record, frozen=True):
     """What a peer was predicted to print, what it printed, and why it is not rung 3's total.
 
     `reasons` says for `predicted` and `printed` why one of them is None.
     """
+
+    WRITTEN = (
+        "name", "predicted", "printed", "unit", "causes", "unexplained", "uncounted",
+        "uncounted_time_share", "reasons",
+    )  # fmt: skip
 
     name: str
     predicted: int | None
@@ -63,9 +63,9 @@ class PeerFigure:
     unit: str
     causes: tuple[tuple[str, int], ...]
     """From rung 2's total to the prediction: re-counts, in operations."""
-    uncounted: Mapping[str, int] = field(default_factory=dict)
+    uncounted: Mapping[str, int] = {}
     uncounted_time_share: float | None = None
-    reasons: Mapping[str, str] = field(default_factory=dict)
+    reasons: Mapping[str, str] = {}
 
     @property
     def unexplained(self) -> int | None:
@@ -74,32 +74,18 @@ class PeerFigure:
             return None
         return self.printed - self.predicted
 
-    def to_json(self) -> dict[str, Any]:
+    def written(self) -> dict[str, Any]:
         """The fields, with causes as objects."""
-        return {
-            "name": self.name,
-            "predicted": self.predicted,
-            "printed": self.printed,
-            "unit": self.unit,
-            "causes": [{"name": name, "counts": {"total": n}} for name, n in self.causes],
-            "unexplained": self.unexplained,
-            "uncounted": dict(self.uncounted),
-            "uncounted_time_share": self.uncounted_time_share,
-            "reasons": dict(self.reasons),
-        }
+        causes = [{"name": name, "counts": {"total": n}} for name, n in self.causes]
+        return super().written() | {"causes": causes}
 
 
-@dataclass(frozen=True)
-class MemoryCause:
+class MemoryCause(Record, frozen=True):
     """What a named re-count adds to the bytes that are moved."""
 
     name: str
     bytes: int
     meaning: str = ""
-
-    def to_json(self) -> dict[str, Any]:
-        """name, bytes, meaning."""
-        return {"name": self.name, "bytes": self.bytes, "meaning": self.meaning}
 
 
 MEMORY_WORDS = {
@@ -111,12 +97,14 @@ MEMORY_WORDS = {
 """Quantity of memory -> its words."""
 
 
-@dataclass(frozen=True)
-class MovedMemory:
+class MovedMemory(Record, frozen=True):
     """Bytes moved by the equations and as measured, and the causes of what lies between.
 
     `reason` says why one of the two is None.
     """
+
+    WRITTEN = ("unit", "derived", "measured", "causes", "unexplained", "reason")
+    unit: ClassVar[str] = "B"
 
     derived: int | None = None
     measured: int | None = None
@@ -130,20 +118,8 @@ class MovedMemory:
             return None
         return self.measured - self.derived - sum(cause.bytes for cause in self.causes)
 
-    def to_json(self) -> dict[str, Any]:
-        """The fields and what is unexplained, in bytes."""
-        return {
-            "unit": "B",
-            "derived": self.derived,
-            "measured": self.measured,
-            "causes": [cause.to_json() for cause in self.causes],
-            "unexplained": self.unexplained,
-            "reason": self.reason,
-        }
 
-
-@dataclass(frozen=True)
-class ListedTensor:
+class ListedTensor(Record, frozen=True):
     """A tensor that is alive, or `number` equal ones of `bytes` each.
 
     `array` names the equations' arrays that have its shape, `cause` says why its bytes are more
@@ -159,13 +135,8 @@ class ListedTensor:
     cause: str
     workspace: bool = False
 
-    def to_json(self) -> dict[str, Any]:
-        """The fields."""
-        return {**asdict(self), "shape": self.shape and list(self.shape)}
 
-
-@dataclass(frozen=True)
-class HeldMemory:
+class HeldMemory(Record, frozen=True):
     """Bytes held by the equations and as measured, and the tensors that hold them.
 
     `listed` are the tensors of a run of its own, in which the allocator counted `watched` bytes and
@@ -201,17 +172,20 @@ class HeldMemory:
         named = self.total(workspace=False) + self.total(workspace=True)
         return self.watched + self.released - self.rounding - named
 
-    def to_json(self) -> dict[str, Any]:
+    def written(self) -> dict[str, Any]:
         """The fields, the sums of the list, and what is unexplained, in bytes."""
+        sums = {
+            "listed": self.total(workspace=False),
+            "rounding": self.rounding,
+            "released": self.released,
+            "workspace": self.total(workspace=True),
+        }
         return {
             "unit": "B",
             "derived": self.derived,
             "measured": self.measured,
-            "tensors": None if self.listed is None else [row.to_json() for row in self.listed],
-            "listed": None if self.listed is None else self.total(workspace=False),
-            "rounding": None if self.listed is None else self.rounding,
-            "released": None if self.listed is None else self.released,
-            "workspace": None if self.listed is None else self.total(workspace=True),
+            "tensors": self.listed,
+            **(dict.fromkeys(sums) if self.listed is None else sums),
             "unexplained": self.unexplained,
             "watching": self.difference,
             "reason": self.reason,
@@ -221,8 +195,7 @@ class HeldMemory:
 Memory = MovedMemory | HeldMemory
 
 
-@dataclass(frozen=True)
-class Ladder:
+class Ladder(Record, frozen=True):
     """Theory and measurement of one implementation, rung by rung.
 
     Rung 2 is the last of the re-counts that are the causes of the gap 1-2, so nothing of that gap
@@ -244,7 +217,7 @@ class Ladder:
     """Why something is missing, nominal or empty: by rung, by gap, by quantity of rung 5."""
     uncounted: tuple[str, ...] = ()
     """Dispatched operations without a counting rule: what they did is in no rung."""
-    memory: Mapping[str, Memory] = field(default_factory=dict)
+    memory: Mapping[str, Memory] = {}
     """`activations` (what is kept for the backward pass), `peak`, and the bytes that the memory
     moved where these were counted: by quantity."""
     hardware: HardwareLevel | None = None
@@ -281,30 +254,19 @@ class Ladder:
         gaps = self.uncounted or any(self.unexplained[gap] for gap in ("1-2", "2-3"))
         return not gaps and not any(peer.unexplained for peer in self.peers)
 
-    def to_json(self) -> dict[str, Any]:
-        """The ladder as DESIGN's schema 1 prints it."""
+    def written(self) -> dict[str, Any]:
+        """The ladder as schema 1 prints it."""
         counted = {rung: row_classes(self.rungs[rung]) for rung in "123"}
         untold = {} if self.hardware is None else {"3-4": self.hardware.untold}
         fourth = None
         if self.hardware is not None:
             fourth = row_classes(self.hardware.counts, self.hardware.untold)
-        return {
-            "mixer": self.mixer,
-            "implementation": self.implementation,
-            "form": self.form,
-            "phase": self.phase,
-            "sizes": dict(self.sizes),
-            "dtype": self.dtype,
-            "device": self.device,
-            "rungs": counted | {"4": fourth, "5": self.rungs["5"]},
-            "causes": [cause.to_json() for cause in self.causes],
-            "unexplained": {
-                gap: row_classes(counts, untold.get(gap, ()))
-                for gap, counts in self.unexplained.items()
-            },
-            "peers": [peer.to_json() for peer in self.peers],
-            "reasons": dict(self.reasons),
-            "uncounted": list(self.uncounted),
-            "memory": {name: found.to_json() for name, found in self.memory.items()},
-            **({} if self.hardware is None else {"hardware": self.hardware.to_json()}),
+        found = super().written()
+        found["rungs"] = counted | {"4": fourth, "5": self.rungs["5"]}
+        found["unexplained"] = {
+            gap: row_classes(counts, untold.get(gap, ()))
+            for gap, counts in self.unexplained.items()
         }
+        if self.hardware is None:
+            del found["hardware"]
+        return found

@@ -102,12 +102,9 @@ class Measurement(Record, frozen=True, kw_only=True):
             or "compile" in self.reasons
         )
 
-    def to_json(self) -> dict[str, Any]:
-        """The record as schema 1 prints it; fields of `LATER` are present if they are not empty."""
-        printed = super().to_json()
-        for reading in printed["readings"].values():
-            del reading["name"]  # the key that the reading is stored under
-        return {name: value for name, value in printed.items() if value or name not in LATER}
+    def written(self) -> dict[str, Any]:
+        """The fields of schema 1; fields of `LATER` are present if they are not empty."""
+        return {k: value for k, value in super().written().items() if value or k not in LATER}
 
     @classmethod
     def from_json(cls, record: Any) -> Measurement:

@@ -21,6 +21,8 @@ class Reading(Record, frozen=True):
     computed, in the same unit; `details` holds JSON values about how it was obtained.
     """
 
+    WRITTEN = ("value", "unit", "samples", "details")  # the name is the key of the reading
+
     name: Name
     value: Number
     unit: Name

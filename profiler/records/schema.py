@@ -11,11 +11,10 @@ import math
 import re
 from collections.abc import Mapping
 from copy import deepcopy
-from typing import Annotated, Any, Literal, Required, TypedDict, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, Required, TypedDict, TypeVar
 
 import msgspec
 from msgspec import Meta, Struct
-from msgspec.structs import asdict
 
 
 class RecordError(ValueError):
@@ -316,8 +315,15 @@ Kind = TypeVar("Kind")
 class Record(Struct, frozen=True):
     """Fields that are written as JSON values by `to_json`, and read and checked by `checked`."""
 
+    WRITTEN: ClassVar[tuple[str, ...]] = ()
+    """The names of the fields and properties that are written, in order; () for all fields."""
+
+    def written(self) -> dict[str, Any]:
+        """Name -> what is written: JSON values, tuples and records."""
+        return {name: getattr(self, name) for name in self.WRITTEN or self.__struct_fields__}
+
     def to_json(self) -> dict[str, Any]:
-        """The fields as JSON values; RecordError if one is none (see `plain`)."""
+        """What is written, as JSON values; RecordError for other values (see `plain`)."""
         found: dict[str, Any] = plain(self)
         return found
 
@@ -386,8 +392,8 @@ def plain(value: Any, where: str = "", depth: int = 0) -> Any:
         return CONTROL.sub("\ufffd", value)
     if depth == DEEPEST:
         raise RecordError(f"{where}: nested deeper than {DEEPEST} levels")
-    if isinstance(value, Struct):
-        value = asdict(value)
+    if isinstance(value, Record):
+        value = value.written()
     if isinstance(value, Mapping):
         return {
             plain(key): plain(item, f"{where}.{plain(key)}".lstrip("."), depth + 1)

@@ -10,7 +10,6 @@ import csv
 import json
 import os
 import shutil
-from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 
@@ -189,7 +188,7 @@ def test_tensors_are_listed_in_every_format() -> None:
 def test_watching_that_changes_the_peak_is_shown() -> None:
     peak = HeldMemory(derived=8, measured=20, listed=(), watched=16)
     (made,) = ladders_of(ATTENTION)
-    made = replace(made, memory={**made.memory, "peak": peak})
+    made = structs.replace(made, memory={**made.memory, "peak": peak})
     assert (peak.difference, peak.unexplained) == (4, 16)
     assert "watching changed the peak by" in printing.ladders([made], "rich")
 

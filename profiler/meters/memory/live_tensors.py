@@ -75,6 +75,8 @@ class LiveTensors(Record, frozen=True):
     call. `rounding`: bytes that the allocator added. `released`: bytes from before the call that
     were released."""
 
+    WRITTEN = ("tensors", "rounding", "released")  # the total is the value of the reading
+
     total: int
     tensors: tuple[LiveTensor, ...]
     rounding: int = 0
@@ -85,12 +87,6 @@ class LiveTensors(Record, frozen=True):
         """Bytes for which neither an operation nor a tensor is known."""
         named = sum(tensor.bytes * tensor.number for tensor in self.tensors)
         return self.total + self.released - self.rounding - named
-
-    def to_json(self) -> dict[str, Any]:
-        """The fields tensors, rounding and released, as JSON values."""
-        found = super().to_json()
-        del found["total"]  # the value of the reading
-        return found
 
 
 Named = Mapping[str, Tensor]
