@@ -250,7 +250,7 @@ def test_a_record_without_its_counts() -> None:
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"counts": {"dispatch": {}}}, "lacks 'by_op', which every measurement of schema 1"),
+        ({"counts": {"dispatch": {}}}, "lacks 'operations', which every measurement of schema 1"),
         ({"sizes": {"b": 1, "l": 8}}, "no value for size d"),
         ({"sizes": {"b": 1, "l": 8, "d": 8, "n": 3}}, "choose d divisible by n"),
         ({"phase": "dreaming"}, "unknown phase 'dreaming': expected one of training"),
