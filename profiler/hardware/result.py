@@ -13,7 +13,7 @@ from profiler.hardware.metrics import TENSOR, TF32, special_functions
 from profiler.hardware.operations import UNTOLD, classes_of
 from profiler.hardware.tiles import Tile
 from profiler.records.measurement import Measurement
-from profiler.records.reading import Measured, Reading, Unavailable
+from profiler.records.reading import Measured, Unavailable, taken_once
 from profiler.records.schema import Record
 
 COLD, IN_SEQUENCE = "cold", "in_sequence"
@@ -90,7 +90,7 @@ class HardwareCounts(Record, frozen=True):
             moved = self.moved[caches]
             value = float(sum(moved.values()))
             details = {**moved, "ncu": self.version, "labels": self.labels}
-            found[name] = Reading(name, value, "B", (value,), details)
+            found[name] = taken_once(name, value, details)
         return found
 
 

@@ -14,7 +14,7 @@ from torch.utils._pytree import tree_leaves
 
 from profiler.meters.sampler import LatencyLimits
 from profiler.meters.timers import Call, Timer, do_nothing, timer_for
-from profiler.records.reading import Reading, Unavailable, reason_of
+from profiler.records.reading import Reading, Unavailable, reason_of, taken_once
 
 CALLS = 50
 """The most calls made until three consecutive durations agree."""
@@ -74,7 +74,7 @@ def compile_call(
         "difference": relative_difference(expected, found),
         "labels": [],
     }
-    return Compiled(compiled, Reading("compile", seconds, "s", (seconds,), details))
+    return Compiled(compiled, taken_once("compile", seconds, details))
 
 
 def until_settled(timer: Timer, call: Call, prepare: Call, steady: float) -> list[float] | None:

@@ -14,7 +14,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 from torch.torch_version import TorchVersion
 
-from profiler.records.reading import Reading, Unavailable, reason_of
+from profiler.records.reading import Reading, Unavailable, reason_of, taken_once
 
 
 @contextmanager
@@ -198,7 +198,7 @@ def count_kernels(
         return Unavailable(f"torch.profiler never saw the same launches twice in a row: {numbers}")
     moves = [name for name in seen[-1] if name.startswith(("Memcpy", "Memset"))]
     kernels = len(seen[-1]) - len(moves)
-    return Reading("kernels", kernels, "1", (float(kernels),), {"copies_and_fills": len(moves)})
+    return taken_once("kernels", kernels, {"copies_and_fills": len(moves)})
 
 
 MOST_SESSIONS = 5

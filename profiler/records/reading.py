@@ -87,6 +87,15 @@ def details_of_time(timed: Reading) -> Mapping[str, Any]:
     return summary | {**timed.details}
 
 
+def taken_once(name: str, value: float, details: Mapping[str, Any] = {}) -> Reading:
+    """The reading of one sample, in the unit that the table of readings states.
+
+    >>> taken_once("weights", 8).samples
+    (8.0,)
+    """
+    return Reading(name, value, QUANTITIES[name].unit, (float(value),), details)
+
+
 @dataclass(frozen=True)
 class Unavailable:
     """A quantity that was not measured: `reason` is one sentence on the cause and the remedy."""

@@ -45,6 +45,7 @@ from profiler.records.reading import (
     Reading,
     Unavailable,
     reason_of,
+    taken_once,
 )
 from profiler.records.words import PHASES
 from profiler.run.hardware_counters import hardware_counts
@@ -390,7 +391,7 @@ def peer_json(peer: PeerCount, times: OperationTimes | Unavailable) -> dict[str,
 def weight_bytes(module: nn.Module) -> Reading:
     """Bytes of the parameters, which exist before any call."""
     held = sum(p.numel() * p.element_size() for p in module.parameters())
-    return Reading("weights", held, "B", (float(held),))
+    return taken_once("weights", held)
 
 
 def state_bytes(work: PreparedCall, phase: str = "training") -> Measured:
@@ -404,7 +405,7 @@ def state_bytes(work: PreparedCall, phase: str = "training") -> Measured:
         sum(tensor.numel() * tensor.element_size() for tensor in tensors)
         for tensors in (map(work.state.held, work.state.arrays), work.state.arrays.values())
     )
-    return Reading("state", valid, "B", (float(valid),), {"allocated": allocated})
+    return taken_once("state", valid, {"allocated": allocated})
 
 
 def owned(work: PreparedCall) -> list[torch.Tensor]:
@@ -445,7 +446,7 @@ def tensors_at_peak(work: PreparedCall, request: Request) -> Measured:
         found = most_alive(work.bare, torch.device(request.device).type, named)
     except Exception as error:  # a module of a user's own may raise anything
         return Unavailable(f"the call failed while its tensors were listed: {reason_of(error)}")
-    return Reading("tensors_at_peak", found.total, "B", (float(found.total),), found.to_json())
+    return taken_once("tensors_at_peak", found.total, found.to_json())
 
 
 def inputs_of(work: PreparedCall) -> dict[str, torch.Tensor]:
@@ -463,15 +464,15 @@ def activation_bytes(work: PreparedCall, request: Request) -> Measured:
         found = kept(work.forward, kind, owned(work), inputs_of(work))
     except Exception as error:  # a module of a user's own may raise anything
         return Unavailable(f"what the forward pass keeps could not be listed: {reason_of(error)}")
-    return Reading("activations", found.total, "B", (float(found.total),), found.to_json())
+    return taken_once("activations", found.total, found.to_json())
 
 
 def kernels_of(work: PreparedCall, device: str, dispatched: DispatchCounts) -> Measured:
     """Launched kernels: by CUPTI on a GPU; on a CPU the dispatched operations other than views."""
     if device.startswith("cuda"):
         return count_kernels(work.bare, reset=work.reset)
-    number = float(dispatched.launched)
-    return Reading("kernels", number, "1", (number,), {"method": "dispatched non-view operations"})
+    method = "dispatched non-view operations"
+    return taken_once("kernels", float(dispatched.launched), {"method": method})
 
 
 def latencies_of_work(
@@ -527,13 +528,8 @@ def launch_estimate(device: str, launched: int, limits: LatencyLimits | None = N
     smallest = latency(lambda: torch.add(one, one, out=target), device=device, limits=brief)
     if isinstance(smallest, Unavailable):
         return smallest
-    return Reading(
-        "launch_estimate",
-        smallest.value * launched,
-        "s",
-        (smallest.value * launched,),
-        {"operations": launched, "smallest_operation_s": smallest.value},
-    )
+    told = {"operations": launched, "smallest_operation_s": smallest.value}
+    return taken_once("launch_estimate", smallest.value * launched, told)
 
 
 OF_ITS_OWN = "a compiled call launches operations of its own, whose number is not counted"

@@ -16,7 +16,7 @@ from typing import Any
 from profiler.meters.sampler import LatencyLimits
 from profiler.records.measurement import Measurement
 from profiler.records.reading import MeasureError
-from profiler.records.schema import RecordError
+from profiler.records.schema import RecordError, checked
 from profiler.run.request import request_json
 from profiler.sweep.child import MEASURE, setup
 from profiler.sweep.devices import Device
@@ -140,7 +140,7 @@ class Child:
 def unpacked(answer: Mapping[str, Any]) -> Measurement | Failure:
     """The outcome in an answer of `Measuring.answer`; an invalid record is a failure."""
     if "found" not in answer:
-        return Failure(**answer["failed"])
+        return checked(answer["failed"], Failure, "failed")
     try:
         return Measurement.from_json(answer["found"])
     except RecordError as error:
