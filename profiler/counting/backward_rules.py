@@ -92,6 +92,12 @@ def softplus_backward(call: Call) -> Operations:
     return at_every_entry(call, operations_of_steps(("exp", "mul", "add", "div", "compare")))
 
 
+def logit(call: Call) -> Operations:
+    """log(x / (1 - x)), after two comparisons where a bound is given."""
+    clamped = COMPARE * (0 if call.arguments["eps"] is None else 2)
+    return at_every_entry(call, clamped + operations_of_steps(("add", "div", "log")))
+
+
 # convolutions
 
 
@@ -172,11 +178,12 @@ def unfold_backward(call: Call) -> Operations:
 # interpolation
 
 
-def weighted_backward(call: Call, axes: int) -> Operations:
-    """The derivative of linear interpolation: every gradient, times the weight of each axis, is
-    added to the 2**axes entries around its position (the kernel upsample_*linear_backward). The
-    weights follow from positions alone, as indices do, and are not counted."""
-    entries = call.tensor("grad_output").numel() * 2**axes
+def weighted_backward(call: Call, axes: int, taps: int = 2) -> Operations:
+    """The derivative of interpolation by so many taps an axis (2 linear, 4 cubic): every gradient,
+    times the weight of each axis, is added to the taps**axes entries around its position (the
+    kernels upsample_*_backward). The weights follow from positions alone, as indices do, and are
+    not counted."""
+    entries = call.tensor("grad_output").numel() * taps**axes
     return Operations(mul=entries * axes, add=entries)
 
 
@@ -204,17 +211,22 @@ def one_per_entry(call: Call, name: str) -> Operations:
 DRAWN = "bernoulli exponential normal rand rand_like randn randn_like uniform"
 
 BY_NAME = """
-    acos acosh asin asinh atan atan2 atanh ceil copysign cosh digamma erfc erfinv exp2 floor_divide
-    fmod frac hypot lgamma log10 log2 remainder round sgn sign sinh tan trunc
+    acos acosh angle asin asinh atan atan2 atanh ceil copysign cosh digamma erfc erfinv exp2
+    floor_divide fmod frac hypot i0 igamma igammac lgamma log10 log2 nextafter polygamma remainder
+    round sgn sign sinh special_airy_ai special_bessel_j0 special_bessel_j1 special_bessel_y0
+    special_bessel_y1 special_erfcx special_i0e special_i1 special_i1e special_log_ndtr
+    special_modified_bessel_i0 special_modified_bessel_i1 special_modified_bessel_k0
+    special_modified_bessel_k1 special_ndtri special_spherical_bessel_j0 special_zeta tan trunc
 """
 
 FREE_BESIDE = """
-    _assert_async _has_same_storage_numel _unsafe_index as_strided_scatter bitwise_xor
+    _assert_async _efficientzerotensor _has_same_storage_numel _pack_padded_sequence _unsafe_index
+    as_strided_scatter bitwise_left_shift bitwise_right_shift bitwise_xor
     channel_shuffle detach_ diag_embed diagonal_scatter embedding index_copy
     index_fill masked_scatter narrow_copy pixel_shuffle pixel_unshuffle reflection_pad1d
-    reflection_pad2d reflection_pad3d replication_pad1d replication_pad2d replication_pad3d
-    resize_ rot90 set_ signbit slice_copy split_copy unsafe_chunk unsafe_split_with_sizes
-    view_copy
+    reflection_pad2d reflection_pad3d repeat_interleave replication_pad1d replication_pad2d
+    replication_pad3d resize_ resize_as_ rot90 set_ signbit slice_copy split_copy unsafe_chunk
+    unsafe_split_with_sizes view_copy
 """
 
 LAYER_RULES: Mapping[str, Rule] = {
@@ -238,6 +250,8 @@ LAYER_RULES: Mapping[str, Rule] = {
         f"upsample_{kind}{axes}d_backward": partial(weighted_backward, axes=axes)
         for axes, kind in enumerate(("linear", "bilinear", "trilinear"), 1)
     },
+    "upsample_bicubic2d_backward": partial(weighted_backward, axes=2, taps=4),
+    "logit": logit,
     "_linalg_check_errors": free,
     "block_diag": joined,
     "prod": partial(reduction, each=Operations(mul=1)),

@@ -215,9 +215,11 @@ def extreme(call: Call) -> Operations:
 
 
 def sorting(call: Call) -> Operations:
-    """A bitonic network of the next power of two for each row; torch names no algorithm."""
+    """A bitonic network of the next power of two for each row, or for all entries where no axis is
+    named; torch names no algorithm."""
     source = call.tensor("self")
-    entries = source.shape[call.arguments["dim"]] if source.dim() else 1
+    dim = call.arguments.get("dim")
+    entries = source.numel() if dim is None or not source.dim() else source.shape[dim]
     levels = max(entries - 1, 0).bit_length()
     network = (1 << levels) * levels * (levels + 1) // 4
     return COMPARE * (network * (source.numel() // max(entries, 1)))

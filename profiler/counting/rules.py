@@ -9,6 +9,7 @@ from torch import Tensor
 from profiler.counting.attention_rules import ATTENTION_RULES
 from profiler.counting.backward_rules import LAYER_RULES
 from profiler.counting.call import Call, Rule, is_arithmetic
+from profiler.counting.distance_rules import DISTANCE_RULES
 from profiler.counting.forward_rules import (
     CONTRACTIONS,
     ELEMENTARY_RULES,
@@ -16,13 +17,15 @@ from profiler.counting.forward_rules import (
     free,
     truth,
 )
+from profiler.counting.linear_algebra_rules import LINEAR_ALGEBRA_RULES
 from profiler.counting.norm_rules import NORM_RULES
 from profiler.counting.operations import NOTHING, Operations
 from profiler.counting.promotion import joined
-from profiler.counting.selection_rules import SELECTION_RULES
+from profiler.counting.selection_rules import SELECTION_RULES, SORTS
 
 RULES: Mapping[str, Rule] = {
     **ELEMENTARY_RULES, **LAYER_RULES, **NORM_RULES, **ATTENTION_RULES, **SELECTION_RULES,
+    **LINEAR_ALGEBRA_RULES, **DISTANCE_RULES,
 }  # fmt: skip
 """Operation -> rule, one set for what a module dispatches and for what a trace of it does."""
 
@@ -33,8 +36,10 @@ def nominal(name: str) -> str:
     operation = name.removeprefix("aten::")
     if operation.startswith("_fft_"):
         return "Fourier transforms"
-    if operation in ("sort", "topk"):
+    if operation in ("sort", *SORTS):
         return "sorts"
+    if operation in LINEAR_ALGEBRA_RULES and operation != "lu_unpack":
+        return "factorisations"
     return "fused attention" if operation in ATTENTION_RULES else ""
 
 
@@ -71,7 +76,7 @@ def operations_of(call: Call) -> Operations | None:
     if rule is None:
         return None
     touched = [*call.inputs, *([call.result] if isinstance(call.result, Tensor) else [])]
-    indexing = call.name.removeprefix("aten::") not in (*CONTRACTIONS, "sort", "topk")
+    indexing = call.name.removeprefix("aten::") not in (*CONTRACTIONS, "sort", *SORTS)
     if indexing and touched and not any(is_arithmetic(tensor.dtype) for tensor in touched):
         return NOTHING
     return rule(call)

@@ -7,7 +7,14 @@ from functools import partial
 from math import prod
 
 from profiler.counting.call import Call, CountError, Rule
-from profiler.counting.forward_rules import cumulation, entry_sum, free, product_of, real_only
+from profiler.counting.forward_rules import (
+    cumulation,
+    entry_sum,
+    free,
+    product_of,
+    real_only,
+    sorting,
+)
 from profiler.counting.indexed_rules import scatter_summed
 from profiler.counting.operations import COMPARE, NOTHING, Operations, named_operation
 
@@ -19,6 +26,36 @@ def topk(call: Call) -> Operations:
     entries = source.shape[call.arguments["dim"]] if source.dim() else 1
     rows = source.numel() // max(entries, 1)
     return COMPARE * (rows * k * max(entries - 1, 0))
+
+
+def kth_smallest(call: Call) -> Operations:
+    """As topk: k knockouts along each row."""
+    return topk(call)
+
+
+def middle(call: Call, *, without_nan: bool = False) -> Operations:
+    """A sort; where NaN is left out, a comparison of each entry before."""
+    asked = COMPARE * (call.tensor("self").numel() if without_nan else 0)
+    return sorting(call) + asked
+
+
+def most_frequent(call: Call) -> Operations:
+    """A sort, and a comparison of each two neighbours in a row."""
+    source = call.tensor("self")
+    return sorting(call) + COMPARE * neighbours(call, source.shape[call.arguments["dim"]])
+
+
+def neighbours(call: Call, entries: int) -> int:
+    """Pairs of neighbours in rows of so many entries."""
+    return call.tensor("self").numel() // max(entries, 1) * max(entries - 1, 0)
+
+
+def distinct(call: Call, *, ordered: bool = False) -> Operations:
+    """A comparison of each two neighbours, after a sort unless equal entries need be neighbours."""
+    if call.arguments.get("dim") is not None:
+        raise CountError(f"{call.name}: after how many entries two rows differ depends on values")
+    pairs = COMPARE * neighbours(call, call.tensor("self").numel())
+    return pairs if ordered else sorting(call) + pairs
 
 
 LOG_SUM = Operations(add=3, exp=1, other={"compare": 1, "log": 1})
@@ -43,7 +80,8 @@ def weighted_counts(call: Call) -> Operations:
 
 def binary_search(call: Call) -> Operations:
     """A comparison for each halving of n sorted entries: floor(log2 n) + 1 for a value."""
-    values, places = call.arguments["self"], call.tensor("sorted_sequence")
+    values = call.arguments["self"]
+    places = call.tensor("boundaries" if "boundaries" in call.arguments else "sorted_sequence")
     number = values.numel() if hasattr(values, "numel") else 1
     return COMPARE * (number * int(places.shape[-1]).bit_length())
 
@@ -149,18 +187,61 @@ def compared(call: Call) -> Operations:
     return COMPARE * call.tensor("self").numel()
 
 
+def nearly_equal(call: Call) -> Operations:
+    """Whether |a - b| <= atol + rtol |b| at every entry."""
+    return (Operations(mul=1, add=2) + COMPARE * 3) * call.tensor("self").numel()
+
+
+JOINED: Mapping[str, Operations] = {
+    "sum": Operations(add=1),
+    "mean": Operations(add=1),
+    "prod": Operations(mul=1),
+    "max": COMPARE,
+    "min": COMPARE,
+}
+"""Reduction of a segment -> the operation that joins one more entry."""
+
+
+def segments(call: Call) -> Operations:
+    """Every entry is joined to its segment; a mean divides once a segment."""
+    kind = call.arguments["reduce"]
+    divided = Operations(div=call.output.numel() if kind == "mean" else 0)
+    return JOINED[kind] * call.tensor("data").numel() + divided
+
+
+def fractional_pool(call: Call) -> Operations:
+    """One comparison less than a window has entries."""
+    entries: int = prod(call.arguments["kernel_size"])
+    return COMPARE * (call.output.numel() * (entries - 1))
+
+
+DRAWN = "_sample_dirichlet _standard_gamma binomial multinomial poisson randint randperm"
+
+
 def drawn(call: Call) -> Operations:
     """A number drawn for every entry of the result."""
     return named_operation("random") * call.output.numel()
 
 
-SELECTION_RULES: Mapping[str, Rule] = {
+SORTS: Mapping[str, Rule] = {
     "topk": topk,
+    "kthvalue": kth_smallest,
+    "median": middle,
+    "nanmedian": partial(middle, without_nan=True),
+    "mode": most_frequent,
+    "_unique2": distinct,
+    "unique_dim": distinct,
+    "unique_consecutive": partial(distinct, ordered=True),
+}
+"""What compares entries whatever their type, by an algorithm that torch does not name."""
+
+SELECTION_RULES: Mapping[str, Rule] = {
+    **SORTS,
     **dict.fromkeys(("cummax", "cummin"), partial(cumulation, each=COMPARE)),
     "logcumsumexp": partial(cumulation, each=LOG_SUM),
     "histc": histogram,
     "bincount": weighted_counts,
-    "searchsorted": binary_search,
+    **dict.fromkeys(("searchsorted", "bucketize"), binary_search),
     **dict.fromkeys(("_embedding_bag", "_embedding_bag_forward_only"), embedding_bag),
     **dict.fromkeys(("_embedding_bag_backward", "_embedding_bag_dense_backward"),
                     embedding_bag_backward),
@@ -171,5 +252,10 @@ SELECTION_RULES: Mapping[str, Rule] = {
     "masked_select": free,
     "put": accumulated,
     "equal": compared,
-    **dict.fromkeys(("multinomial", "poisson", "randint", "randperm"), drawn),
+    "allclose": nearly_equal,
+    "segment_reduce": segments,
+    **dict.fromkeys(("fractional_max_pool2d", "fractional_max_pool3d"), fractional_pool),
+    **dict.fromkeys(("fractional_max_pool2d_backward", "fractional_max_pool3d_backward"),
+                    partial(scatter_summed, places="grad_output")),
+    **dict.fromkeys(DRAWN.split(), drawn),
 }  # fmt: skip

@@ -12,7 +12,9 @@ from torch import Tensor, nn
 
 from profiler.counting.attention_rules import ATTENTION_RULES
 from profiler.counting.backward_rules import LAYER_RULES, covered_positions
+from profiler.counting.distance_rules import DISTANCE_RULES
 from profiler.counting.forward_rules import ELEMENTARY_RULES
+from profiler.counting.linear_algebra_rules import LINEAR_ALGEBRA_RULES
 from profiler.counting.norm_rules import NORM_RULES
 from profiler.counting.operations import NOTHING, Operations
 from profiler.counting.rules import RULES
@@ -207,7 +209,8 @@ def test_convolutions_term_by_term(transposed: bool, stride: int, dilation: int)
 
 
 def test_no_operation_has_two_rules() -> None:
-    tables = (ELEMENTARY_RULES, LAYER_RULES, NORM_RULES, ATTENTION_RULES, SELECTION_RULES)
+    tables = (ELEMENTARY_RULES, LAYER_RULES, NORM_RULES, ATTENTION_RULES, SELECTION_RULES,
+              LINEAR_ALGEBRA_RULES, DISTANCE_RULES)  # fmt: skip
     assert len(RULES) == sum(map(len, tables))
 
 

@@ -1,0 +1,183 @@
+"""How many scalar operations do distances of rows, alignments and products of three take?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from math import inf, prod
+
+from profiler.counting.call import Call, CountError, Rule
+from profiler.counting.forward_rules import real_only
+from profiler.counting.operations import (
+    COMPARE,
+    FUNCTIONS,
+    NOTHING,
+    Operations,
+    named_operation,
+)
+
+# distances
+
+
+def norm_of(entries: int, order: float) -> Operations:
+    """The norm of a row of so many entries: sizes or powers of the entries, their sum (or the
+    largest, or how many are not 0) and its root."""
+    if not entries:
+        return NOTHING
+    summed = Operations(add=entries - 1)
+    if order == 0:
+        return COMPARE * entries + summed
+    if order == 1:
+        return COMPARE * entries + summed
+    if order == 2:
+        return Operations(mul=entries) + summed + FUNCTIONS["sqrt"]
+    if order == inf:
+        return COMPARE * (2 * entries - 1)
+    return (COMPARE + named_operation("pow")) * entries + summed + named_operation("pow")
+
+
+def distances(call: Call, rows: str) -> Operations:
+    """The norm of the difference of each pair of rows."""
+    source = call.tensor(rows)
+    real_only(call, source)
+    width, order = int(source.shape[-1]), float(call.arguments["p"])
+    return (Operations(add=width) + norm_of(width, order)) * call.output.numel()
+
+
+DERIVATIVE: Mapping[float, Operations] = {
+    1: Operations(mul=1) + named_operation("sign"),
+    2: Operations(mul=1, div=1),
+    inf: Operations(mul=2, add=2) + COMPARE * 2 + named_operation("ceil") + named_operation("sign"),
+}
+"""Order -> operations of the derivative of a distance D by one difference x of entries, times the
+gradient g: g sign(x); g x / D; g sign(x) (1 - min(1, ceil(D - |x|)))."""
+
+POWER = Operations(mul=2, div=1) + COMPARE + named_operation("pow") * 2
+"""The same for other orders p: g x |x|**(p - 2) / D**(p - 1)."""
+
+
+def distances_backward(call: Call, rows: str, distance: str, receivers: int) -> Operations:
+    """The difference of each two entries again, its derivative, and an addition for each of the
+    rows that receive the derivative; a distance of order 0 has none (torch's DistanceOps)."""
+    source, pairs = call.tensor(rows), call.tensor(distance).numel()
+    real_only(call, source)
+    order = float(call.arguments["p"])
+    if order == 0:
+        return NOTHING
+    each = Operations(add=1 + receivers) + DERIVATIVE.get(order, POWER)
+    return each * (pairs * int(source.shape[-1]))
+
+
+def renormalised(call: Call) -> Operations:
+    """The norm of each slice, compared with the largest one allowed; maxnorm / (norm + eps), or 1,
+    times each entry (torch's renorm)."""
+    source = call.tensor("self")
+    real_only(call, source)
+    slices = int(source.shape[call.arguments["dim"]])
+    entries = source.numel() // max(slices, 1)
+    each = norm_of(entries, float(call.arguments["p"])) + COMPARE + Operations(add=1, div=1)
+    return (each + Operations(mul=entries)) * slices
+
+
+def rows_of_a_norm(call: Call) -> Operations:
+    """CountError: a row is scaled once, however often an index names it."""
+    raise CountError(f"{call.name}: how many rows the indices name depends on values")
+
+
+# alignments
+
+
+LOG_SUM_OF_THREE = Operations(add=7, exp=3, other={"compare": 2, "log": 1})
+"""m + log(exp(a - m) + exp(b - m) + exp(c - m)) + p for the largest m of three."""
+
+LOG_SUM_OF_TWO = Operations(add=4, exp=2, other={"compare": 1, "log": 1})
+"""m + log(exp(a - m) + exp(b - m)) for the larger m of two."""
+
+
+def lengths_of(call: Call, name: str) -> Sequence[int]:
+    """Lengths that are given as numbers, or as a tensor with values."""
+    lengths = call.arguments[name]
+    if isinstance(lengths, list | tuple):
+        return [int(length) for length in lengths]
+    if lengths.is_meta:
+        raise CountError(f"{call.name}: how long its rows are depends on values")
+    return [int(length) for length in lengths.flatten().tolist()]
+
+
+def alignment_states(call: Call) -> Sequence[tuple[int, int]]:
+    """Steps after the first and states (a label with a blank on either side) of each sequence."""
+    inputs, targets = lengths_of(call, "input_lengths"), lengths_of(call, "target_lengths")
+    return [
+        (max(steps - 1, 0), 2 * labels + 1) for steps, labels in zip(inputs, targets, strict=True)
+    ]
+
+
+def ctc_loss(call: Call) -> Operations:
+    """A log-sum of three predecessors at each state of each step after the first (a predecessor
+    that labels exclude is computed as -inf), and one of both final states (torch's ctc_loss)."""
+    cells = [steps * states for steps, states in alignment_states(call)]
+    return LOG_SUM_OF_THREE * sum(cells) + LOG_SUM_OF_TWO * len(cells)
+
+
+def ctc_loss_backward(call: Call) -> Operations:
+    """The same from the end, at each state and step a sum of both and a log-sum into its label;
+    then exp(y) - exp(sum + loss - y), times g, at each label of each step (torch's ctc_loss)."""
+    counts = NOTHING
+    labels = int(call.tensor("log_probs").shape[-1])
+    for steps, states in alignment_states(call):
+        counts += LOG_SUM_OF_THREE * (steps * states)
+        counts += (Operations(add=1) + LOG_SUM_OF_TWO) * ((steps + 1) * states)
+        counts += Operations(mul=1, add=3, exp=2) * ((steps + 1) * labels)
+    return counts
+
+
+# products of three
+
+
+def product_of_three(call: Call) -> Operations:
+    """The first two tensors are multiplied and summed over the axes that the third does not have,
+    then the third, for each place of the unrolled axis (torch's _trilinear)."""
+    tensors = [call.tensor(name) for name in ("i1", "i2", "i3")]
+    real_only(call, *tensors)
+    lacking = [set(call.arguments[f"expand{k}"]) for k in (1, 2, 3)]
+    axes = tensors[0].dim() + len(lacking[0])
+    shapes = []
+    for tensor, without in zip(tensors, lacking, strict=True):
+        own = iter(tensor.shape)
+        shapes.append([1 if axis in without else int(next(own)) for axis in range(axes)])
+    unrolled, summed = call.arguments["unroll_dim"], set(call.arguments["sumdim"])
+    times = max(shape[unrolled] for shape in shapes)
+    for shape in shapes:
+        shape[unrolled] = 1
+    left, counts = shapes[0], Operations()
+    for right, over in ((shapes[1], summed & lacking[2]), (shapes[2], summed - lacking[2])):
+        made = [max(pair) for pair in zip(left, right, strict=True)]
+        left = [1 if axis in over else extent for axis, extent in enumerate(made)]
+        counts += Operations(mul=prod(made), add=prod(made) - prod(left))
+    joined = Operations(add=int(prod(left)) * (times - 1) if unrolled in summed else 0)
+    total: Operations = counts * times + joined
+    return total
+
+
+def weight_norm_backward(call: Call) -> Operations:
+    """w = v g/n for rows v of length n: dg = sum(dw v)/n, dv = dw (g/n) - v (g/n) (dg/n)."""
+    source = call.tensor("saved_v")
+    real_only(call, source)
+    entries, rows = source.numel(), call.tensor("saved_norms").numel()
+    sums = Operations(mul=entries, add=entries - rows, div=rows)
+    factors = Operations(mul=rows, div=2 * rows)
+    return sums + factors + Operations(mul=2 * entries, add=entries)
+
+
+DISTANCE_RULES: Mapping[str, Rule] = {
+    "_cdist_forward": partial(distances, rows="x1"),
+    "_pdist_forward": partial(distances, rows="self"),
+    "_cdist_backward": partial(distances_backward, rows="x1", distance="cdist", receivers=1),
+    "_pdist_backward": partial(distances_backward, rows="self", distance="pdist", receivers=2),
+    "renorm": renormalised,
+    "embedding_renorm": rows_of_a_norm,
+    "_ctc_loss": ctc_loss,
+    "_ctc_loss_backward": ctc_loss_backward,
+    "_trilinear": product_of_three,
+    "_weight_norm_interface_backward": weight_norm_backward,
+}

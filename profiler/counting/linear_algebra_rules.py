@@ -1,0 +1,209 @@
+"""How many scalar operations do factorisations of matrices and the solution of systems take?
+
+The textbook's algorithms without blocks (Golub and Van Loan, Matrix Computations, chapters 3 to 5;
+LAPACK's potf2, getf2, geqr2, org2r, trsm): Cholesky by columns, LU with partial pivoting, QR by
+Householder reflections, substitution row by row. A sum of R terms takes R - 1 additions, and each
+exact number follows from the shapes. Kernels work in blocks and may order the same work otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+
+from torch import Tensor
+
+from profiler.counting.call import Call, CountError, Rule
+from profiler.counting.forward_rules import free, real_only
+from profiler.counting.operations import COMPARE, FUNCTIONS, NOTHING, Operations
+
+
+def rows_and_columns(call: Call, matrices: Tensor) -> tuple[int, int, int]:
+    """How many matrices, rows and columns a tensor of real matrices has."""
+    real_only(call, matrices)
+    *_, rows, columns = matrices.shape
+    return matrices.numel() // max(rows * columns, 1), rows, columns
+
+
+def right_sides(solution: Tensor, order: int) -> int:
+    """How many right sides of `order` entries are solved for, over all matrices."""
+    return solution.numel() // max(order, 1)
+
+
+# The work on one matrix
+
+
+def cholesky_of(n: int) -> Operations:
+    """L with L L^T = A, n x n: entry (i, j) is a sum over j - 1 products less, then a root on the
+    diagonal or a division below."""
+    below = (n**3 - n) // 6
+    return Operations(mul=below, add=below, div=n * (n - 1) // 2) + FUNCTIONS["sqrt"] * n
+
+
+def lu_of(rows: int, columns: int) -> Operations:
+    """P L U = A: of each column the largest entry is sought, the entries below are divided by it,
+    and its row is subtracted from the rows below."""
+    counts = NOTHING
+    for k in range(min(rows, columns)):
+        below, after = rows - k - 1, columns - k - 1
+        counts += Operations(mul=below * after, add=below * after, div=below) + COMPARE * below
+    return counts
+
+
+def substitution(n: int, *, unit: bool = False) -> Operations:
+    """x with T x = b for a triangular T, n x n, whose diagonal is 1 if `unit`."""
+    pairs = n * (n - 1) // 2
+    return Operations(mul=pairs, add=pairs, div=0 if unit else n)
+
+
+def reflection(entries: int) -> Operations:
+    """x - tau v (v^T x) for one column x of so many entries; the first entry of v is 1."""
+    return Operations(mul=2 * (entries - 1) + 1, add=2 * entries - 1)
+
+
+def qr_of(rows: int, columns: int) -> Operations:
+    """R and the reflections of A: of each column of p entries the length (p products, a root),
+    tau = (b - a)/b, v = x/(a - b), and the reflection of the columns behind."""
+    counts = NOTHING
+    for k in range(min(rows - 1, columns)):
+        p = rows - k
+        counts += Operations(mul=p, add=p + 1, div=p) + FUNCTIONS["sqrt"]
+        counts += reflection(p) * (columns - k - 1)
+    return counts
+
+
+def columns_of_q(rows: int, columns: int, reflections: int) -> Operations:
+    """The first columns of Q from its reflections, the last one first: each is applied to the
+    columns behind its own, which is e - tau v."""
+    counts = NOTHING
+    for k in range(min(reflections, columns, rows)):
+        p = rows - k
+        counts += reflection(p) * (columns - k - 1) + Operations(mul=p - 1, add=1)
+    return counts
+
+
+# Rules
+
+
+def cholesky(call: Call) -> Operations:
+    """The factor of each matrix."""
+    number, n, _ = rows_and_columns(call, call.output)
+    return cholesky_of(n) * number
+
+
+def lu(call: Call, matrices: str) -> Operations:
+    """The factors of each matrix."""
+    number, rows, columns = rows_and_columns(call, call.tensor(matrices))
+    return lu_of(rows, columns) * number
+
+
+def determinant(call: Call, *, logarithm: bool = False) -> Operations:
+    """The factors, and the product of the diagonal; or the sum of the logarithms of its sizes."""
+    number, n, _ = rows_and_columns(call, call.tensor("A"))
+    each = Operations(mul=max(n - 1, 0))
+    if logarithm:
+        each = (COMPARE + FUNCTIONS["log"]) * n + Operations(add=max(n - 1, 0))
+    return (lu_of(n, n) + each) * number
+
+
+def solution(call: Call) -> Operations:
+    """The factors of each matrix, and both substitutions for each right side; an inverse has the
+    columns of the identity as right sides, whose zeros are not left out."""
+    number, n, _ = rows_and_columns(call, call.tensor("A"))
+    return lu_of(n, n) * number + (substitution(n) + substitution(n, unit=True)) * right_sides(
+        call.output, n
+    )
+
+
+def solved_by_lu(call: Call) -> Operations:
+    """Both substitutions for each right side."""
+    _, n, _ = rows_and_columns(call, call.tensor("LU"))
+    both = substitution(n) + substitution(n, unit=True)
+    return both * right_sides(call.output, n)
+
+
+def solved_by_cholesky(call: Call, factor: str) -> Operations:
+    """Both substitutions for each right side; an inverse has the columns of the identity as right
+    sides, whose zeros are not left out."""
+    _, n, _ = rows_and_columns(call, call.tensor(factor))
+    return substitution(n) * (2 * right_sides(call.output, n))
+
+
+def solved_triangle(call: Call, triangle: str) -> Operations:
+    """A substitution for each right side."""
+    _, n, _ = rows_and_columns(call, call.tensor(triangle))
+    unit = bool(call.arguments["unitriangular"])
+    return substitution(n, unit=unit) * right_sides(call.output, n)
+
+
+def qr(call: Call) -> Operations:
+    """R and, unless `mode` is "r", Q with as many columns as R has rows."""
+    number, rows, columns = rows_and_columns(call, call.tensor("A"))
+    mode = call.arguments["mode"]
+    wanted = {"r": 0, "reduced": min(rows, columns), "complete": rows}[mode]
+    made = columns_of_q(rows, wanted, min(rows, columns)) if wanted else NOTHING
+    return (qr_of(rows, columns) + made) * number
+
+
+def reflections_of(call: Call) -> Operations:
+    """R and the reflections of each matrix."""
+    number, rows, columns = rows_and_columns(call, call.tensor("self"))
+    return qr_of(rows, columns) * number
+
+
+def product_of_reflections(call: Call) -> Operations:
+    """Q from its reflections."""
+    number, rows, columns = rows_and_columns(call, call.tensor("input"))
+    return columns_of_q(rows, columns, call.tensor("tau").shape[-1]) * number
+
+
+def reflected(call: Call) -> Operations:
+    """Q x for each column (or each row) x of the other matrix, one reflection after the other."""
+    rows_and_columns(call, call.tensor("self"))
+    other = call.tensor("input3")
+    axis = -2 if call.arguments["left"] else -1
+    entries, counts = other.shape[axis], NOTHING
+    for k in range(call.tensor("input2").shape[-1]):
+        counts += reflection(entries - k)
+    return counts * right_sides(other, entries)
+
+
+ITERATED = "it iterates until its values converge: no count is standard"
+PIVOTED = "which rows its pivots pair depends on values: no count is standard"
+SCALED = "how many products it takes depends on the size of its values: no count is standard"
+RANKED = "it works by the rank, which depends on values: no count is standard"
+
+
+def without_count(call: Call, reason: str) -> Operations:
+    """CountError: no number of operations follows from the shapes."""
+    raise CountError(f"{call.name}: {reason}")
+
+
+LINEAR_ALGEBRA_RULES: Mapping[str, Rule] = {
+    "linalg_cholesky_ex": cholesky,
+    "linalg_lu_factor_ex": partial(lu, matrices="A"),
+    "linalg_lu": partial(lu, matrices="A"),
+    "lu_unpack": free,
+    "_linalg_det": determinant,
+    "_linalg_slogdet": partial(determinant, logarithm=True),
+    "_linalg_solve_ex": solution,
+    "linalg_inv_ex": solution,
+    "linalg_lu_solve": solved_by_lu,
+    "cholesky_solve": partial(solved_by_cholesky, factor="input2"),
+    "cholesky_inverse": partial(solved_by_cholesky, factor="self"),
+    "linalg_solve_triangular": partial(solved_triangle, triangle="self"),
+    "triangular_solve": partial(solved_triangle, triangle="A"),
+    "linalg_qr": qr,
+    "geqrf": reflections_of,
+    "linalg_householder_product": product_of_reflections,
+    "ormqr": reflected,
+    **dict.fromkeys(
+        ("_linalg_svd", "_linalg_eigh", "linalg_eig", "_linalg_eigvals"),
+        partial(without_count, reason=ITERATED),
+    ),
+    **dict.fromkeys(
+        ("linalg_ldl_factor_ex", "linalg_ldl_solve"), partial(without_count, reason=PIVOTED)
+    ),
+    "linalg_matrix_exp": partial(without_count, reason=SCALED),
+    **dict.fromkeys(("linalg_lstsq", "linalg_pinv"), partial(without_count, reason=RANKED)),
+}
