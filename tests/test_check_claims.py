@@ -73,6 +73,8 @@ def test_what_agrees(line: str, mixer: str, phase: str) -> None:
          "the claim gives a number and no sizes; at the default sizes d = 128 it is 131584"),
         ("div = 0", "lstm", "disagrees", ""),
         ("div = 1/0", "lstm", "disagrees", "the claim gives a number and no sizes"),
+        ("div = 1e9000", "lstm", "disagrees", "'1e9000' is a number of more than 14,000 bits"),
+        ("div = 1e3000*1e3000*l", "lstm", "disagrees", "is a number of more than 14,000 bits"),
     ],
 )  # fmt: skip
 def test_a_number_without_sizes_is_tried_at_the_default_sizes(

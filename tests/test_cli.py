@@ -564,6 +564,7 @@ def test_the_table_needs_neither_torch_nor_sympy_nor_numpy() -> None:
         "with contextlib.redirect_stdout(io.StringIO()):\n"
         "    codes = [cli.run(words.split()) for words in\n"
         "             ('table', 'explain she', 'table --symbolic --format json')]\n"
+        "    assert 'lark' not in sys.modules\n"
         f"    codes.append(cli.run(['verify', {CLAIMS!r}]) - 1)\n"  # it holds a disagreement
         "assert codes == [0, 0, 0, 0], codes\n"
         "print([m for m in ('torch', 'sympy', 'numpy', 'fvcore', 'pynvml') if m in sys.modules])\n"

@@ -45,9 +45,10 @@ class Formula:
         Two formulas are equal for all sizes exactly when their polynomials are equal.
 
         Raises:
-            NotPolynomial: a division by a sum, or an exponent that names sizes.
+            NotPolynomial: a division by a sum, an exponent that names sizes, or a number too large
+                to print.
         """
-        return poly(self.tree, {})
+        return _printable(poly(self.tree, {}))
 
     def exact(self) -> Exact:
         """The formula as a sum of polynomials, each `where` as a guarded polynomial.
@@ -55,7 +56,8 @@ class Formula:
         Raises:
             NotPolynomial: as `poly`, or a `where` that is not a term of the outermost sum.
         """
-        return exact(self.tree)
+        found = exact(self.tree)
+        return Exact(tuple((guards, _printable(value)) for guards, value in found.pieces))
 
     def given(self, sizes: Mapping[str, int]) -> Formula:
         """The formula with numbers substituted for some sizes.
@@ -195,6 +197,13 @@ def value(node: Tree, sizes: dict[str, int], budget: list[int], text: str) -> po
 
 def _bits(number: polynomial.Number) -> int:
     return max(number.numerator.bit_length(), number.denominator.bit_length())
+
+
+def _printable(value: Poly) -> Poly:
+    """The polynomial itself; NotPolynomial if one of its numbers is too large to print."""
+    if any(_bits(number) > MOST_PRINTED for number in value.terms.values()):
+        raise NotPolynomial(f"a number of more than {MOST_PRINTED:,} bits")
+    return value
 
 
 def _whole(number: polynomial.Number) -> polynomial.Number:
