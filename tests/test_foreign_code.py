@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import sys
 from pathlib import Path
 
 import pytest
@@ -58,6 +59,17 @@ def test_a_file_in_another_encoding_and_a_folder(
     (tmp_path / "folder.py").mkdir()
     assert "does not import: SyntaxError" in refused(capsys, "table", f"{tmp_path}/latin.py:m")
     assert "folder.py' is a folder" in refused(capsys, "table", f"{tmp_path}/folder.py:m")
+
+
+def test_a_file_imports_its_neighbours(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    (tmp_path / "a_neighbour_of_layers.py").write_text("from torch.nn import Linear")
+    path = tmp_path / "own_layers.py"
+    path.write_text("import a_neighbour_of_layers as n\ndef make(d): return n.Linear(d, d)")
+    assert cli.run(shlex.split(f"trace {path}:make --over b,l,d")) == 0
+    assert "bd²l" in capsys.readouterr().out
 
 
 CALLED = """import costmodel as cm

@@ -147,7 +147,8 @@ def _mixers(path: Path, module: ModuleType) -> dict[str, Mixer]:
 
 
 def user_module(path: Path) -> ModuleType:
-    """Import a user's file, once per process.
+    """Import a user's file, once per process. The file may import its neighbours, as a script may;
+    installed packages come before a neighbour of the same name.
 
     Raises:
         UnknownMixer: the file is missing, or its import fails; the message has cause and line.
@@ -162,6 +163,8 @@ def user_module(path: Path) -> ModuleType:
     assert spec is not None and spec.loader is not None
     module = module_from_spec(spec)
     sys.modules[name] = module
+    if (folder := str(path.resolve().parent)) not in sys.path:
+        sys.path.append(folder)
     try:
         with _told(path, "does not import"):
             spec.loader.exec_module(module)
