@@ -575,14 +575,17 @@ def test_the_table_needs_neither_torch_nor_sympy_nor_numpy() -> None:
     assert made.stdout == "[]\n"
 
 
-def test_a_process_that_ends_searches_for_no_cycles() -> None:
+def test_a_process_that_ends_frees_no_objects() -> None:
+    """The system frees the memory of a process at once."""
     script = (
-        "import atexit, cli, gc, sys\n"
-        "atexit.register(lambda: sys.stderr.write(f'{gc.get_freeze_count()} frozen\\n'))\n"
+        "import cli, sys\n"
+        "class Freed:\n"
+        "    def __del__(self) -> None:\n"
+        "        sys.stderr.write('freed')\n"
+        "held = Freed()\n"
         "cli.main(['table', '--l', '8'])\n"
     )
     made = subprocess.run(
         [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True
     )
-    assert "self-attention" in made.stdout
-    assert re.fullmatch(r"[1-9][0-9]+ frozen\n", made.stderr)
+    assert "self-attention" in made.stdout and not made.stderr

@@ -27,7 +27,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cache, cached_property
 from inspect import signature
 from types import TracebackType
 from typing import Any, Never, TypeVar
@@ -654,18 +654,9 @@ class Mixer:
         if isinstance(part, float):
             raise WrongKind(f"an index is a whole number, got {described(part)}")
         poly = Poly.of(part)
-        if any(n % 1 for m, n in poly.terms.items() if all(is_index(atom) for atom, _ in m)):
-            raise EquationError(f"index '{poly}' in {self.name} is no whole number")
-        if any(Poly.atom(atom).variables - {atom} and not chunk_of(atom) for atom in poly.atoms):
-            raise EquationError(
-                f"index '{poly}' in {self.name} is not affine: an index stands inside a function; "
-                f"the chunk of row i, counted from 0, is (i - 1)//C"
-            )
-        scaled = [
-            (v, c)
-            for v in sorted(a for a in poly.atoms if is_index(a))
-            if (c := poly.coefficient(v)).constant() is None
-        ]
+        if why := _no_position(poly):
+            raise EquationError(f"index '{poly}' in {self.name} {why}")
+        scaled = _scaled(poly)
         if not scaled:
             return poly
         flats = (
@@ -797,6 +788,29 @@ def _check_array(form: Form, equation: Equation, array: Array) -> None:
             f"{array.name} is {said} in form '{form.name}' of {mixer.name}, and is an array of "
             f"another form or mixer: declare one here, with f.array or m.input"
         )
+
+
+@cache
+def _no_position(poly: Poly) -> str:
+    """Why a polynomial is no position; "" for a position, and for what may be a flattening."""
+    if any(n % 1 for m, n in poly.terms.items() if all(is_index(atom) for atom, _ in m)):
+        return "is no whole number"
+    if any(Poly.atom(atom).variables - {atom} and not chunk_of(atom) for atom in poly.atoms):
+        return (
+            "is not affine: an index stands inside a function; the chunk of row i, counted from "
+            "0, is (i - 1)//C"
+        )
+    return ""
+
+
+@cache
+def _scaled(poly: Poly) -> Sequence[tuple[str, Poly]]:
+    """The indices of a position whose factors are no numbers, with these factors."""
+    return tuple(
+        (v, c)
+        for v in sorted(a for a in poly.atoms if is_index(a))
+        if (c := poly.coefficient(v)).constant() is None
+    )
 
 
 def _in_block(part: Node) -> tuple[Ref, Poly, Poly] | None:

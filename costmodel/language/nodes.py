@@ -697,6 +697,10 @@ def walk(expression: Node) -> Walked:
 def _walked(expression: Node, over: tuple[Index, ...]) -> Iterator[tuple[Node, tuple[Index, ...]]]:
     """The pairs of `walk`, before they are cached."""
     yield expression, over
+    if not expression.binders:
+        for child in expression.children:
+            yield from _walked(child, over)
+        return
     for ranges in one_by_one(expression.binders):
         inner = over + tuple(index for index in outer_first(ranges) if index not in over)
         for child in expression.children:
@@ -770,11 +774,16 @@ def polys_of(part: Any) -> Iterator[Poly]:
         yield part
     elif isinstance(part, tuple):
         for one in part:
-            yield from polys_of(one)
+            if isinstance(one, Poly):
+                yield one
+            else:
+                yield from polys_of(one)
     elif isinstance(part, (Flat, Node)):
         for name in part._fields:
             value = getattr(part, name)
-            if isinstance(value, (Poly, Flat, tuple)):
+            if isinstance(value, Poly):
+                yield value
+            elif isinstance(value, (Flat, tuple)):
                 yield from polys_of(value)
 
 

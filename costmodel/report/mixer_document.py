@@ -128,8 +128,8 @@ def _mixer(row: Row, *, form: bool) -> Text:
 @cache
 def not_causal(mixer: Mixer) -> str:
     """The reason why no form of a mixer has one-token inference; "" if some form has."""
-    reasons = [answers(mixer, form, "inference", Convention()).unanswered for form in mixer.forms]
-    return (reasons[0] or "") if all(reasons) else ""
+    forms = [answers(mixer, form, "inference", Convention()) for form in mixer.forms]
+    return (forms[0].unanswered or "") if all(about.unanswered for about in forms) else ""
 
 
 def _by_name(row: Row, figure: Figure, shown: Sequence[str]) -> Text:

@@ -227,8 +227,14 @@ def _sizes_contradict(constraints: Constraints) -> bool:
         if not times or len(rows) > 60:
             return False
         column = min(times, key=lambda m: (times[m], m))
-        held = [terms for row in rows if column in (terms := dict(row))]
-        rows = {row for row in rows if all(m != column for m, _ in row)}
+        held, others = [], set()
+        for row in rows:
+            terms = dict(row)
+            if column in terms:
+                held.append(terms)
+            else:
+                others.add(row)
+        rows = others
         for up in held:
             for down in held:
                 if up[column] > 0 > down[column]:

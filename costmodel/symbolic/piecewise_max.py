@@ -146,9 +146,13 @@ def proven(constraints: Constraints, claim: Poly) -> bool:
 
 def pruned(constraints: Constraints, levels: Iterable[Level]) -> Depth:
     """Drop each level L if another is proven to exist wherever L does, and to be as deep."""
-    several = tuple(dict.fromkeys(levels))
-    if len(several) < 2:
-        return several
+    several = tuple(levels)
+    return several if len(several) < 2 else _pruned(constraints, tuple(dict.fromkeys(several)))
+
+
+@lru_cache(maxsize=20_000)
+def _pruned(constraints: Constraints, several: Depth) -> Depth:
+    """`pruned` for distinct levels."""
     kept: list[_Placed] = []
     for level in map(partial(_Placed, constraints), several):
         reaching = next((rival for rival in kept if level.reached(rival)), None)

@@ -80,10 +80,10 @@ class Fn(str):
         return Fn, (self.function, self.args)
 
 
-def _print_order(term: tuple[Monomial, Number]) -> tuple[int, list[tuple[int, str]]]:
-    """The sort key of terms in print: higher degree first, then by name."""
-    monomial, _ = term
-    return -sum(p for _, p in monomial), [(-p, a) for a, p in monomial]
+@cache
+def _print_order(monomial: Monomial) -> tuple[int, list[tuple[int, str]]]:
+    """The sort key of monomials in print: higher degree first, then by name."""
+    return -sum([p for _, p in monomial]), [(-p, a) for a, p in monomial]
 
 
 def by_text(polys: Iterable[Poly]) -> list[Poly]:
@@ -234,8 +234,8 @@ class Poly(Written):
         if known is not None:
             return known
         self = object.__new__(Poly)
-        several = sorted(terms.items(), key=_print_order) if len(terms) > 1 else terms
-        self.terms = dict(several)
+        order = sorted(terms, key=_print_order) if len(terms) > 1 else terms
+        self.terms = {monomial: terms[monomial] for monomial in order}
         self.atoms = self.letters = frozenset([atom for monomial in terms for atom, _ in monomial])
         if functions := [atom for atom in self.atoms if type(atom) is Fn]:
             inside = [argument.letters for atom in functions for argument in atom.args]
