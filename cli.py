@@ -15,6 +15,7 @@ import atexit
 import functools
 import gc
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -37,6 +38,7 @@ from costmodel.commands.options import (
     Symbols,
     UsageError,
     apart,
+    bar,
     chosen,
     formatted,
     import_own,
@@ -536,8 +538,11 @@ def proven(name: str, strict: bool, seed: int | None, format_: str, context: typ
     from profiler.proofs.report import document
 
     mixer = load_mixer(name)
-    found = proofs.prove_mixer(mixer, seed)
-    show(document(name, found, sizes_tried(mixer), seed), format_, None, False, context)
+    begun = time.monotonic()
+    with bar() as progress:
+        found = proofs.prove_mixer(mixer, seed, progress)
+    seconds = time.monotonic() - begun
+    show(document(name, found, sizes_tried(mixer), seed, seconds), format_, None, False, context)
     if found[0].passed is None:
         raise Failed(f"whether {name} is well formed could not be checked: {found[0].detail}")
     if any(proof.passed is False or (strict and proof.passed is None) for proof in found):

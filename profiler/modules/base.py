@@ -91,8 +91,13 @@ class State:
     @property
     def elements(self) -> int:
         """Number of held entries per sample, over all arrays."""
+        return sum(array[0].numel() for array in self.in_use.values())
+
+    @property
+    def in_use(self) -> dict[str, Tensor]:
+        """The held rows of every array, and the arrays in `carried` from the first token on."""
         begun = [name for name in self.arrays if self.position or name not in self.carried]
-        return sum(self.held(name)[0].numel() for name in begun)
+        return {name: self.held(name) for name in begun}
 
     def held(self, name: str) -> Tensor:
         """The held rows of an array, a view (b, ..., rows, width); an array in `carried` whole."""
@@ -111,11 +116,18 @@ class State:
             if name in self.carried:
                 self.arrays[name].copy_(row)
             else:
-                self._write(self.arrays[name], row)
+                self._write(name, row)
         self.position += 1
 
-    def _write(self, array: Tensor, row: Tensor) -> None:
+    def _write(self, name: str, row: Tensor) -> None:
         """Write a row; in a full array, first shift the rows by one over the oldest row."""
+        array = self.arrays[name]
+        if row.ndim >= array.ndim:
+            raise ValueError(
+                f"{name} is {tuple(array.shape)} with a row for each token, and a row came as "
+                f"{tuple(row.shape)}: an array that each token replaces whole is named in "
+                f"State(..., carried=('{name}',))"
+            )
         last = array.shape[-2] - 1
         if 0 < last < self.position:
             to, since = (1, 0) if self.newest_first else (0, 1)

@@ -44,6 +44,8 @@ class ModuleCase:
     """(batch, l, d)"""
     beside: Mapping[str, torch.Tensor] = field(default_factory=dict)
     """The further inputs, then the contexts, by name: (batch, ...)."""
+    asks: bool = True
+    """Whether gradients of what is given are asked for, beside those of parameters."""
 
     @cached_property
     def registered(self) -> Values:

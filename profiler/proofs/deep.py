@@ -9,17 +9,21 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache, partial
+from itertools import accumulate
+from math import prod
 
 import torch
 from torch import Tensor
 
-from costmodel.errors import Unsupported, as_exception
+from costmodel.errors import Unanswered, Unsupported, as_exception
 from costmodel.language.equations import Mixer
 from costmodel.proofs.check import Proof
 from costmodel.proofs.tried_sizes import fits
+from costmodel.questions.state import State, state
 from profiler.modules.registry import Implementation, without_token
 from profiler.proofs.blame import Multisets, first_unseen
 from profiler.proofs.cases import ModuleCase, reason_with_kind
@@ -27,17 +31,40 @@ from profiler.proofs.draws import (
     LAYOUTS,
     MOST_POINTS,
     SCALES,
+    VALUES,
     Draw,
     draws,
     evaluated_points,
     range_words,
 )
 from profiler.proofs.history import BEFORE
-from profiler.proofs.rounding import FEW_RUNS, MANY_RUNS, allowances, least_allowances, sharp
-from profiler.proofs.trial import Decoding, Finding, Kind, Refused, Subject, Trial, answers, largest
+from profiler.proofs.room import decoded_room
+from profiler.proofs.rounding import (
+    FEW_RUNS,
+    MANY_RUNS,
+    Digits,
+    allowances,
+    least_allowances,
+    sharp,
+)
+from profiler.proofs.trial import (
+    Decoding,
+    Finding,
+    Kind,
+    Refused,
+    Subject,
+    Trial,
+    answers,
+    largest,
+    refused_by_torch,
+)
 
 CALLS = 130
 """How many times one module is called and decodes."""
+SEVERAL = 3
+"""How many modules are called so often, and how many decode while their memory is looked at."""
+LONG = range(24, 131)
+"""How many tokens these decode: more than a state has entries for each of them."""
 
 SIMPLER = 80
 """How many simpler draws are tried where one fails."""
@@ -59,8 +86,16 @@ KINDS: dict[Kind, str] = {
 }
 
 
+Progress = Callable[[int, int, str], None]
+"""Is told how many of how many trials are done, and what is tried."""
+
+
 def deep_proofs(
-    mixer: Mixer, implementation: Implementation, seed: int, thin: int = 1
+    mixer: Mixer,
+    implementation: Implementation,
+    seed: int,
+    thin: int = 1,
+    progress: Progress = lambda done, of, what: None,
 ) -> Iterator[Proof]:
     """The proofs of one module beyond those of small sizes; some minutes at most.
 
@@ -74,34 +109,51 @@ def deep_proofs(
             f"{implementation.name}: drawn", None, f"the equations are not evaluated: {reason}"
         )
         return
-    with torch.random.fork_rng(devices=[]), _one_thread():
-        yield from _of_draws(subject, drawn)
-        yield _of_calls(subject, drawn, seed)
+    few = max(1, IN_FEW_DIGITS // thin)
+    parts = {"draws": len(drawn), "calls": SEVERAL, "states": SEVERAL}
+    parts |= {precision.name: few for precision in PRECISIONS}
+    before = accumulate(parts.values(), initial=0)
+    told = {
+        part: partial(_tell, progress, at, sum(parts.values()), f"{mixer.name} {part}")
+        for part, at in zip(parts, before, strict=False)
+    }
+    with torch.random.fork_rng(devices=[]), _threads(1):
+        yield from _of_draws(subject, drawn, told["draws"])
+        yield _of_calls(subject, drawn, seed, told["calls"])
+        yield _of_room(subject, drawn, seed, told["states"])
         for precision in PRECISIONS:
-            yield _of_precision(subject, drawn, precision, max(1, IN_FEW_DIGITS // thin))
+            yield _of_precision(subject, drawn, precision, few, told[precision.name])
+
+
+def _tell(progress: Progress, at: int, of: int, what: str, done: int) -> None:
+    progress(at + done, of, what)
 
 
 def drawn_words(seed: int) -> str:
     """What is drawn beside sizes, and how it is drawn again."""
     sizes = ", ".join(f"{scale:g}" for scale in sorted(set(SCALES)))
     return (
-        f"drawn with --seed {seed}, which draws the same again: eval and train mode, x "
-        f"{', '.join(LAYOUTS)}, x of size {sizes}; called at once, {', '.join(BEFORE)}"
+        f"drawn with --seed {seed}, which draws the same again: eval and train mode, one thread "
+        f"and two; x {', '.join(LAYOUTS)}; x {', '.join(VALUES)}, of size {sizes}; called at "
+        f"once, {', '.join(BEFORE)}"
     )
 
 
 @contextmanager
-def _one_thread() -> Iterator[None]:
-    """Thousands of small operations wait for each other's threads on a busy machine."""
+def _threads(number: int) -> Iterator[None]:
+    """Torch with so many threads: thousands of small operations wait for each other's on a busy
+    machine."""
     threads = torch.get_num_threads()
-    torch.set_num_threads(1)
+    torch.set_num_threads(number)
     try:
         yield
     finally:
         torch.set_num_threads(threads)
 
 
-def _of_draws(subject: Subject, drawn: Sequence[Draw]) -> Iterator[Proof]:
+def _of_draws(
+    subject: Subject, drawn: Sequence[Draw], tell: Callable[[int], None]
+) -> Iterator[Proof]:
     """Results, gradients, steps and what is written, draw by draw."""
     steps = not without_token(subject.mixer, subject.implementation)
     found: dict[Kind, str] = {}
@@ -109,6 +161,7 @@ def _of_draws(subject: Subject, drawn: Sequence[Draw]) -> Iterator[Proof]:
     tried: list[Draw] = []
     refused: dict[str, int] = {}
     for number, draw in enumerate(drawn):
+        tell(number)
         torch.manual_seed(number)
         try:
             said = [
@@ -147,17 +200,61 @@ def _of_draws(subject: Subject, drawn: Sequence[Draw]) -> Iterator[Proof]:
 
 def findings(made: type[Trial], subject: Subject, draw: Draw) -> list[Finding]:
     """What one trial finds; a call that does not run is a finding too."""
+    if draw.threads == 1:
+        return _findings(made, subject, draw)
+    with _threads(draw.threads), ThreadPoolExecutor(1) as another:
+        return another.submit(_findings, made, subject, draw).result()
+
+
+def _findings(made: type[Trial], subject: Subject, draw: Draw) -> list[Finding]:
     said: list[Finding] = []
+
+    def run() -> str:
+        said.extend(made(subject, draw, MOST_POINTS).findings())
+        return ""
+
+    if stopped := _said_by(run):
+        said.append(("step" if made is Decoding else "result", stopped))
+    return said
+
+
+def _said_by(call: Callable[[], str]) -> str:
+    """What a call that runs a module says, or that it does not run.
+
+    Raises:
+        Refused: torch refuses the sizes.
+    """
     try:
         with as_exception():
-            for finding in made(subject, draw, MOST_POINTS).findings():
-                said.append(finding)
+            return call()
     except (Unsupported, Refused):
         raise
     except Exception as error:  # a module of a user's own may raise anything
-        kind: Kind = "step" if made is Decoding else "result"
-        said.append((kind, f"it does not run: {reason_with_kind(error)}"))
-    return said
+        if refused_by_torch(error):
+            raise Refused(reason_with_kind(error)) from error
+        return f"it does not run: {reason_with_kind(error)}"
+
+
+def _of_several(
+    candidates: Sequence[Draw],
+    chance: random.Random,
+    tell: Callable[[int], None],
+    said_of: Callable[[Draw], str],
+) -> tuple[str, list[Draw]]:
+    """What the first of several draws says of which anything is said, and those that ran."""
+    ran: list[Draw] = []
+    for draw in chance.sample(candidates, len(candidates)):
+        if len(ran) == SEVERAL:
+            break
+        tell(len(ran))
+        try:
+            said = _said_by(partial(said_of, draw))
+        except Refused:
+            continue
+        ran.append(draw)
+        if said:
+            return f"at {draw.words()}: {said}", ran
+    return "", ran
 
 
 def _of_kind(subject: Subject, kind: Kind, draw: Draw) -> str:
@@ -200,40 +297,75 @@ def _plainest(draw: Draw, said_of: Callable[[Draw], str], mixer: Mixer) -> str:
     return f"at {draw.words()}: {said}"
 
 
-def _of_calls(subject: Subject, drawn: Sequence[Draw], seed: int) -> Proof:
+def _of_calls(
+    subject: Subject, drawn: Sequence[Draw], seed: int, tell: Callable[[int], None]
+) -> Proof:
     """One module gives the same however often it was called, decoded and trained before."""
     name = f"{subject.implementation.name}: every call gives the same"
-    chance = random.Random(seed)
     several = [draw for draw in drawn if draw.sizes["l"] >= 2] or drawn
     small = several[: max(3, len(several) // 4)]  # the cheapest stand first
-    chosen = chance.sample(small, min(3, len(small)))
-    for draw in chosen:
-        said = _called_often(subject, replace(draw, before="", scale=1.0))
-        if said:
-            return Proof(name, False, f"at {draw.words()}: {said}")
-    return Proof(name, True, f"{CALLS} calls of {len(chosen)} modules, with steps and gradients")
+    plain = [replace(draw, before="", scale=1.0, threads=1) for draw in small]
+    said, ran = _of_several(plain, random.Random(seed), tell, partial(_called_often, subject))
+    if said:
+        return Proof(name, False, said)
+    return Proof(name, True, f"{CALLS} calls of {len(ran)} modules, with steps and gradients")
 
 
 def _called_often(subject: Subject, draw: Draw) -> str:
-    tokens = (
-        min(3, draw.sizes["l"]) if not without_token(subject.mixer, subject.implementation) else 0
-    )
+    steps = not without_token(subject.mixer, subject.implementation)
+    tokens = min(3, draw.sizes["l"]) if steps else 0
+    trial = Trial(subject, draw, MOST_POINTS)
+    first = answers(trial.case, trial.gradient, tokens)
+    for call in range(2, CALLS + 1):
+        torch.manual_seed(call)
+        trial.case.module.train(draw.train if call % 3 else not draw.train)
+        found = answers(trial.case, trial.gradient, tokens)
+        for answer, known in first.items():
+            if said := trial.apart(found[answer], known.numpy(), answer, answer):
+                said = said.replace("the equations give", "the first call gave")
+                mode = "train" if trial.case.module.training else "eval"
+                wrong = trial.result_apart(found[answer]) if answer == trial.output else ""
+                return f"call {call}, in {mode} mode: {said}{''.join(wrong.partition('; ')[1:])}"
+    return ""
+
+
+def _of_room(
+    subject: Subject, drawn: Sequence[Draw], seed: int, tell: Callable[[int], None]
+) -> Proof:
+    """A state, and a module that decodes, hold tensors of no more entries for one sequence than
+    twice those that later tokens need, and a row: an old state may live beside a new one."""
+    name = f"{subject.implementation.name}: decoding takes the memory that it needs"
+    if reason := without_token(subject.mixer, subject.implementation):
+        return Proof(name, None, reason)
     try:
-        trial = Trial(subject, draw, MOST_POINTS)
-        first = answers(trial.case, trial.gradient, tokens)
-        for call in range(2, CALLS + 1):
-            torch.manual_seed(call)
-            trial.case.module.train(draw.train if call % 3 else not draw.train)
-            found = answers(trial.case, trial.gradient, tokens)
-            for answer, known in first.items():
-                if said := trial.apart(found[answer], known.numpy(), answer, answer):
-                    said = said.replace("the equations give", "the first call gave")
-                    mode = "train" if trial.case.module.training else "eval"
-                    return f"call {call}, in {mode} mode: {said}"
-    except Refused:
-        return ""
-    except Exception as error:  # a module of a user's own may raise anything
-        return f"it does not run: {reason_with_kind(error)}"
+        derived = state(subject.mixer, subject.implementation.step_form)
+    except (Unsupported, Unanswered) as error:
+        return Proof(name, None, f"not derived: {error}")
+    long = [Draw(draw.sizes) for draw in drawn if draw.sizes["l"] in LONG]
+    room_of = partial(_too_much_room, subject, derived)
+    said, ran = _of_several(long, random.Random(seed), tell, room_of)
+    if said:
+        return Proof(name, False, said)
+    if not ran:
+        return Proof(name, None, f"no draw of {LONG.start} to {LONG.stop - 1} tokens is accepted")
+    tried = ", ".join(str(draw.sizes["l"]) for draw in ran)
+    return Proof(name, True, f"after every one of {tried} tokens")
+
+
+def _too_much_room(subject: Subject, derived: State, draw: Draw) -> str:
+    """After which token a sequence of a batch takes too much memory, in entries; "" if never. What
+    depends on parameters alone does not grow with the batch."""
+    one, two = (decoded_room(subject.built(replace(draw, b=b))) for b in (1, 2))
+    tokens = range(1, draw.sizes["l"] + 1)
+    most = max(derived.at(**{**draw.sizes, "t": t}) for t in tokens)
+    row = prod(extent.at(draw.sizes) for extent in subject.mixer.role("input").shape[1:])
+    for t, single, double in zip(tokens, one, two, strict=True):
+        held = (double - single) // torch.float64.itemsize
+        if held > 2 * most + row:
+            return (
+                f"after token {t} its state and the module hold tensors of {held} entries for one "
+                f"sequence, later tokens need {most} at most"
+            )
     return ""
 
 
@@ -271,13 +403,17 @@ PRECISIONS = (
 
 
 def _of_precision(
-    subject: Subject, drawn: Sequence[Draw], precision: Precision, most: int
+    subject: Subject,
+    drawn: Sequence[Draw],
+    precision: Precision,
+    most: int,
+    tell: Callable[[int], None],
 ) -> Proof:
     """In few digits a module gives what it gives in float64, up to the rounding of its own
     operations."""
     name = f"{subject.implementation.name}: {precision.name} equals fp64 up to rounding"
     chance = random.Random(precision.name)
-    plain = [replace(draw, before="", scale=1.0) for draw in drawn]
+    plain = [Draw(draw.sizes, draw.b, draw.train, draw.layout) for draw in drawn]
     cheap = [draw for draw in plain if _cheap(subject, draw)]
     refused: dict[str, None] = {}
     compared: list[Draw] = []
@@ -295,7 +431,8 @@ def _of_precision(
         compared.extend([draw] * clear)
         return said
 
-    for draw in chance.sample(cheap, min(most, len(cheap))):
+    for number, draw in enumerate(chance.sample(cheap, min(most, len(cheap)))):
+        tell(number)
         if said_of(draw):
             return Proof(name, False, _plainest(draw, said_of, subject.mixer))
         if len(refused) and not compared:
@@ -347,11 +484,12 @@ def _rounded_apart(
     exact = _in_float64(subject, draw, low)
     again = partial(answers, exact, gradient, _tokens(subject, draw))
     known = again()
-    allowed = least_allowances(known, precision.dtype)
+    digits = Digits.of(precision.dtype)
+    allowed = least_allowances(known, digits)
     worst = {answer: largest(found[answer].double() - values) for answer, values in known.items()}
     for runs in (FEW_RUNS, MANY_RUNS):  # a kink beside a number is crossed in some runs of many
         if any(not worst[answer] <= allowed[answer] for answer in known):
-            allowed = allowances(again, known, precision.dtype, runs)
+            allowed = allowances(again, known, digits, runs)
     clear = False
     for answer, values in known.items():
         if not values.numel() or not sharp(allowed[answer], values):

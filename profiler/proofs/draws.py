@@ -22,8 +22,14 @@ from costmodel.proofs.tried_sizes import bounding_letters, fits, words
 LAYOUTS = ("contiguous", "transposed", "every second channel", "part of a longer tensor")
 """How a tensor of the right shape lies in memory."""
 
-SCALES = (1.0, 1.0, 1.0, 1e-3, 30.0)
-"""By what an input of normal numbers is multiplied."""
+SCALES = (1.0, 1.0, 1.0, 1e-3, 30.0, 1000.0)
+"""By what an input is multiplied."""
+
+VALUES = (
+    "normal", "negative", "positive", "rectified", "with a row of zeros", "zeros", "of equal rows",
+    "zeros from the middle on", "of equal channels", "with one large entry",
+)  # fmt: skip
+"""Which numbers an input holds; one row is one token's."""
 
 BATCHES = (*range(1, 10), 16, 17, 31, 32, 33, 64)
 LENGTHS = (
@@ -63,6 +69,9 @@ class Draw:
     train: bool = False
     layout: str = LAYOUTS[0]
     scale: float = 1.0
+    values: str = VALUES[0]
+    threads: int = 1
+    """How many threads torch computes with; with more than one, all runs in a thread of its own."""
     before: str = ""
     """What happens before the call, in words; one of `profiler.proofs.history.BEFORE`."""
 
@@ -76,6 +85,8 @@ class Draw:
         said += ["in train mode"] * self.train
         said += [f"x {self.layout}"] * (self.layout != LAYOUTS[0])
         said += [f"x of size {self.scale:g}"] * (self.scale != 1)
+        said += [f"x {self.values}"] * (self.values != VALUES[0])
+        said += [f"in another thread, {self.threads} of torch"] * (self.threads != 1)
         said += [self.before] * bool(self.before)
         return ", ".join(said)
 
@@ -86,6 +97,8 @@ class Draw:
             replace(self, train=plain.train),
             replace(self, layout=plain.layout),
             replace(self, scale=plain.scale),
+            replace(self, values=plain.values),
+            replace(self, threads=plain.threads),
             replace(self, before=plain.before),
         ):
             if one != self:
@@ -139,6 +152,8 @@ def _conditioned(b: int, sizes: dict[str, int], before: Sequence[str], c: random
         train=c.random() < 0.5,
         layout=c.choice(LAYOUTS) if c.random() < 0.5 else LAYOUTS[0],
         scale=c.choice(SCALES),
+        values=c.choice(VALUES) if c.random() < 0.5 else VALUES[0],
+        threads=c.choice((1,) * 7 + (2,)),
         before=c.choice(before) if c.random() < 0.7 else "",
     )
 

@@ -16,9 +16,11 @@ import torch
 
 from costmodel.errors import Unanswered, Unsupported
 from costmodel.language.equations import Mixer
+from costmodel.program.conventions import REWRITES
 from costmodel.program.lowering import lower
 from costmodel.program.phases import inference_reason
 from costmodel.proofs.check import Proof, prove
+from costmodel.proofs.tried_sizes import words
 from costmodel.questions.counting.counts import Counts
 from costmodel.questions.evaluate import evaluate_all
 from costmodel.questions.state import state
@@ -41,13 +43,17 @@ from profiler.proofs.blame import (
     values_of_token,
 )
 from profiler.proofs.cases import BATCH, TOLERANCE, ModuleCase, prove_cases
-from profiler.proofs.deep import deep_proofs
+from profiler.proofs.deep import Progress, deep_proofs
+from profiler.proofs.room import tensors_held
+from profiler.proofs.trial import row_apart
 from profiler.records.words import signed_words
 
 
-def prove_mixer(mixer: Mixer, seed: int | None = None) -> list[Proof]:
+def prove_mixer(
+    mixer: Mixer, seed: int | None = None, progress: Progress = lambda done, of, what: None
+) -> list[Proof]:
     """Every proof of a mixer's equations, then of each of its modules; with a seed also those of
-    calls that the seed draws."""
+    calls that the seed draws, of whose number `progress` is told."""
     proofs = prove(mixer)
     if any(proof.passed is False for proof in proofs):
         return proofs
@@ -59,7 +65,7 @@ def prove_mixer(mixer: Mixer, seed: int | None = None) -> list[Proof]:
         own = _of_module(mixer, implementation)
         proofs += own
         if seed is not None and own[0].passed:
-            proofs += deep_proofs(mixer, implementation, seed)
+            proofs += deep_proofs(mixer, implementation, seed, progress=progress)
     return proofs
 
 
@@ -167,9 +173,8 @@ def _step_apart(case: ModuleCase, form: str) -> str:
         for token in range(case.x.shape[1]):
             with DispatchMode():
                 row = case.step(token + 1, state)
-            if row.shape != whole[:, token].shape:
-                expected = tuple(whole[:, token].shape)
-                return f"step returns {tuple(row.shape)} at token {token + 1}, expected {expected}"
+            if said := row_apart(row, whole[:, token].shape, token + 1):
+                return said
             for sample in range(len(case.x)):
                 known = whole[sample, token]
                 place = first_difference(row[sample], known, "forward gives", (token,))
@@ -205,6 +210,28 @@ def _step_or_forward(
 def dispatched_equals(mixer: Mixer, implementation: Implementation, *, step: bool) -> Proof:
     """Levels 1 to 3 of a reconciliation: `forward`, and `step` token by token, dispatch what the
     equations count under the implementation's description."""
+    proof = _dispatched_as_described(mixer, implementation, step)
+    if proof.passed is not False:
+        return proof
+    return replace(proof, detail=f"{proof.detail}{_rewrite_meant(mixer, implementation, step)}")
+
+
+def _rewrite_meant(mixer: Mixer, implementation: Implementation, step: bool) -> str:
+    """The rewrite with which a description holds, "" if none does."""
+    forward, own = implementation.rewrites, implementation.step_rewrites
+    follows = own == tuple(rewrite for rewrite in forward if rewrite != "dense")
+    for rewrite in REWRITES:
+        both = (*own, rewrite) if follows and rewrite != "dense" else own
+        for option, described in (
+            ("step_rewrites", replace(implementation, step_rewrites=(*own, rewrite))),
+            ("rewrites", replace(implementation, rewrites=(*forward, rewrite), step_rewrites=both)),
+        ):
+            if _dispatched_as_described(mixer, described, step).passed:
+                return f"; {option}={getattr(described, option)} explains all of it"
+    return ""
+
+
+def _dispatched_as_described(mixer: Mixer, implementation: Implementation, step: bool) -> Proof:
     name = f"{implementation.name}: dispatched equals executed"
     phases = ("training", "inference") if step else ("training",)
     left: dict[str, None] = {}
@@ -259,22 +286,40 @@ def _unexplained(does: Described, phase: str, t: int, gap: str) -> str:
     )
 
 
-NO_ELEMENTS = (
-    "its state has no `elements`: let initial_state return a profiler.modules.State, or give the "
-    "state an attribute `elements`, how many entries it holds for one sequence"
+SAY_ELEMENTS = (
+    ", counted in all its tensors, as a {} does not say how many are in use: where some are not, "
+    "return a profiler.modules.State, or an object of a class of your own with an attribute "
+    "`elements`, how many entries it holds for one sequence"
 )
 
 
-def _to_be_carried(state: Any, needed: int) -> str:
-    """Which arrays of a state have no axis of tokens, where that explains what it holds."""
+def _elements(state: Any) -> int:
+    """How many entries a state holds for one sequence, as it says; that of a `State` in tensors
+    with the batch along any axis."""
+    if isinstance(state, State):
+        return sum(tensor.numel() for tensor in state.in_use.values()) // BATCH
+    return int(state.elements)
+
+
+def _state_remedy(state: Any, needed: int, tokens: int) -> str:
+    """Which arrays of a state have no axis of tokens, or have that axis elsewhere, where that
+    explains what it holds."""
     if not isinstance(state, State):
         return ""
     rows = [name for name in state.arrays if name not in state.carried]
     for names in [*((name,) for name in rows), tuple(rows)]:
-        if names and replace(state, carried=(*state.carried, *names)).elements == needed:
+        if names and _elements(replace(state, carried=(*state.carried, *names))) == needed:
             return (
                 f"; where each token replaces {', '.join(names)} whole, of whatever shape, say "
                 f"State(..., carried={names})"
+            )
+    for axis in range(-1, -max((state.arrays[name].ndim for name in rows), default=0) - 1, -1):
+        moved = {name: state.arrays[name].movedim(axis, -2) for name in rows}
+        if _elements(replace(state, arrays={**state.arrays, **moved})) == needed:
+            return (
+                f"; a State has its rows of tokens along the last axis but one, here they seem to "
+                f"lie along axis {axis}: store {', '.join(rows)} with the axes moved, or return an "
+                f"object of a class of your own with an attribute `elements`"
             )
     return ""
 
@@ -290,20 +335,29 @@ def state_equals(mixer: Mixer, implementation: Implementation) -> Proof:
 
     def apart(case: ModuleCase) -> str:
         state = case.initial_state()
-        if not hasattr(state, "elements"):
-            left[NO_ELEMENTS] = None
-            return ""
+        says = hasattr(state, "elements")
         for t in range(1, case.x.shape[1] + 1):
             with torch.no_grad():
                 case.step(t, state)
             needed = derived.at(**{**case.sizes, "t": t})
-            if state.elements != needed:
-                read = ", ".join(derived.arrays) or "nothing"
-                return (
-                    f"after token {t} the state holds {state.elements} elements for one sequence, "
-                    f"later tokens need {needed} (of {read}){_to_be_carried(state, needed)}"
-                )
+            if says:
+                held = _elements(state)
+            else:
+                held = sum(tensor.numel() for tensor in tensors_held(state)) // BATCH
+            if held == needed:
+                continue
+            read = ", ".join(derived.arrays) or "nothing"
+            said = (
+                f"after token {t} the state holds {held} elements for one sequence, later tokens "
+                f"need {needed} (of {read})"
+            )
+            if says:
+                return f"{said}{_state_remedy(state, needed, t)}"
+            left[f"at {words(case.sizes)}: {said}{SAY_ELEMENTS.format(type(state).__name__)}"] = (
+                None
+            )
+            return ""
         return ""
 
     proof = prove_cases(name, mixer, implementation, apart, "after every token")
-    return Proof(name, None, "; ".join(left)) if left and proof.passed else proof
+    return Proof(name, None, next(iter(left))) if left and proof.passed else proof

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 
 import torch
@@ -90,6 +91,36 @@ def _copied(described: Implementation, case: ModuleCase) -> ModuleCase:
     return replace(case, module=copy.deepcopy(case.module))
 
 
+def _converted(described: Implementation, case: ModuleCase) -> ModuleCase:
+    """The module is converted to float32, called, which it may refuse, and converted back; torch
+    would drop the imaginary part of a complex table."""
+    tensors = {**dict(case.module.named_parameters()), **dict(case.module.named_buffers())}
+    if any(tensor.is_complex() for tensor in tensors.values()):
+        return case
+    own = {name: tensor.detach().clone() for name, tensor in tensors.items()}
+    low = {name: t.float() if t.is_floating_point() else t for name, t in case.beside.items()}
+    x = case.x.float() if case.x.is_floating_point() else case.x
+    case.module.to(torch.float32)
+    with suppress(Exception):  # refusing a type is a module's right
+        _called(described, replace(case, x=x, beside=low))
+    case.module.to(torch.float64)
+    with torch.no_grad():
+        for name, tensor in (*case.module.named_parameters(), *case.module.named_buffers()):
+            tensor.copy_(own[name])
+    return case
+
+
+def _half_frozen(described: Implementation, case: ModuleCase) -> ModuleCase:
+    """Every second parameter asks for no gradient."""
+    for parameter in [*case.module.parameters()][::2]:
+        parameter.requires_grad_(False)
+    return case
+
+
+def _unasked(described: Implementation, case: ModuleCase) -> ModuleCase:
+    return replace(case, asks=False)
+
+
 BEFORE: Mapping[str, Happening] = {
     "after a call with other weights": _other_weights,
     "after calls of other lengths": _other_lengths,
@@ -98,5 +129,8 @@ BEFORE: Mapping[str, Happening] = {
     "after another module of the class was called": _another_module,
     "loaded from a state_dict": _reloaded,
     "as a deep copy": _copied,
+    "after it was converted to float32 and back": _converted,
+    "with every second parameter frozen": _half_frozen,
+    "where its inputs ask for no gradient": _unasked,
 }
 """In words -> what happens; each gives the case that is called next."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
@@ -29,22 +30,35 @@ def document(
     found: Sequence[Proof],
     tried: Mapping[str, Sequence[Sizes]] | None = None,
     seed: int | None = None,
+    seconds: float = 0.0,
 ) -> Document:
     """A row for each proof, and at which sizes they were tried, as `sizes_tried` lists them; then
-    what was drawn from a seed, or what was not tried without one."""
+    what was drawn from a seed and what was found in how many seconds, or what was not tried without
+    a seed."""
     rows = tuple((p.name, VERDICTS[p.passed], p.detail) for p in found)
     notes = tuple(
         Note((f"{what} are tried at {all_words(sizes)}",))
         for what, sizes in (tried or {}).items()
         if sizes
     )
-    notes += (Note((NOT_TRIED if seed is None else drawn_words(seed),)),)
+    last = (NOT_TRIED,) if seed is None else (drawn_words(seed), _found_words(found, seconds))
+    notes += tuple(Note((line,)) for line in last)
     return Document(
         lambda: [Table(f"{name}: proofs", COLUMNS, rows, notes)],
-        data=lambda: {
-            "mixer": name,
-            "proofs": [asdict(p) for p in found],
-            "sizes": {what: list(sizes) for what, sizes in (tried or {}).items()},
-            "seed": seed,
-        },
+        data=lambda: (
+            {
+                "mixer": name,
+                "proofs": [asdict(p) for p in found],
+                "sizes": {what: list(sizes) for what, sizes in (tried or {}).items()},
+                "seed": seed,
+            }
+            | ({} if seed is None else {"seconds": seconds})
+        ),
     )
+
+
+def _found_words(found: Sequence[Proof], seconds: float) -> str:
+    """How many proofs hold, fail and are not checked, and how long they took."""
+    counted = Counter(VERDICTS[proof.passed] for proof in found)
+    said = ", ".join(f"{number} {verdict}" for verdict, number in counted.items())
+    return f"{len(found)} proofs in {seconds:.0f} s: {said}"

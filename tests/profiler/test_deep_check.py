@@ -37,6 +37,46 @@ def step_where(condition: str) -> tuple[Change, ...]:
 
 Shows = Callable[[Draw], bool]
 WRONG: dict[str, tuple[tuple[Change, ...], Shows, str, str]] = {
+    "row-of-zeros": (
+        ((RETURN, f"s = s + 0.1 * x.eq(0).all(-1).any(); {RETURN}"),),
+        lambda c: "row of zeros" in c.values, "result", "y[1",
+    ),
+    "equal-rows": (
+        where("x.shape[1] > 1 and x.eq(x[:, :1]).all()"),
+        lambda c: c.values == "of equal rows" and c.sizes["l"] > 1, "result", "y[1",
+    ),
+    "all-negative": (
+        where("x.shape[1] > 3 and x.lt(0).all()"),
+        lambda c: c.values == "negative" and c.sizes["l"] > 3, "result", "y[1",
+    ),
+    "large-numbers": (where("x.abs().max() > 500"), lambda c: c.scale == 1000, "result", "y["),
+    "two-threads": (
+        where("torch.get_num_threads() > 1"), lambda c: c.threads > 1, "result", "y[1, 1] is",
+    ),
+    "in-another-thread": (
+        where("__import__('threading').current_thread().name != 'MainThread'"),
+        lambda c: c.threads > 1, "result", "y[1, 1] is",
+    ),
+    "frozen-weights": (
+        where("not self.w_win.requires_grad"), lambda c: "frozen" in c.before, "result", "y[1",
+    ),
+    "input-without-gradient": (
+        where("torch.is_grad_enabled() and not x.requires_grad"),
+        lambda c: "no gradient" in c.before, "result", "with gradients recorded, y[1",
+    ),
+    "kept-in-few-digits": (
+        (
+            (MADE, f"{MADE}        self.kept = None\n"),
+            (RETURN, "self.kept = self.W_out.detach() * 1 if self.W_out.dtype == torch.float32 else"
+             " self.kept\n        return s @ (self.W_out if self.kept is None else"
+             " self.kept.to(s.dtype))"),
+        ),
+        lambda c: "converted" in c.before and c.sizes["d"] > 4, "result", "y[1",
+    ),
+    "leaves-train-mode": (
+        ((RETURN, f"y = {RETURN[7:]}; self.eval(); return y"),), lambda c: c.train, "writes",
+        "forward changes the mode (train or not) of the module from True to False",
+    ),
     "batch-of-3": (where("x.shape[0] >= 3"), lambda c: c.b >= 3, "result", "y[1, 1] is"),
     "batch-of-50": (where("x.shape[0] > 50"), lambda c: c.b > 50, "result", "y[1, 1] is"),
     "longer-than-200": (where("x.shape[1] > 200"), lambda c: c.sizes["l"] > 200, "result", "y[1"),
@@ -158,10 +198,14 @@ def drawn(name: str) -> tuple[Draw, ...]:
 
 
 def said(target: str, shows: Shows, kind: str) -> list[str]:
-    """What of a kind the cheapest draw shows in which a fault does."""
+    """What of a kind the cheapest draw shows in which a fault does, with normal numbers if any."""
     mixer = cm.mixer(target)
     (described,) = implementations(mixer).values()
-    draw = next(draw for draw in drawn(target) if shows(draw))
+    plainest = sorted(
+        drawn(target),
+        key=lambda c: (c.values != "normal", "frozen" in c.before or "ask" in c.before),
+    )
+    draw = next(draw for draw in plainest if shows(draw))
     subject = Subject(mixer, described)
     made = (Trial, Decoding) if kind == "writes" else (Decoding if kind == "step" else Trial,)
     found = (one for way in made for one in findings(way, subject, draw))
@@ -214,11 +258,82 @@ def test_a_module_that_is_wrong_from_the_41st_call_on(tmp_path: Path) -> None:
     assert proof.passed is False and ": call 41, in " in proof.detail
 
 
+LEAKS: dict[str, tuple[Change, ...]] = {
+    "kept-in-the-state": (
+        (STEP, f"state.kept = [*getattr(state, 'kept', []), x_t.clone()]; {STEP}"),
+    ),
+    "kept-in-the-module": (
+        (MADE, f"{MADE}        self.kept = []\n"), (STEP, f"self.kept += [x_t.clone()]; {STEP}"),
+    ),
+    "much-too-large": ((STATE, STATE.replace("self.w - 1,", "50 * self.w,")),),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LEAKS)
+def test_a_state_that_takes_more_memory_than_it_needs(name: str, tmp_path: Path) -> None:
+    mixer = cm.mixer(written(tmp_path, f"state-{name}", *LEAKS[name]))
+    (described,) = implementations(mixer).values()
+    found = {proof.name: proof for proof in deep_proofs(mixer, described, 0, thin=30)}
+    proof = found["direct: decoding takes the memory that it needs"]
+    assert proof.passed is False and "entries for one sequence, later tokens need" in proof.detail
+
+
+NORMS = """
+import torch, torch.nn.functional as F
+import costmodel as cm
+from costmodel.language.macros.norms import l2_norm, layer_norm, rms_norm
+from profiler.modules import implementation
+
+m = cm.Mixer("four-norms")
+l, d, n, h = m.sizes("l d n h")
+x, y = m.input("x", l, d), m.output("y", l, d)
+gain, bias = m.parameter("gain", d), m.parameter("bias", d)
+with m.form("direct") as f:
+    i, a = f.index("i", 1, l), f.index("a", 1, d)
+    j, c = f.index("j", 1, n), f.index("c", 1, h)
+    A, B, C = f.array("A", l, d), f.array("B", l, d), f.array("C", l, d)
+    X, G = f.array("X", n, l, h), f.array("G", n, l, h)
+    A[i, a] = layer_norm(x[i, a], over=a, gain=gain[a], bias=bias[a])
+    B[i, a] = rms_norm(A[i, a], over=a, gain=gain[a])
+    C[i, a] = l2_norm(B[i, a], over=a)
+    X[j, i, c] = x[i, (j - 1) * h + c] + C[i, (j - 1) * h + c]
+    G[j, i, c] = layer_norm(X[j, i, c], over=c)
+    y[i, (j - 1) * h + c] = G[j, i, c] * gain[(j - 1) * h + c] + bias[(j - 1) * h + c]
+
+
+@implementation("four-norms")
+class Norms(torch.nn.Module):
+    def __init__(self, *, d, n):
+        super().__init__()
+        self.d, self.n = d, n
+        self.gain, self.bias = torch.nn.Parameter(torch.ones(d)), torch.nn.Parameter(torch.ones(d))
+
+    def forward(self, x):
+        z = F.layer_norm(x, (self.d,), self.gain, self.bias)
+        z = F.normalize(F.rms_norm(z, (self.d,), self.gain, eps=2.0**-52), dim=-1)
+        return F.group_norm((x + z).reshape(-1, self.d), self.n, self.gain, self.bias).view(x.shape)
+"""
+
+
+def test_norms_of_groups_of_one_channel_hold(tmp_path: Path) -> None:
+    """The variance is 0 up to rounding; of one number in all torch takes no such norm."""
+    (tmp_path / "norms.py").write_text(NORMS)
+    mixer = cm.mixer(f"{tmp_path}/norms.py:four-norms")
+    (described,) = implementations(mixer).values()
+    proofs = {proof.name: proof for proof in deep_proofs(mixer, described, 0, thin=8)}
+    assert [p for p in proofs.values() if p.passed is False] == []
+    said = proofs["direct: module equals equations, drawn"].detail
+    assert "draws refused, as: Expected more than 1 value per channel when training" in said
+
+
 def test_the_global_seed_and_the_threads_stay_as_they_are(tmp_path: Path) -> None:
     mixer = cm.mixer(written(tmp_path, "leaves-the-seed"))
     (described,) = implementations(mixer).values()
     before, threads = torch.random.get_rng_state(), torch.get_num_threads()
-    proofs = list(deep_proofs(mixer, described, 0, thin=60))
+    told: list[tuple[int, int]] = []
+    proofs = list(deep_proofs(mixer, described, 0, 60, lambda done, of, _: told.append((done, of))))
+    assert told == sorted(told) and {of for _, of in told} == {told[0][1]}
+    assert told[0][0] == 0 < len(told) <= told[0][1]
     assert torch.equal(torch.random.get_rng_state(), before)
     assert torch.get_num_threads() == threads
     assert {proof.passed for proof in proofs} == {True}

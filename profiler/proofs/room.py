@@ -1,0 +1,55 @@
+"""How much memory does a state take, and a module that keeps what it was called with?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from types import FunctionType, MethodType, ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from profiler.proofs.cases import ModuleCase
+
+
+def room(*holders: Any) -> int:
+    """Bytes of all memory that these objects hold in tensors, through containers and attributes."""
+    storages = {}
+    for tensor in tensors_held(*holders):
+        if tensor.layout == torch.strided:
+            storage = tensor.untyped_storage()
+            storages[storage.data_ptr()] = storage.nbytes()
+    return sum(storages.values())
+
+
+def tensors_held(*holders: Any) -> Iterator[Tensor]:
+    """Every tensor that these objects hold, through containers and attributes."""
+    left, seen = [*holders], dict[int, Any]()
+    while left:
+        one = left.pop()
+        if id(one) in seen or isinstance(one, (str, bytes, type, ModuleType, FunctionType)):
+            continue
+        seen[id(one)] = one
+        if isinstance(one, Tensor):
+            yield one
+        elif isinstance(one, Mapping):
+            left.extend(one.values())
+        elif isinstance(one, (list, tuple, set, frozenset)) or hasattr(one, "popleft"):
+            left.extend(one)
+        elif isinstance(one, MethodType):
+            left.append(one.__self__)
+        else:
+            left.extend(getattr(one, "__dict__", {}).values())
+            slots = (name for kind in type(one).__mro__ for name in getattr(kind, "__slots__", ()))
+            left.extend(getattr(one, name, None) for name in slots)
+
+
+def decoded_room(case: ModuleCase) -> list[int]:
+    """Bytes that the state and the module hold after each token of these sequences."""
+    with torch.no_grad():
+        state = case.initial_state()
+        found = []
+        for row in case.x.unbind(1):
+            case.module.step(row.clone(), state)  # type: ignore[operator]
+            found.append(room(state, case.module))
+    return found
