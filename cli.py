@@ -453,8 +453,8 @@ def check(
         bool,
         typer.Option(
             "--deep",
-            help="Of a mixer, in minutes: its modules also at drawn large sizes, in train mode and "
-            "few digits, call after call, their gradients, and what they write.",
+            help="Of a mixer, half a minute of processor time for each module: also at drawn large "
+            "sizes and numbers, in train mode and few digits, call after call, gradients, memory.",
         ),
     ] = False,
     seed: Annotated[

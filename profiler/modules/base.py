@@ -116,11 +116,12 @@ class State:
             if name in self.carried:
                 self.arrays[name].copy_(row)
             else:
-                self._write(name, row)
+                self._require_row(name, row)
+                self._write(self.arrays[name], row)
         self.position += 1
 
-    def _write(self, name: str, row: Tensor) -> None:
-        """Write a row; in a full array, first shift the rows by one over the oldest row."""
+    def _require_row(self, name: str, row: Tensor) -> None:
+        """Raise a ValueError if a row has as many axes as its array."""
         array = self.arrays[name]
         if row.ndim >= array.ndim:
             raise ValueError(
@@ -128,6 +129,9 @@ class State:
                 f"{tuple(row.shape)}: an array that each token replaces whole is named in "
                 f"State(..., carried=('{name}',))"
             )
+
+    def _write(self, array: Tensor, row: Tensor) -> None:
+        """Write a row; in a full array, first shift the rows by one over the oldest row."""
         last = array.shape[-2] - 1
         if 0 < last < self.position:
             to, since = (1, 0) if self.newest_first else (0, 1)

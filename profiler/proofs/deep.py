@@ -103,13 +103,13 @@ def deep_proofs(
     """
     subject = Subject(mixer, implementation)
     try:
-        drawn = draws(mixer, subject.forward, seed, tuple(BEFORE))[::thin]
+        every = draws(mixer, subject.forward, seed, tuple(BEFORE))
     except Unsupported as reason:
         yield Proof(
             f"{implementation.name}: drawn", None, f"the equations are not evaluated: {reason}"
         )
         return
-    few = max(1, IN_FEW_DIGITS // thin)
+    drawn, few = every[::thin], max(1, IN_FEW_DIGITS // thin)
     parts = {"draws": len(drawn), "calls": SEVERAL, "states": SEVERAL}
     parts |= {precision.name: few for precision in PRECISIONS}
     before = accumulate(parts.values(), initial=0)
@@ -120,7 +120,7 @@ def deep_proofs(
     with torch.random.fork_rng(devices=[]), _threads(1):
         yield from _of_draws(subject, drawn, told["draws"])
         yield _of_calls(subject, drawn, seed, told["calls"])
-        yield _of_room(subject, drawn, seed, told["states"])
+        yield _of_room(subject, every, seed, told["states"])
         for precision in PRECISIONS:
             yield _of_precision(subject, drawn, precision, few, told[precision.name])
 

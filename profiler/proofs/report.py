@@ -20,8 +20,9 @@ COLUMNS = (
 
 
 NOT_TRIED = (
-    "not tried without --deep: larger sizes and batches, train mode, fp32, bf16 and fp16, many "
-    "calls of one module, the module's own gradients, writes into its caller's tensors"
+    "not tried without --deep: larger sizes and batches, rows of zeros and the like, train mode, "
+    "fp32, bf16 and fp16, many calls of one module, the module's own gradients, writes into its "
+    "caller's tensors, the memory that decoding takes"
 )
 
 

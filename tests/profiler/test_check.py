@@ -623,3 +623,85 @@ def test_a_narrow_terminal_wraps_the_detail_and_loses_none_of_it() -> None:
     narrow = printed(document("mine", [Proof("well formed", False, detail)]), "rich", width=60)
     assert max(map(len, narrow.splitlines())) <= 60
     assert [word for word in detail.split() if word not in narrow] == []
+
+
+RECURRENCE = """
+import torch
+import costmodel as cm
+from profiler.modules import State, implementation
+
+m = cm.Mixer("NAME")
+l, d, u = m.sizes("l d u")
+x, y, W = m.input("x", l, d), m.output("y", l, d), m.parameter("W", d, u)
+with m.form("direct") as f:
+    i, r, a, b = f.index("i", 1, l), f.index("r", 2, l), f.index("a", 1, d), f.index("b", 1, u)
+    K, S = f.array("K", l, u), f.array("S", l, u, d)
+    K[i, b] = cm.sum_(x[i, a] * W[a, b], over=a)
+    S[1, b, a] = K[1, b] * x[1, a]
+    S[r, b, a] = S[r - 1, b, a] + K[r, b] * x[r, a]
+    y[i, a] = cm.sum_(K[i, b] * S[i, b, a], over=b)
+
+
+@implementation("NAME", step_rewrites=("zero-state",))
+class Recurrence(torch.nn.Module):
+    def __init__(self, *, d, u):
+        super().__init__()
+        self.W = torch.nn.Parameter(torch.empty(d, u))
+
+    def forward(self, x):
+        k, S, rows = x @ self.W, None, []
+        for t in range(x.shape[1]):
+            new = k[:, t, :, None] * x[:, t, None, :]
+            S = new if S is None else S + new
+            rows.append((k[:, t, :, None] * S).sum(1))
+        return torch.stack(rows, 1)
+
+    def zeros(self, batch):
+        return self.W.new_zeros(batch, *self.W.T.shape)
+
+    def initial_state(self, batch, length):
+        return HELD
+
+    def step(self, x_t, state):
+        k = x_t @ self.W
+        S = READ
+        S = S + k[:, :, None] * x_t[:, None, :]
+        WRITE
+        return (k[:, :, None] * S).sum(1)
+"""
+HELD: dict[str, tuple[tuple[str, str, str], bool, str]] = {
+    "tuple": (("(self.zeros(batch),)", "state[0].clone()", "state[0].copy_(S)"), True, ""),
+    "dictionary": (('{"S": self.zeros(batch)}', 'state["S"]', 'state["S"] = S'), True, ""),
+    "batch-last": (
+        ('State({"S": self.zeros(batch).movedim(0, -1).clone()}, carried=("S",))',
+         'state.held("S").movedim(-1, 0)', "state.append(S=S.movedim(0, -1))"), True, "",
+    ),
+    "not-carried": (
+        ('State({"S": self.zeros(batch)})', 'state.arrays["S"].clone()',
+         'state.arrays["S"].copy_(S); state.position += 1'), False,
+        "say State(..., carried=('S',))",
+    ),
+    "more-than-in-use": (
+        ('{"S": self.zeros(batch), "T": self.zeros(2 * batch)}', 'state["S"]', 'state["S"] = S'),
+        False, "a dict does not say how many are in use",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HELD)
+def test_a_state_of_any_shape_is_counted(name: str, tmp_path: Path) -> None:
+    (held, read, write), holds, sentence = HELD[name]
+    text = RECURRENCE.replace("HELD", held).replace("READ", read).replace("WRITE", write)
+    (tmp_path / "held.py").write_text(text.replace("NAME", f"held-{name}"))
+    found = {p.name: p for p in prove_mixer(cm.mixer(f"{tmp_path}/held.py:held-{name}"))}
+    assert found[MODULE].passed and found[STEP].passed and found[WORK].passed
+    assert (found[STATE].passed is True) == holds and sentence in found[STATE].detail
+
+
+def test_the_rewrite_that_explains_a_step_is_named(tmp_path: Path) -> None:
+    (held, read, write), _, _ = HELD["tuple"]
+    text = RECURRENCE.replace("HELD", held).replace("READ", read).replace("WRITE", write)
+    text = text.replace(', step_rewrites=("zero-state",)', "").replace("NAME", "undescribed-step")
+    (tmp_path / "step.py").write_text(text)
+    found = {p.name: p for p in prove_mixer(cm.mixer(f"{tmp_path}/step.py:undescribed-step"))}
+    assert found[WORK].detail.endswith("; step_rewrites=('zero-state',) explains all of it")

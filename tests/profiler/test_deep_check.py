@@ -14,7 +14,7 @@ from profiler.modules.registry import implementations
 from profiler.proofs.deep import PRECISIONS, deep_proofs, findings
 from profiler.proofs.draws import Draw, draws
 from profiler.proofs.history import BEFORE
-from profiler.proofs.trial import Decoding, Subject, Trial
+from profiler.proofs.trial import Decoding, Refused, Subject, Trial
 from tests.user_mixers import Change, written
 
 RETURN = "return s @ self.W_out"
@@ -322,8 +322,8 @@ def test_norms_of_groups_of_one_channel_hold(tmp_path: Path) -> None:
     (described,) = implementations(mixer).values()
     proofs = {proof.name: proof for proof in deep_proofs(mixer, described, 0, thin=8)}
     assert [p for p in proofs.values() if p.passed is False] == []
-    said = proofs["direct: module equals equations, drawn"].detail
-    assert "draws refused, as: Expected more than 1 value per channel when training" in said
+    with pytest.raises(Refused, match="Expected more than 1 value per channel when training"):
+        findings(Trial, Subject(mixer, described), Draw({"l": 1, "d": 1, "n": 1}))
 
 
 def test_the_global_seed_and_the_threads_stay_as_they_are(tmp_path: Path) -> None:
