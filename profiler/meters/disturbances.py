@@ -186,7 +186,7 @@ class CpuWatch:
     ) -> None:
         self.frequency = frequency or cpu_frequency_MHz
         self.counted: Callable[[], tuple[int, int]] = counted or switches_and_faults
-        self.load = load or load_last_minute
+        self.load = load or (lambda: os.getloadavg()[0])
         self.threads: Callable[[], Threads] = threads or thread_times
         self.reasons: dict[str, str] = {}
         self.first = (0, 0)
@@ -351,11 +351,6 @@ def longest(spans_ns: Iterable[int]) -> float | None:
     """The longest of these spans, in seconds; None if there is none."""
     found = max(spans_ns, default=None)
     return None if found is None else max(found, 0) * 1e-9
-
-
-def load_last_minute() -> float:
-    """The load average of the last minute; OSError if the system keeps none."""
-    return os.getloadavg()[0]
 
 
 def cpu_frequency_MHz(

@@ -126,7 +126,7 @@ class Measurement(Record, frozen=True, kw_only=True):
         for name, facts in FACTS.items():
             checked(getattr(found, name), facts, name)
         for name, one in (found.environment.get("ceilings") or NO_CEILINGS)["readings"].items():
-            Reading.from_json(name, one)
+            Reading.from_json(name, one, "environment.ceilings.readings")
         readings = {name: Reading.from_json(name, one) for name, one in stored.items()}
         return replace(found, readings=readings)
 

@@ -52,9 +52,10 @@ class Reading(Record, frozen=True):
         return Reading(name, convert(self.value), unit, tuple(map(convert, self.samples)), details)
 
     @classmethod
-    def from_json(cls, name: str, stored: Any) -> Reading:
-        """The reading stored under `name`; RecordError says which field is wrong."""
-        where = f"readings.{name}"
+    def from_json(cls, name: str, stored: Any, place: str = "readings") -> Reading:
+        """The reading stored under `name` in a mapping; RecordError says which field is wrong,
+        below the mapping's `place`."""
+        where = f"{place}.{name}"
         given = {**stored, "name": name} if isinstance(stored, dict) else stored
         found = checked(given, cls, where)
         details = checked(found.details, Details, f"{where}.details")

@@ -250,19 +250,10 @@ class State(TypedDict, total=False):
     other_memory_bytes: Count
 
 
-class StoredReading(TypedDict):
-    """A reading within an environment."""
-
-    value: Number
-    unit: Name
-    samples: Samples
-    details: Details
-
-
 class Ceilings(TypedDict):
     """The measured ceilings of a device."""
 
-    readings: dict[str, StoredReading]
+    readings: dict[str, Any]
     reasons: dict[str, Text]
 
 
