@@ -13,7 +13,7 @@ from profiler.meters.disturbances import label_meanings
 from profiler.records.grades import marked
 from profiler.records.measurement import readings_of
 from profiler.records.quantities import QUANTITIES
-from profiler.records.words import PHASES, scaled, sizes_words
+from profiler.records.words import PHASES, sizes_words, value_words
 
 FIELDS = (
     "quantity", "point", "first", "second", "unit", "first_value", "second_value", "pairs",
@@ -109,9 +109,7 @@ def _line(row: Row, by_point: bool, intervals: bool, tested: bool) -> tuple[Cell
 
 
 def _value(value: float, unit: str, mark: str) -> str:
-    if unit == "s":
-        return marked(value, mark)
-    return f"{value:,.0f} B" if unit == "B" else scaled(value, unit)
+    return marked(value, mark) if unit == "s" else value_words(value, unit)
 
 
 def _p(p: float | None, none: Cell) -> Cell:

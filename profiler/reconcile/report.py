@@ -35,7 +35,7 @@ from profiler.reconcile.levels import (
 )
 from profiler.records.grades import BUSY, INTERRUPTED, ONE_THREAD, mark, marked
 from profiler.records.quantities import QUANTITIES
-from profiler.records.words import PHASES, scaled, sizes_words
+from profiler.records.words import PHASES, scaled, sizes_words, value_words
 from profiler.run.caveats import processes_words, spread_words, stopped
 from profiler.run.lower_bounds import NOT_ASKED
 from profiler.run.report import LEAD, MEMORY
@@ -401,9 +401,8 @@ UNREAD = "no operation read these bytes as a tensor"
 
 COSTS = (
     ("latency_s", "latency", "s"),
-    ("latency_samples", "latency samples", ""),
-    *((q.cost_key, q.cost, "" if q.unit == "1" else q.unit)
-      for q in QUANTITIES.values() if q.cost),
+    ("latency_samples", "latency samples", "1"),
+    *((each.cost_key, each.cost, each.unit) for each in QUANTITIES.values() if each.cost),
     ("operations_per_s", "dispatched operations per second", "op/s"),
     ("bytes_per_s", "compulsory bytes per second", "B/s"),
     ("J_per_operation", "energy per dispatched operation", "J"),
@@ -449,7 +448,7 @@ def _quantity(ladder: Ladder, key: str, unit: str) -> Cell:
         return Missing(ladder.reasons[key])
     if key == "latency_s":
         return marked(value, _mark(ladder))
-    return f"{value:,.0f} {unit}".strip() if unit in ("", "B") else scaled(value, unit)
+    return value_words(value, unit)
 
 
 def _share(ladder: Ladder, key: str, unit: str) -> Cell:

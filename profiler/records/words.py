@@ -31,6 +31,17 @@ def scaled(value: float, unit: str, digits: int = DIGITS) -> str:
     return f"{value / factor:.{digits}g} {prefix}{unit}"
 
 
+def value_words(value: float, unit: str) -> str:
+    """A measured value: bytes and counts (unit 1) as whole numbers, others as by `scaled`.
+
+    >>> value_words(4096, "B"), value_words(1500, "1"), value_words(0.0015, "s")
+    ('4,096 B', '1,500', '1.5 ms')
+    """
+    if unit in ("1", "B"):
+        return f"{value:,.0f}{' B' * (unit == 'B')}"
+    return scaled(value, unit)
+
+
 def sizes_words(sizes: Mapping[str, int]) -> str:
     """Sizes in the order of `LETTERS`, as `b = 1, l = 128, d = 128`."""
     return ", ".join(f"{letter} = {sizes[letter]}" for letter in LETTERS if letter in sizes)

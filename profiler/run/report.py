@@ -20,7 +20,7 @@ from profiler.records.grades import QUIET, grade_of, time_words
 from profiler.records.measurement import Measurement, readings_of
 from profiler.records.quantities import QUANTITIES, Meter, read_by
 from profiler.records.reading import Measured, Reading, Unavailable, details_of_time
-from profiler.records.words import DIGITS, PHASES, scaled, sizes_words
+from profiler.records.words import DIGITS, PHASES, scaled, sizes_words, value_words
 from profiler.run.caveats import contention, no_quiet_time, processes_words
 from profiler.run.energy_tokens import per_token
 
@@ -75,10 +75,7 @@ def measured(m: Measurement, name: str) -> Cell:
     if name not in m.readings:
         return missing(m, name)
     reading = m.readings[name]
-    if reading.unit == "s":
-        return time_words(reading)
-    whole = {"1": "", "B": " B"}.get(reading.unit)
-    return scaled(reading.value, reading.unit) if whole is None else f"{reading.value:,.0f}{whole}"
+    return time_words(reading) if reading.unit == "s" else value_words(reading.value, reading.unit)
 
 
 def missing(m: Measurement, name: str) -> Missing:
