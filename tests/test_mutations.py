@@ -18,7 +18,7 @@ from costmodel.language.indices import max_, min_, union
 from costmodel.language.nodes import Array, Call, Constant, Div, Fft, Gather, Mul, Reduce, Ref, Sub
 from costmodel.language.writing import function, sum_
 from costmodel.mixers import builtin
-from costmodel.paths import growing_rows, longest_path
+from costmodel.paths import growing_rows, hops, longest_path, reachability
 from costmodel.program import (
     dependence,
     lowering,
@@ -29,7 +29,7 @@ from costmodel.program import (
     trip_count,
 )
 from costmodel.proofs.against_oracle import OracleComparison
-from costmodel.questions import evaluate, span, subject, traffic
+from costmodel.questions import evaluate, peak, span, subject, traffic
 from costmodel.questions.counting import executed
 from costmodel.questions.counting.executed import Executed
 from costmodel.symbolic import constraints, piecewise, polyhedral_sums
@@ -400,6 +400,30 @@ def a_sum_of_a_chunk_waits_for_its_readers(patch: Patch) -> None:
     patch.setattr(owners.Owners, "_is_summary", lambda *_: False)
 
 
+def no_loop_goes_row_by_row(patch: Patch) -> None:
+    patch.setattr(peak, "_row_by_row", lambda *_: False)
+
+
+def every_array_is_held_to_the_end(patch: Patch) -> None:
+    true = peak.held_arrays
+    patch.setattr(
+        peak,
+        "held_arrays",
+        lambda system, phase, steps: (
+            replace(held, last=len(steps) - 1) for held in true(system, phase, steps)
+        ),
+    )
+
+
+def every_row_reads_all_rows(patch: Patch) -> None:
+    patch.setattr(reachability, "at_once", lambda known: True)
+
+
+def a_hop_is_longer_by_a_row(patch: Patch) -> None:
+    true = hops.evenly
+    patch.setattr(hops, "evenly", lambda back, ahead, ends: true(back, ahead, ends + 1))
+
+
 MUTATIONS: list[tuple[Callable[[Patch], None], str, str, tuple[str, ...], str]] = [
     (a_sum_of_r_terms_takes_r_additions, "she", "direct", (), "counts"),
     (one_addition_is_spared_in_all, "me", "direct", (), "counts"),
@@ -439,6 +463,11 @@ MUTATIONS: list[tuple[Callable[[Patch], None], str, str, tuple[str, ...], str]] 
     (work_is_that_of_the_last_row_it_reads, "keys", "direct", (), "counts"),
     (a_sum_of_a_chunk_waits_for_its_readers, "chunks", "direct", (), "state"),
     (every_range_reads_by_itself, "sinks", "direct", (), "unfused traffic"),
+    (no_loop_goes_row_by_row, "lstm", "recurrent", (), "peak"),
+    (every_array_is_held_to_the_end, "self-attention", "direct", (), "peak"),
+    (every_row_reads_all_rows, "recurrent", "recurrent", (), "path length"),
+    (every_row_reads_all_rows, "convolution", "direct", (), "path length"),
+    (a_hop_is_longer_by_a_row, "lstm", "recurrent", (), "path length"),
 ]
 
 

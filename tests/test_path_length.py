@@ -6,7 +6,6 @@ array has its rows is written here by hand.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from itertools import product
@@ -25,6 +24,7 @@ from costmodel.language.indices import Index
 from costmodel.language.nodes import Array, Node
 from costmodel.mixers import builtin, names
 from costmodel.oracle.execute import Execution, execute, random_arrays
+from costmodel.oracle.hops import furthest as furthest_executed, hops as distances, most_hops
 from costmodel.oracle.scalars import Entry
 from costmodel.paths import followed
 from costmodel.paths.followed import furthest_apart
@@ -67,10 +67,7 @@ def furthest(mixer: Mixer, form: str, sizes: Mapping[str, int], own: Places) -> 
     gathered counts where it is read whatever the data and tables hold.
     """
     joined = [pairs_read(run, own) for run in runs(mixer.forms[form], sizes)]
-    after: dict[object, set[object]] = {}
-    for read, written in set.intersection(*joined):
-        after.setdefault(read, set()).add(written)
-    return max(max(hops(after, start).values()) for start in range(1, sizes["l"] + 1))
+    return most_hops(set.intersection(*joined), sizes["l"])
 
 
 def pairs_read(run: Execution, own: Places) -> set[tuple[object, object]]:
@@ -107,32 +104,10 @@ def place_of(entry: Entry, sizes: Mapping[str, int], own: Places) -> object:
     return (entry[0].name, entry[1]) if row is None else row
 
 
-def hops(after: Mapping[object, set[object]], start: int) -> dict[int, int]:
-    """The distance of every row that is joined with a row, nearest first."""
-    found, waiting = {start: 0}, deque([(start, 0)])
-    seen: set[object] = {start}
-    while waiting:
-        here, number = waiting.popleft()
-        reached, through = set[object](), list(after.get(here, ()))
-        while through:
-            there = through.pop()
-            if isinstance(there, int):
-                reached.add(there)
-            elif there not in reached:
-                reached.add(there)
-                through += after.get(there, ())
-        for there in reached - seen:
-            seen.add(there)
-            if isinstance(there, int):
-                found[there] = number + 1
-                waiting.append((there, number + 1))
-    return found
-
-
 def test_the_search() -> None:
     """1 -> 2 -> 3 and 1 -> M -> 3: two hops without the array of no rows, one with it."""
-    assert hops({1: {2}, 2: {3}}, 1) == {1: 0, 2: 1, 3: 2}
-    assert hops({1: {2, ("M", (1,))}, 2: {3}, ("M", (1,)): {3}}, 1) == {1: 0, 2: 1, 3: 1}
+    assert distances({1: {2}, 2: {3}}, 1) == {1: 0, 2: 1, 3: 2}
+    assert distances({1: {2, ("M", (1,))}, 2: {3}, ("M", (1,)): {3}}, 1) == {1: 0, 2: 1, 3: 1}
 
 
 def in_pairs(where: tuple[int, ...], sizes: Mapping[str, int]) -> int:
@@ -194,6 +169,7 @@ def test_every_mixer_is_as_far_across_as_the_search_finds(name: str, form: str) 
             sizes |= dict.fromkeys("kwCB", wide)
             asked, hops = case(mixer, form, sizes), furthest(mixer, form, sizes, own)
             assert asked.figure(FIGURES["path_length"]) == hops, sizes
+            assert furthest_executed(execute(mixer.forms[form], sizes)) == hops, sizes
             if (name, form) not in CHOSEN:
                 assert followed_at(asked) == hops, sizes
 
@@ -613,7 +589,8 @@ def test_a_system_in_chunks_is_as_far_across_as_the_search_finds(write: Writer) 
             sizes = {"l": length, "w": w, "r": 1, "k": 1, "C": chunk}
             hops = furthest(mixer, "direct", sizes, IN_CHUNKS[write])
             found = followed_at(case(mixer, "direct", sizes))
-            assert derived.at(**sizes) == hops == found, sizes
+            executed = furthest_executed(execute(mixer.forms["direct"], sizes))
+            assert derived.at(**sizes) == hops == found == executed, sizes
 
 
 def test_chunks_by_hand() -> None:
@@ -668,7 +645,8 @@ def assert_found(mixer: Mixer, sizes: Mapping[str, int], own: Places) -> None:
     asked, hops = case(mixer, "direct", sizes), furthest(mixer, "direct", sizes, own)
     found = asked.figure(FIGURES["path_length"])
     if not isinstance(found, Missing):
-        assert found == hops == followed_at(asked), sizes
+        executed = furthest_executed(execute(mixer.forms["direct"], sizes))
+        assert found == hops == followed_at(asked) == executed, sizes
 
 
 def test_many_random_systems_in_chunks_have_a_path_length() -> None:

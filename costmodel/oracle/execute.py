@@ -181,7 +181,7 @@ class Execution:
     @cached_property
     def owners(self) -> Owners:
         """The owner of every instance: the token whose decoding step executes the instance."""
-        return Owners(self.trace, self.system, _kinds(self.system, _enlarged(self)))
+        return Owners(self.trace, self.system, _kinds(self.system, enlarged(self)))
 
     @cached_property
     def decoding(self) -> Decoding:
@@ -340,7 +340,7 @@ def _of_role(entries: set[Entry], *roles: str) -> int:
     return sum(array.role in roles for array, _ in entries)
 
 
-def _enlarged(run: Execution) -> tuple[tuple[str, int], ...]:
+def enlarged(run: Execution) -> tuple[tuple[str, int], ...]:
     """Sizes of a run, enlarged: no window, chunk or width is 1, and the sequence is long."""
     letters = {k: max(v, 2) for k, v in run.sizes.items() if k not in ("b", "d", "g", "l", "n")}
     letters["l"] = 4 + 3 * max(letters.values(), default=0)

@@ -10,7 +10,9 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from costmodel.oracle.execute import Execution, Unfused, read_by
+from costmodel.oracle.execute import Execution, Unfused, execute, read_by
+from costmodel.oracle.hops import furthest
+from costmodel.oracle.live import most_live
 
 
 @dataclass(frozen=True)
@@ -97,6 +99,12 @@ def _parameters(run: Execution) -> int:
     return sum(int(v.size) for name, v in run.arrays.items() if arrays[name].role == "parameter")
 
 
+def _hops(run: Execution) -> int:
+    """The maximum path length of a form, which rewrites do not change."""
+    form = run.system.mixer.forms[run.system.form]
+    return furthest(execute(form, run.sizes))
+
+
 QUANTITIES: Mapping[str, Quantity] = {
     "counts": Quantity(
         _counts,
@@ -121,6 +129,8 @@ QUANTITIES: Mapping[str, Quantity] = {
         gradients=lambda run, phase: sum(_unfused(run.unfused()).values()),
     ),
     "state": Quantity(token=lambda run, t: run.state(t), past=True),
+    "path length": Quantity(_hops),
+    "peak": Quantity(lambda run: most_live(run, "training"), gradients=most_live),
     "activations": Quantity(gradients=_kept, phases=("backward",)),
 }
 """Name, as the records of questions give it -> the quantity."""

@@ -25,14 +25,14 @@ dilation (section 4). Here all layers are equal: by the same section, O(n/k) hop
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import product
 
 from costmodel.errors import Unsupported
 from costmodel.language.equations import Mixer, System
-from costmodel.questions.question import Answers, Case, Figure, Question
+from costmodel.questions.question import Answers, Case, Figure, Question, Tally
 from costmodel.questions.subject import about_mixer, system_of
 from costmodel.symbolic.at_sizes import Amount
 from costmodel.symbolic.constraints import implied, infeasible
@@ -143,6 +143,14 @@ def _notes(cases: Sequence[Case], shown: Sequence[str]) -> Iterator[str]:
         )
 
 
+def _tallied(about: Answers, sizes: Mapping[str, int]) -> int:
+    """The hops at some sizes, by search where no formula is derived, as in tables."""
+    try:
+        return about.of(_hops).at(**sizes)
+    except Unsupported:
+        return _searched(Case(about, sizes, symbolic=False))
+
+
 PATH_LENGTH = Question(
     "path_length",
     "Maximum path length",
@@ -160,5 +168,5 @@ PATH_LENGTH = Question(
         ),
     ),
     path_length,
-    untallied="execution has entries, and no rows that entries belong to",
+    (Tally("path length", _tallied),),
 )

@@ -1,9 +1,9 @@
 """The peak memory: the largest set of live elements under a fixed schedule.
 
 Equations run one by one in topological order. The live range of an array is from the first equation
-that writes the array to the last that reads it; inputs and outputs are live throughout. An array
-that only its own loop reads, at most one row back, holds one row. Parameters, their gradients and
-the state of an optimiser are counted separately.
+that writes the array to the last that reads it; inputs are live throughout, results until the end.
+An array that only its own loop reads, at most one row back, holds one row. Parameters, their
+gradients and the state of an optimiser are counted separately.
 """
 
 from __future__ import annotations
@@ -32,11 +32,12 @@ from costmodel.questions.question import (
     Question,
     Said,
     Sentence,
+    Tally,
     in_bytes,
 )
 from costmodel.questions.subject import Training, about_mixer, asked, system_of
 from costmodel.symbolic.at_sizes import at_sizes
-from costmodel.symbolic.constraints import nonnegative
+from costmodel.symbolic.constraints import nonnegative, projected
 from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.polyhedral_sums import union_size
 from costmodel.symbolic.polynomial import Poly, axis_atom
@@ -147,23 +148,29 @@ def held_arrays(
         for equation in step:
             for ref in references(equation):
                 read.setdefault(ref.array, set()).add(k)
-    end = len(steps) - 1
-    for array in {**written, **read}:
+    end, named = len(steps) - 1, {array.name for array in read}
+    given = (*system.mixer.inputs, *system.mixer.contexts)
+    unread = (array for array in given if array.name not in named)
+    for array in dict.fromkeys((*written, *read, *unread)):
         if array in apart:
             continue
-        given = array.role in ("input", "context")
+        kept = array.role in ("input", "context") or array in system.results(phase)
         first = written.get(array, 0)
-        last = end if given or array in system.results(phase) else max(read.get(array, {first}))
-        inside = (
-            array in written and read.get(array) == {first} and array not in system.results(phase)
-        )
+        last = end if kept else max(read.get(array, {first}))
+        inside = array in written and read.get(array) == {first} and not kept
         count = _row if inside and _row_by_row(system, array) else entries_held
         yield Held(array, count(system, array), first, last, once=held_once(system, array))
 
 
 def _row_by_row(system: System, array: Array) -> bool:
-    """Whether an array is written in a loop that reads only the current and the previous row."""
-    return any(array in block.axes and block.reach <= 1 for block in blocks(system))
+    """Whether an array is written in a loop that reads the array at most one row back."""
+    return all(
+        block.lag(equation, ref) in (0, 1)
+        for block in blocks(system)
+        for equation in block.equations
+        for ref in references(equation)
+        if ref.array is array
+    )
 
 
 def held_once(system: System, array: Array) -> bool:
@@ -182,7 +189,7 @@ def entries_held(system: System, array: Array) -> Exact:
 
 
 def _row(system: System, array: Array) -> Exact:
-    """The number of entries in one row of an array that a loop writes.
+    """The number of entries in one row of an array that a loop writes; 0 if the loop has no row.
 
     Raises:
         Unsupported: rows have different numbers of entries.
@@ -191,17 +198,11 @@ def _row(system: System, array: Array) -> Exact:
     every, here = whole(array), axis_atom(axis)
     across = tuple(x for x in axes_of(array) if x != here)
     regions = [where for e in system.defining[array] if (where := defined(e)) is not None]
-    if not any(c.letters & {*across} for where in regions for c in where - every):
-        number = Poly.of(1)
-        for k, extent in enumerate(array.shape):
-            if k != axis:
-                number = number * extent
-        return Exact.of(number)
     rows = {frozenset(c for c in where if here in c.letters) for where in regions}
-    if len(rows) > 1 or any(c.letters & {*across} for where in rows for c in where):
+    partial = any(c.letters & {*across} for where in regions for c in where - every)
+    if partial and (len(rows) > 1 or any(c.letters & {*across} for row in rows for c in row)):
         raise Unsupported(f"{array.name}: rows of a loop that have different numbers of entries")
-    (row,) = rows
-    return union_size(across, [where - row for where in regions], ONE)
+    return union_size(across, [projected(where, [here]) for where in regions], ONE)
 
 
 def _largest(found: Sequence[Live]) -> Iterator[Live]:
@@ -337,6 +338,6 @@ PEAK = Question(
         ),
     ),
     peak,
-    untallied="a schedule of whole arrays: instrumented execution runs entry by entry",
+    (Tally("peak", lambda about, sizes: about.of(_peak).at(**sizes)),),
     explained=_explained,
 )

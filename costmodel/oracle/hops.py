@@ -1,0 +1,148 @@
+"""The number of hops between the two positions furthest apart, followed read by read.
+
+An entry belongs to the row at its position on an axis of l entries; of several such axes, on the
+axis where most readers read their own row. Without such an axis, the entries of an array belong to
+the last of the rows that each is computed from if all readers are there or later, or else to the
+first of these rows if all readers are there or earlier. Otherwise the array is transparent: readers
+of an entry read all rows that the entry is computed from. A gathered entry joins no rows.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import pairwise
+
+from costmodel.language.nodes import Array
+from costmodel.oracle.execute import Execution
+from costmodel.oracle.scalars import Entry
+
+
+def furthest(run: Execution) -> int:
+    """The number of hops between the two positions furthest apart of all that are joined."""
+    place = Rows(run).place
+    return most_hops({(place(a), place(b)) for a, b in reads(run)}, run.sizes["l"])
+
+
+def reads(run: Execution) -> Iterator[tuple[Entry, Entry]]:
+    """(entry read, entry written) of each read that depends on a token and is not gathered."""
+    for instance in run.instances:
+        for read in instance.placed:
+            if run.token(read):
+                yield from ((read, written) for written in instance.writes)
+
+
+def most_hops(joined: Iterable[tuple[object, object]], length: int) -> int:
+    """The largest distance of two rows of 1..length, given all pairs (place read, reader)."""
+    after: dict[object, set[object]] = {}
+    for read, reader in joined:
+        after.setdefault(read, set()).add(reader)
+    return max(max(hops(after, row).values()) for row in range(1, length + 1))
+
+
+def hops(after: Mapping[object, set[object]], start: int) -> dict[int, int]:
+    """Row -> its distance from the row `start`; places that are no rows are passed in no hop."""
+    found, waiting = {start: 0}, deque([start])
+    while waiting:
+        here = waiting.popleft()
+        passed, through = set[object](), list(after.get(here, ()))
+        while through:
+            there = through.pop()
+            if isinstance(there, int) and there not in found:
+                found[there] = found[here] + 1
+                waiting.append(there)
+            elif not isinstance(there, int) and there not in passed:
+                passed.add(there)
+                through += after.get(there, ())
+    return found
+
+
+class Rows:
+    """The rows to which the entries of an execution belong."""
+
+    def __init__(self, run: Execution) -> None:
+        self.run, self.reads = run, [*reads(run)]
+        self.readers: dict[Entry, list[Entry]] = {}
+        for read, written in self.reads:
+            self.readers.setdefault(read, []).append(written)
+        last = {array: k for k, i in enumerate(run.instances) for array, _ in i.writes}
+        self.axes: dict[Array, tuple[int, ...]] = {}
+        """Array -> its axis of rows, or its axes of chunks of rows and of places in a chunk."""
+        last_first = sorted(last, key=last.__getitem__, reverse=True)
+        for array in (*last_first, *dict.fromkeys(read[0] for read, _ in self.reads)):
+            if array not in self.axes:
+                self.axes[array] = self._chosen(array)
+        self.homes: dict[Entry, int] = {}
+        """The rows of entries without an axis of rows, if their array is not transparent."""
+        made = self._made_of()
+        for array in last_first:
+            if not self.axes[array]:
+                self._settle({entry: rows for entry, rows in made.items() if entry[0] is array})
+
+    def place(self, entry: Entry) -> object:
+        """The row of an entry, or the entry itself if it belongs to no row."""
+        row = self._row(entry)
+        return entry if row is None else row
+
+    def _row(self, entry: Entry) -> int | None:
+        axes = self.axes[entry[0]]
+        return self._at(entry, axes) if axes else self.homes.get(entry)
+
+    def _at(self, entry: Entry, axes: tuple[int, ...]) -> int:
+        """The row at the position of an entry on an axis, or on axes (chunk, place)."""
+        array, where = entry
+        first, *inner = axes
+        if not inner:
+            return where[first]
+        return (where[first] - 1) * self.run.trace.shape(array)[inner[0]] + where[inner[0]]
+
+    def _chosen(self, array: Array) -> tuple[int, ...]:
+        """The axes at which most readers read their own row; () without an axis of rows."""
+        if array.role in ("input", "output"):
+            return (0,)
+        length, shape = self.run.system.mixer.role("input").shape[0], array.shape
+        found: list[tuple[int, ...]] = [(k,) for k, extent in enumerate(shape) if extent == length]
+        pairs = enumerate(pairwise(shape))
+        found += [(k, k + 1) for k, (one, two) in pairs if one * two == length]
+        if array.rows is not None:
+            found.append((array.rows[0], array.rows[0] + 1))
+
+        def own(axes: tuple[int, ...]) -> int:
+            known = ((a, b) for a, b in self.reads if a[0] is array and self.axes.get(b[0]))
+            return sum(self._at(read, axes) == self._row(reader) for read, reader in known)
+
+        return max(found, key=own, default=())
+
+    def _made_of(self) -> Mapping[Entry, set[int]]:
+        """Entry without an axis of rows -> the rows that the entry is computed from."""
+        made: dict[Entry, set[int]] = {}
+        for read, written in self.reads:
+            if not self.axes[written[0]]:
+                row = self._row(read)
+                made.setdefault(written, set()).update(
+                    made.get(read, ()) if row is None else (row,)
+                )
+        return made
+
+    def _settle(self, made: Mapping[Entry, set[int]]) -> None:
+        """Set the rows of the entries of an array that are computed from the rows in `made`;
+        an entry that nothing reads belongs to no row."""
+        reading = {entry: self._reading(entry) for entry in made}
+        for end, sign in ((max, 1), (min, -1)):
+            homes = {e: end(rows) for e, rows in made.items() if rows and reading[e]}
+            if all(sign * (row - home) >= 0 for e, home in homes.items() for row in reading[e]):
+                self.homes |= homes
+                return
+
+    def _reading(self, entry: Entry) -> set[int]:
+        """The rows of the readers of an entry; of a reader without a row, those of its readers."""
+        found, seen, through = set[int](), set[Entry](), [entry]
+        while through:
+            for reader in self.readers.get(through.pop(), ()):
+                row = self._row(reader)
+                if row is not None:
+                    found.add(row)
+                elif reader not in seen:
+                    seen.add(reader)
+                    through.append(reader)
+        return found

@@ -1,0 +1,114 @@
+"""The largest set of live entries while equations are executed one by one.
+
+The equations of a strongly connected component (a loop) are one step. Steps follow one another by
+their last equations, each after the steps that it reads. The entries of an array are live from the
+step that writes the array to the last step that reads the array; inputs are live throughout,
+results until the end. Of an array that its own loop alone reads, at most one row back, one row is
+live.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import cache
+
+from costmodel.language.equations import Equation, System
+from costmodel.language.nodes import Array
+from costmodel.oracle.execute import Execution, enlarged, run
+from costmodel.oracle.interpreter import needed
+from costmodel.oracle.scalars import Entry
+
+WEIGHTS = ("parameter", "buffer")
+
+
+def most_live(done: Execution, phase: str) -> int:
+    """The largest number of live entries in a phase, without weights and their gradients."""
+    results, steps = done.system.results(phase), _steps(done)
+    end, live = len(steps) - 1, Counter[int]()
+    entries: dict[Array, list[Entry]] = {}
+    for entry in done.trace.memory:
+        entries.setdefault(entry[0], []).append(entry)
+    writing: dict[Array, set[int]] = {}
+    reading: dict[Array, set[int]] = {}
+    for k, step in enumerate(steps):
+        for equation in step:
+            writing.setdefault(equation.array, set()).add(k)
+            for array in equation.value.arrays:
+                reading.setdefault(array, set()).add(k)
+    for array, every in entries.items():
+        of = array.gradient_of if array in results else None
+        if array.role in WEIGHTS or (of and of.role in WEIGHTS):
+            continue
+        written, read = writing.get(array, set()), reading.get(array, set())
+        kept = {end} if array in results or array.role in ("input", "context") else set[int]()
+        in_its_loop = len(written) == 1 and written == read and not kept
+        number = _of_a_row(done, array, steps[min(read)], every) if in_its_loop else len(every)
+        for k in range(min(written, default=0), max(written | read | kept, default=-1) + 1):
+            live[k] += number
+    return max(live.values(), default=0)
+
+
+def _steps(done: Execution) -> Sequence[Sequence[Equation]]:
+    """The equations that are executed, in steps."""
+    needs, by_loop = needed(done.system), dict[frozenset[Array], list[int]]()
+    for number, equation in enumerate(done.system.equations):
+        array = equation.array
+        loop = frozenset({array, *(a for a in needs[array] if array in needs.get(a, ()))})
+        by_loop.setdefault(loop, []).append(number)
+    waiting, found = sorted(by_loop, key=lambda loop: by_loop[loop][-1]), []
+    while waiting:
+        later = frozenset[Array]().union(*waiting)
+        found.append(next(loop for loop in waiting if not (needs[next(iter(loop))] - loop) & later))
+        waiting.remove(found[-1])
+    steps = ([n for n in by_loop[loop] if n not in done.ready] for loop in found)
+    return [[done.system.equations[number] for number in step] for step in steps if step]
+
+
+def _of_a_row(
+    done: Execution, array: Array, step: Sequence[Equation], entries: Iterable[Entry]
+) -> int:
+    """The entries of a row of an array; all entries if the loop reads the array further back."""
+    arrays = tuple(dict.fromkeys(equation.array for equation in step))
+    large = enlarged(replace(done, sizes=dict.fromkeys(done.sizes, 1)))
+    axis = _axes(done.system, large, done.dense, arrays).get(array)
+    return max(Counter(None if axis is None else at[axis] for _, at in entries).values())
+
+
+@cache
+def _axes(
+    system: System, sizes: tuple[tuple[str, int], ...], dense: bool, loop: tuple[Array, ...]
+) -> Mapping[Array, int]:
+    """The axes of rows of the arrays of a loop that are read at most one row back. All references
+    read rows on one side, as many as possible another row."""
+    apart: dict[tuple[Array, int, Array, int], set[int]] = {}
+    for instance in run(system, dict(sizes), dense=dense).instances:
+        for writer, here in instance.writes[:1]:
+            for array, there in instance.reads:
+                if writer in loop and array in loop:
+                    for k, one in enumerate(here):
+                        for m, two in enumerate(there):
+                            apart.setdefault((writer, k, array, m), set()).add(one - two)
+    found: list[tuple[int, Mapping[Array, int]]] = []
+    for sign in (1, -1):
+        possible: list[dict[Array, int]] = [{}]
+        for array in loop:
+            more = ({**axes, array: k} for axes in possible for k in range(len(array.shape)))
+            possible = [axes for axes in more if all(sign * x >= 0 for x in _back(apart, axes))]
+        for axes in possible:
+            far = {a for a in loop if any(abs(x) > 1 for x in _back(apart, axes, a))}
+            moving = sum(x != 0 for x in _back(apart, axes))
+            found.append((moving, {a: k for a, k in axes.items() if a not in far}))
+    return max(found, key=lambda one: one[0])[1]
+
+
+def _back(
+    apart: Mapping[tuple[Array, int, Array, int], set[int]],
+    axes: Mapping[Array, int],
+    of: Array | None = None,
+) -> Iterable[int]:
+    """How many rows back arrays are read, or the array `of` is, with these axes of rows."""
+    for (writer, k, array, m), rows in apart.items():
+        if (axes.get(writer), axes.get(array)) == (k, m) and of in (None, array):
+            yield from rows
