@@ -68,7 +68,8 @@ def sized(command: Command, *, networks: bool = False) -> Command:
     ]
     own = [p for name, p in signature.parameters.items() if name != "sizes"]
     keyword = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own]
-    wrapped.__signature__ = signature.replace(parameters=[*keyword, *options])  # type: ignore[attr-defined]
+    told: Any = wrapped
+    told.__signature__ = signature.replace(parameters=[*keyword, *options])
     return wrapped
 
 

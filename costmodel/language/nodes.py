@@ -78,8 +78,8 @@ def _mapped(
 @dataclass_transform(frozen_default=True)
 def record(made: type[R]) -> type[R]:
     """A frozen dataclass of parts whose hash is computed once."""
-    made = hashed_once(dataclass(frozen=True)(made))
-    made._fields = tuple(f.name for f in fields(made))  # type: ignore[arg-type,attr-defined]
+    new: Any = hashed_once(dataclass(frozen=True)(made))
+    new._fields = tuple(field.name for field in fields(new))
     return made
 
 

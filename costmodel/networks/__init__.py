@@ -50,12 +50,14 @@ def choices_of(name: str | None, config: Path | None) -> Choices:
     Raises:
         ModelError: neither or both are given, or what is given cannot be read.
     """
-    if (name is None) == (config is None):
-        raise ModelError(
-            "give the name of a network (`costmodel model --list` shows them all), or --hf "
-            "config.json: one of the two"
-        )
-    return preset(name) if name is not None else huggingface.read(config)  # type: ignore[arg-type]
+    if name is not None and config is None:
+        return preset(name)
+    if config is not None and name is None:
+        return huggingface.read(config)
+    raise ModelError(
+        "give the name of a network (`costmodel model --list` shows them all), or --hf "
+        "config.json: one of the two"
+    )
 
 
 def memory_options(phases: tuple[str, ...], **typed: str | None) -> MemoryOptions:

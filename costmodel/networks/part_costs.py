@@ -132,7 +132,7 @@ class NetworkCounts(Counts):
     own: OwnSizes = OwnSizes()
 
     @at_sizes
-    def at(self, *, b: int = 1, **sizes: int) -> CountsAt:  # type: ignore[override]
+    def at(self, *, b: int = 1, **sizes: int) -> CountsAt:  # type: ignore[override]  # by class
         """Integers at given sizes; work on the input is done for each of `b` sequences."""
         return super().at(b=b, **self.own.with_given(sizes))
 

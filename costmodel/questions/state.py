@@ -12,6 +12,7 @@ from functools import cache
 
 from costmodel.errors import Unsupported
 from costmodel.language.equations import Equation, Mixer, System
+from costmodel.language.indices import Index
 from costmodel.language.nodes import Array, Gather, Ref
 from costmodel.program.dependence import Read, after_token, anywhere, reads, up_to_token
 from costmodel.program.owners import owners
@@ -84,12 +85,9 @@ def gathered(ref: Ref) -> Gather | None:
     return next((p for p in ref.positions if isinstance(p, Gather)), None)
 
 
-def variables_in(equation: Equation, over: tuple[object, ...]) -> frozenset[str]:
+def variables_in(equation: Equation, over: tuple[Index, ...]) -> frozenset[str]:
     """The names of an equation's free indices and of the indices `over` of enclosing reductions."""
-    return frozenset(i.atom for i in equation.indices) | {
-        i.atom  # type: ignore[attr-defined]
-        for i in over
-    }
+    return frozenset(index.atom for index in (*equation.indices, *over))
 
 
 @cache

@@ -18,5 +18,5 @@ def hashed_once(kind: type[T]) -> type[T]:
             known["hash"] = whole(self)
         return known["hash"]
 
-    kind.__hash__ = remembered  # type: ignore[assignment,method-assign]
+    kind.__hash__ = remembered  # type: ignore[assignment,method-assign]  # of a class
     return kind
