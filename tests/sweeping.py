@@ -19,7 +19,7 @@ import costmodel as cm
 from profiler.modules.registry import implementations
 from profiler.records.measurement import Measurement
 from profiler.records.reading import MeasureError, Reading
-from profiler.run.request import Request, form_of
+from profiler.run.request import Request, record_of as made_of
 from profiler.sweep.failures import Failure
 from profiler.sweep.order import blocks
 from profiler.sweep.points import Block, Point
@@ -65,16 +65,7 @@ def record_of(asked: Request, **more: Any) -> Measurement:
         "counts": {"seed": asked.seed},
         "environment": ENVIRONMENT,
     }
-    return Measurement(
-        mixer=asked.mixer.origin,
-        implementation=asked.implementation.name,
-        form=form_of(asked.implementation, asked.phase),
-        sizes=dict(asked.sizes),
-        dtype=asked.dtype,
-        phase=asked.phase,
-        device=asked.device,
-        **given | more,
-    )
+    return made_of(asked, **given | more)
 
 
 def out_of_memory(_: Request) -> None:

@@ -47,7 +47,7 @@ from profiler.run.measure import (
 )
 from profiler.run.plan import Plan, requests
 from profiler.run.prepare import PreparedCall, prepare
-from profiler.run.request import Request, form_of
+from profiler.run.request import Request, record_of
 from profiler.run.subject import subject
 from profiler.sweep.session import by_command
 
@@ -396,21 +396,11 @@ def record(
     )
     other = "it was not measured: costmodel compare measures latency, peak memory and energy"
     reasons |= dict.fromkeys(("peer torch", "peer fvcore", "hardware", "kernels"), other)
-    found = Measurement(
-        mixer=request.mixer.origin,
-        implementation=request.implementation.name,
-        form=form_of(request.implementation, request.phase),
-        sizes=dict(request.sizes),
-        dtype=request.dtype,
-        phase=request.phase,
-        device=request.device,
+    found = record_of(
+        request,
         readings=readings,
         reasons=reasons,
-        counts={
-            **made.counted[name],
-            "peers": {},
-            "seed": request.seed,
-        },
+        counts={**made.counted[name], "peers": {}, "seed": request.seed},
         environment=environment(request.device),
     )
     place: dict[str, Any] = {"comparison": made.identity, "processes": made.processes}

@@ -50,7 +50,7 @@ from profiler.records.reading import (
 from profiler.records.words import PHASES
 from profiler.run.hardware_counters import hardware_counts
 from profiler.run.prepare import PreparedCall, prepare
-from profiler.run.request import Request, form_of
+from profiler.run.request import Request, record_of
 from profiler.run.subject import subject
 
 
@@ -202,19 +202,8 @@ def _record(
 ) -> Measurement:
     """The record of readings, reasons and counts."""
     readings, reasons = divide(measured)
-    found = Measurement(
-        mixer=request.mixer.origin,
-        implementation=request.implementation.name,
-        form=form_of(request.implementation, request.phase),
-        sizes=dict(request.sizes),
-        dtype=request.dtype,
-        phase=phase_name(request.phase),
-        device=request.device,
-        readings=readings,
-        reasons=reasons,
-        counts=counts,
-        environment=environment(request.device) | tools(counts),
-    )
+    facts = environment(request.device) | tools(counts)
+    found = record_of(request, readings=readings, reasons=reasons, counts=counts, environment=facts)
     return subject(request.mixer).flagged(found)
 
 

@@ -10,6 +10,7 @@ from costmodel.language.equations import Mixer
 from costmodel.program.phases import TRAINING_STEP, phase_name
 from profiler.meters.energy.protocol import EnergyLimits
 from profiler.modules.registry import Implementation
+from profiler.records.measurement import Measurement
 from profiler.records.reading import MeasureError
 from profiler.run.plain import PlainModule, without_equations
 from profiler.run.subject import Measurable
@@ -81,6 +82,20 @@ def form_of(implementation: Implementation, phase: str) -> str:
     """The form of the equations that an implementation runs in a phase; "" if it runs none."""
     token = phase_name(phase) == "inference"
     return (implementation.step_form or "") if token else implementation.form
+
+
+def record_of(request: Request, **fields: Any) -> Measurement:
+    """The record of a request with these fields: readings, reasons, counts, environment, ..."""
+    return Measurement(
+        mixer=request.mixer.origin,
+        implementation=request.implementation.name,
+        form=form_of(request.implementation, request.phase),
+        sizes=dict(request.sizes),
+        dtype=request.dtype,
+        phase=phase_name(request.phase),
+        device=request.device,
+        **fields,
+    )
 
 
 def request_json(request: Request) -> dict[str, Any]:

@@ -6,13 +6,12 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from costmodel.program.phases import phase_name
 from profiler.meters.cuda_graph import ContextLost
 from profiler.meters.failure import is_out_of_memory, requested
 from profiler.records.measurement import REASON, Measurement
 from profiler.records.reading import MeasureError, reason_of, whole_text
 from profiler.records.schema import Record
-from profiler.run.request import form_of
+from profiler.run.request import record_of
 from profiler.sweep.points import Point
 
 MEMORY, REFUSED, FAILED = "out of memory", "refused", "call failed"
@@ -81,14 +80,8 @@ def chain(error: BaseException) -> Iterator[BaseException]:
 def failed_record(point: Point, failure: Failure, environment: Mapping[str, Any]) -> Measurement:
     """The record of a failure: schema 1 without readings, with the reason under `measurement`."""
     request = point.request
-    return Measurement(
-        mixer=request.mixer.origin,
-        implementation=request.implementation.name,
-        form=form_of(request.implementation, request.phase),
-        sizes=dict(request.sizes),
-        dtype=request.dtype,
-        phase=phase_name(request.phase),
-        device=request.device,
+    return record_of(
+        request,
         reasons={REASON: failure.sentence},
         counts={"seed": request.seed},
         environment=environment,
