@@ -412,7 +412,8 @@ def _factory_sizes(target: Target, sizes: Sizes) -> dict[str, int]:
             f"to trace, --let {missing[0]}=FORMULA"
         )
     anything = inspect.Parameter.VAR_KEYWORD in kinds
-    foreign = [name for name in sizes if name not in parameters and name not in LETTERS]
+    written = filter(str.isidentifier, sizes)  # letters of quotients are named by their formulas
+    foreign = [name for name in written if name not in parameters and name not in LETTERS]
     if foreign and not anything:
         near = difflib.get_close_matches(foreign[0], parameters, 1)
         hint = f": did you mean '{near[0]}'?" if near else f", but {', '.join(parameters)}"
