@@ -1,4 +1,4 @@
-"""Where does a module part from its equations: at which entry, and from which equation on?"""
+"""Which entry of a module's result differs first, and which equation does the module miss?"""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 def first_difference(
     found: torch.Tensor, expected: torch.Tensor, who: str, before: tuple[int, ...] = ()
 ) -> str:
-    """The first entry of y that differs beyond rounding, or ""; `before` is prepended to its
-    position."""
+    """The first entry of y that differs beyond rounding, in words, or "". `before` is prepended to
+    the entry's position; `who` introduces the expected value, as "the equations give" does."""
     if found.shape != expected.shape:
         return f"y is {tuple(found.shape)}, expected {tuple(expected.shape)}"
     apart = (found - expected).abs() > TOLERANCE * max(1.0, float(expected.abs().max()))
@@ -38,22 +38,22 @@ def first_difference(
 
 
 class Recorder(DispatchMode):
-    """Keeps every value that a call computes."""
+    """Records every floating-point value that a call computes."""
 
     def __init__(self) -> None:
         super().__init__()
         self.seen: list[torch.Tensor] = []
 
     def see(self, kind: OperationKind, args: tuple[Any, ...], kwargs: Any) -> Any:
-        """The result of an operation, which is kept."""
+        """Run an operation and record its result."""
         return self.kept(super().see(kind, args, kwargs))
 
     def see_functions(self, func: Any, args: tuple[Any, ...], kwargs: Any) -> Any:
-        """The result of an operator that runs functions, which is kept."""
+        """Run a higher-order operator and record its result."""
         return self.kept(super().see_functions(func, args, kwargs))
 
     def kept(self, result: Any) -> Any:
-        """The result, whose values are kept."""
+        """Record the values of a result and return the result."""
         for tensor in tensors_in(result):
             if tensor.is_complex():
                 self.seen.append(torch.view_as_real(tensor.detach().resolve_conj()).flatten())
@@ -63,12 +63,12 @@ class Recorder(DispatchMode):
 
     @cached_property
     def values(self) -> torch.Tensor:
-        """All values in ascending order."""
+        """All recorded finite values in ascending order."""
         found = torch.cat([torch.zeros(1, dtype=torch.float64), *(t.double() for t in self.seen)])
         return found[found.isfinite()].sort().values
 
     def has(self, wanted: np.ndarray[Any, Any]) -> bool:
-        """Whether every nonzero number was computed, up to rounding."""
+        """Whether every nonzero number of `wanted` was computed, up to rounding."""
         values, seen = torch.from_numpy(wanted[wanted != 0]), self.values
         if len(seen) < 2:
             return not len(values)
@@ -78,18 +78,18 @@ class Recorder(DispatchMode):
 
 
 class Multisets(Recorder):
-    """Keeps what a call in few digits computes, and knows values again as a whole."""
+    """Records the values of a call in low precision, and looks for whole tensors among them."""
 
     NEAR = 0.1
-    """How far sorted values may lie apart, times the largest: several steps of rounding in eight
-    bits, and less than another array of as many entries."""
+    """How far sorted values may lie apart, as a share of the largest: several roundings to eight
+    bits stay below this share, and another array of as many entries exceeds it."""
 
     def __init__(self, batch: int) -> None:
         super().__init__()
         self.batch = batch
 
     def has(self, wanted: np.ndarray[Any, Any]) -> bool:
-        """Whether one tensor holds these values of the first sequence, in any order."""
+        """Whether one recorded tensor holds these values of the first sequence, in any order."""
         values = torch.from_numpy(wanted).double().sort().values
         near = self.NEAR * float(values.abs().max()) if len(values) else 0.0
         return any(
@@ -105,11 +105,11 @@ def first_unseen(
     expected: Values,
     is_seen: Callable[[np.ndarray[Any, Any]], bool],
 ) -> str:
-    """The first equation, in the order of evaluation, whose values were never computed, in any
-    order or layout, in words; `is_seen` says whether all of some values were.
+    """Name the first equation, in the order of evaluation, whose values the call never computed.
 
-    An equation that a kernel fuses away is passed over where a later equation that reads it is
-    right.
+    `is_seen` says whether the call computed all of some values, in any order or layout. A kernel
+    may fuse an equation away: the equation is passed over where a later equation that reads it
+    was computed.
     """
     equations = {e.name: e for e in mixer.forms[form].equations}
     parts = [
@@ -146,7 +146,7 @@ def sources(equations: Iterable[Equation]) -> dict[str, set[str]]:
 def values_of_token(
     mixer: Mixer, form: str, arrays: Values, sizes: Mapping[str, int], t: int
 ) -> Values:
-    """Equation -> its array, in which entries that do not belong to token t are 0."""
+    """Equation -> its array, with 0 for every entry that belongs to another token than t."""
     import numpy as np
 
     run = execute(mixer.forms[form], sizes, arrays=arrays)

@@ -1,4 +1,4 @@
-"""On which small cases is a module compared with its equations, and where does it fail first?"""
+"""At which small sizes is a module compared with its equations, and where does it fail first?"""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     Values = Mapping[str, np.ndarray[Any, Any]]
 
 TOLERANCE = 1e-9
-"""Relative to the largest output: the rounding of float64 sums of some dozen terms in another
-order."""
+"""Allowed error relative to the largest output: float64 sums of some dozen terms round by less
+when the terms are added in another order."""
 
 BATCH = 2
 """Sequences per call, so that a module that mixes sequences of one batch fails."""
@@ -45,12 +45,12 @@ class ModuleCase:
     beside: Mapping[str, torch.Tensor] = field(default_factory=dict)
     """The further inputs, then the contexts, by name: (batch, ...)."""
     asks: bool = True
-    """Whether gradients of what is given are asked for, beside those of parameters."""
+    """Whether gradients of inputs and contexts are taken, beside the gradients of parameters."""
 
     @cached_property
     def registered(self) -> Values:
-        """The buffers of the equations that the module registers, by name; positions, which torch
-        counts from 0, from 1."""
+        """The buffers of the equations that the module registers, by name. Positions, which torch
+        counts from 0, are given as the equations count them, from 1."""
         held = {name: tensor.numpy() for name, tensor in self.module.named_buffers()}
         return {
             array.name: held[array.name] + (array.below is not None)
@@ -59,8 +59,8 @@ class ModuleCase:
         }
 
     def arrays(self, sample: int = 0) -> Values:
-        """One sequence of x, the parameters and the buffers, as the equations name them; a buffer
-        has the equations' values, or else the module's."""
+        """The inputs of sequence `sample`, the parameters and the buffers, by the equations' names.
+        A buffer takes its values from the equations where they give some, else from the module."""
         named = {name: p.detach().numpy() for name, p in self.module.named_parameters()}
         own = {
             a.name: buffer_values(a, self.sizes) for a in self.mixer.buffers if a.value is not None
@@ -71,12 +71,12 @@ class ModuleCase:
         return named | counted
 
     def given(self) -> dict[Array, torch.Tensor]:
-        """What the module is called with, by array: the input, the further inputs, the contexts."""
+        """The arguments of a call by array: the input, the further inputs, the contexts."""
         return dict(zip((self.mixer.role("input"), *self.mixer.beside), self.call, strict=True))
 
     @property
     def call(self) -> tuple[torch.Tensor, ...]:
-        """What the module is called with, in order."""
+        """The arguments of a call, in order."""
         return (self.x, *self.beside.values())
 
     def forward(self) -> Any:
@@ -89,12 +89,12 @@ class ModuleCase:
         return make(*self.x.shape[:2], *self.beside.values())
 
     def step(self, t: int, state: Any) -> Any:
-        """The module's row for token t, whose state is updated."""
+        """The module's row (batch, ...) for token t, counted from 1; `state` is updated."""
         return self.module.step(self.x[:, t - 1], state)  # type: ignore[operator]
 
 
 def case(mixer: Mixer, implementation: Implementation, sizes: Mapping[str, int]) -> ModuleCase:
-    """The module at these sizes and random sequences."""
+    """The module at these sizes with random parameters, and a batch of random sequences."""
     given = dict(sizes) | {"b": BATCH}
     module = build(implementation, given, device="cpu", dtype=torch.float64, seed=1).eval()
     return ModuleCase(mixer, sizes, module, *inputs(mixer, sizes, BATCH))
@@ -103,8 +103,8 @@ def case(mixer: Mixer, implementation: Implementation, sizes: Mapping[str, int])
 def inputs(
     mixer: Mixer, sizes: Mapping[str, int], batch: int
 ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
-    """The input (batch, l, ...) and what is given beside it, by name: normal numbers, or any
-    positions, which torch counts from 0."""
+    """The input (batch, l, ...) and the further inputs and contexts by name: normal numbers, or
+    random positions, counted from 0 as torch does."""
     generator = torch.Generator().manual_seed(2)
 
     def random(array: Array) -> torch.Tensor:
@@ -125,8 +125,12 @@ def prove_cases(
     compare: Callable[[ModuleCase], str],
     done: str = f"to {TOLERANCE:g} in float64",
 ) -> Proof:
-    """A proof that fails at the smallest sizes at which `compare` returns a sentence; `done` is
-    what it shows otherwise. Equations that the rules do not cover leave the proof open."""
+    """Compare the module with its equations at each set of small sizes.
+
+    The proof fails at the smallest sizes at which `compare` returns a sentence, which becomes its
+    detail. It holds where every sentence is empty; `done` then says what was compared. It stays
+    open where the equations cannot be evaluated.
+    """
     proven = []
 
     def apart(sizes: Mapping[str, int]) -> str:
@@ -152,7 +156,8 @@ def prove_cases(
 
 
 def reason_with_kind(error: Exception) -> str:
-    """An error's reason, led by the error's type where the reason alone says too little."""
+    """An error's reason, with the error's type in front unless the reason is a whole sentence, as
+    those of ValueError and RuntimeError are."""
     reason = reason_of(error)
     plain = isinstance(error, (ValueError, RuntimeError)) or reason == type(error).__name__
     return reason if plain else f"{type(error).__name__}: {reason}"

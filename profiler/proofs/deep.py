@@ -1,8 +1,8 @@
-"""Is a module right where `check` does not look by itself: at large sizes, in train mode, in few
-digits, after many calls, in its gradients, and to its caller's tensors?
+"""The proofs of `check --deep`: is a module right at large sizes, in train mode, in low precision,
+after many calls and in its gradients, and does it leave its caller's tensors alone?
 
-What is tried is drawn; a seed repeats it. A failure is made plain: every condition without which it
-stays is left out, and the sizes are lowered.
+Ways to call the module are drawn at random from a seed. A draw that fails is reduced: every
+condition that the failure does not need is dropped, then the sizes are lowered.
 """
 
 from __future__ import annotations
@@ -60,23 +60,25 @@ from profiler.proofs.trial import (
 )
 
 CALLS = 130
-"""How many times one module is called and decodes."""
+"""How many times one module is called, and decodes a few tokens, one call after another."""
 SEVERAL = 3
-"""How many modules are called so often, and how many decode while their memory is looked at."""
+"""How many draws are called `CALLS` times, and at how many draws the memory of decoding is read."""
 LONG = range(24, 131)
-"""How many tokens these decode: more than a state has entries for each of them."""
+"""Lengths at which the memory of decoding is read: long enough that a cache of all tokens outgrows
+a state of fixed size."""
 
 SIMPLER = 80
-"""How many simpler draws are tried where one fails."""
+"""How many simpler draws are tried to reduce a failure."""
 FEW = 5
-"""Below this every value of a size is tried, beyond halves of what is left."""
+"""Each value of a size below this one is tried; above, the size is found by bisection."""
 
 IN_FEW_DIGITS = 24
-"""How many draws are compared in each type."""
+"""How many draws are compared in each precision."""
 FEW_POINTS = 200_000
-"""At how many points the equations of these are evaluated at most, rows of loops not counted."""
+"""Draws compared in low precision evaluate the equations at most at so many points, rows of loops
+not counted."""
 LONGEST = 300
-"""The longest sequence among them."""
+"""Draws compared in low precision have sequences of at most this length."""
 
 KINDS: dict[Kind, str] = {
     "result": "module equals equations, drawn",
@@ -87,7 +89,7 @@ KINDS: dict[Kind, str] = {
 
 
 Progress = Callable[[int, int, str], None]
-"""Is told how many of how many trials are done, and what is tried."""
+"""Called with the number of trials done, the number of all trials, and what is tried now."""
 
 
 def deep_proofs(
@@ -97,9 +99,9 @@ def deep_proofs(
     thin: int = 1,
     progress: Progress = lambda done, of, what: None,
 ) -> Iterator[Proof]:
-    """The proofs of one module beyond those of small sizes; some minutes at most.
+    """The proofs of one module by calls that `seed` draws; they take some minutes at most.
 
-    Of the draws every `thin`-th is tried.
+    Every `thin`-th draw is tried.
     """
     subject = Subject(mixer, implementation)
     try:
@@ -130,7 +132,7 @@ def _tell(progress: Progress, at: int, of: int, what: str, done: int) -> None:
 
 
 def drawn_words(seed: int) -> str:
-    """What is drawn beside sizes, and how it is drawn again."""
+    """The note that lists the conditions which are drawn, and how to repeat the draws."""
     sizes = ", ".join(f"{scale:g}" for scale in sorted(set(SCALES)))
     return (
         f"drawn with --seed {seed}, which draws the same again: eval and train mode, one thread "
@@ -141,8 +143,8 @@ def drawn_words(seed: int) -> str:
 
 @contextmanager
 def _threads(number: int) -> Iterator[None]:
-    """Torch with so many threads: thousands of small operations wait for each other's on a busy
-    machine."""
+    """Let torch use so many threads: on a busy machine the threads of thousands of small operations
+    would wait for one another."""
     threads = torch.get_num_threads()
     torch.set_num_threads(number)
     try:
@@ -154,7 +156,8 @@ def _threads(number: int) -> Iterator[None]:
 def _of_draws(
     subject: Subject, drawn: Sequence[Draw], tell: Callable[[int], None]
 ) -> Iterator[Proof]:
-    """Results, gradients, steps and what is written, draw by draw."""
+    """The proofs of `KINDS`: each draw is tried once for all kinds, and the first failure of each
+    kind is reduced."""
     steps = not without_token(subject.mixer, subject.implementation)
     found: dict[Kind, str] = {}
     unable = ""
@@ -199,7 +202,8 @@ def _of_draws(
 
 
 def findings(made: type[Trial], subject: Subject, draw: Draw) -> list[Finding]:
-    """What one trial finds; a call that does not run is a finding too."""
+    """The findings of one draw, in a thread of its own where the draw asks for several threads. A
+    call that raises an error is a finding too."""
     if draw.threads == 1:
         return _findings(made, subject, draw)
     with _threads(draw.threads), ThreadPoolExecutor(1) as another:
@@ -219,7 +223,7 @@ def _findings(made: type[Trial], subject: Subject, draw: Draw) -> list[Finding]:
 
 
 def _said_by(call: Callable[[], str]) -> str:
-    """What a call that runs a module says, or that it does not run.
+    """The sentence that `call`, which runs a module, returns; an error it raises becomes one.
 
     Raises:
         Refused: torch refuses the sizes.
@@ -241,7 +245,8 @@ def _of_several(
     tell: Callable[[int], None],
     said_of: Callable[[Draw], str],
 ) -> tuple[str, list[Draw]]:
-    """What the first of several draws says of which anything is said, and those that ran."""
+    """Try up to `SEVERAL` draws until `said_of` returns a sentence: that sentence, led by its draw,
+    or "", and the draws that ran."""
     ran: list[Draw] = []
     for draw in chance.sample(candidates, len(candidates)):
         if len(ran) == SEVERAL:
@@ -258,7 +263,7 @@ def _of_several(
 
 
 def _of_kind(subject: Subject, kind: Kind, draw: Draw) -> str:
-    """What one draw shows of one kind, "" if nothing."""
+    """The first finding of one kind at one draw, "" if there is none."""
     made = [Trial] * (kind != "step")
     if subject.implementation.step_form and kind in ("step", "writes"):
         made.append(Decoding)
@@ -270,8 +275,8 @@ def _of_kind(subject: Subject, kind: Kind, draw: Draw) -> str:
 
 
 def _plainest(draw: Draw, said_of: Callable[[Draw], str], mixer: Mixer) -> str:
-    """A draw that fails, and what it says, made as plain and small as it still fails: conditions
-    one by one, then each size by small values and by halves."""
+    """Reduce a draw that fails, and say how the reduced draw fails: drop conditions one by one,
+    then lower each size to a small value or by bisection, as long as the failure stays."""
     said, left = said_of(draw), SIMPLER
 
     def fails(one: Draw) -> bool:
@@ -300,7 +305,8 @@ def _plainest(draw: Draw, said_of: Callable[[Draw], str], mixer: Mixer) -> str:
 def _of_calls(
     subject: Subject, drawn: Sequence[Draw], seed: int, tell: Callable[[int], None]
 ) -> Proof:
-    """One module gives the same however often it was called, decoded and trained before."""
+    """The proof that every one of `CALLS` calls gives the first call's answers: result, gradients
+    and decoded rows."""
     name = f"{subject.implementation.name}: every call gives the same"
     several = [draw for draw in drawn if draw.sizes["l"] >= 2] or drawn
     small = several[: max(3, len(several) // 4)]  # the cheapest stand first
@@ -332,8 +338,11 @@ def _called_often(subject: Subject, draw: Draw) -> str:
 def _of_room(
     subject: Subject, drawn: Sequence[Draw], seed: int, tell: Callable[[int], None]
 ) -> Proof:
-    """A state, and a module that decodes, hold tensors of no more entries for one sequence than
-    twice those that later tokens need, and a row: an old state may live beside a new one."""
+    """The proof that decoding holds no more memory than allowed.
+
+    For one sequence, the state and the module together may hold twice the entries that later tokens
+    need, since an old state may live beside a new one, and one row of the input.
+    """
     name = f"{subject.implementation.name}: decoding takes the memory that it needs"
     if reason := without_token(subject.mixer, subject.implementation):
         return Proof(name, None, reason)
@@ -353,8 +362,8 @@ def _of_room(
 
 
 def _too_much_room(subject: Subject, derived: State, draw: Draw) -> str:
-    """After which token a sequence of a batch takes too much memory, in entries; "" if never. What
-    depends on parameters alone does not grow with the batch."""
+    """After which token one sequence holds too many entries, in words; "" if never. Batches of one
+    and of two are decoded: their difference leaves out tensors that parameters alone determine."""
     one, two = (decoded_room(subject.built(replace(draw, b=b))) for b in (1, 2))
     tokens = range(1, draw.sizes["l"] + 1)
     most = max(derived.at(**{**draw.sizes, "t": t}) for t in tokens)
@@ -371,7 +380,7 @@ def _too_much_room(subject: Subject, derived: State, draw: Draw) -> str:
 
 @dataclass(frozen=True)
 class Precision:
-    """A type in which a module is called, or what torch converts to by itself."""
+    """A type in which a module is called, or to which autocast converts."""
 
     name: str
     dtype: torch.dtype
@@ -379,13 +388,13 @@ class Precision:
 
     @property
     def held(self) -> torch.dtype:
-        """The type of parameters and inputs."""
+        """The type of parameters and inputs: fp32 under autocast."""
         return torch.float32 if self.autocast else self.dtype
 
     @contextmanager
     def around(self) -> Iterator[None]:
-        """What a call runs in; without oneDNN in fp16, whose depthwise convolutions of 16 taps and
-        more do not return there on processors with AVX512-FP16 (torch 2.13)."""
+        """The context in which a call runs. fp16 switches oneDNN off: its depthwise convolutions of
+        16 taps and more never return on processors with AVX512-FP16 (torch 2.13)."""
         onednn = torch.backends.mkldnn
         with (
             onednn.flags(onednn.enabled and self.dtype != torch.float16, allow_tf32=None),
@@ -409,8 +418,8 @@ def _of_precision(
     most: int,
     tell: Callable[[int], None],
 ) -> Proof:
-    """In few digits a module gives what it gives in float64, up to the rounding of its own
-    operations."""
+    """The proof that a module in low precision gives its float64 answers, up to the rounding of its
+    own operations. Draws at which that rounding hides the answers compare nothing."""
     name = f"{subject.implementation.name}: {precision.name} equals fp64 up to rounding"
     chance = random.Random(precision.name)
     plain = [Draw(draw.sizes, draw.b, draw.train, draw.layout) for draw in drawn]
@@ -445,7 +454,7 @@ def _of_precision(
 
 
 def _cheap(subject: Subject, draw: Draw) -> bool:
-    """Whether a module runs often enough within some tenths of a second."""
+    """Whether a draw is small enough for the many runs that estimate rounding."""
     points = evaluated_points(subject.forward, draw.sizes, row_points=0)
     return draw.b * points <= FEW_POINTS and draw.sizes["l"] <= LONGEST
 
@@ -453,7 +462,7 @@ def _cheap(subject: Subject, draw: Draw) -> bool:
 def _in_few_digits(
     subject: Subject, draw: Draw, precision: Precision
 ) -> tuple[ModuleCase, dict[str, Tensor]]:
-    """The module in a type, and what it answers."""
+    """The module of a draw in low precision, and its answers."""
     low = subject.built(draw, precision.held)
     if precision.autocast:  # torch rounds weights and inputs where they enter a product
         with torch.no_grad():
@@ -466,7 +475,7 @@ def _in_few_digits(
 
 
 def _tokens(subject: Subject, draw: Draw) -> int:
-    """How many tokens are decoded in each run."""
+    """How many tokens each run decodes: at most eight, none without a step."""
     stepless = without_token(subject.mixer, subject.implementation)
     return 0 if stepless else min(draw.sizes["l"], 8)
 
@@ -478,7 +487,8 @@ def _rounded_apart(
     low: ModuleCase,
     found: Mapping[str, Tensor],
 ) -> tuple[str, bool]:
-    """Where a module in few digits differs beyond rounding, and whether anything was compared."""
+    """Where the answers `found` in low precision differ from float64 by more than rounding, in
+    words, and whether rounding left any answer sharp enough to compare."""
     trial = Trial(subject, draw, 0)
     gradient = trial.gradient.to(precision.dtype).double()
     exact = _in_float64(subject, draw, low)
@@ -487,7 +497,7 @@ def _rounded_apart(
     digits = Digits.of(precision.dtype)
     allowed = least_allowances(known, digits)
     worst = {answer: largest(found[answer].double() - values) for answer, values in known.items()}
-    for runs in (FEW_RUNS, MANY_RUNS):  # a kink beside a number is crossed in some runs of many
+    for runs in (FEW_RUNS, MANY_RUNS):  # few runs may all miss a kink that lies near a number
         if any(not worst[answer] <= allowed[answer] for answer in known):
             allowed = allowances(again, known, digits, runs)
     clear = False
@@ -508,7 +518,8 @@ def _rounded_apart(
 
 
 def _in_float64(subject: Subject, draw: Draw, low: ModuleCase) -> ModuleCase:
-    """The module in float64, with the weights, tables and inputs of another one in few digits."""
+    """The module in float64 with the weights, buffers and inputs of `low`, the module in low
+    precision."""
     case = subject.built(draw)
     with torch.no_grad():
         for own, other in (
@@ -525,7 +536,7 @@ def _in_float64(subject: Subject, draw: Draw, low: ModuleCase) -> ModuleCase:
 
 
 def _blamed(subject: Subject, trial: Trial, low: ModuleCase, precision: Precision) -> str:
-    """From which equation on values differ in few digits."""
+    """The first equation whose values the module in low precision never computes, in words."""
     recorder = Multisets(trial.draw.b)
     with torch.no_grad(), precision.around(), recorder:
         low.forward()

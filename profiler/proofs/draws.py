@@ -1,7 +1,7 @@
-"""At which sizes, in which mode and after which calls is a module tried beyond the small sizes?
+"""At which larger sizes, in which mode and after which calls does `check --deep` try a module?
 
-Every size runs through a range by itself, and all of them are drawn together. What a draw costs is
-bounded by the number of points at which the equations are evaluated.
+Each size takes all values of its range while the others are small; then all sizes are drawn at
+once. The number of points at which the equations are evaluated bounds the cost of a draw.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from costmodel.program.recurrences import blocks
 from costmodel.proofs.tried_sizes import bounding_letters, fits, words
 
 LAYOUTS = ("contiguous", "transposed", "every second channel", "part of a longer tensor")
-"""How a tensor of the right shape lies in memory."""
+"""The memory layouts of an input."""
 
 SCALES = (1.0, 1.0, 1.0, 1e-3, 30.0, 1000.0)
-"""By what an input is multiplied."""
+"""The factors by which an input is multiplied; 1 is drawn half of the time."""
 
 VALUES = (
     "normal", "negative", "positive", "rectified", "with a row of zeros", "zeros", "of equal rows",
     "zeros from the middle on", "of equal channels", "with one large entry",
 )  # fmt: skip
-"""Which numbers an input holds; one row is one token's."""
+"""The kinds of numbers that an input holds; a row is the numbers of one token."""
 
 BATCHES = (*range(1, 10), 16, 17, 31, 32, 33, 64)
 LENGTHS = (
@@ -42,22 +42,22 @@ WIDTHS = (
 )  # fmt: skip
 OTHERS = (*range(1, 13), 15, 16, 17, 20, 24, 31, 32, 33, 40, 48, 63, 64, 65, 96, 100, 128, 129)
 RANGES: Mapping[str, Sequence[int]] = {"b": BATCHES, "l": LENGTHS, "d": WIDTHS}
-"""The values that a size takes by itself, densely where they are small, then powers of two and
-their neighbours, multiples of eight, round numbers; `OTHERS` for a size without a line."""
+"""The values that a size takes while the others are small: every small value, then powers of two
+and their neighbours, multiples of eight, round numbers. A size that is not named takes `OTHERS`."""
 
 TOGETHER = 50
 """How many sets of sizes are drawn all at once."""
 
 MOST_POINTS = 2_000_000
-"""At how many points the equations of one draw are evaluated at most: some tenths of a second."""
+"""The most points at which the equations of one draw are evaluated: some tenths of a second."""
 
 LONGER = 8
-"""How many times as many a few draws may have, which together have at most `LONGER_SHARE` times as
-many: loops of hundreds of rows are among them."""
+"""A few draws, loops of hundreds of rows among them, may take up to `LONGER` times the most points,
+and all of these together up to `LONGER_SHARE` times."""
 LONGER_SHARE = 16
 
 ROW_POINTS = 1500
-"""The points whose evaluation takes as long as one equation of one row of a loop."""
+"""One equation at one row of a loop takes as long to evaluate as this many points."""
 
 
 @dataclass(frozen=True)
@@ -71,12 +71,12 @@ class Draw:
     scale: float = 1.0
     values: str = VALUES[0]
     threads: int = 1
-    """How many threads torch computes with; with more than one, all runs in a thread of its own."""
+    """How many threads torch computes with; with two, the module is called from another thread."""
     before: str = ""
     """What happens before the call, in words; one of `profiler.proofs.history.BEFORE`."""
 
     def __post_init__(self) -> None:
-        """Take sizes that a set may hold."""
+        """Make the sizes hashable, so that a draw is."""
         object.__setattr__(self, "sizes", _Sizes(self.sizes))
 
     def words(self) -> str:
@@ -91,7 +91,7 @@ class Draw:
         return ", ".join(said)
 
     def plainer(self) -> Iterator[Draw]:
-        """This draw with one condition made plain."""
+        """The draws that differ from this one by one condition set back to its default."""
         plain = Draw(self.sizes, self.b)
         for one in (
             replace(self, train=plain.train),
@@ -118,9 +118,9 @@ class Draw:
 def draws(
     mixer: Mixer, system: System, seed: int, before: Sequence[str], most: int = MOST_POINTS
 ) -> list[Draw]:
-    """Draws of one form, the cheapest first; equal for equal seeds.
+    """Draw ways to call a module of one form: the cheapest first, the same for the same seed.
 
-    Each size takes all its values while the others are small; then all are drawn at once.
+    `system` holds the equations that bound the cost, `before` what may happen before a call.
     """
     chance = random.Random(f"{mixer.name} {seed}")
     letters = tuple(dict.fromkeys(["l", *(x for x in mixer.letters if x != "b")]))
@@ -145,7 +145,7 @@ def draws(
 
 
 def _conditioned(b: int, sizes: dict[str, int], before: Sequence[str], c: random.Random) -> Draw:
-    """The sizes with drawn conditions, plain half of the time."""
+    """A draw of these sizes, with each condition at its default about half of the time."""
     made = Draw(sizes, b)
     return replace(
         made,
@@ -159,7 +159,7 @@ def _conditioned(b: int, sizes: dict[str, int], before: Sequence[str], c: random
 
 
 class _Sizes(dict[str, int]):
-    """Sizes that a set may hold."""
+    """Sizes that can be hashed."""
 
     def __hash__(self) -> int:  # type: ignore[override]  # a dictionary has none
         return hash(tuple(self.items()))
@@ -168,8 +168,8 @@ class _Sizes(dict[str, int]):
 def _drawn(
     mixer: Mixer, letters: Sequence[str], fixed: Mapping[str, int], chance: random.Random
 ) -> tuple[int, dict[str, int]]:
-    """A batch and sizes with these values among them: the others small, or all drawn up to their
-    largest values where none is fixed; a divided size is made a multiple."""
+    """A batch and sizes: small values beside the `fixed` ones, or values of the whole range where
+    none is fixed. A size that another one divides is made a multiple of that divisor."""
     bounds = bounding_letters(mixer)
 
     def any_of(letter: str) -> int:
@@ -182,7 +182,7 @@ def _drawn(
     else:
         sizes = {x: fixed.get(x) or chance.randint(1, 5) for x in letters}
         b = fixed.get("b") or chance.randint(1, 3)
-        for letter in bounds:  # a window says something where the sequence is longer
+        for letter in bounds:  # a window has an effect only in a longer sequence
             if letter in fixed:
                 sizes["l"] = max(1, fixed[letter] + chance.randint(-2, fixed[letter] + 4))
             elif "l" in fixed:
@@ -199,8 +199,8 @@ def _drawn(
 
 
 def evaluated_points(system: System, sizes: Mapping[str, int], row_points: int = ROW_POINTS) -> int:
-    """At how many points the equations are evaluated; a row of a loop counts as many as it takes
-    time."""
+    """At how many points the equations are evaluated. Each equation at each row of a loop counts as
+    `row_points` more, the points that take as long."""
     at = tuple(sizes.items())
     total = 0
     for equation in system.equations:

@@ -1,8 +1,8 @@
-"""Does a mixer do what its author claims? The proofs that the built-in mixers get, on any mixer.
+"""Does a mixer do what its author claims? The proofs of `check` for a mixer and its modules.
 
 Well formed; causal or not; counts equal instrumented execution; forms agree; module equals
 equations; dispatched equals executed; state held equals derived state; step equals forward. A proof
-that fails says where: the first equation that differs and the smallest sizes at which it does.
+that fails names the first equation that differs and the smallest sizes at which it differs.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ from profiler.records.words import signed_words
 def prove_mixer(
     mixer: Mixer, seed: int | None = None, progress: Progress = lambda done, of, what: None
 ) -> list[Proof]:
-    """Every proof of a mixer's equations, then of each of its modules; with a seed also those of
-    calls that the seed draws, of whose number `progress` is told."""
+    """Every proof of a mixer's equations, then of each of its modules. With a seed, each module is
+    also tried by calls that the seed draws, and `progress` is told how many are done."""
     proofs = prove(mixer)
     if any(proof.passed is False for proof in proofs):
         return proofs
@@ -70,7 +70,8 @@ def prove_mixer(
 
 
 def _of_module(mixer: Mixer, implementation: Implementation) -> list[Proof]:
-    """The proofs of one module; without those that would only repeat a failure."""
+    """The proofs of one module. A module that differs from its equations gets no proofs of its
+    counts, and one whose step fails none of its state: they would repeat the failure."""
     equal, step = module_equals(mixer, implementation), step_equals(mixer, implementation)
     if not equal.passed:
         return [equal, step]
@@ -80,8 +81,8 @@ def _of_module(mixer: Mixer, implementation: Implementation) -> list[Proof]:
 
 
 def module_equals(mixer: Mixer, implementation: Implementation) -> Proof:
-    """`forward` gives the equations' result, with parameters of the same names and shapes, and
-    buffers of the same values where both have one of a name."""
+    """The proof that `forward` gives the equations' result, that parameters have the same names and
+    shapes, and that buffers which both name hold the same values."""
 
     def apart(found: ModuleCase) -> str:
         apart = _parameters_apart(found) or _buffers_apart(found)
@@ -129,8 +130,8 @@ def _buffers_apart(case: ModuleCase) -> str:
 
 
 def forward_apart(case: ModuleCase, form: str) -> str:
-    """Where the result of `forward` first differs from the equations' and by which equation, ""
-    where it does not."""
+    """The first entry of the result of `forward` that differs from the equations, and the equation
+    that the module misses, in words; "" where all entries agree."""
     with torch.no_grad(), DispatchMode():
         y = case.forward()
     if not isinstance(y, torch.Tensor):
@@ -152,7 +153,7 @@ def forward_apart(case: ModuleCase, form: str) -> str:
 
 
 def step_equals(mixer: Mixer, implementation: Implementation) -> Proof:
-    """`step`, token by token, gives the rows of `forward`."""
+    """The proof that `step`, called token by token, gives the rows of `forward`."""
     name = f"{implementation.name}: step equals forward"
     form = implementation.step_form
     if form is None:
@@ -185,7 +186,7 @@ def _step_apart(case: ModuleCase, form: str) -> str:
 
 
 def _seen_in_step(case: ModuleCase, token: int) -> Recorder:
-    """What `step` computes for a token, run once more up to it."""
+    """The values that `step` computes for one token (counted from 0), after all tokens before."""
     state = case.initial_state()
     for before in range(token):
         case.step(before + 1, state)
@@ -198,7 +199,7 @@ def _seen_in_step(case: ModuleCase, token: int) -> Recorder:
 def _step_or_forward(
     case: ModuleCase, form: str, token: int, row: torch.Tensor, seen: Recorder
 ) -> str:
-    """Whether `step` or `forward` differs from the equations, and from which equation on."""
+    """Whether `step` or `forward` differs from the equations, and which equation `step` misses."""
     expected = evaluate_all(case.mixer, case.arrays(), case.sizes, form)
     known = torch.from_numpy(expected[case.mixer.role("output").name][token])
     if not first_difference(row[0], known, "the equations give"):
@@ -208,8 +209,8 @@ def _step_or_forward(
 
 
 def dispatched_equals(mixer: Mixer, implementation: Implementation, *, step: bool) -> Proof:
-    """Levels 1 to 3 of a reconciliation: `forward`, and `step` token by token, dispatch what the
-    equations count under the implementation's description."""
+    """The proof that `forward`, and `step` at every token, dispatch the operations that the
+    equations count under the implementation's description (rungs 1 to 3 of `reconcile`)."""
     proof = _dispatched_as_described(mixer, implementation, step)
     if proof.passed is not False:
         return proof
@@ -217,7 +218,7 @@ def dispatched_equals(mixer: Mixer, implementation: Implementation, *, step: boo
 
 
 def _rewrite_meant(mixer: Mixer, implementation: Implementation, step: bool) -> str:
-    """The rewrite with which a description holds, "" if none does."""
+    """The rewrite that makes the description agree when added to it, in words; "" if none does."""
     forward, own = implementation.rewrites, implementation.step_rewrites
     follows = own == tuple(rewrite for rewrite in forward if rewrite != "dense")
     for rewrite in REWRITES:
@@ -265,7 +266,7 @@ def _dispatched_as_described(mixer: Mixer, implementation: Implementation, step:
 
 
 def _dispatched(case: ModuleCase, phase: str) -> Iterator[tuple[int, DispatchCounts]]:
-    """What `forward` dispatches (t = 0), or `step` at every token t."""
+    """The token, 0 for all of `forward`, and the operations that its call dispatches."""
     with torch.no_grad():
         if phase == "training":
             yield 0, count_dispatch(case.forward)
@@ -276,7 +277,7 @@ def _dispatched(case: ModuleCase, phase: str) -> Iterator[tuple[int, DispatchCou
 
 
 def _unexplained(does: Described, phase: str, t: int, gap: str) -> str:
-    """Where a call differs from its description, and how the description can be mended."""
+    """By how much a call differs from its description, and how to correct the description."""
     call, prefix = (f"step at token {t}", "step_") if phase == "inference" else ("forward", "")
     rewrites = ", ".join(does.rewrites) or "none"
     return (
@@ -294,16 +295,16 @@ SAY_ELEMENTS = (
 
 
 def _elements(state: Any) -> int:
-    """How many entries a state holds for one sequence, as it says; that of a `State` in tensors
-    with the batch along any axis."""
+    """How many entries a state holds for one sequence: the entries in use of a `State`, or the
+    attribute `elements` of another class."""
     if isinstance(state, State):
         return sum(tensor.numel() for tensor in state.in_use.values()) // BATCH
     return int(state.elements)
 
 
 def _state_remedy(state: Any, needed: int, tokens: int) -> str:
-    """Which arrays of a state have no axis of tokens, or have that axis elsewhere, where that
-    explains what it holds."""
+    """How to describe a `State` so that it holds `needed` entries, "" if neither remedy does: name
+    arrays without an axis of tokens in `carried`, or move the axis of tokens."""
     if not isinstance(state, State):
         return ""
     rows = [name for name in state.arrays if name not in state.carried]
@@ -325,7 +326,7 @@ def _state_remedy(state: Any, needed: int, tokens: int) -> str:
 
 
 def state_equals(mixer: Mixer, implementation: Implementation) -> Proof:
-    """After every token, the state holds as many elements as the equations need."""
+    """The proof that after every token the state holds as many entries as the equations need."""
     name = f"{implementation.name}: state held equals derived state"
     try:
         derived = state(mixer, implementation.step_form)

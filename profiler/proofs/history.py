@@ -1,4 +1,4 @@
-"""What may happen to a module before a call, that must not change what the call gives?"""
+"""What may happen to a module before a call without a change of the call's result?"""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Happening = Callable[[Implementation, ModuleCase], ModuleCase]
 
 
 def _other_weights(described: Implementation, case: ModuleCase) -> ModuleCase:
-    """The module is called and decodes with other weights, before its own are written in place."""
+    """The module is called and decodes with other weights; its own are then copied back."""
     parameters = dict(case.module.named_parameters())
     own = {name: p.detach().clone() for name, p in parameters.items()}
     draw_parameters(case.module, seed=77)
@@ -28,7 +28,7 @@ def _other_weights(described: Implementation, case: ModuleCase) -> ModuleCase:
 
 
 def _called(described: Implementation, case: ModuleCase) -> None:
-    """A call, and the first tokens one after another."""
+    """Call the module once, and decode the first tokens."""
     with torch.no_grad():
         case.forward()
         if described.step_form:
@@ -51,7 +51,7 @@ def _other_lengths(described: Implementation, case: ModuleCase) -> ModuleCase:
 
 
 def _training_step(described: Implementation, case: ModuleCase) -> ModuleCase:
-    """Forward and backward pass in train mode; the gradients are dropped."""
+    """The module runs forward and backward in train mode, and the gradients are dropped."""
     mode = case.module.training
     with torch.enable_grad():
         y = case.module.train()(*case.call)
@@ -92,8 +92,8 @@ def _copied(described: Implementation, case: ModuleCase) -> ModuleCase:
 
 
 def _converted(described: Implementation, case: ModuleCase) -> ModuleCase:
-    """The module is converted to float32, called, which it may refuse, and converted back; torch
-    would drop the imaginary part of a complex table."""
+    """The module is converted to float32, called, which it may refuse, and converted back. A module
+    with complex tensors stays: torch would drop their imaginary parts."""
     tensors = {**dict(case.module.named_parameters()), **dict(case.module.named_buffers())}
     if any(tensor.is_complex() for tensor in tensors.values()):
         return case
@@ -133,4 +133,4 @@ BEFORE: Mapping[str, Happening] = {
     "with every second parameter frozen": _half_frozen,
     "where its inputs ask for no gradient": _unasked,
 }
-"""In words -> what happens; each gives the case that is called next."""
+"""What happens, in words -> the function that does it and returns the case to call next."""

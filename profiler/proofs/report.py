@@ -1,4 +1,4 @@
-"""Which document shows the proofs of a mixer?"""
+"""The document that shows the proofs of a mixer."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ def document(
     seed: int | None = None,
     seconds: float = 0.0,
 ) -> Document:
-    """A row for each proof, and at which sizes they were tried, as `sizes_tried` lists them; then
-    what was drawn from a seed and what was found in how many seconds, or what was not tried without
-    a seed."""
+    """A row for each proof, and notes on the sizes `tried`, which `sizes_tried` lists. With a seed
+    the last notes name the drawn conditions, the number of verdicts and the seconds; without one
+    the last note lists what `--deep` tries in addition."""
     rows = tuple((p.name, VERDICTS[p.passed], p.detail) for p in found)
     notes = tuple(
         Note((f"{what} are tried at {all_words(sizes)}",))

@@ -1,4 +1,4 @@
-"""How much memory does a state take, and a module that keeps what it was called with?"""
+"""How many bytes do a state and its module hold in tensors after each decoded token?"""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from profiler.proofs.cases import ModuleCase
 
 
 def room(*holders: Any) -> int:
-    """Bytes of all memory that these objects hold in tensors, through containers and attributes."""
+    """Bytes of all storages whose tensors these objects hold, through containers and attributes."""
     storages = {}
     for tensor in tensors_held(*holders):
         if tensor.layout == torch.strided:

@@ -1,10 +1,10 @@
-"""By how much may a right module's result in few digits differ from its result in float64?
+"""How far may rounding alone move a module's result in low precision from its float64 result?
 
-The module is run in float64 once more, and every number that an operation computes is rounded as
-the type rounds: once to the nearest, and to either neighbour at random a few times (Monte Carlo
-arithmetic, Parker 1997). How far these results lie from the unrounded one is the error that this
-algorithm makes at these inputs, whatever its condition; a module that does something else in the
-type alone lies further off.
+The module runs again in float64, with the result of every operation rounded to the type of low
+precision: once to the nearest number, then a few times to either neighbour at random (Monte Carlo
+arithmetic, Parker 1997). The distance of these results from the unrounded one estimates the
+rounding error of this algorithm at these inputs, also where they are ill-conditioned. A module that
+computes something else in low precision lies further off.
 """
 
 from __future__ import annotations
@@ -21,31 +21,31 @@ from profiler.counting.call import tensors_in
 from profiler.counting.mode import DispatchMode, OperationKind
 
 SUMS = ("mm", "mv", "dot", "sum", "mean", "conv", "attention", "softmax", "norm", "fft")
-"""Parts of the names of operations that add up terms."""
+"""Operations with one of these parts in their names add up terms."""
 IN_STEPS = ("norm", "softmax_backward")
-"""Parts of the names of kernels that subtract numbers of like size inside: they are rounded step
-by step, as torch writes them out."""
+"""Kernels with one of these parts in their names subtract numbers of similar size inside: each step
+of torch's decomposition is rounded."""
 ACCUMULATED = 4
-"""How many roundings each term of a sum is off, at random: the rounding of some hundred partial
-sums amounts to that of a few of each term."""
+"""Standard deviation of the random error of each term of a sum, in roundings: a few roundings of
+each term amount to those of some hundred partial sums."""
 
 FEW_RUNS, MANY_RUNS = 3, 40
-"""Runs with random rounding, beside one to the nearest; and before a module is called wrong."""
+"""Runs with random rounding beside the run to the nearest: at first, and to confirm a failure."""
 
 ALLOWED = 8.0
-"""An error is allowed up to this multiple of the largest one among the rounded runs: a kernel that
-is one operation here rounds inside, once for a handful of steps, and four runs are few."""
+"""The allowed error as a multiple of the largest error among the rounded runs: four runs are few,
+and a fused kernel, which is rounded once here, rounds several times inside."""
 
 SHARP = 0.25
-"""A comparison says something where the allowed error is at most this share of the largest entry: a
-fault of order one is found."""
+"""Answers are compared where the allowed error is at most this share of their largest entry, so
+that an error as large as the entry is found."""
 
 Answers = Mapping[str, Tensor]
 
 
 @dataclass(frozen=True)
 class Digits:
-    """Which numbers a type has: the distance from 1 to the next, the least and the largest."""
+    """A floating-point type: 1 + `eps` follows 1, and `least` is the smallest subnormal number."""
 
     eps: float
     least: float
@@ -53,7 +53,7 @@ class Digits:
 
     @staticmethod
     def of(dtype: torch.dtype) -> Digits:
-        """Those of a type of torch."""
+        """The numbers of a type of torch."""
         info = torch.finfo(dtype)
         return Digits(info.eps, info.smallest_normal * info.eps, info.max)
 
@@ -61,14 +61,15 @@ class Digits:
 SPARE = 7
 _DOUBLE = Digits.of(torch.float64)
 NEARLY_DOUBLE = replace(_DOUBLE, eps=_DOUBLE.eps * 2**SPARE)
-"""Seven digits fewer than float64: a rounding is random in these, and small enough that an error is
-2**-SPARE times as large in float64."""
+"""float64 with `SPARE` binary digits fewer: errors of float64 are estimated as 2**-SPARE times the
+errors of runs that round to these numbers."""
 
 
 class _Rounded(DispatchMode):
-    """Rounds the float64 result of every operation as a type does; exact results stay exact.
+    """Rounds the float64 result of every operation to a type's numbers; exact results stay exact.
 
-    `chance` draws which neighbour is taken, with the mean kept; without it the nearest is.
+    `chance` draws between the two neighbours (stochastic rounding, whose mean is the unrounded
+    number); without `chance` the nearest is taken.
     """
 
     def __init__(self, digits: Digits, chance: torch.Generator | None) -> None:
@@ -76,10 +77,10 @@ class _Rounded(DispatchMode):
         self.digits, self.chance = digits, chance
         carried = Digits.of(torch.float32)
         self.inside = carried if digits.eps > carried.eps else digits
-        """What a kernel carries its steps and sums in."""
+        """The numbers of intermediate results inside a kernel: float32's for shorter types."""
 
     def see(self, kind: OperationKind, args: tuple[Any, ...], kwargs: Any) -> Any:
-        """The result of an operation, rounded in place where it is new."""
+        """Run an operation and round its result in place, unless the result is a view."""
         result = self._in_steps(kind, args, kwargs)
         if result is NotImplemented:
             if self.chance and not kind.writes and any(part in kind.func.__name__ for part in SUMS):
@@ -94,7 +95,7 @@ class _Rounded(DispatchMode):
     def _in_steps(
         self, kind: OperationKind, args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> Any:
-        """What a kernel of `IN_STEPS` gives step by step; NotImplemented for another one."""
+        """Run a kernel of `IN_STEPS` by torch's decomposition, rounded; or NotImplemented."""
         if kind.writes or not any(part in kind.func.__name__ for part in IN_STEPS):
             return NotImplemented
         from torch._decomp import decomposition_table  # takes 0.7 s
@@ -111,7 +112,7 @@ class _Rounded(DispatchMode):
         return term * (1 + ACCUMULATED * self.inside.eps / 2 * off)
 
     def _round(self, tensor: Tensor) -> None:
-        """Round in place."""
+        """Round every entry in place; entries beyond the largest number become infinite."""
         if tensor.is_complex():
             tensor = torch.view_as_real(tensor)
         _, exponent = torch.frexp(tensor)
@@ -132,8 +133,8 @@ class _Rounded(DispatchMode):
 def allowances(
     call: Callable[[], Answers], exact: Answers, digits: Digits, runs: int = FEW_RUNS
 ) -> dict[str, float]:
-    """The error that each answer may have with these digits; infinite where it goes beyond their
-    range. `call` computes the answers in float64, on inputs that have no more digits."""
+    """Answer -> the error that rounding to these digits explains; infinite where a rounded run
+    overflows. `call` computes the answers in float64, from inputs that the digits represent."""
     found = dict.fromkeys(exact, 0.0)
     for run in range(1 + runs):
         chance = torch.Generator().manual_seed(run) if run else None
@@ -148,8 +149,8 @@ def allowances(
 
 
 def least_allowances(exact: Answers, digits: Digits) -> dict[str, float]:
-    """The error that each answer may have however well its condition is: that of half a rounding
-    of its largest entry, times `ALLOWED`."""
+    """Answer -> the error that is always allowed: `ALLOWED` times half the rounding error of its
+    largest entry."""
     unit = digits.eps / 4
     return {name: ALLOWED * unit * _largest(values) for name, values in exact.items()}
 
@@ -159,5 +160,5 @@ def _largest(values: Tensor) -> float:
 
 
 def sharp(allowed: float, exact: Tensor) -> bool:
-    """Whether an error of order one would be seen."""
+    """Whether the allowed error is small enough to find an error as large as the largest entry."""
     return allowed <= SHARP * _largest(exact)

@@ -1,5 +1,5 @@
-"""What does one way to call a module show: result, gradients, one token after another, and what is
-written where it must not be?"""
+"""What is wrong when a module is called in one drawn way: its result, its gradients, its decoded
+rows, or its writes into tensors of the caller?"""
 
 from __future__ import annotations
 
@@ -34,20 +34,20 @@ Grown = Mapping[str, np.ndarray[Any, Any]]
 Mode = Callable[[], AbstractContextManager[Any]]
 
 STEP = 1e-6
-"""By which arrays change in a difference quotient: half of the digits of float64."""
+"""The step of a difference quotient: half of the digits of float64."""
 QUOTIENT = 1e-4
-"""By how much a quotient of such differences may be off: its curvature is of the order of STEP and
-its rounding of TOLERANCE/STEP."""
+"""The allowed error of a difference quotient: curvature contributes about STEP, and rounding about
+TOLERANCE/STEP."""
 
 
 LARGE = 1e150
-"""About the root of the largest number of float64."""
+"""About the square root of the largest number of float64."""
 
 NEARBY, JUMPS = 1e-11, 3
-"""By how much numbers change where a jump is looked for, and how often."""
+"""By how much inputs are perturbed to find a jump of the equations, and how often."""
 
 NUMBER_BY_NUMBER = 5000
-"""How many points the oracle runs through, one by one, to say where a step differs."""
+"""The oracle, which evaluates one point at a time, blames a step up to this number of points."""
 
 
 TORCH_SETTINGS: Mapping[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {
@@ -55,16 +55,15 @@ TORCH_SETTINGS: Mapping[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {
     "whether torch records gradients": (torch.is_grad_enabled, torch.set_grad_enabled),
     "the number of torch's threads": (torch.get_num_threads, torch.set_num_threads),
 }
-"""What a call leaves as it is -> how torch tells it and sets it."""
+"""A global setting of torch that a call must not change -> the functions that get and set it."""
 
 
 class Refused(Exception):
-    """Sizes that a module's class refuses to be built with, or torch; the message says why."""
+    """A module's class, or torch, refuses the sizes; the message says why."""
 
 
 def refused_by_torch(error: Exception) -> bool:
-    """Whether a function of torch says that it does not take such sizes, as `F.group_norm` in
-    groups of one number."""
+    """Whether torch itself raised a ValueError, as `F.group_norm` does for groups of one number."""
     frames = [frame for frame, _ in walk_tb(error.__traceback__)]
     place = str(frames[-1].f_globals.get("__name__")) if frames else ""
     return isinstance(error, ValueError) and place.partition(".")[0] == "torch"
@@ -72,26 +71,28 @@ def refused_by_torch(error: Exception) -> bool:
 
 @dataclass(frozen=True)
 class Subject:
-    """A module class, and the equations that it is held against."""
+    """A module class, and the equations that it is compared with."""
 
     mixer: Mixer
     implementation: Implementation
 
     @cached_property
     def convention(self) -> tuple[str, ...]:
-        """How the equations are evaluated: a softmax overflows only where the module's does."""
+        """The convention of the equations: their softmax subtracts the maximum only if the
+        module's does, so that both overflow at the same inputs."""
         safe = [r for r in self.implementation.rewrites if r == "safe-softmax"]
         return ("strict", *safe)
 
     @cached_property
     def forward(self) -> System:
-        """The equations that `forward` is held against."""
+        """The equations that `forward` is compared with."""
         return system_of(self.mixer, self.implementation.form, self.convention[1:], "training")
 
     @cached_property
     def trained(self) -> tuple[tuple[str, ...], System | None]:
-        """How the equations of the gradients are evaluated, with those of `forward`, and they; None
-        where they are not derived. That of a maximum may not be where others are."""
+        """The convention and the equations of forward and backward pass; None in place of the
+        equations where gradients cannot be derived. The gradient of the maximum in a safe softmax
+        may be the obstacle, so that the plain softmax is tried next."""
         form = self.implementation.form
         for convention in dict.fromkeys((self.convention, ("strict",))):
             try:
@@ -102,13 +103,14 @@ class Subject:
 
     @cached_property
     def leaves_of(self) -> dict[str, frozenset[str]]:
-        """Array -> the inputs, contexts and parameters that it is computed from."""
+        """Array -> the inputs, contexts and parameters that it depends on."""
         given = {a.name for a in self.mixer.arrays.values() if a.role not in ("output", "buffer")}
         reads = sources(self.mixer.forms[self.implementation.form].equations)
         return {name: frozenset(found & given) for name, found in reads.items()}
 
     def built(self, draw: Draw, dtype: torch.dtype = torch.float64) -> ModuleCase:
-        """The module and its inputs, after what happens before the call."""
+        """The module and its inputs, after the event that the draw puts before the call. Sizes that
+        the class refuses raise Refused."""
         sizes = dict(draw.sizes) | {"b": draw.b}
         try:
             module = build(self.implementation, sizes, device="cpu", dtype=dtype, seed=1)
@@ -130,7 +132,7 @@ def _cast(values: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def valued(values: Tensor, kind: str) -> Tensor:
-    """Numbers (b, rows, ...) of one of `VALUES` made of normal ones; positions stay positions."""
+    """Numbers (b, rows, ...) of one kind of `VALUES`, made from normal numbers or positions."""
     middle = values.shape[1] // 2
     made = values.clone()
     if kind == "negative" and values.is_floating_point():
@@ -145,7 +147,7 @@ def valued(values: Tensor, kind: str) -> Tensor:
         made[:, middle:] = 0
     elif kind == "zeros":
         made.zero_()
-    elif kind == "of equal rows":  # the least position is within the bound of every one
+    elif kind == "of equal rows":  # the least position is within the bounds of all rows
         made[:] = values[:, :1] if values.is_floating_point() else values.amin(1, keepdim=True)
     elif kind == "of equal channels":
         made[:] = values[..., :1] if values.is_floating_point() else values.amin(-1, keepdim=True)
@@ -155,7 +157,7 @@ def valued(values: Tensor, kind: str) -> Tensor:
 
 
 def laid(values: Tensor, layout: str) -> Tensor:
-    """The same values in another layout."""
+    """The same values in a layout of `LAYOUTS`."""
     if layout == LAYOUTS[1]:
         room = values.new_empty(*reversed(values.shape))
         view = room.permute(*reversed(range(room.ndim)))
@@ -169,11 +171,11 @@ def laid(values: Tensor, layout: str) -> Tensor:
 
 
 class Trial:
-    """A module called in one way, beside what the equations give."""
+    """A module called in one drawn way, and the arrays of its equations for the same inputs."""
 
     def __init__(self, subject: Subject, draw: Draw, most: int) -> None:
-        """`most`: at how many points the equations of the gradients are evaluated at most; beyond,
-        gradients are held against difference quotients."""
+        """`most`: the most points at which the equations of the gradients are evaluated; beyond,
+        gradients are compared with difference quotients."""
         self.subject, self.draw = subject, draw
         self.case = subject.built(draw)
         arrays = [self.case.arrays(sample) for sample in range(draw.b)]
@@ -192,8 +194,8 @@ class Trial:
         self.expected = cache(self._expected)
 
     def _held(self) -> dict[str, tuple[Tensor, Tensor]]:
-        """What is the caller's, by name, with a copy: what the module is called with, its
-        parameters, the buffers of the equations."""
+        """The tensors that a call must not write into, by name, each with a copy: inputs,
+        parameters, and buffers that the equations name."""
         module, mixer = self.case.module, self.subject.mixer
         named = {f"its caller's {a.name}": t for a, t in self.case.given().items()}
         named["its caller's gradient"] = self.gradient
@@ -203,7 +205,8 @@ class Trial:
         return {name: (tensor.detach(), tensor.detach().clone()) for name, tensor in named.items()}
 
     def _settings(self) -> dict[str, Any]:
-        """What a call leaves as it is beside numbers."""
+        """The settings that a call must not change: torch's, the mode of every module, and whether
+        a parameter requires and has a gradient."""
         found = {name: of_now() for name, (of_now, _) in TORCH_SETTINGS.items()}
         for name, module in self.case.module.named_modules():
             found[f"the mode (train or not) of {name or 'the module'}"] = module.training
@@ -213,7 +216,7 @@ class Trial:
         return found
 
     def _expected(self, sample: int) -> Grown:
-        """Every array of the equations for one sequence, gradients too where they are compared."""
+        """Every array of the equations for one sequence, with gradients if these are compared."""
         return self._evaluated(self.arrays[sample], sample)
 
     def _evaluated(self, arrays: Grown, sample: int) -> Grown:
@@ -230,7 +233,8 @@ class Trial:
         return self.subject.mixer.role("output").name
 
     def findings(self) -> Iterator[Finding]:
-        """What is wrong, in words."""
+        """Call the module without and with gradients and in inference mode, and report what
+        differs from the equations and what was written."""
         with torch.no_grad(), DispatchMode():
             first = self.case.forward()
         yield from self.written("forward")
@@ -254,7 +258,7 @@ class Trial:
         yield from self.written("the backward pass")
 
     def written(self, who: str) -> Iterator[Finding]:
-        """What of the caller's was written since the beginning; its values are put back."""
+        """The first setting, and tensor of the caller, that changed; each is restored."""
         for name, value in self._settings().items():
             if (before := self.settings.get(name, value)) != value:
                 yield "writes", f"{who} changes {name} from {before} to {value}"
@@ -275,8 +279,8 @@ class Trial:
                 return
 
     def result_apart(self, y: Any, mode: Mode = torch.no_grad) -> str:
-        """Where a result differs from the equations', and by which equation; "" if nowhere. `mode`
-        is what the call ran in."""
+        """The first entry of a result that differs from the equations, and the equation that the
+        module misses; "" if none differs. `mode` is the context in which the call ran."""
         if not isinstance(y, Tensor):
             return f"forward returns {type(y).__name__}, expected a tensor"
         if y.shape != self.gradient.shape:
@@ -290,7 +294,7 @@ class Trial:
         return ""
 
     def blamed(self, expected: Grown, mode: Mode) -> str:
-        """From which equation on a call in this mode differs."""
+        """The first equation whose values a call in this mode never computes, in words."""
         recorder, case = Recorder(), self.case
         with mode(), recorder:
             case = recorded(case) if mode is torch.enable_grad else case
@@ -299,8 +303,8 @@ class Trial:
         return first_unseen(self.subject.mixer, form, expected, recorder.has)
 
     def apart(self, found: Tensor, expected: np.ndarray[Any, Any], name: str, answer: str) -> str:
-        """The first entry that differs beyond rounding, in words; an entry that the equations leave
-        without a finite value may be anything."""
+        """The first entry that differs beyond rounding, in words. Entries to which the equations
+        give no finite value are not compared."""
         if found.shape != expected.shape:
             return f"{name} is {tuple(found.shape)}, the equations' is {expected.shape}"
         known = torch.from_numpy(np.asarray(expected, np.float64))
@@ -320,13 +324,13 @@ class Trial:
         )
 
     def allowed(self, answer: str, off: Tensor) -> float:
-        """By how much an answer may be off: by rounding, and by a tie that is broken in another
-        way; by nothing where the module alone has no number."""
+        """The error of an answer that rounding, or a tie broken in another way, explains; 0 where
+        the module gives a value that is not finite."""
         return self.slack(answer) + self.jump(answer) if off.isfinite().all() else 0.0
 
     def jump(self, answer: str) -> float:
-        """By how much an answer of the equations jumps at these numbers: by how much it changes
-        where they change a little. Numbers that are equal or 0 may lie at a kink or a tie."""
+        """By how much the equations' answer changes when the inputs are perturbed slightly: inputs
+        that are equal or 0 may lie at a discontinuity, such as a tie between maxima."""
         if self.draw.values == VALUES[0]:
             return 0.0
         given = {array.name for array in self.case.given() if array.below is None}
@@ -348,28 +352,29 @@ class Trial:
         return ALLOWED * jump * self.draw.b
 
     def array_of(self, answer: str) -> str:
-        """The array of the equations that holds an answer; "" where none does."""
+        """The name of the equations' array that holds an answer; "" where none does."""
         if not answer.startswith(GRADIENT):
             return self.output
         return self.gradients.get(answer.removeprefix(GRADIENT), "")
 
     @cached_property
     def gradients(self) -> dict[str, str]:
-        """Array -> the array of the equations that is its gradient."""
+        """Name of an array -> name of the array that holds its gradient."""
         backward = self.training.backward if self.training else ()
         return {e.array.gradient_of.name: e.name for e in backward if e.array.gradient_of}
 
     def slack(self, answer: str) -> float:
-        """The error of an answer by rounding at these inputs, however ill their condition is."""
+        """The rounding error of an answer at these inputs, estimated by runs in fewer digits."""
         case = self.subject.built(self.draw)
         tokens = self.draw.sizes["l"] if answer == "step" else 0
         exact = answers(case, self.gradient, tokens)
-        with sdpa_kernel(SDPBackend.MATH):  # the steps of attention, which a kernel hides
+        with sdpa_kernel(SDPBackend.MATH):  # so that each step of attention is rounded
             again = allowances(lambda: answers(case, self.gradient, tokens), exact, NEARLY_DOUBLE)
         return again[answer] * 2.0**-SPARE
 
     def gradients_apart(self, found: Mapping[str, Tensor]) -> str:
-        """Where the module's gradients differ from the equations', and in which arrays alone."""
+        """The first entry of a gradient that differs from the equations, then the arrays whose
+        gradients differ and those whose gradients agree; "" if none differs."""
         if self.training is None:
             return self.quotients_apart(found)
         names = self.gradients
@@ -382,7 +387,7 @@ class Trial:
                 continue
             each = [self.expected(sample).get(names.get(name, "")) for sample in range(self.draw.b)]
             known = [np.zeros(tensor.shape[name in given :]) if e is None else e for e in each]
-            with np.errstate(invalid="ignore"):  # an infinite number may meet its negative
+            with np.errstate(invalid="ignore"):  # inf - inf may occur
                 total = np.stack(known) if name in given else np.sum(known, axis=0)
             if self.beyond_squares:
                 tensor = torch.where(tensor.isfinite(), tensor, torch.from_numpy(total))
@@ -394,13 +399,14 @@ class Trial:
 
     @cached_property
     def beyond_squares(self) -> bool:
-        """Whether a square of a number of the equations leaves float64's range: a gradient of a
-        quotient may then be finite by one formula alone."""
+        """Whether the square of some number of the equations over- or underflows in float64: the
+        gradient of a quotient may then be finite by one formula and not by another."""
         numbers = [np.abs(v) for k in range(self.draw.b) for v in self.expected(k).values()]
         return any(((v > LARGE) | ((v > 0) & (v < 1 / LARGE))).any() for v in numbers)
 
     def _through(self, said: Mapping[str, str], right: list[str]) -> str:
-        """What differs, and the arrays of which all that differs are made."""
+        """The gradients that differ and that agree, in words, and the arrays that depend on exactly
+        those whose gradients differ: there the gradient may be passed on wrongly."""
         if not said:
             return ""
         wrong = frozenset(said)
@@ -416,9 +422,9 @@ class Trial:
         return "; ".join(parts)
 
     def quotients_apart(self, found: Mapping[str, Tensor]) -> str:
-        """Where the slopes along random directions differ from difference quotients of the
-        module's own result."""
-        if self.draw.scale > 1 or self.draw.values != VALUES[0]:  # far numbers, and kinks
+        """The gradient whose slope along a random direction differs from the difference quotient
+        of the module's own result, in words; "" if none does."""
+        if self.draw.scale > 1 or self.draw.values != VALUES[0]:  # large inputs and kinks fail
             return ""
         tensors = {answer: t for answer, t in leaves(self.case).items() if t.is_floating_point()}
         if not self._slopes_differ(tensors, found):
@@ -429,8 +435,8 @@ class Trial:
         return ""
 
     def _slopes_differ(self, along: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> str:
-        """The slope and the quotient where they differ in each of three directions: one of them
-        may cross a kink or a choice."""
+        """The slope and the difference quotient, in words, if they differ along each of three
+        random directions: one direction may cross a kink."""
         said = ""
         for seed in range(3):
             chance = torch.Generator().manual_seed(seed)
@@ -441,7 +447,7 @@ class Trial:
             }
             near, far = (self._quotient(along, ways, step) for step in (STEP, 10 * STEP))
             slope = sum(float((found[answer] * way).sum()) for answer, way in ways.items())
-            rounding = abs(near - far)  # a tenth of it is left in the second quotient
+            rounding = abs(near - far)  # the quotient of the larger step has a tenth of it
             if abs(far - slope) <= QUOTIENT * max(1.0, abs(far)) + rounding:
                 return ""
             said = f"{slope:.6g}, by differences {far:.6g}"
@@ -450,7 +456,7 @@ class Trial:
     def _quotient(
         self, along: Mapping[str, Tensor], ways: Mapping[str, Tensor], step: float
     ) -> float:
-        """The difference quotient of the result, weighed by its gradient, along these ways."""
+        """The difference quotient of sum(result * gradient) along the directions `ways`."""
         own = {answer: along[answer].detach().clone() for answer in ways}
         ends = []
         with torch.no_grad():
@@ -467,7 +473,8 @@ GRADIENT = "the gradient of "
 
 
 def leaves(case: ModuleCase) -> dict[str, Tensor]:
-    """What is asked a gradient of, by the name of its answer."""
+    """The tensors whose gradients are taken, by the names of the answers: inputs and contexts where
+    the case asks for these, and parameters that require gradients."""
     given = {f"{GRADIENT}{a.name}": t for a, t in case.given().items() if t.is_floating_point()}
     given = given if case.asks else {}
     named = case.module.named_parameters()
@@ -477,14 +484,14 @@ def leaves(case: ModuleCase) -> dict[str, Tensor]:
 
 
 def recorded(case: ModuleCase) -> ModuleCase:
-    """The same call, whose inputs ask for gradients."""
+    """The same case with inputs that require gradients where the case asks for them."""
     given = [t.detach() for t in case.call]
     given = [t.requires_grad_() if case.asks and t.is_floating_point() else t for t in given]
     return replace(case, x=given[0], beside=dict(zip(case.beside, given[1:], strict=True)))
 
 
 def answers(case: ModuleCase, gradient: Tensor, tokens: int = 0) -> dict[str, Tensor]:
-    """The result, the gradients, and the rows of so many tokens one after another, by name."""
+    """The result, the gradients, and the rows of the first `tokens` tokens as "step", by name."""
     asked = recorded(case)
     wanted = leaves(asked)
     with torch.enable_grad():
@@ -503,7 +510,7 @@ def answers(case: ModuleCase, gradient: Tensor, tokens: int = 0) -> dict[str, Te
 
 
 def decoded(case: ModuleCase, tokens: int) -> Tensor:
-    """The rows of the first tokens, one after another."""
+    """The rows (batch, tokens, ...) of the first tokens, decoded one by one."""
     with torch.no_grad():
         state = case.initial_state()
         rows = [case.step(t, state) for t in range(1, tokens + 1)]
@@ -511,7 +518,7 @@ def decoded(case: ModuleCase, tokens: int) -> Tensor:
 
 
 def same(one: Tensor, two: Tensor) -> bool:
-    """Whether two tensors hold the same values, those that are not numbers too."""
+    """Whether two tensors hold the same values, where NaN equals NaN."""
     return bool(((one == two) | ((one != one) & (two != two))).all())
 
 
@@ -521,10 +528,10 @@ def largest(values: Tensor) -> float:
 
 
 class Decoding(Trial):
-    """One token after another, with another sequence's state in between."""
+    """Decodes a sequence, with steps of another sequence and of a copied state in between."""
 
     def findings(self) -> Iterator[Finding]:
-        """What is wrong, in words."""
+        """The first row that differs from the equations, and what the steps wrote."""
         case, l = self.case, self.draw.sizes["l"]
         x = case.x
         swapped = -x.flip(0) if x.is_floating_point() else x.flip(0)
@@ -575,8 +582,8 @@ class Decoding(Trial):
                         return
 
     def _step_blamed(self, of: str, token: int, sample: int) -> str:
-        """From which equation on a step differs, by the entries of arrays of this token alone; ""
-        where the equations are not run number by number in a moment."""
+        """The first equation whose entries of this token a step never computes, in words; "" where
+        the equations have too many points for the oracle."""
         system = self.subject.forward
         if of or evaluated_points(system, self.draw.sizes, row_points=0) > NUMBER_BY_NUMBER:
             return ""
@@ -595,7 +602,7 @@ class Decoding(Trial):
 
 
 def row_apart(row: Any, wanted: torch.Size, token: int) -> str:
-    """That a step returns something else than a row of this shape; "" if a row."""
+    """The complaint that a step returned no row of the shape `wanted`; "" if the step did."""
     if not isinstance(row, Tensor):
         return (
             f"step returns a {type(row).__name__} at token {token}, expected a tensor "
@@ -607,8 +614,8 @@ def row_apart(row: Any, wanted: torch.Size, token: int) -> str:
 
 
 def copied_state(state: Any) -> Any:
-    """A copy of a state that shares nothing; None where a state refuses to be copied."""
+    """A deep copy of a state; None where the state refuses to be copied."""
     try:
         return copy.deepcopy(state)
-    except Exception:  # a state of a user's own may hold what cannot be copied: no copy is compared
+    except Exception:  # a user's state may hold objects that refuse: no copy is compared then
         return None
