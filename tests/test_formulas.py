@@ -11,7 +11,6 @@ from hypothesis import given, strategies as st
 
 from costmodel.errors import FormulaError, NotPolynomial
 from costmodel.language.formula_text import parse
-from costmodel.symbolic.piecewise import rational
 
 SIZES = {"b": 1, "d": 6, "l": 5, "n": 3, "t": 2}
 
@@ -66,7 +65,7 @@ def test_polynomial_has_the_same_value(text: str) -> None:
     except NotPolynomial:
         assert text in {"sum(t, t, 3, 2)", "sum(sum(j, j, 1, i), i, 1, n)"}
     else:
-        assert rational(exact, SIZES) == formula.at(SIZES)
+        assert exact.rational(SIZES) == formula.at(SIZES)
     with suppress(NotPolynomial):
         assert formula.poly().rational(SIZES) == formula.at(SIZES)
 

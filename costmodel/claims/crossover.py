@@ -11,7 +11,7 @@ from costmodel.language.equations import Mixer
 from costmodel.program.conventions import Convention
 from costmodel.questions.count import counted, operations
 from costmodel.questions.question import Answers, answers
-from costmodel.symbolic.piecewise import Exact, rational
+from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.polynomial import Poly
 from costmodel.symbolic.sizes import LARGEST
 from costmodel.symbolic.thresholds import Condition, positive, where_positive, where_zero
@@ -134,7 +134,7 @@ class Crossover:
 
     def at(self, sizes: Mapping[str, int]) -> tuple[int, int]:
         """The operations of both forms at integer sizes, b among them; Unanswered as `totals`."""
-        own, its = (int(rational(total, sizes)) for total in self.totals)
+        own, its = (int(total.rational(sizes)) for total in self.totals)
         return own, its
 
 

@@ -21,7 +21,7 @@ from costmodel.program.phases import Overrun, inference_reason, overruns
 from costmodel.questions.kept import kept
 from costmodel.questions.subject import system_of
 from costmodel.symbolic.cases import Quotient
-from costmodel.symbolic.piecewise import Exact, rational
+from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.piecewise_max import Level, guarded
 from costmodel.symbolic.polynomial import Poly
 
@@ -324,7 +324,7 @@ class Case:
         """An answer at the case's sizes: a formula if the case is symbolic, else a number."""
         if isinstance(answer, Exact):
             return (
-                answer.substitute(self._letters) if self.symbolic else rational(answer, self.sizes)
+                answer.substitute(self._letters) if self.symbolic else answer.rational(self.sizes)
             )
         if isinstance(answer, Largest):
             return self._largest(answer)
@@ -332,7 +332,7 @@ class Case:
 
     def _largest(self, answer: Largest) -> Value:
         if not self.symbolic:
-            return max(int(rational(term, self.sizes)) for term in answer.terms)
+            return max(int(term.rational(self.sizes)) for term in answer.terms)
         values = Largest(tuple(term.substitute(self._letters) for term in answer.terms)).values
         if len(values) > CASES:
             raise Unanswered(

@@ -27,7 +27,7 @@ from costmodel.questions.question import (
     Written,
 )
 from costmodel.questions.subject import system_of
-from costmodel.symbolic.piecewise import Exact, rational
+from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.printing import identifier
 
 CLASS_WORDS = {"mul": "multiplications", "add": "additions", "div": "divisions",
@@ -81,8 +81,8 @@ class Shares:
 
     def number(self, name: str, column: str) -> int:
         """`value` at the sizes, for b sequences; work on weights alone is not multiplied by b."""
-        once = rational(self.value(name, "once"), self.case.sizes)
-        own = rational(self.value(name, column), self.case.sizes)
+        once = self.value(name, "once").rational(self.case.sizes)
+        own = self.value(name, column).rational(self.case.sizes)
         batch = self.case.sizes["b"]
         if column == "once":
             return int(own)

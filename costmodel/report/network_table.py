@@ -18,7 +18,7 @@ from costmodel.program.chosen_sizes import Given, combinations, given_sizes
 from costmodel.program.phases import PHASES as NAMES, TRAINING_STEP
 from costmodel.questions.counting.counts import Counts, answered
 from costmodel.questions.question import EVERY, Missing, Value
-from costmodel.symbolic.piecewise import Exact, rational
+from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.polynomial import Poly
 from costmodel.symbolic.sizes import LETTERS
 
@@ -345,5 +345,5 @@ def _line(part: PartCost, sizes: Mapping[str, int], settled: bool) -> Line:
 def _settle(answer: Exact, sizes: Mapping[str, int], settled: bool) -> Value:
     """An answer at sizes: a number if `settled` (all sizes have values), else a formula."""
     if settled:
-        return rational(answer, sizes)
+        return answer.rational(sizes)
     return answer.substitute({x: Poly.of(v) for x, v in sizes.items()})

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from costmodel.symbolic.constraints import Constraints, implied, infeasible
+from costmodel.symbolic.constraints import Constraints, implied, infeasible, irredundant
 from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.polynomial import Fn, Poly, by_text, call
 from costmodel.symbolic.sizes import LETTERS
@@ -41,7 +41,7 @@ def cases(value: Formula) -> list[tuple[Constraints, Formula]]:
     else:
         found = [(frozenset(), value)]
     parted = [part for guards, whole in found for part in _split_at_switches(whole, guards)]
-    return [(_without_implied(guards), part) for guards, part in parted]
+    return [(irredundant(guards) or guards, part) for guards, part in parted]
 
 
 def _split_at_switches(value: Formula, where: Constraints) -> list[tuple[Constraints, Formula]]:
@@ -126,14 +126,6 @@ def _possible_results(parts: Sequence[Poly], where: Constraints, sign: int) -> l
 def _max_where(terms: Sequence[Poly], where: Constraints) -> Poly | tuple[Poly, ...]:
     kept = _possible_results(terms, where, 1)
     return kept[0] if len(kept) == 1 else tuple(kept)
-
-
-def _without_implied(guards: Constraints) -> Constraints:
-    kept = guards
-    for guard in by_text(guards):
-        if len(kept) > 1 and implied(kept - {guard}, guard):
-            kept -= {guard}
-    return kept
 
 
 def condition(guard: Poly) -> tuple[Poly, str, Poly]:

@@ -68,13 +68,20 @@ class Exact:
 
     def at(self, sizes: Mapping[str, int]) -> int:
         """The integer value at integer sizes; raises ValueError for a fraction."""
+        total = self.rational(sizes)
+        if isinstance(total, Fraction):
+            raise ValueError(f"a count came out fractional at {dict(sizes)}: {total}")
+        return total
+
+    def rational(self, sizes: Mapping[str, int]) -> int | Fraction:
+        """The exact value at integer sizes, an int where it is whole."""
         total: int | Fraction = 0
         for guards, poly in self.pieces:
             if all(guard.rational(sizes) >= 0 for guard in guards):
                 total = total + poly.rational(sizes)
-        if isinstance(total, Fraction) and total.denominator != 1:
-            raise ValueError(f"a count came out fractional at {dict(sizes)}: {total}")
-        return int(total)
+        if isinstance(total, Fraction) and total.denominator == 1:
+            return total.numerator
+        return total
 
     @property
     def letters(self) -> frozenset[str]:
@@ -251,14 +258,3 @@ def _solution(equation: Poly) -> Mapping[str, Poly]:
             if not {atom, *Poly.atom(atom).letters} & ({*rest.atoms} | rest.letters):
                 return {atom: rest * -slope}
     return {}
-
-
-def rational(answer: Exact, sizes: Mapping[str, int]) -> int | Fraction:
-    """The exact value at integer sizes, an int where it is whole."""
-    total: int | Fraction = 0
-    for guards, poly in answer.pieces:
-        if all(guard.rational(sizes) >= 0 for guard in guards):
-            total = total + poly.rational(sizes)
-    if isinstance(total, Fraction) and total.denominator == 1:
-        return total.numerator
-    return total

@@ -40,6 +40,7 @@ from costmodel.symbolic.polynomial import (
     index_atom,
     is_variable,
     stand_in,
+    sum_of,
 )
 
 
@@ -87,8 +88,8 @@ Depth = tuple[Level, ...]
 
 
 def is_at_least(constraints: Constraints, larger: Poly, smaller: Poly) -> bool:
-    """Whether `larger >= smaller` is proven. Each subtracted logarithm is cancelled against an
-    added logarithm whose argument is proven to be at least as large: (ceil_log2(a) + 3) -
+    """Whether `larger >= smaller` is proven. Each subtracted logarithm is cancelled against added
+    logarithms whose arguments are proven to be at least as large: (ceil_log2(a) + 3) -
     (ceil_log2(b) + 1) is positive if a >= b."""
     difference = larger - smaller
     if isinstance(number := difference.constant(), int):
@@ -107,18 +108,38 @@ def _never_negative(constraints: Constraints, difference: Poly) -> bool:
     ]
     spare = {atom: number for atom, number in logs if number > 0}
     for atom, number in logs:
-        if number > 0:
-            continue
+        missing = -number
         for rival, available in spare.items():
-            if available >= -number and proven(constraints, rival.args[0] - atom.args[0]):
-                spare[rival] = available + number
-                moved = Poly.atom(atom) * -number - Poly.atom(rival) * -number
-                difference = difference + moved
-                break
+            if missing > 0 < available and _no_fewer(constraints, rival.args[0], atom.args[0]):
+                taken = min(available, missing)
+                spare[rival], missing = available - taken, missing - taken
+                difference = difference + (Poly.atom(atom) - Poly.atom(rival)) * taken
     difference = with_positive_extrema(difference, constraints)
     if any(is_variable(a) for a in difference.letters):
         return False
-    return nonnegative(difference)
+    if nonnegative(difference) or not constraints or _variable_names(constraints):
+        return nonnegative(difference)
+    left = (Poly.atom(atom) * number for atom, number in spare.items())
+    return proven(constraints, difference - sum_of(left))
+
+
+def _no_fewer(where: Constraints, many: Poly, few: Poly) -> bool:
+    """Whether `many >= few` is proven; either may be a `Min`."""
+    return all(
+        any(proven(where, one - two) for two in _arguments_of_min(few))
+        for one in _arguments_of_min(many)
+    )
+
+
+@lru_cache(maxsize=20_000)
+def _arguments_of_min(number: Poly) -> tuple[Poly, ...]:
+    """The terms whose minimum is the number: `Min(a, b) + rest` gives a + rest and b + rest; any
+    other number gives itself."""
+    for atom in sorted(number.atoms):
+        rest = number - Poly.atom(atom)
+        if isinstance(atom, Fn) and atom.function == "Min" and atom not in rest.atoms:
+            return tuple(argument + rest for argument in atom.args)
+    return (number,)
 
 
 def with_positive_extrema(poly: Poly, known: Constraints) -> Poly:
@@ -198,6 +219,11 @@ class _Placed:
                     _known_there(known, self.level.where),
                 )
         return is_at_least(known, other, depth)
+
+
+def reached(level: Level, rival: Level) -> bool:
+    """Whether `rival` is proven to exist wherever `level` exists, and to be at least as deep."""
+    return _Placed(frozenset(), level).reached(_Placed(frozenset(), rival))
 
 
 @lru_cache(maxsize=20_000)

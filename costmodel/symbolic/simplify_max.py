@@ -13,6 +13,7 @@ from costmodel.symbolic.piecewise_max import (
     is_at_least,
     proven,
     pruned,
+    reached,
 )
 from costmodel.symbolic.polynomial import Fn, Poly, by_text, call
 
@@ -64,11 +65,7 @@ def _logarithms_exist(depth: Poly, at: Mapping[str, Poly]) -> bool:
 def _without_reached(levels: Sequence[Level]) -> list[Level]:
     """Drop each level that one other level dominates, or that two levels dominate together: one
     where some condition holds, and one where the condition fails."""
-    kept: list[Level] = []
-    for level in map(_simplified, levels):
-        if not any(_reached(level, rival) for rival in kept):
-            kept = [k for k in kept if not _reached(k, level)]
-            kept.append(level)
+    kept = [*pruned(frozenset(), map(_simplified, levels))]
     for level in tuple(kept):
         others = [k for k in kept if k is not level]
         if any(_reached_on_both_sides(level, guard, others) for guard in _guards(others)):
@@ -85,59 +82,9 @@ def _reached_on_both_sides(level: Level, guard: Poly, rivals: Sequence[Level]) -
     """Whether some rival dominates a level where the guard holds, and some rival does where it
     fails."""
     return all(
-        infeasible(there) or any(_reached(Level(level.depth, there), rival) for rival in rivals)
+        infeasible(there) or any(reached(Level(level.depth, there), rival) for rival in rivals)
         for there in (level.where | {side} for side in (guard, -guard - 1))
     )
-
-
-def _reached(level: Level, rival: Level) -> bool:
-    """Whether `rival` is proven to exist, and to be at least as deep, wherever `level` exists."""
-    return all(proven(level.where, c) for c in rival.where) and _proven_at_least(
-        level.where, rival.depth, level.depth
-    )
-
-
-def _proven_at_least(where: Constraints, larger: Poly, smaller: Poly) -> bool:
-    """Whether `larger >= smaller` is proven under `where`. Each subtracted logarithm needs added
-    logarithms with the same total coefficient, of arguments at least as large."""
-    difference = larger - smaller
-    logs = [
-        (atom, number)
-        for ((atom, power), *others), number in (
-            (monomial, x) for monomial, x in difference.terms.items() if monomial
-        )
-        if not others and power == 1 and isinstance(atom, Fn)
-        and atom.function == "ceil_log2" and isinstance(number, int)
-    ]  # fmt: skip
-    spare = {atom: number for atom, number in logs if number > 0}
-    for atom, number in logs:
-        missing = -number
-        for rival, available in spare.items():
-            if missing > 0 and available and _no_fewer(where, rival.args[0], atom.args[0]):
-                spare[rival] = available - min(available, missing)
-                missing -= min(available, missing)
-        if missing > 0:
-            return False
-    rest = difference - sum((Poly.atom(a) * n for a, n in logs), Poly())
-    return nonnegative(rest) or proven(where, rest)
-
-
-def _no_fewer(where: Constraints, many: Poly, few: Poly) -> bool:
-    """Whether `many >= few` is proven; either may be a `Min`."""
-    return all(
-        any(proven(where, one - two) for two in _arguments_of_min(few))
-        for one in _arguments_of_min(many)
-    )
-
-
-def _arguments_of_min(number: Poly) -> tuple[Poly, ...]:
-    """The terms whose minimum is the number: `Min(a, b) + rest` gives a + rest and b + rest; any
-    other number gives itself."""
-    for atom in sorted(number.atoms):
-        rest = number - Poly.atom(atom)
-        if isinstance(atom, Fn) and atom.function == "Min" and atom not in rest.atoms:
-            return tuple(argument + rest for argument in atom.args)
-    return (number,)
 
 
 def _simplified(level: Level) -> Level:
