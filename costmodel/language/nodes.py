@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from fractions import Fraction
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any, ClassVar, Protocol, Self, TypeVar, dataclass_transform
 
 from costmodel.errors import EquationError, Unsupported, WrongKind
@@ -795,5 +795,11 @@ def names_in(positions: Sequence[Position]) -> list[str]:
             found.update(dict.fromkeys(names_in((*position.at.positions, position.inner))))
             continue
         for part in polys_of(position):
-            found.update(dict.fromkeys(sorted(a for a in part.letters if is_index(a))))
+            found.update(dict.fromkeys(_index_atoms(part)))
     return list(found)
+
+
+@cache
+def _index_atoms(poly: Poly) -> Sequence[str]:
+    """The atoms of the indices in a polynomial, in the order of their names."""
+    return sorted(a for a in poly.letters if is_index(a))

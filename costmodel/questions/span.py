@@ -7,7 +7,7 @@ smaller. A rule (depths, node, part, around) gives the depth of a node at the po
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Unpack
@@ -121,6 +121,13 @@ def _binary(depths: Depths, node: Binary, part: IterationDomain, around: Constra
     if not may_be_empty(part.equation):
         return _latest(depths, node, part, around)
     sides = [depths.depth(child, part, around) for child in node.children]
+    return _after_both(depths, node, part, around, sides)
+
+
+def _after_both(
+    depths: Depths, node: Binary, part: IterationDomain, around: Constraints, sides: Sequence[Depth]
+) -> Depth:
+    """`_binary` for the depths of both operands, where an operand may be an empty sum."""
     places = both(node, around)
     found = [
         depths.after(level, node, part, around)
@@ -132,16 +139,15 @@ def _binary(depths: Depths, node: Binary, part: IterationDomain, around: Constra
 
 def _sum(depths: Depths, node: Add | Sub, part: IterationDomain, around: Constraints) -> Depth:
     """A sum with one empty operand has the depth of the other operand."""
-    found = _binary(depths, node, part, around)
     if not may_be_empty(part.equation):
-        return found
-    one, two = (depths.depth(child, part, around) for child in node.children)
+        return _latest(depths, node, part, around)
+    one, two = sides = [depths.depth(child, part, around) for child in node.children]
     left, right = (present(child, around) for child in node.children)
-    lone = (
+    return (
         *_where(one, _absent(right, around), around),
         *_where(two, _absent(left, around), around),
+        *_after_both(depths, node, part, around, sides),
     )
-    return (*lone, *found)
 
 
 def _where(depth: Depth, places: Places, around: Constraints) -> list[Level]:
