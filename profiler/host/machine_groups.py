@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -48,33 +48,38 @@ class Group:
 def machine_groups(records: Sequence[Measurement]) -> list[Group]:
     """The records by machine and software, in the order of first occurrence. A record joins the
     first group whose known facts all agree with the record's known facts."""
-    found: list[tuple[dict[str, Any], list[Measurement]]] = []
+    found: list[list[Measurement]] = []
+    known: dict[str, dict[Hashable, int]] = {}  # fact -> value -> bit set of groups with the value
     for record in records:
         facts = compared(record.environment)
-        place = next((each for each in found if agree(facts, each[0])), None)
-        if place is None:
-            found.append(place := ({}, []))
-        known, group = place
-        known |= facts
-        group.append(record)
-    return [
-        Group(facts_together([r.environment for r in group]), tuple(group)) for _, group in found
-    ]
+        left = (1 << len(found)) - 1
+        for name, value in facts.items():
+            having = known.setdefault(name, {})
+            left &= having.get(value, 0) | ~having.get(None, 0)
+        if left:
+            place = (left & -left).bit_length() - 1
+            found[place].append(record)
+        else:
+            place = len(found)
+            found.append([record])
+        for name, value in facts.items():
+            for each in (value, None):  # under None: the groups that know the fact
+                known[name][each] = known[name].get(each, 0) | 1 << place
+    return [Group(facts_together([r.environment for r in group]), tuple(group)) for group in found]
 
 
-def agree(facts: Mapping[str, Any], known: Mapping[str, Any]) -> bool:
-    """Whether no fact differs from a known one."""
-    return all(known.get(name, value) == value for name, value in facts.items())
-
-
-def compared(environment: Mapping[str, Any]) -> dict[str, Any]:
+def compared(environment: Mapping[str, Any]) -> dict[str, Hashable]:
     """The known facts of machine and software that `environment_differences` compares; a fact in
     `WHOLE` is compared as a whole mapping."""
-    found: dict[str, Any] = {}
+    found: dict[str, Hashable] = {}
     for name, value in environment.items():
         facts = {x: y for x, y in flat({name: value}).items() if x not in BOARDS and y is not None}
-        found |= facts if name not in WHOLE or value is None else {name: facts}
-    return found
+        kept = {x: y if isinstance(y, Hashable) else repr(y) for x, y in facts.items()}
+        if name in WHOLE:
+            found[name] = frozenset(kept.items()) if value is not None else None
+        else:
+            found |= kept
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def facts_together(environments: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
