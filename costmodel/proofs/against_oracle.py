@@ -1,7 +1,7 @@
 """Does every derived answer about one form of a mixer equal the tally of an instrumented execution?
 
-Operations, depths, state, traffic and values are compared, for a whole sequence and for each token
-of one-token inference.
+Operations, depths, path length, traffic, peak and values are compared for a whole sequence;
+operations, depths, traffic and state for each token of one-token inference.
 """
 
 from __future__ import annotations
