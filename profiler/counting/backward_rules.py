@@ -212,7 +212,7 @@ DRAWN = "bernoulli exponential normal rand rand_like randn randn_like uniform"
 
 BY_NAME = """
     acos acosh angle asin asinh atan atan2 atanh ceil copysign cosh digamma erfc erfinv exp2
-    floor_divide fmod frac hypot i0 igamma igammac lgamma log10 log2 nextafter polygamma remainder
+    floor_divide fmod frac hypot i0 igamma igammac lgamma log10 log2 nextafter remainder
     round sgn sign sinh special_airy_ai special_bessel_j0 special_bessel_j1 special_bessel_y0
     special_bessel_y1 special_erfcx special_i0e special_i1 special_i1e special_log_ndtr
     special_modified_bessel_i0 special_modified_bessel_i1 special_modified_bessel_k0
