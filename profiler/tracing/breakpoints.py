@@ -2,19 +2,26 @@
 
 Every condition that a run tests is followed along each letter to the sizes at which it changes. The
 module is run at these sizes and their neighbours, and the conditions tested there are followed in
-turn.
+turn. Each condition is also written as a polynomial in the letters, whose sign separates the sizes
+into cases.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from fractions import Fraction
+from functools import reduce
 from itertools import islice, pairwise
+from math import floor
+from operator import mul
 from typing import Any
 
 from sympy import Function, Integer, Max, Min
 from torch.utils._sympy.functions import FloorDiv, Mod, PythonMod
 
+from costmodel.symbolic.constraints import floor_div, nonnegative
+from costmodel.symbolic.polynomial import Poly, by_text
 from profiler.tracing.interpolation import Point
 from profiler.tracing.meta_run.size_guards import SizeGuards, size_guards
 from profiler.tracing.meta_run.target import TraceError, listed_sizes
@@ -53,21 +60,38 @@ def run_breakpoints(points: SizeSamples, base: Point) -> list[Point]:
             if told in continued:
                 continue
             continued.update({told, kind})
+            points.boundaries |= dict.fromkeys(boundaries(points, here, holds, guards))
             if holds.atoms(Function) - holds.atoms(*FOLLOWED):
                 points.doubt(f"it tests a condition on its sizes that is not followed {place}")
             elif continued[kind] > STEPS:
                 points.doubt(f"it compares a size with more and more numbers {place}")
                 continue
             for i, letter in enumerate(points.letters):
-                for k in Along(holds, guards, letter).changes():
+                along = Along(holds, guards, letter)
+                for k in along.changes():
                     changed = [
                         points.moved(here, i, here[i] + steps * points.multiples[i])
                         for steps in (k - 1, k, k + 1)
                     ]
                     ran = [point for point in changed if _ran(points, base, point)]
                     found.update(dict.fromkeys(ran))
-                    waiting += [p for p in ran if p == changed[1] and p not in waiting]
+                    other = changed[2 if along.at(holds, k) else 1]
+                    waiting += [p for p in ran if p == other and p not in waiting]
     return list(found)
+
+
+def run_edges(points: SizeSamples, base: Point) -> list[Point]:
+    """Run at the last sizes along each letter at which the conditions of a case hold; returns these
+    points."""
+    found: dict[Point, None] = {}
+    for condition in by_text(points.region):
+        for i, step in enumerate(points.multiples):
+            if slope := points.slope(condition, i):
+                above = Fraction(condition.rational(points.named(base)))
+                steps = floor(above / abs(Fraction(slope) * step))
+                place = base[i] - (steps if slope > 0 else -steps) * step
+                found[points.moved(base, i, place)] = None
+    return [point for point in found if min(point) > 0 and _ran(points, base, point)]
 
 
 def _ran(points: SizeSamples, base: Point, point: Point) -> bool:
@@ -95,6 +119,52 @@ def conditions_at(points: SizeSamples, point: Point) -> SizeGuards:
     for doubt in found.doubts:
         points.doubt(doubt)
     return found
+
+
+def boundaries(
+    points: SizeSamples, here: Point, condition: Any, guards: SizeGuards
+) -> Iterator[Poly]:
+    """Polynomials that are at least 0 at some sizes and negative at others, such that the condition
+    does not change its value where none changes its sign; nothing for a condition that is no
+    comparison of polynomials, or by which torch notes that a size is taken as a number."""
+    if not condition.is_Relational or (condition.is_Equality and not condition.atoms(Function)):
+        return
+    known: dict[Any, Poly] = {}
+    for symbol, axis in guards.axes.items():
+        known[symbol] = Poly.of(axis.size)
+        for letter, place, step in zip(points.letters, here, points.multiples, strict=True):
+            growth = Fraction(axis.slopes.get(letter, 0), step)
+            known[symbol] += (Poly.atom(letter) - place) * growth
+    left, right = (polynomial(side, known) for side in (condition.lhs, condition.rhs))
+    if left is None or right is None:
+        return
+    apart = left - right
+    if condition.rel_op in (">", "<=", "==", "!="):
+        yield apart - 1
+    if condition.rel_op in (">=", "<", "==", "!="):
+        yield apart
+
+
+def polynomial(expression: Any, known: Mapping[Any, Poly]) -> Poly | None:
+    """A sympy expression as a polynomial, with floors for divisions and remainders; None if it has
+    other functions or symbols that are not known."""
+    if expression.is_Integer:
+        return Poly.of(int(expression))
+    if expression.is_Symbol:
+        return known.get(expression)
+    parts = [polynomial(part, known) for part in expression.args]
+    made = [part for part in parts if part is not None]
+    if not parts or len(made) < len(parts):
+        return None
+    first, *others = made
+    if expression.is_Add:
+        return sum(others, first)
+    if expression.is_Mul:
+        return reduce(mul, others, first)
+    if isinstance(expression, FloorDiv | Mod | PythonMod) and nonnegative(others[0] - 1):
+        whole = floor_div(*made)
+        return whole if isinstance(expression, FloorDiv) else first - whole * others[0]
+    return None
 
 
 def compared(condition: Any) -> tuple[Any, Any]:

@@ -1,61 +1,181 @@
-"""Formulas that depend on which of two sizes is larger, or on one size dividing another.
+"""Formulas by cases of the sizes, where no formula fits all sizes.
 
-If no formula fits every size, and a formula fails at sizes of another order, each order is traced
-separately and the formula is by cases. If a module runs only at multiples of another size, it is
-traced over the quotient, and its formulas are then written in the sizes.
+The sizes are split where the module's code tests them, where one size becomes larger than another,
+where a formula starts to fail, or by whether one size divides another. Each case is traced
+separately. If a module runs only at multiples of another size, it is traced over the quotient, and
+its formulas are then written in the sizes.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from itertools import combinations
+from itertools import combinations, permutations
 
+from costmodel.symbolic.constraints import Constraints, floor_div
 from costmodel.symbolic.polynomial import Fn, Poly, call
-from profiler.tracing.divisions import Division, sizes_divided
+from profiler.tracing.cases import ByCases, SizeCase, Traces
+from profiler.tracing.divisions import (
+    Division,
+    asked_conditions,
+    asked_formula,
+    division_cases,
+    floors_in,
+    sizes_divided,
+)
+from profiler.tracing.meta_run.observe import PEAK, Quantity
 from profiler.tracing.meta_run.target import Sizes, TraceError, Variables
-from profiler.tracing.result import Cases, Trace, Value
+from profiler.tracing.proof import HOLD_FROM
+from profiler.tracing.result import Break, Cases, Trace, Value
+
+MOST_TRACES = 16
+"""The largest number of cases that are traced in search of formulas by cases."""
+
+DEPTH = 3
+"""The largest number of splits one inside another."""
+
+FEW = 16
+"""Formulas that fail below a size of at most this are no formulas by cases: the smaller sizes are
+too few to find formulas from."""
 
 
-def by_order(found: Trace) -> Trace:
-    """The trace, with formulas by cases x <= y and x > y of two sizes if none fits both, provided
-    that everything has a formula in each case."""
-    letters = {
-        pair
-        for broken in found.broken.values()
-        for pair in combinations(found.variables.over, 2)
-        if order(found.base, pair) != order(broken.sizes, pair)
-    }
-    for x, y in sorted(letters):
-        apart = Poly.atom(y) - Poly.atom(x)
+def by_cases(found: Trace) -> Trace:
+    """The trace, with formulas by cases where no formula fits all sizes, provided that every
+    quantity but the peak has a formula in each case; fewest splits first."""
+    traces = Traces(found)
+    made = (solved(traces, found, depth) for depth in range(DEPTH + 1))
+    return next(filter(None, made), found)
+
+
+def solved(traces: Traces, found: Trace, depth: int) -> Trace | None:
+    """A trace with a formula, or formulas by cases, for every quantity but the peak, by at most
+    `depth` splits one inside another; None if there is none."""
+    if not failures(found) and not small_sizes(found):
+        return found
+    for cases in splits(found, traces.everywhere.boundaries) if depth else ():
+        parts: list[Trace] = []
+        with suppress(TraceError, ByCases):
+            for case in cases:
+                if case not in traces.known and len(traces.known) > MOST_TRACES:
+                    return None
+                part = solved(traces, traces.at(case), 0 if case.divisions else depth - 1)
+                if part is None:
+                    break
+                parts.append(part)
+            if parts and len(parts) == len(cases) and mended(found, made := joined(found, parts)):
+                return made
+    return None
+
+
+def mended(found: Trace, made: Trace) -> bool:
+    """Whether the formulas by cases give the numbers at which those for all sizes failed."""
+    for quantity, broken in failures(found).items():
+        value, sizes = made.quantities[quantity], found.variables.sizes(broken.sizes)
+        if not isinstance(value, Break) and value.rational(sizes) != broken.counted:
+            return False
+    return True
+
+
+def failures(found: Trace) -> dict[Quantity, Break]:
+    """The quantities without a formula; the peak, a maximum, does not divide sizes into cases."""
+    return {quantity: broken for quantity, broken in found.broken.items() if quantity != PEAK}
+
+
+def small_sizes(found: Trace) -> dict[str, int]:
+    """Letter -> the size from which formulas hold, if they fail at many smaller sizes, or at a
+    small quotient."""
+    quotients = {letter for division in found.divisions for letter in division.letters}
+    few = {x: 1 if x in quotients else FEW * found.steps.get(x, 1) for x in found.since}
+    return {x: n for x, n in found.since.items() if n > few[x]}
+
+
+def splits(found: Trace, tested: Iterable[Poly]) -> Iterator[Sequence[SizeCase]]:
+    """Ways to split the sizes of a trace into disjoint cases that cover them: by a condition that
+    the code tests (here, or `tested` in other cases), by which of two sizes is larger, by whether
+    one size divides another, by the size at which a formula fails."""
+    failing = [found.variables.sizes(broken.sizes) for broken in failures(found).values()]
+    first = found.variables.sizes(found.base)
+    later = small_sizes(found)
+    failing += [first | {x: n - 1} for x, n in later.items()]
+    first |= later
+    letters = [*found.variables.over]
+    sizes = [Poly.atom(x) for x in letters]
+    places = [x - n for x in sizes for n in {*(at[str(x)] for at in failing), *later.values()}]
+
+    def separating(polys: Iterable[Poly]) -> list[Poly]:
+        """Those with one sign at the first sizes and another where a formula fails; polynomials
+        before those with floors."""
+        apart = {
+            poly
+            for poly in polys
+            if any((poly.rational(first) < 0) != (poly.rational(at) < 0) for at in failing)
+        }
+        return sorted(apart, key=lambda poly: (len(floors_in([poly])), str(poly)))
+
+    def by_sign(polys: Iterable[Poly]) -> Iterator[Sequence[SizeCase]]:
+        for poly in polys:
+            yield [SizeCase(found.region | {case}) for case in (poly, -poly - 1)]
+
+    yield from by_sign(separating((*found.boundaries, *tested)))
+    yield from by_sign(y - x for x, y in combinations(sizes, 2))
+    for size, divisor in permutations(letters, 2):
+        floors = floors_in([floor_div(Poly.atom(size), Poly.atom(divisor))])
         with suppress(TraceError):
-            parts = [found.within(frozenset({case})) for case in (apart, -apart - 1)]
-            if not any(part.broken for part in parts):
-                return joined(found, parts)
-    return found
+            made = division_cases(found.region, found.variables, floors)
+            yield [SizeCase(region, () if one is None else (one,)) for region, one in made]
+    yield from by_sign(separating(places))
 
 
-def order(sizes: Sizes, pair: tuple[str, str]) -> bool:
-    """Whether the first of two sizes is larger."""
-    return sizes[pair[0]] > sizes[pair[1]]
-
-
-def joined(found: Trace, parts: list[Trace]) -> Trace:
-    """A trace with the formulas of its cases for quantities without a formula."""
-    quantities: dict[tuple[str, str], Value] = dict(found.quantities)
-    for quantity in found.broken:
-        pieces = [(part.region, part.quantities.get(quantity, Poly())) for part in parts]
-        quantities[quantity] = Cases(
-            tuple((region, poly) for region, poly in pieces if isinstance(poly, Poly))
-        )
+def joined(found: Trace, parts: Sequence[Trace]) -> Trace:
+    """A trace with the formulas of its cases for quantities without a formula for all sizes."""
+    quantities: dict[Quantity, Value] = dict(found.quantities)
+    for quantity in dict.fromkeys(name for part in (found, *parts) for name in part.quantities):
+        if quantity[0] == "bytes" and any(part.divisions for part in parts):
+            continue  # bytes of small quotients are not tried
+        pieces = [piece for part in parts for piece in pieces_of(part, quantity)]
+        known = tuple((region, poly) for region, poly in pieces if isinstance(poly, Poly))
+        if len(known) == len(pieces):
+            one = len({poly for _, poly in known}) == 1
+            quantities[quantity] = known[0][1] if one else Cases(known)
+    since = {x: max(least_size(x, part) for part in parts) for x in found.since}
+    notes = [n for n in found.notes if not n.startswith(HOLD_FROM)]
+    if max(since.values()) > 1:
+        notes += [n for part in parts for n in part.notes if n.startswith(HOLD_FROM)]
     return replace(
         found,
         quantities=quantities,
         proven=[*found.proven, *(point for part in parts for point in part.proven)],
-        since={x: max(part.since.get(x, 1) for part in parts) for x in found.since},
+        since=since,
+        base={x: first_size(x, parts, n) for x, n in found.base.items()},
         doubts=tuple(dict.fromkeys(d for one in (found, *parts) for d in one.doubts)),
-        notes=tuple(n for n in found.notes if not n.startswith("the formulas hold from")),
+        notes=tuple(dict.fromkeys(notes)),
     )
+
+
+def pieces_of(part: Trace, quantity: Quantity) -> Iterator[tuple[Constraints, Poly | Break]]:
+    """The cases of a quantity in a traced case and the formulas there, in the sizes of the user."""
+    value = part.quantities.get(quantity, Poly())
+    for region, poly in value.pieces if isinstance(value, Cases) else ((part.region, value),):
+        asked = poly if isinstance(poly, Break) else asked_formula(poly, part.divisions)
+        yield asked_conditions(region, part.divisions), asked
+
+
+def least_size(letter: str, part: Trace) -> int:
+    """The size of a letter from which the formulas of a case hold; 1 if it is the smallest size of
+    the case."""
+    least = part.since.get(letter, 1)
+    return 1 if least <= part.steps.get(letter, 1) else least
+
+
+def first_size(letter: str, parts: Sequence[Trace], otherwise: int) -> int:
+    """The first size of a letter over all cases: the largest of those of cases whose conditions do
+    not contain the letter, and the smallest of the others."""
+    free, bound = [1], list[int]()
+    for part in parts:
+        holds = any(letter in poly.letters for poly in part.region)
+        (bound if holds else free).append(part.base.get(letter, otherwise))
+    return max(*free, min(bound, default=1))
 
 
 class OnlyDivided(TraceError):

@@ -185,9 +185,13 @@ def corner_points(points: SizeSamples, base: Point, near: int) -> Iterator[Point
                 yield point
 
 
+HOLD_FROM = "the formulas hold from"
+"""The beginning of that note."""
+
+
 def breaking_below(broken: Break, least: str) -> str:
     """The note that formulas hold from some size on, with the failure below."""
     return (
-        f"the formulas hold from {least} on: {broken.formula} gives {broken.gives} at "
+        f"{HOLD_FROM} {least} on: {broken.formula} gives {broken.gives} at "
         f"{listed_sizes(broken.sizes)}, where {broken.counted} was counted"
     )

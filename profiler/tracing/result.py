@@ -108,6 +108,9 @@ class Trace:
     within: Callable[..., Trace] = field(repr=False)
     """Traces the same module in a case: arguments are the conditions of the case, and the divisions
     in whose letters the conditions are written."""
+    boundaries: Sequence[Poly] = ()
+    """Polynomials whose sign the module's code tests: at sizes of another sign it may behave
+    differently."""
     doubts: Sequence[str] = ()
     """Reasons why formulas that agree with every run may fail at sizes without a run."""
     notes: Sequence[str] = ()
@@ -240,10 +243,11 @@ class Trace:
         """The operations at given sizes of the letters in `over`.
 
         Raises:
-            TraceError: a quantity has no formula.
+            TraceError: a class of operations of this phase has no formula.
         """
-        if broken := self.broken:
-            raise TraceError(f"{self.target}: {next(iter(broken.values()))}")
+        for (part, _), broken in self.broken.items():
+            if part == phase:
+                raise TraceError(f"{self.target}: {broken}")
         values = {
             name: poly.at(sizes)
             for name, poly in self.classes(phase).items()

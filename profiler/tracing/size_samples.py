@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import TypeVar
 
 from costmodel.symbolic.constraints import Constraints
+from costmodel.symbolic.polynomial import Number, Poly
 from profiler.tracing.interpolation import Point
 from profiler.tracing.meta_run.observe import PEAK, Observation, Quantity, observe
 from profiler.tracing.meta_run.operation import KnownCall
@@ -31,7 +33,8 @@ class SizeSamples:
 
     `multiples` holds, per letter, the number whose multiples are tried. `used` are the points from
     which formulas were found, `notes` remarks for the user, `doubts` reasons why formulas that
-    agree with every run may fail elsewhere. `targets` are run in turn at a point: here the module
+    agree with every run may fail elsewhere, `boundaries` polynomials whose sign the module tests.
+    `targets` are run in turn at a point: here the module
     alone. `met` holds the calls of all runs, `fewest` the smallest number of operations of a run.
     """
 
@@ -58,6 +61,7 @@ class SizeSamples:
         self.fewest: int | None = None
         self.notes: list[str] = []
         self.doubts: list[str] = []
+        self.boundaries: dict[Poly, None] = {}
 
     def named(self, point: Point) -> dict[str, int]:
         """A point as a size per letter."""
@@ -71,6 +75,12 @@ class SizeSamples:
         """Whether a point lies in the case."""
         sizes = self.named(point)
         return all(condition.rational(sizes) >= 0 for condition in self.region)
+
+    def slope(self, condition: Poly, i: int) -> Number:
+        """The growth of a condition with letter i; 0 unless the condition is affine in it."""
+        with suppress(ValueError):
+            return condition.coefficient(self.letters[i]).constant() or 0
+        return 0
 
     def bound(self) -> list[int]:
         """The positions of the letters that the conditions of the case contain."""
@@ -165,14 +175,20 @@ class SizeSamples:
 
     def growth(self, base: Point, i: int, place: int) -> float:
         """The factor by which another size of one letter multiplies the number of operations, from
-        a parabola through the first three sizes; at least 1."""
-        places = [self.moved(base, i, base[i] + k * self.multiples[i]) for k in range(3)]
-        if not all(map(self.runs, places)):
+        a parabola through the first three sizes, or through the three after the first if that is
+        lower, as the first may be a case of its own; at least 1."""
+        places = [self.moved(base, i, base[i] + k * self.multiples[i]) for k in range(4)]
+        if not all(map(self.runs, places[:3])):
             return 1.0
-        first, second, third = (len(self.at(p).alive) for p in places)
-        steps = (place - base[i]) / self.multiples[i]
-        more = steps * (second - first) + steps * (steps - 1) / 2 * (third - 2 * second + first)
-        return max(1.0, 1 + more / max(1, first))
+        counts = [len(self.at(p).alive) for p in places if self.runs(p)]
+        found = []
+        for k, (first, second, third) in enumerate(
+            zip(counts, counts[1:], counts[2:], strict=False)
+        ):
+            steps = (place - base[i]) / self.multiples[i] - k
+            more = steps * (second - first) + steps * (steps - 1) / 2 * (third - 2 * second + first)
+            found.append((first + more) / max(1, counts[0]))
+        return max(1.0, min(found))
 
     def above(self, least: Point) -> list[Point]:
         """The points so far at which no letter is smaller than in `least`."""

@@ -15,7 +15,8 @@ from itertools import combinations_with_replacement, pairwise, product
 import numpy as np
 from numpy.typing import NDArray
 
-from costmodel.symbolic.polynomial import Poly, call
+from costmodel.symbolic.polynomial import Fn, Poly, call
+from profiler.tracing.divisions import floors_in
 from profiler.tracing.interpolation import Axis, Numbers, axis, spans
 from profiler.tracing.meta_run.target import TraceError
 
@@ -25,8 +26,12 @@ LONGEST = 64
 WINDOWS = (24, 80, 2 * LONGEST + 12)
 """Numbers of consecutive sizes at which shapes are compared: few at first."""
 
-BEYOND = (97, 131, 160, 191, 256, 257)
+BEYOND = (31, 41, 52, 57, 70, 83, 97, 131, 160, 191, 256, 257)
 """Steps from the start at which a set of functions is tested before it is accepted."""
+
+FARTHER = (401, 701, 1103)
+"""Multiples at which functions are tested too where a run is quick: many functions agree with each
+other at small sizes."""
 
 EVEN = (192, 224, 240)
 """Multiples at which functions, like powers, are tested too: most numbers by which a module may
@@ -44,10 +49,12 @@ def axis_with_atoms(
     numbers: Callable[[int], Numbers],
     steady: Callable[[int], Numbers],
     shapes: Callable[[int], Sequence[tuple[int, ...]]],
+    quick: Callable[[int], bool] = lambda place: True,
 ) -> Axis | None:
     """A basis of functions of one size that give every number at some sizes along it, and the
-    numbers of `steady` at all tried sizes; None if no such functions are found."""
-    search = AtomSearch(letter, step, start, numbers, steady)
+    numbers of `steady` at all tried sizes, far ones only where a run is `quick`; None if no such
+    functions are found."""
+    search = AtomSearch(letter, step, start, numbers, steady, quick)
     for window in WINDOWS:
         places = [start + k * step for k in range(window)]
         for atoms in (search.seen_in(places, shapes), *search.guesses(window)):
@@ -66,6 +73,7 @@ class AtomSearch:
         start: int,
         numbers: Callable[[int], Numbers],
         steady: Callable[[int], Numbers],
+        quick: Callable[[int], bool],
     ) -> None:
         self.letter = letter
         self.size = Poly.atom(letter)
@@ -73,6 +81,7 @@ class AtomSearch:
         self.start = start
         self.numbers = cache(numbers)
         self.steady = cache(steady)
+        self.quick = quick
         self.mixed = cache(mixed_numbers)
         self.tried: set[frozenset[Poly]] = set()
 
@@ -85,7 +94,8 @@ class AtomSearch:
         self.tried.add(key)
         far = [self.start + k * self.step for k in BEYOND]
         even = [k * self.step for k in EVEN]
-        some = [*far, *even, *places[:: max(1, len(places) // 12)]]
+        farther = [k * self.step for k in FARTHER if self.quick(k * self.step)]
+        some = [*far, *even, *farther, *places[:: max(1, len(places) // 12)]]
         checks = [p for p in dict.fromkeys(some) if p >= self.start and self.runs(p)]
         each = [p for p in dict.fromkeys((*checks, *places)) if self.runs(p)]
         listed = ((self.numbers, tuple(checks)), (self.steady, tuple(each)))
@@ -100,9 +110,31 @@ class AtomSearch:
             basis = axis(self.letter, monomials([self.size, *atoms], degree), [*places, *far])
             if len(basis.places) > len(places) or not all(map(self.runs, basis.places)):
                 return None
-            if spans(basis, checks, self.numbers) and spans(basis, each, self.steady):
+            if (
+                spans(basis, checks, self.numbers)
+                and spans(basis, each, self.steady)
+                and spans(basis, self.later_steps(atoms, degree), self.steady)
+            ):
                 return replace(basis, others=tuple(self.turned(atoms, degree, basis)))
         return None
+
+    def later_steps(self, atoms: Sequence[Poly], degree: int) -> list[int]:
+        """Places at which atoms step, and the places before: more of them than a polynomial of this
+        degree can pass through by chance."""
+        found: dict[int, None] = {}
+        for floor in floors_in(atoms):
+            above, below = (argument.rational({self.letter: 0}) for argument in floor.args)
+            first = self.start + int(-(above + self.start) % below)
+            found |= dict.fromkeys(first + k * int(below) for k in range(degree + 4))
+        if any(
+            isinstance(atom, Fn) and atom.function == "ceil_log2" for a in atoms for atom in a.atoms
+        ):
+            power = self.step << (self.start // self.step).bit_length()
+            found |= dict.fromkeys(power << k for k in range(degree + 2))
+        beside = dict.fromkeys(
+            p for step in found for p in (step - self.step, step, step + self.step)
+        )
+        return [p for p in beside if p >= self.start and self.quick(p) and self.runs(p)]
 
     def values(self, atoms: Sequence[Poly], places: Sequence[int]) -> NDArray[np.int64]:
         """An array of shape (1 + atoms, places): the values of the size and of the atoms."""
@@ -165,10 +197,11 @@ class AtomSearch:
         if not odd or any(v % odd or (v // odd) & (v // odd - 1) for v in values):
             return
         for a, c in product((1, 2, 3), sorted(range(-8, 9), key=abs)):
+            if a * min(places) + c < 1:
+                continue
             ratios = {
                 v * (1 << LONGEST) // (1 << (a * x + c - 1).bit_length())
                 for v, x in zip(values, places, strict=True)
-                if a * x + c >= 1
             }
             if len(ratios) == 1:
                 yield call("ceil_log2", self.size * a + c)

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from itertools import permutations, product
+from itertools import islice, permutations, product
+from math import ceil, lcm
 from typing import Any
 
 from costmodel.symbolic.constraints import Constraints, nonnegative
 from costmodel.symbolic.polynomial import Poly, by_text
 from profiler.counting.rules import nominal_words
 from profiler.tracing import step_functions
-from profiler.tracing.divisions import Division, Divisions, formula_of_poly, sizes_divided
+from profiler.tracing.divisions import (
+    Division,
+    Divisions,
+    floors_in,
+    formula_of_poly,
+    sizes_divided,
+)
 from profiler.tracing.interpolation import (
     HIGHEST,
     Axis,
@@ -39,7 +46,7 @@ from profiler.tracing.meta_run.target import (
     load_target,
     parse_variables,
 )
-from profiler.tracing.orders import OnlyDivided, by_order, of_multiples
+from profiler.tracing.orders import FEW, OnlyDivided, by_cases, of_multiples
 from profiler.tracing.peak import peak_formula
 from profiler.tracing.proof import earliest_failure, first_failures, held_out, lowest_sizes
 from profiler.tracing.repeated_blocks import NotStraight, samples_by_blocks
@@ -114,7 +121,7 @@ def trace(
             raise TraceError(f"--{option} '{chosen}': expected one of {', '.join(known)}")
     asked, sizes = replace(load_target(target), grad=grad, mode=mode), parse_variables(over, let)
     try:
-        return by_order(trace_case(asked, sizes, backend, frozenset()))
+        return by_cases(trace_case(asked, sizes, backend, frozenset()))
     except OnlyDivided as refused:
         division = Division(refused.size, Poly.atom(refused.divisor), 0)
         if sizes.over[refused.size] != 1:
@@ -166,9 +173,12 @@ def by_blocks(points: SizeSamples, backend: str, *, divided: bool) -> Trace | No
 
 def pinned(region: Constraints, sizes: Variables) -> tuple[Constraints, Variables]:
     """A case and its sizes, without the letters that an equation of the case determines by
-    others."""
+    others; a letter that a case restricts to multiples of a number runs over these."""
     for condition in by_text(region):
-        for letter in sizes.over:
+        for letter, multiple in sizes.over.items():
+            if (number := whole_divisor(condition, letter)) is not None:
+                over = {**sizes.over, letter: lcm(multiple, number)}
+                return pinned(region - {condition}, Variables(over, sizes.let))
             slope = condition.terms.get(((letter, 1),))
             value = Poly.atom(letter) - condition * (slope or 0)
             if slope not in (1, -1) or letter in value.letters or -condition not in region:
@@ -180,9 +190,25 @@ def pinned(region: Constraints, sizes: Variables) -> tuple[Constraints, Variable
     return region, sizes
 
 
+def whole_divisor(condition: Poly, letter: str) -> int | None:
+    """The number n of a condition n*floor(letter/n) >= letter, which holds at multiples of n; None
+    for other conditions."""
+    for floor in floors_in([condition]):
+        above, below = floor.args
+        number = below.constant()
+        if isinstance(number, int) and above == Poly.atom(letter):
+            return number if condition == Poly.atom(floor) * number - above else None
+    return None
+
+
 def none_larger(point: Point, base: Point) -> bool:
     """Whether no size of `point` is larger than the same size of `base`."""
     return all(x <= y for x, y in zip(point, base, strict=True))
+
+
+def corners(start: Point, room: Sequence[int]) -> Iterator[Point]:
+    """The corners of a box of sizes: each letter is that of `start`, or `room` larger."""
+    return product(*({x, x + more} for x, more in zip(start, room, strict=True)))
 
 
 def changed_operation(one: Observation, other: Observation) -> str:
@@ -276,11 +302,13 @@ class FormulaSearch:
 
     def attempt(self) -> Trace:
         """One search: the functions along each letter, the polynomials, their proof."""
-        from profiler.tracing.breakpoints import run_breakpoints  # loads sympy
+        from profiler.tracing.breakpoints import run_breakpoints, run_edges  # loads sympy
 
         points = self.points
         base = self.settled(self.base())
-        self.breakpoints = [] if self.divided else run_breakpoints(points, base)
+        self.breakpoints = []
+        if not self.divided:
+            self.breakpoints = [*run_breakpoints(points, base), *run_edges(points, base)]
         base, axes = self.axes(base)
         polys = shortest_formulas(axes, points.numbers, whole=self.thorough)
         proven = held_out(points, base)
@@ -332,6 +360,7 @@ class FormulaSearch:
             proven=[points.named(p) for p in proven],
             since=points.named(least),
             base=points.named(base),
+            boundaries=tuple(points.boundaries),
             doubts=tuple(points.doubts),
             notes=tuple(notes),
             decomposed=tuple(sorted(first.decomposed)),
@@ -385,12 +414,28 @@ class FormulaSearch:
             tuple(x * scale for x, scale in zip(smallest, scales, strict=True))
             for scales in (product(self.scales, repeat=len(smallest)) if points.region else alike)
         )
-        bound = points.bound()
-        room = [self.room * m if i in bound else 0 for i, m in enumerate(points.multiples)]
-        for start in sorted(made, key=sum):
-            ends = [{x, x + more} for x, more in zip(start, room, strict=True)]
-            if all(map(points.inside, product(*ends))):
-                yield start
+        bound, rooms = points.bound(), dict.fromkeys((self.room, HIGHEST + 2))
+        scaled = [*made]
+        for most in rooms if points.region else (0,):
+            room = [most * m if i in bound else 0 for i, m in enumerate(points.multiples)]
+            raised = (self.raised(start, room) for start in scaled)
+            for start in sorted({*scaled, *raised}, key=lambda point: (sum(point), point)):
+                if all(map(points.inside, corners(start, room))):
+                    yield start
+
+    def raised(self, start: Point, room: Sequence[int]) -> Point:
+        """A point with its letters raised, one after the other, to where the lower bounds of the
+        case hold at all sizes up to `room` above."""
+        points = self.points
+        for condition in by_text(points.region):
+            for i, step in enumerate(points.multiples):
+                if (slope := points.slope(condition, i)) > 0:
+                    ends = map(points.named, corners(start, room))
+                    missing = -min(condition.rational(end) for end in ends)
+                    more = max(0, ceil(missing / slope / step)) * step
+                    start = points.moved(start, i, start[i] + more)
+                    break
+        return start
 
     def steady(self, point: Point) -> None:
         """Run again at a point; TraceError if the module dispatches other operations than before.
@@ -437,35 +482,80 @@ class FormulaSearch:
         return base
 
     def axes(self, base: Point) -> tuple[Point, list[Axis]]:
-        """The functions of every letter; and the base, moved up if small sizes are a separate
-        case."""
+        """The functions of every letter; and the base, moved up once along a letter whose small
+        sizes are a separate case."""
+        moved: set[int] = set()
         while True:
             axes: list[Axis] = []
             for i in range(len(base)):
-                found = self.axis(base, i)
+                found = self.axis(base, i, LATER[:2] if i in moved else LATER)
                 if found.places[0] != base[i]:
                     base = self.points.moved(base, i, found.places[0])
+                    moved.add(i)
                     break
                 axes.append(found)
             else:
                 return base, axes
 
-    def axis(self, base: Point, i: int) -> Axis:
-        """The functions of one letter that give every number along it."""
+    def axis(self, base: Point, i: int, kinds: Sequence[tuple[str, int]]) -> Axis:
+        """The functions of one letter, of the first of these kinds that give every number along
+        it."""
         letter, step = self.points.letters[i], self.points.multiples[i]
         ways = {POWERS: self.powers_from, ATOMS: self.atoms_from}
-        for way, later in LATER:
-            if later and way == ATOMS and not self.quick(base, i, base[i] + later * step):
+        for way, later in kinds:
+            start = base[i] + later * step
+            if later and not self.later(base, i, start):
+                break
+            if later and way == ATOMS and not self.quick(base, i, start):
                 continue
             try:
-                found = ways[way](base, i, base[i] + later * step)
+                found = ways[way](base, i, start)
             except TraceError:
                 if not later:
                     raise
                 continue
+            if found is not None and later and self.depends(base, i, start):
+                break
             if found is not None:
                 return found
+        if (found := self.powers_from(base, i, base[i], one_case=True)) is not None:
+            return found
         return axis(letter, powers_up_to(letter, 3), [base[i] + k * step for k in range(4)])
+
+    def one_case(self, point: Point, other: Point, conditions: Iterable[Poly]) -> bool:
+        """Whether conditions that the code tests have the same value at two points."""
+        one, two = map(self.points.named, (point, other))
+        return all((c.rational(one) < 0) == (c.rational(two) < 0) for c in conditions)
+
+    def depends(self, base: Point, i: int, start: int) -> bool:
+        """Whether a later start of one letter fails, or takes too long, where the other letters are
+        as large: the size at which the behaviour changes then depends on theirs."""
+        points = self.points
+        number = start // points.multiples[i] + 3
+        others = tuple(max(x, number * m) for x, m in zip(base, points.multiples, strict=True))
+        if len(base) == 1 or not points.patient(base, others, 1 / 3):
+            return len(base) > 1
+
+        def along(place: int) -> dict[Quantity, int]:
+            return points.numbers(points.moved(others, i, place))
+
+        places = [start + k * points.multiples[i] for k in range(HIGHEST + 3)]
+        try:
+            return degree_along(points.letters[i], places, along) is None
+        except TraceError:
+            return True
+
+    def later(self, base: Point, i: int, start: int) -> bool:
+        """Whether the sizes of one letter before a later start are no case that the code tests, but
+        for conditions on this letter alone at its first `FEW` sizes."""
+        points, boundaries = self.points, self.points.boundaries
+        near = min(start, base[i] + FEW * points.multiples[i])
+        alone = [c for c in boundaries if len(c.letters) == 1]
+        others = [c for c in boundaries if len(c.letters) > 1]
+        there = points.moved(base, i, start)
+        return self.one_case(base, there, others) and self.one_case(
+            points.moved(base, i, near), there, alone
+        )
 
     def quick(self, base: Point, i: int, start: int) -> bool:
         """Whether the runs that atoms need, from a size on, fit into the patience; False in a
@@ -490,10 +580,14 @@ class FormulaSearch:
             along,
             lambda place: {q: n for q, n in along(place).items() if q[0] != "bytes"},
             lambda place: points.at(points.moved(base, i, place), shapes=True).shapes,
+            lambda place: points.patient(base, points.moved(base, i, place), 1 / 3),
         )
 
-    def powers_from(self, base: Point, i: int, start: int) -> Axis | None:
-        """The powers of one letter that give every number from a size on; None if none do."""
+    def powers_from(
+        self, base: Point, i: int, start: int, *, one_case: bool = False
+    ) -> Axis | None:
+        """The powers of one letter that give every number from a size on, with `one_case` at the
+        sizes at which the code tests nothing else than at the first sizes; None if none do."""
         points, letter, step = self.points, self.points.letters[i], self.points.multiples[i]
         other = tuple(x + (3 + k) * points.multiples[k] for k, x in enumerate(base))
 
@@ -505,7 +599,14 @@ class FormulaSearch:
 
         short = not points.slow
         lean = points.slow and not self.thorough
-        places = [start + k * step for k in range(HIGHEST + 3)]
+        everywhere = (start + k * step for k in range(10**3))
+        tested = points.boundaries if one_case else ()
+
+        def inside(place: int) -> bool:
+            point = points.moved(base, i, place)
+            return points.inside(point) and self.one_case(base, point, tested)
+
+        places = list(islice(filter(inside, everywhere), HIGHEST + 3))
         degree = degree_along(letter, places, along, beyond=1 if lean else 2)
         if degree is None:
             return None
@@ -518,8 +619,9 @@ class FormulaSearch:
         checks = places[:6]
         far = [start + k * step for k in (FAR if short else FAR[::3])]
         breaks = [p[i] for p in self.breakpoints if points.moved(p, i, base[i]) == base]
-        for place in [*far, *(k * step for k in EVEN if k * step > start), *breaks]:
+        later = [place for place in (*(k * step for k in EVEN), *breaks) if place > start]
+        for place in [*far, *later]:
             point = points.moved(base, i, place)
-            if points.patient(base, point, 1 / 3) and points.runs(point):
+            if inside(place) and points.patient(base, point, 1 / 3) and points.runs(point):
                 checks.append(place)
         return found if spans(found, checks, along) else None

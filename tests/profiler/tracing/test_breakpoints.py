@@ -44,27 +44,59 @@ class Inner(nn.Module):
         return x * 2 if x.size(1) >= self.longest else x
 
 
+def last(x: Tensor) -> Tensor:
+    """Of a long input the last 50 tokens."""
+    if x.shape[1] > 50:
+        x = x[:, -50:]
+    return x * 2
+
+
+def both(x: Tensor) -> Tensor:
+    """A product more where both sizes are large."""
+    return x * 2 * 3 if x.shape[1] > 50 and x.shape[2] > 20 else x * 2
+
+
+def steps(x: Tensor) -> Tensor:
+    """A product more from 41 tokens on, and another one from 101 on."""
+    if x.shape[1] > 100:
+        return x * 2 * 3 * 4
+    return x * 2 * 3 if x.shape[1] > 40 else x * 2
+
+
 @pytest.mark.parametrize(
-    ("fn", "first"),
+    ("fn", "products"),
     [
-        (lambda x: x * 2 if x.shape[1] > 2048 else x, {"l": 2049}),
-        (lambda x: x * 2 if 4000 < x.shape[1] <= 5000 else x, {"l": 4001}),
-        (lambda x: x[:, : min(x.shape[1], 1500)] * 2, {"l": 1501}),
-        (lambda x: x[:, -1500:] * 2, {"l": 1501}),
-        (lambda x: torch.arange(max(x.shape[1], 1500)) * x[0, 0, 0], {"l": 1501}),
-        (lambda x: x * 2 if x.shape[1] > 100 * x.shape[2] else x, {"l": 301, "d": 3}),
-        (lambda x: x * 2 if x.size(1) % 500 == 0 else x, {"l": 500}),
-        (lambda x: x * 2 if x.size(1) % 3000 > 1777 else x, {"l": 1778}),
-        (lambda x: x * 2 if x.numel() > 60000 else x, {"d": 12001}),
-        (lambda x: x * 2 if x.shape == (1, 2500, 3) else x, {"l": 2500, "d": 3}),
-        (lambda x: nn.Sequential(Inner(10**6), Inner(3000))(x), {"l": 3000}),
-        (shrunk, {"l": 33 * 64}),
+        (last, lambda l, d: d * min(l, 50)),
+        (both, lambda l, d: l * d * (1 + (l > 50 and d > 20))),
+        (steps, lambda l, d: l * d * (1 + (l > 40) + (l > 100))),
+        (lambda x: x * 2 if x.shape[1] > 20 else x, lambda l, d: l * d * (l > 20)),
+        (lambda x: x * 2 if int(x.shape[1]) > 50 else x, lambda l, d: l * d * (l > 50)),
+        (lambda x: x * 2 if 400 < x.shape[1] <= 500 else x, lambda l, d: l * d * (400 < l <= 500)),
+        (lambda x: x[:, : min(x.shape[1], 1500)] * 2, lambda l, d: d * min(l, 1500)),
+        (lambda x: torch.arange(max(x.shape[1], 1500)) * x[0, 0, 0], lambda l, d: max(l, 1500)),
+        (lambda x: x * 2 if x.shape[1] > 100 * x.shape[2] else x,
+         lambda l, d: l * d * (l > 100 * d)),
+        (lambda x: x * 2 if x.size(1) % 500 == 0 else x, lambda l, d: l * d * (l % 500 == 0)),
+        (lambda x: x * 2 if x.size(1) % 3000 > 1777 else x,
+         lambda l, d: l * d * (l % 3000 > 1777)),
+        (lambda x: nn.Sequential(Inner(10**6), Inner(3000))(x), lambda l, d: l * d * (l >= 3000)),
+        (lambda x: x * 2 if x.numel() > 60000 else x, lambda l, d: l * d * (l * d > 60000)),
+        (lambda x: x * 2 if x.shape[1] == 2048 else x, lambda l, d: l * d * (l == 2048)),
+        (lambda x: x * 2 if len(x[0]) == 61 else x, lambda l, d: l * d * (l == 61)),
+        (shrunk, lambda l, d: l * d * (l >= 33 * 64)),
     ],
-)
-def test_what_changes_far_away_is_found(fn: Callable[[Tensor], Any], first: dict[str, int]) -> None:
-    """Where the first change is one of `l`, with the other sizes small."""
-    breaks = [value.sizes for value in traced(fn).broken.values()]
-    assert any(first.items() <= sizes.items() for sizes in breaks), breaks
+)  # fmt: skip
+def test_what_changes_far_away_has_a_formula_by_cases(
+    fn: Callable[[Tensor], Any], products: Callable[[int, int], int]
+) -> None:
+    """At sizes beside each change and far from it."""
+    found = traced(fn)
+    assert not found.broken
+    lengths = (5, 19, 20, 21, 49, 50, 51, 100, 101, 400, 401, 500, 501, 1499, 1501, 1777, 1778,
+               2048, 2049, 2111, 2112, 3000, 4000, 4777, 4778, 6001)  # fmt: skip
+    for l in lengths:
+        for d in (3, 20, 21, 47):
+            assert found.at("forward", l=l, d=d).mul == products(l, d), (l, d)
 
 
 def test_sizes_beside_a_comparison_that_changes_nothing_are_proven() -> None:

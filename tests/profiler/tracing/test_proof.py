@@ -11,7 +11,6 @@ from profiler.tracing import size_samples as points_
 from profiler.tracing.meta_run.fused import BACKENDS
 from profiler.tracing.meta_run.observe import observe
 from profiler.tracing.meta_run.target import Target
-from profiler.tracing.result import Break
 from profiler.tracing.trace import trace
 from tests.profiler.tracing import modules
 from tests.profiler.tracing.modules import Even
@@ -33,11 +32,13 @@ class Windows(nn.Module):
         return parts @ parts.transpose(-1, -2)
 
 
-def test_one_size_over_another_has_no_formula() -> None:
-    """Along each size alone there is one: w >= l, and the period of the first w."""
-    found = trace(Windows, over="l,w", let={"d": "3"}).quantities
-    for part in ("forward", "backward"):
-        assert isinstance(found[part, "mul"], Break)
+def test_one_size_over_another_has_a_formula_by_cases() -> None:
+    """The length is below the window, a multiple of the window, or between two multiples."""
+    found = trace(Windows, over="l,w", let={"d": "3"})
+    for l, w in ((1, 1), (2, 5), (5, 5), (6, 5), (10, 5), (11, 5), (30, 4), (31, 4), (7, 1)):
+        products = -(-l // w) * w * (3 + w * 3)
+        assert found.at("forward", l=l, w=w).mul == products, (l, w)
+        assert found.at("backward", l=l, w=w).mul > products
 
 
 def test_a_length_over_a_window_of_a_given_size_has_one() -> None:
@@ -74,7 +75,8 @@ def test_what_happens_at_multiples_alone_is_found(
 
 def test_what_happens_at_multiples_of_a_large_number_is_not_passed_over() -> None:
     found = trace(Even, over="l,d", let={"axis": "1", "chunk": "128"})
-    assert isinstance(found.quantities["forward", "exp"], Break)
+    for l in (1, 127, 128, 129, 1408, 1409):
+        assert found.at("forward", l=l, d=5).exp == 5 * l * (l % 128 == 0)
 
 
 def test_no_size_of_a_proof_is_one_that_the_others_were_varied_at() -> None:
