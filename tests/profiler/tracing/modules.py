@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import cache
 from typing import Any
 
@@ -174,3 +175,11 @@ class Even(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return x.exp() if x.shape[self.axis] % self.chunk == 0 else x
+
+
+class AtSquares(nn.Module):
+    """An exponential at every entry where the length is a square."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        length = len(x[0])
+        return x.exp() if math.isqrt(length) ** 2 == length else x
