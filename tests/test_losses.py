@@ -20,16 +20,16 @@ from torch.nn import functional
 import cli
 import costmodel as cm
 from costmodel.errors import ConventionError, EquationError, Unanswered
-from costmodel.language.equations import Mixer, System
+from costmodel.language.equations import Mixer
 from costmodel.mixers import builtin
 from costmodel.networks import parts
 from costmodel.oracle.execute import random_arrays, run
+from costmodel.oracle.live import most_live
 from costmodel.program import losses
 from costmodel.program.chosen_sizes import given_sizes, one_combination
 from costmodel.program.conventions import LOSSES, convention
 from costmodel.program.lowering import lower
 from costmodel.program.phases import TRAINING_STEP
-from costmodel.program.recurrences import references
 from costmodel.program.wellformed import check_form
 from costmodel.proofs.gradients import GradientComparison
 from costmodel.questions.counting.counts import with_once as classes
@@ -244,28 +244,6 @@ def test_all_questions_of_squares_by_hand() -> None:
     )
 
 
-def most_held(system: System, sizes: Mapping[str, int], phase: str) -> int:
-    """The largest live set, number by number: an entry is held from the first equation that writes
-    its array to the last one that reads it; what is given and what is left, throughout."""
-    done = run(system, sizes)
-    entries = Counter(array for array, _ in done.trace.memory)
-    steps = [e for e in system.equations if phase != "backward" or e in system.backward]
-    times: dict[Any, list[int]] = {}
-    for k, step in enumerate(steps):
-        for array in (step.array, *(ref.array for ref in references(step))):
-            times.setdefault(array, []).append(k)
-    written = {step.array for step in steps}
-    held = [0] * len(steps)
-    for array, when in times.items():
-        if array.role in ("parameter", "buffer") or array in system.weights:
-            continue
-        last = array.role in ("input", "context") or array in system.results(phase)
-        first = min(when) if array in written else 0
-        for k in range(first, len(steps) if last else max(when) + 1):
-            held[k] += entries[array]
-    return max(held)
-
-
 @EVERY
 @pytest.mark.parametrize("phase", ["backward", "training-step"])
 @pytest.mark.parametrize("name", ["self-attention", "she", "fastformer", "simple"])
@@ -274,7 +252,9 @@ def test_the_peak_is_that_of_what_is_held(name: str, phase: str, loss: str) -> N
     for sizes in SIZES:
         known = complete(mixer, sizes)
         system = system_of(mixer, None, (f"loss={loss}",), phase)
-        assert cm.peak(mixer, phase, loss=loss).at(**known) == most_held(system, known, phase)
+        ready = system.forward.equations if phase == "backward" else ()
+        executed = most_live(run(system, known, ready=ready), phase)
+        assert cm.peak(mixer, phase, loss=loss).at(**known) == executed
 
 
 def test_losses_are_well_formed() -> None:
