@@ -42,12 +42,12 @@ from costmodel.language.nodes import (
 )
 from costmodel.language.rule_table import Rules
 from costmodel.symbolic.polynomial import Poly, atom_name
+from costmodel.symbolic.pretty import ORDERED
 from costmodel.symbolic.printing import (
     Names,
     conditions_latex,
     conditions_words,
     identifier,
-    ordered_text,
     poly_latex,
     symbol,
     with_head_width,
@@ -75,7 +75,7 @@ class Notation:
     def poly(self, poly: Poly) -> str:
         """A bound, a position or a constant, with h for d/n."""
         short = with_head_width(poly)
-        return poly_latex(short, self.names) if self.latex else ordered_text(short)
+        return poly_latex(short, self.names) if self.latex else ORDERED.poly(short)
 
     def array(self, array: Array) -> str:
         """An array's name."""

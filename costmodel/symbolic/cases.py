@@ -8,7 +8,7 @@ from functools import lru_cache
 
 from costmodel.symbolic.constraints import Constraints, implied, infeasible, irredundant
 from costmodel.symbolic.piecewise import Exact
-from costmodel.symbolic.polynomial import Fn, Poly, by_text, call
+from costmodel.symbolic.polynomial import Fn, Poly, Style, by_text, call
 from costmodel.symbolic.sizes import LETTERS
 
 
@@ -172,6 +172,14 @@ def compared(guards: Constraints) -> list[tuple[Poly, str, Poly]]:
                 left, _, right = condition(-guard)
             found.append((left, "=", right))
     return found
+
+
+def conditions(guards: Constraints, style: Style) -> str:
+    """Guards in a style."""
+    return style.conjunction.join(
+        f"{style.poly(left)} {style.relations.get(relation, relation)} {style.poly(right)}"
+        for left, relation, right in compared(guards)
+    )
 
 
 def largest(terms: Poly | tuple[Poly, ...]) -> Poly:

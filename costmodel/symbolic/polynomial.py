@@ -99,34 +99,6 @@ def _by_text(poly: Poly) -> tuple[str, str]:
     return str(poly), _unique_text(poly)
 
 
-def to_text(poly: Poly) -> str:
-    """The polynomial as CSV, JSON and `--symbolic` print it, with `+ - * / **`, `ceil_log2`,
-    `Max`, `Min` and `floor`."""
-    text = ""
-    for monomial, number in poly.terms.items():
-        sign = "-" if number < 0 else "+"
-        text += f" {sign} " if text else ("-" if number < 0 else "")
-        text += _term_text(monomial, -number if number < 0 else number)
-    return text or "0"
-
-
-def _term_text(monomial: Monomial, number: Number) -> str:
-    above: list[str] = []
-    below: list[str] = []
-    fraction = Fraction(number)
-    if fraction.numerator != 1:
-        above.append(str(fraction.numerator))
-    if fraction.denominator != 1:
-        below.append(str(fraction.denominator))
-    for atom, power in monomial:
-        name = _atom_text(atom)
-        (above if power > 0 else below).append(name + (f"**{abs(power)}" if abs(power) > 1 else ""))
-    top = "*".join(above) or "1"
-    if not below:
-        return top
-    return f"{top}/{below[0] if len(below) == 1 else '(' + '*'.join(below) + ')'}"
-
-
 def _unique_text(poly: Poly) -> str:
     """The polynomial with every atom's full name, which distinguishes the index `@i` from a size
     `i`."""
@@ -136,29 +108,74 @@ def _unique_text(poly: Poly) -> str:
     )
 
 
-def _atom_text(atom: str) -> str:
-    if not isinstance(atom, Fn):
-        return atom_name(atom)
-    if atom.function == "pow2":
-        return f"2**{_parenthesised(atom.args[0])}"
-    return _call_text(atom.function, atom.args)
+class Style:
+    """How a polynomial is printed: here as CSV, JSON and `--symbolic` do, with `+ - * / **`,
+    `ceil_log2`, `Max`, `Min` and `floor`. Another style replaces methods."""
+
+    relations: Mapping[str, str] = {}
+    """Relation of a condition -> its sign, where the sign differs."""
+    conjunction = " and "
+
+    def poly(self, poly: Poly) -> str:
+        """A polynomial: its terms with their signs; 0 for none."""
+        text = ""
+        for monomial, number in self.ordered(poly):
+            sign = "-" if number < 0 else "+"
+            text += f" {sign} " if text else ("-" if number < 0 else "")
+            text += self.term(monomial, -number if number < 0 else number)
+        return text or "0"
+
+    def ordered(self, poly: Poly) -> Iterable[tuple[Monomial, Number]]:
+        """The terms in printing order."""
+        return poly.terms.items()
+
+    def term(self, monomial: Monomial, number: Number, last: str = "") -> str:
+        """A positive term; `last` is an additional factor, printed after all others."""
+        above = [self.power(atom, power) for atom, power in monomial if power > 0]
+        below = [self.power(atom, -power) for atom, power in monomial if power < 0]
+        return self.quotient(Fraction(number), [*above, last] if last else above, below)
+
+    def quotient(self, number: Fraction, above: list[str], below: list[str]) -> str:
+        """A number times the product of `above`, over the product of `below`."""
+        if number.numerator != 1 or not above:
+            above = [str(number.numerator), *above]
+        if number.denominator != 1:
+            below = [str(number.denominator), *below]
+        bottom = self.product(below)
+        under = f"/({bottom})" if len(below) > 1 else f"/{bottom}" if below else ""
+        return self.product(above) + under
+
+    def product(self, factors: list[str]) -> str:
+        """The product of some factors."""
+        return "*".join(factors)
+
+    def power(self, atom: str, power: int) -> str:
+        """A positive power of an atom."""
+        base = self.function(atom) if isinstance(atom, Fn) else atom_name(atom)
+        return base if power == 1 else f"{base}**{power}"
+
+    def function(self, atom: Fn) -> str:
+        """A function with its arguments."""
+        if atom.function == "pow2":
+            return f"2**{self._parenthesised(atom.args[0])}"
+        inside = [self.poly(argument) for argument in atom.args]
+        if atom.function == "floor_div":
+            whole = len(atom.args[0].terms) == 1 and "/" not in inside[0]
+            above = inside[0] if whole else f"({inside[0]})"
+            return f"floor({above}/{self._parenthesised(atom.args[1])})"
+        return f"{atom.function}({', '.join(inside)})"
+
+    def _parenthesised(self, poly: Poly) -> str:
+        """The text, in parentheses unless it is one atom or a whole number."""
+        plain = any(poly.terms == {((atom, 1),): 1} for atom in poly.atoms)
+        number = poly.constant()
+        whole = plain or (isinstance(number, int) and number >= 0)
+        return self.poly(poly) if whole else f"({self.poly(poly)})"
 
 
-def _call_text(function: str, args: tuple[Poly, ...]) -> str:
-    if function == "floor_div":
-        above = to_text(args[0])
-        above = above if len(args[0].terms) == 1 and "/" not in above else f"({above})"
-        return f"floor({above}/{_parenthesised(args[1])})"
-    return f"{function}({', '.join(map(to_text, args))})"
-
-
-def _parenthesised(poly: Poly) -> str:
-    """The text, in parentheses unless it is one atom or a whole number."""
-    plain = any(poly.terms == {((atom, 1),): 1} for atom in poly.atoms)
-    number = poly.constant()
-    if plain or (isinstance(number, int) and number >= 0):
-        return to_text(poly)
-    return f"({to_text(poly)})"
+TEXT = Style()
+to_text = TEXT.poly
+"""A polynomial as text, its terms in the order of `Poly.terms`."""
 
 
 def _as_int_if_whole(value: Number) -> Number:

@@ -6,16 +6,15 @@ As a sum, `4d²l + dl² + dl`, or with the common factor outside of brackets, `d
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from fractions import Fraction
 from math import gcd, lcm
 
-from costmodel.symbolic.cases import Formula, Quotient, cases, compared, largest
-from costmodel.symbolic.constraints import Constraints
+from costmodel.symbolic.cases import Formula, Quotient, cases, conditions, largest
 from costmodel.symbolic.piecewise import Exact
-from costmodel.symbolic.polynomial import Fn, Monomial, Number, Poly, atom_name
+from costmodel.symbolic.polynomial import TEXT, Fn, Monomial, Number, Poly, Style, atom_name
 
 RAISED = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
-RELATIONS = {">=": "≥", "<=": "≤"}
 
 
 def ordered_terms(poly: Poly) -> list[tuple[Monomial, Number]]:
@@ -58,12 +57,12 @@ def shortest(poly: Poly) -> tuple[Poly, Poly] | None:
     letters = Poly(dict.fromkeys(shared.terms, 1))
     ways = [(_outside(a, b), a, b) for a, b in ((letters, poly / letters), (shared, rest))]
     text, outside, inside = min(ways, key=lambda way: len(way[0]))
-    return (outside, inside) if len(text) < len(poly_pretty(poly)) else None
+    return (outside, inside) if len(text) < len(PRETTY.poly(poly)) else None
 
 
 def _outside(shared: Poly, rest: Poly) -> str:
     ((monomial, number),) = shared.terms.items()
-    return _term(monomial, number, f"({poly_pretty(rest)})")
+    return PRETTY.term(monomial, number, f"({PRETTY.poly(rest)})")
 
 
 def poly_pretty(poly: Poly, *, factored: bool = False) -> str:
@@ -81,65 +80,64 @@ def poly_pretty(poly: Poly, *, factored: bool = False) -> str:
     """
     if factored and (found := shortest(poly)):
         return _outside(*found)
-    text = ""
-    for monomial, number in ordered_terms(poly):
-        sign = "-" if number < 0 else "+"
-        text += f" {sign} " if text else ("-" if number < 0 else "")
-        text += _term(monomial, -number if number < 0 else number)
-    return text or "0"
-
-
-def _term(monomial: Monomial, number: Number, last: str = "") -> str:
-    """One term as text; `last` is an additional factor, printed after all others."""
-    fraction = Fraction(number)
-    powers = sorted(monomial, key=lambda pair: isinstance(pair[0], Fn))
-    above = [_power(atom, power) for atom, power in powers if power > 0]
-    below = [_power(atom, -power) for atom, power in powers if power < 0]
-    above += [last] if last else []
-    if fraction.numerator != 1 or not above:
-        above.insert(0, str(fraction.numerator))
-    if fraction.denominator != 1:
-        below.insert(0, str(fraction.denominator))
-    bottom = _product(below)
-    return _product(above) + (f"/({bottom})" if len(below) > 1 else f"/{bottom}" if below else "")
-
-
-def _product(factors_: list[str]) -> str:
-    """The factors side by side, with a point between two that would read as one name or number."""
-    text = ""
-    for before, factor in zip(["", *factors_], factors_, strict=False):
-        joined = factor[0].isdigit() or _WORD.match(factor) or _WORD.match(before) or "^" in before
-        text += f"·{factor}" if text and joined else factor
-    return text
+    return PRETTY.poly(poly)
 
 
 _WORD = re.compile(r"[A-Za-z]\w", re.ASCII)
 """The beginning of a name with several letters, which needs a point before and after the name."""
 
 
-def _power(atom: str, power: int) -> str:
-    if isinstance(atom, Fn) and atom.function == "pow2":
-        exponent = poly_pretty(atom.args[0] * power)
-        return f"2^{exponent}" if len(atom.args[0].terms) == 1 else f"2^({exponent})"
-    base = _function(atom) if isinstance(atom, Fn) else atom_name(atom)
-    return base if power == 1 else base + str(power).translate(RAISED)
+class Ordered(Style):
+    """Plain text with a positive term first, outside of functions: t - j + 1, not -j + t + 1."""
+
+    def ordered(self, poly: Poly) -> list[tuple[Monomial, Number]]:
+        return ordered_terms(poly)
+
+    def function(self, atom: Fn) -> str:
+        return TEXT.function(atom)
 
 
-def _function(atom: Fn) -> str:
-    inside = [poly_pretty(argument) for argument in atom.args]
-    if atom.function == "ceil_log2":
-        plain = inside[0].isalnum()
-        return f"⌈log₂ {inside[0]}⌉" if plain else f"⌈log₂({inside[0]})⌉"
-    if atom.function == "floor_div":
-        above, below = (part if part.isalnum() else f"({part})" for part in inside)
-        return f"⌊{above}/{below}⌋"
-    return f"{atom.function.lower()}({', '.join(inside)})"
+class Pretty(Ordered):
+    """Text for a terminal."""
+
+    relations: Mapping[str, str] = {">=": "≥", "<=": "≤"}
+
+    def term(self, monomial: Monomial, number: Number, last: str = "") -> str:
+        letters_first = sorted(monomial, key=lambda pair: isinstance(pair[0], Fn))
+        return super().term(tuple(letters_first), number, last)
+
+    def product(self, factors: list[str]) -> str:
+        """The factors side by side, with a point between two that would read as one name or
+        number."""
+        text = ""
+        for before, factor in zip(["", *factors], factors, strict=False):
+            sign = "^" in before or _WORD.match(before) or _WORD.match(factor)
+            text += f"·{factor}" if text and (sign or factor[0].isdigit()) else factor
+        return text
+
+    def power(self, atom: str, power: int) -> str:
+        if isinstance(atom, Fn) and atom.function == "pow2":
+            exponent = self.poly(atom.args[0] * power)
+            return f"2^{exponent}" if len(atom.args[0].terms) == 1 else f"2^({exponent})"
+        base = self.function(atom) if isinstance(atom, Fn) else atom_name(atom)
+        return base if power == 1 else base + str(power).translate(RAISED)
+
+    def function(self, atom: Fn) -> str:
+        inside = [self.poly(argument) for argument in atom.args]
+        if atom.function == "ceil_log2":
+            return f"⌈log₂ {inside[0]}⌉" if inside[0].isalnum() else f"⌈log₂({inside[0]})⌉"
+        if atom.function == "floor_div":
+            return "⌊{}/{}⌋".format(*map(_bracketed, inside))
+        return f"{atom.function.lower()}({', '.join(inside)})"
+
+
+ORDERED, PRETTY = Ordered(), Pretty()
 
 
 def formula_pretty(value: Formula, *, factored: bool = False) -> str:
     """An answer as text for a terminal; a piecewise answer case by case."""
     return "; ".join(
-        f"{_case(part, factored)} if {conditions_pretty(guards)}"
+        f"{_case(part, factored)} if {conditions(guards, PRETTY)}"
         if guards
         else _case(part, factored)
         for guards, part in cases(value)
@@ -157,11 +155,3 @@ def _case(value: Formula, factored: bool) -> str:
 
 def _bracketed(text: str) -> str:
     return text if text.isalnum() else f"({text})"
-
-
-def conditions_pretty(guards: Constraints) -> str:
-    """Guards as text for a terminal: `l > w and d ≥ 2`."""
-    return " and ".join(
-        f"{poly_pretty(left)} {RELATIONS.get(relation, relation)} {poly_pretty(right)}"
-        for left, relation, right in compared(guards)
-    )

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from fractions import Fraction
 
-from costmodel.symbolic.cases import Formula, Quotient, cases, compared, largest
+from costmodel.symbolic.cases import Formula, Quotient, cases, conditions, largest
 from costmodel.symbolic.constraints import Constraints, nonnegative
 from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.polynomial import (
@@ -16,13 +16,14 @@ from costmodel.symbolic.polynomial import (
     Monomial,
     Number,
     Poly,
+    Style,
     atom_name,
     by_text,
     call,
     is_variable,
     to_text,
 )
-from costmodel.symbolic.pretty import ordered_terms, shortest
+from costmodel.symbolic.pretty import ORDERED, shortest
 
 Names = Mapping[str, str]
 """Size letter -> the LaTeX that is printed for it."""
@@ -76,55 +77,55 @@ def poly_latex(poly: Poly, names: Names | None = None) -> str:
     >>> poly_latex(size("l") * size("d") ** 2 / 2 - size("h"))
     '\\\\frac{1}{2} d^{2} l - \\\\frac{d}{n}'
     """
-    terms = sorted(poly.terms.items(), key=lambda term: (-_degree(term[0]), term[1] < 0))
-    text = ""
-    for monomial, number in terms:
-        sign = "-" if number < 0 else "+"
-        text += f" {sign} " if text else ("-" if number < 0 else "")
-        text += _term_latex(monomial, -number if number < 0 else number, names or {})
-    return text or "0"
+    return Latex(names or {}).poly(poly)
 
 
-def _degree(monomial: Monomial) -> int:
-    return sum(power for _, power in monomial)
+class Latex(Style):
+    """LaTeX, the term of the highest degree first, positive terms before negative ones."""
 
+    relations: Mapping[str, str] = {">=": r"\ge", "<=": r"\le"}
+    conjunction = r" \text{ and } "
 
-def _term_latex(monomial: Monomial, number: Number, names: Names) -> str:
-    fraction = Fraction(number)
-    above = [_power(atom, power, names) for atom, power in monomial if power > 0]
-    below = [_power(atom, -power, names) for atom, power in monomial if power < 0]
-    if below:
-        top = ([str(fraction.numerator)] if fraction.numerator != 1 else []) + above
-        bottom = ([str(fraction.denominator)] if fraction.denominator != 1 else []) + below
-        return rf"\frac{{{' '.join(top) or '1'}}}{{{' '.join(bottom)}}}"
-    if fraction.denominator != 1:
-        above.insert(0, rf"\frac{{{fraction.numerator}}}{{{fraction.denominator}}}")
-    elif fraction.numerator != 1 or not above:
-        above.insert(0, str(fraction.numerator))
-    return above[0] + "".join(rf" \cdot {f}" if f[0].isdigit() else f" {f}" for f in above[1:])
+    def __init__(self, names: Names) -> None:
+        self.names = names
 
+    def ordered(self, poly: Poly) -> list[tuple[Monomial, Number]]:
+        def place(term: tuple[Monomial, Number]) -> tuple[int, bool]:
+            return -sum(power for _, power in term[0]), term[1] < 0
 
-def _power(atom: str, power: int, names: Names) -> str:
-    if not isinstance(atom, Fn):
-        base = symbol(atom_name(atom), {}) if is_variable(atom) else symbol(atom, names)
-    elif atom.function == "pow2":
-        exponent = poly_latex(atom.args[0] * power, names)
-        return f"2^{{{exponent}}}"
-    else:
-        base = _function(atom, names)
-    if power == 1:
-        return base
-    return f"{base}^{{{power}}}" if "^" not in base else rf"\left({base}\right)^{{{power}}}"
+        return sorted(poly.terms.items(), key=place)
 
+    def quotient(self, number: Fraction, above: list[str], below: list[str]) -> str:
+        top, bottom = number.numerator, number.denominator
+        if below:
+            over = ([str(top)] if top != 1 else []) + above
+            under = ([str(bottom)] if bottom != 1 else []) + below
+            return rf"\frac{{{' '.join(over) or '1'}}}{{{' '.join(under)}}}"
+        if bottom != 1:
+            above = [rf"\frac{{{top}}}{{{bottom}}}", *above]
+        elif top != 1 or not above:
+            above = [str(top), *above]
+        return above[0] + "".join(rf" \cdot {f}" if f[0].isdigit() else f" {f}" for f in above[1:])
 
-def _function(atom: Fn, names: Names) -> str:
-    inside = [poly_latex(argument, names) for argument in atom.args]
-    if atom.function == "ceil_log2":
-        body = inside[0] if len(atom.args[0].terms) == 1 else f"({inside[0]})"
-        return rf"\lceil\log_2 {body}\rceil"
-    if atom.function == "floor_div":
-        return rf"\lfloor\frac{{{inside[0]}}}{{{inside[1]}}}\rfloor"
-    return rf"\{atom.function.lower()}({', '.join(inside)})"
+    def power(self, atom: str, power: int) -> str:
+        if not isinstance(atom, Fn):
+            base = symbol(atom_name(atom), {} if is_variable(atom) else self.names)
+        elif atom.function == "pow2":
+            return f"2^{{{self.poly(atom.args[0] * power)}}}"
+        else:
+            base = self.function(atom)
+        if power == 1:
+            return base
+        return f"{base}^{{{power}}}" if "^" not in base else rf"\left({base}\right)^{{{power}}}"
+
+    def function(self, atom: Fn) -> str:
+        inside = [self.poly(argument) for argument in atom.args]
+        if atom.function == "ceil_log2":
+            body = inside[0] if len(atom.args[0].terms) == 1 else f"({inside[0]})"
+            return rf"\lceil\log_2 {body}\rceil"
+        if atom.function == "floor_div":
+            return rf"\lfloor\frac{{{inside[0]}}}{{{inside[1]}}}\rfloor"
+        return rf"\{atom.function.lower()}({', '.join(inside)})"
 
 
 def cases_latex(value: Formula, names: Names | None = None) -> tuple[tuple[str, str], ...]:
@@ -139,19 +140,12 @@ def cases_latex(value: Formula, names: Names | None = None) -> tuple[tuple[str, 
 
 def conditions_latex(guards: Constraints, names: Names | None = None) -> str:
     """Guards in LaTeX."""
-    signs = {">=": r"\ge", "<=": r"\le"}
-    return r" \text{ and } ".join(
-        f"{poly_latex(left, names)} {signs.get(relation, relation)} {poly_latex(right, names)}"
-        for left, relation, right in compared(guards)
-    )
+    return conditions(guards, Latex(names or {}))
 
 
 def conditions_words(guards: Constraints) -> str:
     """Guards in plain text."""
-    return " and ".join(
-        f"{ordered_text(left)} {relation} {ordered_text(right)}"
-        for left, relation, right in compared(guards)
-    )
+    return conditions(guards, ORDERED)
 
 
 def formula_latex(value: Formula, names: Names | None = None) -> str:
@@ -200,14 +194,14 @@ def formula_text(value: Formula) -> str:
     and 0 elsewhere.
     """
     if isinstance(value, Poly):
-        return ordered_text(value)
+        return ORDERED.poly(value)
     if isinstance(value, tuple):
-        return ordered_text(largest(value))
+        return ORDERED.poly(largest(value))
     if isinstance(value, Quotient):
         return f"({formula_text(value.above)})/({formula_text(value.below)})"
     cases = value.chambers()
     if len(cases) == 1 and not cases[0][0]:
-        return ordered_text(cases[0][1])
+        return ORDERED.poly(cases[0][1])
     parts = [
         f"({to_text(_defined_everywhere(poly))})*{_guards_text(guards)}"
         for guards, poly in cases
@@ -239,12 +233,4 @@ def formula_words(value: Formula) -> str:
 
 
 def _guards_text(guards: Constraints) -> str:
-    return "*".join(f"Min(1, Max(0, {ordered_text(g + 1)}))" for g in by_text(guards))
-
-
-def ordered_text(poly: Poly) -> str:
-    """Plain text with a positive term first: t - j + 1, not -j + t + 1."""
-    first, *others = ordered_terms(poly) or [((), 0)]
-    rest = to_text(Poly(dict(others))) if others else ""
-    begin = to_text(Poly(dict([first])))
-    return f"{begin} {'-' if rest[0] == '-' else '+'} {rest.lstrip('-')}" if rest else begin
+    return "*".join(f"Min(1, Max(0, {ORDERED.poly(g + 1)}))" for g in by_text(guards))
