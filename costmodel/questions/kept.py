@@ -155,20 +155,24 @@ class _HoldsEquations(Exception):
     """The answer contains a form, system or array, so that the cache cannot hold the answer."""
 
 
+def the_mixer() -> Mixer:
+    """Stands for the mixer in a written answer; `_Reader` puts the mixer in its place."""
+    raise pickle.UnpicklingError("an answer is read beside its mixer")
+
+
 class _Writer(pickle.Pickler):
-    """Pickles an answer; the string "mixer" replaces the mixer itself."""
+    """Pickles an answer; `the_mixer` replaces the mixer itself. A form, system, array or other
+    mixer raises _HoldsEquations."""
 
     def __init__(self, into: io.BytesIO, mixer: Mixer) -> None:
         super().__init__(into, pickle.HIGHEST_PROTOCOL)
         self.mixer = mixer
+        self.dispatch_table = dict.fromkeys((Mixer, Form, System, Array), self._replaced)
 
-    def persistent_id(self, value: Any) -> str | None:
-        """Return "mixer" for the mixer; _HoldsEquations for a form, system, array, other mixer."""
-        if value is self.mixer:
-            return "mixer"
-        if isinstance(value, (Mixer, Form, System, Array)):
+    def _replaced(self, value: object) -> tuple[Callable[[], Mixer], tuple[()]]:
+        if value is not self.mixer:
             raise _HoldsEquations
-        return None
+        return the_mixer, ()
 
 
 OTHERS = {
@@ -189,16 +193,14 @@ class _Reader(pickle.Unpickler):
 
     def find_class(self, module: str, name: str) -> Any:
         """A class of this package, or one of `OTHERS`; nothing else is called while reading."""
+        if (module, name) == (__name__, the_mixer.__name__):
+            return lambda: self.mixer
         found = super().find_class(module, name)
         if (module, name) in OTHERS or (
             module.startswith("costmodel.") and isinstance(found, type)
         ):
             return found
         raise pickle.UnpicklingError(f"an answer holds no {module}.{name}")
-
-    def persistent_load(self, mark: str) -> Mixer:
-        """The mixer, for the string "mixer"."""
-        return self.mixer
 
 
 def _written(answer: object, mixer: Mixer) -> bytes:
