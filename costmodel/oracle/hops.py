@@ -1,10 +1,11 @@
 """The number of hops between the two positions furthest apart, followed read by read.
 
 An entry belongs to the row at its position on an axis of l entries; of several such axes, on the
-axis where most readers read their own row. Without such an axis, the entries of an array belong to
-the last of the rows that each is computed from if all readers are there or later, or else to the
-first of these rows if all readers are there or earlier. Otherwise the array is transparent: readers
-of an entry read all rows that the entry is computed from. A gathered entry joins no rows.
+axis where most readers read their own row. Without such an axis, or if all entries depend on the
+same few rows, the entries of an array belong to the last of the rows that each is computed from if
+all readers are there or later, or else to the first of these rows if all readers are there or
+earlier. Otherwise the array is transparent: readers of an entry read all rows that the entry is
+computed from. A gathered entry joins no rows.
 """
 
 from __future__ import annotations
@@ -65,6 +66,11 @@ class Rows:
         self.readers: dict[Entry, list[Entry]] = {}
         for read, written in self.reads:
             self.readers.setdefault(read, []).append(written)
+        self.of: dict[Entry, frozenset[int]] = {}
+        """Entry -> the input rows that the entry depends on, directly or not."""
+        for read, written in self.reads:
+            rows = {read[1][0]} if read[0].role == "input" else self.of.get(read, frozenset())
+            self.of[written] = self.of.get(written, frozenset()) | rows
         last = {array: k for k, i in enumerate(run.instances) for array, _ in i.writes}
         self.axes: dict[Array, tuple[int, ...]] = {}
         """Array -> its axis of rows, or its axes of chunks of rows and of places in a chunk."""
@@ -100,6 +106,9 @@ class Rows:
         """The axes at which most readers read their own row; () without an axis of rows."""
         if array.role in ("input", "output"):
             return (0,)
+        alike = {rows for (of, _), rows in self.of.items() if of is array}
+        if len(alike) == 1 and len(min(alike)) < self.run.sizes["l"]:
+            return ()  # some rows and no others: no position tells them apart
         length, shape = self.run.system.mixer.role("input").shape[0], array.shape
         found: list[tuple[int, ...]] = [(k,) for k, extent in enumerate(shape) if extent == length]
         pairs = enumerate(pairwise(shape))
