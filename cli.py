@@ -153,9 +153,11 @@ def table(
         bool, typer.Option("--per-token", help="Operations and bytes divided by the b*l tokens.")
     ] = False,
     dtype: Annotated[str, typer.Option("--dtype", help="Element type.")] = "fp32",
-    state_dtype: Annotated[str | None, typer.Option("--state-dtype", help="... of state.")] = None,
+    state_dtype: Annotated[
+        str | None, typer.Option("--state-dtype", help=("Element type of the state."))
+    ] = None,
     weight_dtype: Annotated[
-        str | None, typer.Option("--weight-dtype", help="... of weights.")
+        str | None, typer.Option("--weight-dtype", help="Element type of the weights.")
     ] = None,
     format_: Annotated[str, formatted("rows", "data")] = SCREEN,
     output: Output = None,
@@ -263,24 +265,26 @@ def model(
     ] = "both",
     optimiser: Annotated[
         str | None,
-        typer.Option("--optimiser", help="Of a training step: none, sgd, momentum, adamw."),
+        typer.Option("--optimiser", help="Training step: none, sgd, momentum or adamw."),
     ] = None,
     dtype: Annotated[
-        str | None, typer.Option("--dtype", help="Of a training step: bytes besides elements.")
+        str | None, typer.Option("--dtype", help="Training step: element type, to show bytes.")
     ] = None,
     recompute: Annotated[
-        str | None, typer.Option("--recompute", help="Of a training step: none or layers.")
+        str | None, typer.Option("--recompute", help="Training step: recompute none or layers.")
     ] = None,
     mixer: Annotated[
         str | None, choice("--mixer", "The layers' mixers, taken in turn.", "A,B")
     ] = None,
     encoder_mixer: Annotated[
-        str | None, choice("--encoder-mixer", "Those of an encoder beside a decoder.", "A,B")
+        str | None, choice("--encoder-mixer", "The encoder's mixers, taken in turn.", "A,B")
     ] = None,
     cross: Annotated[
         str | None, choice("--cross", "The mixer that reads the encoder's output.", "A")
     ] = None,
-    form: Annotated[str | None, choice("--form", "A form, where a mixer has it.", "NAME")] = None,
+    form: Annotated[
+        str | None, choice("--form", "A form, for the mixers that have it.", "NAME")
+    ] = None,
     embedding: Annotated[str | None, choice("--embedding", "look-up or one-hot.")] = None,
     positions: Annotated[str | None, choice("--positions", "learned, sinusoidal or none.")] = None,
     norm: Annotated[str | None, choice("--norm", "pre, post or none.")] = None,
@@ -289,11 +293,11 @@ def model(
     ] = None,
     head: Annotated[str | None, choice("--head", "vocabulary, classes or none.")] = None,
     tied: Annotated[
-        bool | None, choice("--tied/--untied", "Whether the head's weights are the embedding's.")
+        bool | None, choice("--tied/--untied", "The head shares the embedding's weights, or not.")
     ] = None,
     biases: Annotated[
         bool | None,
-        choice("--biases/--no-biases", "Those of FFN, norms and head; a mixer's are its options."),
+        choice("--biases/--no-biases", "Biases of FFN, norms and head; a mixer's are its options."),
     ] = None,
     ffn: Annotated[bool | None, choice("--ffn/--no-ffn", "Feed-forward sublayers.")] = None,
     dropout: Annotated[bool | None, choice("--dropout/--no-dropout", "Dropout.")] = None,
@@ -305,7 +309,7 @@ def model(
     convention: Annotated[
         str,
         typer.Option(
-            "--convention", metavar="A,B", help="As for mixers, and dropout=free or dropout=mul."
+            "--convention", metavar="A,B", help=("As for mixers; also dropout=free or dropout=mul.")
         ),
     ] = "strict",
     format_: Annotated[str, formatted("rows", "data")] = SCREEN,
@@ -376,7 +380,8 @@ def list_(
 def verify(
     context: typer.Context,
     files: Annotated[
-        list[Path] | None, typer.Argument(help="Files of claims; those of the project if none.")
+        list[Path] | None,
+        typer.Argument(help=("Files of claims; without any, those of the project.")),
     ] = None,
     own: Own = None,
     format_: Annotated[str, formatted("data")] = SCREEN,
@@ -414,16 +419,18 @@ def check(
         typer.Option(
             "--claim",
             metavar="'Q = FORMULA'",
-            help="What is said of a quantity Q; or O(...), or O(...), B growing as sqrt(l).",
+            help="A formula for a quantity Q; or O(...), or O(...), B growing as sqrt(l).",
         ),
     ] = None,
     phase: Annotated[
         str,
         typer.Option(
-            "--phase", help="Of the claims: training or inference; backward, training-step."
+            "--phase", help=("Phase of the claims: training, inference, backward or training-step.")
         ),
     ] = "training",
-    form: Annotated[str | None, typer.Option("--form", help="Of the claims: a form.")] = None,
+    form: Annotated[
+        str | None, typer.Option("--form", help="Form that the claims are about.")
+    ] = None,
     convention: ConventionOption = "strict",
     recompute: Recompute = None,
     only: Only = None,
@@ -431,21 +438,21 @@ def check(
     symbols: Annotated[
         str,
         typer.Option(
-            "--symbols", metavar="N=l,...", help="What a claim calls a size, and its letter here."
+            "--symbols",
+            metavar="N=l,...",
+            help=("The symbol of a size in the claim, and its letter here."),
         ),
     ] = "",
     mixers: Annotated[
         str,
-        typer.Option(
-            "--mixers", metavar="ROW=MIXER,...", help="Of a table: the mixer that a row is."
-        ),
+        typer.Option("--mixers", metavar="ROW=MIXER,...", help="Table: the mixer of a row."),
     ] = "",
     strict: Annotated[
         bool,
         typer.Option(
             "--strict",
-            help="Exit code 1 for what disagrees or was not checked, not 0 (a table's 1); what "
-            "agrees under another convention or in a limit passes.",
+            help="Exit code 1 also if a claim of a mixer or file disagrees, or any claim was "
+            "not checked; agreement under another convention or in a limit passes.",
         ),
     ] = False,
     own: Own = None,
@@ -453,12 +460,13 @@ def check(
         bool,
         typer.Option(
             "--deep",
-            help="Of a mixer, half a minute of processor time for each module: also at drawn large "
-            "sizes and numbers, in train mode and few digits, call after call, gradients, memory.",
+            help="Mixer: check each module also at random large sizes and values, in train mode "
+            "and low precision, call after call, with gradients and memory; half a minute "
+            "of processor time each.",
         ),
     ] = False,
     seed: Annotated[
-        int, typer.Option("--seed", min=0, help="Of --deep: what is drawn; the same again.")
+        int, typer.Option("--seed", min=0, help="Seed of the random sizes and values of --deep.")
     ] = 0,
     format_: Annotated[str, formatted("data")] = SCREEN,
 ) -> None:
@@ -471,7 +479,14 @@ def check(
     if (deep or seed) and (claim or target.endswith((*CLAIM_FILES, *TABLE_FILES))):
         raise UsageError("--deep and --seed are for a mixer, not for claims: leave them out")
     if target.endswith(CLAIM_FILES):
-        apart(context, f"{target} says all of a claim", "target", "strict", "own", "format_")
+        apart(
+            context,
+            f"{target} states the options of its claims",
+            "target",
+            "strict",
+            "own",
+            "format_",
+        )
         import_own(own)
         checked_claims(context, [Path(target)], [], strict, format_)
     elif own:
@@ -503,7 +518,7 @@ def check(
         checked = "without --claim the mixer itself is checked"
         apart(context, checked, "target", "strict", "deep", "seed", "format_")
         if seed and not deep:
-            raise UsageError("--seed is for --deep: add it")
+            raise UsageError("--seed is for --deep: add --deep")
         proven(target, strict, seed if deep else None, format_, context)
 
 

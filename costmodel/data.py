@@ -43,7 +43,7 @@ def read_bytes(path: Path, most: int | None = MOST_BYTES) -> bytes:
     with path.open("rb") as file:
         found = file.read(most + 1)
     if len(found) > most:
-        raise ValueError(f"it holds more than {most:,} bytes, or has no end")
+        raise ValueError(f"the file has more than {most:,} bytes, or no end")
     return found
 
 
@@ -59,8 +59,8 @@ def read_data(path: Path) -> Any:
     except OSError as error:
         raise ValueError(error.strerror) from None
     except RecursionError:
-        raise ValueError("it nests too deeply") from None
+        raise ValueError("the file nests too deeply") from None
     except ValueError as error:
         if str(error).startswith("Exceeds the limit"):
-            raise ValueError("a number has more digits than any size") from None
+            raise ValueError("a number has too many digits") from None
         raise

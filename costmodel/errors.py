@@ -111,9 +111,9 @@ def shortened(text: str, most: int = 80) -> str:
     """A text for a message: unchanged up to `most` characters, else its beginning and its length.
 
     >>> shortened("9" * 99)
-    '99999999999999999999... (99 signs)'
+    '99999999999999999999... (99 characters)'
     """
-    return text if len(text) <= most else f"{text[: most // 4]}... ({len(text):,} signs)"
+    return text if len(text) <= most else f"{text[: most // 4]}... ({len(text):,} characters)"
 
 
 def described(value: object) -> str:

@@ -23,9 +23,9 @@ OTHERS = {"g": 1, "v": 3, "w": 2, "k": 3, "C": 2, "e": 4, "K": 3, "V": 2}
 
 
 LEFT_OPEN: Mapping[tuple[str, str, str], str] = {
-    ("sinkhorn", "direct", "path_length"): "index p leaves out entries by a stride",
-    ("strided-attention", "direct", "path_length"): "index p leaves out entries by a stride",
-    ("fixed-attention", "direct", "path_length"): "index p leaves out entries by a stride",
+    ("sinkhorn", "direct", "path_length"): "index p skips entries by a stride",
+    ("strided-attention", "direct", "path_length"): "index p skips entries by a stride",
+    ("fixed-attention", "direct", "path_length"): "index p skips entries by a stride",
 }
 """Mixer, form and question of the forward pass -> why no rule answers it in letters; at given sizes
 a search does."""

@@ -72,7 +72,7 @@ def agree(name: str, form: str, rewrites: tuple[str, ...]) -> None:
     assert [line for line in made.refused if not line.endswith(UNDERIVED)] == []
 
 
-UNDERIVED = "index q is bounded with a stride"
+UNDERIVED = "a bound of index q has a stride"
 """Why the span of a gradient summed over rows of one place in their blocks is searched."""
 
 

@@ -67,13 +67,13 @@ def test_what_is_in_the_grammar_stays_as_it_is(text: str) -> None:
 
 
 @pytest.mark.parametrize(("text", "said"), [
-    ("l/2d", "'l/2d', character 4: what / divides by may be read in two ways"),
-    ("l/ld", "what / divides by may be read in two ways"),
-    (r"l \log 2 l d", "what log is of stands in parentheses"),
+    ("l/2d", "'l/2d', character 4: the divisor after / is ambiguous"),
+    ("l/ld", "the divisor after / is ambiguous"),
+    (r"l \log 2 l d", "the argument of log needs parentheses"),
     ("l2", "expected an operator or the end at character 2, got '2'"),
     ("2 3", "expected an operator or the end"),
-    (r"2\foo d", r"character 2: \foo is not read in a formula"),
-    ("|d|", "| is not read"),
+    (r"2\foo d", r"character 2: \foo has no meaning in a formula"),
+    ("|d|", "| has no meaning"),
     (r"\frac{1}", "in braces"),
     ("((l", "expected ')' at character 4, got the end"),
     (r"(l\rceil", r"expected ')' at character 3, got '\rceil'"),

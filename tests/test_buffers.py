@@ -110,7 +110,7 @@ def test_values_that_do_not_fit_are_refused() -> None:
     assert list(buffer_values(table, {"l": 2})) == [1.0, 2.0]
     with pytest.raises(EquationError, match=r"the table of table has shape \(2,\), its extents ar"):
         buffer_values(table, {"l": 3})
-    with pytest.raises(EquationError, match=r"far\[3\] is 4, no position in 1\.\.3"):
+    with pytest.raises(EquationError, match=r"far\[3\] is 4: expected a position in 1\.\.3"):
         buffer_values(far, {"l": 3})
 
 

@@ -514,7 +514,7 @@ def test_a_figure_that_only_a_search_finds_is_compared_at_sizes(
 BAD = {
     "check self-attention --claim mul": "expected QUANTITY = FORMULA",
     "check self-attention --claim 'mul = 4l2'": "expected an operator or the end",
-    "check self-attention --claim 'mul = l/2d'": "may be read in two ways: write a/(b*c)",
+    "check self-attention --claim 'mul = l/2d'": "is ambiguous: write a/(b*c)",
     "check self-attention --symbols N=x --claim 'mul = N'": "paper's symbol=our letter",
     "check self-attention --claim 'joy = 4'": "unknown quantity 'joy'",
     "check self-attention --claim 'mul = 4*l*d^2 + u*k'": "claim 1: k, u are no sizes of "
@@ -530,9 +530,9 @@ BAD = {
     "check she --claim 'mul = 4' --format csv": "rich, markdown, latex, json",
     "check she --phase training": "without --claim the mixer itself is checked: leave out --phase",
     "check README.md": "README.md: only .toml, .json, .tex, .csv files have claims",
-    "check she --claim 'mul = where(l)'": "'where(l)': expected where(value, what is at least 0",
+    "check she --claim 'mul = where(l)'": "'where(l)': expected where(value, a condition",
     "check paper.toml": "paper.toml is not a readable file of claims",
-    "check paper.json --claim 'mul = 4'": "paper.json says all of a claim: leave out --claim",
+    "check paper.json --claim 'mul = 4'": "paper.json states the options of its claims: leave",
 }
 
 

@@ -269,7 +269,7 @@ BAD = {
     "table --l 2.5": "size l",
     "table --l 9999999999999": "2**40",
     f"table --l {10**30}": f"size l must lie in 1..2**40, got {10**30}",
-    f"table --l 9:{10**90}": "size l must lie in 1..2**40, got 10000000000000000000... (91 signs)",
+    f"table --l 9:{10**90}": "size l must lie in 1..2**40, got 10000000000000000000... (91 char",
     "table --l 1:1000000000": "100000 values",
     "table --l 1:3000 --d 8:3000:8 --n 1": "combinations",
     "table sheep": "unknown mixer 'sheep'; did you mean 'she'? `costmodel list` shows them all",

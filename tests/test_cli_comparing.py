@@ -189,7 +189,7 @@ def test_records_are_not_written_over(
     path = tmp_path / "runs.jsonl"
     path.write_bytes(Path(RECORDED).read_bytes())
     assert cli.run([str(path) if word == "F" else word for word in words]) == MISUSED
-    assert "is read: write to another file" in capsys.readouterr().err
+    assert "is an input of this command: write to another file" in capsys.readouterr().err
     assert path.read_bytes() == Path(RECORDED).read_bytes()
 
 

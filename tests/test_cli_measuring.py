@@ -154,7 +154,7 @@ REFUSED = {
     "check shee": "unknown mixer 'shee'; did you mean 'she'?",
     "check none.py:mine": "no file 'none.py'",
     "check she --format csv": f"--format 'csv': expected one of {', '.join(formats('data'))}",
-    "check": "check needs MIXER: costmodel check --help shows what that is",
+    "check": "check needs MIXER: costmodel check --help describes it",
 }
 
 

@@ -543,17 +543,17 @@ MISTAKES: Mapping[str, tuple[Write, str]] = {
     ),
     "inside an expression": (
         lambda m, f: 2 * layer_norm(of(m, f, "x"), over=f.indices["b"]),
-        "y: layer_norm stands alone on its right side; give it an array of its own first",
+        "y: layer_norm must be a whole right side: give layer_norm an array of its own first",
     ),
     "gelu inside an expression": (
         lambda m, f: 2 * gelu_tanh(of(m, f, "x")),
-        "y: gelu_tanh stands alone on its right side; give it an array of its own first",
+        "y: gelu_tanh must be a whole right side: give gelu_tanh an array of its own first",
     ),
     "inside another composite": (
         lambda m, f: layer_norm(
             of(m, f, "x"), over=f.indices["b"], gain=gelu_tanh(of(m, f, "gain"))
         ),
-        "y: gelu_tanh stands alone on its right side; give it an array of its own first",
+        "y: gelu_tanh must be a whole right side: give gelu_tanh an array of its own first",
     ),
     "more taps than weights": (
         wrong_width,

@@ -277,7 +277,7 @@ def test_rows_that_a_table_names_may_be_later_ones() -> None:
         with pytest.raises(cm.Unanswered) as caught:
             ask(mixer(permuted), "inference")
         assert str(caught.value) == "not causal: y gathers from x at positions up to l of at"
-        assert caught.value.advice.endswith("say so, as below=lambda i: i")
+        assert caught.value.advice.endswith("declare below=lambda i: i")
 
 
 def deepening(m: Mixer, f: Form, x: Array, y: Array) -> None:
@@ -321,7 +321,7 @@ def test_a_gather_needs_an_axis_that_holds_every_position() -> None:
     with pytest.raises(EquationError) as caught:
         cm.count(mixer(too_short))
     assert str(caught.value) == (
-        "y gathers from E, whose axis of extent w does not hold positions up to u"
+        "y gathers from E at positions up to u, beyond its axis of extent w"
     )
 
 
@@ -337,7 +337,8 @@ def test_entries_are_not_defined_at_gathered_positions() -> None:
     with pytest.raises(EquationError) as caught:
         cm.count(mixer(scattered))
     assert str(caught.value) == (
-        "y is defined at positions that at holds; define it at indices and gather where it is read"
+        "y is defined at positions from the table at: define all entries at indices, and gather "
+        "where they are read"
     )
 
 

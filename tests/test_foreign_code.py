@@ -20,7 +20,7 @@ RAISED = {
     f"class Own(Exception):\n{SILENT}raise Own": "does not import: Own (line 4)",
     "class A(Exception):\n    __str__ = lambda self: 3\nraise A": "does not import: A (line 3)",
     "raise ValueError('x' * 10**7)": "does not import: ValueError: xxx",
-    "raise type('E' * 10**5, (Exception,), {})": "... (100,000 signs) (line 1)",
+    "raise type('E' * 10**5, (Exception,), {})": "... (100,000 characters) (line 1)",
     "def f(): f()\nf()": "does not import: RecursionError: maximum recursion depth exceeded",
     "raise GeneratorExit": "does not import: GeneratorExit (line 1)",
     "x = 1\0": "does not import: SyntaxError: source code string cannot contain null bytes",

@@ -107,7 +107,7 @@ BAD = {
     "2" + "**2" * 60: "nests deeper than 40 levels",
     "1" + "+1" * 300: "at most 300 operations in a row",
     "1" + "+(1+1+1+1+1)" * 600: "at most 5000 numbers",
-    "where(l)": "expected where(value, what is at least 0 there)",
+    "where(l)": "expected where(value, a condition that is at least 0 there)",
 }
 
 

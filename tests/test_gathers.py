@@ -294,7 +294,7 @@ def test_a_position_that_no_entry_has_is_named(value: float) -> None:
     given["R"] = np.array([[1], [value], [1]])
     with pytest.raises(EquationError) as caught:
         cm.evaluate(made, given, sizes)
-    assert str(caught.value) == f"R[2, 1] is {given['R'][1, 0]}, no position in 1..2"
+    assert str(caught.value) == f"R[2, 1] is {given['R'][1, 0]}: expected a position in 1..2"
 
 
 def unnamed_rows(m: Mixer, f: Form, x: Array, y: Array) -> None:
@@ -323,9 +323,9 @@ def past_a_block(m: Mixer, f: Form, x: Array, y: Array) -> None:
 
 
 REFUSED: dict[Write, str] = {
-    past_a_block: "y reads row B + 1 of a block of B that R names: give it an index in 1..B",
+    past_a_block: "y reads row B + 1 of a block of B that R selects: give the row an index in 1..B",
     unnamed_rows: "y gathers at entries of R that hold no position (for instance at l = 1, d = 1)",
-    later_rows: "y gathers from x, whose axis of extent l does not hold positions up to i + 1",
+    later_rows: "y gathers from x at positions up to i + 1, beyond its axis of extent l",
 }
 
 

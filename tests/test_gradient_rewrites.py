@@ -297,7 +297,7 @@ def test_every_rewrite_of_gradients_leaves_the_forward_pass_as_it_is() -> None:
 
 def test_zeros_that_nobody_multiplies_are_not_padded() -> None:
     for wrong in ("padded", "dense,padded,padded-rows"):
-        with pytest.raises(ConventionError, match="choose one, beside dense"):
+        with pytest.raises(ConventionError, match="choose one, together with dense"):
             cm.count(builtin("me"), "backward", convention=wrong)
 
 

@@ -152,7 +152,7 @@ def test_what_stands_in_an_order(text: str, terms: str) -> None:
     ("text", "said"),
     [
         ("2**l", "grows faster than any power"),
-        ("Min(l, d)", "which of them is smaller depends on the sizes"),
+        ("Min(l, d)", "which argument of 'Min(d, l)' is smaller depends on the sizes"),
         ("sqrt(l) - d", "a difference inside O(...)"),
         ("d/(sqrt(l) + d)", "a division by a sum inside O(...)"),
         ("sqrt(l)**d", "an exponent is a positive number"),

@@ -356,7 +356,9 @@ def test_entries_of_a_row_that_are_not_equally_deep_are_refused() -> None:
         S[i, p] = S[i - 1, p] + P[i, p]
         y[k, b] = S[k, b] * S[k, d + b]
 
-    with pytest.raises(Unsupported, match="S: a depth that differs inside a row of a loop"):
+    with pytest.raises(
+        Unsupported, match="S: entries of one row of the recurrence differ in depth"
+    ):
         cm.span(mixer(halves))
 
 
@@ -609,7 +611,7 @@ def test_a_loop_reads_the_row_before(write: Write) -> None:
         cm.count(mixer(write))
     assert str(caught.value) == (
         f"{REFUSED[write]}: a recurrence reads earlier rows, such as index i-1 of one axis, or "
-        f"the same row of what is written earlier"
+        f"the same row of an array written earlier"
     )
 
 

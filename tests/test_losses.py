@@ -93,7 +93,9 @@ def test_beside_other_conventions(name: str, other: str, loss: str) -> None:
     mixer = builtin(name)
     found = made(mixer, mixer.default_form, other, f"loss={loss}")
     if name == "gru" and (other, loss) == ("safe-softmax", "cross-entropy"):
-        assert {"depends on which one it is" in reason for reason in found.refused} == {True}
+        assert {"depends on which entry is the maximum" in reason for reason in found.refused} == {
+            True
+        }
     else:
         assert found.refused == []
 
@@ -240,7 +242,7 @@ def test_all_questions_of_squares_by_hand() -> None:
     with pytest.raises(Unanswered) as raised:
         cm.count(m, "backward", loss="cross-entropy")
     assert str(raised.value) == (
-        "loss cross-entropy takes an output with 2 axes, and y of squares has 1"
+        "loss cross-entropy needs an output with 2 axes, and y of squares has 1"
     )
 
 
@@ -350,8 +352,8 @@ def test_both_ways_to_ask_are_one() -> None:
         (
             lambda m: convention("loss=squared-error,loss=cross-entropy"),
             ConventionError,
-            "choose one of loss=squared-error, loss=cross-entropy, or none: then the gradient of "
-            "the output is given",
+            "choose one of loss=squared-error, loss=cross-entropy, or no loss: then the gradient "
+            "of the output is given",
         ),
         (
             lambda m: cm.count(m, "backward", convention="torch", loss="squared-error"),
@@ -424,13 +426,13 @@ def test_a_table_says_which_loss_is_counted(capsys: pytest.CaptureFixture[str]) 
     assert rows["training"]["total"] == cm.count(m).at(**sizes).total
     _, out, _ = typed(capsys, *asked)
     said = (
-        "loss squared-error: each sequence has one of its own, counted with its gradients; its "
-        "target and the gradient of the loss itself, one number, are given"
+        "loss squared-error: each sequence has its own loss, counted with its gradients; the "
+        "target and the gradient of the loss, one number, are given"
     )
     assert out.count(said) == 1 and "no loss is counted" not in out
     assert "the gradients of the forward pass, from that of its loss" in out
     _, out, _ = typed(capsys, *asked, "--format", "latex")
-    assert "the gradient of the loss itself, one number, are given" in out
+    assert "the gradient of the loss, one number, are given" in out
 
 
 @pytest.mark.parametrize(

@@ -348,7 +348,9 @@ def test_a_file_of_ones_own_may_offer_options(tmp_path: Path) -> None:
 def test_options_that_cannot_be_typed_or_are_not_offered_are_refused() -> None:
     with pytest.raises(EquationError, match=r"letters and hyphens, got 'a\+b'"):
         offering({"a+b": "two"})(lambda chosen: Mixer("never"))
-    with pytest.raises(EquationError, match="'two' is kept apart from another, but is no option"):
+    with pytest.raises(
+        EquationError, match="'two' is said to exclude another option, but is no option"
+    ):
         offering({"one": "1"}, {("one", "two"): "why"})(lambda chosen: Mixer("never"))
 
 

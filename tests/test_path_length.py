@@ -753,15 +753,15 @@ def window_and_chunks(m: Mixer, f: Form, i: Index) -> Node:
 @pytest.mark.parametrize(
     ("write", "said"),
     [
-        (dilated, "which rows y reads of x depends on more than how far away they are"),
-        (last_row, "which rows y reads of x depends on more than how far away they are"),
-        (chunk_sums, "an index whose stride has no known sign"),
-        (mean_and_first, "M is made of some rows and belongs to none"),
-        (half_a_mean, "M is made of some rows and belongs to none"),
+        (dilated, "which rows y reads of x depends on more than their distance"),
+        (last_row, "which rows y reads of x depends on more than their distance"),
+        (chunk_sums, "the sign of the coefficient of index"),
+        (mean_and_first, "M is made of some rows and belongs to no row"),
+        (half_a_mean, "M is made of some rows and belongs to no row"),
         (two_axes, "the rows of P lie on one of several axes"),
-        (two_chunks_back, "depends on more than how far away they are, or leaves some out between"),
-        (window_and_chunks, "depends on more than how far away they are, or leaves some out"),
-        (within_a_chunk, "which row an entry of S belongs to is not known"),
+        (two_chunks_back, "depends on more than their distance, or some rows between are left out"),
+        (window_and_chunks, "depends on more than their distance, or some rows"),
+        (within_a_chunk, "the row of an entry of S is not known"),
     ],
     ids=lambda value: value.__name__ if callable(value) else "",
 )
@@ -788,7 +788,7 @@ def test_an_earlier_row_may_not_reach_further() -> None:
     row alone, it would be one hop from 1 to l, and two from C to l."""
     chunks, end = Chunks(size("l"), "C"), Poly.atom(OUTER) * size("C")
     require_in_order(chunks, [end, end + 1])
-    with pytest.raises(Unsupported, match="an earlier row may be read by later rows than the rows"):
+    with pytest.raises(Unsupported, match="an earlier row may be read further ahead than the rows"):
         require_in_order(chunks, [size("l"), end + 1])
 
 
@@ -873,7 +873,7 @@ def test_more_reads_than_are_followed_are_refused_beforehand(
     missing = asked.figure(FIGURES["path_length"])
     assert isinstance(missing, Missing)
     what = "reads, entries and pairs of rows at these sizes"
-    said = f"{what}, more than the 30,000,000 that are followed"
+    said = f"{what}; at most 30,000,000 are followed"
     assert missing.reason.endswith(said)
     assert isinstance(asked.figure(FIGURES["sequential"]), int)
     asked = case(cm.mixer("sinkhorn"), "direct", {"l": 8, "B": 2, "d": 2, "n": 1, "T": 1})

@@ -66,14 +66,14 @@ def test_two_windows_are_full_at_one_row() -> None:
     ids=str,
 )
 def test_parts_that_are_largest_at_different_rows_are_refused(depth: Poly) -> None:
-    with pytest.raises(Unsupported, match="both grows and falls with index v"):
+    with pytest.raises(Unsupported, match="the depth is not monotone in index v"):
         highest(depth, "@v", WHOLE)
 
 
 def test_an_index_without_an_end_is_refused() -> None:
-    with pytest.raises(Unsupported, match="index v has no bound on one side"):
+    with pytest.raises(Unsupported, match="index v lacks a lower or an upper bound"):
         highest(v, "@v", frozenset({v - 1}))
-    with pytest.raises(Unsupported, match="index v is bounded with a stride"):
+    with pytest.raises(Unsupported, match="a bound of index v has a stride"):
         highest(v, "@v", frozenset({v - 1, u - 2 * v}))
 
 

@@ -341,8 +341,8 @@ def test_a_token_whose_work_depends_on_the_end_is_refused(
 ) -> None:
     """The last rows belong to an earlier token than they would if the sequence went on."""
     said = (
-        f"{equation}: what belongs to one token depends on where the sequence ends, at the bound "
-        f"{bound}"
+        f"{equation}: the work of one token depends on the length of the sequence, at the "
+        f"bound {bound}"
     )
     for question in (cm.count, cm.span, cm.traffic):
         with pytest.raises(Unsupported, match=f"^{re.escape(said)}$"):

@@ -586,7 +586,7 @@ with m.form("direct") as f:
     assert shown.exit_code == 0, shown.output
     assert "18 compare" in shown.output
     assert (
-        "comparisons of argmax are nominal: a knockout, R - 1 comparisons of R entries"
+        "comparisons of argmax are nominal: a knockout tournament, R - 1 comparisons of R entries"
         in shown.output
     )
     backward = ["--phase", "backward", "--l", "4", "--d", "3", "--format", "latex"]
@@ -664,13 +664,13 @@ def with_two_numbers(m: Mixer, f: Form, x: Array, y: Array) -> None:
 WRITTEN: list[tuple[Write, str]] = [
     (
         inside_an_expression,
-        "P: argmax stands alone on its right side; give it an array of its own first",
+        "P: argmax must be a whole right side: give argmax an array of its own first",
     ),
-    (of_an_expression, "argmax takes an array entry: define what it chooses from first"),
+    (of_an_expression, "argmax takes an array entry: define its operand as an array first"),
     (
         as_an_index,
-        "as-an-index has an expression for an index: give it an array of its own, declared with "
-        "below=; place e of block P[i] of B is (P[i] - 1)*B + e",
+        "as-an-index has an expression as an index: define the expression as an array, declared "
+        "with below=; place e of block P[i] of B is (P[i] - 1)*B + e",
     ),
     (
         in_real_numbers,
@@ -686,19 +686,19 @@ WRITTEN: list[tuple[Write, str]] = [
         "argmax: over is an index of the form, such as f.index('i', 1, l), got a value of type "
         "tuple",
     ),
-    (over_a_union, "argmax runs over one range, and k is a union of them"),
+    (over_a_union, "argmax runs over one range, and k is a union of ranges"),
     (
         over_an_index_of_the_left_side,
-        "P: index i is on the left side and reduced over; take another",
+        "P: index i is on the left side and reduced over; use two indices",
     ),
     (over_another_index, "argmax runs over j, which its entry does not name"),
     (
         without_a_number,
-        "P: top-k takes one index more on the left side, which numbers the positions; got none",
+        "P: top-k needs one more index on the left side, which numbers the positions; got none",
     ),
     (
         with_two_numbers,
-        "P: top-k takes one index more on the left side, which numbers the positions; got r, q",
+        "P: top-k needs one more index on the left side, which numbers the positions; got r, q",
     ),
 ]
 
@@ -726,9 +726,9 @@ def chosen(kind: Callable[..., Any], numbers: Callable[[Any, Any], Any], below: 
 
 
 KEPT: list[tuple[Callable[..., Any], Callable[[Any, Any], Any], str, str]] = [
-    (top_k, lambda c, i: c, "l", "P: top-k keeps 2 of 1 entries; number them up to the min_"),
-    (top_k, lambda c, i: 0, "l", "P: top-k keeps at least 1 position, numbered from 1; got 1..0"),
-    (top_k, lambda c, i: i - 1, "l", "P: top-k keeps at least 1 position, numbered from 1; got"),
+    (top_k, lambda c, i: c, "l", "P: top-k keeps 2 of 1 entries: bound the number by the min_"),
+    (top_k, lambda c, i: 0, "l", "P: top-k keeps 1 position or more, numbered from 1; got 1..0"),
+    (top_k, lambda c, i: i - 1, "l", "P: top-k keeps 1 position or more, numbered from 1; got"),
     (sort, lambda c, i: min_(c, i), "l", "P: sort gives 2 positions, one for each entry; 1 are"),
     (top_k, lambda c, i: min_(c, i), "u", "P: top-k gives positions 1..2, but P holds 1..u"),
 ]

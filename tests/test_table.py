@@ -580,13 +580,13 @@ def test_csv_keeps_the_order_of_the_columns_asked_for() -> None:
 
 REFUSED = {
     ("fixed-attention", "path_length"): (
-        "index p leaves out entries by a stride of B",
-        "take all of them, at (p - 1)*B + e with an index e in 1..B; an array [p, e] of them may "
-        "be read in part",
+        "index p skips entries by a stride of B",
+        "read all entries, at (p - 1)*B + e with an index e in 1..B, into an array [p, e], which "
+        "may then be read in part",
     ),
     ("bigbird", "state"): (
         "not causal: Z gathers from K at positions up to l of P",
-        "where they are no later than row i, say so, as below=lambda i: i",
+        "if these positions are no later than row i, declare below=lambda i: i",
     ),
     ("reformer", "state"): (
         "form 'direct' chooses from the whole token axis at once",
@@ -641,7 +641,7 @@ def test_one_token_that_is_not_derived_leaves_the_rest_of_a_table() -> None:
     found = table(Request((mixer,), given={"d": (8,), "l": (8,), "C": (4,)}))
     forward, token = (block.rows[0].value("total") for block in found.blocks)
     assert forward == 176
-    assert isinstance(token, Missing) and "depends on where the sequence ends" in token.reason
+    assert isinstance(token, Missing) and "depends on the length of the sequence" in token.reason
 
 
 def test_weights_counted_from_the_end_have_none_for_tokens_beyond_it() -> None:

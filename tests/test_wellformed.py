@@ -123,7 +123,7 @@ def read_by_what_nobody_reads(m: Any, f: Any, x: Any, y: Any) -> None:
     y[i, a] = x[i, a]
 
 
-NEEDLESS = "z is defined, and nothing that the output needs reads it: leave it out, or read it"
+NEEDLESS = "z is defined, but the output does not depend on it: remove it or read it"
 
 
 @pytest.mark.parametrize("write", [never_read, read_by_itself_alone, read_by_what_nobody_reads])
@@ -157,7 +157,7 @@ def test_a_form_is_looked_at_where_its_extents_are_whole() -> None:
     made = transformed(padded)
     assert all(proof.passed is not False for proof in prove(made))
     assert cm.count(made).at(l=4, d=3).mul == 2 * 3 * 8
-    with pytest.raises(SizeError, match=r"whole, got 3/2 \(l = 1\); choose another l$"):
+    with pytest.raises(SizeError, match=r"whole, got 3/2 \(l = 1\); choose another value of l$"):
         fit(made, {"l": 1, "d": 3})
 
 
@@ -222,8 +222,8 @@ def defines_the_input(m: Any, f: Any, x: Any, y: Any) -> None:
 WRITING: dict[Write, str] = {
     unbound: "y: index j of x is unbound",
     reduced_over_the_left_side: "y: index i is on the left side and reduced over",
-    softmax_inside: "y: softmax stands alone on its right side",
-    transform_inside: "z: rfft stands alone on its right side",
+    softmax_inside: "y: softmax must be a whole right side",
+    transform_inside: "z: rfft must be a whole right side",
     axes: "x has 2 axes but is indexed with 1",
     not_affine: "index '",
     rounded_bound: "index k is bounded by floor(i/2), in which i is rounded: write",

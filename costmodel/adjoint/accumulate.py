@@ -128,8 +128,8 @@ class Sums:
         )
         if len(firsts) > 1 or cut:
             raise Unsupported(
-                f"the gradient of {array.name}: how much is added to the entry that a maximum is "
-                f"taken from depends on which one it is"
+                f"the gradient of {array.name}: the number of additions depends on which entry "
+                "is the maximum"
             )
 
     def _kinds(

@@ -195,7 +195,7 @@ def _call(builder: Reversal, node: Call, gradient: Node, scope: Scope) -> None:
     elif node.function in OF_OPERAND:
         rule, known = OF_OPERAND[node.function], node.body
     else:
-        raise Unsupported(f"the gradient of {node.function} is not known")
+        raise Unsupported(f"the gradient of the function {node.function} has no rule")
     handed = rule(gradient, known)
     if sum(part is gradient for part, _ in walk(handed)) > 1:
         handed = rule(builder.named(gradient, scope), known)
@@ -210,7 +210,10 @@ def _reduce(builder: Reversal, node: Reduce, gradient: Node, scope: Scope) -> No
             builder.hand(part.body, gradient, scope.inside(part.over))
         return
     if len(node.parts) > 1 or not isinstance(node.body, Ref) or len(node.over) > 1:
-        raise Unsupported(f"{scope.equation.name}: the gradient of a maximum over several ranges")
+        raise Unsupported(
+            f"{scope.equation.name}: the gradient of a maximum needs one range of one index, and "
+            "an entry of an array as the term"
+        )
     largest = Ref(scope.equation.array, scope.equation.positions)
     first = Bracket(gradient, node.body, "=", largest, first=node.over)
     builder.hand(node.body, first, scope.inside(node.over))
@@ -305,7 +308,7 @@ class Adjoint:
     reads: Callable[..., Reads] = _no_value
 
 
-_OF_GRADIENTS = refused("the gradient of a bracket, which gradients alone hold, is not derived")
+_OF_GRADIENTS = refused("second derivatives are not derived")
 
 RULES: Rules[Adjoint] = Rules(
     "adjoint",

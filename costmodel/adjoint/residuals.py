@@ -127,7 +127,7 @@ def extent(index: Index, outer: Iterable[Index]) -> Poly:
     by_atom: Mapping[str, Index] = {i.atom: i for i in outer}
     around = frozenset().union(*(i.constraints for i in by_atom.values()))
     if not implied(around, index.as_poly() - 1):
-        raise Unsupported(f"index {index.name} is not proven to be at least 1")
+        raise Unsupported(f"index {index.name} may be less than 1")
     return next(_tops(index, by_atom))
 
 

@@ -173,7 +173,10 @@ class _Builder(Sums):
             if all(_equal(found[array], self.regions[array]) for array in arrays):
                 return named
             self.regions |= found
-        raise Unsupported(f"{arrays[0].name}: which entries have a gradient does not settle")
+        raise Unsupported(
+            f"{arrays[0].name}: the iteration that finds the entries with a "
+            "gradient does not converge"
+        )
 
     def _reached(self, array: Array) -> list[Constraints]:
         """The entries of an array that receive a cotangent."""
@@ -237,7 +240,10 @@ class _Builder(Sums):
         """Propagate the gradient of a softmax by its result alone: (g - sum of g y) y."""
         scopes = list(self._scopes(equation))
         if len(scopes) != 1:
-            raise Unsupported(f"{equation.name}: a softmax of which only some entries are read")
+            raise Unsupported(
+                f"{equation.name}: only a part of each softmax row is read, and "
+                "softmax-gradient takes whole rows"
+            )
         (scope,) = scopes
         assert isinstance(equation.value, Div) and isinstance(equation.value.right, Ref)
         gradient = Ref(self.grads[equation.array], equation.positions)
@@ -266,7 +272,10 @@ class _Builder(Sums):
         """Propagate the gradient of a normalised row by its result alone."""
         for scope in self._scopes(equation):
             if row.over not in scope.free:
-                raise Unsupported(f"{equation.name}: a norm of which only some entries are read")
+                raise Unsupported(
+                    f"{equation.name}: only a part of each normalised row is read, "
+                    "and the gradient from the result takes whole rows"
+                )
             gradient = Ref(self.grads[equation.array], equation.positions)
             result = Ref(equation.array, equation.positions)
             of_row = partial(self._of_row, row, scope)
@@ -360,8 +369,8 @@ class _Builder(Sums):
         if cotangent is not None:
             if isinstance(gradient, Bracket) and gradient.first and cotangent.over:
                 raise Unsupported(
-                    f"the gradient of {ref.array.name}: how many maxima one entry wins depends on "
-                    f"the values"
+                    f"the gradient of {ref.array.name}: an entry may be the maximum of several "
+                    "rows, and of how many depends on the values"
                 )
             chosen = {index.name for index in read.over}
             hints = tuple(None if name in chosen else name for name in cotangent.hints)

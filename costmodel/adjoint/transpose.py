@@ -136,7 +136,8 @@ def transposed(
         if chosen is None:
             if set(left) & here.letters:
                 raise Unsupported(
-                    f"the gradient of {ref.array.name}: no index can be solved for in '{target}'"
+                    f"the gradient of {ref.array.name}: position '{target}' cannot be solved for "
+                    "an index"
                 )
             where |= {c.substitute(solved) for c in (entry - here, here - entry)}
             continue
@@ -255,7 +256,7 @@ def ranges(known: Constraints, left: Sequence[str]) -> tuple[tuple[Index, ...], 
             inside |= {c for c in own - given if stride(c, variable)[0] != ONE}
         lower, upper, _ = bounds(_tight(own - inside, known - inside), variable)
         if any(scale != ONE for scale, _ in lower + upper) or not (lower and upper):
-            raise Unsupported(f"index {atom_name(variable)} is bounded with a stride")
+            raise Unsupported(f"a bound of index {atom_name(variable)} has a stride")
         ends = ([end for _, end in side] for side in (lower, upper))
         low, high = (tuple(by_text(dict.fromkeys(side))) for side in ends)
         found.insert(0, Index(atom_name(variable), low, high))
@@ -275,7 +276,7 @@ def guarded_ranges(known: Constraints, left: Sequence[str], what: str) -> tuple[
     if not guards:
         return indices
     if not indices:
-        raise Unsupported(f"{what} exists for some sizes only")
+        raise Unsupported(f"{what} exists at some sizes and not at others")
     first, *others = indices
     low, upper = first.lower[0], first.upper
     for guard in by_text(guards):

@@ -46,9 +46,9 @@ def bad_value(error: Any, typed: Sequence[str]) -> str:
 
 
 def missing(error: Any, typed: Sequence[str]) -> str:
-    """A missing argument: `check needs MIXER: costmodel check --help shows what that is`."""
+    """A missing argument: `check needs MIXER: costmodel check --help describes it`."""
     command = command_of(error)
-    return f"{command} needs {name_of(error.param)}: {helping(command)} shows what that is"
+    return f"{command} needs {name_of(error.param)}: {helping(command)} describes it"
 
 
 FEW = 2
@@ -100,7 +100,10 @@ def bad_line(error: Any, typed: Sequence[str]) -> str:
         command = command_of(error)
         if switch := switch_before(words["words"].split()[0], error.ctx.command, typed):
             return f"{switch} is a switch and takes no value: leave out {words['words']}"
-        return f"{command} takes fewer words: leave out {words['words']}, or see {helping(command)}"
+        return (
+            f"{command} takes fewer arguments: leave out {words['words']}, or see "
+            f"{helping(command)}"
+        )
     return str(error.format_message())
 
 

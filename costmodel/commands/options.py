@@ -84,13 +84,20 @@ Phase = Annotated[
     ),
 ]
 ConventionOption = Annotated[
-    str, typer.Option("--convention", metavar="A,B", help="An accounting and rewrites, or a peer.")
+    str,
+    typer.Option(
+        "--convention",
+        metavar="A,B",
+        help=("An accounting with any rewrites, or a peer (another counter)."),
+    ),
 ]
 
 
 Own = Annotated[
     list[Path] | None,
-    typer.Option("--own", metavar="FILE.py", help="A file of yours that data name; repeatable."),
+    typer.Option(
+        "--own", metavar="FILE.py", help=("A Python file whose mixers the data name; repeatable.")
+    ),
 ]
 
 
@@ -129,22 +136,23 @@ Force = Annotated[bool, typer.Option("--force", help="Overwrite the file.")]
 Recompute = Annotated[
     str | None,
     typer.Option(
-        "--recompute", metavar="A,B", help="Of a backward pass: arrays computed again, or all."
+        "--recompute", metavar="A,B", help=("Backward pass: arrays to recompute, not keep; or all.")
     ),
 ]
 Only = Annotated[
     str | None,
-    typer.Option("--only", help="Of a backward pass: gradients of parameters, or of inputs."),
+    typer.Option("--only", help="Backward pass: gradients of parameters only, or of inputs."),
 ]
 Loss = Annotated[
     str | None,
-    typer.Option("--loss", help="Of a backward pass: the loss it begins at, squared-error, "
-                 "cross-entropy; else the gradient of the output is given."),
+    typer.Option("--loss", help="Backward pass: start from this loss, squared-error or "
+                                "cross-entropy, instead of a given gradient of the output."),
 ]  # fmt: skip
 Optimiser = Annotated[
     str | None,
     typer.Option(
-        "--optimiser", help="Of a training step: its state; none, sgd, momentum or adamw."
+        "--optimiser",
+        help=("Training step: the optimiser whose state is shown; none, sgd, momentum or adamw."),
     ),
 ]
 
@@ -236,7 +244,7 @@ def no_source(output: Path | None, files: Sequence[Path]) -> None:
     """Raise UsageError if the output is one of the files that are read, even with --force."""
     for path in files:
         if output is not None and output.exists() and path.exists() and output.samefile(path):
-            raise UsageError(f"{output} is read: write to another file, which loses none of it")
+            raise UsageError(f"{output} is an input of this command: write to another file")
 
 
 def new(output: Path | None, force: bool) -> None:

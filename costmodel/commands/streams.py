@@ -104,7 +104,7 @@ def complain(sentence: str) -> int:
     said = " ".join(shortened(word, LONGEST_WORD) for word in sentence.split())
     if (left_out := len(said) - LONGEST_SENTENCE) > 0:
         half = LONGEST_SENTENCE // 2
-        said = f"{said[:half]} ... ({left_out:,} signs left out) ... {said[-half:]}"
+        said = f"{said[:half]} ... ({left_out:,} characters left out) ... {said[-half:]}"
     with suppress(OSError):  # standard error is closed
         sys.stderr.write(f"{wrapped(f'costmodel: {harmless(said)}')}\n")
     return MISUSED

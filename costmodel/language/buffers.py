@@ -122,4 +122,6 @@ def check_positions(array: Array, values: NDArray[Any], sizes: Mapping[str, int]
     wrong = (last >= 1) & ~((values >= 1) & (values <= last) & (values == np.floor(values)))
     for where in np.argwhere(wrong)[:1]:
         place, at = ", ".join(str(p + 1) for p in where), tuple(where)
-        raise EquationError(f"{array.name}[{place}] is {values[at]}, no position in 1..{last[at]}")
+        raise EquationError(
+            f"{array.name}[{place}] is {values[at]}: expected a position in 1..{last[at]}"
+        )

@@ -78,7 +78,7 @@ def _parts_read_twice(number: Complex) -> tuple[Node, Node]:
 def _check_complex(array: Array, value: object) -> None:
     if not isinstance(value, Complex):
         raise WrongKind(
-            f"{array.name}: what it is: expected a complex number, got {described(value)}"
+            f"the value of {array.name}: expected a complex number, got {described(value)}"
         )
 
 

@@ -275,8 +275,8 @@ class Form:
             self.own(beside)
         if beside is not None and len(beside.pieces) != len(index.pieces):
             raise EquationError(
-                f"index {name} has {len(index.pieces)} ranges beside the {len(beside.pieces)} of "
-                f"{beside.name}: give it one for each"
+                f"index {name} has {len(index.pieces)} ranges, and {beside.name} has "
+                f"{len(beside.pieces)}: give both the same number"
             )
         if self.indices.setdefault(name, index) != index:
             raise EquationError(f"index {name} of form '{self.name}' already has another range")
@@ -308,12 +308,12 @@ class Form:
         known = self.indices.get(index.name)
         if known is None:
             raise EquationError(
-                f"index {index.name} is none of form '{self.name}' of {self.mixer.name}: declare "
-                f"it there, with f.index"
+                f"form '{self.name}' of {self.mixer.name} has no index {index.name}: declare the "
+                "index there, with f.index"
             )
         if known != index:
             raise EquationError(
-                f"index {index.name} is one of another form: form '{self.name}' of "
+                f"index {index.name} belongs to another form: form '{self.name}' of "
                 f"{self.mixer.name} has an index of this name with another range"
             )
 
@@ -421,14 +421,14 @@ class Mixer:
         for taken, meaning in (("b", "the batch"), ("t", "the position of a new token")):
             if taken in names:
                 raise EquationError(
-                    f"{self.name} declares size '{taken}', which is {meaning} of every mixer: its "
-                    f"equations do not name it"
+                    f"{self.name} declares size '{taken}', which is {meaning} of every mixer: "
+                    f"leave '{taken}' out of its equations"
                 )
         for letter in names:
             if letter in LETTERS and LETTERS[letter].networks:
                 raise EquationError(
-                    f"{self.name} declares size '{letter}', {LETTERS[letter].meaning}, which whole "
-                    f"networks alone have: no command about a mixer takes it"
+                    f"{self.name} declares size '{letter}', {LETTERS[letter].meaning}, a size of "
+                    "whole networks: no command about a mixer takes this size"
                 )
         found = tuple(size(letter) for letter in names)
         self.letters += tuple(x for x in names if x != "h" and x not in self.letters)
@@ -489,11 +489,11 @@ class Mixer:
         extents = self.extents(name, shape)
         if role in ("input", "context", "output") and not extents:
             raise EquationError(
-                f"{name} of {self.name} has no axis: the first one of an {role} is that of the "
-                f"tokens, m.{role}('{name}', l, d)"
+                f"{name} of {self.name} has no axis: the first axis of an {role} is the token "
+                f"axis, m.{role}('{name}', l, d)"
             )
         if role == "output" and any(array.role == role for array in self.arrays.values()):
-            raise EquationError(f"{self.name} needs exactly one output, and {name} is another one")
+            raise EquationError(f"{self.name} needs exactly one output, and {name} is a second one")
         last = _last(name, below, extents)
         array = Array(name, role, extents, self, cite, latex, below=last, value=value)
         self.arrays[name] = array
@@ -514,7 +514,8 @@ class Mixer:
         if array.shape[0] != first.shape[0]:
             raise EquationError(
                 f"{name} of {self.name} has {array.shape[0]} rows and {first.name} has "
-                f"{first.shape[0]}: inputs are over the same tokens; another length is a context"
+                f"{first.shape[0]}: inputs have the same tokens; a sequence of another length is "
+                "a context, m.context"
             )
         return array
 
@@ -647,8 +648,8 @@ class Mixer:
         if isinstance(part, Node):
             if (at := _in_block(part)) is None:
                 raise EquationError(
-                    f"{self.name} has an expression for an index: give it an array of its own, "
-                    f"declared with below=; place e of block P[i] of B is (P[i] - 1)*B + e"
+                    f"{self.name} has an expression as an index: define the expression as an "
+                    "array, declared with below=; place e of block P[i] of B is (P[i] - 1)*B + e"
                 )
             return Gather(self._of_positions(at[0]), at[1], at[2])
         if isinstance(part, float):
@@ -726,8 +727,8 @@ class Mixer:
         for name in names:
             if name not in by_atom:
                 raise EquationError(
-                    f"{array.name}: index {atom_name(name)} is none of form '{form.name}' of "
-                    f"{self.name}: declare it there, with f.index"
+                    f"form '{form.name}' of {self.name} has no index {atom_name(name)}, which "
+                    f"{array.name} names: declare the index there, with f.index"
                 )
         indices = tuple(outer_first([by_atom[n] for n in names]))
         equation = Equation(array, positions, value, indices, array, written_at())
@@ -757,8 +758,8 @@ class OpenForm:
         if name.startswith("__"):
             raise AttributeError(name)
         raise EquationError(
-            f".{name} is asked of a form that is not open: write `with m.form('direct') as f:`, "
-            f"and its indices, arrays and equations below"
+            f".{name} is called on a form that is not open: write `with m.form('direct') as f:`, "
+            "and its indices, arrays and equations below"
         )
 
 
@@ -928,14 +929,15 @@ def _check_bound(equation: Equation) -> None:
         if not isinstance(entry, Composite) and any(i.atom in free for i in entry.binders):
             twice = next(i.name for i in entry.binders if i.atom in free)
             raise EquationError(
-                f"{equation.name}: index {twice} is on the left side and reduced over; take another"
+                f"{equation.name}: index {twice} is on the left side and reduced over; use two "
+                "indices"
             )
         if isinstance(entry, Div) and entry.right == Constant(Poly()):
             raise EquationError(f"{equation.name}: a division by 0")
         if entry.alone and entry.binders and entry is not equation.value:
             raise EquationError(
-                f"{equation.name}: {entry.names[0]} stands alone on its right side; give it an "
-                f"array of its own first"
+                f"{equation.name}: {entry.names[0]} must be a whole right side: give "
+                f"{entry.names[0]} an array of its own first"
             )
     for ref, over in refs(equation.value):
         for name in names_in(ref.positions):
@@ -952,8 +954,8 @@ def _check_together(equation: Equation, indices: tuple[Index, ...]) -> None:
         if index.beside and all(other.atom != index.beside for other in indices):
             other = atom_name(index.beside)
             raise EquationError(
-                f"{equation.name}: the ranges of {index.name} go with those of {other}: put both "
-                f"on the left side, or reduce over both"
+                f"{equation.name}: {index.name} is declared beside {other}: put both on the left "
+                "side, or reduce over both"
             )
 
 
@@ -985,8 +987,8 @@ def _with_rank(equation: Equation) -> Equation:
     left = [index for index in equation.indices if index.atom not in around]
     if len(left) != 1:
         raise EquationError(
-            f"{equation.name}: {chosen.kind} takes one index more on the left side, which numbers "
-            f"the positions; got {', '.join(index.name for index in left) or 'none'}"
+            f"{equation.name}: {chosen.kind} needs one more index on the left side, which "
+            f"numbers the positions; got {', '.join(index.name for index in left) or 'none'}"
         )
     return replace(equation, value=replace(chosen, rank=left[0].atom))
 

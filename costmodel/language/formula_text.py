@@ -153,7 +153,7 @@ needs no parentheses."""
 
 _ARGUMENTS: Mapping[str, tuple[int, int, str]] = {
     "sum": (4, 4, "sum(body, index, first, last)"),
-    WHERE: (2, MOST_TOKENS, f"{WHERE}(value, what is at least 0 there)"),
+    WHERE: (2, MOST_TOKENS, f"{WHERE}(value, a condition that is at least 0 there)"),
     "Max": (1, MOST_TOKENS, ""),
     "Min": (1, MOST_TOKENS, ""),
     "log": (1, 2, "one or two arguments of log"),
@@ -216,7 +216,7 @@ class _Reader:
                 continue
             if position - start > MOST_DIGITS:
                 raise FormulaError(
-                    f"a formula has numbers and names of at most {MOST_DIGITS:,} signs"
+                    f"a formula has numbers and names of at most {MOST_DIGITS:,} characters"
                 )
             if arguments[-1:] == [depth] and match[0].isdigit():
                 position = start + 1  # \frac12 is 1/2
@@ -347,10 +347,10 @@ class _Reader:
             raise self.fail(part, "an operator or the end")
         divided = k > 1 and _kind(parts[k - 2]) == "OVER"
         if divided and not _kind(_unsigned(parts[k - 3])) == _kind(before) == "NUMBER":
-            why = "what / divides by may be read in two ways: write a/(b*c)"
+            why = "the divisor after / is ambiguous: write a/(b*c)"
             raise self.refused(why, _first(part).start_pos)
         if _kind(before) == "logarithm" and not (_is_name(before.children[1]) and _is_name(part)):
-            raise self.refused("what log is of stands in parentheses", _first(before).start_pos)
+            raise self.refused("the argument of log needs parentheses", _first(before).start_pos)
         return "*"
 
     def unexpected(self, token: Token, expected: set[str], last: Token | None) -> FormulaError:
@@ -359,7 +359,7 @@ class _Reader:
         if "FUNCTION" in expected:
             words = "a number, a size, a function or '('"
         elif "NUMBER" in expected:
-            words = "what a command is about, in braces"
+            words = "the argument of a command, in braces"
         elif "OPEN" in expected and last is not None:
             words = f"'(' after {self.text[last.start_pos : last.end_pos]}"
         return self.fail(token, words or "an operator or the end")
@@ -378,7 +378,7 @@ class _Reader:
     def unread(self, start: int, end: int) -> FormulaError:
         found = self.text[start:end]
         if self.names is not None:
-            why = f"{found} is not read in a formula (--symbols may say what it is)"
+            why = f"{found} has no meaning in a formula (--symbols can name its size)"
             return self.refused(why, start)
         return FormulaError(f"'{self.text}': unexpected {found!r} at character {start + 1}")
 

@@ -122,7 +122,7 @@ class Index(Written):
         """
         instead = values.get(self.atom)
         if instead is not None and not instead.variables:
-            raise Unsupported("what is computed depends on which entry a maximum is taken from")
+            raise Unsupported("the computation depends on which entry is the maximum")
         name = self.name if instead is None else atom_name(min(instead.variables))
         lower, upper = (
             tuple(b.substitute(values) for b in ends) for ends in (self.lower, self.upper)
@@ -169,7 +169,9 @@ class UnionIndex(Index):
     @cached_property
     def constraints(self) -> Constraints:
         """EquationError: the constraints of a union are no conjunction."""
-        raise EquationError(f"the ranges of {self.name} are a union, to be taken one by one")
+        raise EquationError(
+            f"index {self.name} runs over a union of ranges, and one range is expected here"
+        )
 
     @property
     def ends(self) -> tuple[Poly, ...]:

@@ -126,9 +126,7 @@ def position_value(position: Position) -> Poly:
         Unsupported: a gather, whose position depends on values.
     """
     if isinstance(position, Gather):
-        raise Unsupported(
-            f"which position is meant depends on the values of {position.at.array.name}"
-        )
+        raise Unsupported(f"a position depends on the values of {position.at.array.name}")
     return position.value if isinstance(position, Flat) else position
 
 
@@ -492,10 +490,10 @@ MERGE_SORT = "merge-sort"
 """The kind that a sort becomes under the convention `sort=merge`."""
 
 SELECTIONS: Mapping[str, str] = {
-    "argmax": "a knockout, R - 1 comparisons of R entries",
-    "top-k": "K knockouts, the entries found before masked but compared, K (R - 1) comparisons",
+    "argmax": "a knockout tournament, R - 1 comparisons of R entries",
+    "top-k": "K knockout tournaments of all R entries, K (R - 1) comparisons",
     "sort": "a bitonic network of the next power of two, P log2 P (log2 P + 1) / 4 comparisons",
-    MERGE_SORT: "merges of the next power of two, one comparison an entry, P log2 P comparisons",
+    MERGE_SORT: "a merge sort of the next power of two, P log2 P comparisons",
 }
 """Kind of selection -> the algorithm whose comparisons are counted.
 
@@ -679,7 +677,7 @@ class Array(Written):
         try:
             self.owner.define(self, positions, node(value))
         except WrongKind as error:
-            raise WrongKind(f"{self.name}: what it is: {error}") from None
+            raise WrongKind(f"the value of {self.name}: {error}") from None
 
 
 Walked = tuple[tuple[Node, tuple[Index, ...]], ...]

@@ -69,7 +69,9 @@ class Family:
                 raise EquationError(f"an option is named in letters and hyphens, got {got}")
         for option in (name for pair in self.apart for name in pair):
             if option not in self.offers:
-                raise EquationError(f"'{option}' is kept apart from another, but is no option")
+                raise EquationError(
+                    f"'{option}' is said to exclude another option, but is no option"
+                )
 
     @cached_property
     def plain(self) -> Mixer:
@@ -100,7 +102,7 @@ class Family:
         mixer: object = self.make(frozenset(options))
         if not isinstance(mixer, Mixer):
             raise EquationError(
-                f"a function below @offering returns the mixer that it writes, a cm.Mixer; "
+                "a function below @offering must return its cm.Mixer; "
                 f"'{getattr(self.make, '__name__', 'it')}' returns none"
             )
         mixer.base, mixer.options, mixer.offers = mixer.name, options, self.offers

@@ -63,5 +63,5 @@ def refused(why: str) -> Callable[..., Any]:
     return rule
 
 
-WRITTEN_OUT = refused("a composite is written out before it is asked about")
+WRITTEN_OUT = refused("macros are written out as equations first")
 """The rule of `Composite` in questions about lowered equations."""

@@ -85,7 +85,7 @@ def fft(body: Ref, over: tuple[Index, Index], length: Any) -> Node:
 
 def _transform(kind: str, body: Ref, over: Any, length: Any, number: int) -> Node:
     if not isinstance(body, Ref):
-        raise EquationError(f"{kind} takes an array entry: define what it transforms first")
+        raise EquationError(f"{kind} takes an array entry: define its operand as an array first")
     indices = _one_range(kind, indices_in(over))
     if len(indices) != number:
         takes = "one index" if number == 1 else "a pair of indices"
@@ -96,7 +96,9 @@ def _transform(kind: str, body: Ref, over: Any, length: Any, number: int) -> Nod
     points = Poly.of(length)
     least = points.constant()
     if points.variables or (least is not None and least < 1):
-        raise EquationError(f"{kind} has a number of points in sizes, 1 or more, got {points}")
+        raise EquationError(
+            f"the number of points of {kind} is a size or a number of 1 or more, got {points}"
+        )
     return Fft(kind, body, indices, points)
 
 
@@ -130,7 +132,7 @@ def sort(body: Ref, over: Index) -> Node:
 
 def _select(kind: str, body: Ref, over: Index) -> Node:
     if not isinstance(body, Ref):
-        raise EquationError(f"{kind} takes an array entry: define what it chooses from first")
+        raise EquationError(f"{kind} takes an array entry: define its operand as an array first")
     indices = _one_range(kind, indices_in(over))
     if len(indices) != 1:
         raise EquationError(f"{kind} runs over one index, got {len(indices)}")
@@ -142,5 +144,7 @@ def _select(kind: str, body: Ref, over: Index) -> Node:
 def _one_range(kind: str, over: tuple[Index, ...]) -> tuple[Index, ...]:
     for index in over:
         if isinstance(index, UnionIndex):
-            raise EquationError(f"{kind} runs over one range, and {index.name} is a union of them")
+            raise EquationError(
+                f"{kind} runs over one range, and {index.name} is a union of ranges"
+            )
     return over

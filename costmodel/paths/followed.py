@@ -319,9 +319,7 @@ def _rows(of: int, number: int) -> Sequence[int]:
 def _refuse_many(number: int, what: str) -> None:
     """Raise Unsupported if `number` exceeds `MOST`."""
     if number > MOST:
-        raise Unsupported(
-            f"{number:,} {what} at these sizes, more than the {MOST:,} that are followed"
-        )
+        raise Unsupported(f"{number:,} {what} at these sizes; at most {MOST:,} are followed")
 
 
 def furthest_apart(system: System, sizes: Mapping[str, int]) -> int:

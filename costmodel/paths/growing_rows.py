@@ -70,7 +70,7 @@ def growing_rows(steps: Steps, begun: Sequence[RowDepths]) -> GrowingRows:
         while len(beyond) < longest:
             beyond.append(_next_depths(beyond[-1], steps))
         return GrowingRows(known, rate, RowChains(ways, known, beyond))
-    raise Unsupported("the deepest chain through the rows of a loop changes from row to row")
+    raise Unsupported("the deepest chain through a recurrence takes other arrays from row to row")
 
 
 def deepest(depths: Iterable[Level]) -> Depth:

@@ -105,7 +105,7 @@ def furthest(known: Rows, sign: int) -> Reach:
         even += [distances[1] for hop in joined if (distances := found.pop(hop)) is not None]
     for hop in found:
         if not any(hop.within(reach) for reach in even):
-            raise Unsupported(f"which rows {hop.words} depends on more than how far away they are")
+            raise Unsupported(f"which rows {hop.words} depends on more than their distance")
     bounded = [reach for reach in even if reach is not None]
     return call("Max", *bounded) if len(bounded) == len(even) else None
 
@@ -165,7 +165,7 @@ def by_hub(known: Rows) -> Exact:
         regions = (around | here for around in found.around)
         pairs += [projected(region, found.over) for region in regions if not infeasible(region)]
     if outside(every | {1 - row}, pairs) or outside(every | {1 - read}, pairs):
-        raise Unsupported("row 1 is not read by all rows, or does not read them all")
+        raise Unsupported("row 1 is not read by all rows, or does not read all rows")
     result, counted = Exact(((frozenset({ends - 2}), Poly.of(1)),)), list[Constraints]()
     for side in (row - read - 1, read - row - 1):
         for missing in outside(every | {side}, pairs):
@@ -353,8 +353,8 @@ def _furthest_joined(chunks: Chunks, held: Sequence[JoinedPairs], where: Constra
             if not outside(inside | {end - upper}, covered):
                 return end
     raise Unsupported(
-        f"which rows {held[0].words} depends on more than how far away they are, or leaves some out"
-        " between"
+        f"which rows {held[0].words} depends on more than their distance, or some rows between "
+        "are left out"
     )
 
 
@@ -368,10 +368,10 @@ def require_in_order(chunks: Chunks, furthest: Sequence[Poly]) -> None:
             known = chunks.inside | where | after | {apart - 1}
             ahead = further.substitute(later) - far
             if further != chunks.length and not chunks.proves(known, ahead):
-                raise Unsupported("an earlier row may be read by later rows than the rows after it")
+                raise Unsupported("an earlier row may be read further ahead than the rows after it")
         alike = far == chunks.length or OUTER not in (far - Poly.atom(OUTER) * chunks.size).letters
         if not alike:
-            raise Unsupported("how far away rows are that are read differs from chunk to chunk")
+            raise Unsupported("the distance of the rows that are read differs from chunk to chunk")
 
 
 def by_chunks(known: Rows, chunks: Chunks, sign: int) -> Exact:
@@ -442,9 +442,9 @@ def _rows_on_the_way(
         if far == chunks.itself(chunks.classes[ends]):
             if ends:
                 return list(places.values()), {}
-            raise Unsupported(f"row {row} is read by no row after it, in the midst of its chunk")
+            raise Unsupported(f"row {row}, inside a chunk, is read by no later row")
         places[inner] = row
         if far == chunks.length:
             return list(places.values()), {}
         row = far.substitute({OUTER: outer, INNER: inner})
-    raise Unsupported(f"in which chunk row {row} lies, and where in it, is not known")
+    raise Unsupported(f"the chunk of row {row}, and its place there, are not known")

@@ -182,7 +182,9 @@ class Depths:
             self.arrays[array] = found[array] = found.get(array, ()) + levels
             for level in levels:
                 if variables_of([level.depth, *level.where]) - {row}:
-                    raise Unsupported(f"{array.name}: a depth that differs inside a row of a loop")
+                    raise Unsupported(
+                        f"{array.name}: entries of one row of the recurrence differ in depth"
+                    )
         for array in found:
             del self.arrays[array]
         named = {a: {axis_atom(axis): Poly.atom(ROW)} for a, axis in block.axes.items()}

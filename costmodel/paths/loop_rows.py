@@ -58,12 +58,12 @@ def in_turn(block: Block, parts: Sequence[IterationDomain], system: System, phas
             for known in [part.constraints | read.constraints]
         ]
         if any(found != [known] for known, found in fresh if found):
-            raise Unsupported("a loop of which one token computes some rows")
+            raise Unsupported("one token computes only some rows of the recurrence")
         if not any(found for _, found in fresh):
             return False
     if block.reach > 1:
         name = parts[0].equation.name
-        raise Unsupported(f"{name}: a loop that reads rows further back than the one before")
+        raise Unsupported(f"{name}: the recurrence reads rows before the previous row")
     return True
 
 
@@ -101,7 +101,9 @@ def last_row(block: Block, parts: Sequence[IterationDomain]) -> Poly | None:
             not number and infeasible(part.constraints | {row - end})
         ):
             if len(ends) > 1:
-                raise Unsupported(f"{part.equation.name}: a loop of rows of different numbers")
+                raise Unsupported(
+                    f"{part.equation.name}: equations of the recurrence end at different rows"
+                )
             return end
     return None
 
@@ -120,7 +122,7 @@ def first_row(block: Block, part: IterationDomain) -> IterationDomain | None:
     row = block.row(part.equation)
     joined = part.constraints | {row - 1, 1 - row}
     if row.constant() not in (None, 1):
-        raise Unsupported(f"{part.equation.name}: a loop with more than one first row")
+        raise Unsupported(f"{part.equation.name}: the recurrence has more than one first row")
     return None if infeasible(joined) else replace(part, constraints=joined)
 
 
@@ -137,7 +139,7 @@ def later_row(block: Block, part: IterationDomain) -> IterationDomain | None:
     if infeasible(joined):
         return None
     if not all(implied(frozenset({row - 2}), c) for c in joined if _bounds_row_below(row, c)):
-        raise Unsupported(f"{part.equation.name}: a loop whose rows begin after the second")
+        raise Unsupported(f"{part.equation.name}: the rows of the recurrence begin after row 2")
     return replace(part, constraints=joined)
 
 
@@ -145,7 +147,9 @@ def check_rows(block: Block, part: IterationDomain) -> None:
     """Raise Unsupported if a phase computes only some rows of a loop's equation."""
     row, domain = block.row(part.equation), part.equation.domain
     if any(c.letters & variables_of([row]) for c in part.constraints - domain):
-        raise Unsupported(f"{part.equation.name}: a loop whose rows are not computed alike")
+        raise Unsupported(
+            f"{part.equation.name}: the phase computes only some rows of the recurrence"
+        )
 
 
 def _bounds_row_below(row: Poly, constraint: Poly) -> bool:
@@ -267,7 +271,9 @@ def _steps_between_rows(later: Mapping[Array, Depth], number: Mapping[Array, Pol
                 known = frozenset({Poly.atom(ROW) - 2, number[array] - Poly.atom(ROW)})
                 alike = [other.where for other in levels if other.depth == level.depth]
                 if ROW in rate.depth.letters or outside(known, alike):
-                    raise Unsupported("a loop whose rows do not all go on in the same way")
+                    raise Unsupported(
+                        "the rows of the recurrence differ in their chains to the next row"
+                    )
                 found.setdefault(array, []).append((named[mark], rate.under(frozenset())))
     return found
 
@@ -278,7 +284,7 @@ def _entering(array: Array, level: Level, number: Poly) -> Entering | None:
         return None
     lower, upper, rest = bounds(level.where | {Poly.atom(ROW) - 2}, ROW)
     if any(scale != ONE for scale, _ in lower + upper):
-        raise Unsupported("a loop some of whose rows lie at a stride")
+        raise Unsupported("some rows of the recurrence lie at a stride")
     where = frozenset(rest)
     lows, highs = ([end for _, end in side] for side in (lower, upper))
     if tightest(lows, where, 1) is None or (highs and tightest(highs, where, -1) is None):
@@ -367,7 +373,7 @@ def _on_the_way(entry: Entering, steps: Steps) -> Iterator[tuple[Array, Level]]:
     between attain no larger depth."""
     slope = entry.depth.coefficient(ROW)
     if ROW in (entry.depth - slope * Poly.atom(ROW)).letters | slope.letters:
-        raise Unsupported("a loop whose operands get deeper from row to row")
+        raise Unsupported("operands of the recurrence do not deepen by a constant from row to row")
     begun = growing_rows(steps, [{entry.array: (entry.level._replace(depth=Poly()),)}])
     for number, row in enumerate(begun.rows):
         before = {ROW: Poly.atom(ROW) - number}

@@ -111,7 +111,7 @@ def rows_of(system: System) -> Rows:
     made_of = _made_of(Rows(system, chosen), without)
     for array in without:
         if array in indexed and not made_of[array]:
-            raise Unsupported(f"the rows of {array.name} lie on no axis of one entry per token")
+            raise Unsupported(f"{array.name} has no axis with one entry per token")
         chosen[array] = _in_chunk(Rows(system, chosen), array, made_of[array])
     return Rows(system, chosen)
 
@@ -359,8 +359,9 @@ def _in_chunk(known: Rows, array: Array, ranges: set[RowRange]) -> Poly | None:
         if row_range.first is not None and _all_after(row_range.first, readers, -1):
             return row_range.first
         raise Unsupported(
-            f"which row an entry of {array.name} belongs to is not known: it is made of several, "
-            "and read by rows on both sides, or by later rows though its last row is not known"
+            f"the row of an entry of {array.name} is not known: the entry is made of several "
+            "rows, and rows on both sides read the entry, or later rows do and its last row is "
+            "not known"
         )
     return None
 
@@ -453,7 +454,7 @@ def _require_whole(known: Rows, array: Array, asked: frozenset[Array] = frozense
             _require_whole(known, other, asked | {array})
         looped = any(read.ref.array in asked | {array} for read in made_of)
         if not (without or looped or any(_reads_all(known, equation, r) for r in made_of)):
-            raise Unsupported(f"{array.name} is made of some rows and belongs to none")
+            raise Unsupported(f"{array.name} is made of some rows and belongs to no row")
 
 
 def _made_of_all(known: Rows, equation: Equation, some: Iterable[Read]) -> Iterator[bool]:

@@ -64,9 +64,7 @@ class RowChains:
             return None
         way = self.ways[array]
         if way is None:
-            return Chain(
-                lost="the longest chain through the rows of a loop changes from row to row"
-            )
+            return Chain(lost="the longest chain through a recurrence changes from row to row")
         chains = [_chain(row.get(way.array, ())) or Chain() for row in self.rows]
         since = last = len(chains) - 1
         while since and chains[since].via == (way.array, way.row):
@@ -78,7 +76,11 @@ class RowChains:
         rows = (self.rows[last], *self.beyond)[: len(way.tail)]
         early = [_chain(row.get(array, ())) or Chain() for row in rows]
         passage = Passage(further, tuple(chain.steps for chain in early), later)
-        nested = "a loop inside a row of a loop" if len(block) < len(way.row.steps) else ""
+        nested = (
+            "a recurrence inside a row of another recurrence"
+            if len(block) < len(way.row.steps)
+            else ""
+        )
         return Chain((passage,), way.row.ties, lost=nested)
 
 

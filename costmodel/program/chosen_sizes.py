@@ -129,7 +129,7 @@ def combinations(letters: Sequence[str], given: Given) -> list[dict[str, int]]:
     for letter in named:
         number *= len(given[letter])
     if number > MOST:
-        raise SizeError(f"{number} combinations of sizes are asked for; at most {MOST} are made")
+        raise SizeError(f"{number} combinations of sizes are given; at most {MOST} are allowed")
     found = []
     for chosen in product(*(given[letter] for letter in named)):
         sizes = dict(zip(named, chosen, strict=True))
@@ -148,7 +148,7 @@ def one_combination(mixer: Mixer, given: Given) -> dict[str, int]:
     """
     for letter, found in given.items():
         if len(found) > 1:
-            raise SizeError(f"size {letter}: one value is taken here, got {len(found)}")
+            raise SizeError(f"size {letter}: expected one value, got {len(found)}")
     (sizes,) = combinations(letters_of(mixer, "inference"), given)
     return sizes
 
@@ -215,7 +215,7 @@ def _not_whole(mixer: Mixer, extent: Poly, value: Number, sizes: Mapping[str, in
     where = ", ".join(f"{x} = {sizes[x]}" for x in sorted(extent.letters))
     below = sorted({a for m in extent.terms for a, p in m if p < 0})
     above = sorted({a for m in extent.terms for a, p in m if p > 0})
-    advice = f"choose another {' or another '.join(sorted(extent.letters))}"
+    advice = f"choose another value of {' or '.join(sorted(extent.letters))}"
     if above and below:
         advice = f"choose {' and '.join(above)} divisible by {' and '.join(below)}"
     return f"{mixer.name} needs {extent} to be whole, got {value} ({where}); {advice}"

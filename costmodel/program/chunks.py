@@ -230,8 +230,8 @@ def with_chunks(equation: Equation) -> Equation:
         index = next((i for i in equation.indices if i.atom == name), None)
         if index is None:
             raise EquationError(
-                f"{equation.part_of}: the chunk of {atom_name(name)} is asked for, which is no "
-                f"index of the left side: number its rows by chunk and place, (q - 1)*C + e"
+                f"{equation.part_of}: {atom_name(name)}, whose chunk is used, is no index of the "
+                "left side: number its rows by chunk and place, (q - 1)*C + e"
             )
         return with_chunks(_numbered(equation, index, chunk))
     return equation

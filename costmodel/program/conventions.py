@@ -100,7 +100,7 @@ _UNCOUNTED: Mapping[str, str] = {
     "div": "divisions",
     "exp": "exponentiations",
     "other": "comparisons and other operations",
-    "once": "the work on weights alone apart",
+    "once": "the work on weights alone as a class of its own",
 }
 
 
@@ -169,7 +169,7 @@ LOSSES: Mapping[str, str] = {
 
 _ONE_OF: Mapping[str, tuple[Collection[str], str]] = {
     ONLY: (WANTED, "neither: both is the default"),
-    LOSS: (LOSSES, "none: then the gradient of the output is given"),
+    LOSS: (LOSSES, "no loss: then the gradient of the output is given"),
 }
 """Prefix -> its possible suffixes, and the meaning of its absence."""
 
@@ -192,9 +192,9 @@ class Backward:
         """The options in words, for a caption."""
         said = []
         if self.recompute:
-            every = "all that it reads of the forward pass"
+            every = "all arrays of the forward pass that it reads"
             named = every if "all" in self.recompute else ", ".join(self.recompute)
-            said.append(f"the backward pass computes {named} again, in place of keeping it")
+            said.append(f"the backward pass computes {named} again instead of keeping them")
         said += [f"gradients of {self.only} only"] * bool(self.only)
         if self.loss:
             said.append(f"loss {self.loss}: {LOSSES[self.loss]}")
@@ -206,8 +206,8 @@ class Backward:
         if not self.loss:
             return "the gradient of the output is given: no loss is counted"
         return (
-            f"loss {self.loss}: each sequence has one of its own, counted with its gradients; its "
-            "target and the gradient of the loss itself, one number, are given"
+            f"loss {self.loss}: each sequence has its own loss, counted with its gradients; the "
+            "target and the gradient of the loss, one number, are given"
         )
 
 
@@ -303,8 +303,8 @@ def _read(parts: tuple[str, ...]) -> Convention:
     padded = [p for p in parts if p in PADDINGS]
     if len(padded) > 1 or (padded and "dense" not in parts):
         raise ConventionError(
-            f"{' or '.join(PADDINGS)} says how zeros are stored that are multiplied: choose one, "
-            f"beside dense"
+            f"{' or '.join(PADDINGS)} says how the multiplied zeros are stored: choose one, "
+            "together with dense"
         )
     for begin, (_, without) in _ONE_OF.items():
         chosen = [p for p in parts if p.startswith(begin)]
@@ -325,23 +325,27 @@ REWRITES: Mapping[str, str] = {
     "scale=per-score": "one division per score",
     "scale=mul": "one multiplication per score",
     "scale=folded": "the scale is folded into the weights",
-    "norm=rsqrt": "a row is normalised by one reciprocal root and a product an entry",
+    "norm=rsqrt": "a row is normalised by one reciprocal root and one product per entry",
     "softmax-gradient": "the gradient of a softmax comes from its result alone: (g - sum of g y) y",
-    "weighted-sum-gradient": "a softmax's sum of g y is that of what it weighs: sum of g_o o",
+    "weighted-sum-gradient": (
+        "a softmax's sum of g y is taken over the weighted sum o instead: sum of g_o o"
+    ),
     "logsumexp-gradient": "a softmax is computed again: exp(s - L), L the logarithm of its sum",
-    "scale-gradient": "the scale of scores is applied to the gradients of what they are made of",
+    "scale-gradient": "the scale of scores is applied to the gradients of queries and keys",
     "layer-norm-gradient": "the gradient of a layer norm comes from its result, computed again",
     "rms-norm-gradient": "the gradient of an RMS norm comes from its result, computed again",
-    "mean-gradient": "the gradient of a mean is divided at every entry, not once a mean",
+    "mean-gradient": "the gradient of a mean is divided at every entry, instead of once per mean",
     "square-gradient": "the gradient of a square x x is g (2 x), not a sum of two products",
     "length-gradient": "the gradient of a row's length n is g (x / n), and none where n is 0",
-    "comparison-gradient": "what a branch was chosen by is compared again for its gradient",
-    "quotient-gradient": "the gradient of a divisor b takes a / b again: -g (a / b) / b",
+    "comparison-gradient": "the gradient of a function by cases compares again",
+    "quotient-gradient": "the gradient of a divisor b computes a / b again: -g (a / b) / b",
     "cases-gradient": "the gradients of both branches of a function by cases are added up",
-    "padded": "the zeros around an array are part of it, and their gradients are computed",
-    "padded-rows": "the sequence stands between rows of zeros, whose gradients are computed",
-    "fft-gradient": "gradients of real transforms by complex ones, those of inverses doubled",
-    "sort=merge": "a sort is a merge sort, P log2 P comparisons, and no bitonic network",
+    "padded": "the zeros around an array belong to the array, and their gradients are computed",
+    "padded-rows": (
+        "rows of zeros stand before and after the sequence, and their gradients are computed"
+    ),
+    "fft-gradient": "gradients of real transforms are complex transforms, doubled for inverses",
+    "sort=merge": "a sort is a merge sort, P log2 P comparisons, in place of a bitonic network",
     "zero-state": "a recurrence starts from a row of zeros, which is multiplied like any other",
 }
 

@@ -214,10 +214,10 @@ def _maximised(
         return
     sign = next((s for s in (1, -1) if nonnegative(slope * s)), 0)
     if not sign:
-        raise Unsupported(f"a stride of index {index.name} whose sign depends on the sizes")
+        raise Unsupported(f"the sign of the coefficient of index {index.name} depends on the sizes")
     lower, upper, _ = bounds((c for c in further if index.atom in c.letters), index.atom)
     if any(scale != 1 for scale, _ in lower + upper):
-        raise Unsupported(f"index {index.name} is bounded with a stride")
+        raise Unsupported(f"a bound of index {index.name} has a stride")
     ends = index.upper if sign > 0 else index.lower
     ends += tuple(by_text([end for _, end in (upper if sign > 0 else lower)]))
     endless = tuple(end for end in ends if not length <= end.letters)
@@ -311,7 +311,10 @@ def _on_axes(equation: Equation, term: Term) -> Term:
                 ) * slope
                 break
         else:
-            raise Unsupported(f"the token of {equation.name} hides in a flattened axis")
+            raise Unsupported(
+                f"the token of {equation.name} depends on an index that stands in "
+                "a flattened axis alone"
+            )
     return _substituted(Term(token, term.where), values)
 
 

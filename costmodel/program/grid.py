@@ -249,8 +249,8 @@ class Budget:
         self.spent += number
         if number > most or self.spent > IN_ALL:
             raise Unsupported(
-                f"a search at these sizes would go through more than {AT_ONCE:,} entries at once, "
-                f"or {IN_ALL:,} in all: smaller sizes can be searched"
+                f"a search at these sizes would visit more than {AT_ONCE:,} entries at once, or "
+                f"{IN_ALL:,} in all: choose smaller sizes"
             )
 
 

@@ -124,7 +124,7 @@ def with_loss(system: System, name: str, rewrites: tuple[str, ...]) -> System:
     loss, output = BY_NAME[name], system.mixer.role("output")
     if loss.axes not in (None, len(output.shape)):
         raise Unanswered(
-            f"loss {name} takes an output with {loss.axes} axes, and {output.name} of "
+            f"loss {name} needs an output with {loss.axes} axes, and {output.name} of "
             f"{system.mixer.name} has {len(output.shape)}"
         )
     written = loss.written(output.shape, rewrites)

@@ -83,8 +83,8 @@ def _written_out(equation: Equation, rewrites: Sequence[str]) -> list[Equation]:
     for inner in (found for part in parts for found, _ in walk(part.value)):
         if isinstance(inner, Composite) and inner.name in WRITTEN:
             raise EquationError(
-                f"{equation.name}: {inner.name} stands alone on its right side; give it an array "
-                f"of its own first"
+                f"{equation.name}: {inner.name} must be a whole right side: give {inner.name} "
+                "an array of its own first"
             )
     return parts
 

@@ -138,7 +138,7 @@ def _reduce(node: Reduce, around: Constraints) -> Places:
     found = with_terms(node, around)
     if node.kind != "sum" and found != EVERYWHERE:
         names = ", ".join(index.name for index in node.over)
-        raise Unsupported(f"a maximum over {names}, which may have no term")
+        raise Unsupported(f"the maximum over {names} may have no term")
     return found
 
 

@@ -115,7 +115,7 @@ class Owners:
                 break
         else:
             names = ", ".join(dict.fromkeys(e.array.name for e in waiting))
-            raise Unsupported(f"the token that {names} is computed for does not settle")
+            raise Unsupported(f"the iteration that finds the owner of {names} does not converge")
         for array in {equation.array for equation in block.equations}:
             tau = {e: self.tokens.instance(e) for e in block.equations if e.array is array}
             found = {e: self._equations.setdefault(e, tau[e]) for e in tau}
@@ -171,7 +171,9 @@ class Owners:
             apart = variables_of(p for term in found for p in (term.token, *term.where))
             named = {name for read in reads(equation) for name in names_in(read.ref.positions)}
             if not apart <= named:
-                raise Unsupported(f"what one step gives of {array.name} is read for several tokens")
+                raise Unsupported(
+                    f"one step gives entries of {array.name} that several tokens read"
+                )
         return {equation: found}
 
     def _prompt(self, array: Array) -> list[Constraints]:
@@ -204,7 +206,10 @@ class Owners:
                 try:
                     yield region(array, read.ref.positions, part | where | inside, names), None
                 except Unsupported as error:
-                    why = f"{array.name}: the token that it is computed for is not derived: {error}"
+                    why = (
+                        f"the owner of {array.name} (the token that triggers its work) is not "
+                        f"derived: {error}"
+                    )
                     yield None, Unsupported(why, error.advice)
 
     def _readers(self, array: Array) -> Iterator[tuple[Equation, Read]]:
@@ -336,8 +341,8 @@ class Owners:
             if equation.array in self.tokens.dynamic:
                 for name, bound in self._bounded_by_the_end(equation):
                     return (
-                        f"{equation.name}: what belongs to one token depends on where the sequence "
-                        f"ends, at the bound {bound} of index {name}"
+                        f"{equation.name}: the work of one token depends on the length of the "
+                        f"sequence, at the bound {bound} of index {name}"
                     )
         return None
 
@@ -407,7 +412,9 @@ def _lowest(array: Array, reached: Constraints) -> Lowest:
     """The least owner in a region of entries and of the owners of their readers (`OWNER`)."""
     lower, upper, rest = bounds(reached, OWNER)
     if any(scale != ONE for scale, _ in lower):
-        raise Unsupported(f"the token that {array.name} is computed for lies at a stride")
+        raise Unsupported(
+            f"the owner of {array.name} (the token that triggers its work) lies at a stride"
+        )
     lows = tuple(low for _, low in lower)
     some = [up - low * scale for scale, up in upper for low in lows]
     return lows, frozenset(c for c in (*rest, *some) if not implied(whole(array), c))

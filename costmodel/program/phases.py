@@ -97,7 +97,9 @@ def inference_reason(system: System) -> str | None:
 def without_inference(system: System) -> Unanswered | None:
     """The reason why one-token inference is undefined for a form; else None."""
     if unsupported := underivable(system):
-        return Unanswered(f"tokens could not be derived: {unsupported}", unsupported.advice)
+        return Unanswered(
+            f"the token of each entry is not derived: {unsupported}", unsupported.advice
+        )
     system = token_by_token(system)
     known = tokens(system)
     if known.causal:
@@ -130,7 +132,7 @@ def _unbounded(system: System) -> tuple[str, str] | None:
                     return (
                         f"{equation.name} gathers from {read.ref.array.name} at positions up to "
                         f"{at.below} of {at.name}",
-                        "where they are no later than row i, say so, as below=lambda i: i",
+                        "if these positions are no later than row i, declare below=lambda i: i",
                     )
     return None
 
@@ -200,7 +202,7 @@ class Overrun:
     def reason(self, sizes: Mapping[str, int]) -> str:
         """The reason why there is no answer at these sizes."""
         return (
-            f"position t = {sizes['t']} would read {self.where} of {self.array}, which covers "
+            f"position t = {sizes['t']} would read {self.where} of {self.array}, which has "
             f"{self.extent} = {self.extent.at(sizes)} positions"
         )
 

@@ -184,8 +184,9 @@ def _block(system: System, arrays: Sequence[Array]) -> Block:
                     return Block(equations, axes, step)
     names = ", ".join(a.name for a in arrays)
     said = (
-        f"{names} {'needs itself' if len(arrays) == 1 else 'need each other'}: a recurrence reads "
-        f"earlier rows, such as index i-1 of one axis, or the same row of what is written earlier"
+        f"{names} {'needs itself' if len(arrays) == 1 else 'need each other'}: a recurrence "
+        "reads earlier rows, such as index i-1 of one axis, or the same row of an array written "
+        "earlier"
     )
     raise told_at(Unsupported(said), equations[0])
 
@@ -320,8 +321,9 @@ def _check_order(system: System, found: Sequence[Block]) -> None:
         for position in equation.positions:
             if isinstance(position, Gather):
                 said = (
-                    f"{equation.name} is defined at positions that {position.at.array.name} holds; "
-                    f"define it at indices and gather where it is read"
+                    f"{equation.name} is defined at positions from the table "
+                    f"{position.at.array.name}: define all entries at indices, and gather where "
+                    "they are read"
                 )
                 raise told_at(EquationError(said), equation)
         for ref in references(equation):

@@ -121,7 +121,9 @@ class Tokens:
             if not block.is_loop or (settled and not alike):
                 return
             alike = alike and not settled
-        raise Unsupported(f"the tokens of {block.equations[0].name} do not settle")
+        raise Unsupported(
+            f"the iteration that finds the token of {block.equations[0].name} does not converge"
+        )
 
     def of(self, array: Array) -> Terms:
         """tau of an array's entry, as a maximum of terms in its axes; () is token 0."""
@@ -135,7 +137,7 @@ class Tokens:
                 readers).
         """
         if table and array not in table and array in self.system.defining:
-            raise Unsupported(f"the tokens of {array.name} have no terms in its axes")
+            raise Unsupported(f"the token of an entry of {array.name} is not derived from its axes")
         return table.get(array, ())
 
     def at(self, ref: Ref) -> Terms:

@@ -199,8 +199,8 @@ def _all_needed(system: System) -> None:
         if equation.array not in needed:
             with at_its_line(equation):
                 raise EquationError(
-                    f"{equation.part_of} is defined, and nothing that the output needs reads it: "
-                    f"leave it out, or read it"
+                    f"{equation.part_of} is defined, but the output does not depend on it: "
+                    "remove it or read it"
                 )
 
 
@@ -253,11 +253,11 @@ def _wrong_choice(
     if begin < 1 or end > last.rational(point):
         return f"{kind} gives positions {begin}..{end}, but {equation.name} holds 1..{last}"
     if first != 1 or kept < 1:
-        return f"{kind} keeps at least 1 position, numbered from 1; got {first}..{final}"
+        return f"{kind} keeps 1 position or more, numbered from 1; got {first}..{final}"
     if kind == "sort" and kept != there:
         return f"sort gives {there} positions, one for each entry; {kept} are defined"
     if kept > there:
-        return f"{kind} keeps {kept} of {there} entries; number them up to the min_ of the two"
+        return f"{kind} keeps {kept} of {there} entries: bound the number by the min_ of the two"
     return ""
 
 
@@ -366,12 +366,12 @@ def _read_exists(system: System, equation: Equation, ref: Ref, over: tuple[Index
             if not all(implied(around, end) for end in ends):
                 raise EquationError(
                     f"{equation.name} reads row {position.inner} of a block of {position.extent} "
-                    f"that {at.array.name} names: give it an index in 1..{position.extent}"
+                    f"that {at.array.name} selects: give the row an index in 1..{position.extent}"
                 )
             if not implied(around, extent - last * position.extent):
                 raise EquationError(
-                    f"{equation.name} gathers from {ref.array.name}, whose axis of extent {extent} "
-                    f"does not hold positions up to {last * position.extent}"
+                    f"{equation.name} gathers from {ref.array.name} at positions up to "
+                    f"{last * position.extent}, beyond its axis of extent {extent}"
                 )
             none = region(at.array, at.positions, around | {-last}, hidden)
             words = f"{equation.name} gathers at entries of {at.array.name} that hold no position"

@@ -405,7 +405,10 @@ def stride(constraint: Poly, variable: str) -> tuple[Poly, int]:
         for sign in (1, -1):
             if nonnegative(scale * sign - 1) or _is_product(scale * sign):
                 return scale * sign, sign
-    raise Unsupported(f"an index whose stride has no known sign in '{constraint} >= 0'")
+    raise Unsupported(
+        f"the sign of the coefficient of index {atom_name(variable)} in "
+        f"'{constraint} >= 0' depends on the sizes"
+    )
 
 
 def _is_product(poly: Poly) -> bool:
@@ -479,11 +482,12 @@ def _eliminated(constraints: Constraints, hidden: tuple[str, ...]) -> Constraint
                         continue
                     name = atom_name(variable)
                     if not name.isidentifier():
-                        raise Unsupported("entries are left out by a stride")
+                        raise Unsupported("an index skips entries by a stride")
                     raise Unsupported(
-                        f"index {name} leaves out entries by a stride of {low_scale}",
-                        f"take all of them, at ({name} - 1)*{low_scale} + e with an index e in "
-                        f"1..{low_scale}; an array [{name}, e] of them may be read in part",
+                        f"index {name} skips entries by a stride of {low_scale}",
+                        f"read all entries, at ({name} - 1)*{low_scale} + e with an index e in "
+                        f"1..{low_scale}, into an array [{name}, e], which may then be read in "
+                        "part",
                     )
                 remaining.add(between_bounds(low_scale, low, up_scale, up))
         remaining = {c for c in remaining if c.variables or not nonnegative(c)}

@@ -38,6 +38,6 @@ def spend(units: int) -> None:
         left[0] -= units
         if left[0] < 0:
             raise TooMuch(
-                f"it takes more than {MOST:,} steps of arithmetic: fewer terms, smaller numbers or "
-                f"fewer sizes can be checked"
+                f"the calculation takes more than {MOST:,} steps of arithmetic: use fewer terms, "
+                "smaller numbers or fewer sizes"
             )

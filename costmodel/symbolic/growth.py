@@ -381,7 +381,7 @@ def _growths_of_power(atom: str, power: int, sizes: Assumptions) -> tuple[Growth
         return (Growth.of((atom, power)),)
     inside = _FUNCTIONS[atom.function](atom, sizes)
     if power < 0 and len(inside) != 1:
-        raise NoGrowth(f"a division by '{atom}', which has several leading terms")
+        raise NoGrowth(f"a division by '{Poly.atom(atom)}', which has several leading terms")
     return tuple(growth**power for growth in inside)
 
 
@@ -435,7 +435,7 @@ def _growths_of_min(atom: Fn, sizes: Assumptions) -> tuple[Growth, ...]:
     for part in parts:
         if not any(undominated(part, other, sizes) for other in parts):
             return part
-    raise NoGrowth(f"'{atom}': which of them is smaller depends on the sizes")
+    raise NoGrowth(f"which argument of '{Poly.atom(atom)}' is smaller depends on the sizes")
 
 
 _FUNCTIONS = {

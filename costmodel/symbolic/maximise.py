@@ -100,7 +100,7 @@ def direction(poly: Poly, variable: str) -> int:
 
 
 def _grows_and_falls(variable: str) -> Unsupported:
-    return Unsupported(f"a depth that both grows and falls with index {atom_name(variable)}")
+    return Unsupported(f"the depth is not monotone in index {atom_name(variable)}")
 
 
 def _signed_atoms(poly: Poly) -> Iterable[tuple[str, int]]:
@@ -297,7 +297,7 @@ def _ends_of_range(variable: str, constraints: Constraints) -> tuple[list[Poly],
     """The lower and the upper bounds of a variable, which must have no stride."""
     lower, upper, _ = bounds(by_text(constraints), variable)
     if any(scale != ONE for scale, _ in lower + upper):
-        raise Unsupported(f"index {atom_name(variable)} is bounded with a stride")
+        raise Unsupported(f"a bound of index {atom_name(variable)} has a stride")
     return [low for _, low in lower], [up for _, up in upper]
 
 
@@ -334,7 +334,7 @@ def _max_of_min(terms: Terms, variable: str, constraints: Constraints) -> tuple[
     at_ends += [Candidate(still[down] + end * slopes[down]) for down in falling for end in lower]
     level = [Candidate(term) for term in terms if not moves[term][1]]
     if not (crossing or at_ends or level):
-        raise Unsupported(f"index {atom_name(variable)} has no bound on one side")
+        raise Unsupported(f"index {atom_name(variable)} lacks a lower or an upper bound")
     return _needed_candidates([*crossing, *at_ends, *level], projected(constraints, [variable]))
 
 

@@ -399,13 +399,13 @@ def _at_ends(level: Level, waiting: Sequence[str], constraints: Constraints) -> 
             )
             ends = upper if sign > 0 else lower
             if any(scale != ONE for scale, _ in ends):
-                raise Unsupported(f"index {atom_name(variable)} is bounded with a stride")
+                raise Unsupported(f"a bound of index {atom_name(variable)} has a stride")
             corner[variable] = the_tightest([end for _, end in ends], exists, -sign)
     there = frozenset(c.substitute(corner) for c in full)
     if not all(
         proven(exists, c) for c in projected(there, [v for v in waiting if v not in corner])
     ):
-        raise Unsupported("a depth that is largest at no proven point")
+        raise Unsupported("the point of largest depth is not proven")
     where = frozenset(c for c in exists if c not in known and not proven(known, c))
     return Level(level.depth.substitute(corner), where)
 
@@ -508,7 +508,9 @@ def the_tightest(ends: Sequence[Poly], where: Constraints, sign: int) -> Poly:
     """`tightest`; raises Unsupported in place of None."""
     found = tightest(ends, where, sign)
     if found is None:
-        raise Unsupported("which rows of a loop have an operand depends on the sizes")
+        raise Unsupported(
+            "which of several bounds of an index is the tightest depends on the sizes"
+        )
     return found
 
 

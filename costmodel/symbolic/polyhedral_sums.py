@@ -56,7 +56,7 @@ def total(variables: tuple[str, ...], constraints: Constraints, weight: Poly) ->
     outer = [v for v in variables if v != variable]
     lows, highs, known = _competing_bounds(constraints, variable)
     if not lows or not highs:
-        raise Unsupported(f"index {atom_name(variable)} has no bound on one side")
+        raise Unsupported(f"index {atom_name(variable)} lacks a lower or an upper bound")
     result = Exact()
     for a, low in enumerate(lows):
         for b, high in enumerate(highs):
@@ -94,7 +94,7 @@ def _next_variable(constraints: Constraints, variables: Sequence[str]) -> str:
     bound is preferred, so that the cases stay few."""
     plain = [v for v in reversed(variables) if is_plain(constraints, v)]
     if not plain:
-        raise Unsupported(f"index {atom_name(variables[-1])} is bounded with a stride")
+        raise Unsupported(f"a bound of index {atom_name(variables[-1])} has a stride")
     if len(plain) < len(variables):
         for variable in plain:
             lows, highs, _ = _competing_bounds(constraints, variable)
@@ -144,14 +144,18 @@ def between(weight: Poly, variable: str, low: Poly, high: Poly) -> Poly:
     powers: dict[int, Poly] = {}
     for monomial, number in weight.terms.items():
         if any(isinstance(a, Fn) and variable in Poly.atom(a).letters for a, _ in monomial):
-            raise Unsupported(f"a function of index {atom_name(variable)} inside a sum")
+            raise Unsupported(
+                f"the sum over index {atom_name(variable)} holds a function of this index"
+            )
         power = dict(monomial).get(variable, 0)
         rest = Poly({tuple(p for p in monomial if p[0] != variable): number})
         powers[power] = powers[power] + rest if power in powers else rest
     result = Poly()
     for power, coefficient in powers.items():
         if power < 0:
-            raise Unsupported(f"a negative power of index {atom_name(variable)} inside a sum")
+            raise Unsupported(
+                f"the sum over index {atom_name(variable)} holds a negative power of this index"
+            )
         difference = _power_sum(power, high) - _power_sum(power, low - 1)
         result = result + coefficient * difference
     return result

@@ -299,7 +299,9 @@ class Poly(Written):
     def __truediv__(self, other: Any) -> Poly:
         other = Poly.of(other)
         if len(other.terms) != 1:
-            raise ValueError(f"cannot divide by {other}: only by a product of sizes")
+            raise ValueError(
+                f"cannot divide by {other}: a divisor is a number, a size or a product of sizes"
+            )
         ((monomial, coefficient),) = other.terms.items()
         inverse = tuple((atom, -power) for atom, power in monomial)
         return self * Poly({inverse: Fraction(1) / coefficient})
@@ -323,7 +325,7 @@ class Poly(Written):
     def __rpow__(self, base: int) -> Poly:
         """2**self, a power of two with sizes in the exponent."""
         if base != 2:
-            raise WrongKind(f"a power with a size in its exponent is one of 2, got {base}**{self}")
+            raise WrongKind(f"a power with a size in its exponent has base 2, got {base}**{self}")
         return call("pow2", self)
 
     def __repr__(self) -> str:

@@ -304,7 +304,7 @@ def positive(count: Exact, letter: str, sizes: Mapping[str, int]) -> list[Range]
     [(1, 2), (8, 1099511627776)]
     """
     if any(guards for guards, _ in count.pieces):
-        raise Unsupported("a piecewise count: its threshold is not solved")
+        raise Unsupported("the count differs from case to case, and its threshold is not solved")
     total = sum((poly for _, poly in count.pieces), Poly())
     given = {name: Poly.of(value) for name, value in sizes.items() if name != letter}
     total = total.substitute(given)
@@ -400,7 +400,7 @@ def _derivative(poly: Poly, letter: str) -> Poly:
         powers = dict(monomial)
         power = powers.pop(letter, 0)
         if power < 0 or powers:
-            raise Unsupported(f"{poly} is no polynomial of {letter} alone")
+            raise Unsupported(f"{poly} is no polynomial in {letter} alone")
         if power:
             result = result + Poly.atom(letter) ** (power - 1) * (number * power)
     return result

@@ -123,7 +123,7 @@ def test_steps_in_pieces(tmp_path: Path, w: int) -> None:
 def test_steps_without_a_closed_form_are_added_up_at_sizes() -> None:
     t, d = Poly.atom("t"), Poly.atom("d")
     step = Exact.of(call("ceil_log2", t) * d + 1)
-    with pytest.raises(Unsupported, match="a function of index step"):
+    with pytest.raises(Unsupported, match="the sum over index step holds a function"):
         over_steps(step)
     assert over_steps_at(step, {"d": 3, "p": 2, "q": 4}) == 3 * (2 + 2 + 3) + 3
     with pytest.raises(Unsupported, match="are too many to add up one by one"):

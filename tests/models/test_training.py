@@ -386,12 +386,12 @@ def test_a_mixer_without_a_gradient(tmp_path: Path, capsys: pytest.CaptureFixtur
         "    y[i, b] = x[i, b] + cm.max_over(x[j, a], over=(j, a))\n"
     )
     net = networks.model("decoder", mixers=(f"{file}:largest",))
-    with pytest.raises(Unanswered, match=r"largest: .*the gradient of a maximum over several"):
+    with pytest.raises(Unanswered, match=r"largest: .*the gradient of a maximum needs one range"):
         net.count("backward")
     (row,) = json.loads(
         printed(f"{TINY} --mixer {file}:largest --phase training-step --format json", capsys)
     )["models"]
-    assert row["total"] is None and "maximum over several" in row["reasons"]["total"]
+    assert row["total"] is None and "the gradient of a maximum" in row["reasons"]["total"]
     assert row["activations"] is None
     assert all("maximum" in line["reason"] for line in row["memory"]["lines"] if "reason" in line)
     assert [line["elements"] is None for line in row["memory"]["lines"]] == [

@@ -157,7 +157,7 @@ DOES_NOT_IMPORT: dict[str, tuple[tuple[Change, ...], str]] = {
     "letter-of-networks": (
         (('"l d w"', '"l d q"'),),
         "does not import: EquationError: letter-of-networks declares size 'q', new tokens after "
-        "the prompt, which whole networks alone have: no command about a mixer takes it",
+        "the prompt, a size of whole networks: no command about a mixer takes this size",
     ),
     "no-output": (
         (("y[i, b] = cm.sum_", "s[i, b] = cm.sum_"),),

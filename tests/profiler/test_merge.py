@@ -169,7 +169,9 @@ def test_bad_input_is_one_sentence(
 ) -> None:
     first, second, whole = files
     assert "give it one, -o FILE.jsonl" in refusal(capsys, first, second)
-    assert "is read: write to another file" in refusal(capsys, first, second, "-o", first)
+    assert "is an input of this command: write to another file" in refusal(
+        capsys, first, second, "-o", first
+    )
     missing = whole.with_name("none.jsonl")
     assert "No such file" in refusal(capsys, first, missing, "-o", whole)
     empty = whole.with_name("empty.jsonl")

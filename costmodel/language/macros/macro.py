@@ -111,7 +111,7 @@ def _spared(equation: Equation, place: Place, index: Index) -> list[Place]:
     if isinstance(position, Flat) and position.outer == index.as_poly():
         return [(position.inner, position.extent)]
     raise EquationError(
-        f"{equation.name}: a composite runs over {index.name}, which stands on the left side by "
+        f"{equation.name}: a macro runs over {index.name}: put {index.name} on the left side by "
         f"itself or flattened with another index, not inside '{position}'"
     )
 
