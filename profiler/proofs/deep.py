@@ -43,6 +43,7 @@ from profiler.proofs.rounding import (
     FEW_RUNS,
     MANY_RUNS,
     Digits,
+    WrongKernels,
     allowances,
     least_allowances,
     sharp,
@@ -437,6 +438,9 @@ def _of_precision(
             refused[reason_with_kind(error)] = None
             return ""
         said, clear = _rounded_apart(subject, draw, precision, low, found)
+        if said and (wrong := _wrong_in_torch(subject, draw, precision)):
+            refused[wrong] = None
+            return ""
         compared.extend([draw] * clear)
         return said
 
@@ -450,7 +454,7 @@ def _of_precision(
     if not compared:
         return Proof(name, None, reasons or "rounding hides what is compared at every draw")
     tried = f"{len(compared)} draws: {range_words(compared)}"
-    return Proof(name, True, f"{tried}; refused elsewhere: {reasons}" if reasons else tried)
+    return Proof(name, True, f"{tried}; not compared elsewhere: {reasons}" if reasons else tried)
 
 
 def _cheap(subject: Subject, draw: Draw) -> bool:
@@ -472,6 +476,14 @@ def _in_few_digits(
     gradient = Trial(subject, draw, 0).gradient.to(precision.dtype)
     with as_exception(), precision.around():
         return low, answers(low, gradient, _tokens(subject, draw))
+
+
+def _wrong_in_torch(subject: Subject, draw: Draw, precision: Precision) -> str:
+    """The operations that torch itself computes wrongly in low precision, in words, or ""."""
+    with WrongKernels(precision.dtype) as seen:
+        _in_few_digits(subject, draw, precision)
+    told = [f"{name} is {said}" for name, said in seen.found.items()]
+    return f"torch's own result is wrong on this machine: {', '.join(told)}" if told else ""
 
 
 def _tokens(subject: Subject, draw: Draw) -> int:

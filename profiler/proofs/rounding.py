@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -146,6 +147,38 @@ def allowances(
             found[name] = max(found[name], worst) if off.isfinite().all() else torch.inf
     least = least_allowances(exact, digits)
     return {name: max(ALLOWED * worst, least[name]) for name, worst in found.items()}
+
+
+class WrongKernels(DispatchMode):
+    """Names the operations that torch itself computes wrongly in a type: their results are off from
+    float64 at the same operands by more than rounding explains, as of bf16 convolutions by oneDNN
+    on some processors (pytorch issues 163347, 169688). `found`: operation -> error in words."""
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.dtype, self.found = dtype, dict[str, str]()
+
+    def see(self, kind: OperationKind, args: tuple[Any, ...], kwargs: Any) -> Any:
+        """Run an operation, and compare the result with that of float64."""
+        result = super().see(kind, args, kwargs)
+        one_answer = isinstance(result, Tensor) and result.dtype == self.dtype
+        own = kind.name.startswith("aten::") and not (kind.writes or kind.free)
+        drawn = torch.Tag.nondeterministic_seeded in kind.func.tags
+        if one_answer and own and not (drawn or kwargs.get("dtype")):
+            exact_args, exact_kwargs = tree_map(self._exact, (args, kwargs))
+            call = partial(kind.func, *exact_args, **exact_kwargs)
+            exact = {"": call()}
+            allowed = allowances(lambda: {"": call()}, exact, Digits.of(self.dtype), MANY_RUNS)[""]
+            off = _largest((result.double() - exact[""]).nan_to_num(torch.inf))
+            if off > allowed:
+                self.found.setdefault(
+                    kind.name, f"off by {off:.2g}, where rounding explains {allowed:.2g}"
+                )
+        return result
+
+    def _exact(self, operand: Any) -> Any:
+        held = isinstance(operand, Tensor) and operand.dtype == self.dtype
+        return operand.double() if held else operand
 
 
 def least_allowances(exact: Answers, digits: Digits) -> dict[str, float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -237,6 +238,28 @@ def test_what_is_wrong_in_one_type_alone_is_found_there(name: str, tmp_path: Pat
     shown = {name, "bf16 by autocast"} if name == "fp32" else {name}  # autocast takes fp32 weights
     assert {own for own, proof in verdicts.items() if proof.passed is False} == shown
     assert verdicts[name].detail.startswith("at b = 1, l = 1, d = 1, w = 1: y[1, 1, 1] is ")
+
+
+def test_a_kernel_that_torch_has_wrong_is_named_and_blames_no_module(tmp_path: Path) -> None:
+    library = torch.library.Library("aten", "IMPL")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # torch tells that a kernel is replaced
+        library.impl(
+            "sinc", lambda x: torch.ones_like(x) * (1 + (x.dtype == torch.bfloat16)), "CPU"
+        )
+    try:
+        change = (RETURN, f"s = s * torch.sinc(s.detach() * 0); {RETURN}")
+        mixer = cm.mixer(written(tmp_path, "by-a-wrong-kernel", change))
+        (described,) = implementations(mixer).values()
+        found = {proof.name: proof for proof in deep_proofs(mixer, described, 0, thin=40)}
+    finally:
+        library._destroy()
+    assert found["direct: fp16 equals fp64 up to rounding"].passed
+    proof = found["direct: bf16 equals fp64 up to rounding"]
+    assert proof.passed is None
+    assert proof.detail.startswith(
+        "torch's own result is wrong on this machine: aten::sinc is off by 1, where rounding"
+    )
 
 
 def test_depthwise_convolutions_of_many_taps_return_in_every_type() -> None:
