@@ -1,4 +1,5 @@
-"""What is a mixer of b sequences, as one system? Every array of a sequence gets an axis more.
+"""How does a test write a mixer for b sequences as one system, in which each array of a sequence
+has a batch axis?
 
 What depends on the input or on a context is there once a sequence; parameters, and what is computed
 from them alone, are shared. The gradients of such a system are derived like those of any other:

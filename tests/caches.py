@@ -1,4 +1,4 @@
-"""How does a test see a rule that it replaced, and leave nothing of it behind?"""
+"""How does a test empty every cache of derived answers?"""
 
 from __future__ import annotations
 

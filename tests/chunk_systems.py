@@ -1,4 +1,4 @@
-"""Which small systems of rows in chunks do the rules have to get right? Random ones.
+"""Which random systems of rows in chunks do the tests draw?
 
 A sequence of l rows lies in chunks of C, the last of which may be short. An array of rows is
 written row by row, chunk by chunk, or split: by one equation for the rows of the first chunk and

@@ -1,5 +1,5 @@
-"""How do the tests run: which are fast, which examples does hypothesis draw, what happens without a
-GPU, how many threads are there, and when is memory searched for cycles?"""
+"""Which tests are fast, which examples does hypothesis draw, which tests need a GPU, how many
+threads does torch use, and when does the garbage collector run?"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""On which clocks and devices are the meters tested, where every duration is known?"""
+"""Which simulated clocks and devices, on which every duration is known, do the tests of the meters
+use?"""
 
 from __future__ import annotations
 

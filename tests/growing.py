@@ -1,4 +1,4 @@
-"""Which records do the tests of scaling, plots and studies read? Invented ones, of known growth.
+"""Which invented records of known growth do the tests of scaling, plots and studies read?
 
 Nothing is timed: a latency is what a formula says, with drawn noise, and its samples' interval.
 """

@@ -1,4 +1,4 @@
-"""What do documents of the profiler print in a format?"""
+"""How does a test print a document of the profiler in a format?"""
 
 from __future__ import annotations
 

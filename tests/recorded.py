@@ -1,4 +1,4 @@
-"""Which measurements do the tests replay, where a live one would depend on the machine?
+"""Which recorded measurements do the tests replay in place of live ones?
 
 Their counts are what the modules dispatch; times, bytes and joules are invented literals.
 """

@@ -1,4 +1,4 @@
-"""At which small sizes is any mixer tried? Letters that a test does not name get small primes."""
+"""At which small sizes is any mixer tried, and which small primes do unnamed letters get?"""
 
 from __future__ import annotations
 

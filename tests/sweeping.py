@@ -1,4 +1,4 @@
-"""Which sweeps do the tests run, with what in place of measuring?
+"""Which sweeps do the tests run, and what replaces the measurement?
 
 `measure` stands in for `profiler.run.measure.measure`, in this process and in others: it takes no
 time and invents its figures. At some lengths it ends otherwise.

@@ -1,4 +1,4 @@
-"""Which small equation systems do the rules have to get right? Random ones inside the language.
+"""Which random equation systems do the tests draw?
 
 A system has one to four steps and ends in y[i,b]. Steps write rows S[i,b], pair scores Z[i,k] with
 or without a softmax, heads on a flattened axis, tables computed from weights alone, two-part

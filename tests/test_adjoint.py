@@ -1,4 +1,4 @@
-"""Are the gradients' equations right? Values and costs, against their execution."""
+"""Do the values and costs of the gradients' equations equal their execution?"""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def agree(
     "rewrites", [("safe-softmax",), ("scale=mul",), ("scale=folded",), ("dense",)]
 )
 @pytest.mark.parametrize("name", ["self-attention", "linear-attention", "lsa", "convolution-same"])
-def test_rewrites(name: str, rewrites: tuple[str, ...]) -> None:
+def test_gradients_under_rewrites_equal_execution(name: str, rewrites: tuple[str, ...]) -> None:
     """Of the forms that they change; of a form of no such part there is nothing new to compare."""
     for form, written in builtin(name).forms.items():
         if lower(written, rewrites).equations != lower(written).equations:
@@ -69,14 +69,14 @@ def test_a_function_by_cases_may_stand_under_a_sum(name: str) -> None:
 
 
 @pytest.mark.parametrize("variant", [v for v in small.variants() if "+" in v])
-def test_options(variant: str) -> None:
+def test_gradients_of_options_equal_execution(variant: str) -> None:
     mixer = builtin(variant)
     agree(mixer, mixer.default_form, at=SIZES[3:])
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 @given(systems.mixers(), systems.sizes())
-def test_random_systems(mixer: Mixer, sizes: dict[str, int]) -> None:
+def test_gradients_of_random_systems_equal_execution(mixer: Mixer, sizes: dict[str, int]) -> None:
     made = GradientComparison(mixer, "direct")
     made.at({k: v for k, v in sizes.items() if k in ("l", *mixer.letters)})
     assert made.apart == []
@@ -290,7 +290,7 @@ def test_the_backward_pass_is_not_twice_the_forward_pass() -> None:
     assert me["backward"] != 2 * me["training"]
 
 
-def test_peak_by_hand() -> None:
+def test_peaks_of_training_equal_a_count_by_hand() -> None:
     """ME: x and y in the forward pass; x, y, their gradients in the training step. The gradient of
     the one parameter, of l entries, stands apart."""
     me = cm.mixer("me")

@@ -1,4 +1,4 @@
-"""Are the gradients right of what is read at places in chunks, the last of which may be short?"""
+"""Are gradients correct for arrays read in chunks, the last of which may be short?"""
 
 from __future__ import annotations
 
@@ -114,7 +114,9 @@ DEPTHS = {"span", "sequential operations", "steps of the critical path"}
     chunk_systems.mixers(chunk_systems.PLACED),
     st.lists(chunk_systems.sizes(), min_size=2, max_size=2),
 )
-def test_random_chunks(mixer: Mixer, sizes: list[dict[str, int]]) -> None:
+def test_gradients_of_random_chunks_equal_execution(
+    mixer: Mixer, sizes: list[dict[str, int]]
+) -> None:
     """Values, counts, traffic and activations of every gradient are answered; how deep they are,
     where the number of readers of an entry falls into few cases."""
     made = GradientComparison(mixer, "direct")

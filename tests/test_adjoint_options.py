@@ -1,4 +1,4 @@
-"""What does a backward pass cost that computes values again, or takes some gradients only?"""
+"""What does a backward pass cost under recomputation, or for some gradients only?"""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_forms_under_an_option_equal_their_execution(name: str, form: str, optio
 
 @pytest.mark.parametrize("rewrite", ["safe-softmax", "dense", "softmax-gradient"])
 @pytest.mark.parametrize("name", ["self-attention", "fastformer", "convolution"])
-def test_beside_other_rewrites(name: str, rewrite: str) -> None:
+def test_recomputation_beside_other_rewrites_equals_execution(name: str, rewrite: str) -> None:
     agree(name, builtin(name).default_form, (rewrite, "recompute=all", "only=inputs"))
 
 
@@ -101,7 +101,9 @@ CHOICES = st.sampled_from(
 
 @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 @given(systems.mixers(), systems.sizes(), CHOICES | st.just(("some",)))
-def test_random_systems(mixer: Mixer, sizes: dict[str, int], choice: tuple[str, ...]) -> None:
+def test_gradients_of_random_systems_with_options_equal_execution(
+    mixer: Mixer, sizes: dict[str, int], choice: tuple[str, ...]
+) -> None:
     if choice == ("some",):
         choice = tuple(f"recompute={array}" for array in some(mixer, "direct"))
     made = GradientComparison(mixer, "direct", choice)
@@ -225,7 +227,7 @@ def test_nothing_is_computed_that_no_wanted_gradient_needs(
     )
 
 
-def test_attention_by_hand() -> None:
+def test_recomputed_attention_equals_a_count_by_hand() -> None:
     """The softmax of l (l+1) / 2 scores a head is an exponential and a division each, l sums take
     l (l+1) / 2 - l additions; of the scores A the backward pass keeps Z in place of A and A.exp."""
     m, sizes = cm.mixer("self-attention"), {"l": 6, "d": 4, "n": 2}
@@ -281,7 +283,7 @@ def chain() -> Mixer:
     return m
 
 
-def test_the_peak_follows() -> None:
+def test_the_peak_follows_what_is_recomputed() -> None:
     """A gradient g of a square is g a + g a: two products and an addition.
 
     Kept, x, P, Q, R stand beside y.grad and R.grad, the first gradient, and y, the result: seven
@@ -425,7 +427,7 @@ def test_state_of_the_optimiser() -> None:
         ),
     ],
 )
-def test_bad_questions(
+def test_a_bad_question_is_refused_with_its_reason(
     question: Callable[[Mixer], object], error: type[Exception], said: str
 ) -> None:
     with pytest.raises(error) as raised:
@@ -603,6 +605,8 @@ def test_names_and_quotients_of_a_backward_pass_are_explained(
         ),
     ],
 )
-def test_bad_options(capsys: pytest.CaptureFixture[str], words: tuple[str, ...], said: str) -> None:
+def test_a_bad_option_is_refused_in_a_sentence(
+    capsys: pytest.CaptureFixture[str], words: tuple[str, ...], said: str
+) -> None:
     code, _, err = typed(capsys, *words)
     assert (code, err) == (2, f"costmodel: {said}\n")

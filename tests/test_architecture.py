@@ -1,4 +1,4 @@
-"""Does every file keep to its room in the house?
+"""Does every file respect the layers, and the limits on size and imports?
 
 Folders are small, questions know no mixer, `import costmodel` is light, data holds no code. That
 folders are layers is held by `lint-imports`.

@@ -1,4 +1,4 @@
-"""Is a formula read as the paper means it, and refused where that is not plain?"""
+"""Is a printed formula read as the paper means it, and refused where it is ambiguous?"""
 
 from __future__ import annotations
 

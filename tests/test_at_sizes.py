@@ -1,4 +1,4 @@
-"""What do answers give at sizes that are arrays, that do not go together, or that there are not?"""
+"""What do answers return at sizes that are arrays, inconsistent or unknown?"""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_a_size_that_lacks_is_named() -> None:
         cm.count(cm.mixer("self-attention")).at(l=4, d=8)
 
 
-def test_expressions_take_letters() -> None:
+def test_expressions_take_letters_as_subs_of_sympy() -> None:
     found = cm.count(cm.mixer("self-attention"))
     assert found.mul.subs({"l": 2, "d": 3}) == found.at(l=2, d=3, n=1).mul
     assert found.mul.subs(sympy.Symbol("l"), 0) == 0

@@ -1,4 +1,4 @@
-"""Does a batch cost what the execution of several sequences costs, which share their weights?"""
+"""Does a batch cost as much as executing several sequences with shared weights?"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Is what somebody typed, or wrote into a file, answered in a sentence, whatever it asks for?"""
+"""Does every input from a command line or a file get an answer or one sentence, however extreme the
+input is?"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Do proofs and modules take the values that a buffer has of its own?"""
+"""Do proofs and modules use the values of a buffer?"""
 
 from __future__ import annotations
 

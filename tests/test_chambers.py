@@ -1,4 +1,4 @@
-"""Do the cases in which an answer is printed hold its value, each once, and are they few?"""
+"""Do the printed cases of an answer hold its value, without overlap, and are they few?"""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_a_window_has_two_cases(name: str, letter: str) -> None:
         assert agrees(plain, f"l{letter}", 9) == 2
 
 
-def test_as_printed() -> None:
+def test_cases_of_a_convolution_are_printed_in_full() -> None:
     macs = cm.count(cm.mixer("convolution-same")).classes["mul"].substitute({"d": Poly.of(1)})
     assert formula_words(macs) == (
         "floor((k + 1)/2)*k - floor((k + 1)/2)**2 - k**2/2 + k*l + floor((k + 1)/2) - k/2 "
@@ -109,7 +109,7 @@ def test_as_printed() -> None:
 
 @given(mixer=systems.mixers(ranges=("around", "window", "ahead")))
 @settings(max_examples=40)
-def test_random_systems(mixer: Mixer) -> None:
+def test_cases_of_random_systems_equal_the_counts_at_sizes(mixer: Mixer) -> None:
     try:
         counts = cm.count(mixer).classes
     except Unsupported:

@@ -1,4 +1,4 @@
-"""Does `costmodel check --claim` tell what is wrong from what is counted otherwise?"""
+"""Does `costmodel check --claim` distinguish a false claim from another convention?"""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ AGREES = [
 
 
 @pytest.mark.parametrize(("line", "mixer", "phase"), AGREES)
-def test_what_agrees(line: str, mixer: str, phase: str) -> None:
+def test_a_true_claim_agrees(line: str, mixer: str, phase: str) -> None:
     found = verdict(line, mixer, phase)
     assert (found.verdict, found.alternatives) == ("agrees", ())
 
@@ -300,7 +300,7 @@ DISAGREES = [
 
 
 @pytest.mark.parametrize(("line", "sizes", "derived", "claimed", "difference"), DISAGREES)
-def test_what_is_wrong(
+def test_a_false_claim_disagrees_with_a_counterexample(
     line: str, sizes: dict[str, int], derived: int, claimed: str | None, difference: str
 ) -> None:
     found = verdict(line)
@@ -364,7 +364,9 @@ ORDERS = [
 
 
 @pytest.mark.parametrize(("line", "mixer", "phase", "expected", "note"), ORDERS)
-def test_orders(line: str, mixer: str, phase: str, expected: str, note: str) -> None:
+def test_claims_of_growth_are_checked_as_orders(
+    line: str, mixer: str, phase: str, expected: str, note: str
+) -> None:
     found = verdict(line, mixer, phase)
     assert found.verdict == expected and note in found.note
     assert found.derived.startswith("O(") and found.claimed == line.split(" = ")[1]
@@ -419,7 +421,7 @@ def test_the_terminal_says_what_was_found(capsys: pytest.CaptureFixture[str]) ->
         assert line in text
 
 
-def test_markdown(capsys: pytest.CaptureFixture[str]) -> None:
+def test_markdown_of_claims_has_verdicts_and_formulas(capsys: pytest.CaptureFixture[str]) -> None:
     text = run("check she --claim 'mul = l' --format markdown --phase decode", capsys)
     assert "## she, inference, convention strict\n\n`mul = l`\n\n- verdict: " in text
     assert "- derived: $d^{2} t + 2 d^{2} + d$\n" in text

@@ -1,4 +1,4 @@
-"""Do forms over chunks and blocks, written as a user would, have every answer?
+"""Is every question answered for forms over chunks and blocks that a user may write?
 
 Each is held against execution, whole and token by token, at chunks that divide the length and that
 do not, of one row and longer than all rows; the answers of one token are written out.
@@ -257,14 +257,14 @@ def test_the_oracle_agrees(write: Write) -> None:
 
 
 @pytest.mark.parametrize("write", GRADIENTS, ids=lambda w: w.__name__)
-def test_gradients(write: Write) -> None:
+def test_gradients_of_chunked_forms_equal_execution(write: Write) -> None:
     sizes, *_ = sizes_of(write)
     found = GradientComparison(mixer(write)).at(sizes)
     assert found.apart + found.refused == []
 
 
 @pytest.mark.parametrize("write", STATE, ids=lambda w: w.__name__)
-def test_state(write: Write) -> None:
+def test_state_of_chunked_forms_equals_a_formula_by_hand(write: Write) -> None:
     import sympy
 
     found = cm.state(mixer(write)).expr

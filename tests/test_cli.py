@@ -1,4 +1,4 @@
-"""Does the command line print what the golden files hold, and say in a sentence what is wrong?
+"""Does the command line print its golden files, and refuse a mistake in a sentence?
 
 The golden files are written again by `REWRITE_GOLDEN=1 pytest tests/test_cli.py`; read the
 difference before it is committed.
@@ -83,7 +83,7 @@ def typed(command: str) -> list[str]:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_golden(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_commands_print_their_golden_files(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     code = cli.run(typed(CASES[name]))
     printed = capsys.readouterr()
     assert printed.err == ""
@@ -365,7 +365,7 @@ def test_a_file_without_a_name_lists_what_it_defines(
         assert capsys.readouterr().err == expected
 
 
-def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
+def test_version_is_that_of_pyproject(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.run(["--version"]) == 0
     about = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     assert capsys.readouterr().out == f"costmodel {about['project']['version']}\n"

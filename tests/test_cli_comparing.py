@@ -1,4 +1,4 @@
-"""Do compare, doctor and statement say what they found, and in one sentence what went wrong?"""
+"""Do compare, doctor and statement print their findings, and report a failure in one sentence?"""
 
 from __future__ import annotations
 

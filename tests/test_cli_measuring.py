@@ -1,4 +1,4 @@
-"""Do profile, reconcile and check say what they found, and in one sentence what went wrong?"""
+"""Do profile, reconcile and check print their findings, and report a failure in one sentence?"""
 
 from __future__ import annotations
 
@@ -300,7 +300,7 @@ def windows(tmp_path: Path) -> tuple[str, str]:
     return written(tmp_path, right), written(tmp_path, own, wrong)
 
 
-def test_check_holds(windows: tuple[str, str], capsys: Capture) -> None:
+def test_check_prints_every_proof_that_holds(windows: tuple[str, str], capsys: Capture) -> None:
     out = printed(capsys, "check", windows[0])
     assert out.count(" holds ") == 8
     assert "FAILS" not in out

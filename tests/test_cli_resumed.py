@@ -1,4 +1,4 @@
-"""Does every command take a file that was gone on with after a kill within a line?"""
+"""Does every command read a file that was resumed after a kill in the middle of a line?"""
 
 from __future__ import annotations
 

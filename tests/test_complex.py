@@ -1,4 +1,4 @@
-"""Are complex numbers, written as pairs of reals, what Python's are, and counted as such?"""
+"""Do complex numbers, written as pairs of reals, have the values of Python and the right counts?"""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def written(expression: Expression) -> Mixer:
 
 
 @pytest.mark.parametrize("name", EXPRESSIONS)
-def test_values_and_operations(name: str) -> None:
+def test_complex_numbers_have_the_values_and_counts_of_python(name: str) -> None:
     expression, meaning, operations = EXPRESSIONS[name]
     mixer, sizes = written(expression), {"l": 3, "d": 2}
     x, w = (np.random.default_rng(k).normal(size=s) for k, s in enumerate([(3, 2, 2), (2, 2)]))

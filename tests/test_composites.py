@@ -1,4 +1,5 @@
-"""Do norms, short convolution, rotary embedding and gelu hold: counts, execution, values, words?"""
+"""Do norms, short convolution, rotary embedding and gelu equal counts, executions and values by
+hand?"""
 
 from __future__ import annotations
 
@@ -274,7 +275,7 @@ BY_HAND: Mapping[str, tuple[dict[str, int], dict[str, int]]] = {
 
 
 @pytest.mark.parametrize("name", BY_HAND)
-def test_by_hand(name: str) -> None:
+def test_operations_of_composites_equal_a_count_by_hand(name: str) -> None:
     sizes, expected = BY_HAND[name]
     counts = cm.count(system(SYSTEMS[name])).at(**sizes)
     assert {c: v for c, v in counts.by_class().items() if v} == expected

@@ -1,4 +1,4 @@
-"""Are errors that are seeded into Chen's Table 3 caught, all of them and nothing else?"""
+"""Does verification catch every error seeded into Chen's Table 3, and nothing else?"""
 
 from __future__ import annotations
 

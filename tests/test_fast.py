@@ -1,4 +1,4 @@
-"""Does the list of slow tests name tests that there are?"""
+"""Does every line of tests/slow.txt name a test?"""
 
 from __future__ import annotations
 

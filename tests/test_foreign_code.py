@@ -1,4 +1,4 @@
-"""Is whatever a user's own file raises one short sentence, and never silence?"""
+"""Is every exception of a user's file reported in one short sentence?"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does the formula grammar read what papers print, refuse the rest, and evaluate exactly?"""
+"""Does the grammar read printed formulas, refuse other texts, and evaluate exactly?"""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ VALUES = {
 
 
 @pytest.mark.parametrize(("text", "value"), VALUES.items())
-def test_value(text: str, value: Fraction) -> None:
+def test_a_formula_has_its_exact_value(text: str, value: Fraction) -> None:
     assert parse(text).at(SIZES) == value
 
 
@@ -112,7 +112,7 @@ BAD = {
 
 
 @pytest.mark.parametrize(("text", "message"), BAD.items())
-def test_bad_text(text: str, message: str) -> None:
+def test_a_text_that_is_no_formula_is_refused(text: str, message: str) -> None:
     with pytest.raises(FormulaError) as caught:
         parse(text)
     assert message in str(caught.value)
@@ -133,7 +133,7 @@ BAD_VALUES = {
 
 
 @pytest.mark.parametrize(("text", "message"), BAD_VALUES.items())
-def test_bad_value(text: str, message: str) -> None:
+def test_a_formula_without_a_value_is_refused(text: str, message: str) -> None:
     with pytest.raises(FormulaError, match=r"^[^\n]*$") as caught:
         parse(text).at(SIZES)
     assert message in str(caught.value)
@@ -142,7 +142,7 @@ def test_bad_value(text: str, message: str) -> None:
 @pytest.mark.parametrize(
     "text", ["1/(l - 1)", "l**d", "sum(floor(i/2), i, 1, l)", "(l + d + n)**90"]
 )
-def test_no_polynomial(text: str) -> None:
+def test_a_formula_that_is_no_polynomial_is_refused(text: str) -> None:
     with pytest.raises(NotPolynomial):
         parse(text).poly()
 
@@ -196,7 +196,7 @@ def grown(inner: st.SearchStrategy[Pair]) -> st.SearchStrategy[Pair]:
 
 
 @given(st.recursive(leaf(), grown, max_leaves=8))
-def test_random_formula(pair: Pair) -> None:
+def test_random_formulas_have_their_exact_values(pair: Pair) -> None:
     text, value = pair
     try:
         expected = value()

@@ -1,4 +1,5 @@
-"""Is what a gather may read counted as read: tokens, state, depth, activations and gradients?
+"""Is every entry that a gather may read counted as read, in tokens, state, depth, activations and
+gradients?
 
 A position lies in a declared bound, or among what it was chosen from. Which entry it names decides
 no count: execution with one table gives what the rules give for all. A gradient is scattered: each
@@ -279,7 +280,7 @@ def test_additions_of_a_scatter_by_hand() -> None:
     )
 
 
-def test_by_hand() -> None:
+def test_state_and_span_of_gathers_equal_a_count_by_hand() -> None:
     """All t rows of keys and of x may be read later; the running sum of row t takes t - 1."""
     state = cm.state(mixer(named_rows))
     assert [state.at(l=9, d=3, c=2, t=t) for t in (1, 4)] == [2 * 3, 2 * 4 * 3]

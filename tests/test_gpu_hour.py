@@ -1,5 +1,4 @@
-"""Do the stages of the first hour on a GPU run as far as a machine without one can, and what do
-they settle?"""
+"""Do the stages of the first hour on a GPU run on a machine without a GPU as far as possible?"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Do rewrites of the backward pass keep its values, and cost what running the equations costs?"""
+"""Do rewrites keep the values of the backward pass, and cost what execution costs?"""
 
 from __future__ import annotations
 
@@ -54,7 +54,9 @@ def test_costs_are_those_of_execution(name: str, form: str, rewrites: tuple[str,
 
 
 @pytest.mark.parametrize(("name", "form", "rewrites"), CASES)
-def test_values_stay(name: str, form: str, rewrites: tuple[str, ...]) -> None:
+def test_rewrites_keep_the_values_of_gradients(
+    name: str, form: str, rewrites: tuple[str, ...]
+) -> None:
     """The gradients under a rewrite are those without it, to rounding of float64."""
     mixer = builtin(name)
     sizes = small.complete(mixer, {"l": 4, "d": 4, "n": 2})

@@ -109,7 +109,7 @@ LEADING = {
 
 
 @pytest.mark.parametrize(("text", "terms"), LEADING.items())
-def test_leading_growths(text: str, terms: str) -> None:
+def test_leading_terms_grow_fastest(text: str, terms: str) -> None:
     found = growths(parse(text).poly(), GROWING)
     assert {str(g) for g in found} == set(terms.split(" + "))
 

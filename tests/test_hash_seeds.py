@@ -1,4 +1,4 @@
-"""Do answers depend on the order in which a process happens to hold its sets?
+"""Are answers independent of the hash seed of a process?
 
 Python orders sets of texts by a seed; each process here gets another one.
 """

@@ -1,4 +1,4 @@
-"""Are formulas proven equal where they are, with cases and maxima, and refuted where they part?"""
+"""Are equal formulas proven equal, also with cases and maxima, and unequal ones refuted?"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Are several inputs over the same tokens, such as those of an earlier layer, there row by row?"""
+"""Are several inputs over the same tokens, such as those of an earlier layer, read row by row?"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Do rounds over another axis than the tokens have costs and gradients? Each held to execution."""
+"""Do rounds over an axis other than the tokens have the costs and gradients of execution?"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does a command find the answers of earlier commands on disk, and only the right ones?"""
+"""Does a command read correct answers of earlier commands from disk?"""
 
 from __future__ import annotations
 

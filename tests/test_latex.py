@@ -1,4 +1,4 @@
-"""Are equations and counts printed as papers write them, and does what is printed compile?"""
+"""Are equations and counts printed as papers write them, and does the LaTeX compile?"""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ COUNTS = [
 
 
 @pytest.mark.parametrize(("poly", "printed"), COUNTS)
-def test_counts(poly: Poly, printed: str) -> None:
+def test_counts_are_printed_in_latex(poly: Poly, printed: str) -> None:
     assert poly_latex(poly) == printed
 
 
@@ -78,7 +78,7 @@ def test_sizes_are_renamed_and_indices_are_not() -> None:
         ("W_in_ext", r"W^{[\mathrm{in,ext}]}"),
     ],
 )
-def test_names(name: str, printed: str) -> None:
+def test_names_are_printed_in_latex(name: str, printed: str) -> None:
     assert identifier(name) == printed
 
 
@@ -102,12 +102,12 @@ EQUATIONS = {
 
 
 @pytest.mark.parametrize("mixer", EQUATIONS)
-def test_equations_as_printed(mixer: str) -> None:
+def test_equations_are_printed_as_the_papers_print_them(mixer: str) -> None:
     found = [equation(e, latex=False) for e in cm.mixer(mixer).forms["direct"].equations]
     assert [(p.left, p.right, p.cite) for p in found] == EQUATIONS[mixer]
 
 
-def test_equations_in_latex() -> None:
+def test_every_equation_is_printed_in_latex() -> None:
     score, weight = (equation(e) for e in cm.mixer("self-attention").forms["direct"].equations[3:5])
     assert score.right == r"\frac{\sum_{c=1}^{h} Q_{j,i,c} \, K_{j,k,c}}{\sqrt{h}}"
     assert weight.right == r"\frac{e^{Z_{j,i,k}}}{\sum_{k'=1}^{i} e^{Z_{j,i,k'}}}"
@@ -349,7 +349,7 @@ def test_cases_read_on_a_terminal() -> None:
     assert formula_pretty(Quotient(value, Exact.of(d))) == "dw/d if l ≥ w; dl/d if l < w"
 
 
-def test_renaming() -> None:
+def test_letters_are_renamed_or_refused() -> None:
     she = [cm.mixer("she")]
     assert symbol_names(r"l=N,d=d_model,t=\tau", she) == {
         "l": "N",

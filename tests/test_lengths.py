@@ -1,4 +1,4 @@
-"""Are all values found at which a count is positive, and no others?"""
+"""Are exactly those lengths found at which a count is positive?"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Are recurrences counted row by row? Loops small enough to be worked out by hand."""
+"""Are small recurrences counted row by row as a hand counts them?"""
 
 from __future__ import annotations
 
@@ -339,7 +339,7 @@ def test_spans_of_long_sequences(write: Write) -> None:
         (across, "d - 1"),
     ],
 )
-def test_spans_as_printed(write: Write, printed: str) -> None:
+def test_spans_of_loops_are_printed_in_closed_form(write: Write, printed: str) -> None:
     assert str(cm.span(mixer(write)).expr) == printed
 
 

@@ -1,4 +1,4 @@
-"""What does a backward pass cost that begins at a loss, and are its gradients right?"""
+"""What does a backward pass cost that begins at a loss, and are its gradients correct?"""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ OTHERS = ("recompute=all", "only=inputs", "safe-softmax", "dense")
         for place, other in enumerate(OTHERS)
     ],
 )
-def test_beside_other_conventions(name: str, other: str, loss: str) -> None:
+def test_losses_beside_other_conventions_equal_execution(name: str, other: str, loss: str) -> None:
     """The maximum of a row of scores is refused where its entry gets gradients from later rows."""
     mixer = builtin(name)
     found = made(mixer, mixer.default_form, other, f"loss={loss}")
@@ -101,13 +101,15 @@ def test_beside_other_conventions(name: str, other: str, loss: str) -> None:
 
 
 @EVERY
-def test_by_mac(loss: str) -> None:
+def test_losses_are_counted_in_multiply_accumulates(loss: str) -> None:
     assert made(builtin("she"), "direct", f"loss={loss}", accounting="mac").refused == []
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(systems.mixers(), systems.sizes(), st.sampled_from(sorted(LOSSES)))
-def test_random_systems(mixer: Mixer, sizes: dict[str, int], loss: str) -> None:
+def test_losses_of_random_systems_equal_execution(
+    mixer: Mixer, sizes: dict[str, int], loss: str
+) -> None:
     found = GradientComparison(mixer, "direct", (f"loss={loss}",))
     try:
         found.at({k: v for k, v in sizes.items() if k in ("l", *mixer.letters)})
@@ -368,7 +370,7 @@ def test_both_ways_to_ask_are_one() -> None:
         ),
     ],
 )
-def test_bad_questions(
+def test_a_bad_question_is_refused_with_its_reason(
     question: Callable[[Mixer], object], error: type[Exception], said: str
 ) -> None:
     with pytest.raises(error) as raised:
@@ -382,7 +384,7 @@ def test_an_unknown_loss_lists_the_known_ones() -> None:
 
 
 @pytest.mark.parametrize(("name", "loss"), [*zip(SOME, cycle(LOSSES))])
-def test_it_is_explained(name: str, loss: str) -> None:
+def test_explain_prints_the_loss(name: str, loss: str) -> None:
     """The equations of the loss, and that it is counted."""
     phase = dict(zip(LOSSES, TRAINING_STEP, strict=True))[loss]
     found = builtin(name)
@@ -454,7 +456,9 @@ def test_a_table_says_which_loss_is_counted(capsys: pytest.CaptureFixture[str]) 
         ),
     ],
 )
-def test_bad_options(capsys: pytest.CaptureFixture[str], words: tuple[str, ...], said: str) -> None:
+def test_a_bad_option_is_refused_in_a_sentence(
+    capsys: pytest.CaptureFixture[str], words: tuple[str, ...], said: str
+) -> None:
     code, _, err = typed(capsys, *words)
     assert (code, err) == (2, f"costmodel: {said}\n")
 

@@ -1,4 +1,4 @@
-"""Is a mistake in a user's own equations told in one sentence, with file, line and name?
+"""Is a mistake in a user's equations reported in one sentence with file, line and name?
 
 Each case is one wrong line in a file that is right without it. What is said has no word of Python's
 own: it names the array or index, and what to write instead.

@@ -1,4 +1,4 @@
-"""What does the larger of two values cost, and where does its gradient go?"""
+"""What does the larger of two values cost, and which operand receives its gradient?"""
 
 from __future__ import annotations
 

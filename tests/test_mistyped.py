@@ -1,4 +1,4 @@
-"""Is what cannot be read of a command line said in one sentence of ours, for every option there is?
+"""Is every unreadable option of a command line refused in one sentence?
 
 What the libraries below would say depends on their versions; none of it may come through.
 """

@@ -1,4 +1,4 @@
-"""Would the comparison with the oracle notice a wrong rule? Tests of the tests.
+"""Does the comparison with the oracle notice a wrong rule?
 
 Each mutation is a mistake that a rule could contain; with it in place the comparison must part from
 the oracle in the question named beside it, and without it agree.

@@ -1,4 +1,4 @@
-"""Is a new kind of node answered by its own rules and properties wherever kinds differ?
+"""Is a new kind of node handled by its own rules in every table?
 
 The twin of a kind has the fields, properties and rules of the kind, and is another class. Equations
 in which twins replace a kind have the same answers.

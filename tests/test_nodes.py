@@ -1,4 +1,4 @@
-"""Is every kind of node known to every table of rules, and does it follow from its fields?"""
+"""Does every table of rules know every kind of node, and do a node's fields define its parts?"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Do the options of a mixer's name mean what they say, in every combination?
+"""Do the options of a mixer's name mean what they state, in every combination?
 
 The values and operations of the variants of self-attention are written here with one loop per
 printed index, Vaswani et al. 2017 section 3.2 with biases as torch.nn.MultiheadAttention adds them.
@@ -173,26 +173,26 @@ def changed(name: str) -> tuple[int, ...]:
     return tuple(one - two for one, two in pairs)
 
 
-def test_biases() -> None:
+def test_biases_add_a_count_by_hand() -> None:
     """A bias adds one number to each of the l d entries that its map gives, and has d numbers."""
     assert changed("self-attention+bias") == (0, 4 * 5 * 6, 0, 0, 4 * 6)
     assert changed("self-attention+output-bias") == (0, 5 * 6, 0, 0, 6)
 
 
-def test_bidirectional() -> None:
+def test_bidirectional_adds_a_count_by_hand() -> None:
     """10 later pairs for each of 3 heads: a score of width 2, its share of a row, its softmax."""
     pairs = 3 * (5 * 5 - 5 * 6 // 2)
     mul, add = pairs * (2 + 2), pairs * (1 + 1 + 2)
     assert changed("self-attention+bidirectional") == (mul, add, 2 * pairs, pairs, 0)
 
 
-def test_grouped() -> None:
+def test_grouped_saves_a_count_by_hand() -> None:
     """Keys and values for 1 head in place of 3: each has 5 rows of 2 in place of 6 columns."""
     fewer = 2 * 5 * (6 - 2)
     assert changed("self-attention+grouped") == (-6 * fewer, -5 * fewer, 0, 0, -2 * 6 * (6 - 2))
 
 
-def test_wide() -> None:
+def test_wide_adds_a_count_by_hand() -> None:
     """Keys are 5 and values 7 wide in each of 3 heads, in place of 2: l d n more products for each
     column of W_Q, W_K and W_V and row of W_out, and the pairs' products."""
     pairs, more = 3 * 15, 2 * (5 - 2) + 2 * (7 - 2)

@@ -1,4 +1,4 @@
-"""Is the oracle right? Systems small enough to be counted by hand, with the count beside each."""
+"""Does the oracle execute small systems with the counts that a hand gives?"""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def dot_product() -> Mixer:
     return mixer
 
 
-def test_dot_product() -> None:
+def test_dot_products_execute_a_count_by_hand() -> None:
     found = execute(dot_product().forms["direct"], {"l": 2, "d": 5})
     assert found.counts() == {"mul": 10, "add": 8}  # two rows of 5 products and 4 additions
     assert found.span() == 1 + 3  # a product, then 5 -> 3 -> 2 -> 1
@@ -56,7 +56,7 @@ def test_multiply_accumulate_adds_once_more_per_sum() -> None:
     assert found.counts() == {"mul": 10, "add": 10}
 
 
-def test_me_by_hand() -> None:
+def test_me_executes_a_count_by_hand() -> None:
     """Rows of 1, 2 and 3 products in each of 2 channels."""
     found = execute(builtin("me").forms["direct"], {"l": 3, "d": 2})
     assert found.counts() == {"mul": 12, "add": 6}
@@ -99,7 +99,7 @@ def test_safe_softmax_of_one_row() -> None:
     assert np.allclose(found.output, execute(form, {"l": 1, "d": 5}).output, rtol=1e-12)
 
 
-def test_complex_product() -> None:
+def test_complex_products_execute_a_count_by_hand() -> None:
     """4 multiplications and 2 additions, as two equations for one array."""
     mixer = Mixer("complex")
     l, _ = mixer.sizes("l d")
@@ -171,7 +171,7 @@ def test_me_fft_by_hand() -> None:
     assert found.span() == 9 + 2 + 9
 
 
-def test_window_saturates() -> None:
+def test_a_window_keeps_one_row_fewer_than_are_visible() -> None:
     """At most w=2 rows are seen, so one row is kept."""
     mixer = one_column()
     l, w = mixer.sizes("l w")

@@ -1,4 +1,4 @@
-"""Does what is installed work away from the checkout, and does the README run as it is printed?"""
+"""Does an installed package work away from the checkout, and does the README run as printed?"""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_wheel_finds_its_own_data(installed: Path) -> None:
     assert folder == installed / "costmodel" / "_tables" / "published"
 
 
-def test_wheel_answers(installed: Path) -> None:
+def test_an_installed_wheel_answers_every_command(installed: Path) -> None:
     table = python(installed, "-m", "cli", "table", "me", "--d", "128", "--l", "128")
     assert "2,097,152" in table
     networks = python(installed, "-m", "cli", "model", "--list")

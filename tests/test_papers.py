@@ -1,4 +1,4 @@
-"""Do the equations say what the two Extractor papers print, and are the counts theirs?
+"""Do the equations and counts equal those of the two Extractor papers?
 
 Zhe Chen, "Attention Is Not All You Need Anymore": version 1 has one Extractor, two ablations of it
 (section 6) and Tables 3 and 4; the later version has the four Extractors SHE, HE, WE and ME, and
@@ -577,7 +577,7 @@ def by_class(counts: Any) -> dict[str, int]:
 
 @every_size
 @every_mixer
-def test_values(name: str, l: int, d: int, n: int) -> None:
+def test_equations_give_the_values_of_the_papers(name: str, l: int, d: int, n: int) -> None:
     x, w = PRINTED[name].drawn(l, d)
     result = cm.evaluate(cm.mixer(name), {"x": x, **w}, {"l": l, "d": d, "n": n})
     close(result, PRINTED[name].values(x, w, n))
@@ -614,7 +614,7 @@ def test_operations_of_one_token(name: str, l: int, d: int, n: int) -> None:
 
 @every_size
 @every_mixer
-def test_trainable_numbers(name: str, l: int, d: int, n: int) -> None:
+def test_parameters_equal_the_size_of_the_weights(name: str, l: int, d: int, n: int) -> None:
     _, w = PRINTED[name].drawn(l, d)
     by_hand = sum(array.size for array in w.values())
     assert cm.parameters(cm.mixer(name)).at(l=l, d=d, n=n) == by_hand
@@ -622,7 +622,7 @@ def test_trainable_numbers(name: str, l: int, d: int, n: int) -> None:
 
 @every_size
 @every_mixer
-def test_levels(name: str, l: int, d: int, n: int) -> None:
+def test_spans_equal_levels_counted_by_hand(name: str, l: int, d: int, n: int) -> None:
     m = cm.mixer(name)
     assert cm.span(m).at(l=l, d=d, n=n) == PRINTED[name].levels(l, d, n)
     for t in range(1, l + 1):
@@ -631,7 +631,7 @@ def test_levels(name: str, l: int, d: int, n: int) -> None:
 
 @pytest.mark.parametrize("phase", ["training", "inference"])
 @every_mixer
-def test_critical_path(name: str, phase: str) -> None:
+def test_critical_paths_equal_those_of_the_papers(name: str, phase: str) -> None:
     steps = cm.critical_path(cm.mixer(name), phase=phase).steps
     assert steps == tuple(PRINTED[name].path.split())
 
@@ -723,21 +723,21 @@ def equal(first: Any, second: Any) -> bool:
 
 
 @pytest.mark.parametrize(("name", "kind"), TABLE_3)
-def test_table_3(name: str, kind: str) -> None:
+def test_training_counts_equal_table_3(name: str, kind: str) -> None:
     long, closed = TABLE_3[name, kind]
     assert equal(long, closed)
     assert equal(getattr(cm.count(cm.mixer(name), phase="training"), kind), closed)
 
 
 @pytest.mark.parametrize("name", TABLE_3_PARAMETERS)
-def test_table_3_parameters(name: str) -> None:
+def test_parameters_equal_table_3(name: str) -> None:
     long, closed = TABLE_3_PARAMETERS[name]
     assert equal(long, closed)
     assert equal(cm.parameters(cm.mixer(name)).expr, closed)
 
 
 @pytest.mark.parametrize(("name", "kind"), TABLE_4)
-def test_table_4(name: str, kind: str) -> None:
+def test_inference_counts_equal_table_4(name: str, kind: str) -> None:
     long, closed = TABLE_4[name, kind]
     assert equal(long, closed)
     assert equal(getattr(cm.count(cm.mixer(name), phase="inference"), kind), closed)
@@ -757,7 +757,7 @@ STATE = {
 
 
 @every_mixer
-def test_state(name: str) -> None:
+def test_state_equals_a_formula_by_hand(name: str) -> None:
     state = cm.state(cm.mixer(name))
     assert {array: held.expr for array, held in state.arrays.items()} == STATE[name]
     assert equal(state.expr, sum(STATE[name].values()))
@@ -777,7 +777,7 @@ FIGURES = {
 
 
 @pytest.mark.parametrize(("name", "n"), FIGURES)
-def test_figures(name: str, n: int) -> None:
+def test_figures_at_128_equal_the_expected_ones(name: str, n: int) -> None:
     m = cm.mixer(name)
     assert FIGURES[name, n] == (
         cm.count(m, phase="training").at(d=128, l=128, n=n).total,

@@ -1,4 +1,4 @@
-"""Is the maximum path length that of a breadth-first search over what was read?
+"""Does the maximum path length equal a breadth-first search over the executed reads?
 
 The search walks over executed instances: rows that read rows, through arrays without rows. Where an
 array has its rows is written here by hand.
@@ -104,7 +104,7 @@ def place_of(entry: Entry, sizes: Mapping[str, int], own: Places) -> object:
     return (entry[0].name, entry[1]) if row is None else row
 
 
-def test_the_search() -> None:
+def test_the_search_counts_hops_between_rows() -> None:
     """1 -> 2 -> 3 and 1 -> M -> 3: two hops without the array of no rows, one with it."""
     assert distances({1: {2}, 2: {3}}, 1) == {1: 0, 2: 1, 3: 2}
     assert distances({1: {2, ("M", (1,))}, 2: {3}, ("M", (1,)): {3}}, 1) == {1: 0, 2: 1, 3: 1}
@@ -258,11 +258,11 @@ def test_table_1_of_vaswani_et_al() -> None:
         ("convolution", "floor((l - 2)/(k - 1)) + 1 if k >= 2; 0 if k <= 1"),
     ],
 )
-def test_as_printed(name: str, printed: str) -> None:
+def test_path_lengths_are_printed_in_closed_form(name: str, printed: str) -> None:
     assert formula_words(cm.path_length(cm.mixer(name)).exact) == printed
 
 
-def test_chunks_as_printed() -> None:
+def test_path_lengths_of_chunks_are_printed_in_closed_form() -> None:
     """ceil(l/C) is floor((l - 1)/C) + 1."""
     assert formula_words(cm.path_length(cm.mixer("linear-attention"), "chunked").exact) == (
         "floor((l - 1)/C) + 1 if C >= 2 and l >= 2; 0 if l <= 1; l - 1 if C <= 1 and l >= 2"
@@ -593,7 +593,7 @@ def test_a_system_in_chunks_is_as_far_across_as_the_search_finds(write: Writer) 
             assert derived.at(**sizes) == hops == found == executed, sizes
 
 
-def test_chunks_by_hand() -> None:
+def test_path_lengths_of_chunks_equal_hops_counted_by_hand() -> None:
     """l = 10 in chunks of 3.
 
     Carried back: 10 is the first row of its chunk, so that no hop is lost: 10 -> 7 -> 4 -> 1.
@@ -656,7 +656,9 @@ def test_many_random_systems_in_chunks_have_a_path_length() -> None:
 
 @given(mixer=systems.mixers(), sizes=systems.sizes(), length=st.integers(1, 6))
 @settings(max_examples=120)
-def test_random_systems(mixer: Mixer, sizes: dict[str, int], length: int) -> None:
+def test_path_lengths_of_random_systems_equal_a_search(
+    mixer: Mixer, sizes: dict[str, int], length: int
+) -> None:
     assert_found(mixer, {**sizes, "l": length}, {})
 
 
@@ -665,7 +667,7 @@ def test_most_random_systems_have_a_path_length() -> None:
     assert share_answered(systems.mixers()) >= 0.75
 
 
-def test_by_hand() -> None:
+def test_path_lengths_of_windows_equal_hops_counted_by_hand() -> None:
     """l = 10: four rows a hop; of 4 behind and 2 ahead, forward 3 hops of 4, back 5 of 2."""
     assert cm.path_length(written(window_and_recurrence)).at(l=10, w=4) == 3
     assert cm.path_length(written(uneven)).at(l=10, w=4, r=2) == 5

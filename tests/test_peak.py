@@ -1,4 +1,4 @@
-"""Is the largest live set that of an execution, entry by entry, and as counted by hand?"""
+"""Does the largest live set equal that of an execution and a count by hand?"""
 
 from __future__ import annotations
 

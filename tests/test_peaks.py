@@ -1,4 +1,4 @@
-"""Is the largest value of a depth over an index exact, and are windows as deep as executed ones?"""
+"""Is the largest depth over an index exact, and are windows as deep as executed ones?"""
 
 from __future__ import annotations
 

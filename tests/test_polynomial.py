@@ -1,4 +1,4 @@
-"""Are the functions of sizes exact, and do they say in every notation what they compute?"""
+"""Are functions of sizes exact, and is every notation equal in value?"""
 
 from __future__ import annotations
 

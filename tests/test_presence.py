@@ -1,4 +1,4 @@
-"""Does a sum over no term cost nothing, and what is added to it or multiplied by it too?"""
+"""Does a sum over no term cost nothing, together with the operations on the missing sum?"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Are printed figures of mixers and of whole networks held against the derived ones as printed?"""
+"""Are printed figures of mixers and networks compared with the derived ones as printed?"""
 
 from __future__ import annotations
 
@@ -126,7 +126,9 @@ ARITHMETIC = [
 
 
 @pytest.mark.parametrize(("formula", "value", "rounding", "verdict"), ARITHMETIC)
-def test_plain_arithmetic(formula: str, value: str, rounding: str, verdict: str) -> None:
+def test_plain_arithmetic_is_checked_as_printed(
+    formula: str, value: str, rounding: str, verdict: str
+) -> None:
     found = check(claim("value", formula=formula, value=value, rounding=rounding))
     assert found.verdict == verdict
     assert found.claimed == f"{formula} = {value}"

@@ -1,4 +1,4 @@
-"""Does `costmodel check TABLE` hold every cell of a printed table against the equations?"""
+"""Does `costmodel check TABLE` compare every cell of a printed table with the equations?"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does every printed claim get the verdict that we know it deserves, and does a wrong one fail?"""
+"""Does every published claim get its known verdict, and does an altered claim fail?"""
 
 from __future__ import annotations
 
@@ -244,17 +244,17 @@ def test_every_claim_has_its_expected_verdict() -> None:
 
 
 @pytest.mark.parametrize(("name", "derived"), DERIVED.items())
-def test_derived(name: str, derived: str) -> None:
+def test_derived_formulas_equal_the_expected_ones(name: str, derived: str) -> None:
     assert verdicts()[name].derived == derived
 
 
 @pytest.mark.parametrize(("name", "note"), NOTES.items())
-def test_note(name: str, note: str) -> None:
+def test_notes_say_why_a_claim_disagrees(name: str, note: str) -> None:
     assert note in verdicts()[name].note
 
 
 @pytest.mark.parametrize(("name", "sizes"), COUNTEREXAMPLES.items())
-def test_counterexample(name: str, sizes: dict[str, int]) -> None:
+def test_counterexamples_are_the_smallest_sizes(name: str, sizes: dict[str, int]) -> None:
     assert verdicts()[name].counterexample == sizes
 
 
@@ -445,7 +445,7 @@ def test_agrees_under_another_convention(
 @pytest.mark.parametrize(
     ("value", "expected"), [("278888448", "agrees"), ("278888449", "disagrees")]
 )
-def test_number(value: str, expected: str) -> None:
+def test_a_claimed_number_agrees_only_if_it_is_exact(value: str, expected: str) -> None:
     claim = NumberClaim(
         id="x", source="a paper", place="a table", claimed=value, mixer="she", phase="training",
         quantity="total", value=value, sizes={"d": 128, "l": 128},
@@ -578,7 +578,9 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize(("change", "message"), BAD.values(), ids=BAD)
-def test_bad_data(tmp_path: Path, change: dict[str, Any], message: str) -> None:
+def test_bad_data_are_refused_with_the_claim(
+    tmp_path: Path, change: dict[str, Any], message: str
+) -> None:
     with pytest.raises(PublishedError) as caught:
         verify([written(tmp_path, {**GOOD, **change})])
     assert message in str(caught.value)
@@ -629,7 +631,7 @@ def test_files_that_are_no_claims(tmp_path: Path, text: str) -> None:
         verify([tmp_path / "absent.json"])
 
 
-def test_data_dir() -> None:
+def test_data_dir_finds_published_tables_only() -> None:
     assert (data_dir("published") / "README.md").is_file()
     with pytest.raises(DataMissing, match="no tables 'absent'"):
         data_dir("absent")

@@ -1,4 +1,4 @@
-"""Is what the README shows what the tool prints?"""
+"""Does the README show the printed output of the tool?"""
 
 from __future__ import annotations
 

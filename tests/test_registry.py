@@ -1,4 +1,4 @@
-"""Does one list of questions feed everything: CSV and JSON, the Python API, claims?"""
+"""Does one list of questions feed CSV, JSON, the Python API and claims?"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Do the rules derive exactly what executing the equations entry by entry counts?"""
+"""Do the rules derive exactly the counts of executing the equations entry by entry?"""
 
 from __future__ import annotations
 
@@ -45,7 +45,9 @@ def rewritten() -> Iterator[tuple[str, str, tuple[str, ...]]]:
 
 
 @pytest.mark.parametrize(("name", "form", "rewrites"), [*rewritten()])
-def test_forms_under_rewrites(name: str, form: str, rewrites: tuple[str, ...]) -> None:
+def test_rules_under_rewrites_equal_execution(
+    name: str, form: str, rewrites: tuple[str, ...]
+) -> None:
     """Counts per class, once, span, traffic, state, one token at every t, and the values. Without
     rewrites they are among the proofs that every built-in mixer passes."""
     sizes = complete(builtin(name), SIZES)
@@ -53,7 +55,7 @@ def test_forms_under_rewrites(name: str, form: str, rewrites: tuple[str, ...]) -
 
 
 @pytest.mark.parametrize(("name", "form"), distinct())
-def test_multiply_accumulate(name: str, form: str) -> None:
+def test_multiply_accumulates_equal_execution(name: str, form: str) -> None:
     sizes = complete(builtin(name), SIZES)
     assert differences(builtin(name), sizes, form=form, accounting="mac") == []
 
@@ -114,7 +116,7 @@ def test_parameters_are_the_entries_of_the_arrays(name: str) -> None:
 RANDOM_REWRITES = st.sampled_from([(), ("dense",), ("safe-softmax",), ("scale=folded",)])
 
 
-def test_random_systems() -> None:
+def test_rules_about_random_systems_equal_execution() -> None:
     """Whatever the rules answer about a system of the language is what its execution counts. A
     refusal is honest, but the comparisons would prove nothing if most were refusals."""
     asked: Counter[bool] = Counter()
@@ -136,7 +138,7 @@ def test_random_systems() -> None:
     rewrites=RANDOM_REWRITES,
 )
 @settings(max_examples=40)
-def test_random_causal_systems(
+def test_rules_about_random_causal_systems_equal_execution(
     mixer: Mixer, sizes: dict[str, int], rewrites: tuple[str, ...]
 ) -> None:
     assert OracleComparison(mixer, rewrites=rewrites).at(sizes).apart == [], sizes

@@ -1,4 +1,4 @@
-"""Are argmax, top-k and sort counted as executed, and do they choose what numpy chooses?
+"""Are argmax, top-k and sort counted as executed, and equal to numpy in value?
 
 Positions are integers: what they gather costs nothing, and they get no gradient.
 """

@@ -101,7 +101,7 @@ BY_HAND: Mapping[tuple[str, str], Callable[[int], int]] = {
 
 @pytest.mark.parametrize(("name", "form"), BY_HAND)
 @pytest.mark.parametrize("l", [1, 2, 3, 8, 33])
-def test_by_hand(name: str, form: str, l: int) -> None:
+def test_sequential_operations_equal_steps_counted_by_hand(name: str, form: str, l: int) -> None:
     steps = cm.sequential(cm.mixer(name), form=form)
     assert steps.at(l=l) == BY_HAND[name, form](l)
 
@@ -110,7 +110,7 @@ def test_by_hand(name: str, form: str, l: int) -> None:
     ("name", "printed"),
     [("self-attention", "12"), ("recurrent", "4*l"), ("convolution-same", "2")],
 )
-def test_as_printed(name: str, printed: str) -> None:
+def test_sequential_operations_are_printed_in_closed_form(name: str, printed: str) -> None:
     assert str(cm.sequential(cm.mixer(name))) == printed
 
 
@@ -130,7 +130,9 @@ def test_they_are_the_steps_of_the_critical_path(name: str, form: str, phase: st
 
 @given(mixer=systems.mixers(), sizes=systems.sizes(), length=st.integers(1, 5))
 @settings(max_examples=100)
-def test_random_systems(mixer: Mixer, sizes: dict[str, int], length: int) -> None:
+def test_sequential_operations_of_random_systems_equal_execution(
+    mixer: Mixer, sizes: dict[str, int], length: int
+) -> None:
     at = {**sizes, "l": length}
     try:
         derived = cm.sequential(mixer)

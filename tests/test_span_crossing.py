@@ -1,4 +1,4 @@
-"""Is a depth exact that is the sum of logarithms of which some grow and others fall?"""
+"""Is a depth exact that sums growing and falling logarithms?"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is the span of gradients exact where chunks are short, loops start late and windows overlap?"""
+"""Is the span of gradients exact for short chunks, late loops and overlapping windows?"""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ SEARCHED = ("chunked", "training-step", ("dense",))
 @pytest.mark.parametrize("rewrites", REWRITES, ids=str)
 @pytest.mark.parametrize("phase", PHASES)
 @pytest.mark.parametrize(("name", "form", "letter"), CUT)
-def test_cut_sequences(
+def test_span_of_cut_sequences_equals_execution(
     name: str, form: str, letter: str, phase: str, rewrites: tuple[str, ...]
 ) -> None:
     """Chunks and windows of one row, that divide the length or do not, as long as it and longer."""
@@ -131,7 +131,7 @@ def test_a_loop_without_its_last_rows_is_as_deep_as_executed(phase: str) -> None
 
 @given(mixer=chunk_systems.mixers(), sizes=chunk_systems.sizes())
 @settings(max_examples=40)
-def test_random_chunks(mixer: Mixer, sizes: dict[str, int]) -> None:
+def test_span_of_random_chunks_equals_execution(mixer: Mixer, sizes: dict[str, int]) -> None:
     for phase in PHASES:
         try:
             derived = cm.span(mixer, phase)

@@ -1,4 +1,4 @@
-"""Does what a command says reach every terminal and every disk whole, or not at all?"""
+"""Does the output of a command reach every terminal and disk whole, or report a failure?"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Do rows hold what the questions answer, at every combination of sizes, with reasons for gaps?"""
+"""Do rows of a table hold the derived answers at all sizes, with reasons for gaps?"""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def test_rows_equal_the_public_questions(name: str, phase: str) -> None:
         assert row.value("weights") == least.get("weights", 0)
 
 
-def test_dtypes_by_role() -> None:
+def test_bytes_follow_the_dtype_of_each_role() -> None:
     def moved(**types: str) -> int:
         value = one("she", "inference", dtypes=Dtypes(**types)).value("traffic")
         assert isinstance(value, int)
@@ -413,7 +413,7 @@ def test_heads_must_divide_the_width() -> None:
     fit(builtin("she"), {"b": 1, "l": 1, "d": 100})
 
 
-def test_selection() -> None:
+def test_a_table_has_the_selected_mixers() -> None:
     assert [m.name for m in selection([])[0]] == list(DEFAULT)
     assert {m.name for m in selection([], everything=True)[0]} == set(names())
     ablations = {"she-no-output", "she-extraction", "he-extraction"}

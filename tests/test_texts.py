@@ -1,4 +1,4 @@
-"""Does a text of somebody else's stay a text in the program that a document is opened with?"""
+"""Does a user's text stay text in every program that opens a document?"""
 
 from __future__ import annotations
 

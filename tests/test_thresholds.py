@@ -1,4 +1,4 @@
-"""Are the conditions exact: equal to a direct comparison at every small size?"""
+"""Are conditions exact, that is, equal to a direct comparison at every small size?"""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ CONDITIONS = {
 
 
 @pytest.mark.parametrize(("text", "condition"), CONDITIONS.items())
-def test_condition(text: str, condition: str) -> None:
+def test_a_difference_is_positive_under_its_condition(text: str, condition: str) -> None:
     found = where_positive(poly(text))
     assert found.text == condition
     assert found.always == (condition == "at every size")
@@ -78,7 +78,7 @@ ZEROS = {
 
 
 @pytest.mark.parametrize(("text", "condition"), ZEROS.items())
-def test_zero(text: str, condition: str) -> None:
+def test_a_difference_is_zero_under_its_condition(text: str, condition: str) -> None:
     assert where_zero(poly(text)).text == condition
 
 

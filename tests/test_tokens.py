@@ -1,4 +1,4 @@
-"""What belongs to one token, and what must be held between two?"""
+"""Which work belongs to one token, and which arrays are held between two tokens?"""
 
 from __future__ import annotations
 

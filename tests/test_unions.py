@@ -512,7 +512,7 @@ RANGES = (*systems.UNIONS, "sinks", "own", "causal")
 REWRITES = st.sampled_from([(), ("dense",), ("safe-softmax",), ("scale=folded",)])
 
 
-def test_random_systems() -> None:
+def test_rules_about_random_unions_equal_execution() -> None:
     """What is answered is what is executed, and few questions are left open."""
     asked: Counter[bool] = Counter()
 

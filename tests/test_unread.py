@@ -1,4 +1,4 @@
-"""Is nothing counted that nobody reads, and does `check` name it where an author writes it?"""
+"""Is an unread entry left out of the counts, and does `check` name it for the author?"""
 
 from __future__ import annotations
 

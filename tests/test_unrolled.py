@@ -1,4 +1,4 @@
-"""Is what a search through all entries finds at given sizes what the formulas give, and execution?
+"""Does a search through all entries at given sizes equal the formulas and the execution?
 
 The search answers where no formula is derived; where one is, both must agree.
 """
@@ -125,13 +125,13 @@ def check(mixers: st.SearchStrategy[Mixer], sizes: st.SearchStrategy[dict[str, i
     return asked
 
 
-def test_random_systems() -> None:
+def test_a_search_of_random_systems_equals_formulas_and_execution() -> None:
     sizes = st.builds(lambda at, l: {**at, "l": l}, systems.sizes(), st.integers(1, 5))
     formulas = check(systems.mixers(), sizes)
     assert len(formulas) >= 100 and formulas.count(True) >= len(formulas) / 2
 
 
-def test_random_chunks() -> None:
+def test_a_search_of_random_chunks_equals_formulas_and_execution() -> None:
     """Among them what only the search answers: spans of gradients in chunks."""
     formulas = check(chunk_systems.mixers(), chunk_systems.sizes())
     assert len(formulas) >= 150 and {*formulas} == {True, False}

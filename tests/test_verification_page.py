@@ -1,4 +1,4 @@
-"""Is the generated page what the command prints, and does it show every record?"""
+"""Does the generated page equal the printed output, and show every record?"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is a mixer that is not well formed refused, with a sentence that says what and where?"""
+"""Is a malformed mixer refused with a sentence that names the mistake and its place?"""
 
 from __future__ import annotations
 

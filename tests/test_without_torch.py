@@ -1,4 +1,4 @@
-"""Does what follows from equations need no torch, and does the rest say what to install?"""
+"""Do derivations run without torch, and does everything else name the missing package?"""
 
 from __future__ import annotations
 

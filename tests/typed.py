@@ -1,4 +1,4 @@
-"""What does a command print when it is typed, and how does it refuse?"""
+"""What does a typed command print, and how does it refuse a mistake?"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which mixer of a user's own do the tests take, and how is it written with one mistake in it?
+"""Which user's mixer do the tests take, and how does a test write it with one mistake?
 
 A gated sum over a sliding window: w rows back, one weight per distance and channel.
 """

@@ -1,4 +1,4 @@
-"""How are a mixer's equations and modules held against something written down apart from them?"""
+"""How do tests compare a mixer's equations and modules with values written independently?"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Are additive, dot-product and general attention the scores of Bahdanau and of Luong?
+"""Do additive, dot-product and general attention have the scores of Bahdanau and of Luong?
 
 Bahdanau et al. 2014 (arXiv 1409.0473, section 3.1, appendix A.1.2), Luong et al. 2015 (arXiv
 1508.04025, section 3.1): values and operations are written here entry by entry from the papers.
@@ -99,14 +99,16 @@ def test_modules_equal_the_papers(name: str, implementation: str, sizes: Sizes) 
 
 @each_name
 @each_implementation
-def test_gradients_pass_through(name: str, implementation: str) -> None:
+def test_autograd_of_additive_attention_equals_finite_differences(
+    name: str, implementation: str
+) -> None:
     sizes = of(name, {"l": 3, "d": 2, "f": 3})
     assert gradients_pass(name, implementation, sizes)
 
 
 @pytest.mark.parametrize("name", ["dot-product-attention", "general-attention"])
 @each_implementation
-def test_it_equals_torch(name: str, implementation: str) -> None:
+def test_modules_of_additive_attention_equal_torch(name: str, implementation: str) -> None:
     """torch's scaled_dot_product_attention with a scale of 1; general attention projects first."""
     sizes = {"l": 7, "d": 5}
     arrays = drawn(name, sizes)
@@ -169,7 +171,7 @@ def closed(name: str, l: int, d: int, f: int) -> dict[str, int]:
 
 @each_name
 @each_size
-def test_operations(name: str, sizes: Sizes) -> None:
+def test_operations_of_additive_attention_equal_a_count_by_hand(name: str, sizes: Sizes) -> None:
     assert operations(name, sizes) == closed(name, **sizes)
 
 
@@ -213,7 +215,7 @@ def test_no_scale_is_counted_or_rewritten(name: str) -> None:
 
 @each_name
 @each_size
-def test_parameters(name: str, sizes: Sizes) -> None:
+def test_parameters_of_additive_attention_equal_a_count_by_hand(name: str, sizes: Sizes) -> None:
     d, f = sizes["d"], sizes["f"]
     expected = {
         "additive-attention": 2 * d * f + f,
@@ -225,7 +227,7 @@ def test_parameters(name: str, sizes: Sizes) -> None:
 
 @each_name
 @each_size
-def test_what_is_kept(name: str, sizes: Sizes) -> None:
+def test_state_of_additive_attention_equals_a_count_by_hand(name: str, sizes: Sizes) -> None:
     """U h for every key, and the rows; where the keys are the rows, the rows alone."""
     width = sizes["d"] + (sizes["f"] if name == "additive-attention" else 0)
     for t in range(1, sizes["l"] + 4):

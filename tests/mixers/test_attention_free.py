@@ -1,4 +1,4 @@
-"""Are AFT-full, -local and -simple those of section 3 of Zhai et al. 2021 (arXiv 2105.14103)?"""
+"""Do AFT-full, -local and -simple equal section 3 of Zhai et al. 2021 (arXiv 2105.14103)?"""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_equations_and_module_equal_the_paper(name: str, sizes: Sizes) -> None:
 
 
 @each_name
-def test_gradients_pass_through(name: str) -> None:
+def test_autograd_of_attention_free_mixers_equals_finite_differences(name: str) -> None:
     (described,) = registry.implementations(cm.mixer(name))
     assert gradients_pass(name, described, {"l": 3, "d": 2, "r": 2, "w": 2})
 
@@ -111,7 +111,7 @@ def by_hand(name: str, form: str, l: int, d: int, r: int, w: int) -> dict[str, i
 
 @each_name
 @each_size
-def test_operations(name: str, sizes: Sizes) -> None:
+def test_operations_of_attention_free_mixers_equal_a_count_by_hand(name: str, sizes: Sizes) -> None:
     mixer = cm.mixer(name)
     for form in mixer.forms:
         counted = cm.count(mixer, form=form).at(**{k: sizes[k] for k in mixer.letters})
@@ -141,7 +141,7 @@ def test_operations_of_a_small_case() -> None:
 
 
 @each_size
-def test_parameters(sizes: Sizes) -> None:
+def test_parameters_of_attention_free_mixers_equal_a_count_by_hand(sizes: Sizes) -> None:
     l, d, r, w = (sizes[letter] for letter in "ldrw")
     for name in NAMES:
         mixer, weights = cm.mixer(name), 0
@@ -154,7 +154,7 @@ def test_parameters(sizes: Sizes) -> None:
 
 
 @each_size
-def test_the_state(sizes: Sizes) -> None:
+def test_state_of_attention_free_mixers_equals_a_count_by_hand(sizes: Sizes) -> None:
     """Keys and values of all tokens, however exponentials are taken; two sums of AFT-simple, and of
     AFT-local besides the last w-1 rows."""
     full, simple = cm.mixer("aft-full+causal"), cm.mixer("aft-simple+causal")
@@ -168,7 +168,7 @@ def test_the_state(sizes: Sizes) -> None:
         assert found == 2 * sizes["d"] * held
 
 
-def test_the_claimed_growth() -> None:
+def test_operations_of_attention_free_mixers_grow_as_the_paper_claims() -> None:
     """Table 1 has O(T^2 d) for AFT-full and O(T d) for AFT-simple: of degree 2 and 1 in l."""
     for name, growth in (("aft-full", 2), ("aft-simple", 1), ("aft-simple+causal", 1)):
         totals = [cm.count(cm.mixer(name)).at(l=l, d=3).total for l in range(2, 8)]

@@ -1,4 +1,4 @@
-"""Are the thesis's attention heads the ones that it writes, counts and trains?
+"""Do the heads of the thesis have its values, counts and gradients?
 
 Joao Terroa, "Exploring Causal Attention Models in Transformers for Large Language Models", 2024.
 Values, operations, levels, parameters and what is kept are written here from chapters 2, 4, 6 and
@@ -278,7 +278,9 @@ PER_LAYER = [
 
 
 @pytest.mark.parametrize(("name", "v", "parameters"), PER_LAYER)
-def test_parameters_per_layer(name: str, v: int, parameters: int) -> None:
+def test_parameters_of_a_layer_equal_those_of_the_thesis(
+    name: str, v: int, parameters: int
+) -> None:
     assert cm.parameters(mixer(name)).at(d=256, n=4, v=v) == parameters
     if name == "self-attention":
         return
@@ -307,7 +309,9 @@ def network(attention: int) -> int:
         ("vlsa-trained", 3, "6.6727", 6_672_724),
     ],
 )
-def test_table_7_4(name: str, v: int, printed: str, exact: int) -> None:
+def test_parameters_equal_table_7_4_of_the_thesis(
+    name: str, v: int, printed: str, exact: int
+) -> None:
     """Millions of parameters, with the output projection's bias, to the printed digit."""
     parameters = network(cm.parameters(mixer(name)).at(d=256, n=4, v=v) + 256)
     assert (parameters, f"{parameters / 1e6:.4f}") == (exact, printed)
@@ -375,7 +379,7 @@ def test_gating_the_values_takes_as_many_steps(t: int) -> None:
         ("vlsa-trained", 4 + 5 + 1 + 1 + 3 + 1 + 4 + 6),
     ],
 )
-def test_span_by_hand(name: str, levels: int) -> None:
+def test_span_of_the_thesis_heads_equals_levels_counted_by_hand(name: str, levels: int) -> None:
     assert cm.span(mixer(name)).at(l=5, d=8, n=2, v=3) == levels
 
 
@@ -420,7 +424,7 @@ def test_modules_equal_the_thesis(described: Implementation, sizes: Sizes, batch
 
 
 @each
-def test_gradients_pass_through(described: Implementation) -> None:
+def test_autograd_of_the_thesis_heads_equals_finite_differences(described: Implementation) -> None:
     sizes = {"l": 3, "d": 2, "n": 2, "v": 2}
     module, x = made(described, sizes), tokens(2, sizes).requires_grad_()
     assert torch.autograd.gradcheck(module, (x,))
@@ -519,7 +523,7 @@ class AllHeads(nn.Module):
         ("vlsa", {"split": False, "layered": True, "k": 3}),
     ],
 )
-def test_the_exploratory_heads(name: str, given: dict[str, Any]) -> None:
+def test_exploratory_heads_equal_the_authors_code(name: str, given: dict[str, Any]) -> None:
     """With one L1 and L2 in every head and no bias, ours are the heads of the author's code."""
     sizes = SIZES[0]
     d, n, x = sizes["d"], sizes["n"], tokens(2, SIZES[0])
@@ -598,7 +602,9 @@ CONFIRMATORY = [
 
 
 @pytest.mark.parametrize(("name", "v", "given"), CONFIRMATORY)
-def test_the_confirmatory_heads(name: str, v: int, given: dict[str, bool]) -> None:
+def test_confirmatory_heads_equal_the_authors_code(
+    name: str, v: int, given: dict[str, bool]
+) -> None:
     """A module per head and an output projection with bias: equal values, as many parameters."""
     sizes: Sizes = {"l": 5, "d": 6, "n": 2, "v": v}
     d, n, x = 6, 2, tokens(2, sizes)

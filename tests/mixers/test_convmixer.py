@@ -73,12 +73,12 @@ def test_gathered_statistics_are_a_gain_and_a_bias() -> None:
     same(found, (rows - mean) / deviation, ROUNDING)
 
 
-def test_gradients_pass_through() -> None:
+def test_autograd_of_convmixer_equals_finite_differences() -> None:
     assert gradients_pass("convmixer", "conv", {"l": 3, "d": 2, "k": 2})
 
 
 @each_size
-def test_operations_and_parameters(sizes: Sizes) -> None:
+def test_operations_and_parameters_of_convmixer_equal_a_count_by_hand(sizes: Sizes) -> None:
     """Taps that read a row, two biases, two gelu of 3 products, 1 addition and 1 erf, two affine
     maps, the skip, and l rows times (d, d)."""
     l, d, k = (sizes[letter] for letter in "ldk")

@@ -100,7 +100,7 @@ def test_modules_equal_the_layer(name: str, implementation: str, sizes: Sizes) -
 
 @each_name
 @each_implementation
-def test_gradients_pass_through(name: str, implementation: str) -> None:
+def test_autograd_of_convolution_equals_finite_differences(name: str, implementation: str) -> None:
     sizes = {"l": 4, "d": 2, "k": 3}
     assert gradients_pass(name, implementation, sizes)
 
@@ -149,14 +149,14 @@ def closed(rows: list[int], d: int) -> dict[str, int]:
 
 @each_name
 @each_size
-def test_operations(name: str, sizes: Sizes) -> None:
+def test_operations_of_convolution_equal_a_count_by_hand(name: str, sizes: Sizes) -> None:
     rows = taps(name, sizes["l"], sizes["k"])
     assert operations(name, sizes) == closed(rows, sizes["d"])
 
 
 @each_name
 @each_size
-def test_operations_on_padding(name: str, sizes: Sizes) -> None:
+def test_dense_counts_every_tap_that_reads_padding(name: str, sizes: Sizes) -> None:
     """`dense`: every tap is multiplied, whether it reads a row or zeros."""
     found = operations(name, sizes, convention=("strict", "dense"))
     assert found == closed([sizes["k"]] * sizes["l"], sizes["d"])
@@ -182,7 +182,7 @@ def test_the_closed_form_of_long_sequences(l: int) -> None:
 
 
 @each_size
-def test_one_token(sizes: Sizes) -> None:
+def test_one_token_of_convolution_costs_a_count_by_hand(sizes: Sizes) -> None:
     """The taps that reach a row; k-1 rows are kept for the tokens to come."""
     d, k, mixer = sizes["d"], sizes["k"], cm.mixer("convolution")
     for t in range(1, sizes["l"] + 4):
@@ -198,7 +198,7 @@ def test_the_centred_one_has_no_token_of_its_own() -> None:
 
 @each_name
 @each_size
-def test_parameters(name: str, sizes: Sizes) -> None:
+def test_parameters_of_convolution_equal_a_count_by_hand(name: str, sizes: Sizes) -> None:
     """A matrix for each tap and no bias."""
     assert cm.parameters(cm.mixer(name)).at(**sizes) == sizes["k"] * sizes["d"] ** 2
 
@@ -230,7 +230,7 @@ def test_nothing_is_left_unexplained(name: str, phase: str, k: int) -> None:
 
 
 @each_implementation
-def test_the_state_slides(implementation: str) -> None:
+def test_state_of_convolution_keeps_the_latest_rows_only(implementation: str) -> None:
     """k-1 rows, newest first, however many tokens come."""
     module = module_of(
         "convolution",

@@ -55,12 +55,12 @@ def test_equations_and_module_equal_the_paper(sizes: Sizes) -> None:
     equals_the_paper(NAME, sizes, paper, ROUNDING)
 
 
-def test_gradients_pass_through() -> None:
+def test_autograd_of_efficient_attention_equals_finite_differences() -> None:
     assert gradients_pass(NAME, "explicit", {"l": 3, "d": 4, "n": 2})
 
 
 @each_size
-def test_operations(sizes: Sizes) -> None:
+def test_operations_of_efficient_attention_equal_a_count_by_hand(sizes: Sizes) -> None:
     """Four maps; l n softmaxes of h entries, d of l; d h products of keys and values over l rows,
     and l d sums of h terms."""
     l, d, n = (sizes[letter] for letter in "ldn")

@@ -148,7 +148,7 @@ def test_it_equals_linear_layers_in_the_shape_of_the_code(sizes: Sizes) -> None:
         np.testing.assert_allclose(ours, expected, rtol=0, atol=ROUNDING)
 
 
-def test_gradients_pass_through() -> None:
+def test_autograd_of_fastformer_equals_finite_differences() -> None:
     sizes = {"l": 3, "d": 4, "n": 2}
     assert gradients_pass(NAME, "explicit", sizes)
 
@@ -169,7 +169,7 @@ def closed(l: int, d: int, n: int) -> dict[str, int]:
 
 
 @each_size
-def test_operations(sizes: Sizes) -> None:
+def test_operations_of_fastformer_equal_a_count_by_hand(sizes: Sizes) -> None:
     assert operations(NAME, sizes) == closed(**sizes)
 
 
@@ -195,7 +195,7 @@ def test_the_scale_is_one_division_a_score() -> None:
 
 
 @each_size
-def test_parameters(sizes: Sizes) -> None:
+def test_parameters_of_fastformer_equal_a_count_by_hand(sizes: Sizes) -> None:
     """Five linear layers with bias, three of d units and two of n, and no values of their own."""
     d, n = sizes["d"], sizes["n"]
     expected = 3 * (d * d + d) + 2 * (d * n + n)

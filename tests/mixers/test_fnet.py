@@ -43,7 +43,7 @@ def test_equations_and_modules_equal_the_paper(sizes: Sizes) -> None:
 
 
 @pytest.mark.parametrize("implementation", registry.implementations("fnet"))
-def test_gradients_pass_through(implementation: str) -> None:
+def test_autograd_of_fnet_equals_finite_differences(implementation: str) -> None:
     assert gradients_pass("fnet", implementation, {"l": 4, "d": 4})
 
 
@@ -68,7 +68,7 @@ def test_operations_of_the_transforms(sizes: Sizes) -> None:
     assert operations("fnet", sizes, form="fft") == {k: v for k, v in expected.items() if v}
 
 
-def test_the_claimed_growth() -> None:
+def test_operations_of_fnet_grow_as_the_paper_claims() -> None:
     """O(l log l) for a fixed width: a doubled length adds a whole share for each of its rows."""
     fft = cm.count(cm.mixer("fnet"), form="fft")
     shares = [fft.at(l=2**m, d=4).total / 2**m for m in range(1, 8)]

@@ -86,7 +86,9 @@ class Decoder:
 
 @each_name
 @each_size
-def test_values(name: str, sizes: Sizes) -> None:
+def test_equations_of_grouped_attention_give_the_values_of_the_paper(
+    name: str, sizes: Sizes
+) -> None:
     """Equations and modules, at every length, two sequences at once and token by token."""
     causal = name == NAME
     held.equals_the_paper(name, sizes, lambda x, W, s: Decoder(W, s).rows(x, causal), ROUNDING)
@@ -148,7 +150,9 @@ def test_a_group_for_every_head_is_plain_self_attention(l: int, n: int) -> None:
 @each_name
 @pytest.mark.parametrize("implementation", ["explicit", "sdpa"])
 @pytest.mark.parametrize("g", [1, 2, 4])
-def test_gradients_pass_through(name: str, implementation: str, g: int) -> None:
+def test_autograd_of_grouped_attention_equals_finite_differences(
+    name: str, implementation: str, g: int
+) -> None:
     assert held.gradients_pass(name, implementation, {"l": 3, "d": 8, "n": 4, "g": g})
 
 

@@ -135,12 +135,12 @@ def test_a_width_that_is_no_power_of_two_is_refused(name: str) -> None:
 
 
 @each_name
-def test_gradients_pass_through(name: str) -> None:
+def test_autograd_of_learned_kernels_equals_finite_differences(name: str) -> None:
     assert gradients_pass(name, "explicit", at(name, {"l": 3, "d": 4, "n": 2, "m": 2}))
 
 
 @each_name
-def test_parameters(name: str) -> None:
+def test_parameters_of_learned_kernels_equal_a_count_by_hand(name: str) -> None:
     """Four maps, and: a matrix or a deviation for each channel, and a mean, of each head; three
     diagonals; three layers, two of which are normalised."""
     d, n, h = 8, 2, 4

@@ -68,7 +68,7 @@ def test_equations_and_module_equal_the_paper(name: str, sizes: Sizes) -> None:
 
 
 @each_name
-def test_gradients_pass_through(name: str) -> None:
+def test_autograd_of_light_convolution_equals_finite_differences(name: str) -> None:
     assert gradients_pass(name, "windows", {"l": 3, "d": 2, "n": 2, "k": 2})
 
 
@@ -96,7 +96,9 @@ def by_hand(name: str, l: int, d: int, n: int, k: int) -> tuple[dict[str, int], 
 
 @each_name
 @each_size
-def test_operations_and_parameters(name: str, sizes: Sizes) -> None:
+def test_operations_and_parameters_of_light_convolution_equal_a_count_by_hand(
+    name: str, sizes: Sizes
+) -> None:
     found, once = by_hand(name, **sizes)
     counted = cm.count(cm.mixer(name)).at(**sizes)
     assert with_once(counted) == found
@@ -115,7 +117,7 @@ def test_operations_of_a_small_case() -> None:
 
 @pytest.mark.parametrize("name", CAUSAL)
 @each_size
-def test_one_token(name: str, sizes: Sizes) -> None:
+def test_one_token_of_light_convolution_costs_a_count_by_hand(name: str, sizes: Sizes) -> None:
     """What a sequence of t tokens needs beyond one of t-1; k-1 rows are held."""
     for t in range(1, sizes["l"] + 4):
         one, _ = by_hand(name, **{**sizes, "l": t})

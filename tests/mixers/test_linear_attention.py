@@ -116,7 +116,9 @@ def as_attention(held: dict[str, Tensor], n: int) -> Tensor:
 
 @each_form
 @each_size
-def test_values(form: str, sizes: Sizes) -> None:
+def test_equations_of_linear_attention_give_the_values_of_the_paper(
+    form: str, sizes: Sizes
+) -> None:
     arrays = drawn(NAME, sizes)
     expected = as_an_rnn(arrays, sizes["n"])
     np.testing.assert_allclose(
@@ -128,7 +130,9 @@ def test_values(form: str, sizes: Sizes) -> None:
 
 @each_module
 @each_size
-def test_modules(implementation: str, sizes: Sizes) -> None:
+def test_modules_of_linear_attention_give_the_values_of_the_paper(
+    implementation: str, sizes: Sizes
+) -> None:
     """Whole sequences, a batch of which does not mix, and token by token."""
     arrays = drawn(NAME, sizes)
     module = module_of(NAME, implementation, sizes, arrays)
@@ -249,7 +253,7 @@ def test_operations_of_a_small_case(form: str) -> None:
 
 
 @pytest.mark.parametrize(("l", "h", "n"), [(1, 1, 1), (9, 4, 3), (64, 16, 2)])
-def test_closed_forms(l: int, h: int, n: int) -> None:
+def test_operations_of_linear_attention_equal_closed_forms(l: int, h: int, n: int) -> None:
     """Per head and token 2 h^2 + h products, or h + h a pair, beside four maps of width d."""
     d = n * h
     recurrent, parallel = (cm.count(cm.mixer(NAME), form=f).at(l=l, d=d, n=n) for f in FORMS[:2])
@@ -338,12 +342,12 @@ def test_the_claim_is_linear_in_the_length() -> None:
 # --------------------------------------------------------------------------------------------------
 
 
-def test_parameters() -> None:
+def test_parameters_of_linear_attention_equal_a_count_by_hand() -> None:
     """Four maps without bias."""
     assert cm.parameters(cm.mixer(NAME)).at(d=6, n=2) == 4 * 36
 
 
-def test_state() -> None:
+def test_state_of_linear_attention_equals_a_count_by_hand() -> None:
     """S and z of every head, whatever the position; by pairs the features and values of all."""
     mixer = cm.mixer(NAME)
     for t in (1, 2, 90):
@@ -416,7 +420,7 @@ def test_critical_path_of_chunks() -> None:
 
 
 @pytest.mark.parametrize("sizes", [(16, 24, 3, 4), (17, 24, 3, 4), (9, 2, 2, 1), (64, 64, 2, 16)])
-def test_span_of_chunks(sizes: tuple[int, int, int, int]) -> None:
+def test_span_of_chunks_equals_levels_counted_by_hand(sizes: tuple[int, int, int, int]) -> None:
     """More than one chunk: either the sums of the chunks are late, or the pairs of a whole one."""
     l, d, n, C = sizes
     maps, heads, rows = ceil_log2(d), ceil_log2(d // n), ceil_log2(C)
@@ -503,7 +507,7 @@ STEPS = [(phase, t) for phase, t in (("training", 5), *(("inference", t) for t i
 
 
 @pytest.mark.parametrize(("phase", "t"), STEPS)
-def test_nothing_is_unexplained(phase: str, t: int) -> None:
+def test_reconcile_explains_all_work_of_linear_attention(phase: str, t: int) -> None:
     """Token 2 completes the first chunk of 2, token 3 reads it, token 4 adds the second to it."""
     at = {"b": 3, "l": 5, "d": 8, "n": 2, "C": 2} | ({"t": t} if phase == "inference" else {})
     found = {each.implementation: each for each in reconciled(NAME, at, phase)}
@@ -575,7 +579,7 @@ def test_a_refused_token_changes_nothing() -> None:
 
 
 @each_module
-def test_it_trains(implementation: str) -> None:
+def test_training_lowers_the_loss_of_linear_attention(implementation: str) -> None:
     """The loss of a few random rows falls, and every parameter has a gradient."""
     module = made(implementation, dtype=torch.float32)
     generator = torch.Generator().manual_seed(4)
@@ -594,7 +598,9 @@ def test_it_trains(implementation: str) -> None:
 
 @each_module
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_other_dtypes(implementation: str, dtype: torch.dtype) -> None:
+def test_lower_precision_of_linear_attention_stays_within_its_rounding(
+    implementation: str, dtype: torch.dtype
+) -> None:
     """They compute the same to the dtype's own rounding."""
     exact, rounded = made(implementation), made(implementation, dtype=dtype)
     x = torch.randn(2, 5, 6, generator=torch.Generator().manual_seed(3))

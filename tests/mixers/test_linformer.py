@@ -59,13 +59,13 @@ def test_equations_and_module_equal_the_paper(name: str, sizes: Sizes) -> None:
 
 
 @each_name
-def test_gradients_pass_through(name: str) -> None:
+def test_autograd_of_linformer_equals_finite_differences(name: str) -> None:
     assert gradients_pass(name, "explicit", {"l": 3, "d": 2, "n": 2, "r": 2})
 
 
 @each_name
 @each_size
-def test_operations(name: str, sizes: Sizes) -> None:
+def test_operations_of_linformer_equal_a_count_by_hand(name: str, sizes: Sizes) -> None:
     """Four maps of l rows; r rows of keys and of values, sums of l terms; r scores a row and head,
     each divided, their softmax, and sums of r values. Sharing saves no operation."""
     l, d, n, r = (sizes[letter] for letter in "ldnr")
@@ -94,7 +94,7 @@ def test_operations_of_a_small_case() -> None:
 
 
 @each_size
-def test_parameters(sizes: Sizes) -> None:
+def test_parameters_of_linformer_equal_a_count_by_hand(sizes: Sizes) -> None:
     """E and F of each head, of all heads, or one for both."""
     l, d, n, r = (sizes[letter] for letter in "ldnr")
     for name, projections in zip(NAMES, (2 * n, 2, 1), strict=True):

@@ -95,7 +95,7 @@ def test_equations_and_modules_equal_the_paper(name: str, sizes: Sizes) -> None:
 
 
 @each_name
-def test_gradients_pass_through(name: str) -> None:
+def test_autograd_of_long_convolution_equals_finite_differences(name: str) -> None:
     for implementation in registry.implementations(name):
         assert gradients_pass(name, implementation, {"l": 3, "d": 2, "k": 2, "F": 2})
 
@@ -132,7 +132,7 @@ def by_hand(name: str, l: int, d: int, k: int, F: int) -> tuple[dict[str, int], 
 
 @each_name
 @each_size
-def test_operations(name: str, sizes: Sizes) -> None:
+def test_operations_of_long_convolution_equal_a_count_by_hand(name: str, sizes: Sizes) -> None:
     mixer = cm.mixer(name)
     given = {letter: sizes[letter] for letter in mixer.letters}
     counted = cm.count(mixer).at(**given)
@@ -148,7 +148,7 @@ def test_operations_of_a_small_case() -> None:
 
 
 @each_size
-def test_parameters(sizes: Sizes) -> None:
+def test_parameters_of_long_convolution_equal_a_count_by_hand(sizes: Sizes) -> None:
     l, d, k, F = (sizes[letter] for letter in "ldkF")
     assert cm.parameters(cm.mixer("long-convolution")).at(l=l, d=d) == l * d + d + 2 * d * d
     perceptron = 4 * F + 2 * (F * F + F) + F + F * d
@@ -157,7 +157,7 @@ def test_parameters(sizes: Sizes) -> None:
 
 
 @each_size
-def test_the_state(sizes: Sizes) -> None:
+def test_state_of_long_convolution_equals_a_count_by_hand(sizes: Sizes) -> None:
     """The rows that are convolved; and those that the three short convolutions still read."""
     for t in range(1, sizes["l"] + 1):
         d, given = sizes["d"], {"l": sizes["l"], "d": sizes["d"], "t": t}
@@ -167,7 +167,7 @@ def test_the_state(sizes: Sizes) -> None:
 
 
 @each_name
-def test_the_claimed_growth(name: str) -> None:
+def test_operations_of_long_convolution_grow_as_the_paper_claims(name: str) -> None:
     """O(l log l) by transforms, O(l^2) by sums, in the length."""
     others = {letter: 2 for letter in cm.mixer(name).letters if letter != "l"}
     fft = [cm.count(cm.mixer(name), form="fft").at(l=2**m, **others).total for m in range(3, 9)]

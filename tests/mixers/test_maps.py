@@ -62,12 +62,12 @@ def test_equations_and_module_equal_the_paper(sizes: Sizes) -> None:
     equals_the_paper(NAME, sizes, paper, ROUNDING, beyond=0)
 
 
-def test_gradients_pass_through() -> None:
+def test_autograd_of_token_maps_equals_finite_differences() -> None:
     assert gradients_pass(NAME, "explicit", {"l": 3, "d": 2, "f": 2})
 
 
 @each_size
-def test_operations_and_parameters(sizes: Sizes) -> None:
+def test_operations_and_parameters_of_token_maps_equal_a_count_by_hand(sizes: Sizes) -> None:
     """For each channel two layers of l f products, whose sums and bias are as many additions; gelu
     is 3 products, 1 addition and 1 error function."""
     l, d, f = (sizes[letter] for letter in "ldf")
@@ -153,7 +153,7 @@ def by_hand(name: str, l: int, d: int, f: int, K: int) -> dict[str, int]:
 
 @each_gated
 @by_gated_sizes
-def test_operations_of_gating(name: str, sizes: Sizes) -> None:
+def test_operations_of_gating_equal_a_count_by_hand(name: str, sizes: Sizes) -> None:
     """And what a token adds to a sequence; and what is held for the next one."""
     mixer = cm.mixer(name)
     given = {letter: sizes[letter] for letter in mixer.letters}
@@ -176,7 +176,7 @@ def test_operations_of_a_small_case_of_gating() -> None:
 
 
 @by_gated_sizes
-def test_parameters_of_gating(sizes: Sizes) -> None:
+def test_parameters_of_gating_equal_a_count_by_hand(sizes: Sizes) -> None:
     """Three layers, a norm, an (l, l) matrix, each with bias; aMLP's four maps, one with bias."""
     l, d, f, K = (sizes[letter] for letter in "ldfK")
     plain = 3 * d * f + 2 * f + d + 2 * f + l * l + l

@@ -72,7 +72,7 @@ def test_mega_equals_the_paper(name: str, sizes: Sizes) -> None:
 
 
 @each_name
-def test_gradients_pass_through(name: str) -> None:
+def test_autograd_of_mega_equals_finite_differences(name: str) -> None:
     sizes = {"l": 4, "d": 2, "N": 2, "K": 3, "v": 2, "C": 3}
     for implementation in registry.implementations(name):
         assert gradients_pass(name, implementation, sizes)

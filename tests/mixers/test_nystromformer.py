@@ -97,12 +97,12 @@ def test_a_length_that_r_does_not_divide_is_refused() -> None:
         operations(NAME, sizes | {"l": 4})
 
 
-def test_gradients_pass_through() -> None:
+def test_autograd_of_nystromformer_equals_finite_differences() -> None:
     assert gradients_pass(NAME, "explicit", {"l": 4, "d": 4, "n": 2, "r": 2})
 
 
 @each_size
-def test_operations(sizes: Sizes) -> None:
+def test_operations_of_nystromformer_equal_a_count_by_hand(sizes: Sizes) -> None:
     """Four maps; means of segments; of each head three matrices of scores and their softmaxes, the
     largest sum of a column, six rounds of four products, and three products with what is read."""
     l, d, n, r = (sizes[letter] for letter in "ldnr")

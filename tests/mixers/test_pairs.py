@@ -1,4 +1,4 @@
-"""Is attention over a set of pairs that of the papers: their values, and a count for every pair?
+"""Does attention over a set of pairs have the papers' values and a count for every pair?
 
 The pairs are listed by the papers' definitions, one by one; nothing is shared with the package.
 """
@@ -80,7 +80,7 @@ def test_it_equals_the_paper(name: str, sizes: Sizes) -> None:
 
 
 @each_name
-def test_gradients_pass_through(name: str) -> None:
+def test_autograd_of_attention_over_pairs_equals_finite_differences(name: str) -> None:
     assert gradients_pass(name, "explicit", {"l": 5, "d": 2, "n": 2, "B": 2})
 
 
@@ -102,7 +102,7 @@ def closed(rows: list[int], d: int, n: int) -> dict[str, int]:
 
 @each_name
 @each_size
-def test_operations(name: str, sizes: Sizes) -> None:
+def test_operations_of_attention_over_pairs_equal_a_count_by_hand(name: str, sizes: Sizes) -> None:
     pairs = [len(keys) for keys in seen(name, sizes)]
     assert operations(name, sizes) == closed(pairs, sizes["d"], sizes["n"])
 
@@ -116,7 +116,7 @@ def test_the_closed_forms_of_whole_blocks(B: int) -> None:
 
 
 @each_size
-def test_one_token(sizes: Sizes) -> None:
+def test_one_token_of_attention_over_pairs_costs_a_count_by_hand(sizes: Sizes) -> None:
     """The rows of a block are kept until it is complete."""
     d, B, mixer = sizes["d"], sizes["B"], cm.mixer(LOCAL_CAUSAL)
     for t in range(1, sizes["l"] + 4):

@@ -102,7 +102,7 @@ def test_equations_and_modules_equal_the_paper(name: str, sizes: Sizes) -> None:
 
 
 @each_name
-def test_gradients_pass_through(name: str) -> None:
+def test_autograd_of_random_features_equals_finite_differences(name: str) -> None:
     implementation = "recurrent" if name in CAUSAL else "explicit"
     sizes = at(name, {"l": 3, "d": 2, "n": 2, "m": 2, "C": 2})
     assert gradients_pass(name, implementation, sizes)
@@ -228,7 +228,7 @@ def test_one_token_adds_up_to_the_whole(name: str) -> None:
 
 
 @each_causal
-def test_state(name: str) -> None:
+def test_state_of_random_features_equals_a_count_by_hand(name: str) -> None:
     """The sums of m h products and m keys a head; by pairs m and h numbers for every token; 2m in
     place of m with sines and cosines."""
     mixer, sizes = cm.mixer(name), {"d": 12, "n": 3, "m": 5}
@@ -240,7 +240,7 @@ def test_state(name: str) -> None:
 
 
 @each_name
-def test_parameters(name: str) -> None:
+def test_parameters_of_random_features_equal_a_count_by_hand(name: str) -> None:
     """Four maps; of random feature attention a sigma for each channel, and a gate's d + 1 numbers a
     head. What is drawn is not trained."""
     more = (6 if name.startswith("rfa") else 0) + (2 * 7 if name == GATED else 0)

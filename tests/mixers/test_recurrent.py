@@ -122,7 +122,9 @@ def recurrence(name: str, W: Arrays) -> Array:
 @each_form
 @each_size
 @pytest.mark.parametrize("rewrites", [(), ("zero-state",)], ids=str)
-def test_values(name: str, form: str, sizes: Sizes, rewrites: tuple[str, ...]) -> None:
+def test_equations_of_recurrent_layers_give_the_values_of_the_paper(
+    name: str, form: str, sizes: Sizes, rewrites: tuple[str, ...]
+) -> None:
     arrays = drawn(name, sizes)
     found = cm.evaluate(cm.mixer(name), arrays, dict(sizes), form, rewrites or "strict")
     np.testing.assert_allclose(found, recurrence(name, arrays), rtol=0, atol=ROUNDING)
@@ -130,7 +132,9 @@ def test_values(name: str, form: str, sizes: Sizes, rewrites: tuple[str, ...]) -
 
 @each_module
 @each_size
-def test_modules(name: str, implementation: str, sizes: Sizes) -> None:
+def test_modules_of_recurrent_layers_give_the_values_of_the_paper(
+    name: str, implementation: str, sizes: Sizes
+) -> None:
     """Whole sequences, a batch of which does not mix, and token by token."""
     arrays = drawn(name, sizes)
     module = module_of(name, implementation, sizes, arrays)
@@ -171,7 +175,9 @@ def theirs(name: str, arrays: Arrays) -> nn.RNN | nn.LSTM | nn.GRU:
 
 @pytest.mark.parametrize(("name", "implementation"), [m for m in MODULES if m[0] not in BEFORE])
 @each_size
-def test_modules_equal_torch(name: str, implementation: str, sizes: Sizes) -> None:
+def test_modules_of_recurrent_layers_equal_torch(
+    name: str, implementation: str, sizes: Sizes
+) -> None:
     arrays = drawn(name, sizes)
     module, layer = module_of(name, implementation, sizes, arrays), theirs(name, arrays)
     x = torch.from_numpy(np.stack([arrays["x"], 1 - arrays["x"]]))
@@ -284,7 +290,7 @@ def test_operations_of_a_small_case(which: tuple[str, str], counts: dict[str, in
 
 @pytest.mark.parametrize("l", [1, 2, 31])
 @pytest.mark.parametrize("d", [1, 7, 64])
-def test_closed_forms(l: int, d: int) -> None:
+def test_operations_of_recurrent_layers_equal_closed_forms(l: int, d: int) -> None:
     """2 l d^2 less the first row's d^2; of the LSTM 8 l d^2 + 3 l d less 5 d^2 + d, d^2 among them
     for its forget gate; and so on."""
     muls = {
@@ -319,7 +325,7 @@ def test_the_claim_of_table_1() -> None:
 
 
 @each_name
-def test_parameters(name: str) -> None:
+def test_parameters_of_recurrent_layers_equal_a_count_by_hand(name: str) -> None:
     """Two matrices and a bias a gate, or two biases."""
     gates = GATES[name.split("+")[0]]
     for d in (1, 6):
@@ -372,7 +378,7 @@ def test_critical_path_and_span(which: tuple[str, str], steps: tuple[str, str]) 
 
 @each_name
 @pytest.mark.parametrize(("phase", "t"), [("training", 5), ("inference", 1), ("inference", 4)])
-def test_nothing_is_unexplained(name: str, phase: str, t: int) -> None:
+def test_reconcile_explains_all_work_of_recurrent_layers(name: str, phase: str, t: int) -> None:
     at = {"b": 2, "l": 5, "d": 8} | ({"t": t} if phase == "inference" else {})
     for found in reconciled(name, at, phase):
         assert found.explained, (found.implementation, found.unexplained, found.peers)
@@ -401,7 +407,7 @@ def test_the_state_holds_one_row_for_any_number_of_tokens(name: str, implementat
 
 
 @each_module
-def test_it_trains(name: str, implementation: str) -> None:
+def test_training_lowers_the_loss_of_recurrent_layers(name: str, implementation: str) -> None:
     """The loss of a few random rows falls, and every parameter has a gradient."""
     module = made(name, implementation, dtype=torch.float32)
     x, target = torch.randn(2, 5, 4), torch.rand(2, 5, 4) - 0.5

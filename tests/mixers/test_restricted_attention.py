@@ -79,7 +79,7 @@ def paper(name: str, x: Array, W: Arrays, n: int, w: int) -> Array:
     return heads @ W["W_out"]
 
 
-def test_what_is_seen() -> None:
+def test_a_neighbourhood_has_the_positions_counted_by_hand() -> None:
     """By hand: a neighbourhood of 3 has one position on either side, one of 4 two ahead."""
     assert [seen(CENTRED, i, 5, 3) for i in (1, 3, 5)] == [[1, 2], [2, 3, 4], [4, 5]]
     assert [seen(CENTRED, i, 5, 4) for i in (1, 3, 5)] == [[1, 2, 3], [2, 3, 4, 5], [4, 5]]
@@ -112,7 +112,9 @@ def test_modules_equal_the_paper(name: str, implementation: str, sizes: Sizes) -
 
 @each_name
 @each_implementation
-def test_gradients_pass_through(name: str, implementation: str) -> None:
+def test_autograd_of_restricted_attention_equals_finite_differences(
+    name: str, implementation: str
+) -> None:
     sizes = {"l": 4, "d": 2, "n": 2, "w": 3}
     assert gradients_pass(name, implementation, sizes)
 
@@ -120,7 +122,7 @@ def test_gradients_pass_through(name: str, implementation: str) -> None:
 @each_name
 @each_implementation
 @pytest.mark.parametrize(("d", "n", "w", "length"), [(6, 3, 3, 7), (6, 2, 4, 9), (4, 1, 9, 5)])
-def test_it_equals_torch(
+def test_modules_of_restricted_attention_equal_torch(
     name: str, implementation: str, d: int, n: int, w: int, length: int
 ) -> None:
     """torch.nn.MultiheadAttention under a mask of what is not seen."""
@@ -179,7 +181,9 @@ def pairs(name: str, l: int, w: int) -> list[int]:
 @each_name
 @each_form
 @each_size
-def test_operations(name: str, form: str, sizes: Sizes) -> None:
+def test_operations_of_restricted_attention_equal_a_count_by_hand(
+    name: str, form: str, sizes: Sizes
+) -> None:
     """The same in both forms, which differ in how the scores lie."""
     expected = closed(pairs(name, sizes["l"], sizes["w"]), sizes["d"], sizes["n"])
     assert operations(name, sizes, form=form) == expected
@@ -224,7 +228,7 @@ def test_the_closed_forms_of_long_sequences(l: int) -> None:
 
 @each_form
 @each_size
-def test_one_token(form: str, sizes: Sizes) -> None:
+def test_one_token_of_restricted_attention_costs_a_count_by_hand(form: str, sizes: Sizes) -> None:
     """Keys and values are kept, of the last w-1 tokens."""
     d, w, mixer = sizes["d"], sizes["w"], cm.mixer(CAUSAL)
     for t in range(1, sizes["l"] + 4):
@@ -242,7 +246,7 @@ def test_the_centred_one_has_no_token_of_its_own(form: str) -> None:
 
 @each_name
 @each_size
-def test_parameters(name: str, sizes: Sizes) -> None:
+def test_parameters_of_restricted_attention_equal_a_count_by_hand(name: str, sizes: Sizes) -> None:
     assert cm.parameters(cm.mixer(name)).at(**sizes) == 4 * sizes["d"] ** 2
 
 
@@ -278,7 +282,7 @@ def test_nothing_is_left_unexplained(name: str, phase: str, w: int) -> None:
 
 
 @each_implementation
-def test_the_state_slides(implementation: str) -> None:
+def test_state_of_restricted_attention_keeps_the_latest_rows_only(implementation: str) -> None:
     """Keys and values of w-1 tokens, oldest first, however many tokens come."""
     sizes = {"l": 2, "d": 2, "n": 2, "w": 3}
     module = module_of(CAUSAL, implementation, sizes, drawn(CAUSAL, sizes))

@@ -74,12 +74,12 @@ def test_it_is_of_a_set() -> None:
     same(moved, rows[order], ROUNDING)
 
 
-def test_gradients_pass_through() -> None:
+def test_autograd_of_set_transformer_equals_finite_differences() -> None:
     assert gradients_pass(NAME, "explicit", {"l": 3, "d": 4, "n": 2, "r": 2})
 
 
 @each_size
-def test_operations(sizes: Sizes) -> None:
+def test_operations_of_set_transformer_equal_a_count_by_hand(sizes: Sizes) -> None:
     """Four maps of l rows: keys, values, queries, outputs; three of r rows: what inducing points
     read, its keys, its values. Two matrices of scores of each head, divided, their softmaxes, and
     sums of values. Once, whatever the tokens are, the queries of the inducing points."""
@@ -112,7 +112,7 @@ def test_operations_of_a_small_case() -> None:
 
 
 @each_size
-def test_parameters(sizes: Sizes) -> None:
+def test_parameters_of_set_transformer_equal_a_count_by_hand(sizes: Sizes) -> None:
     """Two times four matrices, and the inducing points."""
     d, r = sizes["d"], sizes["r"]
     assert cm.parameters(cm.mixer(NAME)).at(**sizes) == 8 * d * d + r * d

@@ -119,7 +119,7 @@ def test_modules_equal_the_paper(name: str, form: str, sizes: Sizes) -> None:
 
 @each_name
 @each_form
-def test_gradients_pass_through(name: str, form: str) -> None:
+def test_autograd_of_simple_attention_equals_finite_differences(name: str, form: str) -> None:
     sizes = {"l": 3, "d": 4, "n": 2}
     assert gradients_pass(name, form, sizes)
 
@@ -145,7 +145,9 @@ def closed(name: str, form: str, l: int, d: int, n: int) -> dict[str, int]:
 @each_name
 @each_form
 @each_size
-def test_operations(name: str, form: str, sizes: Sizes) -> None:
+def test_operations_of_simple_attention_equal_a_count_by_hand(
+    name: str, form: str, sizes: Sizes
+) -> None:
     """No division and no exponentiation: the paper multiplies by 1/sqrt(L)."""
     assert operations(name, sizes, form=form) == closed(name, form, **sizes)
 
@@ -170,7 +172,7 @@ def test_operations_of_a_small_case(which: tuple[str, str], counts: dict[str, in
 
 
 @each_name
-def test_parameters(name: str) -> None:
+def test_parameters_of_simple_attention_equal_a_count_by_hand(name: str) -> None:
     """Three matrices and three vectors, and one more of each with the linear layer."""
     layers = 4 if name == "simple-resl" else 3
     for d, n in ((6, 2), (5, 5), (1, 1)):

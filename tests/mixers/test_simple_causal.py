@@ -1,4 +1,5 @@
-"""Are the causal variants SimpleTRON's product (Yorsh et al. 2021, arXiv 2111.15588) under a mask?
+"""Do the causal variants equal SimpleTRON's product (Yorsh et al. 2021, arXiv 2111.15588) under a
+causal mask?
 
 Section 3 without a mask is tests/mixers/test_simple.py. Here the sums of token i run over tokens
 1..i; values and operations are written from that alone.
@@ -68,7 +69,9 @@ def masked(name: str, W: Arrays, n: int, length: int) -> Array:
 @each_name
 @each_form
 @each_size
-def test_values(name: str, form: str, sizes: Sizes) -> None:
+def test_equations_of_causal_simple_attention_give_the_values_of_the_paper(
+    name: str, form: str, sizes: Sizes
+) -> None:
     arrays = drawn(name, sizes)
     found = cm.evaluate(cm.mixer(name), arrays, dict(sizes), form)
     expected = masked(name, arrays, sizes["n"], sizes["l"])
@@ -78,7 +81,9 @@ def test_values(name: str, form: str, sizes: Sizes) -> None:
 @each_name
 @each_module
 @each_size
-def test_modules(name: str, implementation: str, sizes: Sizes) -> None:
+def test_modules_of_causal_simple_attention_give_the_values_of_the_paper(
+    name: str, implementation: str, sizes: Sizes
+) -> None:
     """Whole sequences, a batch of which does not mix, and token by token."""
     arrays = drawn(name, sizes)
     module = module_of(name, implementation, sizes, arrays)
@@ -205,7 +210,9 @@ def test_where_carrying_the_sum_is_cheaper() -> None:
 
 @each_name
 @pytest.mark.parametrize(("phase", "t"), [("training", 5), ("inference", 1), ("inference", 4)])
-def test_nothing_is_unexplained(name: str, phase: str, t: int) -> None:
+def test_reconcile_explains_all_work_of_causal_simple_attention(
+    name: str, phase: str, t: int
+) -> None:
     at = {"b": 2, "l": 5, "d": 8, "n": 2} | ({"t": t} if phase == "inference" else {})
     found = reconciled(name, at, phase)
     assert {each.implementation for each in found} == set(MODULES)

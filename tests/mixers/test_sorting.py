@@ -1,4 +1,4 @@
-"""Is attention to sorted rows that of the papers: their values, and every operation counted?"""
+"""Does attention to sorted rows have the papers' values and operations?"""
 
 from __future__ import annotations
 
@@ -95,12 +95,12 @@ def test_rounds_make_it_doubly_stochastic() -> None:
     assert abs(few.sum(1) - 1).max() > 1e-3
 
 
-def test_gradients_pass_through() -> None:
+def test_autograd_of_sinkhorn_attention_equals_finite_differences() -> None:
     assert gradients_pass(SINKHORN, "explicit", {"l": 5, "d": 2, "n": 2, "B": 2, "T": 2})
 
 
 @each_size
-def test_operations(sizes: Sizes) -> None:
+def test_operations_of_sinkhorn_attention_equal_a_count_by_hand(sizes: Sizes) -> None:
     """Block by block, as the paper goes through them."""
     l, d, n, B, T = (sizes[letter] for letter in "ldnBT")
     h, whole = d // n, l // B
@@ -137,7 +137,7 @@ def test_operations_of_a_small_case() -> None:
 
 
 @each_size
-def test_parameters(sizes: Sizes) -> None:
+def test_parameters_of_sinkhorn_attention_equal_a_count_by_hand(sizes: Sizes) -> None:
     """One sorting network for all heads, a column for each whole block."""
     l, d, n, B = (sizes[letter] for letter in "ldnB")
     expected = 4 * d * d + d // n * (l // B)
@@ -195,7 +195,7 @@ def test_what_gradients_of_hashing_are() -> None:
 
 
 @each_hashed
-def test_operations_of_hashing(sizes: Sizes) -> None:
+def test_operations_of_hashing_equal_a_count_by_hand(sizes: Sizes) -> None:
     """Three maps, m directions, unit keys, two sorts, and chunk by chunk the pairs."""
     l, d, n, C, m = (sizes[letter] for letter in "ldnCm")
     h, found = d // n, Counter[str]()

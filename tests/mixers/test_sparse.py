@@ -1,4 +1,4 @@
-"""Is sparse attention that of the papers: their values, and a count for every pair?
+"""Does sparse attention have the papers' values and a count for every pair?
 
 The pairs are listed by the papers' definitions, one by one; nothing is shared with the package.
 """
@@ -84,7 +84,7 @@ def test_it_equals_the_paper(name: str, sizes: Sizes) -> None:
 
 @each_name
 @each_size
-def test_operations(name: str, sizes: Sizes) -> None:
+def test_operations_of_sparse_attention_equal_a_count_by_hand(name: str, sizes: Sizes) -> None:
     """Global attention has keys and values of its own: two maps more, where other rows have any."""
     pairs, l, d = [len(keys) for keys in seen(name, sizes)], sizes["l"], sizes["d"]
     expected = Counter(closed(pairs, d, sizes["n"]))

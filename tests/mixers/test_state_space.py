@@ -174,7 +174,7 @@ def test_equations_and_modules_equal_the_paper(name: str, sizes: Sizes) -> None:
 
 
 @each_name
-def test_gradients_pass_through(name: str) -> None:
+def test_autograd_of_state_spaces_equals_finite_differences(name: str) -> None:
     for implementation in registry.implementations(name):
         assert gradients_pass(name, implementation, {"l": 3, "d": 2, "N": 2})
 
@@ -192,7 +192,7 @@ def discretised(name: str, d: int, N: int) -> int:
 
 @each_name
 @each_size
-def test_operations(name: str, sizes: Sizes) -> None:
+def test_operations_of_state_spaces_equal_a_count_by_hand(name: str, sizes: Sizes) -> None:
     """Row by row: a complex number times E, B times a row, twice the real part of C times it; or
     sums over distances, the kernel's powers being complex exponentials."""
     l, d, N = (sizes[letter] for letter in "ldN")
@@ -220,7 +220,9 @@ def test_operations(name: str, sizes: Sizes) -> None:
 
 @each_name
 @each_size
-def test_parameters_and_state(name: str, sizes: Sizes) -> None:
+def test_parameters_and_state_of_state_spaces_equal_a_count_by_hand(
+    name: str, sizes: Sizes
+) -> None:
     """N complex numbers of each channel, whatever the number of tokens; or the rows."""
     l, d, N = (sizes[letter] for letter in "ldN")
     own = d * N if name == "s4d" else N

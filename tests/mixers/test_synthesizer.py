@@ -85,7 +85,7 @@ def test_equations_and_module_equal_the_paper(name: str, sizes: Sizes) -> None:
 
 
 @each_name
-def test_gradients_pass_through(name: str) -> None:
+def test_autograd_of_synthesizers_equals_finite_differences(name: str) -> None:
     assert gradients_pass(name, "explicit", at(name, {"l": 3, "d": 2, "n": 1, "B": 2, "r": 1}))
 
 
@@ -124,7 +124,7 @@ def by_hand(name: str, l: int, d: int, n: int, B: int, r: int) -> tuple[dict[str
 
 @each_name
 @each_size
-def test_operations(name: str, sizes: Sizes) -> None:
+def test_operations_of_synthesizers_equal_a_count_by_hand(name: str, sizes: Sizes) -> None:
     found, once = by_hand(name, **sizes)
     counted = cm.count(cm.mixer(name)).at(**at(name, sizes))
     assert with_once(counted) == found
@@ -141,7 +141,7 @@ def test_operations_of_a_small_case() -> None:
 
 @pytest.mark.parametrize("name", CAUSAL)
 @each_size
-def test_one_token(name: str, sizes: Sizes) -> None:
+def test_one_token_of_synthesizers_costs_a_count_by_hand(name: str, sizes: Sizes) -> None:
     """What a sequence of t tokens needs beyond one of t-1, without what is done once; the values of
     all tokens are held."""
     for t in range(1, sizes["l"] + 1):
@@ -155,7 +155,7 @@ def test_one_token(name: str, sizes: Sizes) -> None:
 
 @each_name
 @each_size
-def test_parameters(name: str, sizes: Sizes) -> None:
+def test_parameters_of_synthesizers_equal_a_count_by_hand(name: str, sizes: Sizes) -> None:
     """The paper's own table, and the two maps that it leaves out."""
     l, d, n, B, r = (sizes[letter] for letter in ("l", "d", "n", "B", "r"))
     printed = {

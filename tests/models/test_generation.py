@@ -1,4 +1,4 @@
-"""Is generating text the prompt's forward pass, and the sum of its steps, one by one?"""
+"""Does generating text cost the prompt's forward pass plus the sum of its steps?"""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def windowed(folder: Path) -> str:
 
 
 @pytest.mark.parametrize("w", [1, 4, 30])
-def test_steps_in_pieces(tmp_path: Path, w: int) -> None:
+def test_a_window_splits_the_steps_of_generation_into_cases(tmp_path: Path, w: int) -> None:
     """A window of w tokens costs a step min(t, w) - 1 additions an entry."""
     net = networks.model("decoder", mixers=(windowed(tmp_path),), positions="none")
     (own,) = [part for part in generation(net).decode if "window" in part.use.name]

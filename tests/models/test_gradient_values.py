@@ -1,4 +1,5 @@
-"""Are the gradients of a network's parts, joined as its schedule says, those of its torch twin?"""
+"""Do the gradients of a network's parts, joined by its schedule, equal those of the same network in
+torch?"""
 
 from __future__ import annotations
 

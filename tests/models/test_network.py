@@ -1,4 +1,4 @@
-"""Are networks the sums of their parts, and do they come to the figures that are known of them?"""
+"""Is the cost of a network the sum over its parts, and does it equal published figures?"""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ PARAMETERS = {
 
 
 @pytest.mark.parametrize(("name", "total"), PARAMETERS.items())
-def test_parameters(name: str, total: int) -> None:
+def test_parameters_equal_published_totals(name: str, total: int) -> None:
     assert networks.model(name).parameters().at() == total
 
 
@@ -131,7 +131,7 @@ def test_rows_of_vaswani_without_other_parameters() -> None:
     assert learned.at(l=3, e=5) == base.at() + (3 + 5) * 512
 
 
-def test_gpt2_in_flops() -> None:
+def test_flops_of_gpt2_equal_those_of_nanogpt() -> None:
     """GPT-2 at 1024 tokens as nanoGPT's transformer_sizing notebook counts it: 291,648,307,200
     FLOPs of dense products, 2 a multiply-add, all pairs of tokens."""
     counts = networks.model("gpt-2").count(convention="torch").at()
@@ -141,7 +141,7 @@ def test_gpt2_in_flops() -> None:
 L, l, d, n, f, u = 2, 4, 6, 3, 5, 7
 
 
-def test_chen_by_hand() -> None:
+def test_a_layer_of_chen_equals_tables_and_equations_of_the_paper() -> None:
     """Tables 3 and 4 of version 1 for the sublayer, the other parts from equations (3) to (17)."""
     counts = networks.model("chen-v1").count().at(L=L, l=l, d=d, n=n, f=f, u=u)
     attention = l * l * d + 4 * l * d * d + l * d
@@ -267,7 +267,7 @@ def test_batch_multiplies_the_work_and_not_what_is_done_once() -> None:
     assert three.total == 3 * (one.total - one.once.total) + one.once.total
 
 
-def test_layers_in_turn() -> None:
+def test_layers_take_the_mixers_in_turn() -> None:
     """Layer i has the mixer i mod 3: of 5 layers two have the first and the second."""
     chosen = replace(networks.preset("chen-v1"), mixers=("she", "he", "we"))
     found = {p.use.name: str(p.runs) for p in network(chosen, L=5).costs()}
@@ -282,7 +282,7 @@ def test_layers_in_turn() -> None:
     assert {p.use.name: str(p.runs) for p in repeated.costs()}["she"] == "L"
 
 
-def test_everything_is_symbolic() -> None:
+def test_every_answer_keeps_its_letters() -> None:
     net = networks.model("gpt-2")
     assert str(net.parameters().expr) == "12*L*d**2 + 13*L*d + d*u + 1026*d"
     assert str(net.state().expr) == "2*L*d*t"

@@ -1,4 +1,4 @@
-"""Do a network's parts hold by themselves: counts by hand, values, and execution entry by entry?"""
+"""Do a network's parts equal counts by hand, values in torch, and execution entry by entry?"""
 
 from __future__ import annotations
 
@@ -113,7 +113,9 @@ BY_HAND = [
 
 
 @pytest.mark.parametrize(("name", "sizes", "expected"), BY_HAND)
-def test_by_hand(name: str, sizes: dict[str, int], expected: dict[str, int]) -> None:
+def test_operations_of_parts_equal_a_count_by_hand(
+    name: str, sizes: dict[str, int], expected: dict[str, int]
+) -> None:
     counts = cm.count(PARTS[name]).at(**sizes)
     assert {c: v for c, v in counts.by_class().items() if v} == expected
     assert counts.once is not None and counts.once.total == 0
@@ -127,7 +129,7 @@ def test_learned_positions_as_a_product_are_work_done_once() -> None:
     assert counts.once.by_class() == {"mul": 4 * 4 * 3 + 12, "add": 4 * 3 * 3, "div": 0, "exp": 0}
 
 
-def test_losses_by_hand() -> None:
+def test_operations_of_losses_equal_a_count_by_hand() -> None:
     """l = 2 rows of u = 7 scores."""
     plain = cm.count(LOSSES["scores"], form="plain").at(l=2, u=7)
     # exp of each score, their sum (6), its log, 7 differences; the sum of 2 targets, one division.

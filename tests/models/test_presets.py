@@ -1,4 +1,5 @@
-"""Do the files of networks say what the papers print, and what is wrong with a file that is bad?"""
+"""Do the files of networks state what the papers print, and is a bad file refused with its
+mistake?"""
 
 from __future__ import annotations
 
@@ -134,7 +135,7 @@ BAD = [
 
 
 @pytest.mark.parametrize(("data", "sentence"), BAD)
-def test_bad_files(tmp_path: Path, data: Any, sentence: str) -> None:
+def test_a_bad_file_is_refused_in_a_sentence(tmp_path: Path, data: Any, sentence: str) -> None:
     path = tmp_path / "x.json"
     path.write_text(json.dumps(data))
     with pytest.raises(ModelError) as raised:
@@ -187,7 +188,7 @@ def same_parts(one: Choices, name: str) -> None:
     assert ours.parameters().at() == theirs.parameters().at()
 
 
-def test_published_configurations(tmp_path: Path) -> None:
+def test_presets_equal_published_configurations(tmp_path: Path) -> None:
     same_parts(configured(tmp_path, GPT2), "gpt-2")
     bert = {**BERT, "intermediate_size": 3072}
     masked = networks.network(configured(tmp_path, bert))

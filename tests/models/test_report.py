@@ -1,4 +1,5 @@
-"""Does `costmodel model` print what the networks derive, in every format, and say what is wrong?"""
+"""Does `costmodel model` print the derived answers in every format, and refuse a mistake in a
+sentence?"""
 
 from __future__ import annotations
 
@@ -63,11 +64,13 @@ def refused(command: str, capsys: pytest.CaptureFixture[str]) -> str:
     return printed.err
 
 
-def test_a_small_network(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_small_network_prints_the_expected_table(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(f"{TINY} --phase training", capsys) == TRAINING
 
 
-def test_generating_text(capsys: pytest.CaptureFixture[str]) -> None:
+def test_generation_prints_prefill_and_decode_with_their_sum(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     text = run(f"{TINY} --phase generate --prompt 2 --new 2", capsys)
     net = networks.model("decoder")
     at = {"L": 2, "l": 4, "d": 6, "n": 3, "u": 7, "p": 2, "q": 2}
@@ -88,7 +91,9 @@ def rows(command: str, capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any
 
 @pytest.mark.parametrize("options", ["", "--phase generate", "--symbolic", "--convention torch",
                                      "--phase inference --t 9", "--l l", "--b 3"])  # fmt: skip
-def test_json(options: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_gives_every_count_or_its_reason(
+    options: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     for row in rows(f"{TINY} {options}", capsys):
         symbolic = "--symbolic" in options or "--l l" in options
         letters = {"--symbolic": "t", "--l l": "lt"}.get(options, "")
@@ -152,7 +157,7 @@ def test_sweeps_are_one_line_for_each_combination(capsys: pytest.CaptureFixture[
     assert [(r["sizes"]["d"], r["sizes"]["L"]) for r in found] == [(8, 1), (8, 3), (16, 1), (16, 3)]
 
 
-def test_layers_in_turn(capsys: pytest.CaptureFixture[str]) -> None:
+def test_layers_in_turn_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
     (row,) = rows("chen-v1 --mixer she,self-attention --L 5 --phase training", capsys)
     runs = {part["part"]: part["runs"] for part in row["parts"]}
     assert (runs["she"], runs["self-attention"], runs["FFN"]) == (3, 2, 5)
@@ -176,7 +181,7 @@ def test_options_change_the_choices(capsys: pytest.CaptureFixture[str]) -> None:
     assert "encoder: self-attention" in parts and "head" not in parts
 
 
-def test_csv(capsys: pytest.CaptureFixture[str]) -> None:
+def test_csv_parts_add_up_to_the_total(capsys: pytest.CaptureFixture[str]) -> None:
     found = list(csv.DictReader(io.StringIO(run(f"{TINY} --format csv", capsys))))
     assert {row["phase"] for row in found} == {"training", "inference"}
     for phase in ("training", "inference"):
@@ -189,7 +194,9 @@ def test_csv(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize("options", ["", "--symbolic", "--phase generate --symbolic"])
-def test_markdown(options: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_markdown_has_tables_of_equal_columns(
+    options: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     text = run(f"gpt-2 {options} --format markdown --symbols L=m", capsys)
     table = [line for line in text.splitlines() if line.startswith("|")]
     assert len({line.count("|") for line in table if "state" not in line}) <= 2
@@ -200,7 +207,9 @@ def test_markdown(options: str, capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize("command", ["transformer-base --symbolic --label tab:base",
                                      "chen-v2-heads --phase training --caption 'My heads'",
                                      "bert-base", "--list"])  # fmt: skip
-def test_latex_compiles(command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_latex_of_a_network_compiles(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     text = run(f"{command} --format latex", capsys)
     (tmp_path / "part.tex").write_text(text, encoding="utf-8")
     compiled(tmp_path)
@@ -229,7 +238,7 @@ def test_narrow_terminals_lose_no_column() -> None:
     assert max(map(len, text.splitlines())) <= 60
 
 
-def test_the_list(capsys: pytest.CaptureFixture[str]) -> None:
+def test_list_names_every_network_in_every_format(capsys: pytest.CaptureFixture[str]) -> None:
     text = run("--list", capsys)
     assert all(name in text for name in networks.names())
     listed = json.loads(run("--list --format json", capsys))["models"]
@@ -240,7 +249,9 @@ def test_the_list(capsys: pytest.CaptureFixture[str]) -> None:
     assert "| gpt-2 |" in run("--list --format markdown", capsys)
 
 
-def test_a_published_configuration(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_published_configuration_is_printed_with_its_source(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = tmp_path / "config.json"
     path.write_text(json.dumps({
         "model_type": "gpt2", "n_embd": 8, "n_layer": 2, "n_head": 2, "n_positions": 6,
@@ -307,7 +318,9 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("command", "sentence"), REFUSED)
-def test_refused(command: str, sentence: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_bad_command_is_refused_in_a_sentence(
+    command: str, sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert sentence in refused(command, capsys)
 
 

@@ -1,4 +1,4 @@
-"""Are the backward pass of a network and what it keeps the sums over its parts and their joins?"""
+"""Are the backward pass and the kept activations of a network the sums over its parts and joins?"""
 
 from __future__ import annotations
 
@@ -433,7 +433,7 @@ def test_lines_on_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
         assert title in every
 
 
-def test_every_format(capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_format_has_the_same_totals(capsys: pytest.CaptureFixture[str]) -> None:
     (row,) = json.loads(printed(f"{TINY} --phase training-step --b 2 --format json", capsys))[
         "models"
     ]
@@ -456,7 +456,7 @@ def test_every_format(capsys: pytest.CaptureFixture[str]) -> None:
     assert swept.count("Memory of a training step at ") == 2
 
 
-def test_letters_stay(capsys: pytest.CaptureFixture[str]) -> None:
+def test_symbolic_memory_keeps_the_letters(capsys: pytest.CaptureFixture[str]) -> None:
     (row,) = json.loads(printed("decoder --symbolic --phase training-step --format json", capsys))[
         "models"
     ]
@@ -482,7 +482,9 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("options", "sentence"), REFUSED)
-def test_wrong_inputs(options: str, sentence: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_wrong_input_is_refused_in_a_sentence(
+    options: str, sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert cli.run(shlex.split(f"model {TINY} {options}")) == 2
     found = capsys.readouterr()
     assert found.out == "" and found.err.count("\n") == 1

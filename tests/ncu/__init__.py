@@ -1,4 +1,4 @@
-"""How does a stand-in for ncu come to stand on PATH, and what does it say?
+"""How does a test put a simulated ncu on PATH, and what does the simulated ncu print?
 
 It is never shipped. What it counted is invented; what a calibration's kernels do is written down
 here by hand, from the kernels alone.

@@ -1,4 +1,4 @@
-"""What does the stand-in for ncu do? It runs nothing, and writes the table that it was told to.
+"""What does the simulated ncu do? It runs nothing and writes the table that a test gives it.
 
 Modes of a run: `good`; `fault`, with the text that ncu says and the status that it ends with;
 `hang`, with a process of its own beside it; `report`, a text in place of the table. What may stand

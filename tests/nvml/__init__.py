@@ -1,1 +1,1 @@
-"""Which boards, sensors and loads can be simulated behind NVIDIA's own binding?"""
+"""Which boards, sensors and loads does the simulated NVML have?"""

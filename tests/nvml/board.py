@@ -1,4 +1,4 @@
-"""What does a simulated board do, what do its sensors show, and what was true?
+"""What does a simulated board do, what do its sensors read, and what are the true values?
 
 The library `simulated.c` stands in for NVML. Loads write the true power of the board into it ahead
 of its simulated clock, and into a `Truth` of their own, which integrates without the library.

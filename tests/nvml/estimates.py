@@ -1,4 +1,4 @@
-"""How does an estimate compare with what was true in its own windows?"""
+"""How does an estimate compare with the true value in the same windows?"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How does a test get NVIDIA's binding with a simulated library behind it?"""
+"""How does a test load NVIDIA's binding with a simulated library?"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is what calculates outside of torch's dispatcher recognised, and said?"""
+"""Is work outside torch's dispatcher recognised and reported?"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Is what a device reaches at best measured, kept with the records, and held beside their rates?"""
+"""Are the best rates of a device measured, kept with the records, and printed beside the measured
+rates?"""
 
 from __future__ import annotations
 

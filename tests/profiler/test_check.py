@@ -1,4 +1,4 @@
-"""Does `check` find the one thing that is wrong with a mixer, and say where and from what size?"""
+"""Does `check` find a single mistake in a mixer, and name its place and smallest sizes?"""
 
 from __future__ import annotations
 

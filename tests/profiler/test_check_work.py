@@ -1,4 +1,4 @@
-"""Does `check` find work that a description does not have, and a state that holds too much?"""
+"""Does `check` find work that the description lacks, and a state that holds too much?"""
 
 from __future__ import annotations
 

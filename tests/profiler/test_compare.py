@@ -1,4 +1,4 @@
-"""Are candidates named, measured in turns and compared as asked, and is nothing lost on the way?
+"""Does `compare` name candidates, measure them in turns, and keep every record?
 
 What decides pass or fail is told by fake clocks and fake visits; real calls show only that all fits
 together.

@@ -1,4 +1,4 @@
-"""Are records of files compared with their partners only, and the rest told?"""
+"""Does `compare` match records of files with their partners, and name the records without one?"""
 
 from __future__ import annotations
 

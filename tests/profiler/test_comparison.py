@@ -1,4 +1,4 @@
-"""Is a difference claimed only where there is one, and is the ratio free of drift?"""
+"""Is a difference claimed only where one exists, and is the ratio free of drift?"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Do the counters give the numbers that a hand gives, and do they never pass over anything?"""
+"""Do the counters equal counts by hand, and is every operation counted or refused?"""
 
 from __future__ import annotations
 
@@ -239,7 +239,9 @@ def counted(fn: Any) -> Operations:
 @pytest.mark.parametrize(
     ("fn", "expected"), [p[1:] for p in LITERALS], ids=[p[0] for p in LITERALS]
 )
-def test_literal(fn: Any, expected: Operations) -> None:
+def test_torch_calls_count_the_operations_written_beside_them(
+    fn: Any, expected: Operations
+) -> None:
     assert counted(fn) == expected
 
 
@@ -259,14 +261,14 @@ def attention(causal: bool = False, mask: Tensor | None = None, keys: int = 3) -
     return counted(lambda: F.scaled_dot_product_attention(q, k, v, mask, is_causal=causal))
 
 
-def test_fused_attention_causal() -> None:
+def test_causal_fused_attention_counts_visible_pairs() -> None:
     # 6 pairs, 3 rows: scores 12 mul 6 add, scale 6 mul, comparisons 3, subtractions 6, exp 6,
     # sums 3 add, divisions 6, weighted sum 12 mul and (6 - 3) x 2 add
     expected = Operations(mul=30, add=21, div=6, exp=6, other=compare(3))
     assert attention(causal=True) == expected
 
 
-def test_fused_attention_full() -> None:
+def test_full_fused_attention_counts_all_pairs() -> None:
     # 9 pairs: 18 + 9 + 18 mul; 9 + 9 + 6 + 12 add; 6 comparisons
     expected = Operations(mul=45, add=36, div=9, exp=9, other=compare(6))
     assert attention() == expected
@@ -283,7 +285,7 @@ def test_fused_attention_repeats_over_batch_and_heads() -> None:
     assert counted(fn) == attention(causal=True) * 14
 
 
-def test_visible_pairs() -> None:
+def test_visible_pairs_equal_a_count_by_hand() -> None:
     assert visible_pairs(3, 3, True) == 6
     assert visible_pairs(3, 3, False) == 9
     assert visible_pairs(1, 5, False) == 5
@@ -478,7 +480,7 @@ def attend(scores: Tensor, *doctors: str) -> Tensor:
         ("upcast", Operations(other={"convert": 9})),
     ],
 )
-def test_doctored(doctor: str, injected: Operations) -> None:
+def test_an_added_operation_is_counted(doctor: str, injected: Operations) -> None:
     scores = ones(3, 3)
     clean = counted(lambda: attend(scores))
     assert counted(lambda: attend(scores, doctor)) == clean + injected

@@ -1,4 +1,4 @@
-"""Do rules whose numbers depend on windows, indices or types count what a loop counts?"""
+"""Do counts that depend on windows, indices or types equal those of a loop?"""
 
 from __future__ import annotations
 
@@ -41,7 +41,9 @@ INDICES: list[tuple[Tensor | None, ...]] = [
 @pytest.mark.parametrize("indices", INDICES)
 @pytest.mark.parametrize("accumulate", [True, False])
 @pytest.mark.parametrize("whole", [True, False])
-def test_index_put(indices: tuple[Tensor, ...], accumulate: bool, whole: bool) -> None:
+def test_index_put_adds_once_for_each_named_entry(
+    indices: tuple[Tensor, ...], accumulate: bool, whole: bool
+) -> None:
     """However few values there are, each named entry is written once for each time it is named."""
     named = torch.zeros(TARGET)[tuple(slice(None) if i is None else i for i in indices)]
     values = torch.ones(named.shape if whole else ())
@@ -66,7 +68,9 @@ SCATTERS: list[tuple[str, Callable[[Tensor, Tensor, Tensor], Any], dict[str, int
 
 @pytest.mark.filterwarnings("ignore:The reduce argument of torch.scatter")
 @pytest.mark.parametrize(("call", "each"), [s[1:] for s in SCATTERS], ids=[s[0] for s in SCATTERS])
-def test_scatter(call: Callable[[Tensor, Tensor, Tensor], Any], each: dict[str, int]) -> None:
+def test_scatter_counts_each_named_entry_once(
+    call: Callable[[Tensor, Tensor, Tensor], Any], each: dict[str, int]
+) -> None:
     """The index is shorter than its source: what it does not name is not written."""
     index = torch.tensor([[0, 1], [3, 3], [2, 0]])
     entries = sum(1 for _ in product(*map(range, index.shape)))
@@ -110,7 +114,7 @@ WINDOWS = [
 @pytest.mark.parametrize("ceil_mode", [False, True])
 @pytest.mark.parametrize("axes", [1, 2, 3])
 @pytest.mark.parametrize("kind", ["max", "avg"])
-def test_pooling(kind: str, axes: int, ceil_mode: bool) -> None:
+def test_pooling_counts_every_entry_of_each_window(kind: str, axes: int, ceil_mode: bool) -> None:
     """Forward and, for averages, backward: each gradient goes to every entry of its window."""
     for window in WINDOWS:
         x = torch.rand(1, 2, *(11, 12, 13)[:axes], requires_grad=True)
@@ -134,7 +138,7 @@ def test_pooling(kind: str, axes: int, ceil_mode: bool) -> None:
 
 
 @pytest.mark.parametrize("outputs", [2, 3, 4])
-def test_adaptive_pooling(outputs: int) -> None:
+def test_adaptive_pooling_counts_every_entry_of_each_window(outputs: int) -> None:
     """Window i runs from floor(i n / m) to ceil((i + 1) n / m)."""
     entries = sum(
         1 for i in range(outputs) for j in range(11)
@@ -189,7 +193,9 @@ CONVERSIONS: list[tuple[str, Callable[[], Any], Operations]] = [
 @pytest.mark.parametrize(
     ("call", "expected"), [c[1:] for c in CONVERSIONS], ids=[c[0] for c in CONVERSIONS]
 )
-def test_types(call: Callable[[], Any], expected: Operations) -> None:
+def test_a_type_conversion_is_counted_once_for_each_entry(
+    call: Callable[[], Any], expected: Operations
+) -> None:
     """One conversion for each entry of an operand of another type than torch computes in."""
     assert counted(call) == expected
 

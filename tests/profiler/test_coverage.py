@@ -1,4 +1,5 @@
-"""Do intervals of `compare` hold the true ratio as often as they say, whatever the machine does?
+"""Do the intervals of `compare` hold the true ratio at the stated confidence level under
+disturbances?
 
 Real visits and rounds, on a clock that a simulated machine moves: nothing here depends on how fast
 a machine is, and the seeds are fixed.

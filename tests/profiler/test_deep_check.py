@@ -1,4 +1,4 @@
-"""Does `check --deep` draw the calls in which a module is wrong, and find what is wrong there?"""
+"""Does `check --deep` draw calls at which a module is wrong, and find the mistake?"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is kept, and what still measured, once a call has cost this process its device?
+"""Which records are kept, and which are still measured, after a process lost its device?
 
 A capture that fails halfway may leave the GPU answering nothing more; here it only says so.
 """

@@ -1,4 +1,4 @@
-"""Does a look at a machine say what can be measured, why not the rest, and what would help?
+"""Does `doctor` say which meters work here, why others do not, and how to fix them?
 
 Machines are made of files, variables and answers; what needs one that nobody has is a fake.
 """
@@ -284,7 +284,7 @@ def test_a_container_has_its_own_cure(tmp_path: Path) -> None:
     assert found.verdict == LIMITS and "host's numbers" in found.said
 
 
-def test_no_ncu(tmp_path: Path) -> None:
+def test_a_missing_ncu_is_reported_with_its_fix(tmp_path: Path) -> None:
     found = found_on(around(tmp_path, which=lambda name: None))["hardware counters"]
     assert (found.verdict, found.said, found.fix) == (NO, "ncu is not on PATH", INSTALL)
 
@@ -453,7 +453,7 @@ def test_findings_of_one_cause_share_a_row() -> None:
     assert [each.what for each in merged(findings)] == ["a, c", "b", "d"]
 
 
-def test_one_screen(tmp_path: Path) -> None:
+def test_the_report_of_doctor_fits_one_screen(tmp_path: Path) -> None:
     machine = cpu_only(tmp_path, child=lambda *_: ChildExit(0), threads=lambda: 9)
     said = printed(document(diagnose(machine)), width=100)
     assert len(said.splitlines()) <= 40
@@ -497,7 +497,7 @@ def test_a_process_that_hangs_is_stopped_with_what_it_started() -> None:
 
 
 @pytest.mark.gpu
-def test_a_real_gpu() -> None:
+def test_doctor_reads_a_real_gpu() -> None:
     found = {each.what: each for each in diagnose(Surroundings(), quick=True).findings}
     for name in ("operations", "latency, hot", "latency, cold", "latency, graph", "peak memory"):
         assert found[name].verdict == YES

@@ -1,4 +1,4 @@
-"""Is it known beforehand how long measuring takes, and does no GPU test run beside another?"""
+"""Is the duration of a plan predicted, and does every GPU test run alone?"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is the energy that the meter finds the true one, where sensors allow it, and its interval honest?
+"""Does the energy meter find the true energy with a correct interval where sensors allow?
 
 Boards are simulated behind NVIDIA's own binding (tests/nvml); what was true is integrated apart.
 """
@@ -159,7 +159,7 @@ def test_energy_splits_into_three_readings(board: Simulated) -> None:
 # The interval.
 
 
-def test_students_t() -> None:
+def test_an_interval_of_the_mean_follows_students_t() -> None:
     # Five values of sd 1: t(0.975, 4) = 2.776 (any table), half width 2.776 / sqrt(5) = 1.2416
     samples = [2 - math.sqrt(2), 2.0, 2.0, 2.0, 2 + math.sqrt(2)]
     assert statistics.stdev(samples) == pytest.approx(1.0)

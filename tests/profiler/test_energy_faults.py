@@ -1,4 +1,4 @@
-"""What does the energy meter say where sensors fail, mislead or belong to others too?
+"""What does the energy meter report where sensors fail, mislead or count other processes?
 
 Each test provokes one fault of a simulated board behind NVIDIA's own binding; none may yield a
 figure that looks ordinary.

@@ -1,4 +1,4 @@
-"""Is the energy of a real board physical: additive, proportional, and the same another time?"""
+"""Is the energy of a real board additive, proportional and repeatable?"""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Does the energy meter notice a sensor that shows nothing, a step that it missed, and idle power
-that is not steady?"""
+"""Does the energy meter notice a sensor that never changes, a missed step, and an unsteady idle
+power?"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Is the right board asked, through the right binding, with a full queue, or a reason given?"""
+"""Does the energy meter ask the right board through the right binding with a full queue, or give a
+reason?"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does the environment say what a reader needs, with a reason for what is missing, and no more?"""
+"""Does the environment record every fact that a reader needs, with a reason for a missing fact?"""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from profiler.meters.nvml import IDENTITY, STATE, Board
 FACTS = {"python", "torch", "numpy", "package", "platform", "cpu", "cores", "threads"}
 
 
-def test_cpu_facts() -> None:
+def test_environment_has_every_fact_of_a_cpu() -> None:
     facts = environment("cpu")
     assert facts.keys() >= FACTS
     assert facts["python"] == platform.python_version()
@@ -97,7 +97,7 @@ def test_the_revision_is_that_of_the_checkout_with_this_code() -> None:
     assert Path(__file__).parents[2] == CHECKOUT
 
 
-def test_revision(tmp_path: Path) -> None:
+def test_revision_names_the_commit_or_says_why_not(tmp_path: Path) -> None:
     reasons: dict[str, str] = {}
     assert git_revision(tmp_path, reasons) is None
     assert reasons == {"revision": "not run from a checkout"}
@@ -316,7 +316,7 @@ def test_equal_boards_differ_only_where_that_is_asked_for() -> None:
 
 
 @pytest.mark.gpu
-def test_gpu_facts() -> None:
+def test_environment_has_every_fact_of_a_gpu() -> None:
     facts = environment("cuda")
     assert facts["device_name"]
     assert facts["cuda"] == torch.version.cuda

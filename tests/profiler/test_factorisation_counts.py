@@ -177,7 +177,7 @@ def square() -> Tensor:
     return a @ a.mT + torch.eye(5, dtype=torch.float64)
 
 
-def test_cholesky(square: Tensor) -> None:
+def test_cholesky_counts_equal_those_of_loops(square: Tensor) -> None:
     tally = Tally()
     made = values(cholesky(tally.matrix(square))).tril()
     given, operations = counted(lambda: torch.linalg.cholesky_ex(square)[0])
@@ -185,7 +185,7 @@ def test_cholesky(square: Tensor) -> None:
 
 
 @pytest.mark.parametrize("shape", [(5, 5), (5, 3), (3, 5), (1, 1)])
-def test_lu(shape: tuple[int, int]) -> None:
+def test_lu_counts_equal_those_of_loops(shape: tuple[int, int]) -> None:
     a = torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(4))
     tally = Tally()
     made = values(lu(tally.matrix(a)))
@@ -194,7 +194,7 @@ def test_lu(shape: tuple[int, int]) -> None:
 
 
 @pytest.mark.parametrize("columns", [1, 4])
-def test_solutions(square: Tensor, columns: int) -> None:
+def test_solve_counts_equal_those_of_loops(square: Tensor, columns: int) -> None:
     b = torch.randn(5, columns, dtype=torch.float64, generator=torch.Generator().manual_seed(5))
     tally = Tally()
     # rows are not exchanged: the largest entry of each column stands on the diagonal
@@ -222,7 +222,7 @@ def test_an_inverse_is_the_solution_for_the_identity(square: Tensor) -> None:
 
 @pytest.mark.parametrize("mode", ["r", "reduced", "complete"])
 @pytest.mark.parametrize("shape", [(5, 5), (5, 3), (3, 5), (1, 1)])
-def test_qr(shape: tuple[int, int], mode: str) -> None:
+def test_qr_counts_equal_those_of_loops(shape: tuple[int, int], mode: str) -> None:
     a = torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(6))
     tally = Tally()
     wanted = {"r": 0, "reduced": min(shape), "complete": shape[0]}[mode]
@@ -266,7 +266,7 @@ LEAST = -1e30
 """In place of -inf, whose differences have no value."""
 
 
-def test_ctc_loss() -> None:
+def test_ctc_loss_counts_equal_those_of_loops() -> None:
     """Two sequences of 6 and 5 steps, with 2 labels and 1; every state looks at three before."""
     x = torch.randn(6, 2, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(7))
     logs, targets, steps, labels = x.log_softmax(-1), torch.tensor([[1, 3], [2, 0]]), (6, 5), (2, 1)
@@ -313,7 +313,7 @@ def distance(x: Sequence[Number], y: Sequence[Number], p: float) -> Number:
 
 
 @pytest.mark.parametrize("p", [0.0, 1.0, 2.0, 3.0, math.inf])
-def test_distances(p: float) -> None:
+def test_distance_counts_equal_those_of_loops(p: float) -> None:
     chance = torch.Generator().manual_seed(8)
     x, y = (torch.randn(n, 3, dtype=torch.float64, generator=chance) for n in (4, 2))
     tally = Tally()
@@ -349,12 +349,12 @@ def test_bilinear_layer_is_two_products() -> None:
         (lambda x: torch.bucketize(x, torch.arange(5.0)), 16 * 3),
     ],
 )
-def test_selections(fn: Callable[[Tensor], Any], compared: int) -> None:
+def test_selections_count_their_comparisons(fn: Callable[[Tensor], Any], compared: int) -> None:
     _, operations = counted(lambda: fn(torch.arange(16.0).reshape(2, 8)))
     assert operations == Operations(other={"compare": compared})
 
 
-def test_renorm() -> None:
+def test_renorm_counts_equal_a_count_by_hand() -> None:
     """3 slices of 4: 4 squares, 3 sums, a root; a comparison, a sum, a division; 4 products."""
     _, operations = counted(lambda: torch.renorm(torch.ones(3, 4), 2, 0, 1.0))
     each = Operations(mul=8, add=4, div=1, other={"sqrt": 1, "compare": 1})

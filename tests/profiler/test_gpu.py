@@ -15,7 +15,7 @@ SIZES = {"b": 8, "l": 512, "d": 256, "n": 8}
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("phase", ["training", "inference"])
-def test_a_whole_measurement(phase: str) -> None:
+def test_a_gpu_measurement_is_complete_and_explained(phase: str) -> None:
     mixer, chosen = cm.mixer("self-attention"), implementations("self-attention")["explicit"]
     sizes = SIZES | ({"t": 512} if phase == "inference" else {})
     found = measure(Request(mixer, chosen, sizes, phase, device="cuda"))

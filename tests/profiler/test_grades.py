@@ -1,4 +1,5 @@
-"""Is an estimate from a busy device told from the time of the call alone, and printed as one?"""
+"""Is an estimate from a busy device distinguished from a time of the call alone, and printed as an
+estimate?"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Are the derived gradients those of autograd? Every module in float64, against its equations."""
+"""Do the derived gradients of every module equal those of autograd in float64?"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Are hardware counters read as ncu gives them, and is every way in which it gives none a reason?
+"""Are hardware counters read as ncu prints them, with a reason for every failure?
 
 A stand-in for ncu (`tests/ncu`) answers; nothing runs on a GPU here.
 """
@@ -357,7 +357,7 @@ def test_no_ncu_and_no_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
         assert "permission" in said
 
 
-def test_not_asked(standing: Standing) -> None:
+def test_nothing_is_run_where_counters_are_not_asked_for(standing: Standing) -> None:
     seen = standing()
     assert "--counters" in refused(hardware_counts(request(counters=False)))
     assert "the device is cpu" in refused(hardware_counts(request(device="cpu")))

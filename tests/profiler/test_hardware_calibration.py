@@ -1,4 +1,4 @@
-"""Do kernels of known work tell whether hardware counters count rightly?"""
+"""Do kernels of known work show whether hardware counters count correctly?"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Are the counters of a real GPU right, and is a real mixer's rung 4 what physics allows?"""
+"""Are the counters of a real GPU correct, and is rung 4 of a real mixer physically possible?"""
 
 from __future__ import annotations
 

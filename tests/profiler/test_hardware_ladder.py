@@ -1,4 +1,4 @@
-"""Does rung 4 stand beside rung 3, every gap with a re-count as its cause or left bare?
+"""Does rung 4 stand beside rung 3, with a cause for every gap that a re-count explains?
 
 What the hardware did is invented: explicit attention (l = 5, d = 6, two heads) on a chip where an
 exponential is one EX2 and one multiplication and a division one RCP and four multiply-adds.

@@ -1,4 +1,4 @@
-"""Which metrics are asked for, what does ncu's table say, and which operations is that?"""
+"""Which metrics does the meter ask ncu for, and which operations do the metrics mean?"""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_without_opcodes_functions_are_not_told() -> None:
 GOOD = '"ID","Kernel Name","Grid Size","Block Size","a","b"\n'
 
 
-def test_units_and_commas() -> None:
+def test_reports_with_units_and_commas_are_read() -> None:
     text = f'==PROF== hello\n{GOOD}"","","","","Kbyte","byte"\n"0","k","g","b","1.5","1,048,576"\n'
     (found,) = kernels(text, ("a", "b"))
     assert found.values == {"a": 1500, "b": 1_048_576} and found.launch == ("k", "g", "b")

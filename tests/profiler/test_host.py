@@ -1,4 +1,4 @@
-"""Is what a system says of its processors read as it is meant, and is the rest left out?"""
+"""Are a system's facts about its processors read correctly, and unknown facts left out?"""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ WHOLE = {
 }
 
 
-def test_a_whole_machine(tmp_path: Path) -> None:
+def test_host_facts_of_a_whole_machine_are_read(tmp_path: Path) -> None:
     reasons: dict[str, str] = {}
     machine = host(tmp_path, WHOLE, physical=lambda: 2, memory=lambda: 2**20)
     assert host_facts(machine, reasons) == {
@@ -154,7 +154,7 @@ def test_limits_of_control_groups(
         ({}, {}, None),
     ],
 )
-def test_containers(
+def test_the_kind_of_container_is_recognised(
     tmp_path: Path, files: Mapping[str, str], variables: Mapping[str, str], kind: str | None
 ) -> None:
     assert container(host(tmp_path, files, variables=variables)) == kind

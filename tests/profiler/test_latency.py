@@ -1,4 +1,4 @@
-"""Does sampling find a known duration, name the rule that stopped it, and bear disturbances?"""
+"""Does sampling find a known duration, name its stopping rule, and withstand disturbances?"""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_samples_are_taken_apart_into_their_blocks() -> None:
     assert block_medians(old) == [1.0, 5.0]  # a record that does not say its blocks
 
 
-def test_quantile_interpolates() -> None:
+def test_a_quantile_interpolates_between_samples() -> None:
     assert quantile([4.0, 1.0, 2.0, 3.0], 0.5) == 2.5
     assert quantile([1.0], 0.2) == 1.0
 

@@ -1,4 +1,4 @@
-"""Is the time of compiling kept apart from the calls?"""
+"""Is the compile time kept apart from the calls?"""
 
 from __future__ import annotations
 

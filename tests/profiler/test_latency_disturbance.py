@@ -1,4 +1,4 @@
-"""Do the watches see what a board or an operating system shows, and say what they cannot see?"""
+"""Do the watches see what a board or an operating system reports, and name what they cannot see?"""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def looked(board: Any, *, meanwhile: Any = lambda: None) -> tuple[BlockObservati
     return watch.after(), watch
 
 
-def test_a_quiet_board() -> None:
+def test_a_quiet_board_disturbs_no_block() -> None:
     seen, watch = looked(Board())
     assert seen == BlockObservation(clock_MHz=1980.0)
     assert watch.missing() == {}

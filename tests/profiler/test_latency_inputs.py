@@ -1,4 +1,4 @@
-"""Are inputs fit to be timed with, and do calls take turns with several sets where they may?"""
+"""Are inputs suitable for timing, and do calls rotate through several sets where allowed?"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Do hot, cold and graph each time what they say, on a queue that is known and on a real CPU?"""
+"""Does each of hot, cold and graph measure its own kind of time, on a known queue and on a real
+CPU?"""
 
 from __future__ import annotations
 

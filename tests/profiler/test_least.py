@@ -1,4 +1,4 @@
-"""Is a measurement that no call can have given flagged, and every other one left as it is?"""
+"""Is an impossible measurement flagged, and every other measurement unchanged?"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is every byte that a call holds, or keeps for its backward pass, a tensor with a name?"""
+"""Is every byte that a call holds, or keeps for its backward pass, attributed to a named tensor?"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does one measurement hold everything that a machine can give, and a reason for all the rest?"""
+"""Does one measurement hold every reading of a machine, and a reason for each missing one?"""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_latency_keeps_its_samples(forward: Measurement) -> None:
     assert latency.details["p20"] <= latency.details["p80"]
 
 
-def test_memory_and_kernels(forward: Measurement) -> None:
+def test_a_measurement_has_the_bytes_of_its_result_and_its_kernels(forward: Measurement) -> None:
     """Every call keeps its result, y: b l d numbers of 4 bytes."""
     memory = forward.readings["peak_memory"]
     assert (memory.unit, memory.details["kept"]) == ("B", 2 * 5 * 6 * 4)

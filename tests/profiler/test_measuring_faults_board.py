@@ -1,4 +1,4 @@
-"""What do latency, energy and records say of a board that fails, is shared or is only a part?
+"""What do latency, energy and records report of a board that fails, is shared or is partitioned?
 
 The boards are simulated behind NVIDIA's own binding; the queue that is timed is a known one.
 """

@@ -1,4 +1,4 @@
-"""Is what a call held given back where memory ran out, so that the next measurement finds room?"""
+"""Is memory freed after a call ran out of memory, so that the next measurement fits?"""
 
 from __future__ import annotations
 

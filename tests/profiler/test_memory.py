@@ -1,4 +1,4 @@
-"""Is peak memory what a hand adds up, and refused where nobody counts it?"""
+"""Does peak memory equal a sum by hand, and is it refused where no allocator counts?"""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_peak_of_releases_first() -> None:
 # Runs that agree
 
 
-def test_steady_iterations_only() -> None:
+def test_steady_memory_leaves_out_what_grows() -> None:
     """What the second and third call allocate more is no part of the steady state."""
     sizes = iter([9, 5, 3, 3])
     found = read(peak_memory(lambda: torch.empty(next(sizes))))

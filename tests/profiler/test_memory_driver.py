@@ -1,4 +1,4 @@
-"""Does a reading of memory say what the driver says of the process, where the driver says it?"""
+"""Does a memory reading include the driver's figure of the process where one exists?"""
 
 from __future__ import annotations
 

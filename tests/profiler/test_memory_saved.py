@@ -1,4 +1,4 @@
-"""Are the tensors that a forward pass keeps those that a hand lists, seen by hooks or not?"""
+"""Are the tensors that a forward pass keeps those of a list by hand?"""
 
 from __future__ import annotations
 

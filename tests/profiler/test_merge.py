@@ -1,4 +1,4 @@
-"""Do files become one as they are, without a point twice and without a mixture unseen?"""
+"""Does `merge` join files unchanged, without duplicates, and report mixtures?"""
 
 from __future__ import annotations
 

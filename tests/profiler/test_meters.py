@@ -1,4 +1,4 @@
-"""Does what could not be measured always say why?"""
+"""Does every missing reading give its reason?"""
 
 from __future__ import annotations
 

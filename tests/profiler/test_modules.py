@@ -1,4 +1,4 @@
-"""Do the modules compute the papers' equations, whole and token by token, and only that work?"""
+"""Do the modules compute the papers' equations, whole and token by token, with no other work?"""
 
 from __future__ import annotations
 
@@ -288,7 +288,7 @@ def test_on_the_meta_device_there_are_shapes_alone(described: Implementation) ->
 
 
 @each
-def test_gradients_pass_through(described: Implementation) -> None:
+def test_autograd_equals_finite_differences(described: Implementation) -> None:
     sizes = {"d": 2, "l": 3, "n": 2}
     module = made(described, sizes)
     given = [tensor.requires_grad_() for tensor in sequences(described, sizes, 2)]
@@ -613,7 +613,7 @@ def registrations(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "_registry", copy)
 
 
-def test_defaults_stand_first() -> None:
+def test_the_default_implementation_stands_first() -> None:
     assert list(registry.implementations("self-attention")) == ["explicit", "sdpa"]
     assert list(registry.implementations("she")) == ["direct", "conv", "fft"]
     assert list(registry.implementations("me")) == ["toeplitz", "fft"]

@@ -1,4 +1,4 @@
-"""Do the torch twins hold, compute, learn and generate what `costmodel.networks` says?"""
+"""Do the networks in torch hold, compute, learn and generate as `costmodel.networks` derives?"""
 
 from __future__ import annotations
 

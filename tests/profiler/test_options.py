@@ -1,4 +1,4 @@
-"""Do the modules of a mixer with options compute, dispatch and hold what its equations say?"""
+"""Do the modules of a mixer with options compute, dispatch and hold what their equations state?"""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_every_combination_has_modules() -> None:
 
 
 @each
-def test_proofs_hold(described: Implementation) -> None:
+def test_every_combination_of_options_passes_its_proofs(described: Implementation) -> None:
     mixer = cm.mixer(described.mixer)
     assert module_equals(mixer, described).passed
     steps = "bidirectional" not in described.options

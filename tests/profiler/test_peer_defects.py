@@ -1,4 +1,4 @@
-"""Which defects of other counters does the ladder name? Each reproduced by the smallest call."""
+"""Which defects of other counters does the ladder name, each reproduced by the smallest call?"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does FlopCounterMode print for a backward pass what the convention `torch` says of it?
+"""Does FlopCounterMode print for a backward pass what the convention `torch` predicts?
 
 It prints for a module what is derived where the module carries every contraction out as one, which
 its forward pass shows. Left out are convolutions: FlopCounterMode ignores their groups in the

@@ -1,4 +1,4 @@
-"""Is a module without equations measured like a mixer, and traced where equations would stand?"""
+"""Is a module without equations measured like a mixer, and compared with its trace?"""
 
 from __future__ import annotations
 
@@ -188,7 +188,7 @@ def test_dropout_is_part_of_a_training_step_alone(file: Path) -> None:
         ("sliding", {"b": 2, "l": 3, "k": 3}, {"input": (2, 5, 3)}),
     ],
 )
-def test_sizes_and_inputs(
+def test_plain_modules_take_sizes_and_inputs(
     file: Path, name: str, sizes: dict[str, int], inputs: dict[str, tuple[int, ...]]
 ) -> None:
     request = asked(file, name)

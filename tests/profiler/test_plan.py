@@ -1,4 +1,4 @@
-"""Does a command line become the measurements that it asks for, or one sentence?"""
+"""Does a command line become the requested measurements, or one sentence of refusal?"""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Does a figure show every series with its theory and its interval, the same for the same records,
-and does it say what is missing?"""
+"""Does a figure show every series with theory and interval, reproducibly, and name what is
+missing?"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does every gap between theory and dispatch have a cause, and does what has none surface?"""
+"""Does every gap between theory and dispatch have a cause, and is a gap without one reported?"""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def swept(implementation: Implementation, phase: str, place: int) -> Ladder:
 
 @each_case
 @pytest.mark.parametrize("place", range(len(SIZES)), ids=lambda place: str(SIZES[place]))
-def test_nothing_is_unexplained(chosen: Implementation, phase: str, place: int) -> None:
+def test_reconcile_explains_every_operation(chosen: Implementation, phase: str, place: int) -> None:
     result = swept(chosen, phase, place)
     assert result.unexplained == {"1-2": {}, "2-3": {}}
     assert result.uncounted == ()

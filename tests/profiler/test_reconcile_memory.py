@@ -1,4 +1,4 @@
-"""Does a list of tensors name the equations' arrays, and what stands beside them?"""
+"""Does the list of tensors name the equations' arrays and all other tensors?"""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def test_workspace_is_named_by_its_operation() -> None:
     assert any(cause == "workspace inside convolution" for _, _, cause, _ in rows)
 
 
-def test_halves_take_half() -> None:
+def test_half_precision_takes_half_the_bytes() -> None:
     whole, half = (of("me", "toeplitz", "training", dtype)["peak"] for dtype in ("fp32", "bf16"))
     assert lines(half) and whole.derived == 2 * (half.derived or 0)
 

@@ -1,4 +1,4 @@
-"""Does a record say by which command, and in what state of the machine before and after?"""
+"""Does a record name its command and the state of the machine before and after?"""
 
 from __future__ import annotations
 

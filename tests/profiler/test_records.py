@@ -1,4 +1,4 @@
-"""Are records read as data: nothing runs, nothing counts twice, and what is wrong is left out?"""
+"""Are records read as data: no code runs, no record counts twice, bad records are left out?"""
 
 from __future__ import annotations
 

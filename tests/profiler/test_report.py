@@ -1,4 +1,4 @@
-"""Do measurements and ladders read the same in every format, whole, with a reason for each gap?
+"""Do measurements and ladders print the same content in every format, with a reason for each gap?
 
 The golden files are written again by `REWRITE_GOLDEN=1 pytest tests/profiler/test_report.py`; read
 the difference before it is kept.
@@ -48,13 +48,13 @@ def golden(name: str, printed: str) -> None:
 
 
 @pytest.mark.parametrize("format_", FORMATS)
-def test_measurements_as_printed(format_: str) -> None:
+def test_measurements_are_printed_as_the_golden_file(format_: str) -> None:
     printed = printing.measurements(RECORDS, format_, command=COMMAND)
     golden(f"measurements.{FORMATS[format_]}", printed)
 
 
 @pytest.mark.parametrize("format_", FORMATS)
-def test_ladders_as_printed(format_: str) -> None:
+def test_ladders_are_printed_as_the_golden_file(format_: str) -> None:
     golden(
         f"ladders.{FORMATS[format_]}",
         printing.ladders(ladders_of(*RECORDS), format_, command=COMMAND),

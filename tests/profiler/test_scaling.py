@@ -1,5 +1,5 @@
-"""Is a known exponent found within its interval, over the range where the curve has settled, and is
-it said at the right size where the floors explain a curve no longer?"""
+"""Is a known exponent within its interval over the settled range, and is the settling size
+correct?"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is a plan measured so that nothing is lost, and is everything that was kept found again?"""
+"""Is a plan measured without losing records, and are kept records found again?"""
 
 from __future__ import annotations
 

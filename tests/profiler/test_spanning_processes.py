@@ -1,4 +1,4 @@
-"""Is a plan measured by several processes, is every record kept, and do intervals span them?"""
+"""Do several processes measure one plan, keep every record, and give intervals across processes?"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does the paragraph say what the records say, no more, and what they do not say?"""
+"""Does the statement say exactly what the records show, and name what they lack?"""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Does the interval that a measurement records hold the true median, although sampling stops when
-it is narrow?
+"""Does the recorded interval hold the true median although sampling stops once the interval is
+narrow?
 
 Whole measurements on a clock that a simulated machine moves: warm-up, blocks, rules. Nothing here
 depends on how fast a machine is, and the seeds are fixed. What real machines do, which no

@@ -1,4 +1,4 @@
-"""Does a file of measurements keep everything that was written, whatever happens to its end?"""
+"""Does a file of measurements keep every record, whatever happens to its end?"""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def measurement(**changes: object) -> Measurement:
     return replace(made, **changes)
 
 
-def test_round_trip(tmp_path: Path) -> None:
+def test_records_are_read_as_they_were_written(tmp_path: Path) -> None:
     path = tmp_path / "results.jsonl"
     first, second = measurement(), measurement(phase="inference")
     append(path, first)

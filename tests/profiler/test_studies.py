@@ -1,4 +1,4 @@
-"""Does a study plan what it says, and does its page say what the records show and nothing else?"""
+"""Does a study plan what its file states, and does its page show exactly the records?"""
 
 from __future__ import annotations
 

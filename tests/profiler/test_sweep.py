@@ -1,4 +1,4 @@
-"""Is a grid measured once and whole, however often it is interrupted, and is that said?"""
+"""Is every point of a grid measured once, however often the sweep is interrupted?"""
 
 from __future__ import annotations
 

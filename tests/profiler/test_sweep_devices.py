@@ -1,4 +1,4 @@
-"""Is every GPU of a machine given to one process, under a name that means the same board there?"""
+"""Is every GPU of a machine given to one process under a stable name?"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Do the rounds of a sweep cancel drift, and are its shards fair?"""
+"""Do the rounds of a sweep cancel drift, and are its shards equal?"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is a point known again, from its request and from its record?"""
+"""Is a point identified from its request and from its record alike?"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does a process of its own measure, whatever modules print, raise or end?"""
+"""Does a separate process measure, whatever modules print or raise, or however they exit?"""
 
 from __future__ import annotations
 

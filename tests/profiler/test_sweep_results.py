@@ -1,4 +1,4 @@
-"""Does a file know which points it holds, wherever it was cut off and whoever else writes it?"""
+"""Does a file know its points, wherever it was cut off and whoever else writes to it?"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Do workers side by side measure every point once, whichever of them fails or dies?"""
+"""Do parallel workers measure every point once, whichever of them fails or dies?"""
 
 from __future__ import annotations
 

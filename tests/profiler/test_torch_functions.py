@@ -1,4 +1,4 @@
-"""Are right modules of a user's own that call torch's norms and softmax explained, with no hint?"""
+"""Are correct user modules that call torch's norms and softmax explained without hints?"""
 
 from __future__ import annotations
 

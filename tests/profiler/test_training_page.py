@@ -1,4 +1,4 @@
-"""Is the page on training what the project prints today?"""
+"""Does the page on training equal the printed output of today?"""
 
 from __future__ import annotations
 

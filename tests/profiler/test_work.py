@@ -1,4 +1,4 @@
-"""Is the call that is measured the one that its phase names, with equal numbers for equal seeds?"""
+"""Is the measured call the one that its phase names, with equal numbers for equal seeds?"""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def test_a_dtype_that_is_there_is_never_cast(name: str) -> None:
 # Names and seeds
 
 
-def test_names_of_dtypes() -> None:
+def test_every_dtype_has_a_name() -> None:
     assert list(map(dtype_name, ("fp16", "float64", "bfloat16"))) == ["fp16", "fp64", "bf16"]
     with pytest.raises(MeasureError, match="unknown dtype 'int8': expected one of fp64, fp32"):
         dtype_name("int8")

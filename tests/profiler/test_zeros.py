@@ -1,4 +1,4 @@
-"""Is the work on zeros that fill up gradients counted, and nothing else?"""
+"""Is work on zeros that pad gradients counted, and no other work?"""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def spent(call: Callable[[Tensor, Tensor], Tensor], device: str) -> Operations:
     ],
 )
 @pytest.mark.parametrize("device", ["cpu", "meta"])
-def test_work_on_zeros(
+def test_work_on_masked_zeros_is_counted(
     call: Callable[[Tensor, Tensor], Tensor], expected: Operations, device: str
 ) -> None:
     """On the meta device masks alone are computed."""

@@ -383,7 +383,7 @@ def test_every_claim_has_its_expected_verdict() -> None:
 
 
 @pytest.mark.parametrize("name", EXPECTED)
-def test_derived(name: str) -> None:
+def test_derived_formulas_equal_the_expected_ones(name: str) -> None:
     assert verdicts()[name].derived == EXPECTED[name][1]
 
 

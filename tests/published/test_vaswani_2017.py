@@ -139,7 +139,8 @@ EXPECTED = {
     # 43200 s x 8 x 9.5e12 = 3.2832e18; 302400 s x 8 x 9.5e12 = 2.29824e19.
     "T2.base.time": "agrees",
     "T2.big.time": "agrees",
-    # See test_operations_of_training: about a tenth and a seventh of what is printed.
+    # See test_operations_of_training_equal_the_printed_ones: about a tenth and a seventh of the
+    # printed number.
     "T2.base.operations": "not-checkable",
     "T2.base.step": "not-checkable",
     "T2.big.operations": "not-checkable",
@@ -244,12 +245,12 @@ def test_every_claim_has_its_expected_verdict() -> None:
 
 
 @pytest.mark.parametrize(("name", "derived"), DERIVED.items())
-def test_derived(name: str, derived: str) -> None:
+def test_derived_formulas_equal_the_expected_ones(name: str, derived: str) -> None:
     assert verdicts()[name].derived == derived
 
 
 @pytest.mark.parametrize(("name", "note"), NOTES.items())
-def test_note(name: str, note: str) -> None:
+def test_notes_say_why_a_claim_disagrees(name: str, note: str) -> None:
     assert note in verdicts()[name].note
 
 
@@ -402,7 +403,7 @@ BATCH = 25000 // SENTENCE
 
 
 @pytest.mark.parametrize(("key", "steps"), [("base", 100_000), ("big", 300_000)])
-def test_operations_of_training(key: str, steps: int) -> None:
+def test_operations_of_training_equal_the_printed_ones(key: str, steps: int) -> None:
     claim, verdict = CLAIM[f"T2.{key}.operations"], verdicts()[f"T2.{key}.operations"]
     once = forward(ROWS[key], SENTENCE, SENTENCE, VOCABULARY).total
     assert claim.sizes == {"b": steps * BATCH, "l": SENTENCE, "e": SENTENCE}

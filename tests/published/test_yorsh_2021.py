@@ -249,8 +249,9 @@ EXPECTED = {
     # 8.1, 15.3 and 4.6 times as much: see test_memory_of_a_training_step.
     **{f"s5.1.memory.{task}": "agrees" for task in TASKS},
     "s5.1.convergence": "not-checkable",
-    # See test_what_is_frozen: 12.9 % of all, 20 % without tables, 27.3 % of a layer without a
-    # linear layer at its attention's end, 25.0 % with one, which is 30 only if rounded up.
+    # See test_frozen_parameters_equal_the_printed_percentages: 12.9 % of all, 20 % without tables,
+    # 27.3 % of a layer without a linear layer at its attention's end, 25.0 % with one, which is 30
+    # only if rounded up.
     "s5.1.transfer.network": "disagrees",
     "s5.1.transfer.without-tables": "disagrees",
     "s5.1.transfer.layers": "agrees",
@@ -302,12 +303,12 @@ def test_every_claim_has_its_expected_verdict() -> None:
 
 
 @pytest.mark.parametrize(("name", "derived"), DERIVED.items())
-def test_derived(name: str, derived: str) -> None:
+def test_derived_formulas_equal_the_expected_ones(name: str, derived: str) -> None:
     assert verdicts()[name].derived == derived
 
 
 @pytest.mark.parametrize(("name", "note"), NOTES.items())
-def test_note(name: str, note: str) -> None:
+def test_notes_say_why_a_claim_disagrees(name: str, note: str) -> None:
     assert note in verdicts()[name].note
 
 
@@ -419,7 +420,7 @@ def test_parameters_of_the_networks(name: str) -> None:
             assert verdicts()[f"s5.1.less.{name}.{mixer}"].derived == percent
 
 
-def test_what_is_frozen() -> None:
+def test_frozen_parameters_equal_the_printed_percentages() -> None:
     """q-k-v of the matching task's four blocks, in percent of what they are a part of."""
     task = TASKS["matching"]
     frozen = task.blocks * qkv(task)

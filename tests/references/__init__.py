@@ -1,1 +1,1 @@
-"""Whose code does a built-in mixer equal, in float64?"""
+"""Which published implementations equal a built-in mixer in float64?"""

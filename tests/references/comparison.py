@@ -1,4 +1,4 @@
-"""How far is a module from somebody else's code for the same mixer, with the same weights?
+"""How far is a module from a published implementation with the same weights?
 
 A comparison names the mixer, the package and what it has there, and how our weights are given to
 it. `python -m tests.references` runs those whose packages are installed and writes what it found to

@@ -1,4 +1,4 @@
-"""How are our weights given to each package?"""
+"""How does a test load our weights into each package?"""
 
 from __future__ import annotations
 

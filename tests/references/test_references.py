@@ -1,4 +1,4 @@
-"""Does every built-in mixer that is said to equal somebody else's code do so?
+"""Does every built-in mixer equal the published implementations that it names?
 
 Where a package is installed the comparison runs; where it is not, its record stands.
 """

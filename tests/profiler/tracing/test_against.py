@@ -1,4 +1,5 @@
-"""Is what lies between a module and the equations named by the ladder's switches, exactly?"""
+"""Are the differences between a module and the equations named exactly by the switches of the
+ladder?"""
 
 from __future__ import annotations
 

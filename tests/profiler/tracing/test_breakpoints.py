@@ -1,5 +1,5 @@
-"""Are the sizes found at which the code of a module does something else, and is it said what cannot
-be followed?"""
+"""Does a trace find the sizes at which a module changes its behaviour, and name what it cannot
+follow?"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where equations count by cases, is a module held against them in each, and none passed over?"""
+"""Is a module compared with equations in each of their cases?"""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ def test_formulas_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert "FlopCounterMode prints" in said
 
 
-def test_json(capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_of_a_trace_has_formulas_and_reasons(capsys: pytest.CaptureFixture[str]) -> None:
     command = ["trace", f"{FILE}:attention", "--over", "l,h,n", "--let", "d=n*h"]
     assert run([*command, "--format", "json", "--backend", "fused"]) == 0
     said = json.loads(capsys.readouterr().out)
@@ -45,7 +45,9 @@ def test_an_operation_without_a_rule_is_shown(capsys: pytest.CaptureFixture[str]
     assert "Dispatched without a counting rule" in said and "aten::polygamma" in said
 
 
-def test_against(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_trace_against_a_mixer_explains_every_difference(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     module = "profiler.mixers.self_attention:ExplicitSelfAttention"
     command = ["trace", module, "--over", "l,h,n", "--let", "d=n*h"]
     assert run([*command, "--against", "self-attention"]) == 0
@@ -65,7 +67,7 @@ def test_against(capsys: pytest.CaptureFixture[str]) -> None:
         ([f"{FILE}:linear", "--over", "l,d", "--format", "x"], "expected one of rich"),
     ],
 )
-def test_one_sentence(
+def test_a_bad_trace_is_refused_in_one_sentence(
     arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["trace", *arguments]) == 2

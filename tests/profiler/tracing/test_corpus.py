@@ -1,4 +1,4 @@
-"""Are models that other people wrote traced whole? A few small ones of those in benchmarks/.
+"""Are a few small models of other authors, of those in benchmarks/, traced whole?
 
 Every model is made from a configuration, without weights. Those of transformers, timm and
 torchvision need these libraries; the whole corpus is benchmarks/traced_corpus.py.
@@ -51,7 +51,7 @@ def assert_whole(found: Trace) -> None:
     assert found.flops is not None and found.flops.agrees
 
 
-def test_decoder_layer() -> None:
+def test_a_decoder_layer_equals_a_count_by_hand() -> None:
     # d = nh, n = 2. l rows see each other and m rows of an encoder: four maps and two of l rows
     # and two of m, an FFN of 8 l d^2; scores and sums over l^2 and l m pairs of d; the math path
     # multiplies queries and keys by the root of the scale, l d twice, l d and m d; three norms take
@@ -69,7 +69,7 @@ def test_decoder_layer() -> None:
     assert found.parameters == formula(weights)
 
 
-def test_recurrent_layer() -> None:
+def test_a_recurrent_layer_equals_a_count_by_hand() -> None:
     # Two sums of d products an entry, each with a bias, one addition to join them, a tanh.
     # Backward: g (1 - y y) takes two products and an addition; each row's gradient of y joins that
     # of the row after, the last one that of the last state; dx, and dh of all rows but the first;
@@ -82,7 +82,7 @@ def test_recurrent_layer() -> None:
 
 
 @pytest.mark.parametrize("name", [*LANGUAGE, *BOTH])
-def test_language_models(name: str) -> None:
+def test_language_models_are_traced_whole(name: str) -> None:
     pytest.importorskip("transformers", reason="transformers is not installed")
     changes = LANGUAGE.get(name) or BOTH[name]
     make = language(f"{name}Config", decoder=name in BOTH, **changes)
@@ -93,7 +93,7 @@ def test_language_models(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", IMAGES)
-def test_image_models(name: str) -> None:
+def test_image_models_are_traced_whole(name: str) -> None:
     timm = pytest.importorskip("timm", reason="timm is not installed")
     over, changes = IMAGES[name]
 
@@ -104,7 +104,7 @@ def test_image_models(name: str) -> None:
     assert_whole(trace(make, over=over, grad="both"))
 
 
-def test_torchvision() -> None:
+def test_a_model_of_torchvision_is_traced_whole() -> None:
     models = pytest.importorskip("torchvision", reason="torchvision is not installed").models
 
     def make(l: int) -> tuple[nn.Module, torch.Tensor]:

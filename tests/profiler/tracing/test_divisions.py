@@ -1,4 +1,4 @@
-"""Where equations hold floors, is a module compared by quotient and remainder, and rightly?"""
+"""Is a module compared by quotient and remainder where equations hold floors?"""
 
 from __future__ import annotations
 

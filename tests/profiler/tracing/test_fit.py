@@ -1,4 +1,4 @@
-"""Does interpolation find exactly the polynomial that numbers come from?"""
+"""Does interpolation recover exactly the polynomial behind the numbers?"""
 
 from __future__ import annotations
 

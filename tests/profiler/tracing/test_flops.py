@@ -1,4 +1,4 @@
-"""Is torch's FlopCounterMode held against our counts, and what it leaves out named?"""
+"""Does a trace agree with torch's FlopCounterMode, and name what FlopCounterMode omits?"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does a fused operation give, keep and hand back what torch's own kernels do?"""
+"""Does a traced fused operation return, keep and free what torch's own kernel does?"""
 
 from __future__ import annotations
 

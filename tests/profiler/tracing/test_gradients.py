@@ -1,4 +1,4 @@
-"""Does a trace count the gradients that are asked for, in the mode asked for, and say so?"""
+"""Does a trace count the requested gradients in the requested mode?"""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def test_the_mode_is_chosen_and_said() -> None:
     assert "mode: train and eval, layer by layer as made" in words(part)
 
 
-def test_numbers_at_sizes(capsys: Capture) -> None:
+def test_formulas_of_gradients_give_the_numbers_at_sizes(capsys: Capture) -> None:
     words_ = ("trace", "torch.nn:Linear", "--over", "l,d", "--let", "in_features=d",
               "--let", "out_features=2*d")  # fmt: skip
     out = printed(capsys, *words_, "--at", "l=1000,d=64")

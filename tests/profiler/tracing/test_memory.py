@@ -1,4 +1,4 @@
-"""Is the traced peak that of the step itself, which nobody looks at while it runs?"""
+"""Does the traced peak equal the peak of the step without a trace?"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is a formula that fits where it was found, and nowhere else, seen through?"""
+"""Is a formula rejected that fits only the sizes it was found at?"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is an operation that was met before made anew as running it would leave it?"""
+"""Does a replayed operation return what running the operation returns?"""
 
 from __future__ import annotations
 

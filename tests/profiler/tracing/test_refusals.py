@@ -1,4 +1,4 @@
-"""What cannot be traced, is it refused in a sentence that names why, and nothing else?"""
+"""Is a module that cannot be traced refused in one sentence with the reason?"""
 
 from __future__ import annotations
 

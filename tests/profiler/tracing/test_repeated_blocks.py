@@ -1,4 +1,4 @@
-"""Is a deep module, run with fewer of its equal blocks, traced as it is when all of them run?"""
+"""Does a deep module, traced with fewer equal blocks, equal the trace of all blocks?"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Do layers and their derivatives have the operations that a hand counts?"""
+"""Do layers and their derivatives equal operations counted by hand?"""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ LITERALS: list[tuple[str, Callable[..., Any], tuple[int, ...], Operations, Opera
 @pytest.mark.parametrize(
     ("fn", "shape", "forward", "backward"), [p[1:] for p in LITERALS], ids=[p[0] for p in LITERALS]
 )
-def test_literal(
+def test_torch_calls_count_the_operations_written_beside_them(
     fn: Callable[..., Any], shape: tuple[int, ...], forward: Operations, backward: Operations
 ) -> None:
     given = counted(fn, shape)
@@ -114,7 +114,7 @@ def test_literal(
         assert given[1] == backward
 
 
-def test_embedding() -> None:
+def test_an_embedding_gathers_for_nothing_and_adds_its_gradient() -> None:
     # gathered for nothing; a gradient of 2 * 5 rows of 3 is added row by row
     def make() -> tuple[nn.Module, Tensor]:
         return nn.Embedding(11, 3), torch.zeros(2, 5, dtype=torch.long)
@@ -176,7 +176,9 @@ def test_a_mean_at_places_has_no_rule() -> None:
     ("windows", "kernel", "stride", "dilation"),
     [(n, k, s, d) for n in (1, 2, 5) for k in (1, 2, 3) for s in (1, 2, 4) for d in (1, 2, 3)],
 )
-def test_covered_places(windows: int, kernel: int, stride: int, dilation: int) -> None:
+def test_covered_positions_equal_a_count_one_by_one(
+    windows: int, kernel: int, stride: int, dilation: int
+) -> None:
     places = {i * stride + j * dilation for i in range(windows) for j in range(kernel)}
     assert covered_positions(windows, kernel, stride, dilation) == len(places)
 

@@ -1,4 +1,4 @@
-"""Is a module called with the sizes that it names, and a wrong question answered in a sentence?"""
+"""Is a module called with the named sizes, and a wrong question refused in a sentence?"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Are the formulas of traced modules those that a hand derives, and is nothing passed over?"""
+"""Do the formulas of traced modules equal derivations by hand?"""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def assert_sound(found: Trace) -> None:
 # Derived by hand.
 
 
-def test_linear() -> None:
+def test_a_linear_layer_equals_a_count_by_hand() -> None:
     # y = x W^T + b, x (l, d), W (2d, d): 2dl sums of d products and a bias.
     # dx = dy W: ld sums of 2d products. dW = dy^T x: 2d*d sums of l. db: 2d sums of l.
     found = traced(modules.linear, "l,d")
@@ -59,7 +59,7 @@ def test_linear() -> None:
     assert found.since == {"l": 1, "d": 1}
 
 
-def test_multi_head_attention() -> None:
+def test_multi_head_attention_equals_a_count_by_hand() -> None:
     # d = nh. Four linear maps: 4ld^2 products, 4ld(d - 1) adds and 4ld biases; the math path
     # multiplies q and k by the root of the scale: 2ld. Scores: n l^2 sums of h; weights times
     # values: ld sums of l. Softmax: l^2 n - l n comparisons and adds, l^2 n differences, exps and
@@ -86,7 +86,7 @@ def test_multi_head_attention() -> None:
     assert found.parameters == formula("4*n**2*h**2 + 4*n*h")
 
 
-def test_encoder_layer() -> None:
+def test_an_encoder_layer_equals_a_count_by_hand() -> None:
     # Attention as above, an FFN of width 4d with relu, two norms, two residual sums. A norm: mean
     # (d - 1, a division), variance (d differences, d squares, d - 1, a division), eps, root and its
     # reciprocal, d products, weight and bias.
@@ -106,7 +106,7 @@ def test_encoder_layer() -> None:
     assert found.parameters == formula("12*n**2*h**2 + 13*n*h")
 
 
-def test_lstm() -> None:
+def test_an_lstm_equals_a_count_by_hand() -> None:
     # A step: 4d sums of d + d products with two biases and one sum of both maps; three sigmoids
     # (exp, add, div), two tanh; c = f c + i g, h = o tanh(c): 3 products, one sum a unit.
     found = traced(modules.lstm, "l,d")
@@ -131,7 +131,7 @@ def test_lstm() -> None:
     assert found.parameters == formula("8*d**2 + 8*d")
 
 
-def test_gru() -> None:
+def test_a_gru_equals_a_count_by_hand() -> None:
     # A step: 3d sums of d + d products, two biases; r, z and n are sums of both maps, the latter
     # after r b; h = (h' - n) z + n: one product, two sums.
     found = traced(modules.gru, "l,d")
@@ -184,7 +184,9 @@ def convolution(axes: int, transposed: bool = False, groups: int = 1, **options:
     ids=["1d", "padded", "2d", "3d", "grouped", "strided", "transposed", "transposed 2d strided",
          "transposed grouped"],
 )  # fmt: skip
-def test_convolutions(make: Any, products: str, forward: str, backward: str) -> None:
+def test_convolutions_equal_a_count_by_hand(
+    make: Any, products: str, forward: str, backward: str
+) -> None:
     # R products into one sum are R - 1 adds, so adds are products less sums; the backward has the
     # products twice, for the input's gradient and for the weight's.
     found = trace(make, over="l,d", grad="both")
@@ -193,7 +195,7 @@ def test_convolutions(make: Any, products: str, forward: str, backward: str) -> 
     assert_classes(found.backward, mul=f"2*{products}", add=f"2*{products} - ({backward})")
 
 
-def test_fused_causal_attention() -> None:
+def test_fused_causal_attention_equals_a_count_by_hand() -> None:
     # l(l+1)/2 pairs a head: scores and scale h + 1 products and h - 1 adds, values h products a
     # pair and h adds less l h; softmax: per pair a difference, an exp, a division, and per pair
     # less one a row a comparison and an add. Kept a row: its maximum plus the logarithm of its sum.
@@ -271,7 +273,7 @@ def test_a_padded_length_and_its_logarithm() -> None:
     )
 
 
-def test_a_period() -> None:
+def test_a_chunked_module_gives_a_formula_with_floor() -> None:
     # ceil(l/7) chunks of 7 * 7 sums of d
     found = traced(modules.Chunked, "l,d")
     assert_sound(found)
