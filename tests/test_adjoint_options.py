@@ -401,8 +401,8 @@ def test_state_of_the_optimiser() -> None:
         (
             lambda m: cm.span(m, "training", recompute="all"),
             ConventionError,
-            "what is recomputed, what gets a gradient and which loss is counted is a matter of the "
-            "backward pass: ask for the phase backward or training-step, not training",
+            "recompute, only and loss are options of a backward pass: ask for the "
+            "phase backward or training-step, not training",
         ),
         (
             lambda m: cm.count(m, "backward", convention="torch", only="inputs"),
@@ -417,7 +417,7 @@ def test_state_of_the_optimiser() -> None:
         (
             lambda m: cm.peak(cm.mixer("dot-product-attention"), "backward", only="parameters"),
             Unanswered,
-            "the output of dot-product-attention depends on no parameter",
+            "the output of dot-product-attention depends on no parameter, so there is no gradient",
         ),
         (
             lambda m: counting("strict,recompute=all"),
@@ -553,7 +553,7 @@ def test_names_and_quotients_of_a_backward_pass_are_explained(
     _, out, _ = typed(
         capsys, "explain", "self-attention", "--phase", "training-step", "--recompute", "V"
     )
-    assert "NAME.grad is the gradient of NAME; V.again: computed again of the forward pass" in out
+    assert "NAME.grad is the gradient of NAME; V.again: arrays of the forward pass, computed" in out
     asked = ("explain", "self-attention", "--phase", "backward")
     assert "that times the stored quotient" in typed(capsys, *asked)[1]
     _, out, _ = typed(capsys, *asked, "--convention", "quotient-gradient")
@@ -565,8 +565,8 @@ def test_names_and_quotients_of_a_backward_pass_are_explained(
     [
         (
             ("table", "she", "--recompute", "all"),
-            "what is recomputed, what gets a gradient and which loss is counted is a matter of the "
-            "backward pass: ask for the phase backward or training-step, not training",
+            "recompute, only and loss are options of a backward pass: ask for the "
+            "phase backward or training-step, not training",
         ),
         (
             ("table", "she", "--phase", "backward", "--only", "weights"),
@@ -600,8 +600,7 @@ def test_names_and_quotients_of_a_backward_pass_are_explained(
         ),
         (
             ("table", "she", "--phase", "training-step", "--optimiser", "sgd", "--columns", "mul"),
-            "an optimiser's state is shown in the column 'optimiser', which is not among the "
-            "columns",
+            "--optimiser needs the column 'optimiser': add it to --columns",
         ),
     ],
 )

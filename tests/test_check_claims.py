@@ -70,7 +70,8 @@ def test_a_true_claim_agrees(line: str, mixer: str, phase: str) -> None:
         ("mul = 12,582,912", "self-attention", "agrees-under",
          "at the default sizes l = 128, d = 128,"),
         ("parameters = 80400", "lstm", "disagrees",
-         "the claim gives a number and no sizes; at the default sizes d = 128 it is 131584"),
+         "the claim gives a number and no sizes; at the default sizes d = 128 the "
+         "derived value is 131584"),
         ("div = 0", "lstm", "disagrees", ""),
         ("div = 1/0", "lstm", "disagrees", "the claim gives a number and no sizes"),
         ("div = 1e9000", "lstm", "disagrees", "'1e9000' is a number of more than 14,000 bits"),
@@ -91,7 +92,7 @@ def test_a_number_that_may_be_right_elsewhere_is_not_called_wrong_however_counte
     """8*100^2 + 4*100 = 80400 is right at d = 100."""
     assert cli.run(["check", "lstm", "--claim", "parameters = 80,400", "--strict"]) == 1
     printed = capsys.readouterr().out
-    assert "disagrees: it leaves sizes open" in printed and "however" not in printed
+    assert "disagrees: the claim leaves sizes open" in printed and "however" not in printed
 
 
 def test_a_line_says_which_sizes_grow_as_others_do() -> None:
@@ -341,11 +342,11 @@ ORDERS = [
     ("total = O(l^2)", "self-attention", "training", "agrees-in-limit",
      "in l alone, d being fixed"),
     ("total = O(l)", "self-attention", "training", "disagrees",
-     "d*l**2 grows beyond what is claimed"),
+     "the derived d*l**2 grows faster than the claim"),
     ("total = O(l^2*d*n)", "self-attention", "training", "disagrees",
-     "the claimed d*l**2*n grows beyond what is derived"),
+     "the claimed d*l**2*n grows faster than the derived"),
     ("state = O(1)", "self-attention", "inference", "disagrees",
-     "d*t grows beyond what is claimed"),
+     "the derived d*t grows faster than the claim"),
     ("parameters = O(1)", "self-attention", "training", "agrees-in-limit",
      "whatever the length, d being fixed"),
     # Key-value heads divide the heads, so that they are no more.
@@ -357,9 +358,9 @@ ORDERS = [
     ("total = O(l*log(l))", "reformer", "training", "agrees-in-limit",
      "under strict, sort=merge: "),
     ("total = O(l)", "reformer", "training", "disagrees",
-     "l*log(l)**2*n grows beyond what is claimed"),
+     "the derived l*log(l)**2*n grows faster than the claim"),
     ("total = O(l^2*sqrt(d)*d)", "self-attention", "training", "disagrees",
-     "d**(3/2)*l**2 grows beyond what is derived"),
+     "d**(3/2)*l**2 grows faster than the derived"),
 ]  # fmt: skip
 
 
@@ -413,9 +414,9 @@ def test_the_terminal_says_what_was_found(capsys: pytest.CaptureFixture[str]) ->
         "\nmul = 4*l*d^2 + 2*l^2*d\n",
         "- derived: 4d²l + dl² + dl\n",
         "- derived - claimed: dl - dl²\n",
-        "- first parts at: d = 1, l = 2: derived 14, claimed 16, counted while running 14\n",
+        "- first differs at: d = 1, l = 2: derived 14, claimed 16, counted by execution 14\n",
         "strict, dense; or torch; or fvcore\n",
-        "- first parts at: l = 1, n = 1: derived 1, claimed 7, counted while running 1\n",
+        "- first differs at: l = 1, n = 1: derived 1, claimed 7, counted by execution 1\n",
         "\n2 claims: 1 agrees-under, 1 disagrees\n",
     ):
         assert line in text
@@ -526,7 +527,7 @@ BAD = {
     "check nosuch --claim 'mul = 4'": "unknown mixer 'nosuch'",
     "check she --form fftt --claim 'mul = 4'": "she has no form 'fftt': expected one of",
     "check she --phase later --claim 'mul = 4'": "--phase 'later': expected one of training",
-    "check me --claim 'mul = 4' --only parameters": "a matter of the backward pass: ask for the "
+    "check me --claim 'mul = 4' --only parameters": "options of a backward pass: ask for the "
     "phase backward or training-step, not training",
     "check she --convention denss --claim 'mul = 4'": "did you mean 'dense'",
     "check she --claim 'mul = 4' --format csv": "rich, markdown, latex, json",
@@ -553,7 +554,7 @@ BAD_FILES = {
     "unknown phase": (('"training"', '"later"'), "claim t1.mul: unknown phase 'later'"),
     "no phase": (
         ('phase = "training"\n', ""),
-        "'mul' depends on the phase: training, inference, backward or training-step",
+        "'mul' needs a phase: training, inference, backward or training-step",
     ),
     "unknown form": (('phase = "tr', 'form = "x"\nphase = "tr'), "has no form 'x'"),
     "unknown network": (('mixer = "self-attention"', 'model = "gpt-3"'), "unknown network 'gpt-3'"),

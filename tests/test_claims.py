@@ -67,9 +67,9 @@ def test_toml_and_json_are_the_same(tmp_path: Path) -> None:
 BAD = {
     "cut off": (('formula = "l^2*d"', 'formula = "l^2'), "not a readable file of claims"),
     "no schema": (("schema = 1", "schema = 2"), "expected an object with schema 1"),
-    "no source": (('source = "a paper"', ""), "'source' says which paper"),
+    "no source": (('source = "a paper"', ""), "'source' must name the paper"),
     "citation": (('citation = "N. N.: A paper. 2024"', "citation = 3"), "'citation' is a text"),
-    "missing": (('place = "Table 1"\n', ""), "claim t1.mul lacks place: every claim has them"),
+    "missing": (('place = "Table 1"\n', ""), "claim t1.mul lacks place: every claim needs these"),
     "no formula": (('formula = "4*l*d^2 + 2*l^2*d"', ""), "a claim of kind formula needs formula"),
     "no mixer": (('mixer = "self-attention"', ""), "kind formula needs mixer or model"),
     "bad formula": (("4*l*d^2 +", "4*l*d^2"), "expected an operator or the end at character 9"),
@@ -88,7 +88,7 @@ BAD = {
     "growing letter": (("sizes = { n = [1, 8] }", 'growing = { z9 = "l" }'), "unknown size 'z9'"),
     "growing text": (
         ("sizes = { n = [1, 8] }", "growing = { B = 2 }"),
-        "'growing' is texts: B = 2",
+        "'growing' is a text for each size, got B = 2",
     ),
 }
 
@@ -146,13 +146,13 @@ BAD_LINES = {
     "mul =": "expected QUANTITY = FORMULA",
     "mul = l = l = l": "expected QUANTITY = FORMULA",
     "speed = l": "unknown quantity 'speed': expected one of mul, add, div, exp, other, total",
-    "FLOPs = 2*l": "claim a total: the ways of adding up operations are tried",
+    "FLOPs = 2*l": "claim a total: all weightings of the operations are tried",
     "mul = 4*l*": "expected a number, a size, a function or '(' at character 5, got the end",
     "mul = 4*l2": "expected an operator or the end at character 4, got '2'",
     "mul = l*log(l)": "log and sqrt may stand in O(...) only",
     "total = O(l": "expected ')' at character 4, got the end",
     "total = O(joy)": "expected a size (b l t d",
-    "total = O(l) = O(d)": "O(...) stands alone",
+    "total = O(l) = O(d)": "O(...) ends the claim",
     "critical path = (mul sum": "expected names of steps",
 }
 

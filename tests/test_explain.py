@@ -152,7 +152,7 @@ def test_work_done_once_stays_one_for_a_batch() -> None:
 
 def test_work_done_once_is_told_below_the_shares() -> None:
     text = words(explained("she", "training", "fft").parts())
-    said = "once: mul, add leave out the work done once for the weights, which stands under once"
+    said = "once: mul, add leave out the work done once for the weights (column once)"
     assert text.count(f"{said}; total includes it") == 1
     assert "leave out" not in words(explained("she", "training").parts())
 

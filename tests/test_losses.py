@@ -348,8 +348,8 @@ def test_both_ways_to_ask_are_one() -> None:
         (
             lambda m: cm.span(m, "training", loss="squared-error"),
             ConventionError,
-            "what is recomputed, what gets a gradient and which loss is counted is a matter of the "
-            "backward pass: ask for the phase backward or training-step, not training",
+            "recompute, only and loss are options of a backward pass: ask for the "
+            "phase backward or training-step, not training",
         ),
         (
             lambda m: convention("loss=squared-error,loss=cross-entropy"),
@@ -442,8 +442,8 @@ def test_a_table_says_which_loss_is_counted(capsys: pytest.CaptureFixture[str]) 
     [
         (
             ("table", "she", "--loss", "squared-error"),
-            "what is recomputed, what gets a gradient and which loss is counted is a matter of the "
-            "backward pass: ask for the phase backward or training-step, not training",
+            "recompute, only and loss are options of a backward pass: ask for the "
+            "phase backward or training-step, not training",
         ),
         (
             ("explain", "she", "--phase", "backward", "--loss", "hinge"),

@@ -54,7 +54,7 @@ def _questions(name: str, form: str = "direct", rewrites: tuple[str, ...] = ()) 
     A crash is no wrong answer and does not count: a mutation has to be found by its number.
     """
     made = OracleComparison(_mixer(name), form, rewrites).at(complete(_mixer(name), SIZES))
-    return {line.split(":")[0].split(" at ")[0] for line in made.apart if ", oracle " in line}
+    return {line.split(":")[0].split(" at ")[0] for line in made.apart if ", executed " in line}
 
 
 def before(m: Mixer, f: Form, x: Array, y: Array) -> None:

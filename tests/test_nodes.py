@@ -48,10 +48,10 @@ TABLES = {
     "critical_path",
     "a search",
     "evaluate",
-    "evaluate, of what stands alone",
+    "evaluate, for whole right sides",
     "adjoint",
     "the oracle",
-    "the oracle, of what stands alone",
+    "the oracle, for whole right sides",
     "additions over a batch",
     "what peers count",
 }
@@ -79,7 +79,7 @@ def test_every_table_is_listed_and_has_a_rule_for_every_kind() -> None:
     found = {id(table): table for table in tables()}.values()
     assert {table.question for table in found} == TABLES
     for table in found:
-        assert {*table} == ({*OPAQUE} if "stands alone" in table.question else {*KINDS})
+        assert {*table} == ({*OPAQUE} if "whole right sides" in table.question else {*KINDS})
 
 
 def test_a_table_that_lacks_a_kind_is_not_made() -> None:

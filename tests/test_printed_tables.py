@@ -158,7 +158,7 @@ def test_a_table_ends_with_what_disagrees_and_what_was_not_checked(
         "- Self-Attention (restricted), Complexity per Layer",
         "- Self-Attention (restricted), Maximum Path Length",
     ]
-    assert all("(--symbols r=SIZE says which of them it is)" in line for line in end[4:6])
+    assert all("(--symbols r=SIZE names the size meant)" in line for line in end[4:6])
     assert end[-1] == "12 claims: 8 agrees, 1 agrees-in-limit, 1 disagrees, 2 not-checkable"
 
 
@@ -347,7 +347,7 @@ def test_sizes_that_do_not_fit_a_row_s_own_are_not_tried(
     path = tmp_path / "own.csv"
     path.write_text("mixer,n,span\nself-attention,2,19\n")
     assert cli.run(["check", str(path)]) == 1
-    assert "first parts at: n = 2, d = 2, l = 1" in capsys.readouterr().out
+    assert "first differs at: n = 2, d = 2, l = 1" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

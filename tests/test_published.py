@@ -487,7 +487,7 @@ def test_a_mixer_that_is_lacking_no_longer_is_stale() -> None:
     assert (verdict.verdict, verdict.misprint) == ("not-checkable", "")
     assert verdict.note.startswith("Star-Transformer is not among the mixers")
     there = check(replace(claim, lacks="fastformer"))
-    assert there.misprint == "stale" and there.note.endswith("among the mixers: fastformer")
+    assert there.misprint == "stale" and there.note.endswith("and the catalogue has fastformer")
     assert check(replace(claim, lacks="Fastform")).misprint == ""
     assert unrecorded([there]) == [there]
 
@@ -595,8 +595,11 @@ def test_ids_are_unique(tmp_path: Path) -> None:
 def test_a_record_that_lacks_keys_is_named_with_them(tmp_path: Path) -> None:
     short = {key: value for key, value in GOOD.items() if key not in ("id", "kind")}
     for claims, said in (
-        ([GOOD, short], "claims.json, claim number 2 lacks id, kind: every claim has them"),
-        ([{"id": "b"}], "claims.json, claim b lacks place, kind, claimed: every claim has them"),
+        ([GOOD, short], "claims.json, claim number 2 lacks id, kind: every claim needs these keys"),
+        (
+            [{"id": "b"}],
+            "claims.json, claim b lacks place, kind, claimed: every claim needs these keys",
+        ),
         (["b"], "claims.json, claim number 1: expected an object with keys, got 'b'"),
     ):
         with pytest.raises(PublishedError) as caught:
@@ -607,7 +610,7 @@ def test_a_record_that_lacks_keys_is_named_with_them(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"source": None}, "'source' says which paper"),
+        ({"source": None}, "'source' must name the paper"),
         ({"convention": "strict"}, "'convention' is a list of names"),
         ({"claims": {}}, "'claims' is a list of claims"),
     ],

@@ -484,7 +484,7 @@ REFUSED: list[tuple[Write, Callable[[Mixer], object], str]] = [
     (
         sorted_so_far,
         cm.count,
-        "P: how many comparisons a sort takes depends on index i, and these are not summed exactly",
+        "P: the length of a sort depends on index i, and the sum of its comparisons is not derived",
     ),
     (routing, cm.traffic, "which entries of W are read depends on the values of at"),
 ]
@@ -591,7 +591,7 @@ with m.form("direct") as f:
     )
     backward = ["--phase", "backward", "--l", "4", "--d", "3", "--format", "latex"]
     shown = CliRunner().invoke(app, ["table", f"{tmp_path / 'mine.py'}:m", *backward])
-    assert "counts as read; its gradient is scattered" in " ".join(shown.output.split())
+    assert "counts as read; the gradient of a gather adds once" in " ".join(shown.output.split())
 
 
 # --- wrong uses -------------------------------------------------------------------------------

@@ -100,7 +100,7 @@ def test_batch_multiplies_work_and_state_and_not_the_weights(name: str) -> None:
     for column in ("total", "state") if once else ("mul", "total", "state"):
         value = alone.value(column)
         if column == "state" and phase == "training":
-            assert isinstance(value, Missing) and "in the rows of inference" in value.reason
+            assert isinstance(value, Missing) and "exists in inference only" in value.reason
             continue
         apart = once if column == "total" else 0
         assert isinstance(value, int) and many.value(column) == 64 * (value - apart) + apart
@@ -225,7 +225,7 @@ def test_a_token_beyond_the_length_costs_the_same_whatever_the_length_and_is_sai
                     assert row.value(column) == other.value(column), (name, column)
         for found, many in ((far, reached), (near, 0)):
             text = write(table_document(found), "rich", Page())
-            assert ("t beyond l: a new token" in text) == (many > 0)
+            assert ("t > l: the new token" in text) == (many > 0)
 
 
 @given(st.integers(1, 6), st.integers(1, 9), st.integers(1, 4))
@@ -345,9 +345,9 @@ def said(*mixers: str, **options: Any) -> str:
 def test_work_done_once_is_told_below_the_table() -> None:
     lead = "mul, add, div, exp leave out the work done once for the weights"
     shown = said("she", "self-attention", form="all")
-    assert f"once: {lead}, which stands under once; total includes it" in shown
+    assert f"once: {lead} (column once); total includes it" in shown
     few = said("she", form="fft", columns=("mixer", "mul", "total"))
-    assert "once: mul leave out the work done once for the weights, which column once would" in few
+    assert "once: mul leave out the work done once for the weights (shown by column once)" in few
     alone = said("she", form="fft", columns=("mixer", "total"))
     assert "once: total includes the work done once for the weights" in alone
     assert "once" not in said("she", "self-attention")
@@ -714,5 +714,5 @@ def test_zeros_that_gradients_add_are_named(name: str, sizes: dict[str, int], ze
     request = Request((builtin(name),), phases=("backward",), form=form, given=given)
     found = shown_table(table(request).blocks[0], request)
     text = write(Document(lambda: [found]), "rich", Page())
-    said = f"{name}: {zeros} sum no term in some entries at these sizes"
-    assert (said in text) if zeros else ("sum no term" not in text)
+    said = f"{name}: some entries of {zeros} are empty sums at these sizes"
+    assert (said in text) if zeros else ("are empty sums" not in text)

@@ -65,7 +65,7 @@ def test_check_names_an_entry_that_nothing_reads() -> None:
     assert all(proof.passed for proof in (*wide, *narrow))
     assert wide[0].detail.endswith(
         "; form 'direct' defines and counts entries that nothing reads, as E[1] at l = 1, w = 1: "
-        "give the equation the range that is read"
+        "reduce the equation's range to the entries that are read"
     )
     assert narrow[0].detail.endswith("forms: direct")
 

@@ -40,7 +40,7 @@ def case(mixer: Mixer, phase: str, sizes: Mapping[str, int], form: str, names: s
 
 
 UNSEARCHED = (
-    "which entries a maximum hands its gradient to",
+    "the entry that gets the gradient of a maximum",
     "which of several bounds of an index is the tightest depends on the sizes",
     "A.max: the gradient of a maximum needs one range of one index",
     "the depth is not monotone in index p",

@@ -29,7 +29,7 @@ def symbols(text: str) -> dict[str, str]:
                 f"'{part}': the letters are {', '.join(LETTERS)}"
             )
         if found.setdefault(symbol_name(name), letter) != letter:
-            raise SizeError(f"--symbols gives {name} two letters")
+            raise SizeError(f"--symbols gives {name} two letters: give one")
     return found
 
 

@@ -73,7 +73,7 @@ class OrderClaim(Related):
         for letter, text in self.growing.items():
             known_size(letter)
             if not isinstance(text, str):
-                raise ValueError(f"'growing' is texts: {letter} = {text}")
+                raise ValueError(f"'growing' is a text for each size, got {letter} = {text}")
             parse(text, growing=True)
 
     def choices(self) -> LeftOpen:
@@ -101,7 +101,10 @@ class OrderClaim(Related):
         found = GrowthComparison(derived, claimed, sizes)
         if self.relation:
             slower, held = found.slower(), _held_words(found.not_named(), claimed)
-            said = f"it {'grows' if slower else 'does not grow'} more slowly than {self.formula}"
+            said = (
+                f"the derived count {'grows' if slower else 'does not grow'} more slowly than "
+                f"{self.formula}"
+            )
             return Finding(slower, shown, {}, join_notes(said, held, case))
         if found.alike(sizes):
             return Finding(True, shown, {}, join_notes("the same leading terms", case))
@@ -125,7 +128,7 @@ class OrderClaim(Related):
                 times = answer.at(at) / one
                 number = str(times) if times.denominator == 1 else f"{float(times):.{DIGITS}f}"
                 words = ", ".join(f"{letter} = {value}" for letter, value in at.items())
-                yield f"at {words} it is {number} times {self.formula}"
+                yield f"at {words} the derived count is {number} times {self.formula}"
 
 
 @dataclass(frozen=True)
@@ -178,8 +181,8 @@ class GrowthComparison:
         for sizes in (self.sizes.with_fixed(self.not_named()), self.sizes):
             missing = undominated(self.derived, self.claimed, sizes)
             extra = undominated(self.claimed, self.derived, sizes)
-            parts = [f"{g} grows beyond what is claimed" for g in missing]
-            parts += [f"the claimed {g} grows beyond what is derived" for g in extra]
+            parts = [f"the derived {g} grows faster than the claim" for g in missing]
+            parts += [f"the claimed {g} grows faster than the derived count" for g in extra]
             if parts:
                 break
         return "; ".join(parts)
@@ -232,7 +235,7 @@ def _growth_of(letter: str, text: str, sizes: Assumptions) -> Growth:
     """The growth of a size that a claim states in `growing`; NoGrowth if it has several terms."""
     found = printed_growths(parse(text, growing=True), sizes)
     if len(found) > 1:
-        raise NoGrowth(f"{letter} grows as one term, and {text} has several")
+        raise NoGrowth(f"the growth of {letter} must be one term, and {text} has several")
     return found[0]
 
 
@@ -245,7 +248,7 @@ def _growths_of_node(node: Tree, sizes: Assumptions) -> tuple[Growth, ...]:
         return leading(_growths_of_call(node.name, inside, sizes), sizes)
     if isinstance(node, BinaryOperation):
         return leading(_growths_of_binary(node, sizes), sizes)
-    raise NoGrowth("a sum with an index inside O(...)")
+    raise NoGrowth("the growth of a sum over an index inside O(...) is not derived")
 
 
 def _as_poly(node: Tree) -> Poly | None:
@@ -267,14 +270,14 @@ def _growths_of_binary(node: BinaryOperation, sizes: Assumptions) -> list[Growth
     if node.op == "/" and len(right) == 1:
         return [a / right[0] for a in left]
     what = "a division by a sum" if node.op == "/" else "a difference"
-    raise NoGrowth(f"{what} inside O(...) has no growth of its own")
+    raise NoGrowth(f"the growth of {what} inside O(...) is not derived")
 
 
 def _growths_of_power(base: Sequence[Growth], exponent: Tree) -> list[Growth]:
     plain = _as_poly(exponent)
     power = None if plain is None else plain.constant()
     if power is None or power <= 0:
-        raise NoGrowth("inside O(...) an exponent is a positive number")
+        raise NoGrowth("an exponent inside O(...) must be a positive number")
     return [one ** Fraction(power) for one in base]
 
 
@@ -289,8 +292,8 @@ def _growths_of_call(
         above = logarithms(first)
         below = logarithms(others[0]) if others else (ONE,)
         if len(below) != 1:
-            raise NoGrowth("a logarithm's base is one size")
+            raise NoGrowth("the base of a logarithm inside O(...) must be one size or a number")
         return [one / below[0] for one in above]
     if name in ("floor", "ceil", "Max"):
         return [one for part in inside for one in part]
-    raise NoGrowth(f"{name} inside O(...) has no growth of its own")
+    raise NoGrowth(f"the growth of {name} inside O(...) is not derived")

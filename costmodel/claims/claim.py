@@ -96,7 +96,7 @@ class Claim(ABC):
     @property
     def left_open(self) -> str:
         """The reason why the claim is not checked; "" if it is checked."""
-        absent = f"{self.lacks} is not among the mixers, so that nothing is derived for it"
+        absent = f"{self.lacks} is not among the mixers, so nothing is derived"
         return "; ".join(filter(None, [self.unchecked, self.lacks and absent]))
 
     @property
@@ -121,7 +121,10 @@ class Claim(ABC):
             ValueError: one sentence that names the key or the value.
         """
         if self.beside and not self.left_open:
-            raise ValueError("'beside' is for a claim that is not checked: it lacks 'unchecked'")
+            raise ValueError(
+                "'beside' is for a claim that is not checked: add 'unchecked', or "
+                "leave out 'beside'"
+            )
         if self.beside or not self.left_open:
             missing = [key for key in self.needs if not self._has(key)]
             if missing:
@@ -169,7 +172,7 @@ class Claim(ABC):
         """The finding for a claim that is not checked: the reason, and what stands beside."""
         if not self.beside:
             return Finding(False, "", {}, self.left_open)
-        words = f"beside it, {self.beside} under {','.join(self.convention)}"
+        words = f"for comparison, {self.beside} under {','.join(self.convention)}"
         try:
             found = replace(self, quantity=self.beside).finding(self.interpretation)
         except (Unanswered, Unsupported) as reason:

@@ -176,7 +176,10 @@ class PathClaim(Claim):
             return Finding(True, path_text(printed))
         pairs = enumerate(zip(derived, printed, strict=False), 1)
         step = next((k for k, (a, b) in pairs if a != b), min(len(derived), len(printed)) + 1)
-        note = f"printed {len(printed)} steps, derived {len(derived)}; they part at step {step}"
+        note = (
+            f"printed {len(printed)} steps, derived {len(derived)}; step {step} is the first "
+            "that differs"
+        )
         return Finding(False, path_text(derived), {"step": step}, note)
 
 
@@ -231,7 +234,11 @@ class OrderingClaim(RelationClaim):
         failing = next((s for s in chosen if not self.is_true(left, right, s)), None)
         note = f"holds {condition.text}" if condition.always else f"in general iff {condition.text}"
         factors = ", ".join(f"{float(max(pair) / min(pair)):.3f}" for pair in values if min(pair))
-        note += f"; '{self.vague}' has no number: a factor of {factors}" if self.vague else ""
+        note += (
+            f"; '{self.vague}' gives no number; the derived factor is {factors}"
+            if self.vague
+            else ""
+        )
         text = ", ".join(f"{a} {_relation_sign(a, b)} {b}" for a, b in values)
         return Finding(failing is None, text, failing or {}, note)
 
@@ -254,7 +261,7 @@ class OrderingClaim(RelationClaim):
     def _shorter(self, left: int, right: int) -> Finding:
         """Check the relation between critical paths whose numbers of steps depend on no size."""
         text = f"{left} steps {_relation_sign(left, right)} {right} steps"
-        note = f"'{self.vague}' has no number" if self.vague else ""
+        note = f"'{self.vague}' gives no number" if self.vague else ""
         return Finding(RELATIONS[self.relation](left, right), text, {}, note)
 
 
@@ -273,7 +280,7 @@ class ThresholdClaim(RelationClaim):
         letter = "t" if interpretation.phase == "inference" else "l"
         cases = self.positive_where_true(left, right)
         if len(cases) > 1:
-            raise Unanswered("a piecewise count: its threshold is not solved")
+            raise Unanswered("the count differs from case to case, and its threshold is not solved")
         ((_, larger),) = cases
         starts: dict[str, int | None] = {}
         for sizes in self.chosen_sizes():
@@ -281,7 +288,7 @@ class ThresholdClaim(RelationClaim):
             given = ", ".join(f"{k} = {v}" for k, v in fixed.items())
             starts[f"at {given} " if given else ""] = least(larger, letter, fixed)
         note = "; ".join(
-            f"{given}from {letter} = {start} on" if start else f"{given}not for good"
+            f"{given}from {letter} = {start} on" if start else f"{given}from no {letter} on"
             for given, start in starts.items()
         )
         holds = all(self.is_true(left, right, sizes) for sizes in self.chosen_sizes())

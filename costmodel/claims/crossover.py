@@ -67,7 +67,9 @@ class Crossover:
         """
         cases = [total.chambers() for total in self.totals]
         if any(len(found) > 1 or found[0][0] for found in cases):
-            raise Unsupported("a piecewise count: its threshold is not solved")
+            raise Unsupported(
+                "the count differs from case to case, and its threshold is not solved"
+            )
         (((_, own),), ((_, its),)) = cases
         return its - own
 

@@ -102,12 +102,12 @@ def stated(
 ) -> Callable[..., Claim]:
     """A claim that lacks only its subject: the sides of its equation say its kind and formulas."""
     if growing and not _ORDER.fullmatch(parts[0]):
-        raise ValueError("'growing' is for a claim of kind order")
+        raise ValueError("'growing as' stands behind O(...) only")
     if asked.claim == "critical_path":
         return partial(PathClaim, steps=" ".join(parts))
     if order := _ORDER.fullmatch(parts[0]):
         if len(parts) > 1:
-            raise ValueError("O(...) stands alone: nothing equals it")
+            raise ValueError(f"O(...) ends the claim: leave out '= {parts[1]}'")
         formula = printed(order[1], symbols, growing=True).text
         return partial(OrderClaim, formula=formula, growing=growing or {})
     formula, *equals = (printed(part, symbols).text for part in parts)

@@ -99,7 +99,7 @@ class NumberClaim(TwoSided, FigureClaim):
         if self.combination == "difference":
             return left - right
         if not right:
-            what = f"{self.quantity} is 0 there: no {self.combination} to it"
+            what = f"{self.quantity} is 0 at these sizes, so there is no {self.combination}"
             raise ValueError(f"{self.against}: {what}")
         return left / right if self.combination == "ratio" else 100 * (left - right) / right
 
@@ -130,7 +130,7 @@ class NumberClaim(TwoSided, FigureClaim):
         """Check the claim at all values of the sizes that it leaves open."""
         if figure.step:
             missing = sorted(frozenset().union(*(a.letters for a in found)) - set(self.sizes))
-            need = f"a rounded figure needs every size: give {', '.join(missing)} in sizes"
+            need = f"a rounded figure holds at given sizes only: give {', '.join(missing)} in sizes"
             raise ValueError(need)
         shown = []
         for at in self.chosen_sizes():
@@ -248,8 +248,8 @@ class IntervalClaim(FigureClaim):
             raise ValueError(f"an interval of {self.letter} needs every other size: "
                              f"{', '.join(missing)} is not given")  # fmt: skip
         if given.poly is None or not _grows(given, self.letter):
-            raise Unanswered(f"{self.quantity} does not grow with {self.letter} all along: its "
-                             f"interval is not solved")  # fmt: skip
+            raise Unanswered(f"{self.quantity} is not proven to grow with {self.letter}, so the "
+                             "interval is not solved")  # fmt: skip
         low = _smallest_reaching(given, self.letter, self.figure.low)
         return Interval(low, _largest_not_exceeding(given, self.letter, self.figure.high)), given
 
@@ -258,11 +258,11 @@ class IntervalClaim(FigureClaim):
         derived = f"{self.letter} = {found}"
         value = self.sizes.get(self.letter)
         if not isinstance(value, int):
-            note = "" if found.low <= found.high else "no value of it gives the printed figure"
+            note = "" if found.low <= found.high else f"no {self.letter} gives the printed figure"
             return Finding(found.low <= found.high, derived, {}, note)
         at = {self.letter: value}
         there = {"derived": str(answer.at(at)), "claimed": self.value}
-        note = f"at {self.letter} = {value} it is {answer.at(at)}"
+        note = f"at {self.letter} = {value} the derived value is {answer.at(at)}"
         return Finding(value in found, derived, {} if value in found else at, note, there=there)
 
 
@@ -321,7 +321,7 @@ class IntersectionClaim(Claim):
         common = parts[last].meet(parts[first])
         if common.low <= common.high:
             return Finding(True, f"{letter} = {common}", {}, f"common to {len(parts)} figures")
-        note = f"{first} needs {letter} = {parts[first]}, {last} {letter} = {parts[last]}"
+        note = f"{first} needs {letter} = {parts[first]}, {last} needs {letter} = {parts[last]}"
         return Finding(False, f"{letter} = {Interval(1, 0)}", {}, note)
 
 

@@ -128,7 +128,7 @@ def claims(path: Path, asked: Asked) -> TableClaims:
         raise PublishedError(f"{path} is not a readable table: {error}") from None
     found = [cell for cell in found if cell.text.lower() not in EMPTY]
     if not found:
-        raise PublishedError(f"{path}: found no table whose first line heads columns of quantities")
+        raise PublishedError(f"{path}: found no table with a first line of column headings")
     readings = []
     if length := _length(found, asked.symbols):
         asked = replace(asked, symbols={**asked.symbols, length: "l"})
@@ -235,7 +235,7 @@ def _not_claimed(heading: str) -> str:
     """The reason why a column holds no claims; else ""."""
     name = _quantity(heading)
     if "byte" in heading or "(B)" in heading or (name in CLAIMED and _in_bytes(name)):
-        return f"column '{heading}' is in bytes, which no claim is about"
+        return f"column '{heading}' is in bytes, which claims do not cover"
     return "" if name else f"column '{heading}' is no quantity of a claim"
 
 
@@ -283,7 +283,7 @@ def _claim(cell: Cell, name: str, named: tuple[str, str], source: str, asked: As
                 value = rounded[1] if rounded else cell.text
                 stating = partial(NumberClaim, value=value, unit=unit, rounding=PRINTED)
             elif name == ORDER and cell.text != "1" and _MEASURED.fullmatch(cell.text):
-                raise ValueError("a measured number: no formula in the sizes says what it is")
+                raise ValueError("a measured number, which no formula in the sizes gives")
             elif len(sizes) > 1 and _WHOLE.fullmatch(cell.text):
                 stating = partial(NumberClaim, value=cell.text.replace(",", ""))
             else:
@@ -309,7 +309,7 @@ def _refuse_letters(named: frozenset[str], known: Mixer, name: str) -> None:
     try:
         refuse_letters(named, known.letters, name)
     except ValueError as reason:
-        raise ValueError(f"{reason} (--symbols {foreign}=SIZE says which of them it is)") from None
+        raise ValueError(f"{reason} (--symbols {foreign}=SIZE names the size meant)") from None
 
 
 def _by_case(text: str, symbols: Symbols) -> str:

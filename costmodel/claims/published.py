@@ -251,7 +251,7 @@ def check(claim: Claim, known: Mapping[str, Claim] | None = None, *, run: bool =
         sized=sized,
     )
     if claim.lacks and (name := _built_in(claim.lacks)):
-        note = f"stale: the claim lacks {claim.lacks}, which is among the mixers: {name}"
+        note = f"stale: the claim says that {claim.lacks} is lacking, and the catalogue has {name}"
         return replace(verdict, misprint="stale", note=note)
     return _with_misprint(verdict, claim.misprint) if claim.misprint else verdict
 
@@ -321,8 +321,12 @@ def _at_default_sizes(
         fit(mixer, every)
     except SizeError:
         without = [x for x in letters_of(mixer, "training") if LETTERS[x].default is None]
-        why = f"{', '.join(without)} has no default" if without else "the defaults do not fit it"
-        note = f"{gives}, and of the sizes of {mixer.name} {why}"
+        why = (
+            f"{mixer.name} has no default for {', '.join(without)}"
+            if without
+            else f"the default sizes do not fit {mixer.name}"
+        )
+        note = f"{gives}, and {why}"
         return replace(general, note=join_notes(general.note, note)), "disagrees", None
     sizes = {letter: every[letter] for letter in needed}
     finding, name, found = _finding_and_verdict(
@@ -330,8 +334,8 @@ def _at_default_sizes(
     )
     at = ", ".join(f"{letter} = {value}" for letter, value in sizes.items())
     if name not in ("agrees", "agrees-under"):
-        there = finding.there.get("derived", "another number") if number else "another"
-        note = f"{gives}; at the default sizes {at} it is {there}"
+        there = finding.there.get("derived", "a different number") if number else "another"
+        note = f"{gives}; at the default sizes {at} the derived value is {there}"
         return replace(general, note=join_notes(general.note, note)), "disagrees", None
     tried = replace(finding.compared, proven=False) if finding.holds and finding.compared else None
     note = f"tried at the default sizes {at}, as {gives}"
@@ -354,5 +358,5 @@ def _with_misprint(verdict: Verdict, record: Mapping[str, str]) -> Verdict:
     if verdict.verdict == "disagrees" and verdict.derived == record["derived"]:
         note = join_notes(f"misprint: {record['reason']}", verdict.note)
         return replace(verdict, misprint="recorded", note=note)
-    note = f"stale misprint: it records '{record['derived']}' as the derived value"
+    note = f"stale misprint: the record has '{record['derived']}' as the derived value"
     return replace(verdict, misprint="stale", note=join_notes(note, verdict.note))

@@ -73,7 +73,7 @@ class Answer:
             return formula_words(self.exact)
         several = max((len(a.args) for a in self.poly.atoms if isinstance(a, Fn)), default=0)
         if several > CASES:
-            return f"the largest of {several} values, each at the sizes that it is for"
+            return f"the largest of {several} values, one for each case of the sizes"
         return str(self.poly)
 
     def at(self, sizes: Mapping[str, int]) -> Fraction:
@@ -113,7 +113,7 @@ class AtSizes(Answer):
     @property
     def text(self) -> str:
         """The value if all sizes are given; else a phrase."""
-        return "found by search, size by size" if self.letters else str(self.at({}))
+        return "no formula: found by search at given sizes" if self.letters else str(self.at({}))
 
     def at(self, sizes: Mapping[str, int]) -> Fraction:
         """The value found by search; Unanswered if the search takes too long."""
@@ -152,7 +152,7 @@ def quantity(name: str) -> Figure:
 def _hint(name: str) -> str:
     if not name.lower().startswith(("flop", "mac")):
         return ""
-    return "; claim a total: the ways of adding up operations are tried one after the other"
+    return "; claim a total: all weightings of the operations are tried"
 
 
 def phases_of(asked: Figure) -> tuple[str, ...]:
@@ -169,7 +169,7 @@ def _phase(asked: Figure, phase: str) -> str:
         return "".join(known)
     if not phase:
         *others, last = known
-        raise ValueError(f"'{asked.claim}' depends on the phase: {', '.join(others)} or {last}")
+        raise ValueError(f"'{asked.claim}' needs a phase: {', '.join(others)} or {last}")
     return phase_name(phase)
 
 

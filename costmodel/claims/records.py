@@ -60,7 +60,7 @@ def load(path: Path) -> list[Claim]:
         raise PublishedError(f"{path}: expected an object with schema 1 and a list of claims")
     source, names = data.get("source"), data.get("convention", ["strict"])
     if not isinstance(source, str) or not source:
-        raise PublishedError(f"{path}: 'source' says which paper the claims are printed in")
+        raise PublishedError(f"{path}: 'source' must name the paper of the claims")
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise PublishedError(f"{path}: 'convention' is a list of names, such as [\"strict\"]")
     citation = data.get("citation", "")
@@ -83,7 +83,7 @@ def _claim_of_entry(path: Path, common: Mapping[str, Any], number: int, entry: A
     if not isinstance(entry, dict):
         raise PublishedError(f"{where}: expected an object with keys, got {entry!r}")
     if missing := [key for key in KEYS if key not in entry]:
-        raise PublishedError(f"{where} lacks {', '.join(missing)}: every claim has them")
+        raise PublishedError(f"{where} lacks {', '.join(missing)}: every claim needs these keys")
     kind = KINDS.get(str(entry["kind"]))
     if kind is None:
         raise PublishedError(f"{where}: kind '{entry['kind']}' is none of {', '.join(KINDS)}")

@@ -238,7 +238,7 @@ class Execution:
         """The number of entries of tokens 1..t that a later instance reads; requires l well past
         t."""
         if not self.causal or self.sizes["l"] <= t:
-            raise OracleError(f"state({t}) needs a causal form that runs past token {t}")
+            raise OracleError(f"state({t}) needs a causal form executed beyond token {t}")
         return len(self.held.after(t))
 
     @cached_property

@@ -438,8 +438,8 @@ STEPS: Rules[Callable[..., Step]] = Rules(
         Call: lambda interpreter, node: called(node.function, interpreter.step(node.body)),
         Reduce: _reduce,
         Bracket: _bracket,
-        Fft: refused("a transform stands alone on the right side of its equation"),
-        Select: refused("a choice stands alone on the right side of its equation"),
+        Fft: refused("a transform must be the whole right side of its equation"),
+        Select: refused("a selection must be the whole right side of its equation"),
         Composite: WRITTEN_OUT,
     },
 )
@@ -508,7 +508,7 @@ def _select(interpreter: Interpreter, equation: Equation, select: Select) -> Alo
 
 
 ALONE: Rules[Callable[..., Alone]] = Rules(
-    "the oracle, of what stands alone",
+    "the oracle, for whole right sides",
     {Fft: _fft, Select: _select, Composite: WRITTEN_OUT},
     OPAQUE,
 )

@@ -216,7 +216,9 @@ class Decoding:
             entry = wanted.pop()
             if entry not in there:
                 if entry not in self.owners.writer:
-                    raise OracleError(f"token {t} needs {entry[0].name}{list(entry[1])}, not held")
+                    raise OracleError(
+                        f"token {t} needs {entry[0].name}{list(entry[1])}, which is not held"
+                    )
                 instance = self.owners.writer[entry]
                 if id(instance) not in found:
                     found[id(instance)] = instance
@@ -233,7 +235,9 @@ class Decoding:
         done, memory = self.run.again(self.work(t), self._there(t) - {*without})
         for entry in (*self.given.get(t, ()), *self.held.after(t)):
             if memory[entry].value != self.run.memory[entry].value:
-                raise OracleError(f"token {t} gives another {entry[0].name}{list(entry[1])}")
+                raise OracleError(
+                    f"token {t} gives another value of {entry[0].name}{list(entry[1])}"
+                )
         return done
 
     def _there(self, t: int) -> set[Entry]:

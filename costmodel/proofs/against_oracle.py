@@ -82,7 +82,7 @@ class OracleComparison:
             return
         self.compared[general(question)] = None
         if derived != executed:
-            self.apart.append(f"{question}: rules {derived}, oracle {executed}")
+            self.apart.append(f"{question}: derived {derived}, executed {executed}")
 
     def at(self, sizes: Sizes) -> OracleComparison:
         """Compare every question at these sizes."""
@@ -126,7 +126,9 @@ class OracleComparison:
                 self.refused.append(f"everything at {t=}: {reason}")
                 continue
             if not goes_on and _instances(longer, t) != _instances(run, t):
-                self.refused.append(f"everything at {t=}: rows past the length l belong to it too")
+                self.refused.append(
+                    f"everything at {t=}: the token also owns rows beyond the length l"
+                )
                 continue
             alike = goes_on or longer.counts_inference(t) == run.counts_inference(t)
             for tally, quantity in tallies():
@@ -180,7 +182,9 @@ class OracleComparison:
                 tally.derived(about, sizes)
             except (Unanswered, Unsupported):
                 continue
-            self.apart.append(f"{tally.name} of one token: answers, but the form is not causal")
+            self.apart.append(
+                f"{tally.name} of one token: derived, although the form is not causal"
+            )
 
 
 def tallies() -> Iterator[tuple[Tally, Quantity]]:

@@ -106,7 +106,7 @@ def _well_formed(mixer: Mixer) -> Proof:
     if apart is not None:
         return Proof(name, False, apart[1])
     forms = ", ".join(mixer.forms)
-    tried = f"{len(equation_sizes(mixer))} sets of sizes; forms: {forms}"
+    tried = f"tried at {len(equation_sizes(mixer))} sets of sizes; forms: {forms}"
     return Proof(name, True, "; ".join([tried, *_unread(mixer)]))
 
 
@@ -123,7 +123,7 @@ def _unread(mixer: Mixer) -> Iterator[str]:
             sizes, entries = found
             yield (
                 f"form '{name}' defines and counts entries that nothing reads, as {entries} at "
-                f"{words(sizes)}: give the equation the range that is read"
+                f"{words(sizes)}: reduce the equation's range to the entries that are read"
             )
 
 

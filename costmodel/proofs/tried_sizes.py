@@ -47,7 +47,7 @@ def small_sizes(mixer: Mixer) -> list[dict[str, int]]:
                 found.append(whole)
                 break
     if not found:
-        raise SizeError(f"no small sizes give {mixer.name} whole extents")
+        raise SizeError(f"no sizes tried make all extents of {mixer.name} whole")
     return sorted(found, key=lambda s: math.prod(s.values()))
 
 

@@ -114,11 +114,11 @@ def _of_a_batch(case: Case) -> Exact:
 def _explained(case: Case) -> Iterator[Sentence]:
     kept = case.about.of(_kept)
     if not (kept.arrays or kept.once):
-        yield Sentence(("Nothing of the forward pass is kept.",))
+        yield Sentence(("Nothing is kept from the forward pass.",))
         return
     arrays = listed({**kept.arrays, **kept.once})
     number = f" = {kept.at(**case.sizes):,} at these sizes."
-    lead = "Kept of the forward pass, in elements: "
+    lead = "Kept from the forward pass, in elements: "
     yield Sentence((lead, *arrays, "; in all ", kept.exact, number))
 
 
@@ -128,7 +128,7 @@ ACTIVATIONS = Question(
     (
         Figure(
             "activations",
-            "kept of the forward pass for its gradients",
+            "kept from the forward pass for the gradients",
             _of_a_batch,
             header="activations\n(elements)",
             key="activations_elements",

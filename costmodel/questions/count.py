@@ -174,8 +174,8 @@ def _apart(cases: Sequence[Case], shown: Sequence[str]) -> Iterator[str]:
     """`Figure.notes` on the operations that the total includes and single classes leave out."""
     there = [case for case in cases if not case.blocked]
     if any(isinstance(parts := case.parts(ONCE), dict) and parts for case in there):
-        where = "stands under once" if "once" in shown else "column once would show"
-        work = f"the work done once for the weights, which {where}"
+        where = "column once" if "once" in shown else "shown by column once"
+        work = f"the work done once for the weights ({where})"
         classes = ", ".join(name for name in (*CLASSES, *OTHER, "other") if name in shown)
         lead = f"{classes} leave out {work}; total includes it"
         yield f"once: {lead if classes else f'total includes {work}'}"
@@ -203,8 +203,8 @@ def _of_no_term(cases: Sequence[Case], shown: Sequence[str]) -> Iterator[str]:
             continue  # the row's cells show the reason
         if names:
             yield (
-                f"{case.mixer.name}: {names} sum no term in some entries at these sizes; the zeros "
-                f"are counted where they are added or multiplied"
+                f"{case.mixer.name}: some entries of {names} are empty sums at these sizes; "
+                "these zeros count as operands"
             )
 
 
@@ -237,7 +237,7 @@ OTHERS = Figure(
 )
 ONCE = Figure(
     "once",
-    "work on weights alone, done once a forward pass",
+    "work on weights alone, done once per forward pass",
     _sum_of(once),
     heading="done once",
     parts=once,

@@ -192,7 +192,7 @@ def _path(system: System, phase: str, sizes: Sizes | None) -> CriticalPath:
     chains = [replace(chain, ties=ties) for chain in longest if isinstance(chain, Chain)]
     path = (reduce(Chain.joined, chains) if chains else Chain(ties=ties)).path(at)
     if path.length.at(at) != most:
-        raise Unsupported("the longest chain goes through rows that are not told apart here")
+        raise Unsupported("the longest chain goes through rows whose chains are not distinguished")
     return path
 
 

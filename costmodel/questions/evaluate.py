@@ -242,7 +242,7 @@ def _bracket(grid: Grid, node: Bracket) -> Any:
 
 
 def _opaque(grid: Grid, node: Fft | Select) -> Any:
-    raise Unsupported(f"{node.kind} stands alone on the right side of its equation")
+    raise Unsupported(f"{node.kind} must be the whole right side of its equation")
 
 
 RULES: Rules[Callable[..., Any]] = Rules(
@@ -336,7 +336,7 @@ def _axis(positions: tuple[Any, ...], atom: str) -> int:
 
 
 ALONE: Rules[Callable[..., None]] = Rules(
-    "evaluate, of what stands alone",
+    "evaluate, for whole right sides",
     {Fft: _transform, Select: _select, Composite: WRITTEN_OUT},
     OPAQUE,
 )

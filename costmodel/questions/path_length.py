@@ -138,8 +138,8 @@ def _searched(case: Case) -> int:
 def _notes(cases: Sequence[Case], shown: Sequence[str]) -> Iterator[str]:
     if any(case.gathers for case in cases):
         yield (
-            "maximum path length is the same whatever data and tables choose: a chosen row is no "
-            "certain one and no hop, and a choice reads all that it chooses among"
+            "maximum path length counts certain hops only: a row that data or a table select is "
+            "no hop, and a selection reads all its candidates"
         )
 
 
@@ -157,7 +157,7 @@ PATH_LENGTH = Question(
     (
         Figure(
             "path_length",
-            "hops between the two positions furthest apart that are joined",
+            "hops between the two connected positions furthest apart",
             lambda case: case.about.of(_hops).exact,
             header="maximum\npath length",
             phases=("training",),

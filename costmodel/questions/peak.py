@@ -201,7 +201,9 @@ def _row(system: System, array: Array) -> Exact:
     rows = {frozenset(c for c in where if here in c.letters) for where in regions}
     partial = any(c.letters & {*across} for where in regions for c in where - every)
     if partial and (len(rows) > 1 or any(c.letters & {*across} for row in rows for c in row)):
-        raise Unsupported(f"{array.name}: rows of a loop that have different numbers of entries")
+        raise Unsupported(
+            f"{array.name}: the rows of the recurrence differ in their number of entries"
+        )
     return union_size(across, [projected(where, [here]) for where in regions], ONE)
 
 
@@ -259,7 +261,7 @@ def peak(
     """
     phase = phase_name(phase)
     if phase == "inference":
-        raise Unanswered("the memory of one new token is its state, and what one row needs")
+        raise Unanswered("the memory of one new token is its state and one row: ask for the state")
     system = system_of(mixer, form, asked(convention, phase, training).rewrites, phase)
     gradients = Poly()
     for array in system.results(phase) & system.weights:
@@ -281,7 +283,7 @@ def _of_a_batch(case: Case) -> Largest:
 
 def _optimiser(case: Case) -> Exact:
     if case.optimiser is None:
-        raise Unanswered("no optimiser is named: give --optimiser sgd, momentum or adamw")
+        raise Unanswered("no optimiser is given: add --optimiser sgd, momentum or adamw")
     held = Exact.of(parameters(case.mixer).poly) * OPTIMISERS[case.optimiser]
     return in_bytes(case, "weights", held)
 
@@ -297,7 +299,7 @@ def _explained(case: Case) -> Iterator[Sentence]:
     words: list[Said] = [
         f"Largest live set: {found.at(**case.sizes):,} elements at these sizes, held while ",
         Name(found.when(**case.sizes)),
-        " is computed, the equations running one after another. Apart from it: ",
+        " is computed, with the equations in the order written. In addition: ",
         *(found.parameters, " parameters"),
     ]
     if case.phase in TRAINING_STEP:
@@ -314,7 +316,7 @@ PEAK = Question(
     (
         Figure(
             "peak",
-            "the most that is held at once, parameters and their gradients apart",
+            "the most elements held at once, without parameters and their gradients",
             _of_a_batch,
             header="peak\n(elements)",
             heading="largest live set (elements)",

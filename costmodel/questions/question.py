@@ -254,7 +254,7 @@ class Case:
     def base(self) -> Case:
         """The case that ratios divide by; Unanswered if there is none."""
         if self.baseline is None:
-            raise Unanswered("no ratio: no mixer is named to compare with")
+            raise Unanswered("no ratio: there is no mixer to compare with")
         return self.baseline(self)
 
     @cached_property
@@ -298,7 +298,7 @@ class Case:
         except Unsupported as further:
             return Missing(f"{reason}; {further}")
         except MemoryError:
-            return Missing(f"{reason}; of a search, {TOO_LITTLE}")
+            return Missing(f"{reason}; for a search {TOO_LITTLE}")
 
     def parts(self, figure: Figure) -> dict[str, Value] | Missing:
         """The terms of a figure that is a sum, by name, at the case's sizes."""
@@ -336,7 +336,8 @@ class Case:
         values = Largest(tuple(term.substitute(self._letters) for term in answer.terms)).values
         if len(values) > CASES:
             raise Unanswered(
-                f"it is the largest of more than {CASES} values, which one only sizes tell"
+                f"the formula is the largest of more than {CASES} values: give numbers for the "
+                "sizes"
             )
         return values
 
@@ -531,7 +532,7 @@ class Figure:
         """The reason why the figure does not exist in other phases than its own."""
         *others, last = self.phases
         where = f"{', '.join(others)} and {last}" if others else last
-        return f"{self.name} ({self.meaning}) stands in the rows of {where}"
+        return f"{self.name} ({self.meaning}) exists in {where} only"
 
 
 @dataclass(frozen=True)

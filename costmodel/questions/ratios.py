@@ -53,7 +53,7 @@ RATIO = Question(
     (
         Figure(
             "ratio",
-            "total over that of self-attention",
+            "total over the total of self-attention",
             _ratio,
             header="ratio to\nself-attention",
             kind="ratio",
@@ -62,7 +62,7 @@ RATIO = Question(
         ),
         Figure(
             "to_forward",
-            "total over that of the forward pass",
+            "total over the total of the forward pass",
             _to_forward,
             header="ratio to\nforward",
             heading="ratio to the forward pass",

@@ -99,7 +99,8 @@ class Shares:
         peer = self.case.about.convention.peer
         if peer and self.case.phase in TRAINING_STEP:
             words = (
-                f"{peer}: {PEERS[peer].gradients}; these stand at the equation of the forward pass"
+                f"{peer}: {PEERS[peer].gradients}; the counts stand at the equation of the "
+                "forward pass"
             )
             yield Sentence((f"{words}.",))
         if absent and not peer:
@@ -114,7 +115,7 @@ class Shares:
         if "once" not in self.columns:
             return ()
         classes = ", ".join(name for name in self.columns if name not in ("once", "total"))
-        work = "the work done once for the weights, which stands under once"
+        work = "the work done once for the weights (column once)"
         return (f"once: {classes} leave out {work}; total includes it",)
 
     def _formulas(self) -> tuple[Row, ...]:
@@ -155,7 +156,7 @@ class Shares:
                     value = closed.get(name, Exact())
                     shown.append(_written(parts[0].equation, name, found[name], value))
         except Unsupported as reason:
-            yield Sentence((f"The sums before they are closed are not printed: {reason}.",))
+            yield Sentence((f"The sums before their closed forms are not printed: {reason}.",))
             return
         yield Sentence(("Counts are sums over the ranges of the equations:",))
         yield tuple(shown)

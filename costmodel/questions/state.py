@@ -150,7 +150,7 @@ def state_of(about: Answers) -> State:
 def _explained(case: Case) -> Iterator[Sentence]:
     kept = case.about.of(state_of)
     if not kept.arrays:
-        yield Sentence(("Nothing need be held: no later token reads earlier ones.",))
+        yield Sentence(("Nothing must be held: no token reads entries of earlier tokens.",))
         return
     number, b = kept.at(**case.sizes), case.sizes.get("b", 1)
     batch = f" for {b} sequences" if b > 1 else ""

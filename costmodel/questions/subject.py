@@ -87,7 +87,10 @@ def system_of(mixer: Mixer, form: str | None, rewrites: tuple[str, ...], phase: 
         recompute=backward.recompute,
     )
     if not step.backward:
-        raise Unanswered(f"the output of {mixer.name} depends on no {' or '.join(trained)}")
+        raise Unanswered(
+            f"the output of {mixer.name} depends on no {' or '.join(trained)}, so "
+            "there is no gradient"
+        )
     return step
 
 
@@ -143,8 +146,8 @@ def recomputed(arrays: object) -> list[str]:
 def of_the_backward_pass(phase: str) -> ConventionError:
     """The error for an option of training in a phase without gradients."""
     return ConventionError(
-        f"what is recomputed, what gets a gradient and which loss is counted is a matter of the "
-        f"backward pass: ask for the phase {' or '.join(TRAINING_STEP)}, not {phase}"
+        "recompute, only and loss are options of a backward pass: ask for the phase "
+        f"{' or '.join(TRAINING_STEP)}, not {phase}"
     )
 
 

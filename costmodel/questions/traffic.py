@@ -402,10 +402,7 @@ def _for_one_token(cases: Sequence[Case]) -> bool:
 def at_budget(cases: Sequence[Case], shown: Sequence[str]) -> Iterator[str]:
     """`Figure.notes` of traffic: how entries that data choose are counted."""
     if any(case.phase != "inference" and case.gathers for case in cases):
-        yield (
-            "what values name moves at its budget: as many entries as are named, at most all that "
-            "may be"
-        )
+        yield "a gather moves one entry per position, at most every entry that may be selected"
 
 
 TRAFFIC = Question(
@@ -414,7 +411,7 @@ TRAFFIC = Question(
     (
         Figure(
             "weights",
-            "distinct ones, each read once for all sequences",
+            "each distinct weight once for all sequences",
             lambda case: case.about.of(_weights_read),
             header="weights read\n(elements)",
             key="weights_elements",
@@ -432,7 +429,7 @@ TRAFFIC = Question(
         ),
         Figure(
             "traffic",
-            "everything read once, every result and new state written once",
+            "inputs, weights and state read once, results and new state written once",
             lambda case: moved(case, "compulsory"),
             header="compulsory\ntraffic (B)",
             heading="compulsory traffic (bytes)",

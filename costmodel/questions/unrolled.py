@@ -147,7 +147,7 @@ def _bracket(depths: Depths, grid: Grid, node: Bracket) -> Any:
     import numpy as np
 
     if node.first:
-        raise Unsupported("which entries a maximum hands its gradient to depends on the values")
+        raise Unsupported("the entry that gets the gradient of a maximum depends on the values")
     return reduce(np.maximum, (depths.of(grid, child) for child in node.children))
 
 
@@ -228,7 +228,7 @@ def deepest(case: Case, *, steps: bool = False) -> int:
     """
     about = case.about
     if about.phase == "inference":
-        raise Unsupported("the steps of one token are not searched")
+        raise Unsupported("a search covers whole sequences, and the phase is one new token")
     system = system_of(about.mixer, about.form, about.convention.rewrites, about.phase)
     sizes = {letter: size for letter, size in case.sizes.items() if letter != "b"}
     return _deepest(system, about.phase, tuple(sorted(sizes.items())), steps)

@@ -37,7 +37,7 @@ def outcome(verdict: Verdict) -> str:
         parts.append(f"derived {verdict.derived}")
     if verdict.counterexample:
         sizes = ", ".join(f"{k} = {v}" for k, v in verdict.counterexample.items())
-        parts.append(f"they part at {sizes}")
+        parts.append(f"first difference at {sizes}")
     if verdict.note:
         parts.append(verdict.note)
     return "; ".join(parts)
@@ -64,12 +64,12 @@ def titled(verdict: Verdict) -> str:
 
 LEGEND = {
     "agrees-under": "true only under another convention or reading, which is named",
-    "agrees-in-limit": "true from some length on, the threshold being named, and the smallest "
-    "sizes at which the claim fails; or, of an O(...), as some sizes outgrow others",
-    "stale": "a misprint is recorded that what is derived no longer bears out, or a mixer is said "
-    "to be lacking that is there",
-    "unrecorded": "disagreements that no misprint records, and stale ones: any of them makes the "
-    "exit code 1",
+    "agrees-in-limit": "true from some length on (the threshold and the smallest sizes at which "
+    "the claim fails are named); an O(...): true as some sizes outgrow others",
+    "stale": "a recorded misprint whose derived value has changed, or a mixer recorded as "
+    "lacking that the catalogue has",
+    "unrecorded": "disagreements without a recorded misprint, and stale records: any of them "
+    "makes the exit code 1",
 }
 """Word of the summary -> its meaning, for the words that need an explanation."""
 
@@ -100,9 +100,10 @@ def published(verdicts: Sequence[Verdict]) -> Document:
             Heading("Published figures and claims, checked", 1),
             Paragraph(
                 (
-                    "Every figure and claim is held against what follows from the equations; ",
+                    "Every figure and claim is compared with the value derived from the "
+                    "equations; ",
                     Code("tables/published/README.md"),
-                    " says how they are written down.",
+                    " describes the files of claims.",
                 )
             ),
             _counts(verdicts),
@@ -238,17 +239,17 @@ def data(verdicts: Sequence[Verdict]) -> dict[str, Any]:
 
 MEANINGS = {
     "agrees": "it follows from the equations",
-    "agrees-under": "not as it says, but as counted or read otherwise",
-    "agrees-in-limit": "not for all sizes, but in the limit that is named",
-    "disagrees": "it does not follow, however it is counted",
-    "not-checkable": "it was not decided, and the note says why",
+    "agrees-under": "true only as counted or read otherwise",
+    "agrees-in-limit": "true in the limit that is named, not at all sizes",
+    "disagrees": "false under every convention and reading tried",
+    "not-checkable": "not decided; the note says why",
 }
 """Verdict -> its meaning."""
 
 TRIED = "it follows from the equations at every size tried"
 """The meaning of `agrees` for a claim that is not proven."""
 
-UNSIZED = "it leaves sizes open, and is not right for all of them"
+UNSIZED = "the claim leaves sizes open, and is not true at all of them"
 """The meaning of `disagrees` for a claim that does not name all sizes."""
 
 MOST_ALTERNATIVES = 6
@@ -284,7 +285,7 @@ def _rows(verdict: Verdict) -> Iterator[tuple[str, str]]:
     if verdict.equal_where:
         yield "equal at least where", verdict.equal_where
     if verdict.counterexample or verdict.there:
-        yield "first parts at", _parting(verdict)
+        yield "first differs at", _parting(verdict)
     if verdict.alternatives:
         true = "true under" if verdict.verdict == "agrees-under" else "true of"
         shown = [", ".join(names) for names in verdict.alternatives[:MOST_ALTERNATIVES]]
@@ -294,7 +295,7 @@ def _rows(verdict: Verdict) -> Iterator[tuple[str, str]]:
         yield "note", note
 
 
-WHO = {"derived": "derived", "claimed": "claimed", "instrumented": "counted while running"}
+WHO = {"derived": "derived", "claimed": "claimed", "instrumented": "counted by execution"}
 
 
 def _parting(verdict: Verdict) -> str:

@@ -57,7 +57,7 @@ OCCASIONS = {
     "backward": "In a backward pass",
     "training-step": "In a training step",
 }
-TILDE = "What is computed again of the forward pass has a tilde. "
+TILDE = "Arrays of the forward pass that are computed again have a tilde. "
 
 
 @dataclass(frozen=True)
@@ -231,7 +231,7 @@ class Explanation:
         again = dict.fromkeys(e.array.name for e in system.backward if e.array.again)
         line = "The equations above, then those of the gradients: NAME.grad is the gradient of NAME"
         if again:
-            line += f"; {', '.join(again)}: computed again of the forward pass"
+            line += f"; {', '.join(again)}: arrays of the forward pass, computed again"
         return Paragraph((f"{line}. The phase backward prints them.",))
 
     def _loss(self, system: System) -> Iterator[Part]:
@@ -248,11 +248,12 @@ class Explanation:
         yield Paragraph(
             (
                 f"The gradient of an array has a bar; {self.convention.backward.given}. "
-                f"{TILDE if self.convention.backward.recompute else ''}A product hands "
-                "on its gradient times the other factor, a quotient a/b its gradient over b, and "
-                f"that times {'a/b, divided again' if divided else 'the stored quotient'}, a "
-                "function its gradient times its slope, from the stored result where that is "
-                "enough; a sum hands on its gradient as it is.",
+                f"{TILDE if self.convention.backward.recompute else ''}A factor of a product "
+                "gets the product's gradient times the other factor; in a quotient a/b, a gets "
+                "the gradient divided by b, and b gets that times "
+                f"{'a/b, divided again' if divided else 'the stored quotient'}; the argument of "
+                "a function gets the gradient times the slope, from the stored result where "
+                "possible; each term of a sum gets the sum's gradient.",
             )
         )
         yield self._shown(e for e in system.equations if e not in forward)
@@ -287,6 +288,6 @@ class Explanation:
         other = Crossover(self.mixer, about.other, about.form, about.phase, self.convention)
         sizes = {name: size for name, size in self.sizes.items() if name not in ("l", "t")}
         try:
-            return f" With all sizes but l as they are, {other.over_lengths(sizes)}."
+            return f" With all sizes but l fixed, {other.over_lengths(sizes)}."
         except (Unsupported, Unanswered):
             return ""

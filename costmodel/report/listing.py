@@ -155,8 +155,8 @@ COLUMNS: tuple[tuple[str, str, Callable[[Entry], str]], ...] = (
 BRIEFLY = 3
 """The number of columns that are shown without a search."""
 BRIEF = (
-    "`costmodel list WORD` searches, and adds paper, options, implementations and whose code each "
-    "mixer equals; CSV and JSON have them of all"
+    "`costmodel list WORD` searches, and adds paper, options, implementations and the code that "
+    "each mixer was found equal to; CSV and JSON have these for all"
 )
 
 
@@ -205,7 +205,7 @@ def _options(found: Sequence[Entry]) -> list[Note]:
         return []
     offers, members = next(iter(alike.items()))
     example = joined(members[0], [offers[0][0]])
-    lines = [f"options follow a name, as in {example}; any that go together, in any order"]
+    lines = [f"options follow a name, as in {example}; several may be combined, in any order"]
     for offers, members in alike.items():
         taken = ", ".join(f"{option} ({means})" for option, means in offers)
         lines.append(f"options of {', '.join(members)}: {taken}")
@@ -228,5 +228,7 @@ def _classes(found: Sequence[Entry]) -> list[Note]:
         for name, place in (entry.implementations or {}).items()
     ]
     if lines:
-        lines.append("`costmodel trace CLASS --over l,d` counts a class, in sizes that it takes")
+        lines.append(
+            "`costmodel trace CLASS --over l,d` counts a class, as formulas in these sizes"
+        )
     return [Note((line,)) for line in lines]

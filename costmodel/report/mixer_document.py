@@ -42,8 +42,8 @@ TITLES: Mapping[str, Line] = {
 }  # fmt: skip
 
 HINT = (
-    "shown: self-attention and the Extractor family; --group extractor adds its ablations, --all "
-    "shows every mixer, names choose, `costmodel list` says what there is"
+    "shown: self-attention and the Extractor family; --group extractor adds its ablations, "
+    "--all shows every mixer, names choose mixers, `costmodel list` lists them"
 )
 """The hint below the default table about the mixers that it does not show."""
 
@@ -155,8 +155,8 @@ def notes(block: Block, request: Request) -> Iterator[Note]:
     yield from _of_figures(block, "number", "names", "order")
     if any(_after_the_last(row) for row in block.rows):
         yield _note(
-            "t beyond l: a new token that l tokens do not reach; where no weights end at position "
-            "l, it costs the same whatever l is"
+            "t > l: the new token lies beyond the length l; without weights per position, its "
+            "cost does not depend on l"
         )
     if request.per_token:
         yield from _divided(block)
@@ -169,16 +169,16 @@ def notes(block: Block, request: Request) -> Iterator[Note]:
         if (peer := request.convention.peer) and PEERS[peer].gradients:
             yield _note(f"{peer}: {PEERS[peer].gradients}")
     if block.phase == "inference" and "dense" in request.convention.rewrites:
-        yield _note("one new token has no masked pairs: dense changes nothing here")
+        yield _note("dense: one new token has no masked pairs, so nothing changes")
     if any(_transforms(row) for row in block.rows):
         yield _note(
             "Fourier transforms are nominal: radix-2, log2 of a length rounded up, a complex "
             "product is 4 mul and 2 add"
         )
     if block.phase != "training" and any(row.gathers for row in block.rows):
-        scattered = "; its gradient is scattered, one addition for each entry gathered"
+        scattered = "; the gradient of a gather adds once for each gathered entry"
         yield _note(
-            "what is gathered is counted at its budget: whatever a position may name counts as read"
+            "gathers: every entry that a position may select counts as read"
             + (scattered if block.phase in TRAINING_STEP else "")
         )
     chosen = {kind for row in block.rows for kind in _selections(row)}
@@ -323,6 +323,6 @@ def symbol_names(text: str, mixers: Sequence[Mixer]) -> dict[str, str]:
         name = found.get(letter, letter)
         if name in printed and (letter in found or printed[name] in found):
             clash = f"--symbols would print {letter} and {printed[name]} both as {name}"
-            raise SizeError(f"{clash}: rename the other one too")
+            raise SizeError(f"{clash}: give another name to one of them")
         printed.setdefault(name, letter)
     return found

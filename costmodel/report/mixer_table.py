@@ -196,10 +196,7 @@ def table(request: Request) -> Table:
         TableError: a column that cannot be sorted, or an optimiser without its column.
     """
     if request.optimiser and request.columns and "optimiser" not in request.columns:
-        raise TableError(
-            "an optimiser's state is shown in the column 'optimiser', which is not among the "
-            "columns"
-        )
+        raise TableError("--optimiser needs the column 'optimiser': add it to --columns")
     _shown_in_some_phase(request)
     left_out: dict[str, None] = {}
     forms = [(mixer, name) for mixer in request.mixers for name in _forms(mixer, request, left_out)]
@@ -220,7 +217,7 @@ def _shown_in_some_phase(request: Request) -> None:
     for name in request.columns or ():
         has = () if name in LETTERS else COLUMNS[name].phases
         if has and not {*has} & {*request.phases}:
-            raise TableError(f"{COLUMNS[name].elsewhere}, which --phase leaves out")
+            raise TableError(f"{COLUMNS[name].elsewhere}: choose another --phase")
 
 
 def forms_of(mixer: Mixer, request: Request) -> tuple[str, ...]:
@@ -299,7 +296,9 @@ def _sorted(rows: Sequence[Row], request: Request) -> list[Row]:
     here = [(row, value) for row, value in keyed if isinstance(value, (int, Fraction, str))]
     away = [(row, value) for row, value in keyed if isinstance(value, Missing) or value is None]
     if len(here) + len(away) < len(keyed):
-        raise TableError(f"formulas in column '{name}' have no order: give numbers for the sizes")
+        raise TableError(
+            f"formulas in column '{name}' cannot be sorted: give numbers for the sizes"
+        )
     here.sort(key=lambda pair: pair[1], reverse=down)
     return [row for row, _ in here + away]
 

@@ -125,14 +125,14 @@ def training_notes(sheet: Sheet) -> Iterator[str]:
     """The notes on a backward pass and on the activations that it keeps."""
     c = sheet.network.choices
     if not (c.loss and c.head != "none"):
-        yield "no loss: the gradient of what the network gives is given"
+        yield "no loss: the gradient of the network's output is given"
     if peer := sheet.request.counting.convention.peer:
-        yield f"{peer}: {PEERS[peer].gradients or 'it counts forward passes alone'}"
+        yield f"{peer}: {PEERS[peer].gradients or 'it counts forward passes only'}"
     else:
         yield from _counted_of_gradients(sheet)
-    masks = "; masks of dropout are not among them" if c.dropout else ""
-    yield (f"activations: entries of the forward pass that equations of gradients read, an array "
-           f"between two parts once{masks}")  # fmt: skip
+    masks = "; dropout masks are not counted" if c.dropout else ""
+    yield ("activations: entries of the forward pass that equations of gradients read; an array "
+           f"between two parts counts once{masks}")  # fmt: skip
     if (recompute := sheet.request.memory_options.recompute) != "none":
         yield f"recompute {recompute}: {RECOMPUTE[recompute]}"
 
@@ -143,13 +143,13 @@ def _counted_of_gradients(sheet: Sheet) -> Iterator[str]:
     if any(isinstance(p, Gather) for use in uses for p in _table_positions(use)):
         yield SCATTER
     if c.loss and c.head != "none":
-        yield ("the loss reads one entry of a row by number: its gradient stands in a row that is "
-               "zero elsewhere, and zeros are added like other numbers")  # fmt: skip
+        yield ("the loss reads one entry per row: the gradient of the row is zero elsewhere, "
+               "and these zeros are added like other numbers")  # fmt: skip
     if c.pooler or c.head == "classes":
-        yield ("the first position's gradient stands among rows of zeros, which the layers take "
-               "like other numbers")  # fmt: skip
+        yield ("the head gives a gradient to the first position only; the zeros of the other "
+               "rows count like other numbers")  # fmt: skip
     yield ("sums of gradients: an array that k parts read gets k gradients, which cost k - 1 "
-           "additions an entry; gradients of parameters are added up over the batch")  # fmt: skip
+           "additions per entry; gradients of parameters are added up over the batch")  # fmt: skip
 
 
 def _table_positions(use: Use) -> Iterator[Position]:

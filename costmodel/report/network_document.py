@@ -174,11 +174,11 @@ def _notes(sheet: Sheet, columns: Sequence[str], *, sweep: bool = False) -> Iter
         apart = ("parameters: of these, tables of embeddings have ", cell(sheet.tables))
         yield Note(apart, ("parameters",))
     if c.tied and not sweep:
-        yield _note("head: its weights are the embedding's and are counted there", "parameters")
+        yield _note("head: shares the embedding's weights, which are counted there", "parameters")
     if c.kind == "encoder-decoder" and sheet.stage in ("inference", "decode"):
         yield _note(
-            "encoder: it reads its e tokens once, with the prompt; a new token runs none of it, "
-            "and the keys and values that the decoder takes from it are held"
+            "encoder: runs once, with the prompt, over its e tokens; a new token only reads the "
+            "keys and values that the decoder holds from the encoder"
         )
     if sheet.stage == "prefill":
         source = ", and an encoder its e tokens" if c.kind == "encoder-decoder" else ""
@@ -188,9 +188,8 @@ def _notes(sheet: Sheet, columns: Sequence[str], *, sweep: bool = False) -> Iter
         )
     if sheet.stage == "decode" and not isinstance(sheet.total.total, Missing):
         yield _note(
-            "decode: a step reads one new token and scores the next, so that q new tokens take q-1 "
-            "steps: the prompt gave the first, and the last is not read; the state is that after "
-            "p+q-1 tokens"
+            "decode: the prompt gives the first of q new tokens; each of q-1 steps reads one "
+            "token and scores the next; the state is that after p+q-1 tokens"
         )
     if sheet.stage in TRAINING_STEP and not sweep:
         yield from map(_note, training_notes(sheet))
@@ -240,7 +239,7 @@ def networks(found: Mapping[str, Choices]) -> Document:
         )
         for name, c in found.items()
     )
-    notes = (Note(("sizes that are not listed take their defaults, or are given",)),)
+    notes = (Note(("sizes that are not listed have a default or must be given",)),)
     return Document(
         lambda: [Table("Networks", columns, rows, notes)],
         data=lambda: {"models": [network_records.choices(*entry) for entry in found.items()]},

@@ -35,7 +35,7 @@ from profiler.run.lower_bounds import readings_below
 
 NOTHING_KEPT = "only a phase with gradients keeps anything for a backward pass"
 APART = {
-    "inference": "the memory of one new token is its state, and what one row needs",
+    "inference": "the memory of one new token is its state and one row: ask for the state",
     "backward": "what the forward pass kept was there before: compare the training step",
 }
 """Phase -> why its peak is not compared."""

@@ -210,7 +210,7 @@ def test_a_peer_s_count_of_gradients_is_derived_where_it_has_one() -> None:
     forward = net.count("training", "torch").at().total
     assert forward > 0 and net.count("backward", "torch").at().total == 2 * forward
     assert net.count("training-step", "torch").at().total == 3 * forward
-    with pytest.raises(Unanswered, match="fvcore counts forward passes alone"):
+    with pytest.raises(Unanswered, match="fvcore counts forward passes only"):
         net.count("backward", "fvcore")
 
 

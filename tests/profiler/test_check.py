@@ -421,7 +421,7 @@ def test_sizes_that_fit_no_small_numbers(tmp_path: Path) -> None:
     change = ("w_win, W_out =", 'm.parameter("never", l / 1000)\nw_win, W_out =')
     proofs = checked(tmp_path, "no-small-sizes", change)
     assert proofs["well formed"].passed is False
-    assert "no small sizes give no-small-sizes whole extents" in proofs["well formed"].detail
+    assert "no sizes tried make all extents of no-small-sizes whole" in proofs["well formed"].detail
 
 
 LATE = """

@@ -100,4 +100,4 @@ def test_an_explanation_has_them_at_the_equation_of_the_forward_pass(
 def test_a_counter_of_forward_passes_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["table", "me", "--phase", "backward", "--convention", "fvcore", "--format", "markdown"]
     assert cli.run(words) == 0
-    assert "fvcore counts forward passes alone" in capsys.readouterr().out
+    assert "fvcore counts forward passes only" in capsys.readouterr().out

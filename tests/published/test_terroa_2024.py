@@ -446,7 +446,7 @@ def test_operations_stand_beside_times() -> None:
     assert verdict.claimed == "1:32:55 (+22.67 %)"
     more, all_of_them = confirmatory(DENSE, SIMPLE), confirmatory(DENSE, PLAIN)
     assert (
-        f"beside it, total under strict,dense: +34.5881 %; {more} against {all_of_them}"
+        f"for comparison, total under strict,dense: +34.5881 %; {more} against {all_of_them}"
         in verdict.note
     )
     assert verdict.note.startswith("a measured time, on hardware that is not named")
@@ -455,7 +455,7 @@ def test_operations_stand_beside_times() -> None:
 
 def test_what_stands_beside_is_of_a_claim_that_is_not_checked() -> None:
     claim = CLAIM["T7.4.ssa.operations"]
-    with pytest.raises(ValueError, match="it lacks 'unchecked'"):
+    with pytest.raises(ValueError, match="add 'unchecked'"):
         replace(claim, unchecked="").validate()
     with pytest.raises(ValueError, match="a claim of kind model needs value"):
         replace(claim, value="").validate()
@@ -464,7 +464,7 @@ def test_what_stands_beside_is_of_a_claim_that_is_not_checked() -> None:
     whole = replace(claim, model="bert-base", against="bert-base", phase="inference")
     verdict = check(whole)
     assert (verdict.verdict, verdict.derived) == ("not-checkable", "")
-    assert "beside it, total under strict,dense: " in verdict.note
+    assert "for comparison, total under strict,dense: " in verdict.note
 
 
 def test_arithmetic_is_shown_with_its_relation_and_unit() -> None:

@@ -224,11 +224,11 @@ NOTES = {
     "T1.self-attention.complexity": "for l >> d, where d**2*l vanishes beside d*l**2; "
     "8*d**2*l < 4*d*l**2 iff l > 2*d",
     "T1.restricted.complexity": "for w >> d",
-    "T1.convolution.path": "l/k grows beyond what is claimed",
+    "T1.convolution.path": "the derived l/k grows faster than the claim",
     "s2.relate.convs2s": "in l alone, k being fixed",
     "s4.faster.recurrent": "in general iff at no size",
     "T3.one-vocabulary": "vaswani.T3.big.parameters needs u = 35368..36344, "
-    "vaswani.T3.c-f1024.parameters u = 41004..42956",
+    "vaswani.T3.c-f1024.parameters needs u = 41004..42956",
 }
 
 MISPRINTS = {
@@ -278,7 +278,7 @@ def test_vocabularies_of_a_row(key: str) -> None:
     for name in (f"T3.{key}.parameters", f"s5.1.vocabulary.{key}"):
         assert verdicts()[name].derived == f"u = {allowed[0]}..{allowed[-1]}"
     assert VOCABULARY not in allowed
-    at = f"at u = {VOCABULARY} it is {row.parameters(VOCABULARY)}"
+    at = f"at u = {VOCABULARY} the derived value is {row.parameters(VOCABULARY)}"
     assert at in verdicts()[f"s5.1.vocabulary.{key}"].note
     for tokens in (allowed[0], allowed[-1]):
         assert abs(row.parameters(tokens) - row.millions * 10**6) <= 500_000

@@ -282,10 +282,10 @@ NOTES = {
     "T1.sparse": "in l alone, d being fixed; where l >= B; B growing as sqrt(l)",
     "s4.2.interchangeable": "proven",
     "s5.1.less.linear-elu": "in general iff d > 3",
-    "s5.1.above.classification.simple": "'high' has no number: a factor of 1.288",
-    "s5.1.above.matching.simple": "'high' has no number: a factor of 1.291",
-    "s5.1.above.listops.simple": "'high' has no number: a factor of 1.309",
-    "s5.1.above.classification.simple-resl": "a factor of 1.002",
+    "s5.1.above.classification.simple": "'high' gives no number; the derived factor is 1.288",
+    "s5.1.above.matching.simple": "'high' gives no number; the derived factor is 1.291",
+    "s5.1.above.listops.simple": "'high' gives no number; the derived factor is 1.309",
+    "s5.1.above.classification.simple-resl": "the derived factor is 1.002",
 }
 
 MISPRINTS = {
@@ -349,7 +349,7 @@ def test_the_multiplier_behind_a_printed_order(name: str, mixer: str) -> None:
     sizes = {"d": task.d, "n": task.n, "l": task.l, **OWN_SIZES.get(mixer, {})}
     words = ", ".join(f"{letter} = {value}" for letter, value in sizes.items())
     note = verdicts()[f"s5.1.multiplier.{name}.{mixer}"].note
-    assert f"at {words} it is {shown} times {formula}" in note.split("; ")
+    assert f"at {words} the derived count is {shown} times {formula}" in note.split("; ")
 
 
 def test_the_multiplier_of_sorted_blocks() -> None:
@@ -362,7 +362,7 @@ def test_the_multiplier_of_sorted_blocks() -> None:
     # A score and a value of h channels for each pair, over the root; a softmax; both results added.
     read = 2 * (l * B * (4 * d + 3 * n) - l * d - l * n) + l * d
     times = Fraction(maps + network + mixed + read, B**2 + blocks**2)
-    assert f" it is {float(times):.3f} times B^2" in verdicts()["T1.sinkhorn"].note
+    assert f" the derived count is {float(times):.3f} times B^2" in verdicts()["T1.sinkhorn"].note
 
 
 @pytest.mark.parametrize("mixer", LEARNED)
@@ -372,7 +372,7 @@ def test_the_multiplier_of_a_learned_kernel(mixer: str) -> None:
     times = Fraction(random_features(task, mixer, own.get("m", 0)), task.l)
     claim = f"s5.1.multiplier.classification.{mixer}"
     assert CLAIM[claim].sizes == {"d": task.d, "n": task.n, "l": task.l, **own}
-    assert f" it is {float(times):.3f} times l" in verdicts()[claim].note
+    assert f" the derived count is {float(times):.3f} times l" in verdicts()[claim].note
 
 
 def test_a_multiplier_is_given_where_every_size_is() -> None:
@@ -382,14 +382,16 @@ def test_a_multiplier_is_given_where_every_size_is() -> None:
     # 2 tokens, d = 1, one head: 3 x 2 linear layers of 2 operations an entry; K^T V has 2 products
     # and 1 addition, its product with Q and the scale one each for both tokens: 12 + 3 + 2 + 2.
     note = check(replace(claim, sizes={"d": 1, "n": 1, "l": [2]})).note
-    assert note.endswith("; at d = 1, n = 1, l = 2 it is 9.500 times l")
+    assert note.endswith("; at d = 1, n = 1, l = 2 the derived count is 9.500 times l")
     assert total(Task(l=2, d=1, n=1, f=1, blocks=1, u=1, z=1), "simple") == 19
     logarithm = replace(claim, formula="l*log(l)", sizes={"d": 1, "n": 1, "l": 2})
     assert " times " not in check(logarithm).note
     constant = replace(claim, quantity="sequential", formula="1")
     assert check(constant).note == "the same leading terms"
     # A product and a sum each of x W, K^T V and Q (K^T V), the bias, and the scale: 8 steps.
-    assert check(replace(constant, sizes={"l": 2})).note.endswith("; at l = 2 it is 8 times 1")
+    assert check(replace(constant, sizes={"l": 2})).note.endswith(
+        "; at l = 2 the derived count is 8 times 1"
+    )
 
 
 @pytest.mark.parametrize("name", TASKS)
@@ -476,7 +478,9 @@ def test_memory_of_a_training_step(name: str) -> None:
     assert round(theirs / ours, 1) == ratio
 
 
-@pytest.mark.parametrize(("growing", "said"), [({}, "d*l**2/B"), ({"B": "l + d"}, "as one term")])
+@pytest.mark.parametrize(
+    ("growing", "said"), [({}, "d*l**2/B"), ({"B": "l + d"}, "must be one term")]
+)
 def test_strides_grow_as_the_root_of_the_length(growing: dict[str, str], said: str) -> None:
     """Of strides of any other length, l^2/B grows beyond l B."""
     verdict = check(replace(CLAIM["T1.sparse"], growing=growing))

@@ -147,8 +147,8 @@ def _sorted_entries(node: Select, points: Points) -> Poly:
         value = next((v for v in rest if not variables_of([v])), None)
         if value is None:
             raise Unsupported(
-                f"{points.equation.name}: how many comparisons a sort takes depends on index "
-                f"{atom_name(name)}, and these are not summed exactly"
+                f"{points.equation.name}: the length of a sort depends on index "
+                f"{atom_name(name)}, and the sum of its comparisons is not derived"
             )
         number = number.substitute({name: value})
     return number

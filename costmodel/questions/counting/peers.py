@@ -190,7 +190,7 @@ def of_system(forward: System, phase: str, peer: str) -> Mapping[str, Counts]:
         )
     if phase in TRAINING_STEP:
         if not PEERS[peer].gradients:
-            raise Unanswered(f"{peer} counts forward passes alone")
+            raise Unanswered(f"{peer} counts forward passes only")
         passes.append(gradient_contractions(forward))
     kernels = {equation.part_of: equation.array.kernel for equation in forward.equations}
     found: dict[str, Counts] = {}
