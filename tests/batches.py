@@ -13,7 +13,8 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 
-from costmodel.language.equations import Equation, Form, Mixer, System
+from costmodel import Mixer
+from costmodel.language.equations import Equation, Form, System
 from costmodel.language.indices import Index
 from costmodel.language.nodes import Array, Node, Ref, rewrite
 from costmodel.oracle.execute import Execution

@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 
 from hypothesis import strategies as st
 
-from costmodel.language.equations import Form, Mixer
-from costmodel.language.indices import Index, max_, min_
+from costmodel import Mixer, function, max_, min_, sum_
+from costmodel.language.equations import Form
+from costmodel.language.indices import Index
 from costmodel.language.nodes import Array, Node
-from costmodel.language.writing import function, sum_
 from costmodel.symbolic.polynomial import Poly
 from tests.systems import RandomMixer
 

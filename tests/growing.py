@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 import costmodel as cm
 from profiler.meters.sampler import latency_summary
-from profiler.modules.registry import implementations
+from profiler.modules import implementations
 from profiler.records.measurement import Measurement
 from profiler.records.reading import Reading
 from profiler.run.request import form_of

@@ -13,14 +13,13 @@ from torch import Tensor
 from torch.nn import functional
 
 import costmodel as cm
-from costmodel.language.equations import Mixer
+from costmodel import Mixer
 from costmodel.language.nodes import Constant, walk
 from costmodel.language.options import split
 from costmodel.program.lowering import lower
 from costmodel.program.phases import inference_reason
 from costmodel.proofs.tried_sizes import whole_length
-from profiler.modules.base import SequenceMixer
-from profiler.modules.registry import Implementation, build, implementations
+from profiler.modules import Implementation, SequenceMixer, build, implementations
 from tests.small import complete, variants
 
 Array = NDArray[np.float64]

@@ -7,7 +7,7 @@ from typing import Any
 
 import costmodel as cm
 from profiler.counting.other_counters import PeerCount
-from profiler.modules.registry import Implementation
+from profiler.modules import Implementation
 from profiler.reconcile.derived import Derived, derived
 from profiler.reconcile.ladder import ladder
 from profiler.reconcile.levels import Ladder

@@ -8,7 +8,8 @@ from functools import cache
 import pytest
 
 import costmodel as cm
-from costmodel.language.equations import Form, Mixer
+from costmodel import Mixer
+from costmodel.language.equations import Form
 from costmodel.language.nodes import Call, Position, Ref, walk
 from costmodel.language.options import joined
 from costmodel.mixers import builtin, names

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 import costmodel as cm
-from profiler.modules.registry import implementations
+from profiler.modules import implementations
 from profiler.records.measurement import Measurement
 from profiler.records.reading import MeasureError, Reading
 from profiler.run.request import Request, record_of as made_of

@@ -18,9 +18,22 @@ from typing import Any, TypeVar
 
 from hypothesis import strategies as st
 
-from costmodel.language.equations import Form, Mixer
-from costmodel.language.indices import Index, Ranges, max_, min_, union
-from costmodel.language.macros.softmax import scaled, softmax
+from costmodel import (
+    Mixer,
+    argmax,
+    exp,
+    function,
+    max_,
+    max_over,
+    maximum,
+    min_,
+    scaled,
+    softmax,
+    sum_,
+    union,
+)
+from costmodel.language.equations import Form
+from costmodel.language.indices import Index, Ranges
 from costmodel.language.nodes import (
     Add,
     Array,
@@ -35,7 +48,6 @@ from costmodel.language.nodes import (
     Ref,
     Sub,
 )
-from costmodel.language.writing import argmax, exp, function, max_over, maximum, sum_
 from costmodel.symbolic.polynomial import Poly
 
 T = TypeVar("T")

@@ -9,13 +9,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 import costmodel as cm
+from costmodel import Mixer, function, max_over, min_, sum_, union
 from costmodel.adjoint import derivatives
 from costmodel.adjoint.reverse import adjoint
-from costmodel.language.equations import Mixer
 from costmodel.language.functions import TABLE
-from costmodel.language.indices import min_, union
 from costmodel.language.nodes import Mul, Node, Ref
-from costmodel.language.writing import function, max_over, sum_
 from costmodel.mixers import builtin
 from costmodel.oracle.scalars import FUNCTIONS
 from costmodel.program.lowering import lower

@@ -10,9 +10,8 @@ import torch
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 import costmodel as cm
-from costmodel.language.equations import Mixer
-from costmodel.language.indices import Index, min_
-from costmodel.language.writing import sum_
+from costmodel import Mixer, min_, sum_
+from costmodel.language.indices import Index
 from costmodel.proofs.gradients import GradientComparison
 from costmodel.questions.subject import system_of
 from costmodel.symbolic.polynomial import Poly

@@ -15,10 +15,11 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 import cli
 import costmodel as cm
+from costmodel import EquationError, Mixer, Unanswered
 from costmodel.adjoint import recompute as module
-from costmodel.errors import ConventionError, EquationError, Unanswered
+from costmodel.errors import ConventionError
 from costmodel.language import nodes
-from costmodel.language.equations import Equation, Mixer, System
+from costmodel.language.equations import Equation, System
 from costmodel.language.nodes import gradient_name
 from costmodel.mixers import builtin
 from costmodel.networks.part_costs import counting

@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 
 import costmodel as cm
+from costmodel import Mixer
 from costmodel.adjoint.reverse import adjoint
 from costmodel.claims.interpretations import Interpretation
 from costmodel.claims.quantities import derive
-from costmodel.language.equations import JOINED, SEQUENCE, Mixer
+from costmodel.language.equations import JOINED, SEQUENCE
 from costmodel.language.nodes import gradient_name
 from costmodel.mixers import builtin
 from costmodel.oracle.execute import random_arrays, run

@@ -10,7 +10,7 @@ import pytest
 
 import cli
 import costmodel as cm
-from costmodel.errors import EquationError
+from costmodel import EquationError
 from costmodel.language.buffers import buffer_values
 from costmodel.language.macros.positions import rotary
 from costmodel.oracle.execute import execute, random_arrays

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 
 import costmodel as cm
+from costmodel import Mixer
 from costmodel.errors import Unsupported
-from costmodel.language.equations import Mixer
 from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.polynomial import Poly, call, size
 from costmodel.symbolic.printing import formula_words

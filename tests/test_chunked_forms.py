@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 import costmodel as cm
+from costmodel import EquationError, Mixer, Unanswered, min_
 from costmodel.adjoint.reverse import adjoint
-from costmodel.errors import EquationError, SizeError, Unanswered
-from costmodel.language.equations import Form, Mixer
-from costmodel.language.indices import min_
+from costmodel.errors import SizeError
+from costmodel.language.equations import Form
 from costmodel.language.nodes import Array
 from costmodel.program.lowering import lower
 from costmodel.proofs.against_oracle import differences

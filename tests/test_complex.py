@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 import costmodel as cm
-from costmodel.errors import EquationError
-from costmodel.language.equations import Mixer
+from costmodel import EquationError, Mixer
 
 Expression = Callable[[Any, Any], Any]
 

@@ -14,15 +14,13 @@ import torch.nn.functional as F  # noqa: N812 - PyTorch's own name for it
 
 import cli
 import costmodel as cm
-from costmodel.errors import EquationError
-from costmodel.language.equations import Form, Mixer
+from costmodel import EquationError, Mixer, function, softmax
+from costmodel.language.equations import Form
 from costmodel.language.macros.gates import gelu_tanh
 from costmodel.language.macros.norms import RMS_EPS, l2_norm, layer_norm, rms_norm
 from costmodel.language.macros.positions import rotary, short_convolution
-from costmodel.language.macros.softmax import softmax
 from costmodel.language.nodes import Node
 from costmodel.language.notation import COMPOSITES, equation
-from costmodel.language.writing import function
 from costmodel.oracle.execute import random_arrays
 from costmodel.program.lowering import lower
 from costmodel.proofs.against_oracle import OracleComparison

@@ -13,11 +13,10 @@ import numpy as np
 import pytest
 
 import costmodel as cm
-from costmodel.errors import EquationError, Unsupported
-from costmodel.language.equations import Form, Mixer
-from costmodel.language.macros.softmax import softmax
+from costmodel import EquationError, Mixer, function, softmax, sum_
+from costmodel.errors import Unsupported
+from costmodel.language.equations import Form
 from costmodel.language.nodes import Array
-from costmodel.language.writing import function, sum_
 from costmodel.oracle.execute import execute, random_arrays
 from costmodel.proofs.against_oracle import differences
 from costmodel.symbolic.sizes import ceil_log2

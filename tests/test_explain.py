@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 
 import costmodel as cm
-from costmodel.errors import EquationError, SizeError, Unanswered, Unsupported
-from costmodel.language.equations import Mixer
+from costmodel import EquationError, Mixer, Unanswered
+from costmodel.errors import SizeError, Unsupported
 from costmodel.program.conventions import Convention, convention
 from costmodel.program.phases import iteration_domains
 from costmodel.questions.counting.by_equation import count_instances

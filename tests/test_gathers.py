@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 
 import costmodel as cm
+from costmodel import EquationError, Mixer
 from costmodel.adjoint.reverse import adjoint
-from costmodel.errors import EquationError
-from costmodel.language.equations import Form, Mixer
+from costmodel.language.equations import Form
 from costmodel.language.nodes import Array, Gather, Reduce, Ref
 from costmodel.language.notation import equation
 from costmodel.oracle.execute import random_arrays

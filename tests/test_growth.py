@@ -9,12 +9,12 @@ from itertools import product
 import pytest
 from hypothesis import given, strategies as st
 
+from costmodel import Unanswered, count, order
 from costmodel.claims.asymptotics import printed_growths
-from costmodel.errors import NoGrowth, Unanswered
+from costmodel.errors import NoGrowth
 from costmodel.language.formula_text import parse
 from costmodel.mixers import builtin, names
-from costmodel.questions.count import count
-from costmodel.questions.order import GROWING, order
+from costmodel.questions.order import GROWING
 from costmodel.symbolic.growth import (
     Assumptions,
     Growth,

@@ -11,7 +11,7 @@ import sys
 from functools import cache
 
 import costmodel as cm
-from costmodel.language.equations import Mixer
+from costmodel import Mixer
 from costmodel.proofs.gradients import GradientComparison
 from costmodel.questions.subject import system_of
 from costmodel.symbolic.polynomial import Poly, axis_atom, by_text, index_atom

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 
 import costmodel as cm
-from costmodel.errors import EquationError
-from costmodel.language.equations import Form, Mixer
+from costmodel import EquationError, Mixer
+from costmodel.language.equations import Form
 from costmodel.language.nodes import Array
 from costmodel.proofs.against_oracle import OracleComparison
 from costmodel.proofs.gradients import GradientComparison

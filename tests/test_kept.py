@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 import costmodel as cm
-from costmodel.errors import SizeError, Unanswered
-from costmodel.language.equations import Mixer
+from costmodel import Mixer, Unanswered
+from costmodel.errors import SizeError
 from costmodel.program.conventions import Convention
 from costmodel.questions import kept
 from costmodel.questions.count import counted

@@ -15,8 +15,8 @@ from hypothesis import given, strategies as st
 
 import cli
 import costmodel as cm
+from costmodel import Mixer
 from costmodel.errors import SizeError, Unsupported
-from costmodel.language.equations import Mixer
 from costmodel.language.formula_text import parse
 from costmodel.language.nodes import Node
 from costmodel.language.notation import COMPOSITES, RULES, equation

@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 
 import costmodel as cm
-from costmodel.errors import EquationError, Unsupported
-from costmodel.language.equations import Form, Mixer
-from costmodel.language.indices import min_
+from costmodel import EquationError, Mixer, function, min_, sum_
+from costmodel.errors import Unsupported
+from costmodel.language.equations import Form
 from costmodel.language.nodes import Array
-from costmodel.language.writing import function, sum_
 from costmodel.oracle.execute import execute, random_arrays
 from costmodel.program.conventions import convention
 from costmodel.program.lowering import lower

@@ -19,8 +19,8 @@ from torch.nn import functional
 
 import cli
 import costmodel as cm
-from costmodel.errors import ConventionError, EquationError, Unanswered
-from costmodel.language.equations import Mixer
+from costmodel import EquationError, Mixer, Unanswered
+from costmodel.errors import ConventionError
 from costmodel.mixers import builtin
 from costmodel.networks import parts
 from costmodel.oracle.execute import random_arrays, run

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import costmodel as cm
-from costmodel.language.equations import Mixer
+from costmodel import Mixer
 from costmodel.language.notation import equation
 from costmodel.proofs.against_oracle import OracleComparison
 from costmodel.proofs.gradients import GradientComparison

@@ -13,10 +13,9 @@ from typing import Any
 
 import pytest
 
-from costmodel.language.equations import Form, Mixer, System
-from costmodel.language.indices import max_, min_, union
+from costmodel import Mixer, function, max_, min_, sum_, union
+from costmodel.language.equations import Form, System
 from costmodel.language.nodes import Array, Call, Constant, Div, Fft, Gather, Mul, Reduce, Ref, Sub
-from costmodel.language.writing import function, sum_
 from costmodel.mixers import builtin
 from costmodel.paths import growing_rows, hops, longest_path, reachability
 from costmodel.program import (

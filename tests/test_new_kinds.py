@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 
 import costmodel as cm
-from costmodel.errors import EquationError, Unanswered, Unsupported
-from costmodel.language.equations import Form, Mixer
+from costmodel import EquationError, Mixer, Unanswered, exp, irfft, max_over, maximum, rfft
+from costmodel.errors import Unsupported
+from costmodel.language.equations import Form
 from costmodel.language.nodes import (
     KINDS,
     Array,
@@ -32,7 +33,6 @@ from costmodel.language.nodes import (
     rewrite,
     walk,
 )
-from costmodel.language.writing import exp, irfft, max_over, maximum, rfft
 from costmodel.program.conventions import convention
 from costmodel.proofs.against_oracle import tallies
 from costmodel.questions.count import counted

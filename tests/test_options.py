@@ -19,8 +19,8 @@ import pytest
 
 import cli
 import costmodel as cm
-from costmodel.errors import EquationError, UnknownMixer
-from costmodel.language.equations import Mixer
+from costmodel import EquationError, Mixer
+from costmodel.errors import UnknownMixer
 from costmodel.language.options import Family, offering
 from costmodel.mixers import builtin, names
 from costmodel.mixers.self_attention import self_attention

@@ -5,11 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from costmodel import Mixer, exp, irfft, max_, max_over, min_, rfft, softmax, sum_
 from costmodel.errors import OracleError
-from costmodel.language.equations import Mixer
-from costmodel.language.indices import max_, min_
-from costmodel.language.macros.softmax import softmax
-from costmodel.language.writing import exp, irfft, max_over, rfft, sum_
 from costmodel.mixers import builtin
 from costmodel.oracle import algorithms
 from costmodel.oracle.execute import Compulsory, Execution, Unfused, execute

@@ -16,9 +16,10 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import costmodel as cm
+from costmodel import Mixer
 from costmodel.errors import Unsupported
 from costmodel.language.buffers import last_positions
-from costmodel.language.equations import Form, Mixer
+from costmodel.language.equations import Form
 from costmodel.language.formula_text import parse
 from costmodel.language.indices import Index
 from costmodel.language.nodes import Array, Node

@@ -7,7 +7,8 @@ from collections.abc import Callable
 import pytest
 
 import costmodel as cm
-from costmodel.language.equations import Form, Mixer
+from costmodel import Mixer
+from costmodel.language.equations import Form
 from costmodel.language.nodes import Array
 from costmodel.oracle.execute import run
 from costmodel.oracle.live import most_live

@@ -8,13 +8,12 @@ import pytest
 from hypothesis import assume, given, settings, strategies as st
 
 import costmodel as cm
+from costmodel import Mixer, critical_path, scaled, softmax
 from costmodel.errors import Unsupported
-from costmodel.language.equations import Form, Mixer
+from costmodel.language.equations import Form
 from costmodel.language.indices import Index
-from costmodel.language.macros.softmax import scaled, softmax
 from costmodel.language.nodes import Node
 from costmodel.oracle.execute import execute
-from costmodel.questions.critical_path import critical_path
 from costmodel.symbolic.maximise import direction, highest
 from costmodel.symbolic.polynomial import Poly, call, size
 from tests import systems

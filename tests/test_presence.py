@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 import costmodel as cm
+from costmodel import Mixer, function, max_, max_over, sum_
 from costmodel.errors import Unsupported
-from costmodel.language.equations import Form, Mixer
-from costmodel.language.indices import Index, max_
+from costmodel.language.equations import Form
+from costmodel.language.indices import Index
 from costmodel.language.nodes import Node
 from costmodel.language.notation import equation as printed
-from costmodel.language.writing import function, max_over, sum_
 from costmodel.program.lowering import lower
 from costmodel.program.tokens import tokens
 from costmodel.proofs.against_oracle import OracleComparison, differences

@@ -11,13 +11,14 @@ from typing import Any
 
 import pytest
 
+from costmodel import Unanswered
 from costmodel.claims.asymptotics import OrderClaim
 from costmodel.claims.comparisons import FormulaClaim
 from costmodel.claims.numeric_claims import NumberClaim
 from costmodel.claims.published import VERDICTS, Verdict, check, summary, unrecorded, verify
 from costmodel.claims.records import load
 from costmodel.data import data_dir
-from costmodel.errors import DataMissing, PublishedError, Unanswered
+from costmodel.errors import DataMissing, PublishedError
 from costmodel.language.formula_text import parse
 
 EXPECTED = {

@@ -9,8 +9,8 @@ from typing import Protocol
 import pytest
 
 import costmodel as cm
+from costmodel import Mixer
 from costmodel.errors import Unsupported
-from costmodel.language.equations import Mixer
 from tests.small import LEFT_OPEN, distinct, without_inference
 
 

@@ -32,7 +32,7 @@ def test_the_table_is_what_the_command_prints(capsys: pytest.CaptureFixture[str]
 
 def test_the_summary_of_the_main_job_is_what_the_ladders_hold() -> None:
     """A line for every implementation of the five mixers, with its operations, and explained."""
-    from profiler.modules.registry import implementations
+    from profiler.modules import implementations
 
     shown = block("output: reconcile self-attention she he we me --d 128 --l 128")
     lines = {tuple(line.split()[:2]): line.split() for line in shown.splitlines() if line}
@@ -48,7 +48,7 @@ def test_the_summary_of_the_main_job_is_what_the_ladders_hold() -> None:
 
 def test_the_reconciliation_is_what_the_ladder_holds() -> None:
     """Every number of the README's rungs, causes and rests."""
-    from profiler.modules.registry import implementations
+    from profiler.modules import implementations
 
     sizes = {"b": 1, "l": 128, "d": 128, "n": 32}
     found = reconciled("self-attention", implementations("self-attention")["explicit"], sizes)

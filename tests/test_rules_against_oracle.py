@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import costmodel as cm
+from costmodel import Mixer
 from costmodel.errors import Unsupported
-from costmodel.language.equations import Mixer
 from costmodel.mixers import builtin, names
 from costmodel.oracle.execute import execute
 from costmodel.program.lowering import lower

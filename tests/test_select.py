@@ -16,13 +16,11 @@ from typer.testing import CliRunner
 
 import costmodel as cm
 from cli import app
-from costmodel.errors import EquationError, OracleError, Unsupported
-from costmodel.language.equations import Form, Mixer, rows as rows_of
-from costmodel.language.indices import max_, min_, union
-from costmodel.language.macros.softmax import softmax
+from costmodel import EquationError, Mixer, argmax, max_, min_, softmax, sort, sum_, top_k, union
+from costmodel.errors import OracleError, Unsupported
+from costmodel.language.equations import Form, rows as rows_of
 from costmodel.language.nodes import Array, Select
 from costmodel.language.notation import equation as printed
-from costmodel.language.writing import argmax, sort, sum_, top_k
 from costmodel.oracle.algorithms import CHOICES, Comparisons, Contender
 from costmodel.oracle.execute import execute, random_arrays
 from costmodel.program import dependence, tokens, trip_count

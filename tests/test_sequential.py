@@ -12,8 +12,8 @@ import pytest
 from hypothesis import Phase, given, settings, strategies as st
 
 import costmodel as cm
+from costmodel import Mixer
 from costmodel.errors import Unsupported
-from costmodel.language.equations import Mixer
 from costmodel.language.nodes import Add, Bracket, Node, Reduce, Ref
 from costmodel.oracle.execute import execute, run
 from costmodel.paths.chains import Repeat

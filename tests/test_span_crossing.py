@@ -8,8 +8,8 @@ import pytest
 from hypothesis import assume, given, settings, strategies as st
 
 import costmodel as cm
+from costmodel import Mixer
 from costmodel.errors import Unsupported
-from costmodel.language.equations import Mixer
 from costmodel.oracle.execute import execute
 from costmodel.symbolic.maximise import best_pairs, highest
 from costmodel.symbolic.piecewise_max import Level, maxima

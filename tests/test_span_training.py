@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given, settings
 
 import costmodel as cm
+from costmodel import Mixer, function
 from costmodel.errors import Unsupported
-from costmodel.language.equations import Mixer
-from costmodel.language.writing import function
 from costmodel.oracle.execute import random_arrays, run
 from costmodel.program.conventions import convention
 from costmodel.program.recurrences import ascending, blocks

@@ -17,8 +17,8 @@ from hypothesis import given, strategies as st
 
 import cli
 import costmodel as cm
+from costmodel import Mixer
 from costmodel.errors import SizeError, TableError
-from costmodel.language.equations import Mixer
 from costmodel.mixers import DEFAULT, builtin, file_of, load, names
 from costmodel.program.chosen_sizes import combinations, fit, values
 from costmodel.program.conventions import convention

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 
 import costmodel as cm
-from costmodel.errors import OracleError, Unanswered, Unsupported
-from costmodel.language.equations import Mixer
+from costmodel import Mixer, Unanswered
+from costmodel.errors import OracleError, Unsupported
 from costmodel.mixers import builtin
 from costmodel.oracle.execute import Execution, execute
 from costmodel.oracle.scalars import Instance

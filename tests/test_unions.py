@@ -17,9 +17,10 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import costmodel as cm
-from costmodel.errors import EquationError, Unsupported
-from costmodel.language.equations import Form, Mixer
-from costmodel.language.indices import Index, union
+from costmodel import EquationError, Mixer, union
+from costmodel.errors import Unsupported
+from costmodel.language.equations import Form
+from costmodel.language.indices import Index
 from costmodel.language.nodes import Array, Node, Reduce, walk
 from costmodel.language.notation import equation
 from costmodel.mixers import builtin

@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 import costmodel as cm
-from costmodel.language.equations import Mixer
+from costmodel import Mixer
 from costmodel.mixers import builtin
 from costmodel.proofs.check import prove
 from costmodel.proofs.tried_sizes import equation_sizes

@@ -18,8 +18,8 @@ from typer.testing import CliRunner
 
 import cli
 import costmodel as cm
+from costmodel import Mixer
 from costmodel.errors import TOO_LITTLE, Unsupported
-from costmodel.language.equations import Mixer
 from costmodel.language.formula_text import parse
 from costmodel.oracle.execute import run
 from costmodel.program.conventions import convention

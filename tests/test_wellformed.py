@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import costmodel as cm
-from costmodel.errors import EquationError, Refused, SizeError, Unsupported
-from costmodel.language.writing import irfft, rfft
+from costmodel import EquationError, irfft, rfft
+from costmodel.errors import Refused, SizeError, Unsupported
 from costmodel.mixers import builtin, names
 from costmodel.program.chosen_sizes import fit
 from costmodel.program.lowering import lower

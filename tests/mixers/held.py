@@ -13,9 +13,7 @@ from torch import Tensor
 
 import costmodel as cm
 from costmodel.proofs.against_oracle import nonzero
-from profiler.modules import registry
-from profiler.modules.base import SequenceMixer
-from profiler.modules.registry import build
+from profiler.modules import SequenceMixer, build, registry
 from profiler.reconcile.levels import Ladder
 from tests import ladders
 

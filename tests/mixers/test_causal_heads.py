@@ -21,11 +21,9 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import costmodel as cm
+from costmodel import mixer
 from costmodel.errors import UnknownMixer
-from costmodel.mixers.load import mixer
-from profiler.modules import attention, registry
-from profiler.modules.base import Mixer, Unsupported
-from profiler.modules.registry import Implementation, build
+from profiler.modules import Implementation, Mixer, Unsupported, attention, build, registry
 from tests.small import by_sizes
 
 Array = NDArray[np.float64]

@@ -13,11 +13,10 @@ from torch import Tensor, nn
 
 import cli
 import costmodel as cm
+from costmodel import Unanswered
 from costmodel.commands.streams import FAILED
-from costmodel.errors import Unanswered
 from costmodel.proofs.against_oracle import nonzero
-from profiler.modules import registry
-from profiler.modules.base import Mixer
+from profiler.modules import Mixer, registry
 from tests.mixers.held import (
     Array,
     Arrays,

@@ -15,8 +15,7 @@ import torch
 import costmodel as cm
 from costmodel.errors import SizeError
 from costmodel.program.chosen_sizes import fit
-from profiler.modules import registry
-from profiler.modules.registry import build
+from profiler.modules import build, registry
 from tests.mixers.held import (
     Array,
     Arrays,

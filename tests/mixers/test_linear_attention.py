@@ -19,6 +19,7 @@ import torch.nn.functional as F  # noqa: N812 - PyTorch's own name for it
 from torch import Tensor
 
 import costmodel as cm
+from costmodel import order
 from costmodel.claims.crossover import Crossover
 from costmodel.errors import SizeError
 from costmodel.language.functions import TABLE
@@ -26,7 +27,6 @@ from costmodel.oracle.scalars import FUNCTIONS
 from costmodel.program.chosen_sizes import fit, letters_of
 from costmodel.proofs.against_oracle import differences
 from costmodel.questions.numeric import VALUES
-from costmodel.questions.order import order
 from costmodel.report.document import Document, Page
 from costmodel.report.explanation import Explanation
 from costmodel.report.formats import write
@@ -37,8 +37,7 @@ from costmodel.symbolic.sizes import ceil_log2
 from profiler.counting.dispatch import count_dispatch
 from profiler.counting.operations import FUNCTIONS as COUNTED
 from profiler.mixers.linear_attention import elu_plus_1
-from profiler.modules import registry
-from profiler.modules.registry import build
+from profiler.modules import build, registry
 from tests.mixers.held import (
     Array,
     Arrays,

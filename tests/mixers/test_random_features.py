@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 import costmodel as cm
+from costmodel import order
 from costmodel.proofs.against_oracle import nonzero
-from costmodel.questions.order import order
 from tests.mixers.held import (
     Array,
     Arrays,

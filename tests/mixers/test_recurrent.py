@@ -19,16 +19,13 @@ from torch import nn
 
 import cli
 import costmodel as cm
-from costmodel.language.equations import Mixer
-from costmodel.language.writing import function, sum_
+from costmodel import Mixer, function, order, sum_
 from costmodel.oracle.execute import execute
 from costmodel.program.lowering import lower
 from costmodel.proofs.against_oracle import OracleComparison
-from costmodel.questions.order import order
 from costmodel.symbolic.sizes import ceil_log2
 from profiler.mixers.recurrent import RecurrentExplicit
-from profiler.modules import registry
-from profiler.modules.registry import Implementation, build, implementation
+from profiler.modules import Implementation, build, implementation, registry
 from profiler.proofs.equality import prove_mixer
 from tests.mixers.held import (
     Array,

@@ -15,8 +15,7 @@ from torch import nn
 
 import costmodel as cm
 from costmodel.proofs.against_oracle import nonzero
-from profiler.modules import registry
-from profiler.modules.base import State
+from profiler.modules import State, registry
 from tests.mixers.held import (
     Array,
     Arrays,

@@ -12,17 +12,15 @@ import torch
 
 import cli
 import costmodel as cm
+from costmodel import Unanswered, order
 from costmodel.claims.crossover import Crossover
 from costmodel.commands.streams import FAILED, MISUSED
-from costmodel.errors import Unanswered
 from costmodel.program.conventions import convention
 from costmodel.program.phases import inference_reason
-from costmodel.questions.order import order
 from costmodel.questions.subject import system_of
 from profiler.mixers.simple import SimpleKvFirst
-from profiler.modules import registry
-from profiler.modules.base import Mixer, SequenceMixer
-from profiler.modules.registry import implementation, without_token
+from profiler.modules import Mixer, SequenceMixer, implementation, registry
+from profiler.modules.registry import without_token
 from profiler.proofs.equality import dispatched_equals, module_equals
 from profiler.records.reading import MeasureError
 from profiler.run.measure import measure

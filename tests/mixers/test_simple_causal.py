@@ -18,8 +18,7 @@ import torch
 import costmodel as cm
 from costmodel.claims.crossover import Crossover
 from costmodel.symbolic.sizes import ceil_log2
-from profiler.modules import registry
-from profiler.modules.registry import build
+from profiler.modules import build, registry
 from tests.mixers.held import (
     Array,
     Arrays,

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from costmodel import networks
-from costmodel.errors import Unanswered, Unsupported
+from costmodel import Unanswered, networks
+from costmodel.errors import Unsupported
 from costmodel.mixers import names as mixer_names
 from costmodel.networks import generation
 from costmodel.networks.generation import over_steps, over_steps_at

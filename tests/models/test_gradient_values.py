@@ -128,7 +128,7 @@ class Executed:
 
     def forward(self) -> float:
         """The loss."""
-        from costmodel.questions.evaluate import evaluate
+        from costmodel import evaluate
 
         for number, one in enumerate(self.runs):
             sizes = part_sizes(one.use, self.sizes)

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import costmodel as cm
-from costmodel import networks
-from costmodel.errors import ConventionError, ModelError, SizeError, Unanswered
+from costmodel import Unanswered, networks
+from costmodel.errors import ConventionError, ModelError, SizeError
 from costmodel.networks import network, part_costs
 from costmodel.networks.choices import Choices
 from costmodel.networks.network import Network

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import costmodel as cm
-from costmodel.language.equations import Mixer
+from costmodel import Mixer
 from costmodel.networks import parts
 from costmodel.oracle.execute import execute, random_arrays
 from costmodel.proofs.against_oracle import OracleComparison

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 import cli
-from costmodel import networks
-from costmodel.errors import ModelError, Unanswered
+from costmodel import Unanswered, networks
+from costmodel.errors import ModelError
 from costmodel.networks import network, part_costs
 from costmodel.networks.assembly import Assembly
 from costmodel.networks.choices import Choices

@@ -16,7 +16,7 @@ from torch._higher_order_ops import map as higher_order_map
 from torch.nn.attention.flex_attention import flex_attention
 
 import cli
-from costmodel.mixers.load import mixer
+from costmodel import mixer
 from costmodel.proofs.check import Proof
 from costmodel.symbolic.polynomial import Poly
 from profiler.counting.call import CountError
@@ -24,7 +24,7 @@ from profiler.counting.dispatch import count_dispatch
 from profiler.counting.operations import NOTHING, Operations
 from profiler.counting.zero_gradients import spent_on_zeros
 from profiler.mixers.extractor import HeToeplitz
-from profiler.modules.registry import implementations
+from profiler.modules import implementations
 from profiler.proofs.equality import module_equals
 from profiler.tracing import trace
 from profiler.tracing.meta_run.target import TraceError

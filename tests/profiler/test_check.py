@@ -19,8 +19,7 @@ from costmodel.proofs.tried_sizes import sizes_tried
 from costmodel.questions.counting.by_equation import count_equations
 from profiler.mixers.extractor import VECTOR_FFT, WeFft
 from profiler.mixers.self_attention import FusedSelfAttention
-from profiler.modules.base import State
-from profiler.modules.registry import implementations
+from profiler.modules import State, implementations
 from profiler.proofs.cases import case
 from profiler.proofs.equality import forward_apart, module_equals, prove_mixer
 from profiler.proofs.report import document

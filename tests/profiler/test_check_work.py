@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import costmodel as cm
-from profiler.modules.registry import implementations
+from profiler.modules import implementations
 from profiler.proofs.equality import state_equals, step_equals
 from tests.profiler.test_check import EQUATIONS_HOLD, MODULE, STATE, STEP, WORK, checked, verdicts
 from tests.user_mixers import Change

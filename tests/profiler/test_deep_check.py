@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import costmodel as cm
-from profiler.modules.registry import implementations
+from profiler.modules import implementations
 from profiler.proofs.deep import PRECISIONS, deep_proofs, findings
 from profiler.proofs.draws import Draw, draws
 from profiler.proofs.history import BEFORE

@@ -13,7 +13,7 @@ from profiler.commands.measuring import energy_wanted
 from profiler.counting.dispatch import count_dispatch
 from profiler.meters.energy.protocol import EnergyLimits
 from profiler.meters.sampler import LatencyLimits
-from profiler.modules.registry import implementations
+from profiler.modules import implementations
 from profiler.run.duration import estimate, longest_s
 from profiler.run.prepare import prepare
 from profiler.run.request import Request

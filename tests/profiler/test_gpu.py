@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import costmodel as cm
-from profiler.modules.registry import implementations
+from profiler.modules import implementations
 from profiler.reconcile.ladder import ladder
 from profiler.run.measure import measure
 from profiler.run.request import Request

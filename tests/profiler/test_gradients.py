@@ -14,7 +14,7 @@ from torch.nn import functional
 
 import costmodel as cm
 from costmodel.questions.subject import Training
-from profiler.modules.registry import Implementation
+from profiler.modules import Implementation
 from tests.implementations import completed, equations, every, held, label, made, sequences
 from tests.small import by_sizes
 

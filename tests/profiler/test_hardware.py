@@ -25,7 +25,7 @@ from profiler.hardware.result import HardwareCounts
 from profiler.host import probes
 from profiler.host.probes import last_line, run_child
 from profiler.mixers.self_attention import ExplicitSelfAttention
-from profiler.modules.registry import implementations
+from profiler.modules import implementations
 from profiler.records.reading import Reading, Unavailable
 from profiler.records.store import append
 from profiler.run import hardware_counters, measure as measuring

@@ -9,7 +9,7 @@ import pytest
 import costmodel as cm
 from profiler.hardware.result import HardwareCounts
 from profiler.meters.sampler import LatencyLimits
-from profiler.modules.registry import implementations
+from profiler.modules import implementations
 from profiler.reconcile.ladder import ladder
 from profiler.run.hardware_counters import hardware_counts
 from profiler.run.lower_bounds import readings_below

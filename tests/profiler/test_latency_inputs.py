@@ -14,7 +14,7 @@ from profiler.meters import latency
 from profiler.meters.caches import CacheError, cache_bytes
 from profiler.meters.latency import STATIC
 from profiler.meters.sampler import LatencyLimits
-from profiler.modules.registry import implementations
+from profiler.modules import implementations
 from profiler.records.quantities import LATENCIES
 from profiler.records.reading import Reading, Unavailable
 from profiler.run import inputs, measure

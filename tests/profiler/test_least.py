@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 import costmodel as cm
-from costmodel.language.equations import Mixer
+from costmodel import Mixer
 from profiler.reconcile.cost import cost_of
 from profiler.records.measurement import Measurement
 from profiler.records.reading import Reading

@@ -20,7 +20,7 @@ from profiler.meters.memory.allocations import (
 )
 from profiler.meters.memory.allocator import peak_memory
 from profiler.meters.memory.live_tensors import LiveTensors, described, kept, most_alive
-from profiler.modules.registry import Implementation
+from profiler.modules import Implementation
 from profiler.records.reading import Reading, Unavailable
 from profiler.run.measure import activation_bytes, peak_of_call, tensors_at_peak
 from profiler.run.prepare import PreparedCall, prepare

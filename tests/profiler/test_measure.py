@@ -18,7 +18,7 @@ from profiler.meters.energy.protocol import EnergyLimits
 from profiler.meters.sampler import LatencyLimits
 from profiler.meters.torch_profile import OperationTimes
 from profiler.mixers.extractor import MeToeplitz, SheDirect
-from profiler.modules.registry import Implementation, implementations
+from profiler.modules import Implementation, implementations
 from profiler.records.measurement import Measurement
 from profiler.records.quantities import QUANTITIES, read_by
 from profiler.records.reading import MeasureError, Reading, Unavailable

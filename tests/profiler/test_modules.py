@@ -19,12 +19,11 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import costmodel as cm
-from costmodel.language.equations import Mixer as Equations
+from costmodel import Mixer as Equations
 from costmodel.mixers import names
 from profiler.mixers.self_attention import SelfAttention
-from profiler.modules import base, registry
-from profiler.modules.base import Unsupported
-from profiler.modules.registry import Implementation, build, implementation, without_token
+from profiler.modules import Implementation, Unsupported, base, build, implementation, registry
+from profiler.modules.registry import without_token
 from tests.implementations import (
     bounded,
     completed,

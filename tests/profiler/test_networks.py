@@ -18,7 +18,7 @@ from costmodel.networks.choices import Choices
 from costmodel.networks.network import Network
 from costmodel.networks.presets import names
 from profiler.counting.dispatch import count_dispatch
-from profiler.modules.registry import implementations
+from profiler.modules import implementations
 from profiler.networks.parts import LayerNorm, loss_of_scores, sinusoids
 from profiler.networks.twin import Twin, TwinError, all_sizes, twin
 

@@ -18,7 +18,7 @@ from costmodel.language.options import joined
 from costmodel.mixers import builtin, names
 from costmodel.mixers.self_attention import self_attention
 from profiler.mixers.self_attention import SelfAttention
-from profiler.modules.registry import Implementation, build, implementations
+from profiler.modules import Implementation, build, implementations
 from profiler.proofs.equality import dispatched_equals, module_equals, state_equals, step_equals
 from profiler.run.plan import users_class
 

@@ -28,7 +28,7 @@ from profiler.meters.torch_profile import (
     operation_times,
     torch_profiled,
 )
-from profiler.modules.registry import implementations
+from profiler.modules import implementations
 from profiler.records.reading import Unavailable
 from tests.ladders import reconciled
 

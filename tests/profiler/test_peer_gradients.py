@@ -15,7 +15,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import cli
 import costmodel as cm
-from profiler.modules.registry import implementations
+from profiler.modules import implementations
 from profiler.networks.twin import all_sizes, twin
 from profiler.proofs.cases import BATCH, case
 from tests.profiler.test_networks import KINDS, given, loss

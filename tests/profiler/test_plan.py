@@ -13,7 +13,7 @@ from costmodel.mixers import names
 from costmodel.proofs.check import Proof
 from costmodel.symbolic.sizes import LETTERS
 from profiler.mixers.extractor import MeToeplitz
-from profiler.modules.registry import Implementation, build, implementations
+from profiler.modules import Implementation, build, implementations
 from profiler.proofs.equality import module_equals
 from profiler.records.reading import MeasureError
 from profiler.run.plan import Plan, chosen_implementations, is_class, requests, users_class

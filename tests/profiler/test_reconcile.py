@@ -17,8 +17,8 @@ import costmodel as cm
 from costmodel.oracle.execute import execute
 from profiler.mixers.extractor import MeToeplitz, SheDirect
 from profiler.mixers.self_attention import ExplicitSelfAttention, FusedSelfAttention
+from profiler.modules import Implementation, implementations
 from profiler.modules.described import description_of, executed_classes
-from profiler.modules.registry import Implementation, implementations
 from profiler.reconcile.levels import Ladder
 from profiler.reconcile.report import document, summary_record
 from profiler.records.reading import MeasureError, Reading

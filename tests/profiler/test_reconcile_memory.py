@@ -15,8 +15,8 @@ from torch import Tensor
 import costmodel as cm
 from costmodel.questions.subject import system_of
 from profiler.mixers.extractor import MeToeplitz
+from profiler.modules import Implementation, implementations
 from profiler.modules.described import description_of
-from profiler.modules.registry import Implementation, implementations
 from profiler.reconcile.arrays import Arrays, listed_tensor
 from profiler.reconcile.derived import APART, NOTHING_KEPT, derived, live_set
 from profiler.reconcile.levels import HeldMemory

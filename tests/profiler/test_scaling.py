@@ -275,8 +275,8 @@ def test_one_end_that_differs_is_printed() -> None:
 @pytest.mark.parametrize("phase", ["training", "training-step", "inference"])
 @pytest.mark.parametrize("implementation", ["explicit", "sdpa"])
 def test_derived_values_are_those_of_the_questions(implementation: str, phase: str) -> None:
+    from profiler.modules import implementations
     from profiler.modules.described import description_of
-    from profiler.modules.registry import implementations
 
     records = along_l("self-attention", implementation, (5, 7), lambda l: 1.0, phase=phase, d=16)
     series = one_series(records)
@@ -301,8 +301,8 @@ def test_a_batch_is_counted_as_the_questions_count_it() -> None:
     ]
     series = one_series(records)
     mixer = cm.mixer("me")
+    from profiler.modules import implementations
     from profiler.modules.described import description_of
-    from profiler.modules.registry import implementations
 
     does = description_of(mixer, implementations(mixer)["toeplitz"], "training-step")
     rules = ("strict", *does.rewrites)
@@ -538,8 +538,8 @@ def scaled_up(records: list[Measurement], reading: str = "latency") -> list[Scal
 
 
 def operations_of(l: int) -> int:
+    from profiler.modules import implementations
     from profiler.modules.described import description_of
-    from profiler.modules.registry import implementations
 
     mixer = cm.mixer("me")
     does = description_of(mixer, implementations(mixer)["toeplitz"], "training")

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 import costmodel as cm
 from profiler.meters.sampler import LatencyLimits
-from profiler.modules.registry import implementations
+from profiler.modules import implementations
 from profiler.reconcile.ladder import ladders
 from profiler.reconcile.levels import row_classes
 from profiler.reconcile.report import document

@@ -175,7 +175,7 @@ def test_the_plan_of_the_extractors_has_what_is_asked_for() -> None:
     # a convolution by FFT of one width goes on to the end of the grid
     assert max(r.sizes["l"] for r in asked) == 131072
     # every implementation of every mixer
-    from profiler.modules.registry import implementations
+    from profiler.modules import implementations
 
     named = {(r.mixer.name, r.implementation.name) for r in asked}
     assert named == {(m, i) for m in EXTRACTORS.plan.mixers for i in implementations(m)}

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from profiler.modules.registry import implementations
+from profiler.modules import implementations
 from profiler.records.reading import MeasureError
 from profiler.run.plan import request_of
 from profiler.run.request import Request, options_of, request_json

@@ -9,7 +9,7 @@ import pytest
 import cli
 import costmodel as cm
 from costmodel.mixers import builtin, names
-from profiler.modules.registry import implementations
+from profiler.modules import implementations
 from profiler.tracing import training_page
 from tests.printing import printed
 

@@ -15,8 +15,7 @@ import costmodel as cm
 from profiler.counting.dispatch import count_dispatch
 from profiler.host.device import DTYPES, default_device, device_name, dtype_name
 from profiler.mixers.extractor import MeToeplitz
-from profiler.modules.base import State
-from profiler.modules.registry import Implementation, implementations
+from profiler.modules import Implementation, State, implementations
 from profiler.records.reading import MeasureError
 from profiler.run.prepare import prepare, trained_module
 from profiler.run.request import Request

@@ -11,11 +11,11 @@ import torch
 from torch import Tensor, nn
 
 import costmodel as cm
-from costmodel.language.equations import Mixer
+from costmodel import Mixer
 from costmodel.symbolic.polynomial import Poly
 from profiler.mixers.extractor import SheDirect
 from profiler.mixers.self_attention import ExplicitSelfAttention, FusedSelfAttention
-from profiler.modules.registry import implementations
+from profiler.modules import implementations
 from profiler.tracing import trace, zero_gradients
 from profiler.tracing.compare_equations import compare_pass, compare_passes
 from profiler.tracing.meta_run.target import TraceError, listed_sizes

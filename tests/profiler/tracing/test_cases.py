@@ -10,11 +10,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from costmodel.mixers.load import mixer as load_mixer
+from costmodel import mixer as load_mixer
 from costmodel.symbolic.polynomial import Poly
 from costmodel.symbolic.printing import conditions_words
 from profiler.mixers.convolution import CausalConvolutionByTaps, CausalConvolutionPadded
-from profiler.modules.registry import implementations
+from profiler.modules import implementations
 from profiler.tracing.cases import ByCases, SizeCase, Traces, narrow_lines
 from profiler.tracing.compare_equations import (
     Difference,

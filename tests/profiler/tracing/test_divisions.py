@@ -15,11 +15,11 @@ import torch.nn.functional as F  # noqa: N812 - PyTorch's own name for it
 from torch import Tensor, nn
 
 import costmodel as cm
-from costmodel.language.equations import Mixer
+from costmodel import Mixer
 from costmodel.symbolic.constraints import Constraints, floor_div
 from costmodel.symbolic.polynomial import Fn, Poly, call
 from costmodel.symbolic.printing import conditions_words
-from profiler.modules.registry import implementations
+from profiler.modules import implementations
 from profiler.tracing.cases import SizeCase, Traces
 from profiler.tracing.compare_equations import by_case, compare_passes
 from profiler.tracing.divisions import (
