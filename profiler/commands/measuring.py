@@ -273,13 +273,16 @@ def measured(asked: Asked, command: str, *, counts_only: bool = False) -> Sessio
 @contextmanager
 def objects_settled() -> Iterator[None]:
     """A context in which the garbage collector skips all earlier objects: each measurement of
-    memory collects garbage, and torch's modules alone would take a third of a second each time."""
+    memory collects garbage, and torch's modules alone would take a third of a second each time.
+    Objects that the caller froze stay frozen."""
+    frozen_by_caller = gc.get_freeze_count() > 0
     gc.collect()
     gc.freeze()
     try:
         yield
     finally:
-        gc.unfreeze()
+        if not frozen_by_caller:
+            gc.unfreeze()
 
 
 def workers(asked: Asked) -> tuple[str, Starts]:
