@@ -280,6 +280,16 @@ def test_dense_is_a_whole_square() -> None:
     assert cm.count(sink_attention(), convention="torch").at(**sizes).mul == theirs["mul"]
 
 
+def test_dense_widens_every_range_of_a_sum() -> None:
+    """A row itself and those at least w before it become all l; lags 2..w keep their gap."""
+    at = {"l": 9, "d": 2, "w": 4}
+    whole, gap = (cm.count(written(m), convention="dense").at(**at) for m in (own_and_old, by_lag))
+    assert (whole.mul, gap.mul) == (9 * 9 * 2, 9 * 4 * 2)
+    # AFT-local: three projections, a gate, and two sums over all l rows, nearby and far.
+    local = cm.count(builtin("aft-local"), convention="dense").at(l=9, d=4, w=2)
+    assert local.mul == 3 * 9 * 4 * 4 + 9 * 4 + 2 * 9 * 9 * 4
+
+
 def test_an_equation_reads_its_operands_once_for_all_ranges() -> None:
     """Unfused traffic: one equation in the file reads an entry once, for whatever ranges."""
     m, sizes = written(free_union), {"l": 6, "d": 1, "s": 2}

@@ -125,8 +125,7 @@ def _dense(system: System) -> System:
     """Widen every causal upper bound and every window to the full axis. An index over places within
     a chunk keeps its range: the last chunk ends with the rows. Gaps between the ranges of a union
     are computed and masked too, unless no widened range reaches them."""
-    named = {index for equation in system.equations for index in _all_indices(equation)}
-    every = {i.atom: i for i in sorted(named, key=lambda index: len(index.pieces))}
+    every = {i.atom: i for equation in system.equations for i in _all_indices(equation)}
     by_atom = {
         atom: index.hull if isinstance(index, UnionIndex) else index
         for atom, index in every.items()
@@ -138,7 +137,7 @@ def _dense(system: System) -> System:
         if isinstance(position, Flat)
         for atom in position.inner.letters
     }
-    together = {atom for i in named if i.beside for atom in (i.atom, i.beside)}
+    together = {atom for i in every.values() if i.beside for atom in (i.atom, i.beside)}
     wide = {
         atom: index
         if atom in rows
@@ -184,8 +183,11 @@ def _from_row_1(block: Block, equation: Equation) -> Equation | None:
     return replace(equation, indices=indices)
 
 
-def _all_indices(equation: Equation) -> set[Index]:
-    return {*equation.indices, *(i for _, over in walk(equation.value) for i in over)}
+def _all_indices(equation: Equation) -> Iterator[Index]:
+    """The free and the bound indices of an equation, each with all of its ranges."""
+    yield from equation.indices
+    for node, _ in walk(equation.value):
+        yield from node.binders
 
 
 def _widened(index: Index, by_atom: Mapping[str, Index], rows: Set[str]) -> Index:
