@@ -408,7 +408,7 @@ def test_state_of_the_optimiser() -> None:
         (
             lambda m: cm.count(m, "backward", convention="torch", only="inputs"),
             ConventionError,
-            "peer 'torch' stands alone: it cannot be combined",
+            "peer 'torch' cannot be combined with other names",
         ),
         (
             lambda m: cm.traffic(m, "backward", convention="only=inputs", only="parameters"),

@@ -291,7 +291,7 @@ BAD = {
     "table --sort totl": "did you mean 'total'",
     "table --symbolic --sort total": "cannot be sorted",
     "table --convention denss": "did you mean 'dense'",
-    "table --convention torch,dense": "stands alone",
+    "table --convention torch,dense": "cannot be combined",
     "table --convention strict,mac": "choose one",
     "table --dtype fp33": "fp32",
     "table --symbols l=d --format latex": "give another name to one of them",

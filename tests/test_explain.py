@@ -88,7 +88,9 @@ def holds_printed_sums(
 def test_printed_sums_run_term_by_term_are_the_counts(name: str, form: str, phase: str) -> None:
     mixer = cm.mixer(name)
     if phase == "inference" and (reason := without_inference(mixer, form)):
-        assert f"It has none: {reason}." in words(explained(name, phase, form).parts())
+        assert f"There is no answer for this phase: {reason}." in words(
+            explained(name, phase, form).parts()
+        )
         return
     for chosen in CONVENTIONS:
         holds_printed_sums(mixer, phase, convention(chosen), form, sizes_of(mixer))
@@ -259,7 +261,10 @@ def test_what_the_state_is_and_why(name: str, said: list[str]) -> None:
 
 def test_forms_without_inference_say_why() -> None:
     text = words(explained("she", "inference", "fft").parts())
-    assert "It has none: form 'fft' transforms the whole token axis at once" in text
+    assert (
+        "There is no answer for this phase: form 'fft' transforms the whole token axis at once"
+        in text
+    )
     assert "fft: no one-token inference" in text and "direct (the default): has" in text
 
 
@@ -354,5 +359,5 @@ def test_a_number_without_a_short_formula_is_said() -> None:
     found = explained("bigbird", "backward")
     sizes = {x: v for x, v in found.sizes.items() if x in ("l", *mixer.letters)}
     depth = cm.span(mixer, "backward").at(**sizes)
-    said = f"{depth} at these sizes (no formula: it is the largest of more than 20 values"
+    said = f"{depth} at these sizes (no formula: the value is the largest of more than 20"
     assert said in " ".join(words(found.parts()).split())

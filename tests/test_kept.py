@@ -66,7 +66,7 @@ def test_a_reason_on_disk_is_raised(file: Path) -> None:
     mixer = cm.mixer("she")
     for _ in range(2):
         kept.keep_in(file)
-        with pytest.raises(Unanswered, match="form 'direct' has it"):
+        with pytest.raises(Unanswered, match="form 'direct' works token by token"):
             Answers(mixer, "fft", "inference", Convention()).of(counted)
         kept.write()
 

@@ -360,7 +360,7 @@ def test_both_ways_to_ask_are_one() -> None:
         (
             lambda m: cm.count(m, "backward", convention="torch", loss="squared-error"),
             ConventionError,
-            "peer 'torch' stands alone: it cannot be combined",
+            "peer 'torch' cannot be combined with other names",
         ),
         (
             lambda m: cm.count(m, "backward", loss="squared-error", recompute="loss"),
@@ -432,7 +432,7 @@ def test_a_table_says_which_loss_is_counted(capsys: pytest.CaptureFixture[str]) 
         "target and the gradient of the loss, one number, are given"
     )
     assert out.count(said) == 1 and "no loss is counted" not in out
-    assert "the gradients of the forward pass, from that of its loss" in out
+    assert "the gradients of the forward pass, from the gradient of its loss" in out
     _, out, _ = typed(capsys, *asked, "--format", "latex")
     assert "the gradient of the loss, one number, are given" in out
 

@@ -247,7 +247,7 @@ def test_a_form_without_inference_keeps_its_parameters() -> None:
     row = one("she", "inference", form="fft")
     for column in ("mul", "other", "once", "total", "span", "path", "state", "traffic", "ratio"):
         value = row.value(column)
-        assert isinstance(value, Missing) and "form 'direct' has it" in value.reason
+        assert isinstance(value, Missing) and "form 'direct' works token by token" in value.reason
     assert row.value("parameters") == 2_129_920
 
 

@@ -83,7 +83,7 @@ _WORDS: Mapping[str, Callable[[Interpretation], str]] = {
     "form": lambda r: f"form {r.form}",
     "option": lambda r: f"option {r.option}",
     "weighting": lambda r: f"counting {r.weighting}",
-    "once": lambda r: "without what is done once",
+    "once": lambda r: "without the work done once",
     "per_token": lambda r: "per token",
     "position": lambda r: r.position,
 }

@@ -96,7 +96,9 @@ ConventionOption = Annotated[
 Own = Annotated[
     list[Path] | None,
     typer.Option(
-        "--own", metavar="FILE.py", help=("A Python file whose mixers the data name; repeatable.")
+        "--own",
+        metavar="FILE.py",
+        help=("A Python file of mixers that the file names; repeatable."),
     ),
 ]
 

@@ -169,7 +169,7 @@ class Node(Parts, Written):
         return Div(node(other), self)
 
     def __pow__(self, power: object) -> Node:
-        raise WrongKind(f"powers are written as what is calculated, x * x for x ** 2; {A_ROOT}")
+        raise WrongKind(f"powers are written as products, x * x for x ** 2; {A_ROOT}")
 
     def __neg__(self) -> Node:
         return Neg(self)

@@ -192,7 +192,7 @@ class Backward:
         """The options in words, for a caption."""
         said = []
         if self.recompute:
-            every = "all arrays of the forward pass that it reads"
+            every = "all arrays of the forward pass"
             named = every if "all" in self.recompute else ", ".join(self.recompute)
             said.append(f"the backward pass computes {named} again instead of keeping them")
         said += [f"gradients of {self.only} only"] * bool(self.only)
@@ -297,7 +297,7 @@ def _read(parts: tuple[str, ...]) -> Convention:
     accountings = [p for p in parts if p in ACCOUNTINGS]
     scales = [p for p in parts if p in SCALES]
     if peers and len(parts) > 1:
-        raise ConventionError(f"peer '{peers[0]}' stands alone: it cannot be combined")
+        raise ConventionError(f"peer '{peers[0]}' cannot be combined with other names")
     if len(accountings) > 1 or len(scales) > 1:
         raise ConventionError(f"choose one of {', '.join(accountings + scales)}")
     padded = [p for p in parts if p in PADDINGS]

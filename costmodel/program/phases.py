@@ -110,7 +110,7 @@ def without_inference(system: System) -> Unanswered | None:
         for name in mixer.forms
         if name != system.form and _has_inference(lower(mixer.forms[name]))
     ]
-    hint = f"; form '{others[0]}' has it" if others else ""
+    hint = f"; form '{others[0]}' works token by token" if others else ""
     for equation in system.equations:
         for part, _ in walk(equation.value):
             if part.alone and known.spanned(part, equation):

@@ -336,8 +336,8 @@ class Case:
         values = Largest(tuple(term.substitute(self._letters) for term in answer.terms)).values
         if len(values) > CASES:
             raise Unanswered(
-                f"the formula is the largest of more than {CASES} values: give numbers for the "
-                "sizes"
+                f"the value is the largest of more than {CASES} formulas, and only numbers for "
+                "the sizes select one"
             )
         return values
 

@@ -207,10 +207,10 @@ class Explanation:
         try:
             system = system_of(self.mixer, self.form, self.convention.rewrites, phase)
         except Unanswered as error:
-            yield Paragraph((f"It has none: {error}.",))
+            yield Paragraph((f"There is no answer for this phase: {error}.",))
             return
         except Unsupported as error:
-            yield Paragraph((f"It is not derived: {error}.",))
+            yield Paragraph((f"This phase is not derived: {error}.",))
             return
         if phase in TRAINING_STEP:
             yield from self._loss(system)
@@ -220,7 +220,7 @@ class Explanation:
             yield self._named(system)
         about = answers(self.mixer, self.form, phase, self.convention)
         if reason := about.unanswered or about.beyond(self.sizes):
-            yield Paragraph((f"It has none: {reason}.",))
+            yield Paragraph((f"There is no answer for this phase: {reason}.",))
             return
         for question in QUESTIONS:
             if question.place == "phase":
@@ -229,7 +229,10 @@ class Explanation:
     def _named(self, system: System) -> Paragraph:
         """The meaning of names of a training step that the mixer's own equations do not have."""
         again = dict.fromkeys(e.array.name for e in system.backward if e.array.again)
-        line = "The equations above, then those of the gradients: NAME.grad is the gradient of NAME"
+        line = (
+            "The equations above, then the equations of the gradients: NAME.grad is the "
+            "gradient of NAME"
+        )
         if again:
             line += f"; {', '.join(again)}: arrays of the forward pass, computed again"
         return Paragraph((f"{line}. The phase backward prints them.",))

@@ -35,7 +35,9 @@ from costmodel.symbolic.sizes import LETTERS
 TITLES: Mapping[str, Line] = {
     "training": ("Forward pass over ", doc.letter("l"), " tokens (the papers' training phase)"),
     "inference": ("One new token at position ", doc.letter("t"), " (inference)"),
-    "backward": ("Backward pass: the gradients of the forward pass, from that of its {result}",),
+    "backward": (
+        "Backward pass: the gradients of the forward pass, from the gradient of its {result}",
+    ),
     "training-step": (
         "Training step: forward and backward pass over ", doc.letter("l"), " tokens",
     ),

@@ -174,7 +174,9 @@ def value(node: Tree, sizes: dict[str, int], budget: list[int], text: str) -> po
         return sizes[node.name]
     if isinstance(node, FunctionCall):
         if node.name in GROWING:
-            raise FormulaError(f"'{text}': {node.name} has no exact value; it may stand in O(...)")
+            raise FormulaError(
+                f"'{text}': {node.name} has no exact value: {node.name} may stand in O(...) only"
+            )
         if node.name == WHERE:
             inside, *guards = node.arguments
             here = all(value(guard, sizes, budget, text) >= 0 for guard in guards)

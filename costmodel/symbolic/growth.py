@@ -371,7 +371,7 @@ def growths(poly: Poly, sizes: Assumptions) -> tuple[Growth, ...]:
             factors = (pair for growth in chosen for pair in growth.factors)
             found[Growth.of(*factors)] = None
     if len(found) > MOST_GROWTHS:
-        raise NoGrowth(f"more than {MOST_GROWTHS} terms grow in '{poly}'")
+        raise NoGrowth(f"'{poly}' has more than {MOST_GROWTHS} growing terms")
     return leading(found, sizes)
 
 

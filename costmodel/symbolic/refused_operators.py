@@ -8,7 +8,8 @@ from typing import Any, Never
 from costmodel.errors import WrongKind, described
 
 COMPARED = (
-    "a range of an index says which entries are meant, and cm.maximum takes the larger of two"
+    "the range of an index, f.index('i', 1, l), chooses entries, and cm.maximum takes the "
+    "larger of two"
 )
 BITS = "equations have no bits"
 
