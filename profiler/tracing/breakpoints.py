@@ -23,7 +23,7 @@ from torch.utils._sympy.functions import FloorDiv, Mod, PythonMod
 from costmodel.symbolic.constraints import floor_div, nonnegative
 from costmodel.symbolic.polynomial import Poly, by_text
 from profiler.tracing.interpolation import Point
-from profiler.tracing.meta_run.size_guards import SizeGuards, size_guards
+from profiler.tracing.meta_run.size_guards import Condition, SizeGuards, size_guards
 from profiler.tracing.meta_run.target import TraceError, listed_sizes
 from profiler.tracing.size_samples import SizeSamples
 
@@ -60,7 +60,8 @@ def run_breakpoints(points: SizeSamples, base: Point) -> list[Point]:
             if told in continued:
                 continue
             continued.update({told, kind})
-            points.boundaries |= dict.fromkeys(boundaries(points, here, holds, guards))
+            among = in_every_letter(points, here, guards, condition, untracked(points, guards))
+            points.boundaries |= dict.fromkeys(among)
             if holds.atoms(Function) - holds.atoms(*FOLLOWED):
                 points.doubt(f"it tests a condition on its sizes that is not followed {place}")
             elif continued[kind] > STEPS:
@@ -106,7 +107,13 @@ def _ran(points: SizeSamples, base: Point, point: Point) -> bool:
 
 
 def conditions_at(points: SizeSamples, point: Point) -> SizeGuards:
-    """The conditions that a run at a point tests."""
+    """The conditions that a run at a point tests, found once per point."""
+    if point not in points.guards:
+        points.guards[point] = _conditions_at(points, point)
+    return points.guards[point]
+
+
+def _conditions_at(points: SizeSamples, point: Point) -> SizeGuards:
     sizes = points.variables.sizes
     try:
         further = {
@@ -119,6 +126,52 @@ def conditions_at(points: SizeSamples, point: Point) -> SizeGuards:
     for doubt in found.doubts:
         points.doubt(doubt)
     return found
+
+
+UNTRACKED = 2
+"""The largest number of letters whose part in a condition is found by runs at other sizes."""
+
+
+def untracked(points: SizeSamples, guards: SizeGuards) -> tuple[int, ...]:
+    """The positions of the letters that a run's conditions hold as numbers alone, such as a width
+    that weights share; () if these are too many, or runs are slow."""
+    followed = {letter for axis in guards.axes.values() for letter in axis.slopes}
+    left = tuple(i for i, letter in enumerate(points.letters) if letter not in followed)
+    return left if len(left) <= UNTRACKED and guards.axes and not points.slow else ()
+
+
+def in_every_letter(
+    points: SizeSamples,
+    here: Point,
+    guards: SizeGuards,
+    condition: Condition,
+    letters: Sequence[int],
+) -> list[Poly]:
+    """The boundaries of a condition, as polynomials in the untracked `letters` too. The dependence
+    on such a letter is linear if three sizes of the letter say so; else it is left out.
+
+    Example: a module of width d tests l*d > 1000. At d = 3, 4 and 5 the boundaries are 3*l - 1001,
+    4*l - 1001 and 5*l - 1001, so the boundary in both letters is d*l - 1001.
+    """
+    if not letters:
+        return list(boundaries(points, here, condition.holds, guards))
+    *others, i = letters
+    number, step = guards.conditions.index(condition), points.multiples[i]
+    found: list[list[Poly]] = []
+    for k in range(3):
+        there = points.moved(here, i, here[i] + k * step)
+        beside = guards if not k else conditions_at(points, there)
+        same = beside.conditions[number : number + 1]
+        if not same or same[0].place != condition.place:
+            break
+        found.append(in_every_letter(points, there, beside, same[0], others))
+    if len(found) < 3 or len({*map(len, found)}) > 1:
+        return found[0]
+    more = Poly.atom(points.letters[i]) - here[i]
+    return [
+        one + (two - one) * Fraction(1, step) * more if three - two == two - one else one
+        for one, two, three in zip(*found, strict=True)
+    ]
 
 
 def boundaries(

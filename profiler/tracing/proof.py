@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import permutations, product
+from itertools import combinations, permutations, product
 
 from costmodel.symbolic.polynomial import Poly
 from profiler.tracing.interpolation import Point
@@ -165,7 +165,28 @@ def lowest_sizes(points: SizeSamples, polys: Mapping[Quantity, Poly], base: Poin
                 points.notes.append(breaking_below(broken, f"{letter}={least[i]}"))
                 break
             least[i] = place
+    while (broken := failure_at_corner(points, kept, base, least)) is not None:
+        for i, step in enumerate(points.multiples):
+            least[i] = base[i] - (base[i] - least[i]) // (2 * step) * step
+        holding = listed_sizes(points.named(tuple(least)))
+        points.notes[:] = [note for note in points.notes if not note.startswith(HOLD_FROM)]
+        points.notes.append(breaking_below(broken, holding))
     return tuple(least)
+
+
+def failure_at_corner(
+    points: SizeSamples, polys: Mapping[Quantity, Poly], base: Point, least: Sequence[int]
+) -> Break | None:
+    """A failure of a formula where several letters have their least sizes; None if there is none.
+    The least sizes were found with the other letters those of `base`, which shows nothing of two
+    small sizes together."""
+    lower = [i for i, x in enumerate(base) if least[i] < x]
+    pairs = [p for p in (lower, *combinations(lower, 2)) if len(p) > 1]
+    corners = [tuple(least[i] if i in p else x for i, x in enumerate(base)) for p in pairs]
+    among = [point for point in dict.fromkeys(corners) if points.inside(point)]
+    return next(
+        iter(first_failures(points, polys, [p for p in among if points.runs(p)]).values()), None
+    )
 
 
 NEAR = 6

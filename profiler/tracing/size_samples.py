@@ -12,6 +12,7 @@ from profiler.tracing.interpolation import Point
 from profiler.tracing.meta_run.observe import PEAK, Observation, Quantity, observe
 from profiler.tracing.meta_run.operation import KnownCall
 from profiler.tracing.meta_run.recorder import Backend, CallKey
+from profiler.tracing.meta_run.size_guards import SizeGuards
 from profiler.tracing.meta_run.target import Sizes, Target, TraceError, Variables, listed_sizes
 
 Key = TypeVar("Key")
@@ -34,8 +35,9 @@ class SizeSamples:
     `multiples` holds, per letter, the number whose multiples are tried. `used` are the points from
     which formulas were found, `notes` remarks for the user, `doubts` reasons why formulas that
     agree with every run may fail elsewhere, `boundaries` polynomials whose sign the module tests.
-    `targets` are run in turn at a point: here the module
-    alone. `met` holds the calls of all runs, `fewest` the smallest number of operations of a run.
+    `targets` are run in turn at a point: here the module alone. `guards` holds the conditions that
+    the run at a point tests, `met` the calls of all runs, `fewest` the smallest number of
+    operations of a run.
     """
 
     def __init__(
@@ -62,6 +64,7 @@ class SizeSamples:
         self.notes: list[str] = []
         self.doubts: list[str] = []
         self.boundaries: dict[Poly, None] = {}
+        self.guards: dict[Point, SizeGuards] = {}
 
     def named(self, point: Point) -> dict[str, int]:
         """A point as a size per letter."""

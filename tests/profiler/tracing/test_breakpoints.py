@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -147,3 +148,31 @@ def test_a_change_where_runs_take_too_long_is_not_proven(monkeypatch: pytest.Mon
 )
 def test_an_ordinary_module_leaves_no_doubt(fn: Callable[[Tensor], Any]) -> None:
     assert not traced(fn).doubts
+
+
+CONDITIONS: dict[str, Callable[[int, int], bool]] = {
+    "a product": lambda l, d: l * d > 1000,
+    "a product less a constant": lambda l, d: l * (d - 4) > 100,
+}
+
+
+@pytest.mark.parametrize("name", CONDITIONS)
+def test_a_condition_on_a_width_that_weights_share_holds_wherever_it_is_printed(name: str) -> None:
+    class Threshold(nn.Module):
+        def __init__(self, d: int) -> None:
+            super().__init__()
+            self.first, self.second = (nn.Linear(d, d, bias=False) for _ in range(2))
+
+        def forward(self, x: Tensor) -> Tensor:
+            y = self.first(x)
+            larger = CONDITIONS[name](x.shape[1], x.shape[2])
+            return torch.Tensor(self.second(y) if larger else y)
+
+    found = trace(Threshold, over="l,d")
+    by_cases = 0
+    for l, d in product((1, 2, 4, 9, 40, 290), (1, 2, 5, 6, 25, 201, 300)):
+        if l >= found.since["l"] and d >= found.since["d"]:
+            expected = l * d * d * (2 if CONDITIONS[name](l, d) else 1)
+            assert found.at(l=l, d=d).mul == expected, (l, d)
+            by_cases += 1
+    assert by_cases >= (42 if name == "a product" else 4)
