@@ -156,9 +156,8 @@ def _equal_execution(mixer: Mixer) -> Iterator[Proof]:
     for form in mixer.forms:
         made = OracleComparison(mixer, form)
         apart = first_apart(mixer, partial(_differing, made, first_equation_apart))
-        done = "; ".join([", ".join(made.compared), *_unanswered(made)])
-        proof = _proof(f"{form}: counts equal instrumented execution", apart, done)
-        yield proof if "counts" in made.compared or apart else replace(proof, passed=None)
+        proof = _proof(f"{form}: counts equal instrumented execution", apart, made.compared)
+        yield from _and_unanswered(proof, made, shown="counts" in made.compared)
 
 
 def _differing(
@@ -172,15 +171,27 @@ def _differing(
     return (where(made.mixer, made.form, sizes) if where else "") + made.apart[0]
 
 
-def _unanswered(made: OracleComparison) -> Iterator[str]:
-    """The questions without a derived answer, one line per reason."""
+def _and_unanswered(proof: Proof, made: OracleComparison, *, shown: bool) -> Iterator[Proof]:
+    """A proof, and one that stays open for the questions without a derived answer; with `shown`
+    false, both in one unless the proof fails. A form that is not causal has no answers about one
+    token."""
     reasons: dict[str, str] = {}
     for line in made.refused:
         question, _, reason = line.partition(": ")
         reasons.setdefault(reason, general(question))
-    for reason, question in reasons.items():
-        everywhere = " everywhere" if question in made.compared else ""
-        yield f"{question} is not derived{everywhere}: {reason}"
+    reasons.pop(inference_reason(lower(made.mixer.forms[made.form])) or "", None)
+    said = [
+        f"{question} is not derived{' everywhere' * (question in made.compared)}: {reason}"
+        for reason, question in reasons.items()
+    ]
+    if proof.passed and not shown:
+        yield replace(
+            proof, passed=None, detail="; ".join([proof.detail] * bool(proof.detail) + said)
+        )
+        return
+    yield proof
+    if said:
+        yield Proof(f"{proof.name}, other answers", None, "; ".join(said))
 
 
 def _gradient_questions(answered: Iterable[str]) -> Iterator[str]:
@@ -199,13 +210,19 @@ def _gradients(mixer: Mixer) -> Iterator[Proof]:
     for form in mixer.forms:
         made = GradientComparison(mixer, form)
         apart = first_apart(mixer, partial(_differing, made, None))
-        done = "; ".join([*_gradient_questions(made.compared), *_unanswered(made)])
-        proof = _proof(f"{form}: gradients of the equations equal execution", apart, done)
-        yield proof if made.compared or apart else replace(proof, passed=None)
+        done = _gradient_questions(made.compared)
+        proof = _proof(f"{form}: gradients of the equations equal execution", apart, done, "; ")
+        yield from _and_unanswered(proof, made, shown=bool(made.compared))
 
 
-def _proof(name: str, apart: tuple[dict[str, int], str] | None, done: str) -> Proof:
-    return Proof(name, apart is None, f"at {words(apart[0])}: {apart[1]}" if apart else done)
+def _proof(
+    name: str,
+    apart: tuple[dict[str, int], str] | None,
+    done: Iterable[str],
+    between: str = ", ",
+) -> Proof:
+    said = f"at {words(apart[0])}: {apart[1]}" if apart else between.join(done)
+    return Proof(name, apart is None, said)
 
 
 def first_equation_apart(mixer: Mixer, form: str, sizes: Sizes) -> str:
@@ -245,7 +262,7 @@ def _forms_agree(mixer: Mixer) -> Iterator[Proof]:
             return f"{next(parted)} is the first array that differs; {output} by {furthest:.3g}"
 
         found = first_apart(mixer, differing, module_sizes(mixer))
-        yield _proof(f"{other}: equals {first}", found, "the same numbers")
+        yield _proof(f"{other}: equals {first}", found, ["the same numbers"])
 
 
 def evaluated(form: Form, values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

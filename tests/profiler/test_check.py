@@ -88,6 +88,23 @@ def test_a_sliding_window_holds(tmp_path: Path) -> None:
     assert proofs[MODULE].detail == "to 1e-09 in float64 at 12 sets of sizes"
 
 
+def test_an_answer_that_is_not_derived_is_not_said_to_hold() -> None:
+    mixer = cm.Mixer("triple", source="a test")
+    l, d = mixer.sizes("l d")
+    x, y = mixer.input("x", l, d), mixer.output("y", l, d)
+    with mixer.form("direct") as f:
+        i, a = f.index("i", 1, l), f.index("a", 1, d)
+        j = f.index("j", 1, i)
+        k = f.index("k", 1, j)
+        y[i, a] = cm.sum_(x[j, a] * x[k, a], over=(j, k))
+    proofs = {proof.name: proof for proof in prove(mixer)}
+    open_proof = proofs.pop("direct: gradients of the equations equal execution, other answers")
+    assert open_proof.passed is None
+    assert open_proof.detail.startswith("span, backward is not derived: ")
+    assert verdicts(proofs) == EQUATIONS_HOLD
+    assert not [proof for proof in proofs.values() if "not derived" in proof.detail]
+
+
 SUM = "s[i, b] = cm.sum_(x[j, b] * w_win[i - j + 1, b], over=j)\n"
 WRONG_EQUATIONS: dict[str, tuple[tuple[Change, ...], str]] = {
     "lag-from-2": (
