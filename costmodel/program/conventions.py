@@ -353,6 +353,10 @@ REWRITES: Mapping[str, str] = {
 PADDINGS = ("padded", "padded-rows")
 
 
+OF_SEQUENCES = ("dense", *PADDINGS)
+"""Rewrites of sums over whole sequences: they change nothing for one new token."""
+
+
 OF_GRADIENTS = (
     "softmax-gradient", "weighted-sum-gradient", "logsumexp-gradient", "scale-gradient",
     "layer-norm-gradient", "rms-norm-gradient", "mean-gradient", "square-gradient",

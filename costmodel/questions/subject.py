@@ -13,6 +13,7 @@ from costmodel.program.chunks import token_by_token
 from costmodel.program.conventions import (
     LOSS,
     OF_GRADIENTS,
+    OF_SEQUENCES,
     ONLY,
     RECOMPUTE,
     WANTED,
@@ -45,7 +46,7 @@ def addressed(question: Q) -> Q:
 def system_of(mixer: Mixer, form: str | None, rewrites: tuple[str, ...], phase: str) -> System:
     """The equations of a form in a phase, after the rewrites; with gradients if the phase has them.
 
-    Inference ignores `dense`, which widens axes: one new token at position t has no axis beyond t.
+    Inference ignores `dense` and the paddings: one new token at position t has no axis beyond t.
     Phases without gradients ignore rewrites that change only the backward pass.
 
     Raises:
@@ -67,7 +68,7 @@ def system_of(mixer: Mixer, form: str | None, rewrites: tuple[str, ...], phase: 
             check_order(lower(mixer.forms[name]))
     rewrites, backward = parted(rewrites)
     if phase == "inference":
-        rewrites = tuple(r for r in rewrites if r != "dense")
+        rewrites = tuple(r for r in rewrites if r not in OF_SEQUENCES)
     system = lower(mixer.forms[name], rewrites)
     if phase == "inference":
         return token_by_token(system)

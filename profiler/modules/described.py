@@ -9,7 +9,7 @@ from typing import Any
 
 from costmodel.language.equations import Mixer
 from costmodel.language.functions import CLASSES
-from costmodel.program.conventions import OF_GRADIENTS, PADDINGS, REWRITES
+from costmodel.program.conventions import OF_GRADIENTS, OF_SEQUENCES, PADDINGS, REWRITES
 from costmodel.program.phases import TRAINING_STEP
 from costmodel.questions.count import count
 from costmodel.questions.counting.counts import Counts, CountsAt
@@ -78,9 +78,12 @@ def rewrites_of(dispatched: Iterable[str]) -> Iterator[str]:
 
 def gradient_rewrites(used: Collection[str], rewrites: Sequence[str]) -> tuple[str, ...]:
     """The rewrites of gradients for the kernel classes `used`, given the forward pass's rewrites. A
-    "dense" forward pass stores zeros, so that its gradients are "padded" too."""
+    "dense" forward pass stores zeros, so that its gradients are "padded" too unless
+    another padding is named."""
     own = [rewrite for kernel in used for rewrite in OF_KERNELS.get(kernel, ())]
-    padding = ["padded-rows" if "convolution" in used else "padded"] * ("dense" in rewrites)
+    padding = ["padded-rows" if "convolution" in used else "padded"]
+    if "dense" not in rewrites or any(name in PADDINGS for name in rewrites):
+        padding = []
     return tuple(name for name in REWRITES if name in (*OF_AUTOGRAD, *own, *padding))
 
 
@@ -102,8 +105,8 @@ def description_of(
             f"{mixer.name} {implementation.name} mixes no new token: "
             f"{without_token(mixer, implementation)}"
         )
-    if phase == "inference":  # "dense" concerns sums over whole sequences
-        rewrites = tuple(r for r in rewrites if r != "dense")
+    if phase == "inference":
+        rewrites = tuple(r for r in rewrites if r not in OF_SEQUENCES)
     seen = [*rewrites_of(dispatched)]
     if phase in TRAINING_STEP:
         used = {*(kernels or {}).values(), *map(kernel_of, dispatched)}

@@ -26,7 +26,7 @@ from costmodel.language.equations import Mixer as Equations
 from costmodel.language.options import split
 from costmodel.mixers import builtin, file_of, names
 from costmodel.mixers.load import USER
-from costmodel.program.conventions import KERNEL_CLASSES, REWRITES
+from costmodel.program.conventions import KERNEL_CLASSES, OF_SEQUENCES, REWRITES
 from costmodel.program.lowering import lower
 from costmodel.program.phases import inference_reason, underivable
 from profiler.modules.base import (
@@ -118,17 +118,25 @@ def implementation(
     """Describe the decorated module class as an implementation of `mixer`.
 
     The default name is the form. By default `step` has the form and rewrites of `forward`, except
-    "dense", which concerns sums over whole sequences. The class also implements the mixer with any
-    of `options`; its constructor gets the chosen options as the argument `options`.
+    `OF_SEQUENCES`, which concern sums over whole sequences. The class also implements the mixer
+    with any of `options`; its constructor gets the chosen options as the argument `options`.
 
     Raises:
         ValueError: an unknown kernel class or rewrite, or a second class with the same name."""
+    for option, given in (
+        ("rewrites", rewrites), ("step_rewrites", step_rewrites), ("options", options),
+    ):  # fmt: skip
+        if isinstance(given, str):
+            raise ValueError(
+                f"{mixer}: {option}={given!r} is one text: expected a tuple of names, such as "
+                f"{option}=({given!r},)"
+            )
     for rewrite in (*rewrites, *(step_rewrites or ())):
         if rewrite not in REWRITES:
             known = ", ".join(REWRITES)
             raise ValueError(f"{mixer}: unknown rewrite {rewrite!r}: the rewrites are {known}")
     if step_rewrites is None:
-        step_rewrites = tuple(rewrite for rewrite in rewrites if rewrite != "dense")
+        step_rewrites = tuple(rewrite for rewrite in rewrites if rewrite not in OF_SEQUENCES)
 
     def register(module: _Module) -> _Module:
         _register(

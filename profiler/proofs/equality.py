@@ -7,23 +7,24 @@ that fails names the first equation that differs and the smallest sizes at which
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from typing import Any
 
 import torch
 
-from costmodel.errors import Unanswered, Unsupported
+from costmodel.errors import ConventionError, Unanswered, Unsupported
 from costmodel.language.equations import Mixer
-from costmodel.program.conventions import REWRITES
+from costmodel.program.conventions import OF_SEQUENCES, PADDINGS, REWRITES
 from costmodel.program.lowering import lower
 from costmodel.program.phases import inference_reason
 from costmodel.proofs.check import Proof, prove
-from costmodel.proofs.tried_sizes import words
+from costmodel.proofs.tried_sizes import Sizes, module_sizes, words
 from costmodel.questions.counting.counts import Counts
 from costmodel.questions.evaluate import evaluate_all
 from costmodel.questions.state import state
+from costmodel.symbolic.at_sizes import Amount
 from profiler.counting.dispatch import DispatchCounts, count_dispatch
 from profiler.counting.mode import DispatchMode
 from profiler.modules.base import State
@@ -42,7 +43,7 @@ from profiler.proofs.blame import (
     first_unseen,
     values_of_token,
 )
-from profiler.proofs.cases import BATCH, TOLERANCE, ModuleCase, prove_cases
+from profiler.proofs.cases import BATCH, TOLERANCE, ModuleCase, case, prove_cases
 from profiler.proofs.deep import Progress, deep_proofs
 from profiler.proofs.room import tensors_held
 from profiler.proofs.trial import row_apart
@@ -218,18 +219,35 @@ def dispatched_equals(mixer: Mixer, implementation: Implementation, *, step: boo
 
 
 def _rewrite_meant(mixer: Mixer, implementation: Implementation, step: bool) -> str:
-    """The rewrite that makes the description agree when added to it, in words; "" if none does."""
+    """The option with which the description agrees, in words: one rewrite less or one more, a
+    padding together with "dense"; "" if none does."""
     forward, own = implementation.rewrites, implementation.step_rewrites
-    follows = own == tuple(rewrite for rewrite in forward if rewrite != "dense")
-    for rewrite in REWRITES:
-        both = (*own, rewrite) if follows and rewrite != "dense" else own
-        for option, described in (
-            ("step_rewrites", replace(implementation, step_rewrites=(*own, rewrite))),
-            ("rewrites", replace(implementation, rewrites=(*forward, rewrite), step_rewrites=both)),
-        ):
-            if _dispatched_as_described(mixer, described, step).passed:
-                return f"; {option}={getattr(described, option)} explains all of it"
+    follows = own == _of_step(forward)
+    for names in _one_apart(forward):
+        both = _of_step(names) if follows else own
+        described = replace(implementation, rewrites=names, step_rewrites=both)
+        if _dispatched_as_described(mixer, described, step).passed:
+            return f"; rewrites={names} explains all of it"
+    for names in _one_apart(own) if step else ():
+        described = replace(implementation, step_rewrites=names)
+        if _dispatched_as_described(mixer, described, step).passed:
+            return f"; step_rewrites={names} explains all of it"
     return ""
+
+
+def _of_step(rewrites: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(rewrite for rewrite in rewrites if rewrite not in OF_SEQUENCES)
+
+
+def _one_apart(rewrites: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    """The rewrites less one, and with one more; a padding replaces another and brings "dense"."""
+    for rewrite in rewrites:
+        yield tuple(other for other in rewrites if other != rewrite)
+    for rewrite in REWRITES:
+        if rewrite in PADDINGS:
+            yield (*_of_step(rewrites), "dense", rewrite)
+        elif rewrite not in rewrites:
+            yield (*rewrites, rewrite)
 
 
 def _dispatched_as_described(mixer: Mixer, implementation: Implementation, step: bool) -> Proof:
@@ -252,6 +270,8 @@ def _dispatched_as_described(mixer: Mixer, implementation: Implementation, step:
                 names = frozenset(dispatched.by_op)
                 try:
                     counted = classes_at(executed(phase, names).at(**sizes))
+                except ConventionError as error:
+                    return f"the rewrites of its description do not go together: {error}"
                 except (Unsupported, Unanswered) as reason:
                     left[f"not counted: {reason}"] = None
                     return ""
@@ -302,27 +322,95 @@ def _elements(state: Any) -> int:
     return int(state.elements)
 
 
-def _state_remedy(state: Any, needed: int, tokens: int) -> str:
-    """How to describe a `State` so that it holds `needed` entries, "" if neither remedy does: name
-    arrays without an axis of tokens in `carried`, or move the axis of tokens."""
-    if not isinstance(state, State):
-        return ""
+MOST_FEWER = 3
+"""The most rows too many of which `_state_remedy` tells."""
+
+Mend = Callable[[State], State]
+
+
+def _state_remedy(mixer: Mixer, implementation: Implementation, derived: Amount) -> str:
+    """How a `State` holds what later tokens need at all sizes tried, in words: with fewer rows,
+    with arrays named in `carried`, or with the axis of tokens moved; "" if none of these does."""
+    left: Mapping[str, Mend] | None = None
+    rows: list[tuple[Sizes, dict[str, int]]] = []
+    for sizes in module_sizes(mixer):
+        found = case(mixer, implementation, sizes)
+        state = found.initial_state()
+        if not isinstance(state, State):
+            return ""
+        rows.append((sizes, {n: a.shape[-2] for n, a in state.arrays.items() if a.ndim > 1}))
+        left = dict(_remedies(state)) if left is None else left
+        for t in range(1, found.x.shape[1] + 1):
+            with torch.no_grad():
+                found.step(t, state)
+            needed = derived.at(**{**sizes, "t": t})
+            left = {said: mend for said, mend in left.items() if _elements(mend(state)) == needed}
+    said = next(iter(left or ()), "")
+    for name in rows[0][1]:
+        for k in range(MOST_FEWER + 1):
+            said = said.replace(f"<{name} {k}>", _rows_words(rows, name, k))
+    return said
+
+
+def _rows_words(rows: Sequence[tuple[Sizes, Mapping[str, int]]], name: str, fewer: int) -> str:
+    """The number of rows of an array less `fewer`, as `w - 1` where it follows from one size."""
+    for letter in rows[0][0]:
+        apart = {held[name] - sizes[letter] - fewer for sizes, held in rows}
+        if len(apart) == 1 and (by := apart.pop()):
+            return f"{letter} {'+' if by > 0 else '-'} {abs(by)}"
+        if not apart:
+            return letter
+    return f"{fewer} fewer" if fewer else "some"
+
+
+def _remedies(state: State) -> Iterator[tuple[str, Mend]]:
+    """Each remedy in words, where `<x 1>` stands for the number of rows of x less one, and the
+    state as it makes it."""
     rows = [name for name in state.arrays if name not in state.carried]
-    for names in [*((name,) for name in rows), tuple(rows)]:
-        if names and _elements(replace(state, carried=(*state.carried, *names))) == needed:
-            return (
+    several = [(name,) for name in rows] + [tuple(rows)] * (len(rows) > 1)
+    for fewer in range(1, MOST_FEWER + 1):
+        for names in several:
+            held = " and ".join(f"<{name} 0> rows of {name}" for name in names)
+            need = " and ".join(f"<{name} {fewer}>" for name in names)
+            yield (
+                f"; the State has {held}, the equations need {need}",
+                partial(_fewer, names, fewer),
+            )
+    for names in several:
+        yield (
+            (
                 f"; where each token replaces {', '.join(names)} whole, of whatever shape, say "
                 f"State(..., carried={names})"
-            )
+            ),
+            partial(_carried, names),
+        )
     for axis in range(-1, -max((state.arrays[name].ndim for name in rows), default=0) - 1, -1):
-        moved = {name: state.arrays[name].movedim(axis, -2) for name in rows}
-        if _elements(replace(state, arrays={**state.arrays, **moved})) == needed:
-            return (
+        yield (
+            (
                 f"; a State has its rows of tokens along the last axis but one, here they seem to "
                 f"lie along axis {axis}: store {', '.join(rows)} with the axes moved, or return an "
                 f"object of a class of your own with an attribute `elements`"
-            )
-    return ""
+            ),
+            partial(_moved, axis),
+        )
+
+
+def _fewer(names: Sequence[str], fewer: int, state: State) -> State:
+    shown = {
+        name: state.arrays[name].narrow(-2, 0, max(0, state.arrays[name].shape[-2] - fewer))
+        for name in names
+    }
+    return replace(state, arrays={**state.arrays, **shown})
+
+
+def _carried(names: Sequence[str], state: State) -> State:
+    return replace(state, carried=(*state.carried, *names))
+
+
+def _moved(axis: int, state: State) -> State:
+    rows = [name for name in state.arrays if name not in state.carried]
+    moved = {name: state.arrays[name].movedim(axis, -2) for name in rows}
+    return replace(state, arrays={**state.arrays, **moved})
 
 
 def state_equals(mixer: Mixer, implementation: Implementation) -> Proof:
@@ -353,7 +441,7 @@ def state_equals(mixer: Mixer, implementation: Implementation) -> Proof:
                 f"need {needed} (of {read})"
             )
             if says:
-                return f"{said}{_state_remedy(state, needed, t)}"
+                return said
             left[f"at {words(case.sizes)}: {said}{SAY_ELEMENTS.format(type(state).__name__)}"] = (
                 None
             )
@@ -361,4 +449,7 @@ def state_equals(mixer: Mixer, implementation: Implementation) -> Proof:
         return ""
 
     proof = prove_cases(name, mixer, implementation, apart, "after every token")
+    if proof.passed is False:
+        remedy = _state_remedy(mixer, implementation, derived)
+        return replace(proof, detail=f"{proof.detail}{remedy}")
     return Proof(name, None, next(iter(left))) if left and proof.passed else proof

@@ -331,7 +331,8 @@ def with_gradient_rewrites(
             classes_minus(traced, equation_counts(mixer, form, chosen, found, phase))
         )
 
-    beyond = () if "dense" in rewrites else PADDINGS  # without "dense" no zeros are stored
+    padded = any(name in PADDINGS for name in rewrites)
+    beyond = PADDINGS if padded or "dense" not in rewrites else ()  # only "dense" stores zeros
     waiting = [name for name in OF_GRADIENTS if name not in (*rewrites, *beyond)]
     least = left(rewrites)
     undecided: ByCases | None = None

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
 import costmodel as cm
-from profiler.modules import implementations
+from costmodel.program.conventions import PADDINGS
+from profiler.modules import implementation, implementations
+from profiler.modules.described import description_of, executed_counts
 from profiler.proofs.equality import state_equals, step_equals
 from tests.profiler.test_check import EQUATIONS_HOLD, MODULE, STATE, STEP, WORK, checked, verdicts
-from tests.user_mixers import Change
+from tests.user_mixers import Change, written
 
 WORKS_OTHERWISE: dict[str, tuple[tuple[Change, ...], str]] = {
     "adds-nothing": (
@@ -42,6 +45,51 @@ def test_work_that_the_description_does_not_have_fails(name: str, tmp_path: Path
     assert proofs[WORK].detail.startswith(begins)
 
 
+PADDED: tuple[Change, ...] = (
+    (
+        "        s = x * self.w_win[0]\n"
+        "        for lag in range(1, min(self.w, x.shape[1])):\n"
+        "            s[:, lag:] += x[:, :-lag] * self.w_win[lag]\n",
+        "        rows = torch.nn.functional.pad(x.transpose(1, 2), (self.w - 1, 0))\n"
+        "        taps = self.w_win.flip(0).T.unsqueeze(1)\n"
+        "        s = torch.nn.functional.conv1d(rows, taps, groups=self.d).transpose(1, 2)\n",
+    ),
+)
+
+
+@pytest.mark.parametrize(
+    "rewrites", [(), ("dense",), ("padded",), ("padded-rows",), ("dense", "padded")], ids=",".join
+)
+def test_a_convolution_over_padded_rows_is_told_the_rewrites_that_explain_it(
+    rewrites: tuple[str, ...], tmp_path: Path
+) -> None:
+    """The remedy that the message names, typed as it stands there, holds."""
+    described = ('@implementation("NAME")', f'@implementation("NAME", rewrites={rewrites})')
+    proof = checked(tmp_path, f"padded-{'-'.join(rewrites)}", *PADDED, described)[WORK]
+    assert proof.passed is False
+    (remedy,) = re.findall("; (rewrites=.*) explains all of it", proof.detail)
+    again = (described[0], f'@implementation("NAME", {remedy})')
+    proofs = checked(tmp_path, f"remedied-{'-'.join(rewrites)}", *PADDED, again)
+    assert set(verdicts(proofs).values()) == {True}
+
+
+def test_declared_paddings_hold_in_every_phase(tmp_path: Path) -> None:
+    for name in PADDINGS:
+        told = ('@implementation("NAME")', f'@implementation("NAME", rewrites={("dense", name)})')
+        mixer = cm.mixer(written(tmp_path, f"declared-{name}", *PADDED, told))
+        (described,) = implementations(mixer).values()
+        for phase in ("training", "inference", "training-step"):
+            does = description_of(mixer, described, phase)
+            assert [r for r in does.rewrites if r in PADDINGS] == [name] * (phase != "inference")
+            assert executed_counts(mixer, does, phase).at(b=2, l=5, d=3, w=2, t=4).total
+
+
+@pytest.mark.parametrize("option", ["rewrites", "step_rewrites", "options"])
+def test_one_text_in_place_of_a_tuple_of_names_is_refused(option: str) -> None:
+    with pytest.raises(ValueError, match=rf"{option}='padded' is one text: expected a tuple of"):
+        implementation("window", **{option: "padded"})  # type: ignore[arg-type]  # the mistake
+
+
 def test_an_operation_without_a_rule_is_not_checked(tmp_path: Path) -> None:
     change = ("return s @ self.W_out", "s.i0_; s.clone().i0_(); return s @ self.W_out")
     proof = checked(tmp_path, "without-a-rule", change)[WORK]
@@ -67,6 +115,22 @@ def test_a_state_that_holds_more_than_later_tokens_need(tmp_path: Path) -> None:
         "at l = 1, d = 1, w = 1: after token 1 the state holds 1 elements for one sequence, later "
         "tokens need 0 (of x)"
     )
+
+
+def test_a_state_of_one_row_too_many(tmp_path: Path) -> None:
+    """The remedy holds at all sizes, not at the smallest alone, where every axis has one entry."""
+    proofs = checked(
+        tmp_path,
+        "one-row-too-many",
+        ("new_zeros(batch, self.w - 1, self.d)", "new_zeros(batch, self.w, self.d)"),
+        ('torch.cat([state.held("x"), x_t.unsqueeze(1)], 1).flip(1)', 'state.held("x").flip(1)'),
+        ("        held = ", "        state.append(x=x_t)\n        held = "),
+        (".flip(1)\n        state.append(x=x_t)\n", ".flip(1)\n"),
+    )
+    assert verdicts(proofs) == {
+        **EQUATIONS_HOLD, MODULE: True, WORK: True, STATE: False, STEP: True,
+    }  # fmt: skip
+    assert proofs[STATE].detail.endswith("; the State has w rows of x, the equations need w - 1")
 
 
 def test_a_state_of_another_kind_is_not_checked(tmp_path: Path) -> None:
