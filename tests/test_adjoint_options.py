@@ -545,7 +545,7 @@ def test_forms_are_explained(name: str, form: str, phase: str) -> None:
     if phase == "backward" and any(
         e.name.endswith(".again") for e in system_of(found, form, asked.rewrites, phase).backward
     ):
-        assert r"\tilde" in text and "has a tilde" in text
+        assert r"\tilde" in text and "have a tilde" in text
 
 
 def test_names_and_quotients_of_a_backward_pass_are_explained(

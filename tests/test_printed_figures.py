@@ -244,7 +244,7 @@ def test_intervals_of_several_figures() -> None:
     everyone = check(intersection(*TABLE_2), known)
     assert (everyone.verdict, everyone.derived) == ("disagrees", "u = none")
     assert "transformer-big needs u = 35368..36344" in everyone.note
-    assert "transformer-c-f1024 u = 41004..42956" in everyone.note
+    assert "transformer-c-f1024 needs u = 41004..42956" in everyone.note
 
 
 def test_an_intersection_names_intervals() -> None:

@@ -206,7 +206,7 @@ def test_a_token_past_the_weights_has_a_reason_and_self_attention_goes_on() -> N
             assert value == cm.count(row.mixer, "inference").at(**at).total
         else:
             assert isinstance(value, Missing) and "t = 9" in value.reason
-            assert "covers l = 8" in value.reason
+            assert "has l = 8" in value.reason
             assert isinstance(row.value("parameters"), int)
 
 
