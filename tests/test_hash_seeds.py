@@ -13,7 +13,7 @@ from functools import cache
 import pytest
 
 import costmodel as cm
-from costmodel import Mixer
+from costmodel import EquationError, Mixer
 from costmodel.mixers import builtin, names
 from costmodel.program.conventions import REWRITES
 from costmodel.program.lowering import lower
@@ -133,3 +133,15 @@ def test_gradients_of_a_sequence_that_fills_no_chunk() -> None:
     for length, chunk in ((1, 1), (1, 2), (2, 3), (3, 3), (4, 3)):
         made.at({"l": length, "C": chunk, "d": 1, "n": 1, "V": 1, "N": 1})
         assert made.apart == []
+
+
+def test_of_several_unknown_indices_a_refusal_names_the_first() -> None:
+    m = Mixer("unbound")
+    (l,) = m.sizes("l")
+    x, y = m.input("x", l), m.output("y", l)
+    with m.form("direct") as f:
+        i, *several = (f.index(name, 1, l) for name in "iefgkopq")
+        j = f.index("j", cm.max_(*several), l)
+        with pytest.raises(EquationError, match="the range of j names e, which is neither"):
+            y[i] = cm.sum_(x[j], over=j)
+        y[i] = x[i]

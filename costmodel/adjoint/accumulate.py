@@ -30,7 +30,7 @@ from costmodel.program.recurrences import references
 from costmodel.program.tokens import tokens
 from costmodel.program.wellformed import region, whole
 from costmodel.symbolic.constraints import Constraints, implied, infeasible, irredundant, outside
-from costmodel.symbolic.polynomial import Poly, axis_atom, index_atom
+from costmodel.symbolic.polynomial import Poly, axis_atom, by_text, index_atom
 from costmodel.symbolic.printing import identifier
 
 
@@ -340,7 +340,7 @@ def _rows(rest: Cotangent, first: Cotangent) -> Cotangent | None:
     whole = entries(rest.array, rest.layout)
     for axis in rest.axes:
         entry = Poly.atom(axis)
-        for start in rest.where:
+        for start in by_text(rest.where):
             row = entry - start - 1
             if entry.letters & row.letters or not _fixed(whole | first.where, entry - row):
                 continue

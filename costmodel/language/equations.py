@@ -1012,7 +1012,7 @@ def rows(equation: Equation) -> tuple[Index, ...]:
 def _check_ranges(equation: Equation, over: tuple[Index, ...], bound: set[str]) -> None:
     """Raise EquationError if the range of a reduction names an index that is not in `bound`."""
     for index in over:
-        for name in {a for b in index.ends for a in b.letters if is_index(a)}:
+        for name in sorted({a for b in index.ends for a in b.letters if is_index(a)}):
             if name not in bound:
                 raise EquationError(
                     f"{equation.name}: the range of {index.name} names {atom_name(name)}, which is "

@@ -449,9 +449,11 @@ def _require_whole(known: Rows, array: Array, asked: frozenset[Array] = frozense
     references of the equation decide."""
     for equation in known.system.defining[array]:
         made_of = [*known.certain(equation)]
-        without = {r.ref.array for r in made_of if known.read(r) is None} - asked
-        for other in without - {array}:
-            _require_whole(known, other, asked | {array})
+        rowless = dict.fromkeys(r.ref.array for r in made_of if known.read(r) is None)
+        without = [other for other in rowless if other not in asked]
+        for other in without:
+            if other != array:
+                _require_whole(known, other, asked | {array})
         looped = any(read.ref.array in asked | {array} for read in made_of)
         if not (without or looped or any(_reads_all(known, equation, r) for r in made_of)):
             raise Unsupported(f"{array.name} is made of some rows and belongs to no row")

@@ -116,7 +116,7 @@ class Owners:
         else:
             names = ", ".join(dict.fromkeys(e.array.name for e in waiting))
             raise Unsupported(f"the iteration that finds the owner of {names} does not converge")
-        for array in {equation.array for equation in block.equations}:
+        for array in dict.fromkeys(equation.array for equation in block.equations):
             tau = {e: self.tokens.instance(e) for e in block.equations if e.array is array}
             found = {e: self._equations.setdefault(e, tau[e]) for e in tau}
             same = found == tau

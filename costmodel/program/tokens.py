@@ -114,7 +114,7 @@ class Tokens:
                     arrays[equation.array] = joined_terms(equation.array, known)
             settled = before == [equations[equation] for equation in block.equations]
             if settled or not alike:
-                for array in {equation.array for equation in block.equations}:
+                for array in dict.fromkeys(equation.array for equation in block.equations):
                     complete = {e: equations[e] for e in block.equations if e.array is array}
                     with suppress(*(() if array in self._read else (Unsupported,))):
                         arrays[array] = joined_terms(array, complete)

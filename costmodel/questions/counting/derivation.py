@@ -120,8 +120,9 @@ def _number(one: Executed) -> Poly | None:
 def _pinned(part: IterationDomain) -> dict[str, Poly]:
     """Index -> its value, for the indices that equations fix to one value, such as t or t + 1."""
     found: dict[str, Poly] = {}
+    equal = by_text(c for c in part.constraints if -c in part.constraints)
     for index in part.equation.indices:
-        for value in (c + index.as_poly() for c in part.constraints if -c in part.constraints):
+        for value in (c + index.as_poly() for c in equal):
             if not variables_of([value]):
                 found[index.atom] = value
     return found

@@ -40,7 +40,7 @@ from costmodel.program.trip_count import Points, merges, network, terms_of
 from costmodel.symbolic.constraints import ONE, Constraints, variables_of
 from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.polyhedral_sums import total
-from costmodel.symbolic.polynomial import Poly, atom_name
+from costmodel.symbolic.polynomial import Poly, atom_name, by_text
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,8 @@ def _sorted_entries(node: Select, points: Points) -> Poly:
     """Entries per sorted row in sizes, fixed indices substituted; Unsupported if rows differ."""
     number = terms_of(node.over)
     for name in sorted(variables_of([number])):
-        rest = (c + Poly.atom(name) for c in points.constraints if -c in points.constraints)
+        fixed = by_text(c for c in points.constraints if -c in points.constraints)
+        rest = (c + Poly.atom(name) for c in fixed)
         value = next((v for v in rest if not variables_of([v])), None)
         if value is None:
             raise Unsupported(
