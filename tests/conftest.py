@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -67,6 +68,17 @@ def pytest_configure(config: pytest.Config) -> None:
     sys.dont_write_bytecode = False
     config.addinivalue_line("markers", "gpu: needs a CUDA device; skipped with a reason without")
     config.addinivalue_line("markers", "fast: the first case of a function that slow.txt lacks")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
+    """Give each process a contiguous part of the tests, so that a file's derivations are cached in
+    one process; a process without tests left takes some of another's."""
+    from xdist.scheduler import (  # type: ignore[import-untyped]  # xdist ships no types
+        WorkStealingScheduling,
+    )
+
+    return WorkStealingScheduling(config, log)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

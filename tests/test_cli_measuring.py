@@ -231,9 +231,9 @@ def test_a_bar_on_a_terminal_and_none_in_a_pipe(
 
 
 def test_reconcile_measures_and_explains(capsys: Capture) -> None:
-    words = ("reconcile", "self-attention", "she", "--phase", "both", *SMALL)
+    words = ("reconcile", "self-attention", "me", "--phase", "both", *SMALL)
     ladders = json.loads(printed(capsys, *words, "--format", "json"))["ladders"]
-    assert len(ladders) == 2 * (2 + 3)
+    assert len(ladders) == 2 * (2 + 2)
     for ladder in ladders:
         assert ladder["unexplained"] == dict.fromkeys(("1-2", "2-3"), row_classes({}))
         assert {p["unexplained"] for p in ladder["peers"]} == {0}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -262,8 +263,7 @@ def test_own_tables_agree(
 READ_BACK = "mixer,form,mul,add,total,parameters,path,span,sequential,path_length,state,peak"
 
 
-@pytest.mark.parametrize("format_", ["csv", "latex"])
-@pytest.mark.parametrize("mixer", names())
+@pytest.mark.parametrize(("mixer", "format_"), [*zip(names(), cycle(["csv", "latex"]))])
 def test_what_is_printed_of_a_mixer_is_read_back(
     mixer: str, format_: str, tmp_path: Path, capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
