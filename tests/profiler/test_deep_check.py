@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -241,7 +242,8 @@ def test_what_is_wrong_in_one_type_alone_is_found_there(name: str, tmp_path: Pat
 
 
 def test_a_kernel_that_torch_has_wrong_is_named_and_blames_no_module(tmp_path: Path) -> None:
-    library = torch.library.Library("aten", "IMPL")
+    untyped: Any = torch.library
+    library = untyped.Library("aten", "IMPL")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # torch tells that a kernel is replaced
         library.impl(
