@@ -119,7 +119,7 @@ def test_what_is_asked_of_energy_is_kept_with_the_record(tmp_path: Path, capsys:
     assert records[0].reasons["power"] == records[0].reasons["energy_net"]
 
 
-FROM = "--from FILE takes everything from it: leave out "
+FROM = "--from FILE reads all values from FILE: leave out "
 REFUSED = {
     "profile shee": "unknown mixer 'shee'; did you mean 'she'?",
     "profile she --impl cov": "no implementation 'cov': did you mean 'conv'?",
@@ -193,13 +193,13 @@ def test_an_interrupt_says_where_the_rest_is(
     path = tmp_path / "results.jsonl"
     code, out, sentence = ended(capsys, "profile", "she", "-o", str(path), *SMALL)
     assert code == INTERRUPTED and "self-attention" in out
-    assert sentence == f"costmodel: interrupted: what was measured before is in {path}\n"
+    assert sentence == f"costmodel: interrupted: the earlier measurements are in {path}\n"
     command = "costmodel profile she " + " ".join(SMALL)
     assert read(path) == ([session.by_command(ATTENTION, command)], [])
     results = iter([ATTENTION])
     code, out, sentence = ended(capsys, "reconcile", "she", *SMALL)
     assert code == INTERRUPTED and "self-attention" in out
-    said = "interrupted: what was measured before is printed alone: -o FILE.jsonl keeps it"
+    said = "interrupted: the earlier measurements were only printed: -o FILE.jsonl keeps them"
     assert sentence == f"costmodel: {said}\n"
     sentence = refused(capsys, "profile", "she", *SMALL, code=INTERRUPTED)
     assert sentence == "interrupted before anything was measured"
@@ -309,7 +309,7 @@ def test_check_prints_every_proof_that_holds(windows: tuple[str, str], capsys: C
 def test_check_fails_with_the_place(windows: tuple[str, str], capsys: Capture) -> None:
     out = printed(capsys, "check", windows[1], code=FAILED)
     assert re.search(r"direct: module equals equations +FAILS +at l = 2, d = 1, w = 2: ", out)
-    assert "equation (1) s is the first whose values it never computes" in out
+    assert "equation (1) s is the first whose values the module never computes" in out
     proofs = json.loads(printed(capsys, "check", windows[1], "--format", "json", code=FAILED))
     assert [p["passed"] for p in proofs["proofs"]] == [True, True, True, True, False, False]
 
@@ -355,7 +355,7 @@ def test_a_class_of_ones_own_that_is_not_equal(tmp_path: Path, capsys: Capture) 
     assert sentence.startswith(
         f"{path}:Mine is not we: module equals equations fails at l = 1, d = 1: y[1, 1] is "
     )
-    assert "equation (24) adj is the first whose values it never computes" in sentence
+    assert "equation (24) adj is the first whose values the module never computes" in sentence
 
 
 def test_a_module_that_is_not_its_equations_is_not_measured(
@@ -392,7 +392,7 @@ def test_a_wrong_module_in_a_process(tmp_path: Path) -> None:
     name = written(tmp_path, "wrong-in-a-process", (".flip(1)", ""))
     done = process("check", name)
     assert (done.returncode, done.stderr) == (FAILED, "")
-    assert "in step, equation (1) s is the first whose values it never computes" in done.stdout
+    assert "in step, equation (1) s is the first whose values the module never" in done.stdout
 
 
 def test_a_file_that_raises_in_a_process(tmp_path: Path) -> None:

@@ -67,7 +67,7 @@ def compare(
         typer.Option(
             "--rounds",
             metavar="N",
-            help="Rounds in turn of each process.",
+            help="Rounds of each process; a round measures every candidate.",
             min=1,
             max=MOST_ROUNDS,
         ),
@@ -77,19 +77,19 @@ def compare(
         typer.Option(
             "--processes",
             metavar="K",
-            help="Fresh ones that each take all rounds: as many as --level needs, 6 for two. 1: "
-            "this one.",
+            help="Fresh processes with all rounds each: by default as many as --level needs (6 for "
+            "two candidates). 1: this process.",
             min=1,
             max=MOST_PROCESSES,
         ),
     ] = None,
     level: Annotated[
         float,
-        typer.Option("--level", help="How often a difference may be claimed where there is none."),
+        typer.Option("--level", help="Accepted probability of a false difference."),
     ] = 0.05,
     seed: Annotated[
         int,
-        typer.Option("--seed", help="Of parameters, inputs and orders.", min=0, max=LARGEST_SEED),
+        typer.Option("--seed", help="Seed of weights, inputs, orders.", min=0, max=LARGEST_SEED),
     ] = 0,
     energy: Annotated[bool | None, ENERGY] = None,
     energy_window: Annotated[float, WINDOW] = EnergyLimits.window_s,
@@ -97,7 +97,7 @@ def compare(
     shared: Annotated[
         bool,
         typer.Option(
-            "--shared", help="Even where others use the GPU, labelled.", rich_help_panel=PANEL
+            "--shared", help="Measure while others use the GPU; label it.", rich_help_panel=PANEL
         ),
     ] = False,
     output: Annotated[

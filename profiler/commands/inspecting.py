@@ -27,7 +27,7 @@ def doctor(
         str | None, typer.Option("--device", help="cpu or cuda; the GPU where there is one.")
     ] = None,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Not what takes seconds: compiling, ncu.")
+        bool, typer.Option("--quick", help="Skip slow checks: torch.compile and ncu.")
     ] = False,
     strict: Annotated[
         bool,

@@ -51,7 +51,7 @@ PANEL = "Energy, on an NVIDIA GPU"
 
 ENERGY = typer.Option(
     "--energy/--no-energy",
-    help="Whether it is read, in most of a minute a point: only if asked for.",
+    help="Measure energy, which takes up to a minute a point; off by default.",
     rich_help_panel=PANEL,
 )
 
@@ -63,7 +63,7 @@ LONG_S = 120.0
 WINDOW = typer.Option(
     "--energy-window",
     metavar="SECONDS",
-    help=f"Of load in one trial, {EnergyLimits.min_window_s:g} or more.",
+    help=f"Seconds of load in one trial, {EnergyLimits.min_window_s:g} or more.",
     rich_help_panel=PANEL,
 )
 
@@ -71,7 +71,7 @@ WINDOW = typer.Option(
 TRIALS = typer.Option(
     "--energy-trials",
     metavar="N",
-    help=f"Of each call; fewer than {FEWEST_TRIALS} are labelled.",
+    help=f"Trials of each call; results of fewer than {FEWEST_TRIALS} are labelled.",
     rich_help_panel=PANEL,
 )
 
@@ -79,16 +79,16 @@ TRIALS = typer.Option(
 PROCESSES = typer.Option(
     "--processes",
     metavar="K",
-    help="Fresh processes that each measure everything; intervals then span them. Without it, "
-    "profile and reconcile time short calls of a CPU in two more.",
+    help="Fresh processes that each measure everything; intervals then span processes. By default "
+    "profile and reconcile time short CPU calls in two more processes.",
     min=1,
     max=MOST_PROCESSES,
 )
-COUNTS_ONLY = typer.Option("--counts-only", help="Operations and bytes alone: nothing is timed.")
+COUNTS_ONLY = typer.Option("--counts-only", help="Count operations and bytes; time nothing.")
 
 
 CEILINGS = typer.Option(
-    "--ceilings/--no-ceilings", help="Also what the device reaches at best, once a process."
+    "--ceilings/--no-ceilings", help="Also measure the device's highest rates, once a process."
 )
 
 
@@ -156,12 +156,12 @@ def _measuring(
         ),
     ] = 15.0,
     compile_: Annotated[
-        bool, typer.Option("--compile", help="Time what torch.compile makes of the modules.")
+        bool, typer.Option("--compile", help="Time the modules compiled by torch.compile.")
     ] = False,
     shared: Annotated[
         bool,
         typer.Option(
-            "--shared", help="Even where others use the GPU, labelled.", rich_help_panel=PANEL
+            "--shared", help="Measure while others use the GPU; label it.", rich_help_panel=PANEL
         ),
     ] = False,
     energy: Annotated[bool | None, ENERGY] = None,
@@ -171,7 +171,7 @@ def _measuring(
     ceilings: Annotated[bool, CEILINGS] = False,
     counters: Annotated[
         bool,
-        typer.Option("--counters", help="Also hardware counters of an NVIDIA GPU, by ncu: slow."),
+        typer.Option("--counters", help="Also read hardware counters of an NVIDIA GPU: slow."),
     ] = False,
     output: Annotated[
         Path | None,
@@ -346,8 +346,8 @@ def not_interrupted(found: Session, output: Path | None) -> None:
         return
     if not found.measurements:
         raise KeyboardInterrupt("interrupted before anything was measured")
-    where = f"in {output}" if output else "printed alone: -o FILE.jsonl keeps it"
-    raise KeyboardInterrupt(f"interrupted: what was measured before is {where}")
+    where = f"are in {output}" if output else "were only printed: -o FILE.jsonl keeps them"
+    raise KeyboardInterrupt(f"interrupted: the earlier measurements {where}")
 
 
 @measuring
@@ -379,7 +379,7 @@ def reconcile(
     own: Own = None,
     counts_only: Annotated[bool, COUNTS_ONLY] = False,
     full: Annotated[
-        bool, typer.Option("--full", help="Every ladder, also where nothing is unexplained.")
+        bool, typer.Option("--full", help="Print every table, also if all is explained.")
     ] = False,
     strict: Annotated[
         bool, typer.Option("--strict", help="Exit code 1 where something is unexplained.")
@@ -395,12 +395,12 @@ def reconcile(
     if source is not None:
         if beside := typed_beside(context, "source", "own", "full", "strict", "format_"):
             listed = ", ".join(beside)
-            raise UsageError(f"--from FILE takes everything from it: leave out {listed}")
+            raise UsageError(f"--from FILE reads all values from FILE: leave out {listed}")
         import_own(own)
         records, problems = session.recorded([source], complain)
         told(problems)
     elif own:
-        raise UsageError("--own is for records: give --from FILE.jsonl with it, or leave it out")
+        raise UsageError("--own needs --from FILE.jsonl: add --from, or leave out --own")
     else:
         held_against_equations(asked.mixers or ())
         found = measured(asked, regenerating(context), counts_only=counts_only)

@@ -28,7 +28,7 @@ Records = Annotated[
     list[Path], typer.Argument(metavar="FILE.jsonl...", help="Records, as sweep writes them.")
 ]
 Along = Annotated[
-    str, typer.Option("--along", metavar="l,d", help="The sizes that growth is followed in.")
+    str, typer.Option("--along", metavar="l,d", help="The sizes along which costs grow.")
 ]
 
 
@@ -95,7 +95,7 @@ def plot(
     from profiler.sweep.session import recorded
 
     if output is None:
-        raise UsageError("plot draws into a file: give it one, such as -o runs.svg")
+        raise UsageError("plot draws into a file: name one, such as -o runs.svg")
     chosen(output.suffix.lower().lstrip("."), "the end of the file's name", plotting.FORMATS)
     new(output, force)
     no_source(output, files)

@@ -50,7 +50,7 @@ def study(
         Path | None, typer.Option("--page", metavar="FILE.md", help="Write the page here.")
     ] = None,
     rounds: Annotated[
-        int | None, typer.Option("--rounds", help="In place of the study's own number.", min=1)
+        int | None, typer.Option("--rounds", help="Rounds, instead of the study's number.", min=1)
     ] = None,
     seconds: Annotated[
         float | None,
@@ -60,7 +60,7 @@ def study(
     ] = None,
     largest: Annotated[
         int | None,
-        typer.Option("--largest", help="No length over this (training: steps a visit).", min=1),
+        typer.Option("--largest", help="Longest length (training: steps of a visit).", min=1),
     ] = None,
     shard: Annotated[
         str | None,
@@ -86,12 +86,12 @@ def study(
         return
     new(page, force)
     if source is not None:
-        apart(context, "--from takes every record from its file",
+        apart(context, "--from FILE reads all records from FILE",
               "name", "source", "page", "own", "force")  # fmt: skip
         written(found, source, page, force, context)
         return
     if output is None:
-        raise UsageError("study writes as it measures: give it a file, -o FILE.jsonl")
+        raise UsageError("study writes each record at once: name a file, -o FILE.jsonl")
     kind = device_name(device).partition(":")[0]
     asked = Manner(
         kind,
@@ -119,7 +119,7 @@ def measured(found: Study, manner: Manner, output: Path) -> Done:
         with bar() as progress:
             return found.measure(manner, output, progress, lambda sentence: told([sentence]))
     except KeyboardInterrupt:
-        said = f"interrupted: what was measured before is in {output}; the same command goes on"
+        said = f"interrupted: earlier records are in {output}; the same command continues"
         raise KeyboardInterrupt(said) from None
 
 

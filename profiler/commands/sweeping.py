@@ -49,10 +49,10 @@ def sweep(
     asked: Asked,
     rounds: Annotated[
         int,
-        typer.Option("--rounds", help="How often each point is measured, in turns.", min=1),
+        typer.Option("--rounds", help="Rounds; each measures every point once.", min=1),
     ] = 2,
     order_seed: Annotated[
-        int, typer.Option("--order-seed", help="Of the order of points, recorded.", min=0)
+        int, typer.Option("--order-seed", help="Seed of the order of points.", min=0)
     ] = 0,
     shard: Annotated[
         str | None,
@@ -60,14 +60,14 @@ def sweep(
     ] = None,
     ray: Annotated[
         str | None,
-        typer.Option("--ray", metavar="ADDRESS", help="On a Ray cluster; `local` starts one."),
+        typer.Option("--ray", metavar="ADDRESS", help="Use a Ray cluster; `local` starts one."),
     ] = None,
     retry: Annotated[
-        bool, typer.Option("--retry", help="Try again what failed, memory and refusals too.")
+        bool, typer.Option("--retry", help="Retry failed points, out of memory included.")
     ] = False,
     allow_mixed: Annotated[
         bool,
-        typer.Option("--allow-mixed", help="Into a file of another machine or software: labelled."),
+        typer.Option("--allow-mixed", help="Append to another machine's file; label the records."),
     ] = False,
     plan: Annotated[
         bool, typer.Option("--plan", "--dry-run", help="Print the grid; measure nothing.")
@@ -84,7 +84,7 @@ def sweep(
         printed_plan(asked, manner, format_, context)
         return
     if asked.output is None:
-        raise UsageError("sweep writes as it measures: give it a file, -o FILE.jsonl")
+        raise UsageError("sweep writes each record at once: name a file, -o FILE.jsonl")
     from profiler.sweep.results import Results
 
     results = Results(asked.output, mixed=allow_mixed)
@@ -210,7 +210,7 @@ def conclude(
         told([f"failed before and not tried again: {before:,} points (--retry tries them)"])
     points = sum(len(block.points) for block in blocks)
     if not points:
-        told(["this part of the plan holds no point: there is nothing to measure"])
+        told(["this part of the plan (--shard) holds no point: nothing is measured"])
         return
     if state[MEASURED] + sum(failed[kind] for kind in EXPECTED) < points or not state[MEASURED]:
         raise Failed
@@ -223,7 +223,7 @@ def merge(
     ] = None,
     allow_mixed: Annotated[
         bool,
-        typer.Option("--allow-mixed", help="Join different machines or software: labelled."),
+        typer.Option("--allow-mixed", help="Merge different environments; label the records."),
     ] = False,
     force: Force = False,
 ) -> None:
@@ -231,7 +231,7 @@ def merge(
     from profiler.sweep.merge import merged
 
     if output is None:
-        raise UsageError("merge writes a file: give it one, -o FILE.jsonl")
+        raise UsageError("merge writes a file: name one, -o FILE.jsonl")
     no_source(output, files)
     data, number, problems = merged(files, mixed=allow_mixed, tell=complain)
     told(problems)

@@ -17,14 +17,14 @@ def trace(
         str,
         typer.Argument(
             metavar="MODULE",
-            help="package.module:factory or path/file.py:Class: called with the sizes it names, "
-            "it gives a module that takes x (b, l, d), or a pair (module, inputs).",
+            help="package.module:factory or path/file.py:Class, which takes sizes by name and "
+            "returns a module of x (b, l, d), or a pair (module, inputs).",
         ),
     ],
     over: Annotated[str, typer.Option("--over", metavar="l,h,n", help="Letters of the formulas.")],
     let: Annotated[
         list[str] | None,
-        typer.Option("--let", metavar="d=n*h", help="A size that follows from them."),
+        typer.Option("--let", metavar="d=n*h", help="A size as a formula of these letters."),
     ] = None,
     backend: Annotated[
         str, typer.Option("--backend", help="math (torch's decompositions) or fused.")
@@ -34,13 +34,13 @@ def trace(
         typer.Option(
             "--grad",
             metavar="parameters|inputs|both",
-            help="Gradients of the backward pass; without it what requires_grad says (inputs: no), "
-            "and both with --against.",
+            help="Gradients of the backward pass; by default those that requires_grad asks for, "
+            "none of inputs; with --against both.",
         ),
     ] = None,
     mode: Annotated[
         str | None,
-        typer.Option("--mode", metavar="train|eval", help="Without it the mode it is made in."),
+        typer.Option("--mode", metavar="train|eval", help="By default the mode after building."),
     ] = None,
     at: Annotated[
         str | None,
@@ -71,7 +71,7 @@ def training(
     context: typer.Context,
     mixers: Mixers = None,
     modules: Annotated[
-        bool, typer.Option("--modules/--equations", help="Trace every module, too: minutes.")
+        bool, typer.Option("--modules/--equations", help="Also trace every module: minutes.")
     ] = True,
     output: Output = None,
     force: Force = False,

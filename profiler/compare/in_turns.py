@@ -54,13 +54,13 @@ from profiler.sweep.session import by_command
 ROUNDS = 10
 """The default number of rounds in each process."""
 METHOD = (
-    "rounds of all candidates in random order and backwards; a sample is the mean of the two "
-    f"visits of a round, a visit the fastest {LOW:.0%} of its timed regions after an untimed call; "
-    "a visit under heat is taken anew, and so is its round where the heat stays"
+    "each round visits all candidates in random order, then in reverse; a sample is the mean of "
+    f"the two visits of a round, a visit the fastest {LOW:.0%} of its timed regions after an "
+    "untimed call; a visit under thermal throttling is repeated, or the whole round if it persists"
 )
 ONE_THREAD_WORDS = (
-    "others use the processors: all candidates are timed on one thread, because several would wait "
-    "for one another; on more threads a ratio may be another"
+    "other programs use the processors: all candidates are timed on one thread, because several "
+    "threads would wait for one another; the ratio on more threads may differ"
 )
 
 Progress = Callable[[int, int, str], None]
@@ -81,7 +81,7 @@ def candidates(plan: Plan) -> dict[str, Request]:
     found = requests(plan)
     if len(found) < 2:
         listed = "".join(f": {r.mixer.name} {r.implementation.name}" for r in found)
-        raise MeasureError(f"two candidates or more are compared, and this is {len(found)}{listed}")
+        raise MeasureError(f"expected two candidates or more, got {len(found)}{listed}")
     return with_names(found)
 
 
@@ -394,7 +394,7 @@ def record(
             "energy": made.works[name].noted(joules),
         }
     )
-    other = "it was not measured: costmodel compare measures latency, peak memory and energy"
+    other = "costmodel compare measures only latency, peak memory and energy"
     reasons |= dict.fromkeys(("peer torch", "peer fvcore", "hardware", "kernels"), other)
     found = record_of(
         request,

@@ -75,12 +75,12 @@ JOULES = tuple(each.reading for each in COMPARED if each.unit == "J")
 """The readings with the error of a sensor's gain."""
 
 NOT_IN_TURNS = (
-    "the files were measured one after the other, not in turns: an interval shows the noise within "
-    "each run, and a drift between the runs is in every ratio"
+    "the files were measured one after the other, not in turns: the interval covers the noise "
+    "within each run, while a drift between the runs biases every ratio"
 )
 GAINS = (
-    "energies of different boards, or of boards without a known UUID: the intervals allow for the "
-    "gain of each sensor, which no number of trials removes"
+    "energies of different boards, or of boards without a known UUID: the intervals include "
+    "the gain error of each sensor, which more trials cannot reduce"
 )
 SHOWN = 5
 """The number of records without a partner that are named."""
@@ -118,8 +118,8 @@ def compare_files(
     for (a, first), (b, second) in combinations(zip(names, records, strict=True), 2):
         if same := {record.id for record in first} & {record.id for record in second}:
             raise MeasureError(
-                f"{a} and {b} have {len(same):,} records in common: what was measured once is not "
-                f"compared with itself"
+                f"{a} and {b} have {len(same):,} records in common: give files of two separate "
+                f"measurements"
             )
         rows += pointwise(a, b, first, second, level)
         if gains_in(first, second) and GAINS not in notes:
@@ -132,7 +132,7 @@ def compare_files(
             for name, found in zip(names, records, strict=True)
             if found
         )
-        raise MeasureError(f"the files have no reading of one point in common: {some}")
+        raise MeasureError(f"no point has a reading in both files: {some}")
     return Comparison(tuple(rows), level, notes=tuple(notes)), problems
 
 
@@ -193,7 +193,7 @@ def sweep_rows(point: str, block: Sequence[Measurement], level: float) -> list[R
     several = not all(map(of_one_thread, rounds))
     for name, taken in by_round.items():
         if several and any(of_one_thread(taken[k]) for k in common):
-            failed.setdefault(name, "some times are of one thread, and other times are not")
+            failed.setdefault(name, "only some of its times are of one thread")
 
     def value(reading: Reading) -> float:
         """Seconds per call; if any candidate is busy, the low quantile for all of them."""
@@ -246,7 +246,7 @@ def file_names(paths: Sequence[Path]) -> list[str]:
         names = ["/".join(path.parts[-parts:]) for path in paths]
         if len(set(names)) == len(names):
             return names
-    raise MeasureError(f"{paths[0]} is given twice: a file is compared with another one")
+    raise MeasureError(f"{paths[0]} is given twice: give two different files")
 
 
 def keyed(records: Sequence[Measurement]) -> dict[Key, Measurement]:
@@ -389,7 +389,7 @@ def medians(
             return Verdict(a, b, few, refused=f"{name}: it is labelled {by}")
     if x.unit == "s" and few > 1 and BUSY in map(grade_of, (x, y)):
         if of_one_thread(x) != of_one_thread(y):
-            why = f"{(a, b)[of_one_thread(y)]}: a time of one thread, and the other time is not"
+            why = f"{(a, b)[of_one_thread(y)]}: only this time is of one thread"
             return Verdict(a, b, few, refused=why)
         return Verdict(a, b, few, y.value / x.value, of=BUSY_TIMES)
     ends = [median_interval(block_medians(reading), 1 - share) for reading in (x, y)]
@@ -427,7 +427,7 @@ def over_all(
     where = f"all {len(points)} points"
     if too_few(len(points), 1, level):
         needed = rounds_needed(1, level)
-        why = f"{len(points)} points show nothing over all: {needed} are needed"
+        why = f"{len(points)} points are too few for a test over all points: {needed} are needed"
         return [Row(quantity, Verdict(a, b, len(points), refused=why), point=where)]
     interval = location_interval(points, 1 - level)
     assert interval is not None

@@ -122,12 +122,12 @@ TESTED = (
 )
 
 HERE = (
-    "ratios and intervals are of the modules as they lie in the memory of this process: another "
-    "one may shift a ratio (--processes)"
+    "ratios and intervals hold for this process and its memory layout: a ratio may shift in "
+    "another process (--processes)"
 )
 SPANNING = (
     "each fresh process gives one ratio, that of the geometric means of its rounds; test and "
-    "interval are those of the processes"
+    "interval take one value from each process"
 )
 WITHIN = {
     "rounds": ", in this process",
@@ -164,15 +164,17 @@ def _bytes_words(row: Row) -> str:
 
 def _explained(quantity: str, rows: Sequence[Row], level: float) -> list[Note]:
     if QUANTITIES[quantity].exact:
-        return [Note(("bytes repeat exactly: they are compared as they are",))]
+        return [Note(("bytes repeat exactly: they are compared without a test",))]
     found = []
     widths = {row.verdict.confidence for row in rows if row.verdict.confidence is not None}
     for confidence in sorted(widths):
-        found.append(Note((f"intervals of {confidence:.2%}, for {level:.0%} over all of them",)))
+        words = f"intervals of {confidence:.2%} each, which hold together at {level:.0%}"
+        found.append(Note((words,)))
     if any(row.verdict.p is not None for row in rows):
         found.append(Note((TESTED,)))
     elif QUANTITIES[quantity].unit == "J":
-        found.append(Note(("ratio and interval: geometric mean over trials in turn, Student's t",)))
+        said = "ratio: geometric mean over trials in turn; interval: Student's t"
+        found.append(Note((said,)))
     return found
 
 
@@ -199,4 +201,5 @@ def _left_out(name: str, details: Mapping[str, Any]) -> list[Note]:
     """A note on the visits that were left out because a candidate was disturbed, if any were."""
     number, by = details["left_out_blocks"], "; ".join(details["disturbances"])
     visits = f"{number} visit{'s' if number != 1 else ''}"
-    return [Note((f"{visits} left out and taken anew: {name} was disturbed ({by})",))] if by else []
+    said = f"{visits} discarded and repeated, because {name} was disturbed ({by})"
+    return [Note((said,))] if by else []

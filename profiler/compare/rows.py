@@ -81,7 +81,7 @@ def exact(quantity: str, first: str, second: str, a: Measured, b: Measured) -> R
             why = f"{name}: {reading.reason}"
             return Row(quantity, Verdict(first, second, 0, refused=why))
         if reading.details.get("agree") is False:
-            why = f"{name}: its runs do not agree to the byte"
+            why = f"{name}: the runs give different numbers of bytes"
             return Row(quantity, Verdict(first, second, 0, refused=why))
     assert isinstance(a, Reading) and isinstance(b, Reading)
     ratio = b.value / a.value if a.value else None
@@ -143,7 +143,7 @@ class Candidate:
             said = [r.reasons[name] for r in self.records.values() if name in r.reasons]
             return Unavailable(said[0] if said else "was not measured")
         if len({reading.value for reading in found}) > 1:
-            return Unavailable("its processes do not agree to the byte")
+            return Unavailable("the processes give different numbers of bytes")
         return found[0]
 
     def why_not(self, rounds: Mapping[int, int]) -> str:
@@ -158,10 +158,10 @@ class Candidate:
             if by := disturbed_by(details_of(record).get("labels", ())):
                 return f"it is labelled {by}"
         if len(self.records) < len(rounds):
-            return f"it ran in {len(self.records)} of {len(rounds)} processes"
+            return f"only {len(self.records)} of {len(rounds)} processes measured it"
         for process, most in rounds.items():
             if len(self.rounds[process]) < most:
-                return f"it has {len(self.rounds[process])} of {most} rounds"
+                return f"only {len(self.rounds[process])} of {most} rounds measured it"
         return ""
 
 

@@ -128,7 +128,7 @@ def compared(made: Run, found: Mapping[int, InProcess], interrupted: str) -> Com
     failures += [f"process {p + 1}: {each.lost}" for p, each in found.items() if each.lost]
     if made.processes > 1:
         notes += [
-            f"process {p + 1} is no part of the test: {record.reasons['latency']}"
+            f"process {p + 1} is left out of the test: {record.reasons['latency']}"
             for p, each in found.items()
             for record in each.records.values()
             if "latency" in record.reasons

@@ -153,9 +153,9 @@ def too_few(rounds: int, pairs: int, level: float, unit: str = "rounds") -> str:
     needed = rounds_needed(pairs, level)
     if rounds >= needed:
         return ""
-    share = f"{level:g}" if pairs == 1 else f"{level:g} / {pairs} (so many pairs are compared)"
+    share = f"{level:g}" if pairs == 1 else f"{level:g} / {pairs}, for {pairs} compared pairs"
     return (
-        f"{rounds} {unit} cannot show a difference: the least probability that they give is "
+        f"{rounds} {unit} are too few to show a difference: the smallest possible p-value is "
         f"2 / 2^{rounds} = {2.0 ** (1 - rounds):.3g}, above {share}; {needed} {unit} are needed"
     )
 

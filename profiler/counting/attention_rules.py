@@ -19,7 +19,7 @@ from profiler.counting.forward_rules import real_only, softmax_rows
 from profiler.counting.operations import FUNCTIONS, NOTHING, Operations, named_operation
 
 BIAS = ("attn_bias", "attn_mask", "bias")
-"""The names that kernels give to what is added to the scores."""
+"""The arguments of kernels that are added to the scores."""
 
 
 def visible_pairs(rows: int, keys: int, causal: bool) -> int:
@@ -30,7 +30,7 @@ def visible_pairs(rows: int, keys: int, causal: bool) -> int:
 
 
 def bias_of(call: Call) -> Tensor | None:
-    """What is added to the scores; None where nothing is."""
+    """The tensor that is added to the scores, or None."""
     found = next((call.arguments[n] for n in BIAS if call.arguments.get(n) is not None), None)
     return found if isinstance(found, Tensor) and found.numel() else None
 
@@ -46,7 +46,7 @@ def is_causal(call: Call) -> bool:
 
 
 def dense_only(call: Call) -> None:
-    """CountError where sequences of several lengths are packed, or a window cuts them."""
+    """CountError if the call packs sequences of several lengths, or has a window."""
     packed = ("cum_seq_q", "cu_seqlens_q", "seqused_k", "seqlen_k")
     windows = ("window_size_left", "window_size_right", "window_size", "alibi_slopes")
     for names, what in ((packed, "packed sequences"), (windows, "a window")):
@@ -56,7 +56,7 @@ def dense_only(call: Call) -> None:
 
 
 def sides(call: Call, axis: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Query, key and value with the tokens on the axis before the last; `axis` is theirs."""
+    """Query, key and value, with the axis of tokens moved from `axis` to the last but one."""
     found = tuple(call.tensor(name).transpose(axis, -2) for name in ("query", "key", "value"))
     real_only(call, *found)
     query, key, value = found
@@ -67,8 +67,8 @@ def attention(call: Call, axis: int = -2) -> Operations:
     """Scores, one multiplication by the scale, softmax with the maximum subtracted, weighted sum:
     the reference in the documentation of torch.nn.functional.scaled_dot_product_attention.
 
-    Dropout draws a number and multiplies once for each pair. Where gradients will be taken, each
-    row's maximum plus the logarithm of its sum is kept besides: Algorithm 1 of Dao 2023, arXiv
+    Dropout draws a number and multiplies once for each pair. If gradients are recorded, the kernel
+    also computes each row's maximum plus the logarithm of its sum: Algorithm 1 of Dao 2023, arXiv
     2307.08691."""
     dense_only(call)
     query, key, value = sides(call, axis)
@@ -119,8 +119,8 @@ def attention_gradients(
 
 def attention_backward(call: Call, axis: int = -2) -> Operations:
     """The gradients of queries, keys and values; see `attention_gradients`. Heads of queries that
-    share keys and values add to one gradient. The scores are computed again with what was added to
-    them, whose own gradient is dS as it stands; the weights are dropped again, and so is dP."""
+    share keys and values add to one gradient. The scores are computed again with their bias, whose
+    gradient is dS without further work; dropout is applied again to the weights, and to dP."""
     dense_only(call)
     query, key, value = sides(call, axis)
     *outer, rows, width = query.shape

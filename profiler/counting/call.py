@@ -67,7 +67,7 @@ def bind(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], result: An
     return Call(schema.name, bound, result)
 
 
-HIGHER_ORDER = "a higher-order operator, which runs functions: what these do is not counted"
+HIGHER_ORDER = "a higher-order operator: operations of the functions it calls are not counted"
 """Why `torch.cond`, `flex_attention` and their like are not counted."""
 
 
@@ -76,8 +76,8 @@ FLEX_ATTENTION = ("found no compiled frames", "FlexAttention is only supported o
 
 
 def higher_order_reason(error: BaseException) -> str:
-    """Why an operator that runs functions is refused, where an error is torch's that it cannot run
-    it while the call is observed; else ""."""
+    """The reason, if an error says that torch cannot run a higher-order operator under a dispatch
+    mode; else ""."""
     frames = [frame.f_code for frame, _ in walk_tb(error.__traceback__)]
     names = [code.co_name for code in frames]
     if "flex_attention" in names and any(sign in text_of(error) for sign in FLEX_ATTENTION):
@@ -93,8 +93,8 @@ def dispatch_themselves(types: Iterable[type]) -> bool:
 
 
 def is_view(func: Any) -> bool:
-    """Whether an operation only looks at its operand: by torch's own schema. That a custom
-    operator says so of itself proves nothing."""
+    """Whether an operation of torch returns a view, by its schema. The schema of a custom operator
+    is not trusted."""
     return bool(func.is_view) and func.namespace == "aten"
 
 

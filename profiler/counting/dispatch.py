@@ -77,7 +77,7 @@ does not dispatch."""
 UNSEEN = "what is calculated without a tensor, from sizes and constants, is not seen"
 """The limit of every count by dispatch."""
 
-LEFT = "numbers are handed out of torch: what is calculated with them there is not seen"
+LEFT = "numbers leave torch here: arithmetic outside of torch is not counted"
 
 
 class DispatchRecorder(DispatchMode):
@@ -89,12 +89,12 @@ class DispatchRecorder(DispatchMode):
         self.unknown: dict[str, UncountedOperation] = {}
 
     def see_functions(self, func: Any, args: tuple[Any, ...], kwargs: Any) -> Any:
-        """The result of an operator that runs functions, which is not counted."""
+        """Run a higher-order operator, and note the operator as uncounted."""
         self.uncounted(name_of_functions(func), HIGHER_ORDER)
         return super().see_functions(func, args, kwargs)
 
     def see(self, kind: OperationKind, args: tuple[Any, ...], kwargs: Any) -> Any:
-        """The result of a call, which is added to the totals, or to what is unknown."""
+        """Run an operation, and add its counts to `by_op`, or the operation to `unknown`."""
         result = super().see(kind, args, kwargs)
         call = bind(kind.func, args, kwargs, result)
         read, written = (0, 0) if kind.view else (bytes_read(call), bytes_written(call))
@@ -115,7 +115,7 @@ class DispatchRecorder(DispatchMode):
         return result
 
     def uncounted(self, name: str, reason: str, touched: int = 0) -> None:
-        """Note one call of what is not counted."""
+        """Note one call of an uncounted operation."""
         before = self.unknown.get(name, UncountedOperation(0, 0, reason))
         self.unknown[name] = UncountedOperation(
             before.calls + 1, before.bytes_touched + touched, before.reason
@@ -123,7 +123,7 @@ class DispatchRecorder(DispatchMode):
 
     @contextmanager
     def watching_exits(self) -> Iterator[None]:
-        """Inside, numbers of a tensor that are handed out of torch are noted as uncounted."""
+        """A context in which every method of `EXITS` is noted as an uncounted operation."""
 
         def noting(name: str) -> Any:
             leave = getattr(Tensor, name)
@@ -156,11 +156,11 @@ class DispatchRecorder(DispatchMode):
 def operations_or_parts(
     func: Any, call: Call, args: tuple[Any, ...], kwargs: Any
 ) -> tuple[Operations, bool]:
-    """The operations of a call by its rule, else by torch's own decomposition into operations that
-    have rules, and whether by the latter.
+    """The operations of a call by its counting rule, else by torch's decomposition into operations
+    with rules; and whether the decomposition was used.
 
     Raises:
-        CountError: it has neither; one sentence.
+        CountError: neither the rule nor the decomposition covers the call.
     """
     reason = "no rule for this operation"  # an error would keep its tensors alive
     try:
@@ -187,8 +187,8 @@ def operations_or_parts(
 
 
 def empty_on_meta(leaf: Any) -> Any:
-    """An empty tensor of the same shape and layout on the meta device; anything else as it is, but
-    a device, which becomes that one."""
+    """A tensor becomes an empty one of the same shape and strides on the meta device, a device the
+    meta device; all other values stay."""
     if isinstance(leaf, torch.device):
         return torch.device("meta")
     if not isinstance(leaf, Tensor):
@@ -199,10 +199,9 @@ def empty_on_meta(leaf: Any) -> Any:
 def count_dispatch(fn: Callable[..., Any], *args: Any) -> DispatchCounts:
     """Run `fn(*args)` once and count what it dispatches, backward passes inside it included.
 
-    Exact by the rules of `counting/rules.py` for every operation that has one; the
-    others are listed in `unknown`, and `complete` is then false. So are numbers that leave torch
-    (numpy, Python, a kernel's address). What is calculated without a tensor is not seen. Gradient
-    mode is left as the caller set it.
+    Operations with a rule in `counting/rules.py` are counted exactly. Operations without a rule,
+    and numbers that leave torch (to numpy, Python, a foreign kernel), are listed in `unknown`, and
+    `complete` is then false. Arithmetic without tensors is not seen. The gradient mode stays.
 
     Raises:
         CountError: the call cannot run while it is counted; one sentence.

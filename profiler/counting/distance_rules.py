@@ -1,4 +1,4 @@
-"""How many scalar operations do distances of rows, alignments and products of three take?"""
+"""How many scalar operations do distances of rows, CTC losses and trilinear products take?"""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from profiler.counting.operations import (
 
 
 def norm_of(entries: int, order: float) -> Operations:
-    """The norm of a row of so many entries: sizes or powers of the entries, their sum (or the
-    largest, or how many are not 0) and its root."""
+    """The norm of a row of `entries` entries: the absolute values or powers, their sum (order inf:
+    the largest; order 0: the number of nonzero entries), and the root of the sum."""
     if not entries:
         return NOTHING
     summed = Operations(add=entries - 1)
@@ -57,8 +57,8 @@ POWER = Operations(mul=2, div=1) + COMPARE + named_operation("pow") * 2
 
 
 def distances_backward(call: Call, rows: str, distance: str, receivers: int) -> Operations:
-    """The difference of each two entries again, its derivative, and an addition for each of the
-    rows that receive the derivative; a distance of order 0 has none (torch's DistanceOps)."""
+    """For each pair of rows and each column: the difference again, its derivative, and an addition
+    to each of the `receivers` rows; order 0 has no derivative (torch's DistanceOps)."""
     source, pairs = call.tensor(rows), call.tensor(distance).numel()
     real_only(call, source)
     order = float(call.arguments["p"])
@@ -80,8 +80,9 @@ def renormalised(call: Call) -> Operations:
 
 
 def rows_of_a_norm(call: Call) -> Operations:
-    """CountError: a row is scaled once, however often an index names it."""
-    raise CountError(f"{call.name}: how many rows the indices name depends on values")
+    """CountError: each distinct row is scaled once, and the number of distinct indices depends on
+    values."""
+    raise CountError(f"{call.name}: the number of distinct indices depends on values")
 
 
 # alignments
@@ -100,7 +101,7 @@ def lengths_of(call: Call, name: str) -> Sequence[int]:
     if isinstance(lengths, list | tuple):
         return [int(length) for length in lengths]
     if lengths.is_meta:
-        raise CountError(f"{call.name}: how long its rows are depends on values")
+        raise CountError(f"{call.name}: the lengths of its rows depend on values")
     return [int(length) for length in lengths.flatten().tolist()]
 
 
@@ -120,8 +121,9 @@ def ctc_loss(call: Call) -> Operations:
 
 
 def ctc_loss_backward(call: Call) -> Operations:
-    """The same from the end, at each state and step a sum of both and a log-sum into its label;
-    then exp(y) - exp(sum + loss - y), times g, at each label of each step (torch's ctc_loss)."""
+    """The recursion of the loss from the end; at each state and step the sum of both recursions and
+    a log-sum into the state's label; then exp(y) - exp(sum + loss - y), times g, at each label of
+    each step (torch's ctc_loss)."""
     counts = NOTHING
     labels = int(call.tensor("log_probs").shape[-1])
     for steps, states in alignment_states(call):
@@ -135,8 +137,8 @@ def ctc_loss_backward(call: Call) -> Operations:
 
 
 def product_of_three(call: Call) -> Operations:
-    """The first two tensors are multiplied and summed over the axes that the third does not have,
-    then the third, for each place of the unrolled axis (torch's _trilinear)."""
+    """For each position of the unrolled axis, the first two tensors are multiplied and summed over
+    axes that the third lacks; then the third is multiplied and summed (torch's _trilinear)."""
     tensors = [call.tensor(name) for name in ("i1", "i2", "i3")]
     real_only(call, *tensors)
     lacking = [set(call.arguments[f"expand{k}"]) for k in (1, 2, 3)]

@@ -293,8 +293,9 @@ def free(call: Call) -> Operations:
 
 
 def handed_to_python(call: Call) -> Operations:
-    """One number read out; free where it is an index or a truth value."""
-    raise CountError(f"{call.name}: a number is handed to Python: what is calculated is not seen")
+    """CountError: a number leaves torch; `operations_of` treats indices and truth values as free
+    before it asks this rule."""
+    raise CountError(f"{call.name}: a number leaves torch: arithmetic in Python is not counted")
 
 
 def conversion(call: Call) -> Operations:

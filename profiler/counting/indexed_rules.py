@@ -25,7 +25,7 @@ def named_entries(call: Call) -> int:
             free_axes, axis = free_axes * target.shape[axis], axis + 1
         elif index.dtype in (torch.bool, torch.uint8):
             if index.is_meta:
-                raise CountError(f"{call.name}: how many entries a mask names depends on values")
+                raise CountError(f"{call.name}: the number of entries in a mask depends on values")
             shapes.append((int(index.count_nonzero()),))
             axis += index.dim()
         else:
@@ -68,9 +68,9 @@ def scatter_reduced(call: Call, places: str) -> Operations:
     kind = call.arguments["reduce"]
     real_only(call, call.output)
     if kind not in INTO:
-        raise CountError(f"{call.name}: no rule for a {kind}")
+        raise CountError(f"{call.name}: no rule for the reduction '{kind}'")
     if not call.arguments["include_self"]:
-        raise CountError(f"{call.name}: no rule where entries of self are left out")
+        raise CountError(f"{call.name}: no rule for include_self=False")
     return INTO[kind] * call.tensor(places).numel()
 
 
@@ -84,11 +84,11 @@ def index_add(call: Call) -> Operations:
 def embedding_backward(call: Call) -> Operations:
     """Every entry is added to the row that an index names; rows of `padding_idx` are left out."""
     if call.arguments["scale_grad_by_freq"]:
-        raise CountError(f"{call.name}: no rule for a scale by frequency")
+        raise CountError(f"{call.name}: no rule for scale_grad_by_freq=True")
     grad, rows, left_out = call.tensor("grad_output"), call.tensor("indices"), 0
     if call.arguments["padding_idx"] >= 0:
         if rows.is_meta:
-            raise CountError(f"{call.name}: which rows are padding depends on values")
+            raise CountError(f"{call.name}: the number of padding rows depends on values")
         left_out = int((rows == call.arguments["padding_idx"]).sum())
     width = grad.shape[-1]
     return entry_sum(grad) * ((rows.numel() - left_out) * width)

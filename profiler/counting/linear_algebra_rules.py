@@ -34,15 +34,15 @@ def right_sides(solution: Tensor, order: int) -> int:
 
 
 def cholesky_of(n: int) -> Operations:
-    """L with L L^T = A, n x n: entry (i, j) is a sum over j - 1 products less, then a root on the
-    diagonal or a division below."""
+    """L with L L^T = A, n x n: entry (i, j) subtracts j - 1 products from A[i, j]; then a root on
+    the diagonal, or a division below it."""
     below = (n**3 - n) // 6
     return Operations(mul=below, add=below, div=n * (n - 1) // 2) + FUNCTIONS["sqrt"] * n
 
 
 def lu_of(rows: int, columns: int) -> Operations:
-    """P L U = A: of each column the largest entry is sought, the entries below are divided by it,
-    and its row is subtracted from the rows below."""
+    """P L U = A: each column searches its largest entry as the pivot, divides the entries below by
+    the pivot, and subtracts multiples of the pivot's row from the rows below."""
     counts = NOTHING
     for k in range(min(rows, columns)):
         below, after = rows - k - 1, columns - k - 1
@@ -62,8 +62,8 @@ def reflection(entries: int) -> Operations:
 
 
 def qr_of(rows: int, columns: int) -> Operations:
-    """R and the reflections of A: of each column of p entries the length (p products, a root),
-    tau = (b - a)/b, v = x/(a - b), and the reflection of the columns behind."""
+    """R and the reflections of A: each column of p entries takes its length (p products, a root),
+    tau = (b - a)/b, v = x/(a - b), and the reflection of all later columns."""
     counts = NOTHING
     for k in range(min(rows - 1, columns)):
         p = rows - k
@@ -73,8 +73,8 @@ def qr_of(rows: int, columns: int) -> Operations:
 
 
 def columns_of_q(rows: int, columns: int, reflections: int) -> Operations:
-    """The first columns of Q from its reflections, the last one first: each is applied to the
-    columns behind its own, which is e - tau v."""
+    """The first columns of Q from its reflections, from the last to the first: each reflection is
+    applied to the later columns, and its own column is e - tau v."""
     counts = NOTHING
     for k in range(min(reflections, columns, rows)):
         p = rows - k
@@ -168,10 +168,10 @@ def reflected(call: Call) -> Operations:
     return counts * right_sides(other, entries)
 
 
-ITERATED = "it iterates until its values converge: no count is standard"
-PIVOTED = "which rows its pivots pair depends on values: no count is standard"
-SCALED = "how many products it takes depends on the size of its values: no count is standard"
-RANKED = "it works by the rank, which depends on values: no count is standard"
+ITERATED = "no standard count: the number of iterations depends on values"
+PIVOTED = "no standard count: the choice of pivots depends on values"
+SCALED = "no standard count: the number of products depends on values"
+RANKED = "no standard count: the rank depends on values"
 
 
 def without_count(call: Call, reason: str) -> Operations:

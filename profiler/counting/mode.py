@@ -70,7 +70,7 @@ def make_kind(func: Any) -> OperationKind:
 
 
 def name_of_functions(func: HigherOrderOperator) -> str:
-    """The name of an operator that runs functions, beside torch's names of operations.
+    """The name of a higher-order operator, in the style of torch's names of operations.
 
     >>> name_of_functions(torch.ops.higher_order.cond)
     'higher_order::cond'
@@ -79,7 +79,7 @@ def name_of_functions(func: HigherOrderOperator) -> str:
 
 
 class DispatchMode(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leaves it untyped
-    """Runs what torch dispatches as it is; a subclass notes what it sees.
+    """Runs every dispatched operation unchanged; a subclass records the operations.
 
     A tensor subclass first takes its operations apart, and a composite operation that no counting
     rule covers is taken apart into its parts: `see` gets these parts. An operator that runs
@@ -101,7 +101,8 @@ class DispatchMode(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch
         return self.dispatched(func, types, args, kwargs or {})
 
     def dispatched(self, func: Any, types: Any, args: tuple[Any, ...], kwargs: Any) -> Any:
-        """The result of what torch dispatches, by its parts where it has parts."""
+        """Run a dispatched operation; a composite one is decomposed, and its parts are dispatched
+        in turn."""
         if dispatch_themselves(types):  # torch asks them next
             return NotImplemented
         if isinstance(func, HigherOrderOperator):
@@ -113,9 +114,9 @@ class DispatchMode(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch
         return self.see(kind, args, kwargs)
 
     def see(self, kind: OperationKind, args: tuple[Any, ...], kwargs: Any) -> Any:
-        """The result of an operation that has no parts."""
+        """Run an operation that has no parts."""
         return kind.func(*args, **kwargs)
 
     def see_functions(self, func: Any, args: tuple[Any, ...], kwargs: Any) -> Any:
-        """The result of an operator that runs functions."""
+        """Run a higher-order operator."""
         return func(*args, **kwargs)

@@ -123,7 +123,7 @@ def given(call: Call, name: str) -> Tensor | None:
 
 
 def source_of(call: Call) -> Tensor:
-    """What is normalised."""
+    """The tensor that is normalised; CountError if it is complex."""
     source = call.tensor("input")
     real_only(call, source)
     return source
@@ -148,7 +148,7 @@ def forward_rule(call: Call, *, rms: bool = False) -> Operations:
 
 
 def backward_rule(call: Call, *, rms: bool = False) -> Operations:
-    """The gradients of the same that `output_mask` asks for."""
+    """The gradients of a layer, group or RMS norm that `output_mask` asks for."""
     source = source_of(call)
     entries, rows, weight = source.numel(), rows_of(call, source), given(call, "weight")
     backward = rms_norm_backward if rms else row_norm_backward
@@ -169,8 +169,8 @@ def batch_rule(call: Call, *, training: bool | None = None) -> Operations:
 
 
 def batch_backward_rule(call: Call, mode: str = "") -> Operations:
-    """The gradients of the same; `mode` is the argument that says whether it was training, ""
-    where a kernel is called in training alone."""
+    """The gradients of a batch norm. `mode` names the argument that is true in training, "" for a
+    kernel that runs in training alone."""
     source = source_of(call)
     return batch_norm_backward(
         source.numel(),

@@ -128,8 +128,8 @@ def fvcore_count(
     )
 
 
-NO_TENSOR = "it takes or returns something that is no tensor"
-RUNS_FUNCTIONS = f"an operator of it, such as torch.cond, is {HIGHER_ORDER}"
+NO_TENSOR = "an argument or a result of the call is no tensor"
+RUNS_FUNCTIONS = f"the call runs an operator such as torch.cond, {HIGHER_ORDER}"
 FAILURES: Mapping[str, str] = {
     "Only tuples, lists and Variables": NO_TENSOR,
     "observable data dependence": "a result does not depend on the inputs",
@@ -146,7 +146,7 @@ def _in_words(error: Exception) -> str:
     rule = next((f.name for f in frames if f.filename.endswith("jit_handles.py")), "")
     if rule:
         said = f"{type(error).__name__}: {reason_of(error)}"
-        return f"its own rule {rule} fails for operands of these shapes ({said})"
+        return f"fvcore's rule {rule} fails for operands of these shapes ({said})"
     return next((means for piece, means in FAILURES.items() if piece in str(error)), "") or (
         reason_of(error)
     )

@@ -1,7 +1,7 @@
 """How many scalar operations do pooling layers and their derivatives perform?
 
-A window has the entries that it holds: torch's kernels cut it at the edges, so that positions of
-the padding are neither compared nor added. An average divides by the number that its options say.
+A window holds only entries of the input: torch's kernels cut a window at the edges, so that padding
+is neither compared nor added. An average divides by the number that its options determine.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def per_axis(values: Any, axes: int) -> list[int]:
 def entries_along(
     extent: int, windows: int, kernel: int, stride: int, padding: int, dilation: int
 ) -> int:
-    """Entries of all windows of one axis; what lies on the padding or beyond is no entry.
+    """The number of entries in all windows of one axis, positions outside of the input left out.
 
     >>> entries_along(10, 5, 3, 2, 0, 1)  # the last window begins at 8 and has two entries
     14

@@ -1,4 +1,4 @@
-"""Which conversions does an operation make by itself, whose operands are of several types?"""
+"""How many entries does an operation convert whose operands have different floating types?"""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from profiler.counting.operations import NOTHING, Operations, named_operation
 
 
 def promoted(call: Call) -> Operations:
-    """Conversions that an operation makes by itself: of operands that are not of the floating type
-    in which it computes, and of its result where that has another one. Tensors without an axis
-    count as numbers, which take the type of the others."""
+    """The implicit conversions of an operation, one per entry: of operands to the common floating
+    type, in which it computes, and of the result to another type. Tensors without an axis do not
+    influence the common type."""
     given = [value for name, value in call.arguments.items() if name != "out"]
     operands = [t for t in tensors_in(given) if is_arithmetic(t.dtype) and t.dim()]
     if not operands:
@@ -37,5 +37,5 @@ PROMOTING = """
 
 
 def joined(call: Call) -> Operations:
-    """Entries of several operands in one result: a move, but for what is converted."""
+    """A move of several operands into one result; only type conversions count."""
     return promoted(call)

@@ -1,4 +1,4 @@
-"""Which rule counts an operation of torch, in whichever pass and by whichever counter?"""
+"""Operation of torch -> its counting rule, for all passes and all counters."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ RULES: Mapping[str, Rule] = {
     **ELEMENTARY_RULES, **LAYER_RULES, **NORM_RULES, **ATTENTION_RULES, **SELECTION_RULES,
     **LINEAR_ALGEBRA_RULES, **DISTANCE_RULES,
 }  # fmt: skip
-"""Operation -> rule, one set for what a module dispatches and for what a trace of it does."""
+"""Operation -> rule, both for dispatched and for traced operations."""
 
 
 def nominal(name: str) -> str:

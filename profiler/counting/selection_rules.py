@@ -51,9 +51,10 @@ def neighbours(call: Call, entries: int) -> int:
 
 
 def distinct(call: Call, *, ordered: bool = False) -> Operations:
-    """A comparison of each two neighbours, after a sort unless equal entries need be neighbours."""
+    """A comparison of each two neighbours, after a sort; `ordered` (unique_consecutive) leaves out
+    the sort."""
     if call.arguments.get("dim") is not None:
-        raise CountError(f"{call.name}: after how many entries two rows differ depends on values")
+        raise CountError(f"{call.name}: the number of compared entries of a row depends on values")
     pairs = COMPARE * neighbours(call, call.tensor("self").numel())
     return pairs if ordered else sorting(call) + pairs
 
@@ -63,8 +64,8 @@ LOG_SUM = Operations(add=3, exp=1, other={"compare": 1, "log": 1})
 
 
 def histogram(call: Call) -> Operations:
-    """Of each entry both bounds are compared, its place is (x - min) * bins / (max - min), and one
-    is added there; where no bounds are given, the least and the greatest entry are sought."""
+    """Each entry is compared with both bounds and adds one to the bin (x - min) * bins / (max -
+    min); without given bounds, the minimum and the maximum are computed first."""
     source = call.tensor("self")
     entries = source.numel()
     given = call.arguments["min"] != call.arguments["max"]
@@ -96,12 +97,13 @@ SUM, MEAN, MAX = 0, 1, 2
 def rows_taken(call: Call) -> int:
     """How many rows the indices name."""
     if call.arguments["padding_idx"] >= 0:
-        raise CountError(f"{call.name}: which rows are padding depends on values")
+        raise CountError(f"{call.name}: the number of padding rows depends on values")
     return call.tensor("indices").numel()
 
 
 def filled_bags(call: Call) -> int:
-    """How many bags have a row; each bag, as far as rows suffice, where offsets have no values."""
+    """How many bags have a row; on the meta device, where offsets have no values, as many as the
+    rows can fill."""
     starts, rows = call.tensor("offsets"), rows_taken(call)
     if starts.is_meta:
         return min(call.output.shape[0], rows)
@@ -122,10 +124,10 @@ def embedding_bag(call: Call) -> Operations:
 
 
 def embedding_bag_backward(call: Call) -> Operations:
-    """Every row gets the gradient of its bag, times its weight or over the size of the bag; of a
-    maximum each entry of the bag's gradient goes to one row."""
+    """Every row gets the gradient of its bag, times the row's weight, or divided by the bag's size
+    for a mean; for a maximum, each entry of the bag's gradient is added to one row."""
     if call.arguments["scale_grad_by_freq"]:
-        raise CountError(f"{call.name}: no rule for a scale by frequency")
+        raise CountError(f"{call.name}: no rule for scale_grad_by_freq=True")
     grad, mode = call.tensor("grad"), call.arguments["mode"]
     if mode == MAX:
         return Operations(add=grad.numel())
@@ -146,8 +148,8 @@ def weights_of_rows_backward(call: Call) -> Operations:
 
 
 def grouped_product(call: Call) -> Operations:
-    """A matrix product for each group: rows, columns or terms of a side of two axes are dealt out
-    among the groups, all of them to some group."""
+    """A matrix product for each group. An operand with two axes is split among the groups, along
+    its rows, columns or summed axis; every part belongs to one group."""
     left, right, out = call.tensor("self"), call.tensor("mat2"), call.output
     terms = left.shape[-1]
     products = (
@@ -233,7 +235,7 @@ SORTS: Mapping[str, Rule] = {
     "unique_dim": distinct,
     "unique_consecutive": partial(distinct, ordered=True),
 }
-"""What compares entries whatever their type, by an algorithm that torch does not name."""
+"""Operations that compare entries of any type, by an algorithm that torch does not document."""
 
 SELECTION_RULES: Mapping[str, Rule] = {
     **SORTS,

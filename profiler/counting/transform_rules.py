@@ -27,5 +27,5 @@ def transforms_along(call: Call, length: int, entries: int, factor: int) -> Oper
         raise CountError(f"{call.name}: expected a length of at least 1")
     steps = entries * (length - 1).bit_length()
     if steps * factor % 2:
-        raise CountError(f"{call.name}: no whole number of adds for an odd length: take even ones")
+        raise CountError(f"{call.name}: no whole number of adds for an odd length: use an even one")
     return Operations(mul=steps * factor, add=steps * factor * 3 // 2)

@@ -1,13 +1,12 @@
-"""How much of a backward pass is arithmetic with zeros that stand for no gradient at all?
+"""How much of a backward pass is arithmetic with zeros in place of absent gradients?
 
-Where only a part of a tensor was used, torch fills the gradient of the whole up with zeros, and
-adds and multiplies these like any other number: x[0] and x[1] used apart give [g0, 0] + [0, g1].
-The equations count nothing there. A mask follows, for every storage, which of its entries stand for
-a gradient; each dispatched operation is counted again at these entries alone, and the difference is
-what the pass did with such zeros. No value is read: an entry is such a zero only where a
-zero-filling operation wrote it, or an operation whose masks are known made it of such zeros.
-Zeros from a mask of the model or from padding are numbers, and so is whatever a forward pass
-computes that runs again inside the backward pass.
+If only a part of a tensor was used, torch pads the gradient of the part with zeros to the whole
+shape, and adds and multiplies these zeros: the separate uses x[0] and x[1] give [g0, 0] + [0, g1].
+The equations count nothing there. Each storage gets a mask of the entries that hold a gradient.
+Each dispatched operation is counted again at these entries alone; the difference is the work on
+padding zeros. No value is read: an entry is a padding zero only if a padding operation wrote it, or
+an operation computed it from padding zeros. Zeros of a mask in the model or of padded inputs are
+ordinary numbers, and so are all results of a forward pass that runs again in the backward pass.
 """
 
 from __future__ import annotations
@@ -34,21 +33,21 @@ from profiler.counting.operations import NOTHING, Operations, named_operation
 from profiler.counting.rules import operations_of
 
 FILLING = ("select_backward", "slice_backward", "constant_pad_nd")
-"""Operations that give the gradient of a part: zeros everywhere outside the part."""
+"""Operations that pad the gradient of a part with zeros."""
 
 EMPTY = ("zeros", "zeros_like", "new_zeros", "zero_")
 """Operations that a backward pass calls for a part that has no gradient at all."""
 
 
-MEANING = "arithmetic with zeros that fill up the gradients of parts, which the equations leave out"
-"""What this difference is called as the cause of a gap."""
+MEANING = "arithmetic with zeros that pad the gradients of slices, which the equations leave out"
+"""The meaning of the cause `zeros` in a reconciliation."""
 
 
 class ZeroGradientCounter(DispatchMode):
-    """Follows which entries of gradients stand for a gradient, and counts the work on all others.
+    """Tracks which entries hold a gradient, and counts in `spent` the work on all other entries.
 
-    The mask of a tensor has the tensor's shape: True where an entry stands for a gradient. Tensors
-    that share a storage share its mask; a storage without one stands for a gradient everywhere.
+    The mask of a tensor has the tensor's shape: True where an entry holds a gradient. Tensors that
+    share a storage share its mask; every entry of a storage without a mask holds a gradient.
     Masks of meta tensors lie on the CPU; nothing else of a meta tensor is computed.
     """
 
@@ -57,7 +56,7 @@ class ZeroGradientCounter(DispatchMode):
         self.spent = NOTHING
 
     def see(self, kind: OperationKind, args: tuple[Any, ...], kwargs: Any) -> Any:
-        """The result of a call, whose entries get their masks."""
+        """Run an operation, and set the masks of its results."""
         result = super().see(kind, args, kwargs)
         if not kind.view:
             call = bind(kind.func, args, kwargs, result)
@@ -71,7 +70,7 @@ class ZeroGradientCounter(DispatchMode):
     def masks_of_results(
         self, func: Any, args: Any, kwargs: Any, call: Call
     ) -> list[tuple[Tensor, Tensor]]:
-        """Count what the call did with zeros; its results that have a mask, each with its mask."""
+        """Add the work on padding zeros to `spent`; return (result, mask) of each masked result."""
         name = call.name.removeprefix("aten::")
         own = name.removesuffix("_")
         if torch.is_grad_enabled() or any(argument.is_out for argument in func._schema.arguments):
@@ -103,12 +102,13 @@ MOVED = """
     stack view_copy
 """
 MOVES = frozenset(MOVED.split())
-"""Operations that make a new tensor each entry of which is an entry of an operand, or a constant:
-the mask of the result is made of the operands' masks alike."""
+"""Operations that copy each entry of the result from an operand, or fill it with a constant: the
+same operation on the masks of the operands gives the mask of the result."""
 
 
 def moved(func: Any, args: Any, kwargs: Any, call: Call) -> list[tuple[Tensor, Tensor]]:
-    """The results of an operation of `MOVES`, with the masks moved alike; indices stay indices."""
+    """(result, mask) of an operation of `MOVES`: the operation runs again on masks in place of the
+    operands, indices excepted."""
 
     def masked(leaf: Any) -> Any:
         return mask_of(leaf) if isinstance(leaf, Tensor) and is_arithmetic(leaf.dtype) else leaf
@@ -121,8 +121,8 @@ def moved(func: Any, args: Any, kwargs: Any, call: Call) -> list[tuple[Tensor, T
 
 
 def storage_mask(tensor: Tensor) -> Tensor | None:
-    """The mask of a tensor's whole storage; None where it has none, or is read as entries of
-    another size than those that the mask was made for."""
+    """The mask of a tensor's whole storage; None without one, or if the tensor's entries have
+    another size than those of the mask."""
     if tensor.layout is not torch.strided:
         return None
     storage = tensor.untyped_storage()
@@ -187,7 +187,7 @@ def subtracted(total: Operations, carried: Operations) -> Operations:
 
 
 MaskedCount = tuple[Operations, Tensor]
-"""The operations on entries that stand for a gradient, and the mask of the result."""
+"""The operations on entries that hold a gradient, and the mask of the result."""
 
 
 def operations_at(call: Call, mask: Tensor) -> Operations:
@@ -213,7 +213,7 @@ def operand_masks(call: Call) -> list[Tensor]:
 
 
 def where_all(call: Call) -> MaskedCount:
-    """Counted where every operand stands for a gradient; so does the result there."""
+    """Counted at entries where every operand holds a gradient; the result holds one there."""
     mask = operand_masks(call)[0]
     for other in operand_masks(call)[1:]:
         mask = mask & other
@@ -221,22 +221,21 @@ def where_all(call: Call) -> MaskedCount:
 
 
 def where_any(call: Call) -> MaskedCount:
-    """An addition: counted where both operands stand for a gradient; the result does where one
-    does."""
+    """An addition: counted at entries where both operands hold a gradient; the result holds one
+    where either operand does."""
     first, *rest = operand_masks(call)
     second = rest[0] if rest else torch.ones_like(first)
     return operations_at(call, first & second), first | second
 
 
 def where_gradient(call: Call) -> MaskedCount:
-    """An elementwise derivative, counted at every entry where `grad_output` stands for a
-    gradient."""
+    """An elementwise derivative: counted where `grad_output` holds a gradient."""
     mask = mask_of(call.tensor("grad_output"))
     return operations_at(call, mask), mask
 
 
 def masked_sum(call: Call) -> MaskedCount:
-    """A sum: R - 1 additions for the R terms that stand for a gradient."""
+    """A sum: R - 1 additions for the R terms that hold a gradient."""
     source = call.tensor("self")
     mask = mask_of(source)
     axes, keep = call.arguments.get("dim"), bool(call.arguments.get("keepdim"))
@@ -249,8 +248,7 @@ def masked_sum(call: Call) -> MaskedCount:
 
 
 def masked_product(call: Call) -> MaskedCount:
-    """A matrix product: R multiplications and R - 1 additions where R terms stand for a
-    gradient."""
+    """A matrix product: R multiplications and R - 1 additions if R terms hold a gradient."""
     left, right = call.inputs[:2]
     terms = mask_of(left).to(torch.float64) @ mask_of(right).to(torch.float64)
     adds = entry_sum(call.output) * int((terms - 1).clamp_min(0).sum())
@@ -269,7 +267,7 @@ COUNTED: Mapping[str, Callable[[Call], MaskedCount]] = {
 
 
 def spent_on_zeros(backward: Callable[[], Any]) -> Operations:
-    """The operations of a backward pass on zeros that stand for no gradient."""
+    """The operations of a backward pass on zeros in place of absent gradients."""
     zeros = ZeroGradientCounter()
     with zeros:
         backward()

@@ -72,7 +72,7 @@ def cuda_fault(around: Surroundings) -> tuple[str, str] | None:
 def old_pynvml(around: Surroundings) -> Iterator[MachineFinding]:
     """A finding if the package `pynvml` is installed, which is no longer NVIDIA's binding."""
     if around.version("pynvml") is not None:
-        said = "the retired package pynvml is installed: torch warns, and old ones hide NVIDIA's"
+        said = "the retired package pynvml is installed: torch warns, old versions hide NVIDIA's"
         fix = "pip uninstall pynvml; pip install --force-reinstall nvidia-ml-py"
         yield MachineFinding("pynvml", LIMITS, said, fix)
 
@@ -80,7 +80,7 @@ def old_pynvml(around: Surroundings) -> Iterator[MachineFinding]:
 def triton(around: Surroundings) -> Iterator[MachineFinding]:
     """A finding if Triton, which compiles for a GPU, is missing."""
     if around.on_gpu and around.version("triton") is None:
-        said = "it is not installed: torch.compile needs it on a GPU"
+        said = "Triton is not installed: torch.compile needs Triton on a GPU"
         yield MachineFinding("Triton", LIMITS, said, "pip install triton")
 
 
@@ -104,7 +104,7 @@ def board(around: Surroundings) -> Iterator[MachineFinding]:
 
 def mig(mode: str) -> MachineFinding | None:
     """A finding if MIG splits the board into parts."""
-    said = "MIG is on: latency and memory are those of a part, energy is not told"
+    said = "MIG is on: latency and memory are of one MIG instance, energy is unavailable"
     fix = "take a whole GPU (sudo nvidia-smi -mig 0)"
     return MachineFinding("MIG", LIMITS, said, fix) if mode == "on" else None
 
@@ -144,7 +144,7 @@ SLOW_CLOCKS = ("slowdown", "brake", "power cap")
 def clocks(events: list[str]) -> MachineFinding | None:
     """A finding if clocks are held down at rest."""
     slow = [event for event in events if any(word in event for word in SLOW_CLOCKS)]
-    said = f"clocks are held down now: {', '.join(slow)}"
+    said = f"clocks are throttled now: {', '.join(slow)}"
     return (
         MachineFinding("clocks", DISTURBS, said, "let the GPU cool (nvidia-smi -q -d PERFORMANCE)")
         if slow
@@ -166,7 +166,7 @@ def load(around: Surroundings) -> Iterator[MachineFinding]:
     """A finding if other work loads the processors."""
     now, cores = load_average(around.host), usable_cores(around.host) or around.host.cores()
     if now is not None and cores and now > cores:
-        said = f"load average {now:.1f} on {cores} cores: others compete for them"
+        said = f"load average {now:.1f} on {cores} cores: other processes compete for the cores"
         yield MachineFinding("load", DISTURBS, said, "stop other work, or wait")
 
 
@@ -176,8 +176,8 @@ def limited(around: Surroundings) -> Iterator[MachineFinding]:
     threads = around.threads()
     if isinstance(limit, float) and limit < threads:
         said = (
-            f"the control group grants {limit:g} processors, and torch works with {threads} "
-            f"threads: they are stopped in turns"
+            f"the control group grants {limit:g} processors, and torch uses {threads} threads: "
+            f"the scheduler pauses threads in turns"
         )
         least = max(1, math.floor(limit))
         fewer = f"OMP_NUM_THREADS={least}, or " if least < threads else ""
@@ -207,14 +207,17 @@ def contained(around: Surroundings) -> Iterator[MachineFinding]:
     """A finding if a container hides the process ids that NVML uses."""
     kind = container(around.host)
     if around.on_gpu and kind is not None and kind != NO_CONTAINER:
-        said = f"{kind}: NVML names processes by the host's numbers, so that only their count tells"
+        said = f"{kind}: NVML lists processes by the host's ids, so only their number is known"
         yield MachineFinding("container", LIMITS, said)
 
 
 SWITCHES: Mapping[str, tuple[str, str]] = {
     "CUDA_LAUNCH_BLOCKING": (DISTURBS, "every launch waits for its kernel"),
-    "PYTORCH_NO_CUDA_MEMORY_CACHING": (DISTURBS, "every allocation asks the driver"),
-    "NVIDIA_TF32_OVERRIDE": (LIMITS, "it decides over TF32 in place of torch"),
+    "PYTORCH_NO_CUDA_MEMORY_CACHING": (
+        DISTURBS,
+        "every allocation calls the driver, which is slow",
+    ),
+    "NVIDIA_TF32_OVERRIDE": (LIMITS, "the variable overrides torch's choice of TF32"),
     "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": (LIMITS, "a part of the GPU is used"),
 }
 """Variable -> whether it disturbs or limits, and the effect in words."""

@@ -214,7 +214,7 @@ def unlike(first: Sequence[Launch], other: Sequence[Launch]) -> str:
     """The sentence that the second run launched other kernels than the first; "" if equal."""
     if first == other:
         return ""
-    what = "other kernels than the first one"
+    what = "different kernels"
     if len(first) != len(other):
-        what = f"{len(other)} kernels and the first one {len(first)}"
-    return f"its run launched {what}: what one call launches must not vary"
+        what = f"{len(other)} and {len(first)} kernels"
+    return f"two runs of the call launched {what}: every call must launch the same kernels"

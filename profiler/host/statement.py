@@ -25,8 +25,8 @@ from profiler.records.reading import Reading
 from profiler.records.words import PHASES, scaled
 
 OUTSIDE = (
-    "The records do not say who provided the machine, what storage it has, nor what compute went "
-    "into preliminary, failed or discarded runs."
+    "The records name neither the provider of the machine and its storage, nor the compute of "
+    "preliminary, failed or discarded runs."
 )
 KINDS_OF_LATENCY = {
     "latency": "with warm caches", "latency_cold": "with cold caches",

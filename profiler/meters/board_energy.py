@@ -109,7 +109,7 @@ class NvmlSensor(Board):
         self.others()
         rates = self.maybe("nvmlDeviceGetUtilizationRates")
         if rates is not None and rates.gpu > BUSY_PERCENT:
-            self.share(f"the board is {rates.gpu} % busy though this process is at rest")
+            self.share(f"the board is {rates.gpu} % busy while this process is idle")
 
     def others(self) -> None:
         """Refuse to measure, or with `force` note it, if other processes use the board."""
@@ -120,7 +120,7 @@ class NvmlSensor(Board):
         """SensorError; with `force`, note the reason instead."""
         if not self.force:
             raise SensorError(
-                f"{reason}; its energy would be in the figure: stop it, or measure with --shared"
+                f"{reason}; the energy would include that work: stop it, or measure with --shared"
             )
         self.shared = reason
 

@@ -125,7 +125,7 @@ def of_the_work(found: Measured) -> Measured:
     if isinstance(found, Unavailable):
         return found
     said = ", ".join(x for x in (LAUNCH_BOUND, *DISTURBED_LABELS) if x in found.labels)
-    return Unavailable(f"no ceiling: what was timed is {said}") if said else found
+    return Unavailable(f"no ceiling: the timed call was {said}") if said else found
 
 
 def better(best: Measured | None, found: Measured) -> Measured:
@@ -251,7 +251,7 @@ def elementwise_ceilings(
     try:
         held, source = cache_bytes(place)
     except CacheError as error:
-        why = Unavailable(f"no array is known to lie in the caches: {error}")
+        why = Unavailable(f"the size of an array that fits the caches is unknown: {error}")
         return {operation.name(dtype): why for operation in ENTRYWISE}
     facts = {"cache_bytes": held, "cache_source": source}
     return {
@@ -354,7 +354,8 @@ def moving(place: torch.device, timing: Callable[..., Measured]) -> dict[str, Me
         numbers = torch.randn(size // 4, device=place)
         target = torch.empty_like(numbers)
     except CacheError as error:
-        return dict.fromkeys(names, Unavailable(f"no buffer is known to exceed it: {error}"))
+        why = f"the size of a buffer that exceeds the cache is unknown: {error}"
+        return dict.fromkeys(names, Unavailable(why))
     except (RuntimeError, MemoryError) as error:
         why = why_failed(error, f"for two buffers of {size:,} B", place)
         return dict.fromkeys(names, Unavailable(why))

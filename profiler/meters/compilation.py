@@ -116,7 +116,7 @@ def without_disk_caches(facts: dict[str, Any]) -> Iterator[None]:
 
         patched = config.patch(force_disable_caches=True)
     except (ImportError, AttributeError) as error:
-        facts["caches"] = f"as found: this torch cannot leave them out ({reason_of(error)})"
+        facts["caches"] = f"used: this torch cannot bypass them ({reason_of(error)})"
         yield
         return
     facts["caches"] = "left out"

@@ -31,12 +31,12 @@ NOTICED = 0.05
 CAPPED = "power-capped"
 """The label of a reading during which a power limit held the clock down."""
 MEANT: Mapping[str, str] = {
-    INTERRUPTED: "others had the processors for more than a twentieth of the time: an estimate by "
-    "the fastest tenth of the timed regions, between the least that a call needs and the median",
-    ONE_THREAD: "several threads wait for the one whose processor others hold; the interval begins "
-    "at the time of one thread divided by their number",
-    CAPPED: "at its limit of power a chip lowers its clock by the numbers that it works with: "
-    "times are those of random ones",
+    INTERRUPTED: "preempted by other programs for more than 5 % of the time: the estimate is the "
+    "fastest tenth of the timed regions; its range, from the least time of a call to the median",
+    ONE_THREAD: "timed on one thread, because several would wait for the preempted thread; the "
+    "interval begins at the time of one thread divided by the number of threads",
+    CAPPED: "at its power limit a chip lowers its clock, depending on the numbers in the data: the "
+    "times hold for random numbers",
 }
 """Label -> the meaning for a reading, for the labels that need an explanation."""
 
@@ -122,7 +122,7 @@ class NvmlWatch:
         """The board's counters of the time for which clocks were held down, by field."""
         found = self.board.held_clocks()
         if not found:
-            self.reasons["counters"] = "the board has no counters of held-down clocks"
+            self.reasons["counters"] = "the board has no counters of clock throttling"
         return found
 
     def told(self, sensor: str, question: Callable[[], Told]) -> Told | None:
@@ -142,7 +142,7 @@ class NvmlWatch:
         """Evidence that other processes compute on the board; "" without evidence."""
         found = self.board.signs_of_others(self.own_bytes())
         if found is None:
-            self.reasons["others"] = "the board tells neither its processes nor its memory"
+            self.reasons["others"] = "the board reports neither its processes nor its memory"
         return found or ""
 
     def before(self) -> None:
@@ -203,7 +203,7 @@ class CpuWatch:
         try:
             self.first = self.counted()
         except ImportError:
-            self.reasons["involuntary_switches"] = "this system does not count them"
+            self.reasons["involuntary_switches"] = "this system does not count preemptions"
             self.counted = lambda: (0, 0)
         self.used = {}
         self.used = self._counted(-1)

@@ -237,7 +237,7 @@ def latency_graph(
         return Unavailable(f"a CUDA graph needs an NVIDIA GPU, and the device is {place}")
     if reset is not None and not reset_is_trivial:
         return Unavailable(
-            "no CUDA graph of the call alone: what must be done before every call would be in it"
+            "no CUDA graph of the call alone: the graph would include the work before every call"
         )
     try:
         captured = (capturing or capture)(fn if reset is None else calls_in_turn(reset, fn), place)

@@ -179,8 +179,8 @@ def count_kernels(
     """
     if not torch.cuda.is_available():
         return Unavailable(
-            "kernel launches are counted on an NVIDIA GPU, and torch finds none; on a CPU the "
-            "number of dispatched non-view operations stands in for them"
+            "kernel launches are counted on an NVIDIA GPU, and torch finds none; for a CPU read "
+            "the number of dispatched operations that are no views"
         )
     try:
         if reset is not None:
@@ -195,7 +195,7 @@ def count_kernels(
         return Unavailable("torch.profiler recorded no kernel: CUPTI is not usable here")
     if not settled(seen):
         numbers = ", ".join(str(len(names)) for names in seen)
-        return Unavailable(f"torch.profiler never saw the same launches twice in a row: {numbers}")
+        return Unavailable(f"torch.profiler saw other launches in every run: {numbers}")
     moves = [name for name in seen[-1] if name.startswith(("Memcpy", "Memset"))]
     kernels = len(seen[-1]) - len(moves)
     return taken_once("kernels", kernels, {"copies_and_fills": len(moves)})

@@ -122,11 +122,11 @@ def first_unseen(
             continue
         cite = equations[name].array.cite
         where = f"equation {cite} " if cite else "equation "
-        first = f"{where}{name} is the first whose values it never computes"
+        first = f"{where}{name} is the first whose values the module never computes"
         wrong = {other for other, found in parts if not found}
         listed = ", ".join(other for other in equations if other not in wrong)
-        return f"it computes {listed} as the equations do, {first}" if listed else first
-    return "it computes every equation's values, and returns others"
+        return f"the module computes {listed} as the equations do; {first}" if listed else first
+    return "the module computes the values of every equation but returns other values"
 
 
 def sources(equations: Iterable[Equation]) -> dict[str, set[str]]:

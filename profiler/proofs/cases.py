@@ -140,7 +140,7 @@ def prove_cases(
         except Unsupported:
             raise
         except Exception as error:  # a module of a user's own may raise anything
-            return higher_order_reason(error) or f"it does not run: {reason_with_kind(error)}"
+            return higher_order_reason(error) or f"the module fails: {reason_with_kind(error)}"
         proven.append(sizes)
         return said
 
@@ -149,7 +149,7 @@ def prove_cases(
     except SizeError as error:
         return Proof(name, False, str(error))
     except Unsupported as reason:
-        return Proof(name, None, f"the equations are not evaluated: {reason}")
+        return Proof(name, None, f"the equations cannot be evaluated: {reason}")
     if found is not None:
         return Proof(name, False, f"at {words(found[0])}: {found[1]}")
     return Proof(name, True, f"{done} at {len(proven)} sets of sizes")

@@ -82,10 +82,10 @@ LONGEST = 300
 """Draws compared in low precision have sequences of at most this length."""
 
 KINDS: dict[Kind, str] = {
-    "result": "module equals equations, drawn",
+    "result": "module equals equations at random calls",
     "gradients": "gradients of the module equal the equations'",
-    "step": "step equals equations, drawn",
-    "writes": "what the caller owns stays as it is",
+    "step": "step equals equations at random calls",
+    "writes": "tensors of the caller keep their values",
 }
 
 
@@ -109,7 +109,9 @@ def deep_proofs(
         every = draws(mixer, subject.forward, seed, tuple(BEFORE))
     except Unsupported as reason:
         yield Proof(
-            f"{implementation.name}: drawn", None, f"the equations are not evaluated: {reason}"
+            f"{implementation.name}: random calls",
+            None,
+            f"the equations cannot be evaluated: {reason}",
         )
         return
     drawn, few = every[::thin], max(1, IN_FEW_DIGITS // thin)
@@ -136,9 +138,9 @@ def drawn_words(seed: int) -> str:
     """The note that lists the conditions which are drawn, and how to repeat the draws."""
     sizes = ", ".join(f"{scale:g}" for scale in sorted(set(SCALES)))
     return (
-        f"drawn with --seed {seed}, which draws the same again: eval and train mode, one thread "
-        f"and two; x {', '.join(LAYOUTS)}; x {', '.join(VALUES)}, of size {sizes}; called at "
-        f"once, {', '.join(BEFORE)}"
+        f"random calls (repeat them with --seed {seed}): in eval and train mode, with one thread "
+        f"and two; x {', '.join(LAYOUTS)}; x {', '.join(VALUES)}; x times {sizes}; called on a new "
+        f"module, {', '.join(BEFORE)}"
     )
 
 
@@ -172,7 +174,7 @@ def _of_draws(
                 f for made in (Trial, *[Decoding] * steps) for f in findings(made, subject, draw)
             ]
         except Unsupported as reason:
-            unable = f"the equations are not evaluated: {reason}"
+            unable = f"the equations cannot be evaluated: {reason}"
             break
         except Refused as reason:
             refused[str(reason)] = 1 + refused.get(str(reason), 0)
@@ -182,10 +184,11 @@ def _of_draws(
             if kind not in found:
                 found[kind] = _plainest(draw, partial(_of_kind, subject, kind), subject.mixer)
     if not tried and not unable:
-        unable = f"no draw is accepted: {next(iter(refused))}"
-    said_tried = f"{len(tried)} draws: {range_words(tried)}"
+        unable = f"the module refuses the sizes of every call: {next(iter(refused))}"
+    said_tried = f"{len(tried)} calls: {range_words(tried)}"
     if refused:
-        said_tried += f"; {sum(refused.values())} draws refused, as: {next(iter(refused))}"
+        number = sum(refused.values())
+        said_tried += f"; {number} more refused, for example because: {next(iter(refused))}"
     for kind, name in KINDS.items():
         named = f"{subject.implementation.name}: {name}"
         if kind in found:
@@ -196,7 +199,9 @@ def _of_draws(
             yield Proof(named, None, without_token(subject.mixer, subject.implementation))
         elif kind == "gradients" and subject.trained[1] is None:
             yield Proof(
-                named, True, f"by differences, as the equations' are not derived; {said_tried}"
+                named,
+                True,
+                f"compared with difference quotients, as no gradients are derived; {said_tried}",
             )
         else:
             yield Proof(named, True, said_tried)
@@ -237,7 +242,7 @@ def _said_by(call: Callable[[], str]) -> str:
     except Exception as error:  # a module of a user's own may raise anything
         if refused_by_torch(error):
             raise Refused(reason_with_kind(error)) from error
-        return f"it does not run: {reason_with_kind(error)}"
+        return f"the module fails: {reason_with_kind(error)}"
 
 
 def _of_several(
@@ -308,7 +313,7 @@ def _of_calls(
 ) -> Proof:
     """The proof that every one of `CALLS` calls gives the first call's answers: result, gradients
     and decoded rows."""
-    name = f"{subject.implementation.name}: every call gives the same"
+    name = f"{subject.implementation.name}: every call gives the same result"
     several = [draw for draw in drawn if draw.sizes["l"] >= 2] or drawn
     small = several[: max(3, len(several) // 4)]  # the cheapest stand first
     plain = [replace(draw, before="", scale=1.0, threads=1) for draw in small]
@@ -344,7 +349,7 @@ def _of_room(
     For one sequence, the state and the module together may hold twice the entries that later tokens
     need, since an old state may live beside a new one, and one row of the input.
     """
-    name = f"{subject.implementation.name}: decoding takes the memory that it needs"
+    name = f"{subject.implementation.name}: decoding holds no needless memory"
     if reason := without_token(subject.mixer, subject.implementation):
         return Proof(name, None, reason)
     try:
@@ -357,9 +362,10 @@ def _of_room(
     if said:
         return Proof(name, False, said)
     if not ran:
-        return Proof(name, None, f"no draw of {LONG.start} to {LONG.stop - 1} tokens is accepted")
+        least, most = LONG.start, LONG.stop - 1
+        return Proof(name, None, f"the module refuses every call of {least} to {most} tokens")
     tried = ", ".join(str(draw.sizes["l"]) for draw in ran)
-    return Proof(name, True, f"after every one of {tried} tokens")
+    return Proof(name, True, f"after every token of sequences of {tried} tokens")
 
 
 def _too_much_room(subject: Subject, derived: State, draw: Draw) -> str:
@@ -373,8 +379,8 @@ def _too_much_room(subject: Subject, derived: State, draw: Draw) -> str:
         held = (double - single) // torch.float64.itemsize
         if held > 2 * most + row:
             return (
-                f"after token {t} its state and the module hold tensors of {held} entries for one "
-                f"sequence, later tokens need {most} at most"
+                f"after token {t} the state and the module hold {held} entries for one sequence; "
+                f"later tokens need at most {most}"
             )
     return ""
 
@@ -452,9 +458,10 @@ def _of_precision(
             break
     reasons = "; ".join(refused)
     if not compared:
-        return Proof(name, None, reasons or "rounding hides what is compared at every draw")
-    tried = f"{len(compared)} draws: {range_words(compared)}"
-    return Proof(name, True, f"{tried}; not compared elsewhere: {reasons}" if reasons else tried)
+        hidden = "the rounding error is too large for a comparison at every call"
+        return Proof(name, None, reasons or hidden)
+    tried = f"{len(compared)} calls: {range_words(compared)}"
+    return Proof(name, True, f"{tried}; other calls not compared: {reasons}" if reasons else tried)
 
 
 def _cheap(subject: Subject, draw: Draw) -> bool:
@@ -524,7 +531,8 @@ def _rounded_apart(
             blamed = _blamed(subject, trial, low, precision) if answer == trial.output else ""
             return (
                 f"{answer}[{entry}] is {float(found[answer][where]):.4g}, in fp64 "
-                f"{float(values[where]):.4g}, and rounding explains {allowed[answer]:.2g}{blamed}"
+                f"{float(values[where]):.4g}; rounding explains a difference of "
+                f"{allowed[answer]:.2g}{blamed}"
             ), True
     return "", clear
 

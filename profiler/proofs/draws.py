@@ -84,9 +84,9 @@ class Draw:
         said = [words({"b": self.b, **self.sizes})]
         said += ["in train mode"] * self.train
         said += [f"x {self.layout}"] * (self.layout != LAYOUTS[0])
-        said += [f"x of size {self.scale:g}"] * (self.scale != 1)
+        said += [f"x times {self.scale:g}"] * (self.scale != 1)
         said += [f"x {self.values}"] * (self.values != VALUES[0])
-        said += [f"in another thread, {self.threads} of torch"] * (self.threads != 1)
+        said += [f"called in another thread, torch with {self.threads}"] * (self.threads != 1)
         said += [self.before] * bool(self.before)
         return ", ".join(said)
 

@@ -204,7 +204,7 @@ def _step_or_forward(
     expected = evaluate_all(case.mixer, case.arrays(), case.sizes, form)
     known = torch.from_numpy(expected[case.mixer.role("output").name][token])
     if not first_difference(row[0], known, "the equations give"):
-        return "step gives what the equations give, forward does not"
+        return "step agrees with the equations, forward differs"
     values = values_of_token(case.mixer, form, case.arrays(), case.sizes, token + 1)
     return f"in step, {first_unseen(case.mixer, form, values, seen.has)}"
 
@@ -227,11 +227,11 @@ def _rewrite_meant(mixer: Mixer, implementation: Implementation, step: bool) -> 
         both = _of_step(names) if follows else own
         described = replace(implementation, rewrites=names, step_rewrites=both)
         if _dispatched_as_described(mixer, described, step).passed:
-            return f"; rewrites={names} explains all of it"
+            return f"; rewrites={names} explains the whole difference"
     for names in _one_apart(own) if step else ():
         described = replace(implementation, step_rewrites=names)
         if _dispatched_as_described(mixer, described, step).passed:
-            return f"; step_rewrites={names} explains all of it"
+            return f"; step_rewrites={names} explains the whole difference"
     return ""
 
 
@@ -302,15 +302,15 @@ def _unexplained(does: Described, phase: str, t: int, gap: str) -> str:
     rewrites = ", ".join(does.rewrites) or "none"
     return (
         f"{call} of a batch of {BATCH} dispatches {gap} beyond its description (form "
-        f"'{does.form}', rewrites: {rewrites}); where it means to, describe it by "
+        f"'{does.form}', rewrites: {rewrites}); if intended, describe these operations by "
         f"{prefix}rewrites= or {prefix}form= of @implementation"
     )
 
 
 SAY_ELEMENTS = (
-    ", counted in all its tensors, as a {} does not say how many are in use: where some are not, "
-    "return a profiler.modules.State, or an object of a class of your own with an attribute "
-    "`elements`, how many entries it holds for one sequence"
+    ", counted in all tensors of the state, since a {} does not tell which entries are in use: if "
+    "some are unused, return a profiler.modules.State, or an object with an attribute `elements`, "
+    "the number of entries in use for one sequence"
 )
 
 
@@ -379,7 +379,7 @@ def _remedies(state: State) -> Iterator[tuple[str, Mend]]:
     for names in several:
         yield (
             (
-                f"; where each token replaces {', '.join(names)} whole, of whatever shape, say "
+                f"; if each token replaces all of {', '.join(names)}, say "
                 f"State(..., carried={names})"
             ),
             partial(_carried, names),
@@ -387,9 +387,9 @@ def _remedies(state: State) -> Iterator[tuple[str, Mend]]:
     for axis in range(-1, -max((state.arrays[name].ndim for name in rows), default=0) - 1, -1):
         yield (
             (
-                f"; a State has its rows of tokens along the last axis but one, here they seem to "
-                f"lie along axis {axis}: store {', '.join(rows)} with the axes moved, or return an "
-                f"object of a class of your own with an attribute `elements`"
+                f"; a State expects tokens along the last axis but one, and here tokens seem to "
+                f"lie along axis {axis}: store {', '.join(rows)} with that axis moved, or return "
+                f"an object with an attribute `elements`"
             ),
             partial(_moved, axis),
         )

@@ -129,8 +129,8 @@ BEFORE: Mapping[str, Happening] = {
     "after another module of the class was called": _another_module,
     "loaded from a state_dict": _reloaded,
     "as a deep copy": _copied,
-    "after it was converted to float32 and back": _converted,
+    "after the module was converted to float32 and back": _converted,
     "with every second parameter frozen": _half_frozen,
-    "where its inputs ask for no gradient": _unasked,
+    "with inputs that require no gradient": _unasked,
 }
 """What happens, in words -> the function that does it and returns the case to call next."""

@@ -20,9 +20,9 @@ COLUMNS = (
 
 
 NOT_TRIED = (
-    "not tried without --deep: larger sizes and batches, rows of zeros and the like, train mode, "
-    "fp32, bf16 and fp16, many calls of one module, the module's own gradients, writes into its "
-    "caller's tensors, the memory that decoding takes"
+    "only --deep tries: larger sizes and batches, inputs such as rows of zeros, train mode, "
+    "fp32, bf16 and fp16, many calls of one module, the module's own gradients, writes into "
+    "tensors of the caller, the memory of decoding"
 )
 
 

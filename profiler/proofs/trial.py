@@ -254,7 +254,7 @@ class Trial:
         if said := self.gradients_apart(found):
             yield "gradients", said
         if not same(first, kept):
-            yield "writes", "a later call writes into the result of an earlier one"
+            yield "writes", "a later call writes into the result of an earlier call"
         yield from self.written("the backward pass")
 
     def written(self, who: str) -> Iterator[Finding]:
@@ -416,9 +416,10 @@ class Trial:
             if leaves == wrong and len(leaves) > 1 and name != self.output
         ]
         parts = [said[min(said, key=lambda name: name in {a.name for a in self.case.given()})]]
-        parts += [f"those of {', '.join(said)} differ"] * (len(said) > 1)
-        parts += [f"those of {', '.join(right)} are right"] * bool(right)
-        parts += [f"they differ as if {' or '.join(through)} passed on another one"] * bool(through)
+        parts += [f"the gradients of {', '.join(said)} differ"] * (len(said) > 1)
+        parts += [f"the gradients of {', '.join(right)} agree"] * bool(right)
+        cause = f"a wrong gradient of {' or '.join(through)} would explain the differences"
+        parts += [cause] * bool(through)
         return "; ".join(parts)
 
     def quotients_apart(self, found: Mapping[str, Tensor]) -> str:
@@ -431,7 +432,7 @@ class Trial:
             return ""
         for answer, tensor in tensors.items():
             if said := self._slopes_differ({answer: tensor}, found):
-                return f"{answer} along a direction is {said}"
+                return f"{answer}, along a random direction, is {said}"
         return ""
 
     def _slopes_differ(self, along: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> str:
@@ -450,7 +451,7 @@ class Trial:
             rounding = abs(near - far)  # the quotient of the larger step has a tenth of it
             if abs(far - slope) <= QUOTIENT * max(1.0, abs(far)) + rounding:
                 return ""
-            said = f"{slope:.6g}, by differences {far:.6g}"
+            said = f"{slope:.6g}, its difference quotient {far:.6g}"
         return said
 
     def _quotient(
@@ -561,7 +562,7 @@ class Decoding(Trial):
                     case.forward()
         yield from self.written("step")
         if not all(same(row, copied) for row, copied in kept):
-            yield "writes", "a later step writes into the row that an earlier one returned"
+            yield "writes", "a later step writes into the row that an earlier step returned"
         rows[""] = [copied for _, copied in kept]
         with torch.no_grad():
             beside = other.forward()
@@ -606,7 +607,7 @@ def row_apart(row: Any, wanted: torch.Size, token: int) -> str:
     if not isinstance(row, Tensor):
         return (
             f"step returns a {type(row).__name__} at token {token}, expected a tensor "
-            f"{tuple(wanted)}: what a state holds is replaced in place"
+            f"{tuple(wanted)}: step returns the row alone and updates its state in place"
         )
     if row.shape != wanted:
         return f"step returns {tuple(row.shape)} at token {token}, expected {tuple(wanted)}"

@@ -1,8 +1,8 @@
 """Which array of the equations may a tensor be, by its shape?
 
-A tensor that the call leaves under a name (its result, a gradient) is the array of that name. Any
-other is compared by its extents, in whatever order: with whole arrays, then with arrays less one
-axis, since a loop holds one row. Where several arrays fit, all are named.
+A tensor that the call returns under a name (its result, a gradient) is the array of that name. All
+other tensors are compared by their extents, in any order: first with whole arrays, then with arrays
+without one axis, since a loop holds one row. If several arrays fit, all are named.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Arrays:
 
     @cached_property
     def shapes(self) -> Mapping[Array, Extents]:
-        """Array -> its extents, the batch among them where each sequence has its own."""
+        """Array -> its extents, the batch first if each sequence has an array of its own."""
         found: dict[Array, Extents] = {}
         for array in (*self.system.defining, *self.system.mixer.arrays.values()):
             own = tuple(extent.at(self.sizes) for extent in array.shape)
@@ -49,7 +49,7 @@ class Arrays:
         return self.system.mixer.role("output").name
 
     def candidates(self, row: Mapping[str, Any]) -> Iterator[tuple[str, Array | None]]:
-        """The names of the arrays that a tensor may be, and each array that it would be whole."""
+        """(name, array) of each array that a tensor may be; the array is None for a part of one."""
         if row["name"]:
             name = self.output if row["name"] == "result" else row["name"]
             yield name, next((array for array in self.shapes if array.name == name), None)
@@ -69,8 +69,8 @@ class Arrays:
                     yield PART_OF + array.name, None
 
     def is_made(self, array: Array, row: Mapping[str, Any]) -> bool:
-        """Whether an operation may have made an array: one of the forward pass makes none of the
-        backward pass; and only a copy is one that was given."""
+        """Whether the operation of a row may have made an array. The forward pass makes no
+        gradients, and only a copy makes an array that was given, such as an input."""
         defining, forward = self.system.defining, self.system.forward.defining
         gradient = array not in forward and (array in defining or array.gradient_of is not None)
         if row["cause"] == COPY:
@@ -78,7 +78,8 @@ class Arrays:
         return array in defining and gradient == bool(row["node"])
 
     def is_dense(self, shape: Any, found: list[tuple[str, Array | None]]) -> bool:
-        """Whether a tensor has more entries than each array that it may be has at its ranges."""
+        """Whether a tensor has more entries than any array that it may be, within the ranges of the
+        equations: masked entries are stored too."""
         arrays = [
             array for _, array in found if array is not None and array in self.system.defining
         ]
@@ -96,7 +97,7 @@ class Arrays:
 
 
 def listed_tensor(row: Mapping[str, Any], arrays: Arrays | None) -> ListedTensor:
-    """A tensor of a record in words, with the arrays that it may be."""
+    """A tensor in a record, with the names of the arrays that it may be."""
     operation, cause = row["operation"], row["cause"]
     by = f" ({row['node']})" if row["node"] else ""
     found: list[tuple[str, Array | None]] = []

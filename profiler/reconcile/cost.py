@@ -19,11 +19,11 @@ INTERVAL = ("ci_low", "ci_high")
 
 
 NO_INTERVAL = "too few samples for an interval of the median"
-"""Why there is none, where a record does not say it itself."""
+"""The reason for a missing interval in a record without a reason."""
 
 
 COMPARABLE = "comparable"
-"""The verdict on a time that is that of the call alone."""
+"""The verdict on a time that includes nothing but the call."""
 
 RATES = ("operations_per_s", "bytes_per_s", "J_per_operation")
 
@@ -31,11 +31,10 @@ RATES = ("operations_per_s", "bytes_per_s", "J_per_operation")
 def cost_of(
     measurement: Measurement, theory: Derived, executed: int
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """Rung 5 of a call that executed so many operations, and the reason of every None in it.
+    """Rung 5 of a call that dispatched `executed` operations, and a reason for every None in it.
 
-    Time, memory and energy are each there or missing by themselves. Rates are given only where the
-    latency is that of a busy device that nothing else used, and where nothing that was measured is
-    below what no call can do without.
+    Time, memory and energy may each be missing. Rates are given only if the call kept the device
+    busy, no other process used the device, and every reading reaches its lower bound.
     """
     readings = measurement.readings
     cost, why = latency_of(measurement)
@@ -67,11 +66,11 @@ def cost_of(
 OF_LATENCY = ("latency_s", "latency_p20_s", "latency_p80_s", "latency_samples",
               "latency_stop_rule", "latency_processes", "latency_grade",
               *(f"latency_{end}_s" for end in INTERVAL))  # fmt: skip
-"""What rung 5 says of the time."""
+"""The keys of rung 5 that describe the latency."""
 
 
 def latency_of(measurement: Measurement) -> tuple[dict[str, Any], dict[str, str]]:
-    """The time of the call, and the reason of every None in it."""
+    """The latency entries of rung 5, and a reason for every None among them."""
     latency = measurement.readings.get("latency")
     if latency is None:
         missing = measurement.reason("latency")
@@ -101,8 +100,8 @@ def latency_of(measurement: Measurement) -> tuple[dict[str, Any], dict[str, str]
 def with_ceilings(
     cost: dict[str, Any], why: dict[str, str], measurement: Measurement
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """The rates beside those that the device reaches at best, as measured in the same process, and
-    beside what its board tells of its memory."""
+    """Rung 5 with the highest rates (ceilings) measured in the same process, the share of them that
+    the call reaches, and the data sheet's bandwidth."""
     environment = measurement.environment
     tops = {"operations_per_s": product_name(measurement.dtype), "bytes_per_s": COPY}
     for key, name in tops.items():
@@ -119,5 +118,5 @@ def with_ceilings(
             cost[share] = cost[key] / top.value
     cost["datasheet_bytes_per_s"] = bandwidth(environment)
     if cost["datasheet_bytes_per_s"] is None:
-        why["datasheet_bytes_per_s"] = "nothing tells how wide and how fast the memory is"
+        why["datasheet_bytes_per_s"] = "the width and the clock of the memory are unknown"
     return cost, why

@@ -1,4 +1,4 @@
-"""What do the equations say of the call of one record? A ladder asks costmodel nothing else."""
+"""The answers of the equations about the call of one record: all that a ladder asks costmodel."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ from profiler.reconcile.levels import Cause
 from profiler.records.measurement import Measurement
 from profiler.run.lower_bounds import readings_below
 
-NOTHING_KEPT = "only a phase with gradients keeps anything for a backward pass"
+NOTHING_KEPT = "only a phase with gradients keeps tensors for a backward pass"
 APART = {
     "inference": "the memory of one new token is its state and one row: ask for the state",
-    "backward": "what the forward pass kept was there before: compare the training step",
+    "backward": "the call begins with the tensors of the forward pass: compare the training step",
 }
 """Phase -> why its peak is not compared."""
 
@@ -85,7 +85,7 @@ class Derived:
 
 
 def derived(measurement: Measurement, mixer: Mixer, implementation: Implementation) -> Derived:
-    """The answers about the call of a record, all asked here.
+    """The answers of the equations about the call of a record.
 
     Raises:
         Unanswered, Unsupported: the equations do not say how many operations the call executes, or
@@ -112,8 +112,8 @@ def derived(measurement: Measurement, mixer: Mixer, implementation: Implementati
 
 
 def telling(measurement: Measurement) -> Collection[str]:
-    """The dispatched operations that tell what a module executes: those of its forward pass, and
-    the kernels of its backward pass."""
+    """The names of dispatched operations from which `description_of` infers what a module
+    executes: the forward pass's operations and the backward kernels."""
     dispatched: Collection[str] = measurement.counts.get("dispatch", {}).get("by_op", ())
     if "forward" not in measurement.counts:
         return dispatched
@@ -124,10 +124,10 @@ def telling(measurement: Measurement) -> Collection[str]:
 def recounts(
     mixer: Mixer, does: Described, phase: str, sizes: Mapping[str, int]
 ) -> tuple[Classes, Classes, tuple[Cause, ...]]:
-    """Rung 1, rung 2, and the causes between them: one switch is turned at a time, or several
-    together where the equations cannot be counted between them.
+    """Rung 1, rung 2, and the causes between them.
 
-    The last re-count is rung 2, so that nothing is left between the causes and it.
+    The equations are counted again after each switch; a switch after which they cannot be counted
+    is joined with the next one. The last count is rung 2, so the causes add up to the whole gap.
     """
     first = current = executed_classes(mixer, Described(mixer.default_form, ()), phase, sizes)
     causes: list[Cause] = []
@@ -155,7 +155,7 @@ def predictions(
 ) -> dict[str, Prediction]:
     """Peer -> the prediction of its figure."""
     if phase in TRAINING_STEP:
-        of_gradients = "what {} counts of a backward pass is measured, not derived"
+        of_gradients = "the count of {} for a backward pass is only measured, not derived"
         return {name: Prediction(reason=of_gradients.format(name)) for name in PEERS}
     system = system_of(mixer, does.form, does.rewrites, phase)
     unnamed = [name for name in contraction_counts(system, phase) if name not in does.kernels]
@@ -179,8 +179,8 @@ def _unpredicted(unnamed: Sequence[str], phase: str) -> str:
 
 
 def classes_seen(printed: Mapping[str, Any] | None) -> frozenset[str]:
-    """Kernel classes that a peer printed a figure for in some operation of their own, which its
-    other versions may have no formula for."""
+    """Kernel classes whose own operations the peer printed a figure for; other versions of the peer
+    may have no formula for them."""
     names = () if printed is None else printed.get("by_op", ())
     fused = any(nominal(name) == "fused attention" for name in names)
     return frozenset({"fused-attention"} if fused else ())
@@ -195,8 +195,8 @@ def predict(
     sizes: Mapping[str, int],
     known: Collection[str],
 ) -> Prediction:
-    """A peer's figure from kernel classes; `known` are the classes that this version of the peer
-    was seen to have a formula for."""
+    """A peer's predicted figure, by the rule of each contraction's kernel class. `known` are the
+    classes for which this version of the peer has a formula."""
     system = system_of(mixer, does.form, does.rewrites, phase)
     total = sum(executed_classes(mixer, does, phase, sizes).values())
     causes: dict[str, int] = {}
@@ -229,7 +229,8 @@ def predict(
 def bytes_held(
     mixer: Mixer, does: Described, phase: str, dtype: str, sizes: Mapping[str, int]
 ) -> dict[str, Held]:
-    """What the equations hold, by quantity, as an implementation executes them."""
+    """Quantity -> the bytes and arrays that the equations hold as the implementation executes
+    them."""
     rewrites = held_rewrites(does)
 
     def held(elements: Callable[[], int], apart: str) -> Held:
@@ -254,7 +255,7 @@ def bytes_held(
 
 def live_set(mixer: Mixer, does: Described, phase: str, sizes: Mapping[str, int]) -> Exact:
     """The equations' largest live set at these sizes in elements, as an implementation executes
-    them: without what is there before the call, and with the gradients of parameters.
+    them: without arrays that exist before the call, with the gradients of parameters.
 
     Raises:
         Unanswered: a phase whose peak is not compared.

@@ -1,12 +1,12 @@
-"""What did the hardware execute (rung 4), and why is it other than what was dispatched?
+"""What did the hardware execute (rung 4), and why does it differ from the dispatched operations?
 
-Causes of the gap 3-4 are re-counts of what was dispatched, under what was seen of this chip:
+Causes of the gap 3-4 are re-counts of the dispatched operations with observations of this chip:
 
-- a function executes more than its core: as often as it was dispatched, what the calibration's
-  kernel of that function executed for each;
-- a sum of products begins at zero: an addition for every product, not one less for each result;
-- products of matrices are computed in whole tiles: each again in the tile that its kernel's name
-  tells, where there is one such kernel for every product.
+- a function executes several instructions: each dispatched function counts as the operations that
+  the calibration kernel of this function executed;
+- a sum of products begins at zero: one addition for every product, instead of one fewer per result;
+- products of matrices are computed in whole tiles: each product is counted in the tile that its
+  kernel's name states, if there are as many such kernels as products.
 
 Everything else (scales that a kernel folds in, constants, unused lanes) is left unexplained.
 """
@@ -39,7 +39,7 @@ DISPATCHED = "every dispatched operation reads its operands and writes its resul
 
 
 def hardware_causes(measurement: Measurement) -> tuple[Cause, ...]:
-    """The re-counts of what was dispatched that lead to rung 4, without what changes nothing."""
+    """The causes of the gap 3-4; causes that change no count are left out."""
     record, dispatch = measurement.counts.get("hardware"), measurement.counts["dispatch"]
     if record is None:
         return ()
@@ -52,7 +52,7 @@ def hardware_causes(measurement: Measurement) -> tuple[Cause, ...]:
 
 
 def functions(record: Mapping[str, Any], operations: Mapping[str, Any]) -> Iterator[Cause]:
-    """What dispatched functions execute by the kernels of the calibration."""
+    """A cause for each dispatched function, from the counts of its calibration kernel."""
     calibration = record["calibration"]
     entries = calibration["entries"]
     dispatched = {**{name: operations[name] for name in CLASSES}, **operations["other"]}
@@ -61,12 +61,12 @@ def functions(record: Mapping[str, Any], operations: Mapping[str, Any]) -> Itera
         executed = {each: round(number * n / entries) for each, n in counts.items()}
         added = {each: n - number * (each == name) for each, n in executed.items()}
         one = ", ".join(f"{n / entries:.4g} {each}" for each, n in counts.items() if n)
-        meaning = f"one executes {one or 'none of these'} in the calibration"
+        meaning = f"in the calibration, one {name} executes {one or 'no counted operation'}"
         yield Cause(3, 4, f"{name} on this chip", {name: -number} | added, meaning)
 
 
 def from_zero(by_op: Mapping[str, Any]) -> Cause:
-    """As many additions as multiplications in every sum of products."""
+    """The cause that sums begin at zero: as many additions as multiplications in a contraction."""
     added = 0
     for name, found in by_op.items():
         rule = rule_for(name)
@@ -76,8 +76,8 @@ def from_zero(by_op: Mapping[str, Any]) -> Cause:
 
 
 def tiles(record: Mapping[str, Any]) -> Cause:
-    """Products of matrices again in the tiles of their kernels; nothing where kernels and products
-    are not as many."""
+    """The cause that matrix products are padded to the tiles of their kernels; it counts nothing if
+    the numbers of kernels and products differ."""
     products = [Product(*shape) for shape in record.get("products", ())]
     sides = [(down, across, deep) for down, across, deep in record["tiles"]]
     beyond = padding(products, sides) if len(products) == len(sides) else 0
@@ -86,7 +86,7 @@ def tiles(record: Mapping[str, Any]) -> Cause:
 
 
 def moved(measurement: Measurement, least: Mapping[str, int]) -> dict[str, MovedMemory]:
-    """Bytes that the memory moved beside those that must move; {} where no counters were read."""
+    """Bytes that the memory moved, and the derived ones; {} if no counters were read."""
     if "hardware" not in measurement.counts:
         return {}
     found: dict[str, MovedMemory] = {}
@@ -103,7 +103,8 @@ def moved(measurement: Measurement, least: Mapping[str, int]) -> dict[str, Moved
 
 
 def more_bytes(measurement: Measurement, least: Mapping[str, int]) -> Iterator[MemoryCause]:
-    """The bytes again, equation by equation and then operation by operation."""
+    """The re-counts of bytes: by equations that each read and write memory, then by dispatched
+    operations that do."""
     by_op = measurement.counts["dispatch"]["by_op"].values()
     dispatched = sum(found["bytes_read"] + found["bytes_written"] for found in by_op)
     for name, number, meaning in (
@@ -115,7 +116,7 @@ def more_bytes(measurement: Measurement, least: Mapping[str, int]) -> Iterator[M
 
 
 def beyond(third: Classes, found: HardwareLevel, causes: tuple[Cause, ...]) -> Classes:
-    """What no cause explains of the gap 3-4, of the classes that are known."""
+    """The unexplained rest of the gap 3-4, by class; classes that rung 4 lacks are left out."""
     explained: Classes = {}
     for cause in causes:
         for name, number in cause.counts.items():

@@ -1,12 +1,11 @@
 """Why does the measurement differ from the theory? A ladder of rungs with a cause for every gap.
 
-Rung 1 counts the equations, rung 2 the algorithm that the implementation is described to execute
-(`reconcile.derived` asks for both), rung 3 is what it dispatched, rung 4 what the hardware
-executed, rung 5 what it cost. A cause is the equations counted again under a named switch, never a
-subtraction of two rungs. Rung 2 is the last of those re-counts, so the gap 1-2 is exhausted by
-construction; the gap 2-3 is observed, and what stands there is unexplained. So is the gap 3-4,
-whose causes are what was dispatched, counted again as the chip was seen to execute it
-(`reconcile.hardware`).
+Rung 1 counts the equations; rung 2 the algorithm of the implementation's description
+(`reconcile.derived` asks for both); rung 3 the dispatched operations; rung 4 the operations that
+the hardware executed; rung 5 is time, memory and energy. A cause is a re-count under a named
+switch, never a subtraction of two rungs. Rung 2 is the last re-count of the equations, so its
+causes explain the gap 1-2 by construction. The gaps 2-3 and 3-4 are observed, and may have an
+unexplained rest; the causes of 3-4 re-count the dispatched operations (`reconcile.hardware`).
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from profiler.run.plan import candidate_in_record
 
 
 def zeros(measurement: Measurement) -> tuple[Cause, ...]:
-    """What the backward pass did with zeros that stand for no gradient, counted again without."""
+    """The cause that the backward pass computed with zeros in place of absent gradients."""
     counted = measurement.counts.get("zeros")
     found = class_differences(dispatched_classes(counted), {}) if counted else {}
     return (Cause(2, 3, "zeros", found, MEANING),) if found else ()
@@ -45,7 +44,7 @@ def ladder(measurement: Measurement, mixer: Mixer, implementation: Implementatio
         ValueError: the record holds no counts of dispatched operations.
     """
     if "dispatch" not in measurement.counts:
-        raise ValueError("it holds no dispatched operations")
+        raise ValueError("the record holds no dispatched operations")
     theory, dispatch = derived(measurement, mixer, implementation), measurement.counts["dispatch"]
     third = dispatched_classes(dispatch["operations"])
     causes = (*theory.causes, *zeros(measurement))
@@ -88,7 +87,7 @@ def ladder(measurement: Measurement, mixer: Mixer, implementation: Implementatio
 
 
 def unobserved(measurement: Measurement) -> dict[str, str]:
-    """What of rungs 3 and 4 was not seen to happen, by rung."""
+    """Rung 3 or 4 -> which of its operations were not observed, and why."""
     dispatch, said = measurement.counts["dispatch"], []
     if dispatch["unknown"]:
         listed = ", ".join(f"{k} ({v['calls']} calls)" for k, v in dispatch["unknown"].items())
@@ -100,10 +99,10 @@ def unobserved(measurement: Measurement) -> dict[str, str]:
 
 
 def untold(measurement: Measurement) -> dict[str, str]:
-    """Why rung 4 is missing, or which of its classes are."""
+    """{"4": why rung 4, or some of its classes, are missing}; {} if none is."""
     fourth = hardware_level(measurement)
     if fourth is None:
-        nothing = "the record says nothing of hardware counters"
+        nothing = "the record holds no hardware counters"
         return {"4": measurement.reasons.get("hardware", nothing)}
     classes: dict[str, list[str]] = {}
     for name, why in fourth.untold.items():
@@ -113,7 +112,7 @@ def untold(measurement: Measurement) -> dict[str, str]:
 
 
 def peer_figure(peer: Peer, measurement: Measurement, predicted: Prediction) -> PeerFigure:
-    """A peer's predicted and printed figure, and the causes of what lies between."""
+    """A peer's predicted and printed figures, and the causes of the prediction."""
     printed = measurement.counts.get("peers", {}).get(peer.name)
     reasons = dict.fromkeys(("predicted", "unexplained"), predicted.reason)
     reasons = {name: why for name, why in reasons.items() if why}
@@ -138,8 +137,8 @@ def peer_figure(peer: Peer, measurement: Measurement, predicted: Prediction) -> 
 
 
 def ladders(measurements: Sequence[Measurement]) -> tuple[list[Ladder], list[str]]:
-    """The ladder of every record whose mixer and implementation are known; sentences for the
-    others."""
+    """The ladder of every record whose mixer and implementation are known, and a sentence for each
+    kind of other record."""
     found: list[Ladder] = []
     problems: dict[tuple[str, str], list[str]] = {}
 

@@ -1,4 +1,4 @@
-"""What does a reconciliation hold: rungs, causes, unexplained rests, other counters' figures?"""
+"""The results of a reconciliation: rungs, causes, unexplained rests, other counters' figures."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from profiler.records.schema import Record
 from profiler.records.words import signed_words
 
 EXHAUSTED = (
-    "the causes are the equations counted again, switch by switch, and the last of these counts is "
-    "rung 2: nothing can be left unexplained; what is observed is the gap 2-3"
+    "each cause is the difference between two counts of the equations, with one more switch; the "
+    "last count is rung 2, so the causes explain all of this gap; gap 2-3 is the observed one"
 )
 
 
 def row_classes(counts: Mapping[str, int], untold: Collection[str] = ()) -> dict[str, Any]:
-    """Counts as a table's row prints them: mul, add, div, exp, other; None for what is untold.
+    """Counts as a table's row prints them: mul, add, div, exp, other; None for `untold` classes.
 
     >>> row_classes({"mul": 3, "compare": 2})
     {'mul': 3, 'add': 0, 'div': 0, 'exp': 0, 'other': {'compare': 2}}
@@ -47,9 +47,9 @@ class Cause(Record, frozen=True):
 
 
 class PeerFigure(Record, frozen=True):
-    """What a peer was predicted to print, what it printed, and why it is not rung 3's total.
+    """The predicted and the printed figure of a peer, and the causes that lead to the prediction.
 
-    `reasons` says for `predicted` and `printed` why one of them is None.
+    `reasons` gives a reason for each figure that is None.
     """
 
     WRITTEN = (
@@ -81,7 +81,7 @@ class PeerFigure(Record, frozen=True):
 
 
 class MemoryCause(Record, frozen=True):
-    """What a named re-count adds to the bytes that are moved."""
+    """The bytes that a named re-count adds to the moved ones."""
 
     name: str
     bytes: int
@@ -98,9 +98,9 @@ MEMORY_WORDS = {
 
 
 class MovedMemory(Record, frozen=True):
-    """Bytes moved by the equations and as measured, and the causes of what lies between.
+    """Bytes moved by the equations and as measured, and the causes of the difference.
 
-    `reason` says why one of the two is None.
+    `reason` says why one of the two figures is None.
     """
 
     WRITTEN = ("unit", "derived", "measured", "causes", "unexplained", "reason")
@@ -113,17 +113,17 @@ class MovedMemory(Record, frozen=True):
 
     @property
     def unexplained(self) -> int | None:
-        """What no cause names; None where there is nothing to compare."""
+        """The difference that no cause explains; None if a figure is missing."""
         if self.derived is None or self.measured is None:
             return None
         return self.measured - self.derived - sum(cause.bytes for cause in self.causes)
 
 
 class ListedTensor(Record, frozen=True):
-    """A tensor that is alive, or `number` equal ones of `bytes` each.
+    """A live tensor, or `number` equal tensors of `bytes` each.
 
-    `array` names the equations' arrays that have its shape, `cause` says why its bytes are more
-    than, or other than, those of an array.
+    `array` names the equations' arrays that have the tensor's shape; `cause` says why the tensor is
+    larger than an array, or no array at all.
     """
 
     operation: str
@@ -139,9 +139,9 @@ class ListedTensor(Record, frozen=True):
 class HeldMemory(Record, frozen=True):
     """Bytes held by the equations and as measured, and the tensors that hold them.
 
-    `listed` are the tensors of a run of its own, in which the allocator counted `watched` bytes and
-    added `rounding` to those of tensors and got back `released`, which was there before the call;
-    None where there is no list. `reason` says why something is None.
+    `listed` are the tensors of a separate run, or None. In this run the allocator held `watched`
+    bytes, of which it added `rounding` to the tensors' bytes; the call released `released` bytes
+    that were allocated before. `reason` says why a field is None.
     """
 
     derived: int | None = None
@@ -159,14 +159,14 @@ class HeldMemory(Record, frozen=True):
 
     @property
     def difference(self) -> int | None:
-        """How many bytes fewer or more were measured than in the run whose tensors were listed."""
+        """The measured bytes less those of the run whose tensors are listed."""
         if self.measured is None or self.watched is None:
             return None
         return self.measured - self.watched
 
     @property
     def unexplained(self) -> int | None:
-        """What the allocator holds and no name is known of; None where nothing is listed."""
+        """The bytes that belong to no listed tensor; None without a list."""
         if self.watched is None:
             return None
         named = self.total(workspace=False) + self.total(workspace=True)
@@ -198,8 +198,8 @@ Memory = MovedMemory | HeldMemory
 class Ladder(Record, frozen=True):
     """Theory and measurement of one implementation, rung by rung.
 
-    Rung 2 is the last of the re-counts that are the causes of the gap 1-2, so nothing of that gap
-    can be unexplained. The gap 2-3 is observed; 3-4 is there where hardware counters were read.
+    Rung 2 is the last of the re-counts that explain the gap 1-2, so this gap has no unexplained
+    rest. The gap 2-3 is observed; the gap 3-4 needs hardware counters.
     """
 
     mixer: str
@@ -214,29 +214,28 @@ class Ladder(Record, frozen=True):
     unexplained: Mapping[str, Classes]
     peers: tuple[PeerFigure, ...]
     reasons: Mapping[str, str]
-    """Why something is missing, nominal or empty: by rung, by gap, by quantity of rung 5."""
+    """Rung, gap or quantity of rung 5 -> why it is missing, nominal or without a rest."""
     uncounted: tuple[str, ...] = ()
-    """Dispatched operations without a counting rule: what they did is in no rung."""
+    """Dispatched operations without a counting rule: no rung counts them."""
     memory: Mapping[str, Memory] = {}
-    """`activations` (what is kept for the backward pass), `peak`, and the bytes that the memory
-    moved where these were counted: by quantity."""
+    """Quantity -> bytes: `activations` (kept for the backward pass), `peak`, and the bytes moved if
+    hardware counters were read."""
     hardware: HardwareLevel | None = None
     """Rung 4; None where no hardware counters were read."""
 
     @property
     def unexplained_operations(self) -> int:
-        """How many operations lie in the gaps of rungs 1 to 3 without a cause, more and fewer
-        alike."""
+        """The sum of the absolute unexplained differences between rungs 1 to 3, in operations."""
         return sum(abs(n) for gap in ("1-2", "2-3") for n in self.unexplained[gap].values())
 
     @property
     def findings(self) -> list[str]:
-        """What has no cause, in words: operations, other counters' figures, bytes."""
+        """The differences without a cause, in words: operations, other counters' figures, bytes."""
         found = [f"unexplained: {signed_words(g)}" for g in self.unexplained.values() if g]
         if self.uncounted:
             found.append(f"no counting rule for {', '.join(self.uncounted)}")
         found += [
-            f"{peer.name} prints {peer.unexplained:+,} {peer.unit} beside what is predicted"
+            f"{peer.name} differs from its prediction by {peer.unexplained:+,} {peer.unit}"
             for peer in self.peers
             if peer.unexplained
         ]

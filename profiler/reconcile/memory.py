@@ -1,8 +1,5 @@
-"""Which tensors hold the bytes that a module keeps, or holds at its worst moment, and which arrays
-of the equations are these?
-
-What the equations keep, or hold at most, stands first; then each tensor that was alive.
-"""
+"""Which tensors hold the bytes that a module keeps for its backward pass, or holds at its peak, and
+which arrays of the equations are these tensors?"""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ READ = {"activations": ("activations", "activations"), "peak": ("tensors_at_peak
 
 
 def memory(measurement: Measurement, derived: Derived) -> dict[str, HeldMemory]:
-    """What the equations hold and which tensors were held, by quantity."""
+    """Quantity -> the bytes that the equations hold, and the tensors that the module held."""
     return {
         name: held_memory(measurement, held, *READ[name])
         if held.compared
@@ -43,5 +40,5 @@ def held_memory(measurement: Measurement, held: Held, listed: str, told: str) ->
 
 
 def figure(reading: Reading | None) -> int | None:
-    """The bytes of a reading, in the blocks that the allocator gives where it tells these."""
+    """The bytes of a reading: of whole blocks of the allocator if the reading has them."""
     return None if reading is None else round(reading.details.get("allocated", reading.value))

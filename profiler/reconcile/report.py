@@ -1,4 +1,4 @@
-"""Which document shows a reconciliation: a line for each implementation, then the ladders?"""
+"""The document that shows reconciliations: a line for each implementation, then the ladders."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ from profiler.run.report import LEAD, MEMORY
 
 
 def document(found: Sequence[Ladder], *, full: bool = False) -> Document:
-    """A line for each implementation and phase; below, of each ladder the tables in which something
-    is unexplained, or with `full` every table of every ladder.
+    """A line for each implementation and phase; below, the tables of each ladder that have an
+    unexplained rest, or with `full` every table.
 
-    JSON is that of schema 1. CSV has a row for each class of each rung, cause and unexplained rest,
-    for each peer's figures, and for each cost in its own unit; what was not measured is a row with
-    its reason.
+    JSON follows schema 1. CSV has a row for each class of each rung, cause and unexplained rest,
+    for each peer's figures, and for each cost in its own unit; a missing value is a row with its
+    reason.
     """
     header = (*LEAD, "rung", "entry", "quantity", "value", "reason")
     return Document(
@@ -61,8 +61,8 @@ def document(found: Sequence[Ladder], *, full: bool = False) -> Document:
 
 
 def tables(ladder: Ladder, *, full: bool) -> Iterator[Table]:
-    """Operations rung by rung, peers, memory, and what the call cost; without `full` those of them
-    in which something is unexplained."""
+    """The tables of operations by rung, peers, memory and cost; without `full` only tables with an
+    unexplained rest."""
     of = (
         f"{ladder.mixer} {ladder.implementation}, {PHASES[ladder.phase]}, "
         f"{sizes_words(ladder.sizes)}, {ladder.dtype} on {ladder.device}"
@@ -126,7 +126,7 @@ def summary(found: Sequence[Ladder]) -> Iterator[Table]:
 
 
 def _sizes(group: Sequence[Ladder]) -> tuple[str, list[str]]:
-    """The sizes that all ladders have in common where they have them, and the others of each."""
+    """In words, the sizes with one value in all ladders, and the other sizes of each ladder."""
     values: dict[str, set[int]] = {}
     for ladder in group:
         for letter, size in ladder.sizes.items():
@@ -159,7 +159,7 @@ def _line(ladder: Ladder) -> Mapping[str, Text]:
 
 
 def _mark(ladder: Ladder) -> str:
-    """What stands behind the time of a device that was not quiet; "" behind any other."""
+    """The mark after a time that was measured on a busy device; "" for a quiet one."""
     cost = ladder.rungs["5"]
     return mark(cost["latency_labels"]) if cost["latency_grade"] == BUSY else ""
 
@@ -170,7 +170,7 @@ TAKEN = ("latency_s", "latency_ci_low_s", "latency_ci_high_s", "latency_grade",
 
 
 def summary_record(ladder: Ladder) -> dict[str, Any]:
-    """The line of an implementation as JSON values, not rounded; what is None has its reason."""
+    """The line of an implementation as JSON values, not rounded; `reasons` explains each None."""
     derived, executed, dispatched = (sum(ladder.rungs[k].values()) for k in "123")
     cost, peak = ladder.rungs["5"], ladder.memory["peak"]
     taken = {name: cost[name] for name in TAKEN}
@@ -192,7 +192,7 @@ def summary_record(ladder: Ladder) -> dict[str, Any]:
 
 
 def _verdict(ladder: Ladder) -> Line:
-    """What was found, in words; footnotes say what of it was not observed, and why a time is not
+    """The findings in words; footnotes name unobserved operations, and why a time is not
     comparable."""
     found: Cell = "; ".join(ladder.findings or ["explained"])
     if third := ladder.reasons.get("3"):
@@ -202,8 +202,8 @@ def _verdict(ladder: Ladder) -> Line:
 
 
 def _of_time(ladder: Ladder) -> tuple[str, str]:
-    """What is to be known of the time in a few words, and a sentence that says why it is not
-    comparable; nothing where it is that of the call alone."""
+    """The labels of the time in a few words, and a sentence on why it is not comparable; two empty
+    strings for a comparable time without labels."""
     cost = ladder.rungs["5"]
     if cost["latency_s"] is None:
         return "time not measured", ladder.reasons["latency_s"]
@@ -263,7 +263,7 @@ def _operations(ladder: Ladder, title: str) -> Table:
 
 
 def _known(row: Row, names: Sequence[str], found: HardwareLevel) -> Row:
-    """A row with dashes where a class is not known, and where the total would lack one."""
+    """A row with a dash for each unknown class, and for a total that includes an unknown class."""
     name, note, *cells, total = row
     lacking = [Missing(found.why(each)) if found.lacks(each) else None for each in names]
     shown = [missing or cell for missing, cell in zip(lacking, cells, strict=True)]
@@ -271,7 +271,7 @@ def _known(row: Row, names: Sequence[str], found: HardwareLevel) -> Row:
 
 
 def _told(found: HardwareLevel | None) -> list[Note]:
-    """What must be known of hardware counters: labels, and each reason with all that lacks."""
+    """Notes on hardware counters: labels, and each reason with the readings that it explains."""
     if found is None:
         return []
     lacking: dict[str, list[str]] = {}
@@ -306,10 +306,10 @@ def _peers(ladder: Ladder, title: str) -> Table:
 
 
 WATCHING = "watching changed the peak by"
-"""The words of the difference between the run that was listed and the one that was measured."""
+"""The row of the difference between the peaks of the listed and the measured run."""
 
 RELEASED = "released"
-"""The word for bytes that were there before the call."""
+"""The row of bytes that were allocated before the call and released in it."""
 
 MEMORY_COLUMNS = (
     Column("made by", "made by", numeric=False),
@@ -321,17 +321,17 @@ MEMORY_COLUMNS = (
 )
 
 OF_LIST = (
-    "by the equations: as the implementation executes them, without what is there before the call, "
-    "with the gradients of parameters",
-    "array: the equations' arrays that have the tensor's extents, the batch among them; part of: "
-    "all extents but one",
+    "by the equations: as the implementation executes them, with the gradients of parameters, "
+    "without arrays that exist before the call",
+    "array: the equations' arrays with the extents of the tensor, including the batch; part of: "
+    "with all extents but one",
 )
 MEANINGS = {
-    DENSE: "more entries than the array has at its ranges",
-    "rounding": "what the allocator adds to tensors, since it gives whole blocks",
-    RELEASED: "there before the call, which the call released before its worst moment",
-    "unexplained": "held by the allocator, and nothing is known of them",
-    WATCHING: "measured, less what the allocator held in the run that was watched for this list",
+    DENSE: "the tensor has more entries than the equations compute",
+    "rounding": "bytes that the allocator adds, because it allocates whole blocks",
+    RELEASED: "allocated before the call, and released by the call before its peak",
+    "unexplained": "held by the allocator for no tensor or operation of this list",
+    WATCHING: "the measured bytes less those of the run in which this list was recorded",
     **CAUSES,
 }
 """Word of a list of tensors -> what it means."""
@@ -353,7 +353,7 @@ def _memory(ladder: Ladder, title: str) -> Table:
 
 
 def _listed(found: HeldMemory) -> Iterator[Row]:
-    """What the equations hold, each tensor, and their sum."""
+    """Rows of held bytes: by the equations, of each tensor, their sums, and as measured."""
 
     def step(words: str, number: int | None, *, sign: bool = False) -> Row:
         missing = Missing(found.reason)
@@ -380,7 +380,7 @@ def _listed(found: HeldMemory) -> Iterator[Row]:
 
 
 def _moved(found: MovedMemory) -> Iterator[Row]:
-    """What the equations move, and the causes of what else is moved."""
+    """Rows of moved bytes: by the equations, of each cause, unexplained, and as measured."""
 
     def step(words: str, shown: Cell) -> Row:
         return (words, "", "", "", "", shown)
@@ -410,8 +410,8 @@ COSTS = (
 """Quantity of rung 5, its words, its unit."""
 
 SHARES = {
-    "operations_per_s": "  of what products of matrices reach here",
-    "bytes_per_s": "  of what copying reaches here",
+    "operations_per_s": "  share of the measured rate of matrix products",
+    "bytes_per_s": "  share of the measured rate of copying",
 }
 """Rate -> the words of its share of the ceiling that was measured beside it."""
 CEILINGS = ("ceiling_operations_per_s", "operations_per_s_share", "ceiling_bytes_per_s",
@@ -419,7 +419,7 @@ CEILINGS = ("ceiling_operations_per_s", "operations_per_s_share", "ceiling_bytes
 
 SPREAD = ("latency_p20_s", "latency_p80_s")
 ENDS = ("latency_ci_low_s", "latency_ci_high_s")
-"""What stands between latency and its samples: a row of the table each."""
+"""The ends of the spread and of the interval of the latency, each pair one row of the table."""
 
 
 def _cost(ladder: Ladder, title: str) -> Table:
@@ -452,7 +452,7 @@ def _quantity(ladder: Ladder, key: str, unit: str) -> Cell:
 
 
 def _share(ladder: Ladder, key: str, unit: str) -> Cell:
-    """`12.5% of 98.2 Gop/s`, and what the datasheet says where it says something."""
+    """`12.5% of 98.2 Gop/s`, and the rate of the data sheet if it is known."""
     cost = ladder.rungs["5"]
     top, share, told = cost[f"ceiling_{key}"], cost[f"{key}_share"], cost.get(f"datasheet_{key}")
     if share is None:
@@ -462,7 +462,7 @@ def _share(ladder: Ladder, key: str, unit: str) -> Cell:
 
 
 def _between(ladder: Ladder, ends: tuple[str, str]) -> Cell:
-    """From one time to another, or why these are missing."""
+    """The two ends of a range of times, or why they are missing."""
     low, high = (ladder.rungs["5"][end] for end in ends)
     if low is None or high is None:
         return Missing(ladder.reasons[ends[0]])

@@ -50,8 +50,8 @@ def processes_words(timed: Iterable[tuple[int, str]]) -> list[str]:
     for number in sorted({number for number, grade in timed if grade == QUIET}):
         if number == 1:
             said.append(
-                "time: of one process, with an interval by its blocks of calls, within this "
-                "process: another one, or another hour, may lie outside (--processes K)"
+                "time: of one process; its interval, from blocks of calls, covers the noise within "
+                "this process: other processes and hours may lie outside (--processes K)"
             )
         else:
             said.append(
@@ -86,8 +86,8 @@ def contention(measurement: Measurement) -> str:
     longer = " or a longer --seconds" if details["stop_rule"] == "time cap" else ""
     stop = stopped(details["stop_rule"])
     return (
-        f"not comparable: {what} ({details['n']} samples, stopped {stop}), as when something else "
-        f"uses the machine; {threads}a quieter machine{longer} may help"
+        f"not comparable: {what} ({details['n']} samples, stopped {stop}), as if other programs "
+        f"used the machine; {threads}a quieter machine{longer} may help"
     )
 
 
@@ -111,6 +111,6 @@ def idleness(measurement: Measurement) -> str:
     if share < MOSTLY_IDLE:
         return ""
     return (
-        f"not comparable: launching its {launches.details['operations']} operations alone takes "
-        f"about {share:.0%} of the time, so the device is mostly idle"
+        f"not comparable: launching {launches.details['operations']} operations takes about "
+        f"{share:.0%} of the time, so the device is mostly idle"
     )

@@ -27,8 +27,8 @@ def estimate(asked: Collection[Request], limits: LatencyLimits) -> str:
     total = sum(longest_s(request, limits) for request in asked)
     points = f"{len(asked):,} point{'s' if len(asked) != 1 else ''}"
     return (
-        f"{points}: timing takes up to {duration_words(total)} on one device, by its limits; "
-        f"building and counting come on top"
+        f"{points}: timing takes at most {duration_words(total)} on one device; building and "
+        f"counting take additional time"
     )
 
 

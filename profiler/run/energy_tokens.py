@@ -39,7 +39,7 @@ def per_token(record: Measurement) -> dict[str, Measured]:
             found[derived] = Unavailable(record.reason(name))
         elif not {"b", "l"} <= record.sizes.keys():
             found[derived] = Unavailable(
-                "how many tokens a call handles is not known: its sizes have no b or no l"
+                "the number of tokens of a call is unknown: its sizes have no b or no l"
             )
         else:
             number = tokens(record.phase, record.sizes)

@@ -86,13 +86,13 @@ def why_one_set(
     try:
         holds, source = cache_bytes(device)
     except CacheError as error:
-        return f"whether several would stay in the cache is not known: {error}"
+        return f"the size of the cache is unknown: {error}"
     needed = SETS * size_of(inputs) + size_of(beside)
     if needed <= holds:
         return ""
     return (
-        f"{SETS} sets and what every call reads take {needed:,} B, and the cache holds {holds:,} B "
-        f"({source}): in turns they would push each other out"
+        f"{SETS} sets of inputs and the weights take {needed:,} B, more than the {holds:,} B of "
+        f"the cache ({source}): they would evict one another"
     )
 
 

@@ -76,7 +76,7 @@ def memory_floor(measurement: Measurement, mixer: Mixer, form: str) -> dict[str,
     if phase_name(measurement.phase) == "inference":
         return {}
     number = left_bytes(measurement, mixer, form)
-    return {"peak_memory": LowerBound(number, f"what the call leaves takes {number:,} B")}
+    return {"peak_memory": LowerBound(number, f"the results of the call take {number:,} B")}
 
 
 def left_bytes(measurement: Measurement, mixer: Mixer, form: str) -> int:
@@ -108,7 +108,7 @@ def time_floors(measurement: Measurement, mixer: Mixer, form: str) -> dict[str, 
     if moved <= 0:
         return {}
     why = (
-        f"to move {moved:,} B beyond its cache takes {scaled(moved / rate, 's')} at "
+        f"moving the {moved:,} B that exceed the cache takes {scaled(moved / rate, 's')} at "
         f"{scaled(rate, 'B/s')}"
     )
     return dict.fromkeys(LATENCIES, LowerBound(moved / rate / CLOSE, why))
@@ -134,7 +134,7 @@ def byte_floors(measurement: Measurement, mixer: Mixer, form: str) -> dict[str, 
     found: dict[str, LowerBound] = {}
     for caches, may_stay in ((COLD, min(held, written)), (IN_SEQUENCE, held)):
         if moved > may_stay:
-            why = f"{moved:,} B must move, and its cache may hold {may_stay:,} B of them"
+            why = f"{moved:,} B must move, of which the cache may hold {may_stay:,} B"
             found[MOVED[caches]] = LowerBound(COUNTED * (moved - may_stay), why)
     return found
 
@@ -151,7 +151,7 @@ def bandwidth(environment: Mapping[str, Any]) -> float | None:
     return None if not (clock and width) else PER_CYCLE * clock * 1e6 * width / 8
 
 
-NOT_ASKED = "no ceiling was measured beside it (--ceilings measures them)"
+NOT_ASKED = "no ceiling was measured (--ceilings measures them)"
 
 
 def ceiling(environment: Mapping[str, Any], name: str) -> Reading | Unavailable:
@@ -177,7 +177,8 @@ def readings_below(
         reading = measurement.readings.get(name)
         if reading is not None and reading.value < floor.value:
             said = scaled(reading.value, reading.unit)
-            found[name] = f"{name.replace('_', ' ')} of {said} is below its floor: {floor.why}"
+            title = name.replace("_", " ")
+            found[name] = f"{title} of {said} is below its lower bound: {floor.why}"
     return found
 
 

@@ -353,7 +353,7 @@ def zeros_of(work: PreparedCall) -> Operations:
     return spent_on_zeros(backward)
 
 
-FORWARD_ONLY = "fvcore traces forward passes alone: it counts no gradient"
+FORWARD_ONLY = "fvcore counts forward passes only, no gradients"
 
 
 def peers_of(work: PreparedCall) -> dict[str, PeerCount | Unavailable]:
@@ -388,7 +388,7 @@ def state_bytes(work: PreparedCall, phase: str = "training") -> Measured:
     if work.state is None:
         return Unavailable(f"a {PHASES[phase]} keeps no state between tokens")
     if not hasattr(work.state, "held"):
-        return Unavailable("its state has no `held`, which says which of its rows are valid")
+        return Unavailable("the state has no method `held`, which gives its valid rows")
     work.once()
     valid, allocated = (
         sum(tensor.numel() * tensor.element_size() for tensor in tensors)
@@ -403,8 +403,8 @@ def owned(work: PreparedCall) -> list[torch.Tensor]:
 
 
 RELEASES_UNSEEN = (
-    "on a CPU the release of what stood in memory before a call is not recorded, and a backward "
-    "pass releases what the forward pass kept: measure the training step"
+    "a backward pass releases tensors that the forward pass kept, and on a CPU the release of "
+    "earlier tensors is not recorded: measure the training step"
 )
 
 
@@ -422,7 +422,7 @@ def tensors_at_peak(work: PreparedCall, request: Request) -> Measured:
         return Unavailable("the memory of one new token is its state: its tensors are not listed")
     if not work.trivial:
         return Unavailable(
-            "a backward pass alone also holds what the forward pass kept: measure the training step"
+            "a backward pass also holds the tensors of its forward pass: measure the training step"
         )
 
     def named(result: Any) -> dict[str, torch.Tensor]:
@@ -521,7 +521,7 @@ def launch_estimate(device: str, launched: int, limits: LatencyLimits | None = N
     return taken_once("launch_estimate", smallest.value * launched, told)
 
 
-OF_ITS_OWN = "a compiled call launches operations of its own, whose number is not counted"
+OF_ITS_OWN = "a compiled call launches generated kernels, whose number is not counted"
 
 
 def compiled_work(
@@ -536,8 +536,8 @@ def compiled_work(
 
 
 NO_STEADY_LOAD = (
-    "energy is read over a steady load of calls, and a forward pass comes before each of these: "
-    "measure the training step, and the forward pass"
+    "energy needs a steady load of calls, but a forward pass precedes each of these: measure the "
+    "training step, and the forward pass"
 )
 
 

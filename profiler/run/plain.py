@@ -58,8 +58,8 @@ dispatched."""
 def without_equations(name: str) -> str:
     """Why a module cannot be compared with theory, and which commands serve instead."""
     return (
-        f"{name} has no equations to be held against: `costmodel trace {name} --over l,d` counts "
-        f"it as formulas, and --impl {name} measures it as an implementation of a mixer"
+        f"{name} has no equations to compare with: `costmodel trace {name} --over l,d` counts it "
+        f"as formulas, and --impl {name} measures it as an implementation of a mixer"
     )
 
 

@@ -65,8 +65,8 @@ def bounded(requests: int, rounds: int = 1, processes: int = 1) -> None:
     """MeasureError for a plan of more than `MOST_POINTS` measurements."""
     if (points := requests * rounds * processes) > MOST_POINTS:
         raise MeasureError(
-            f"{points:,} measurements are asked for ({requests:,} in a round, rounds: {rounds:,}, "
-            f"processes: {processes:,}); at most {MOST_POINTS:,} are planned"
+            f"the plan has {points:,} measurements ({requests:,} in a round, rounds: {rounds:,}, "
+            f"processes: {processes:,}): expected at most {MOST_POINTS:,}"
         )
 
 
@@ -129,8 +129,8 @@ def chosen_of_each(plan: Plan) -> list[tuple[Measurable, list[Implementation]]]:
     plain = [mixer for mixer, own in named if own is None]
     if not plain and plan.implementation != "all":
         raise MeasureError(
-            f"--impl {shortened(plan.implementation)} is for mixers that are named without an "
-            f"implementation, and each has its own: leave out --impl"
+            f"--impl {shortened(plan.implementation)} applies to mixers named without an "
+            f"implementation, but every mixer names one: leave out --impl"
         )
     found = []
     for mixer, own in named:
@@ -236,7 +236,7 @@ def users_class(
         MeasureError: there is no such class, or it computes something else; the message says where.
     """
     if isinstance(mixer, PlainModule):
-        raise MeasureError(f"{mixer.origin} has no equations that {wanted} could compute")
+        raise MeasureError(f"{mixer.origin} has no equations, so {wanted} cannot implement them")
     path, _, name = wanted.rpartition(":")
     if not Path(path).is_file():
         raise MeasureError(f"no file '{path}': a class of your own is given as FILE.py:Class")

@@ -204,29 +204,29 @@ MEMORY = (
     "inputs and state were there before and are not in it"
 )
 ABOUT_COLUMNS = (
-    Note(("latency, hot: calls back to back, caches as the calls leave them; latency, cold: calls "
-          "before each of which caches were flushed",)),
-    Note(("a latency is the median of its samples; with ≈ an estimate: on a busy machine a low "
-          "quantile of short regions, or one sample",)),
-    Note(("range, of the hot latency: of a median, from 20 % to 80 % of the samples; of an "
-          "estimate, the least time that the call needs to the median of the regions",)),
+    Note(("latency, hot: calls back to back, caches as the calls leave them; latency, cold: caches "
+          "flushed before each call",)),
+    Note(("latency: the median of the samples; with ≈ an estimate: a low quantile of short "
+          "regions on a busy machine, or one sample",)),
+    Note(("range, of the hot latency: the 20 % to 80 % quantiles of the samples; of an estimate, "
+          "from the lower bound of the time to the median of the regions",)),
     Note((MEMORY,)),
-    Note(("compiling: the calls before the compiled one settled, less one settled call; in no "
+    Note(("compiling: time of the first calls, until the compiled call's time is steady; in no "
           "latency",), ("compile",)),
     Note((f"operations: as dispatched, every class counted 1; {UNSEEN}",)),
-    Note(("traced: a module without equations has, in the place of what these derive, the formulas "
-          "of `costmodel trace --backend fused` at its sizes, in the mode in which it was run",),
+    Note(("traced: operations of a module without equations, by the formulas of `costmodel trace "
+          "--backend fused` at its sizes, in the mode in which it ran",),
          TRACED),
     Note(("torch: FlopCounterMode, a multiply-add is 2",)),
     Note(("fvcore: FlopCountAnalysis, a multiply-add is 1",)),
-    Note(("executed: operations by hardware counters, without conversions; DRAM: bytes that its "
+    Note(("executed: operations by hardware counters, without conversions; DRAM: bytes that the "
           "memory read and wrote, caches flushed before each kernel, and as kernels leave them",),
          COUNTED),
     Note((f"measured values: {DIGITS} significant digits; -o keeps every sample",)),
 )  # fmt: skip
-STATE = "state: what is held once the token is in it"
+STATE = "state: bytes held after the new token is appended"
 COMPILED = (
-    "compiled: time and energy are of what torch.compile made; the rest is of the module itself"
+    "compiled: time and energy are of the compiled module, all other values of the module itself"
 )
 
 

@@ -49,7 +49,7 @@ class Request:
             raise MeasureError(str(error)) from None
         if self.compile and phase_name(self.phase) in TRAINING_STEP:
             raise MeasureError(
-                "torch.compile is measured of the forward pass and of one new token: leave out "
+                "--compile measures the forward pass and one new token: leave out "
                 f"--compile, or --phase {self.phase}"
             )
 

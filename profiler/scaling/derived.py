@@ -220,5 +220,5 @@ class Predictions:
         except (Unsupported, Unanswered, ValueError) as reason:
             return str(reason)
         if min(values) <= 0:
-            return f"{name}: the equations give {min(values)}, which has no power"
+            return f"{name}: the equations give {min(values)}, which has no exponent"
         return found

@@ -163,7 +163,7 @@ def exponent(values: Sequence[MeasuredValue]) -> Exponent | Unsettled:
     if len({v.size for v in values}) != len(values):
         raise ValueError("expected one value a size")
     if bad := [v.size for v in values if not 0 < v.low <= v.value <= v.high]:
-        raise ValueError(f"expected 0 < low <= value <= high, and it is not so at {bad[0]}")
+        raise ValueError(f"expected 0 < low <= value <= high, which fails at {bad[0]}")
     found, ended = settled_range(values)
     if len(found) < LEAST:
         because = f" ({ended})" if ended else ""

@@ -54,12 +54,12 @@ RATES: Mapping[str, str] = {
 }
 """Derived quantity -> the unit of its rate in time."""
 
-NO_CEILING = "no {} of the device was measured beside the records: measure them with --ceilings"
+NO_CEILING = "the records hold no {} of the device: measure them with --ceilings"
 LESS_HELD = (
-    "at {} less is held than the equations' live set, which is no floor then: the implementation "
-    "does not hold all that the equations name"
+    "at {} the call holds less than the live set of the equations, which is then no lower bound: "
+    "the implementation keeps fewer arrays than the equations name"
 )
-NO_JOULES = "how few joules an operation takes at best is not known"
+NO_JOULES = "the least energy of an operation is unknown"
 
 
 CEILINGS: Mapping[str, Callable[[str], Sequence[str]]] = {
@@ -127,7 +127,7 @@ class Departure:
     def times(self, sizes: Sequence[int]) -> str:
         """How far the values at some sizes lie above the floors, in words."""
         listed = ", ".join(f"{self.above[size]:.2f} at {size}" for size in sizes)
-        return f"all floors together times {listed}"
+        return f"the sum of all floors times {listed}"
 
 
 def regimes(highest: Mapping[int, str]) -> str:

@@ -175,7 +175,7 @@ def scaling_along(
     values = series.values(quantity)
     reason = series.missing(quantity)
     if not values:
-        reason = reason or f"{quantity.title} is zero at every size, which has no power"
+        reason = reason or f"{quantity.title} is zero at every size, which has no exponent"
         return Scaling(series, quantity, (), Unsettled(reason), {}, reason)
     measured = exponent(values)
     first, last = values[0].size, values[-1].size
@@ -195,7 +195,7 @@ def derived_growth(
     if isinstance(derived, str):
         return derived
     if first == last:
-        return f"one size has no growth: {first}"
+        return f"the growth needs two sizes, and there is one: {first}"
     low, high, how = derived.between(first, last)
     return DerivedGrowth(derived.name, power_of(derived.at, values, first, last), low, high, how)
 
@@ -218,7 +218,7 @@ def departure_of(
     known = [each for each in wanted.values() if isinstance(each, Derived)]
     sure = [value for value in values if value.cut in ("", LAUNCH_BOUND)]
     if not sure:
-        return "no value has an interval: its samples tell too little"
+        return "no value has an interval: there are too few samples"
     apart = None if isinstance(exponentials, str) else exponentials
     floors = floors_of(series, quantity, sure, known, apart)
     return floors if isinstance(floors, str) else departure(floors, sure)

@@ -142,7 +142,7 @@ def draw(records: Sequence[Measurement], asked: PlotSelection, output: Path) -> 
         raise MeasureError(f"nothing can be drawn: {'; '.join(problems)}")
     if len(columns) > MOST:
         raise MeasureError(
-            f"{len(columns)} columns do not fit into one figure ({MOST} do): choose by --along, "
+            f"a figure holds at most {MOST} columns, not {len(columns)}: choose by --along, "
             f"--phase, --dtype or --only"
         )
     import matplotlib as mpl

@@ -19,17 +19,17 @@ FIELDS = (
 )  # fmt: skip
 
 METHOD = (
-    "exponent: slope of the logarithms over the settled range (from the largest size down, while "
-    f"the next value lies on the line through those above it, or the local slope within {AGREE:g} "
-    f"of it; nothing that is bound by launches; {LEAST} sizes or more), by least squares weighted "
-    "with the intervals of the medians; its 95 % interval is the wider of what these intervals and "
-    "what the scatter about the line give"
+    "exponent: slope of a line through the logarithms, by least squares weighted with the "
+    "intervals of the medians; settled range: sizes from the largest down, as long as the next "
+    f"value lies on the line through the larger ones (slope within {AGREE:g}) and is not "
+    f"launch-bound, {LEAST} sizes or more; 95 % interval: the wider of those by the medians' "
+    "intervals and by the scatter about the line"
 )
 FLOORS = (
-    "floors: launch overhead as the records estimate it; what is derived, at what the device "
-    "reaches at best as measured beside the records (bytes, where that is missing, as its data "
-    f"sheet says); a value is explained as long as its interval reaches down to {NEAR:g} times all "
-    "floors together"
+    "floors (lower bounds): the recorded launch overhead, and derived operations and bytes at the "
+    "highest rates that were measured with the records (bytes without one: at the rate of the data "
+    f"sheet); a value is explained if its interval reaches down to {NEAR:g} times the sum of all "
+    "floors"
 )
 
 
@@ -54,7 +54,7 @@ def tables(found: Sequence[Scaling]) -> list[Part]:
                for each in absent]  # fmt: skip
     if not there:
         said = (
-            "Scaling: nothing was measured that could grow",
+            "Scaling: no quantity was measured at several sizes",
             *(note.line[0] for note in nowhere),
         )
         return [Paragraph((sentence,)) for sentence in said]
@@ -84,7 +84,7 @@ def table_of(group: Sequence[Scaling], last: Sequence[Note]) -> Table:
         Column("floors", "explained by its floors", numeric=False, wide=True),
     )
     rows = tuple(row(each, names) for each in group)
-    ends = "in brackets its local exponents at both ends, where they are others"
+    ends = "in brackets the local exponents at both ends, if they differ"
     notes = [Note((f"{name}: {MEANINGS[name]}; {ends}",), (name,)) for name in names]
     steps = sorted({g.how for each in group for g in each.derived.values()
                     if isinstance(g, DerivedGrowth) and g.how != LOCAL})  # fmt: skip
@@ -105,7 +105,7 @@ def row(each: Scaling, names: Sequence[str]) -> tuple[Cell, ...]:
         measured = (f"{m.first} to {m.last}", f"{m.value:.2f}", f"{m.low:.2f} to {m.high:.2f}")
     derived: list[Cell] = []
     for name in names:
-        growth = each.derived.get(name, "what was not measured is not set beside what is derived")
+        growth = each.derived.get(name, "not compared, because nothing was measured")
         derived.append(Missing(growth) if isinstance(growth, str) else growth.words)
     agrees: Cell = measured[1]
     if isinstance(each.measured, Exponent):

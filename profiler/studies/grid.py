@@ -206,9 +206,9 @@ def within(found: Sequence[Request], scale: Scale) -> tuple[list[Request], tuple
     limit that some requests exceed."""
     limits = (
         (partial(derived, executed_operations), scale.operations,
-         "executes more than {:.0e} operations, as derived, and would take minutes"),
+         "executes more than {:.0e} derived operations and would take minutes"),
         (partial(derived, live_set_bytes), scale.live_bytes,
-         "holds more than {:,} B, as derived, which the machine shares with everything else"),
+         "holds more than {:,} derived bytes, too many for the memory of the machine"),
         (Launches(), LAUNCHES,
          "launches more than {:,} operations, as dispatched at short lengths, and would take "
          "minutes"),

@@ -39,7 +39,7 @@ def parts(plan: StudyPlan, records: Sequence[Measurement]) -> Iterator[Part]:
         printed = claim(plan.claim)
         yield Paragraph((printed.claimed,), quote=True)
         yield Paragraph((f"{printed.source}, {printed.place}",), quote=True)
-    yield Heading(f"How do they stand to {plan.base}?")
+    yield Heading(f"How do they compare with {plan.base}?")
     for name in plan.others:
         own = [pair for pair in found if pair.second[0] == name]
         yield Paragraph((Strong(name), f": {standing(own, plan.base)}."))
@@ -55,7 +55,7 @@ def parts(plan: StudyPlan, records: Sequence[Measurement]) -> Iterator[Part]:
 def standing(own: Sequence[Pair], base: str) -> str:
     """The comparison of one mixer with the base over all points, in words."""
     if not own:
-        return f"no point was measured at which it and {base} can be compared"
+        return f"no point was measured at which this mixer and {base} can be compared"
     shorter = [pair for pair in own if pair.shorter]
     unknown = [pair.steps for pair in own].count(None)
     said = [
@@ -71,7 +71,7 @@ def standing(own: Sequence[Pair], base: str) -> str:
             f"it takes {min(ratios):.3g} to {max(ratios):.3g} times the operations, as derived"
         )
     if launches := [p for p in own if p.bound and not p.time.refused]:
-        said.append(f"at {len(launches)} launches decide, so that the path cannot show")
+        said.append(f"at {len(launches)} launches dominate and hide the effect of the path")
     if shorter:
         shown, fewer = ([shows(p) for p in shorter].count(words) for words in (SHOWN, FEWER))
         said.append(
@@ -148,10 +148,10 @@ def compared(found: Sequence[Pair], plan: StudyPlan) -> Iterator[Table]:
     ]  # fmt: skip
     wide = "".join(f"with {letter} = d; " for letter in plan.as_wide)
     note = (
-        f"ratios: of the mixer to {plan.base}, each by its implementation of the least median "
-        f"there; {wide}derived ones by the equations alone; time: CUDA graph replay where both "
-        "have it, else hot; intervals hold together at 95 % for all points of the page; memory "
-        "repeats to the byte"
+        f"ratios: the mixer's value over that of {plan.base}, each by its implementation of the "
+        f"least median; {wide}derived ratios by the equations alone; time: CUDA graph replay if "
+        "both have it, else hot latency; the intervals of all points of the page hold together at "
+        "95 %; memory repeats to the byte"
     )
     for setting in dict.fromkeys(pair.setting for pair in found):
         own = tuple(rows[id(pair)] for pair in found if pair.setting == setting)

@@ -14,7 +14,7 @@ from profiler.studies.study import counted, grouped, kind_of
 
 OF_A_CPU = Paragraph((
     Strong("These are figures of a CPU. They say nothing about a GPU"),
-    ", and on a GPU the answers may be others.",
+    ", where the answers may differ.",
 ))  # fmt: skip
 SHOWN = 6
 """The number of failed points that a sentence names; the rest are counted."""

@@ -90,7 +90,7 @@ def kind_of(records: Sequence[Measurement]) -> str:
     kinds = sorted({record.kind for record in records})
     if len(kinds) != 1:
         there = " and ".join(kinds) or "none"
-        raise StudyError(f"a page is about one kind of device, and the records are of {there}")
+        raise StudyError(f"a page needs records of one kind of device, and these are of {there}")
     return kinds[0]
 
 

@@ -60,12 +60,12 @@ class TrainingStudy:
         from profiler.sweep.results import writable
 
         if manner.shard is not None:
-            raise StudyError(f"study {self.name} is one comparison in turns: it has no parts")
+            raise StudyError(f"study {self.name} is one comparison: leave out --shard")
         if manner.processes > 1:
-            raise StudyError(f"study {self.name} takes turns in rounds, within one process")
+            raise StudyError(f"study {self.name} runs in one process: leave out --processes")
         if manner.ceilings:
             raise StudyError(
-                f"study {self.name} compares times with each other: it has no use for ceilings"
+                f"study {self.name} compares times with one another: leave out --ceilings"
             )
         place = device_name(manner.device)
         amount = of_device(self.plan.devices, manner.device, self.name)
@@ -186,9 +186,7 @@ def overall(compared: Sequence[Compared]) -> str:
     networks as the measured medians do."""
     known = [c for c in compared if not c.verdict.refused and c.verdict.ratio is not None]
     if not known:
-        return (
-            "No ratio was measured with an interval, so that nothing is said of the printed ones."
-        )
+        return "No ratio was measured with an interval, so the printed ratios are not judged."
     inside = sum(c.printed_place == "inside the interval" for c in known)
     derived = sum(c.place_of(c.derived) == "inside the interval" for c in known)
     orders = [
@@ -199,12 +197,14 @@ def overall(compared: Sequence[Compared]) -> str:
             lambda c: c.derived,
         )
     ]
-    same = "the same order" if orders[0] == orders[1] else f"another order ({', '.join(orders[1])})"
-    theory = "the same" if orders[0] == orders[2] else f"another ({', '.join(orders[2])})"
+    same, theory = (
+        "in the order of the printed ones" if orders[0] == own else f"in the order {', '.join(own)}"
+        for own in orders[1:]
+    )
     return (
         f"Of {len(known)} printed ratios, {inside} lie in the measured interval; of the derived "
-        f"ratios of operations, {derived}. The measured medians stand in {same} as the printed "
-        f"ones; the derived operations in {theory}."
+        f"ratios of operations, {derived}. The measured medians stand {same}, the derived "
+        f"operations {theory}."
     )
 
 
@@ -229,9 +229,9 @@ def table(compared: Sequence[Compared], base: Measurement, printed: str) -> Tabl
     notes = (
         Note((f"interval: of the median ratio over {taken} rounds in turn; all pairs of networks "
               f"hold together at {100 * (1 - LEVEL):g} %",)),
-        Note((f"printed: {printed}, changes in percent as ratios of the baseline's time; what they "
-              f"were rounded from is counted as printed",)),
-        Note(("operations: of a training step without its optimiser, masked pairs computed",)),
+        Note((f"printed: {printed}, changes in percent as ratios of the baseline's time; every "
+              f"number that rounds to the printed one counts as printed",)),
+        Note(("operations: of a training step without its optimiser, with masked pairs",)),
     )  # fmt: skip
     title = f"A training step, relative to {base.mixer}"
     return Table(title, COLUMNS, rows, notes)

@@ -49,7 +49,7 @@ OWN_LIMITS: Mapping[str, Any] = {
 """The default energy options: trials of all networks in turn, forwards and in reverse."""
 
 METHOD = (
-    "rounds of all networks in random order and backwards; a sample is the mean of the two visits "
+    "each round visits all networks in random order, then in reverse; a sample is the mean of both "
     "of a round, a visit the mean of its steps after an untimed one; a disturbed visit is taken "
     "anew, and so is its round where it stays disturbed"
 )

@@ -54,8 +54,8 @@ def merged(
         first = found[0]
         raise StoreError(
             f"{first.place} and {found[place].place} were measured in different environments "
-            f"({apart}): merge those of one alone, or add --allow-mixed to have the records "
-            f"labelled with the difference"
+            f"({apart}): merge records of one environment, or add --allow-mixed, which labels the "
+            f"records with the difference"
         )
     texts = [
         labelled(one, labels.get(place, "as the first record")) if labels else one.line.text

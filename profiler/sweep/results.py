@@ -73,7 +73,7 @@ class Results:
         size = os.fstat(handle).st_size
         if size < self._read:
             raise StoreError(
-                f"{self.path} became shorter while it was written to: something else writes over it"
+                f"{self.path} became shorter while it was written: another program overwrites it"
             )
         data = read_from(handle, self._read, size)
         if not data:
@@ -142,8 +142,8 @@ class Results:
         apart = self.apart(environment)
         if apart and not self.mixed:
             raise StoreError(
-                f"{self.path} was measured in another environment than this one ({apart}): give "
-                f"another file, or --allow-mixed to have new records labelled with the difference"
+                f"{self.path} was measured in another environment ({apart}): give another file, or "
+                f"add --allow-mixed, which labels new records with the difference"
             )
 
     def count(self, blocks: Iterable[Block]) -> Counter[str]:

@@ -214,8 +214,8 @@ def sweep(
         place = point.place | {"worker": outcome.worker}
         if not results.add(structs.replace(by_command(found, command), sweep=place)):
             tell(
-                f"{results.path}: another process measured a point at the same time, and what was "
-                f"measured here was dropped: give each its --shard"
+                f"{results.path}: another process measured the same point meanwhile, so this "
+                f"record was dropped: give each process its own --shard"
             )
 
     todo = left_over(blocks, results, retry)

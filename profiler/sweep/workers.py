@@ -105,8 +105,8 @@ def lost_since(request: Request) -> Failure:
     last = f"{request.mixer.name} {request.implementation.name}"
     return Failure(
         LOST,
-        f"device '{request.device}' answers this process no more since {last} was measured: what "
-        f"comes after it needs a new process",
+        f"device '{request.device}' stopped answering this process when {last} was measured: the "
+        f"rest needs a new process",
     )
 
 

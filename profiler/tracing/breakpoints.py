@@ -51,7 +51,7 @@ def run_breakpoints(points: SizeSamples, base: Point) -> list[Point]:
     waiting = [base]
     for here in waiting:
         if waiting.index(here) == RUNS:
-            points.doubt("it tests more conditions on its sizes than are followed")
+            points.doubt("the module tests too many conditions on its sizes to follow them all")
             break
         guards = conditions_at(points, here)
         for condition in guards.conditions:
@@ -63,9 +63,11 @@ def run_breakpoints(points: SizeSamples, base: Point) -> list[Point]:
             among = in_every_letter(points, here, guards, condition, untracked(points, guards))
             points.boundaries |= dict.fromkeys(among)
             if holds.atoms(Function) - holds.atoms(*FOLLOWED):
-                points.doubt(f"it tests a condition on its sizes that is not followed {place}")
+                points.doubt(
+                    f"the module tests a condition of an unknown kind on its sizes {place}"
+                )
             elif continued[kind] > STEPS:
-                points.doubt(f"it compares a size with more and more numbers {place}")
+                points.doubt(f"the module compares a size with ever more numbers {place}")
                 continue
             for i, letter in enumerate(points.letters):
                 along = Along(holds, guards, letter)
@@ -101,7 +103,7 @@ def _ran(points: SizeSamples, base: Point, point: Point) -> bool:
         return False
     if point not in points.seen and not points.patient(base, point):
         at = listed_sizes(points.named(point))
-        points.doubt(f"what it tests of sizes changes at {at}, where a run takes too long")
+        points.doubt(f"a condition on sizes changes at {at}, where a run takes too long")
         return False
     return points.told(point)
 

@@ -109,7 +109,7 @@ def compare_pass(found: Trace, name: str | Mixer, phase: str = "forward") -> Dif
     listed = ", ".join(dict.fromkeys(u.name for u in found.uncounted if u.phase == phase))
     if listed:
         raise TraceError(
-            f"{found.target} cannot be held against {mixer.name}: no counting rule for {listed}"
+            f"{found.target} cannot be compared with {mixer.name}: no counting rule for {listed}"
         )
     plain = equation_counts(mixer, mixer.default_form, (), found, phase)
     traced: Classes = {}
@@ -155,15 +155,15 @@ def known_zero_arithmetic(found: Trace) -> tuple[Classes, tuple[str, ...]]:
     try:
         zeros = found.zeros
     except TraceError as error:
-        return {}, (f"zeros that fill gradients up are not counted separately: {error}",)
+        return {}, (f"zeros that pad gradients are not counted separately: {error}",)
     broken = {name: poly for name, poly in zeros.formulas.items() if not isinstance(poly, Poly)}
-    notes = [f"zeros that fill gradients up: {name}: {why}" for name, why in broken.items()]
+    notes = [f"zeros that pad gradients: {name}: {why}" for name, why in broken.items()]
     if zeros.formulas and zeros.untested:
         asked = found.proven[0].keys()
         large = ({x: size for x, size in sizes.items() if x in asked} for sizes in zeros.untested)
         notes.append(
-            f"zeros that fill gradients up: not tested at {'; '.join(map(listed_sizes, large))}, "
-            f"where a run makes more than {MOST_MADE >> 20} MiB"
+            f"zeros that pad gradients: not tested at {'; '.join(map(listed_sizes, large))}, where "
+            f"a run allocates more than {MOST_MADE >> 20} MiB"
         )
     formulas = {name: poly for name, poly in zeros.formulas.items() if isinstance(poly, Poly)}
     return formulas, tuple(notes)

@@ -254,15 +254,15 @@ def dividend(floor: Fn, sizes: Variables, beside: Sequence[Fn]) -> tuple[str, Po
         if isinstance(below.constant(), int):
             if (least := lcm(*numbers)) > REMAINDERS:
                 raise TraceError(
-                    f"the equations divide {letter} by numbers that all divide {least}: no formula "
-                    f"is sought for each of so many remainders (up to {REMAINDERS})"
+                    f"the equations divide {letter} by divisors of {least}: each remainder has its "
+                    f"own formula, and at most {REMAINDERS} remainders are traced"
                 )
             return letter, Poly.of(least)
         if len(others) > len(numbers) + 1:
             by = " and by ".join(str(other) for other in others if other.constant() is None)
             raise TraceError(
-                f"the equations divide {letter} by {by}: a size is not written by its quotients by "
-                f"two others, and no formula is sought in both"
+                f"the equations divide {letter} by {by}: formulas are found in the quotient of a "
+                f"size by one other size, not by two"
             )
         return letter, below
     return None

@@ -19,8 +19,8 @@ from profiler.tracing.proof import first_failures
 from profiler.tracing.size_samples import SizeSamples
 
 TRIED = (
-    "peak: a call runs other operations at other sizes; the maximum is over the moments that were "
-    "highest at some size that was tried"
+    "peak: the operations of a call depend on the sizes; the formula is the maximum over the "
+    "moments that were the highest at one of the traced sizes"
 )
 """The note on a peak that is not the maximum over all moments."""
 

@@ -249,10 +249,10 @@ class BlockSamples(SizeSamples):
         )
         others = [self.named(point) for point in tested if point not in chosen]
         note = (
-            f"{blocks}: formulas are found from runs with {KEPT} and {KEPT + 1} of them, continued "
-            f"to all, and proven of such runs at {'; '.join(map(listed_sizes, others))} too"
+            f"{blocks}: formulas come from runs with {KEPT} and {KEPT + 1} blocks, extended to all "
+            f"blocks, and are proven by such runs at {'; '.join(map(listed_sizes, others))}"
         )
-        doubt = f"what one of {blocks} does by its place at other sizes alone is not seen"
+        doubt = f"one of {blocks} may act differently at untraced sizes, by its position"
         return replace(
             found,
             proven=[self.named(point) for point in chosen],

@@ -71,7 +71,7 @@ def answers(found: Trace) -> Iterator[tuple[str, str, Value]]:
     yield "bytes", "peak", found.peak_bytes
 
 
-ELSEWHERE = "the sizes lie in the other case"
+ELSEWHERE = "these sizes belong to another case"
 
 
 def value_at(value: Value, part: str, found: Trace, at: Mapping[str, int]) -> int | Missing:
@@ -122,7 +122,7 @@ def tables(found: Trace, at: Mapping[str, int] | None = None) -> Iterator[Table]
         yield at_peak(found)
 
 
-NOTHING_RUNS = "workspace inside operations is unknown: nothing runs"
+NOTHING_RUNS = "without the workspace of operations, which is unknown because no kernel runs"
 
 
 def at_peak(found: Trace) -> Table:
@@ -158,8 +158,8 @@ ATTENTION = ("aten::_safe_softmax", "fused attention")
 """Operations that only a call of scaled_dot_product_attention leaves in a trace."""
 
 BY_PARTS = (
-    "; this is for attention by torch's decompositions (--backend math): of a kernel that a device "
-    "takes instead it prints another number, or nothing"
+    "; this holds for attention by torch's decompositions (--backend math): for a fused kernel "
+    "FlopCounterMode prints another number, or nothing"
 )
 """Appended to the figures of FlopCounterMode if attention runs."""
 
@@ -172,21 +172,22 @@ def said(found: Trace) -> Iterator[str]:
     yield gradients_words(found.differentiated)
     yield f"mode: {' and '.join(sorted(found.modes, reverse=True))}{MODES_BESIDE[found.modes]}"
     yield from of_bytes(found)
-    what = "what has a formula is proven" if found.broken else "proven"
+    what = "the formulas found are proven" if found.broken else "proven"
     if found.proven:
         yield (
-            f"{what} at sizes that were not used: {'; '.join(map(listed_sizes, found.proven))}; "
-            f"it holds at others if the module does nothing different there"
+            f"{what} at sizes beside the fitted ones: "
+            f"{'; '.join(map(listed_sizes, found.proven))}; at all other "
+            f"sizes only if the module runs the same operations there"
         )
     else:
-        yield "not proven: the module ran at no sizes beside those that formulas were found from"
+        yield "not proven: the module ran at no sizes beside the fitted ones"
     yield from (f"not proven beyond these: {doubt}" for doubt in found.doubts)
     if found.variables.let:
         lets = ", ".join(f"{name} = {f.text}" for name, f in found.variables.let.items())
         yield f"with {lets}"
     if found.decomposed:
         listed = ", ".join(found.decomposed)
-        yield f"counted by torch's decomposition of it: {listed}"
+        yield f"counted by torch's decompositions: {listed}"
     if found.flops is not None:
         attends = any(name in ATTENTION for _, name in found.sample)
         yield f"at {listed_sizes(found.flops.sizes)} {found.flops}{BY_PARTS if attends else ''}"
@@ -221,8 +222,8 @@ def of_bytes(found: Trace) -> Iterator[str]:
     """A note beside the formulas of bytes, if there are any."""
     if not all(isinstance(value, Break) for value in (found.activation_bytes, found.peak_bytes)):
         yield (
-            f"bytes hold from {listed_sizes(found.base)} on, in numbers of the type that the "
-            f"module has, without what a kernel holds for itself while it runs"
+            f"formulas of bytes hold from {listed_sizes(found.base)} on, in the module's dtype, "
+            f"without the workspace of kernels"
         )
 
 
@@ -247,7 +248,7 @@ def apart(difference: Difference) -> Table:
         notes.append("nothing is unexplained")
     if difference.proven:
         listed = "; ".join(map(listed_sizes, difference.proven))
-        notes.append(f"traced in this case and proven at sizes that were not used: {listed}")
+        notes.append(f"traced in this case and proven at sizes beside the fitted ones: {listed}")
     where = f", where {difference.case}" if difference.case else ""
     title = f"The {difference.phase} pass less the equations of {difference.mixer}{where}"
     return Table(title, COLUMNS, tuple(rows), tuple(Note((note,)) for note in notes))

@@ -249,8 +249,8 @@ def observation_notes(seen: Observation, batch: str) -> Iterator[str]:
         )
     if seen.stepped:
         yield (
-            f"counted as on the meta device: {', '.join(sorted(seen.stepped))} step by step; a CPU "
-            f"maps all steps at once or has a kernel of its own, and holds other bytes"
+            f"counted step by step, as on the meta device: {', '.join(sorted(seen.stepped))}; a "
+            f"CPU runs all steps in one operation and holds other bytes"
         )
 
 
@@ -467,8 +467,8 @@ class FormulaSearch:
                 places = [points.moved(base, i, start + k * step) for k in range(3)]
                 if not all(map(points.inside, places)):
                     raise TraceError(
-                        f"{points.target.name}: the case leaves out some sizes of {letter} between "
-                        f"others: no formula is sought there"
+                        f"{points.target.name}: the sizes of {letter} in this case have gaps: no "
+                        f"formula is sought"
                     )
                 if all(map(points.runs, places)):
                     break

@@ -86,8 +86,8 @@ def traced_modules(mixers: Sequence[Mixer]) -> Table:
         for row in rows_of_module(mixer, described)
     ]
     note = (
-        f"left unexplained: operations by class, for sizes from {SETTLED} on; nothing stands where "
-        "the switches name all"
+        f"left unexplained: operations by class, for sizes from {SETTLED} on; empty where the "
+        "switches explain all"
     )
     return Table("Modules, traced", TRACED, tuple(rows), (Note((note,)),))
 

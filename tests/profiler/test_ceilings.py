@@ -92,8 +92,8 @@ def labelled(labels: dict[float, list[str]], *durations: float) -> Callable[...,
 @pytest.mark.parametrize(
     ("label", "said"),
     [
-        ("launch-bound", "no ceiling: what was timed is launch-bound"),
-        ("throttled", "no ceiling: what was timed is throttled"),
+        ("launch-bound", "no ceiling: the timed call was launch-bound"),
+        ("throttled", "no ceiling: the timed call was throttled"),
         ("power-capped", None),
     ],
 )
@@ -198,7 +198,9 @@ def test_without_the_size_of_the_caches_nothing_is_known_to_exceed_them(
 
     monkeypatch.setattr(meter, "cache_bytes", untold)
     found = moving(CPU, seconds(1.0))
-    assert {refused(m) for m in found.values()} == {"no buffer is known to exceed it: nobody tells"}
+    assert {refused(m) for m in found.values()} == {
+        "the size of a buffer that exceeds the cache is unknown: nobody tells"
+    }
 
 
 # Entry by entry
@@ -287,7 +289,7 @@ def test_without_caches_no_array_is_known_to_lie_in_them(monkeypatch: pytest.Mon
     monkeypatch.setattr(meter, "cache_bytes", untold)
     found = elementwise_ceilings.__wrapped__(CPU, "fp32", torch.float32, seconds(1.0))
     assert set(map(refused, found.values())) == {
-        "no array is known to lie in the caches: nobody tells"
+        "the size of an array that fits the caches is unknown: nobody tells"
     }
 
 
@@ -402,7 +404,7 @@ def test_a_reconciliation_prints_shares_only_where_ceilings_were_asked_for() -> 
     found = busy(**held(product_fp32=(1e8, "op/s"), copy=(1e9, "B/s")), **gpu)
     printed = printing.ladders(ladders([found])[0], "markdown")
     assert (
-        "| &nbsp;&nbsp;of what products of matrices reach here | 51.5% of 100 Mop/s |"
+        "| &nbsp;&nbsp;share of the measured rate of matrix products | 51.5% of 100 Mop/s |"
         in printed.replace("|   of", "| of")
     )
     assert "of 1 GB/s (datasheet: 4.917 TB/s)" in printed

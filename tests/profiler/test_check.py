@@ -222,7 +222,7 @@ WRONG_MODULES: dict[str, tuple[tuple[Change, ...], str]] = {
     "wrong-sign": (
         (("s[:, lag:] += x", "s[:, lag:] -= x"),),
         r"^at l = 2, d = 1, w = 2: y\[2, 1\] is \S+, the equations give \S+; equation \(1\) s is "
-        r"the first whose values it never computes$",
+        r"the first whose values the module never computes$",
     ),
     "kernel-reversed": (
         (("self.w_win[lag]", "self.w_win[-lag]"),),
@@ -234,12 +234,12 @@ WRONG_MODULES: dict[str, tuple[tuple[Change, ...], str]] = {
     ),
     "wrong-output-map": (
         (("return s @ self.W_out", "return s @ self.W_out.t()"),),
-        r"^at l = 1, d = 2, w = 1: y\[1, 1\] is .*; it computes s as the equations do, equation "
-        r"\(2\) y is the first whose values it never computes$",
+        r"^at l = 1, d = 2, w = 1: y\[1, 1\] is .*; the module computes s as the equations do; "
+        r"equation \(2\) y is the first whose values the module never computes$",
     ),
     "last-sign": (
         (("return s @ self.W_out", "return -(s @ self.W_out)"),),
-        r"it computes every equation's values, and returns others$",
+        r"the module computes the values of every equation but returns other values$",
     ),
     "mixes-the-batch": (
         (("return s @ self.W_out", "s[1:] = s[:1]; return s @ self.W_out"),),
@@ -272,7 +272,7 @@ WRONG_MODULES: dict[str, tuple[tuple[Change, ...], str]] = {
     ),
     "raises": (
         (("return s @ self.W_out", "return [][0]"),),
-        r"^at l = 1, d = 1, w = 1: it does not run: IndexError: list index out of range$",
+        r"^at l = 1, d = 1, w = 1: the module fails: IndexError: list index out of range$",
     ),
     "unknown-form": (
         (('@implementation("NAME")', '@implementation("NAME", "direct", form="fast")'),),
@@ -280,7 +280,7 @@ WRONG_MODULES: dict[str, tuple[tuple[Change, ...], str]] = {
     ),
     "wants-another-size": (
         (("l, w, device", "l, w, heads, device"),),
-        r"^at l = 1, d = 1, w = 1: it does not run: wants-another-size direct needs the size heads",
+        r"^at l = 1, d = 1, w = 1: the module fails: wants-another-size direct needs the size",
     ),
 }
 
@@ -300,13 +300,13 @@ def test_a_wrong_step_fails_where_it_parts(tmp_path: Path) -> None:
     found = proofs[STEP].detail
     assert found.startswith("at l = 2, d = 1, w = 2: y[2, 1] is ")
     assert "forward gives " in found
-    assert found.endswith("in step, equation (1) s is the first whose values it never computes")
+    assert found.endswith("equation (1) s is the first whose values the module never computes")
 
 
 def test_a_wrong_forward_is_not_blamed_on_step(tmp_path: Path) -> None:
     proofs = checked(tmp_path, "forward-alone", ("s[:, lag:] += x", "s[:, lag:] -= x"))
     assert proofs[STEP].passed is False
-    assert proofs[STEP].detail.endswith("step gives what the equations give, forward does not")
+    assert proofs[STEP].detail.endswith("step agrees with the equations, forward differs")
 
 
 def test_a_state_without_arrays_counts_tokens_and_has_no_capacity() -> None:
@@ -418,7 +418,7 @@ def test_a_question_that_the_rules_cannot_answer_is_no_crash(tmp_path: Path) -> 
     why = "s needs itself: a recurrence reads earlier rows"
     assert proofs["well formed"].detail.startswith(why)
     assert proofs[MODULE].passed is None
-    assert proofs[MODULE].detail.startswith(f"the equations are not evaluated: {why}")
+    assert proofs[MODULE].detail.startswith(f"the equations cannot be evaluated: {why}")
 
 
 def test_a_sum_over_no_term_is_zero(tmp_path: Path) -> None:
@@ -519,7 +519,7 @@ def test_the_first_equation_that_differs_is_the_first_to_be_evaluated(
     mixer = cm.mixer(f"{tmp_path / 'gated.py'}:m")
     (gated,) = implementations(mixer).values()
     found = forward_apart(case(mixer, gated, {"l": l, "d": 2}), "direct")
-    assert "equation h is the first whose values it never computes" in found
+    assert "equation h is the first whose values the module never computes" in found
 
 
 FORMS = """
@@ -594,8 +594,8 @@ def test_what_a_fused_kernel_hides_is_not_blamed() -> None:
     proof = module_equals(cm.mixer("self-attention"), claimed)
     assert proof.passed is False
     assert proof.detail.endswith(
-        "it computes Q, K, V, Z, R as the equations do, equation (17) y is the first whose values "
-        "it never computes"
+        "the module computes Q, K, V, Z, R as the equations do; equation (17) y is the first whose "
+        "values the module never computes"
     )
 
 
@@ -615,7 +615,7 @@ def test_transforms_are_compared_as_the_equations_write_them() -> None:
     claimed = replace(implementations("we")["fft"], module=Conjugated)
     proof = module_equals(cm.mixer("we"), claimed)
     assert proof.passed is False
-    assert "it computes x_f, w_f as the equations do, equation e_f is the first" in proof.detail
+    assert "computes x_f, w_f as the equations do; equation e_f is the first" in proof.detail
 
 
 def test_proofs_print_in_every_format() -> None:
@@ -699,7 +699,7 @@ HELD: dict[str, tuple[tuple[str, str, str], bool, str]] = {
     ),
     "more-than-in-use": (
         ('{"S": self.zeros(batch), "T": self.zeros(2 * batch)}', 'state["S"]', 'state["S"] = S'),
-        False, "a dict does not say how many are in use",
+        False, "a dict does not tell which entries are in use",
     ),
 }  # fmt: skip
 
@@ -720,4 +720,4 @@ def test_the_rewrite_that_explains_a_step_is_named(tmp_path: Path) -> None:
     text = text.replace(', step_rewrites=("zero-state",)', "").replace("NAME", "undescribed-step")
     (tmp_path / "step.py").write_text(text)
     found = {p.name: p for p in prove_mixer(cm.mixer(f"{tmp_path}/step.py:undescribed-step"))}
-    assert found[WORK].detail.endswith("; step_rewrites=('zero-state',) explains all of it")
+    assert found[WORK].detail.endswith("=('zero-state',) explains the whole difference")

@@ -70,7 +70,7 @@ def test_one_twice_is_compared_with_itself() -> None:
 @pytest.mark.parametrize(
     ("wanted", "said"),
     [
-        (asked("me:fft"), "two candidates or more are compared, and this is 1: me fft"),
+        (asked("me:fft"), "expected two candidates or more, got 1: me fft"),
         (asked("me", given=GIVEN | {"l": (3, 5)}), "--l has several"),
         (asked("me:ftf", "me"), "did you mean 'fft'"),
     ],
@@ -278,7 +278,7 @@ def test_too_few_rounds_are_refused_before_anything_is_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(comparing, "prepare", lambda request: pytest.fail("it was measured"))
-    with pytest.raises(MeasureError, match=r"5 rounds cannot show a difference.*6 rounds"):
+    with pytest.raises(MeasureError, match=r"5 rounds are too few to show a difference.*6 rounds"):
         run(attention(rounds=5), tmp_path / "rounds.jsonl")
     assert not (tmp_path / "rounds.jsonl").exists()
 
@@ -415,7 +415,7 @@ def test_a_disturbed_visit_is_taken_anew(costs: dict[str, Any]) -> None:
     assert first[1 - disturbed] == pytest.approx(1.015e-3)
     assert all(len(record.readings["latency"].samples) == 8 for record in found.records)
     said = printed(document(found), "rich", width=200)
-    assert "1 visit left out and taken anew: " in said
+    assert "1 visit discarded and repeated, because " in said
     assert "was disturbed (hardware thermal slowdown)" in said
 
 
@@ -606,7 +606,7 @@ def test_a_disturbed_process_is_taken_anew(
     assert found.rows[0].verdict.pairs == 6
     assert found.rows[0].verdict.ci_high == pytest.approx(1.3)
     assert any(
-        note.startswith("process 2 is no part of the test: 0 rounds") for note in found.notes
+        note.startswith("process 2 is left out of the test: 0 rounds") for note in found.notes
     )
 
 
@@ -620,7 +620,7 @@ def test_of_a_machine_that_stays_disturbed_nothing_is_said(
 
 
 def test_five_processes_are_refused_before_anything_is_measured() -> None:
-    with pytest.raises(MeasureError, match=r"5 processes cannot show .* 6 processes are needed"):
+    with pytest.raises(MeasureError, match=r"5 processes are too few .* 6 processes are needed"):
         run(attention(processes=5))
 
 
@@ -686,13 +686,13 @@ def test_words_say_what_was_shown(compared: Comparison) -> None:
     assert "equal to the byte" in said
     assert "exact Wilcoxon signed-rank test" in said
     assert "no difference shown" not in said
-    assert "as they lie in the memory of this process" in said
+    assert "hold for this process and its memory layout" in said
     assert "hold a wait" not in said
 
 
 def test_what_a_power_cap_does_to_times_is_said(costs: dict[str, Any]) -> None:
     capped = printed(document(on_a_board(costs, {3: 74})), "rich")
-    assert "is power-capped" in capped and "a chip lowers its clock by the numbers" in capped
+    assert "is power-capped" in capped and "a chip lowers its clock, depending" in capped
 
 
 def test_noise_is_called_that(costs: dict[str, Any]) -> None:

@@ -65,7 +65,8 @@ def test_a_point_is_compared_with_its_partner(tmp_path: Path) -> None:
     assert slower.ci_low is not None and slower.ci_high is not None
     assert slower.ci_low < 2.0 < slower.ci_high
     assert (slower.first, slower.second) == ("a.jsonl", "b.jsonl")
-    assert latency["all 2 points"].refused == "2 points show nothing over all: 6 are needed"
+    said = "2 points are too few for a test over all points: 6 are needed"
+    assert latency["all 2 points"].refused == said
     assert not any(r.verdict.differs for r in made.rows if r.quantity == "peak_memory")
     assert "not in turns" in printed(document(made), "rich")
 
@@ -155,7 +156,7 @@ def test_of_a_busy_time_no_direction_is_claimed(tmp_path: Path, low: float) -> N
 
 def test_times_of_one_thread_and_of_several_have_no_ratio() -> None:
     one, several = busy(2e-3, 1e-3, 3e-3, "one thread"), busy(1e-3, 9e-4, 2e-3)
-    why = "a time of one thread, and the other time is not"
+    why = "only this time is of one thread"
     assert medians("a", "b", one, several, 0.05, 1).refused == f"a: {why}"
     assert medians("a", "b", several, one, 0.05, 1).refused == f"b: {why}"
     assert medians("a", "b", one, one, 0.05, 1).ratio == 1
@@ -249,7 +250,7 @@ def test_failed_measurements_are_told_and_no_partners(tmp_path: Path) -> None:
     [
         (["a.jsonl"], "holds no rounds of costmodel compare -o or of a sweep: give two files"),
         (["a.jsonl", "a.jsonl"], "is given twice"),
-        (["a.jsonl", "b.jsonl"], r"no reading of one point in common: a.jsonl has .* b.jsonl has"),
+        (["a.jsonl", "b.jsonl"], r"no point has a reading in both files: a.* has .* b.* has"),
     ],
 )
 def test_files_that_cannot_be_compared(tmp_path: Path, names: list[str], said: str) -> None:
@@ -302,7 +303,7 @@ def test_a_candidate_with_fewer_rounds_is_not_paired(tmp_path: Path) -> None:
         of_rounds("run", "me toeplitz", [1e-3 + 1e-5 * k for k in range(10)]),
     ]
     made, _ = compare_files([written(tmp_path / "a.jsonl", *records)])
-    assert made.rows[0].verdict.refused == "me fft: it has 4 of 10 rounds"
+    assert made.rows[0].verdict.refused == "me fft: only 4 of 10 rounds measured it"
 
 
 def swept(round_: int, turn: int, implementation: str, seconds: float, l: int = 8) -> Measurement:
@@ -347,7 +348,7 @@ def test_rounds_of_one_thread_and_of_several_are_not_compared(tmp_path: Path) ->
         y if x.implementation == "toeplitz" else x for x, y in zip(records, alone, strict=True)
     ]
     (row,) = compare_files([written(tmp_path / "mixed.jsonl", *mixed)])[0].rows
-    assert row.verdict.refused.startswith("me toeplitz: some times are of one thread")
+    assert row.verdict.refused.startswith("me toeplitz: only some of its times are of one thread")
     (row,) = compare_files([written(tmp_path / "alone.jsonl", *alone)])[0].rows
     assert row.verdict.differs and row.marks == ("busy, one thread",) * 2
 

@@ -127,11 +127,11 @@ def test_values_without_a_ratio_are_refused() -> None:
 
 def test_too_few_rounds_are_refused_with_the_number_that_is_needed() -> None:
     assert too_few(5, 1, 0.05) == (
-        "5 rounds cannot show a difference: the least probability that they give is "
+        "5 rounds are too few to show a difference: the smallest possible p-value is "
         "2 / 2^5 = 0.0625, above 0.05; 6 rounds are needed"
     )
     assert too_few(6, 1, 0.05) == ""
-    assert "10 (so many pairs are compared); 9 rounds are needed" in too_few(8, 10, 0.05)
+    assert "10, for 10 compared pairs; 9 rounds are needed" in too_few(8, 10, 0.05)
     for pairs in (1, 3, 10, 45):
         needed = rounds_needed(pairs)
         assert 2 / 2**needed <= 0.05 / pairs < 2 / 2 ** (needed - 1)

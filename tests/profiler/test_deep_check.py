@@ -133,7 +133,7 @@ WRONG: dict[str, tuple[tuple[Change, ...], Shows, str, str]] = {
     ),
     "detached-sum": (
         ((RETURN, "return s.detach() @ self.W_out"),), lambda c: True, "gradients",
-        "those of W_out are right; they differ as if s passed on another one",
+        "the gradients of W_out agree; a wrong gradient of s would explain the differences",
     ),
     "no-gradient": (
         ((RETURN, "return s @ self.W_out.data"),), lambda c: True, "gradients",
@@ -148,7 +148,7 @@ WRONG: dict[str, tuple[tuple[Change, ...], Shows, str, str]] = {
             (RETURN, "return Same.apply(s @ self.W_out)"),
         ),
         lambda c: c.layout == "transposed" and c.b > 1 and c.sizes["l"] > 1, "gradients",
-        "those of x, w_win, W_out differ",
+        "the gradients of x, w_win, W_out differ",
     ),
     "in-inference-mode": (
         where("torch.is_inference_mode_enabled()"), lambda c: True, "result",
@@ -156,7 +156,7 @@ WRONG: dict[str, tuple[tuple[Change, ...], Shows, str, str]] = {
     ),
     "gradient-twice-too-large": (
         ((RETURN, "y = s @ self.W_out; return y + (y - y.detach()) * (x.shape[1] > 100)"),),
-        lambda c: c.sizes["l"] > 100, "gradients", "those of x, w_win, W_out differ",
+        lambda c: c.sizes["l"] > 100, "gradients", "the gradients of x, w_win, W_out differ",
     ),
     "writes-into-x": (
         ((RETURN, f"y = {RETURN[7:]}\n        x.detach().mul_(2.0); return y"),),
@@ -205,7 +205,7 @@ def said(target: str, shows: Shows, kind: str) -> list[str]:
     (described,) = implementations(mixer).values()
     plainest = sorted(
         drawn(target),
-        key=lambda c: (c.values != "normal", "frozen" in c.before or "ask" in c.before),
+        key=lambda c: (c.values != "normal", "frozen" in c.before or "no gradient" in c.before),
     )
     draw = next(draw for draw in plainest if shows(draw))
     subject = Subject(mixer, described)
@@ -279,7 +279,7 @@ def test_a_module_that_is_wrong_from_the_41st_call_on(tmp_path: Path) -> None:
     mixer = cm.mixer(written(tmp_path, "wrong-in-the-end", change, late))
     (described,) = implementations(mixer).values()
     found = {proof.name: proof for proof in deep_proofs(mixer, described, 0, thin=40)}
-    proof = found["direct: every call gives the same"]
+    proof = found["direct: every call gives the same result"]
     assert proof.passed is False and ": call 41, in " in proof.detail
 
 
@@ -299,8 +299,8 @@ def test_a_state_that_takes_more_memory_than_it_needs(name: str, tmp_path: Path)
     mixer = cm.mixer(written(tmp_path, f"state-{name}", *LEAKS[name]))
     (described,) = implementations(mixer).values()
     found = {proof.name: proof for proof in deep_proofs(mixer, described, 0, thin=30)}
-    proof = found["direct: decoding takes the memory that it needs"]
-    assert proof.passed is False and "entries for one sequence, later tokens need" in proof.detail
+    proof = found["direct: decoding holds no needless memory"]
+    assert proof.passed is False and "entries for one sequence; later tokens need" in proof.detail
 
 
 NORMS = """

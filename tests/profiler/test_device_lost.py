@@ -90,6 +90,6 @@ def test_a_process_measures_nothing_more_on_a_device_that_it_lost(
     assert found.kinds == {LOST: 2}
     assert FAULT not in found.kinds
     assert found.failures == [
-        "device 'cuda' answers this process no more since me toeplitz was measured: what comes "
-        "after it needs a new process"
+        "device 'cuda' stopped answering this process when me toeplitz was measured: the rest "
+        "needs a new process"
     ]

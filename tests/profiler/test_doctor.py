@@ -281,7 +281,7 @@ def test_a_container_has_its_own_cure(tmp_path: Path) -> None:
     machine = around(tmp_path, host=inside, child=lambda *_: forbidden)
     assert "--cap-add=SYS_ADMIN" in found_on(machine)["hardware counters"].fix
     (found,) = (each for each in disturbances(machine) if each.what == "container")
-    assert found.verdict == LIMITS and "host's numbers" in found.said
+    assert found.verdict == LIMITS and "host's ids" in found.said
 
 
 def test_a_missing_ncu_is_reported_with_its_fix(tmp_path: Path) -> None:

@@ -44,7 +44,7 @@ def test_a_point_takes_its_latencies_and_on_a_gpu_its_energy_where_asked_for() -
 def test_the_number_of_points_and_their_time_are_one_sentence() -> None:
     points = [request("cuda", energy=False)] * 100
     assert estimate(points, LIMITS).startswith(
-        "100 points: timing takes up to 30 min on one device"
+        "100 points: timing takes at most 30 min on one device"
     )
 
 

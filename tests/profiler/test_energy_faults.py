@@ -184,7 +184,7 @@ def test_counter_that_goes_down_again_and_again_fails(board: Simulated) -> None:
         board.call("sim_counter_event", board.started_ns + second * 10**9, 0.0, 1)
     reason = refused(estimated(board, Busy(board)))
     assert "the energy counter went down" in reason
-    assert "2 times in a row" in reason
+    assert "2 attempts failed in a row" in reason
 
 
 # The second opinion.
@@ -407,7 +407,7 @@ def test_another_process_that_comes_later_is_refused(board: Simulated) -> None:
 
 def test_utilisation_at_rest_is_somebody_elses(board: Simulated) -> None:
     board.after(3.0, lambda: board.call("sim_busy", 6))
-    assert "the board is 6 % busy though this process is at rest" in refused(
+    assert "the board is 6 % busy while this process is idle" in refused(
         estimated(board, Busy(board))
     )
 

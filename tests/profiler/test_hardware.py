@@ -344,7 +344,7 @@ def test_runs_of_other_kernels_are_left_out(standing: Standing) -> None:
     standing(opcodes={"extra": 2})
     found = read(request())
     assert found.opcodes is None
-    assert found.reasons["opcodes"].startswith("its run launched 4 kernels and the first one 2")
+    assert found.reasons["opcodes"].startswith("two runs of the call launched 4 and 2 kernels")
     assert found.executed is not None
 
 

@@ -139,7 +139,7 @@ def test_a_function_costs_what_its_kernel_shows(reconcile: Reconcile) -> None:
     _, found = reconcile(calibration=calibrating(exp=each(EX2=1, fmul=1, ffma=2)))
     (cause,) = [cause for cause in found.causes if cause.name == "exp on this chip"]
     assert cause.counts["mul"] == 50 + 100 and cause.counts["add"] == 100
-    assert cause.meaning == "one executes 3 mul, 2 add, 1 exp in the calibration"
+    assert cause.meaning == "in the calibration, one exp executes 3 mul, 2 add, 1 exp"
     assert found.unexplained["3-4"] == {"mul": -100, "add": -100}
 
 

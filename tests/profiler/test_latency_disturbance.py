@@ -146,7 +146,7 @@ def test_hidden_field_errors_are_missing_counters_not_zeros() -> None:
     board.counters = {}
     seen, watch = looked(board)
     assert seen == BlockObservation(clock_MHz=1980.0)
-    assert watch.missing() == {"counters": "the board has no counters of held-down clocks"}
+    assert watch.missing() == {"counters": "the board has no counters of clock throttling"}
 
 
 def test_what_a_board_refuses_has_a_reason() -> None:

@@ -82,7 +82,7 @@ def test_two_sets_take_turns_where_they_fit_with_what_stays(
     holding(monkeypatch, needed)
     assert why_one_set(CPU, [x], [weight]) == ""
     holding(monkeypatch, needed - 1)
-    assert "take 148 B, and the cache holds 147 B" in why_one_set(CPU, [x], [weight])
+    assert "take 148 B, more than the 147 B of the cache" in why_one_set(CPU, [x], [weight])
 
 
 def test_a_cache_of_unknown_size_leaves_one_set(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,7 +90,7 @@ def test_a_cache_of_unknown_size_leaves_one_set(monkeypatch: pytest.MonkeyPatch)
         raise CacheError("nobody tells")
 
     monkeypatch.setattr(inputs, "cache_bytes", unknown)
-    assert why_one_set(CPU, [torch.randn(2)]).endswith("is not known: nobody tells")
+    assert why_one_set(CPU, [torch.randn(2)]).endswith("is unknown: nobody tells")
 
 
 def test_the_cache_of_a_gpu_is_its_l2(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -174,7 +174,7 @@ def test_where_two_sets_do_not_fit_the_call_is_as_it_was(monkeypatch: pytest.Mon
     noted = work.noted(Reading("latency", 1.0, "s", (1.0,), {}))
     assert isinstance(noted, Reading)
     assert noted.details["input_sets"] == 1
-    assert "push each other out" in noted.details["one_set"]
+    assert "evict one another" in noted.details["one_set"]
 
 
 def test_readings_say_how_many_sets_took_turns(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -73,7 +73,7 @@ def test_what_the_cache_cannot_hold_takes_time(name: str, part: float, flags: bo
     assert list(said) == ([name] if flags else [])
     if flags:
         assert said[name].endswith(
-            "to move 48,250,880 B beyond its cache takes 9.814 µs at 4.917 TB/s"
+            "moving the 48,250,880 B that exceed the cache takes 9.814 µs at 4.917 TB/s"
         )
 
 
@@ -98,7 +98,7 @@ def test_tables_of_constants_may_be_computed_instead_of_read() -> None:
         y[i, a] = x[i, a] * table[i, a]
     environment = BOARD | {"l2_bytes": 0}
     found = lower_bounds(record(environment), mixer)["latency"]
-    assert found.why.startswith(f"to move {2 * X:,} B beyond its cache")
+    assert found.why.startswith(f"moving the {2 * X:,} B that exceed the cache")
 
 
 def test_a_meter_that_reads_too_low_is_flagged_in_record_report_and_ladder(
@@ -116,7 +116,7 @@ def test_a_meter_that_reads_too_low_is_flagged_in_record_report_and_ladder(
     details = found.readings["peak_memory"].details
     assert details["labels"] == ["below the floor"]
     assert details["floor"] == (
-        "peak memory of 8 B is below its floor: what the call leaves takes 240 B"
+        "peak memory of 8 B is below its lower bound: the results of the call take 240 B"
     )
     assert "peak memory below the floor: me fft" in printing.measurements([found], "markdown")
     cost, why = cost_of(found, theory(found), 1)
@@ -132,7 +132,7 @@ def test_a_record_without_the_label_is_flagged_when_it_is_reconciled() -> None:
     found = record(readings={"latency": timed, "launch_estimate": launches})
     cost, _ = cost_of(found, theory(found), 1)
     assert cost is not None
-    assert cost["verdict"].startswith("latency of 4.907 µs is below its floor: to move")
+    assert cost["verdict"].startswith("latency of 4.907 µs is below its lower bound: moving")
     once = flagged(found, ME)
     assert once.readings["latency"].details["labels"] == ["below the floor"]
     assert once.readings["latency"].samples == timed.samples

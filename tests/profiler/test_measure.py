@@ -371,7 +371,7 @@ def test_what_a_compiler_makes_of_the_call_is_timed(monkeypatch: pytest.MonkeyPa
     plain = structs.replace(found, sweep={}, readings={"latency": found.readings["latency"]})
     said = printing.measurements([plain], "rich")
     assert "toeplitz, compiled" not in said and "compiling" not in said
-    assert "launches operations of its own" in found.reasons["launch_estimate"]
+    assert "launches generated kernels" in found.reasons["launch_estimate"]
 
 
 def test_a_call_that_does_not_compile_is_not_timed_uncompiled(

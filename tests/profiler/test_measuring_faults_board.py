@@ -324,7 +324,7 @@ def test_utilisation_of_five_per_cent_is_none_and_six_is_somebodys(board: Simula
     board.call("sim_busy", 5)
     board.sensor().require_alone()
     board.call("sim_busy", 6)
-    with pytest.raises(SensorError, match="6 % busy though this process is at rest"):
+    with pytest.raises(SensorError, match="6 % busy while this process is idle"):
         board.sensor().require_alone()
 
 

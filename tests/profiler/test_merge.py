@@ -130,7 +130,7 @@ def test_different_machines_are_refused_or_labelled(
     whole = tmp_path / "all.jsonl"
     said = refusal(capsys, first, second, "-o", whole)
     assert f"{first} line 1 and {second} line 1 were measured in different" in said
-    assert f"environments ({named}): merge those of one alone, or add --allow-mixed" in said
+    assert f"environments ({named}): merge records of one environment, or add" in said
     assert not whole.exists()
     assert run(first, second, "-o", whole, "--allow-mixed") == 0
     records, problems = read(whole)
@@ -168,7 +168,7 @@ def test_bad_input_is_one_sentence(
     files: tuple[Path, Path, Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     first, second, whole = files
-    assert "give it one, -o FILE.jsonl" in refusal(capsys, first, second)
+    assert "name one, -o FILE.jsonl" in refusal(capsys, first, second)
     assert "is an input of this command: write to another file" in refusal(
         capsys, first, second, "-o", first
     )

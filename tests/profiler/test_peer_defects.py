@@ -157,10 +157,10 @@ def _cond(x: Tensor) -> Any:
 
 
 FAILS: list[tuple[Callable[[Tensor], Any], str]] = [
-    (_object, "it takes or returns something that is no tensor"),
+    (_object, "an argument or a result of the call is no tensor"),
     (_unread, "a result does not depend on the inputs"),
-    (_cond, "an operator of it, such as torch.cond, is a higher-order operator"),
-    (lambda x: torch.matmul(x, x[0]), "its own rule matmul_flop_jit fails for operands of these"),
+    (_cond, "the call runs an operator such as torch.cond, a higher-order operator"),
+    (lambda x: torch.matmul(x, x[0]), "fvcore's rule matmul_flop_jit fails for operands of these"),
 ]
 
 

@@ -132,7 +132,7 @@ def test_an_implementation_is_named_with_its_mixer() -> None:
     [
         ("she self-attention", "sdpa", "--impl sdpa leaves nothing to measure of she, which has "
          "direct, conv, fft: name an implementation with its mixer, such as self-attention:sdpa"),
-        ("she:conv self-attention:sdpa", "fft", "--impl fft is for mixers that are named without"),
+        ("she:conv self-attention:sdpa", "fft", "--impl fft applies to mixers named without"),
         ("she:sdpa self-attention", "all", "no implementation 'sdpa': she has direct, conv, fft"),
     ],
 )  # fmt: skip
@@ -248,14 +248,14 @@ def test_it_is_shown_equal_once_however_many_sizes(
 
 UNEQUAL = (
     ("GateLost", "module equals equations fails at l = 1, d = 1: y[1, 1] is ",
-     "it computes ext as the equations do, equation (24) adj is the first whose values it never"),
+     "the module computes ext as the equations do; equation (24) adj is the first whose values"),
     ("SumLost", "module equals equations fails at l = 2, d = 1: y[2, 1] is ",
-     "equation (23) ext is the first whose values it never computes"),
+     "equation (23) ext is the first whose values the module never computes"),
     ("StepLost", "step equals forward fails at l = 1, d = 1: y[1, 1] is 0, forward gives ",
-     "in step, it computes every equation's values, and returns others"),
+     "in step, the module computes the values of every equation but returns other values"),
     ("Renamed", "module equals equations fails at l = 1, d = 1: ",
      "the equations have a parameter W_out (1, 1), the module has none of that name"),
-    ("Broken", "module equals equations fails at l = 1, d = 1: ", "it does not run: half done"),
+    ("Broken", "module equals equations fails at l = 1, d = 1: ", "the module fails: half done"),
 )  # fmt: skip
 
 

@@ -46,7 +46,7 @@ def test_the_figure_names_series_theory_and_its_constant(tmp_path: Path) -> None
     text = drawn_svg(tmp_path / "a.svg", records())
     for label in ("me toeplitz", "me fft", "self-attention explicit (n = 8)"):
         assert label in text
-    assert "me toeplitz: no theory (no ceiling of arithmetic of the device was" in text
+    assert "me toeplitz: no theory (the records hold no ceiling of arithmetic of the device" in text
     text = drawn_svg(tmp_path / "b.svg", topped(records(), product_fp32=1e12))
     assert "me toeplitz: operations at 1 Top/s, from measured ceilings (product fp32)" in text
     assert "live set at 1 B/B, not scaled" in text
@@ -97,7 +97,7 @@ def test_many_columns_go_on_below_and_the_figure_is_no_strip(columns: int) -> No
 def test_energy_is_drawn_where_it_was_measured(tmp_path: Path) -> None:
     found = along_l("me", "toeplitz", LENGTHS, lambda l: 1e-6 * l, energy=lambda l: 1e-3 * l)
     text = drawn_svg(tmp_path / "a.svg", found)
-    assert "not drawn" not in text and "no theory (how few joules an operation takes" in text
+    assert "not drawn" not in text and "no theory (the least energy of an operation" in text
 
 
 def test_mixers_with_other_sizes_of_their_own_share_a_panel() -> None:

@@ -260,8 +260,8 @@ def test_an_upcast_is_unexplained() -> None:
 def test_rungs_that_were_not_measured_say_what_they_need() -> None:
     result = reconciled("me", implementations("me")["fft"], SIZES[1])
     assert result.rungs["4"] is None
-    assert result.reasons["4"] == "the record says nothing of hardware counters"
-    assert result.reasons["1-2"].startswith("the causes are the equations counted again")
+    assert result.reasons["4"] == "the record holds no hardware counters"
+    assert result.reasons["1-2"].startswith("each cause is the difference between two counts")
     assert result.rungs["5"]["latency_s"] is None
     assert "latency was not measured" in result.reasons["latency_s"]
 
@@ -287,7 +287,7 @@ def test_a_busy_time_is_printed_as_an_estimate_and_gives_no_rates() -> None:
     assert result.rungs["5"]["operations_per_s"] is None
     text = printed(document([result]), "rich")
     assert "≈ 1 ms (busy, one thread)" in text and "95" not in text
-    assert "time not comparable" in text and "one thread: several threads wait" in text
+    assert "time not comparable" in text and "one thread: timed on one thread" in text
 
 
 @pytest.mark.parametrize(("floor", "verdict"), [(0.2, "comparable"), (0.9, "not comparable")])
@@ -321,7 +321,7 @@ def test_a_latency_that_something_else_disturbed_gives_no_rates(
     readings = {"latency": latency(*samples, stop_rule=rule)}
     result = reconciled("me", implementations("me")["toeplitz"], SIZES[1], readings=readings)
     cost = result.rungs["5"]
-    assert cost["verdict"].startswith(f"not comparable: {words}, as when something")
+    assert cost["verdict"].startswith(f"not comparable: {words}, as if other programs")
     assert "OMP_NUM_THREADS=1" in cost["verdict"]
     for rate in ("operations_per_s", "bytes_per_s", "J_per_operation"):
         assert cost[rate] is None and result.reasons[rate] == cost["verdict"]
@@ -477,7 +477,7 @@ def test_peers_of_gradients_are_printed_and_not_predicted() -> None:
     for peer in (torch_, fvcore):
         assert peer.predicted is None and peer.unexplained is None
         assert peer.reasons["predicted"] == (
-            f"what {peer.name} counts of a backward pass is measured, not derived"
+            f"the count of {peer.name} for a backward pass is only measured, not derived"
         )
     assert fvcore.printed is None
     assert result.explained

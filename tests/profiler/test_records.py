@@ -87,7 +87,7 @@ def test_a_file_is_imported_where_the_command_line_names_it(
 
 
 def test_own_is_for_records(capsys: Capture) -> None:
-    assert "--own is for records" in refused(capsys, "reconcile", "she", "--own", "mine.py")
+    assert "--own needs --from FILE" in refused(capsys, "reconcile", "she", "--own", "mine.py")
 
 
 def test_a_record_that_is_told_twice_counts_once(

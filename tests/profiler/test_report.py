@@ -102,7 +102,7 @@ def test_the_ladder_that_json_prints_has_the_keys_of_schema_1() -> None:
         "mul": 3072, "add": 2864, "div": 256, "exp": 128, "other": {"compare": 112},
     }  # fmt: skip
     assert attention["causes"][1]["counts"] == nothing | {"add": 128, "other": {"compare": 112}}
-    assert attention["reasons"]["1-2"].startswith("the causes are the equations counted again")
+    assert attention["reasons"]["1-2"].startswith("each cause is the difference between two counts")
     assert [(p["name"], p["predicted"], p["printed"]) for p in attention["peers"]] == [
         ("torch", 6144, 6144), ("fvcore", 3072, 3072),
     ]  # fmt: skip
@@ -232,7 +232,7 @@ def test_what_a_label_does_to_a_time_is_said_where_its_name_does_not() -> None:
     found = structs.replace(ATTENTION, readings={**ATTENTION.readings, "latency": capped})
     text = printing.measurements([found, LAUNCH_BOUND], "rich")
     assert "latency power-capped: self-attention explicit" in text
-    assert text.count("a chip lowers its clock by the numbers that it works with") == 1
+    assert text.count("a chip lowers its clock, depending on the numbers in the data") == 1
     assert "a chip lowers its clock" not in printing.measurements(RECORDS, "rich")
 
 

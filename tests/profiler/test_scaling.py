@@ -477,7 +477,7 @@ def test_what_has_no_interval_is_no_part_of_a_range() -> None:
     (found,) = scaled_up(records)
     assert isinstance(found.measured, Unsettled)
     assert "without an interval (40 samples) at 2048" in found.measured.reason
-    assert found.departure == "no value has an interval: its samples tell too little"
+    assert found.departure == "no value has an interval: there are too few samples"
     why = "4 blocks are too few: 6 are needed"
     alike = along_l(
         "me", "toeplitz", (2, 4), lambda l: 1e-9 * l, ci_low=None, ci_high=None, ci_missing=why
@@ -508,7 +508,7 @@ def test_leaving_the_floors_is_found_at_the_right_size() -> None:
     assert found.above[1024] == pytest.approx(2.197152e-3 / 1.148576e-3)
     assert found.highest == {64: LAUNCHES, 128: LAUNCHES, 256: LAUNCHES, 512: ARITHMETIC}
     assert found.words == (
-        "launch overhead 64 to 256, arithmetic at 512; leaves it at 1024: all floors together "
+        "launch overhead 64 to 256, arithmetic at 512; leaves it at 1024: the sum of all floors "
         "times 1.91 at 1024, 1.98 at 2048"
     )
 
@@ -518,7 +518,7 @@ def test_what_is_above_the_floors_from_the_beginning_is_not_said_to_leave_them()
     found = departure(own, curve(lambda l: 1e-9 * l**2 * (3 if l < 256 else 1)))
     assert found.left is None
     assert found.words == (
-        "arithmetic 256 to 2048; not explained below: all floors together times 3.00 at 64, 3.00 "
+        "arithmetic 256 to 2048; not explained below: the sum of all floors times 3.00 at 64, 3.00 "
         "at 128; explained to the largest size"
     )
 
@@ -560,8 +560,7 @@ def test_a_curve_that_follows_its_operations_agrees_with_them() -> None:
     assert growth.power == pytest.approx(2.0, abs=0.01)
     assert growth.first > growth.last > 2.0
     assert found.departure == (
-        "no ceiling of arithmetic of the device was measured beside the records: measure them with "
-        "--ceilings"
+        "the records hold no ceiling of arithmetic of the device: measure them with --ceilings"
     )
 
 
@@ -582,7 +581,7 @@ def test_floors_are_those_of_measured_ceilings_where_records_carry_them() -> Non
     }
     assert list(left.above) == list(LENGTHS) and not left.highest and left.left is None
     assert left.above[64] == pytest.approx(2.0, rel=1e-3)
-    assert "explained nowhere: all floors together times 2.00 at 64" in left.words
+    assert "explained nowhere: the sum of all floors times 2.00 at 64" in left.words
     assert "floors: arithmetic 2 Gop/s, from measured ceilings (product fp32)" in left.words
     reached = left_of(topped(records, product_fp32=1e9, copy=1e15))
     assert not reached.above and set(reached.highest.values()) == {"arithmetic"}
@@ -637,7 +636,7 @@ def test_a_data_sheet_bounds_traffic_where_no_ceiling_was_measured() -> None:
 def test_joules_have_no_ceiling() -> None:
     records = along_l("me", "toeplitz", LENGTHS, lambda l: 1e-6 * l, energy=lambda l: 1e-4 * l**2)
     (found,) = scaled_up(topped(records, product_fp32=2e9, copy=1e9), "energy")
-    assert found.departure == "how few joules an operation takes at best is not known"
+    assert found.departure == "the least energy of an operation is unknown"
 
 
 def test_a_spill_is_found_where_it_begins() -> None:
@@ -664,7 +663,7 @@ def test_what_lies_below_the_live_set_is_not_explained_by_it() -> None:
     records = along_l("me", "toeplitz", LENGTHS, lambda l: 1e-6 * l, memory=lambda l: 64.0 * l)
     (found,) = scaled_up(records, "peak_memory")
     assert isinstance(found.departure, str)
-    assert found.departure.startswith("at 64, 128, 256, 512, 1024, 2048 less is held than the equa")
+    assert found.departure.startswith("at 64, 128, 256, 512, 1024, 2048 the call holds less than")
 
 
 def test_energy_that_is_missing_is_a_reason_and_that_is_there_an_exponent() -> None:
@@ -731,7 +730,7 @@ def test_nothing_that_grows_is_said() -> None:
     ]
     found, _ = scalings(bare, ("l",))
     text = printed(report.document(found), "rich")
-    assert "nothing was measured that could grow" in text and "nobody looked" in text
+    assert "no quantity was measured at several sizes" in text and "nobody looked" in text
 
 
 def written(path: Path, records: list[Measurement]) -> Path:

@@ -402,8 +402,8 @@ def test_each_part_of_a_sweep_is_the_same_in_each_process(
 @pytest.mark.parametrize(
     ("asked_for", "said"),
     [
-        (Manner("cpu", processes=2), "takes turns in rounds"),
-        (Manner("cpu", ceilings=True), "no use for ceilings"),
+        (Manner("cpu", processes=2), "leave out --processes"),
+        (Manner("cpu", ceilings=True), "leave out --ceilings"),
     ],
 )
 def test_rounds_of_training_have_one_process_and_no_ceilings(

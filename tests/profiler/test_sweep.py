@@ -137,9 +137,8 @@ def test_a_point_that_two_measure_at_once_is_kept_once_and_that_is_said(tmp_path
     assert sorted(keys_in(path)) == sorted(p.key for p in points_of(grid()))
     assert [sentence.split(": ")[1:] for sentence in told] == [
         [
-            "another process measured a point at the same time, and what was measured here was "
-            "dropped",
-            "give each its --shard",
+            "another process measured the same point meanwhile, so this record was dropped",
+            "give each process its own --shard",
         ]
     ]
 
@@ -148,9 +147,7 @@ def test_another_machine_is_refused_before_anything_is_measured(tmp_path: Path) 
     path = tmp_path / "runs.jsonl"
     swept(path, (2,))
     before = path.read_bytes()
-    with pytest.raises(
-        StoreError, match=r"in another environment than this one \(torch: 9.9 and 1"
-    ):
+    with pytest.raises(StoreError, match=r"in another environment \(torch: 9.9 and 1"):
         swept(path, starts=one_worker(environment={"torch": "10"}))
     assert path.read_bytes() == before
 
@@ -283,15 +280,15 @@ def test_a_plan_is_printed_and_nothing_is_measured(
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (("--l", "2"), "sweep writes as it measures: give it a file, -o FILE.jsonl"),
+        (("--l", "2"), "sweep writes each record at once: name a file, -o FILE.jsonl"),
         (("--l", "2", "--plan", "--shard", "0/4"), "expected i/n, the i-th of n parts"),
         (("--l", "2", "--plan", "--format", "pdf"), ", ".join(formats("rows", "data"))),
         (("--l", "2", "--plan", "--impl", "none"), "no implementation 'none'"),
         (("--l", "0", "--plan"), "size l must lie in 1..2**40, got 0"),
         (("--l", "2", "-o", "missing/runs.jsonl"), "cannot write missing/runs.jsonl: No such file"),
         (("--l", "2", "--plan", "--rounds", "0"), "--rounds"),
-        (("--l", "2", "--plan", "--rounds", "1000000000"), "at most 100,000 are planned"),
-        (("--l", "1:1000", "--plan", "--processes", "1000"), "at most 100,000 are planned"),
+        (("--l", "2", "--plan", "--rounds", "1000000000"), "expected at most 100,000"),
+        (("--l", "1:1000", "--plan", "--processes", "1000"), "expected at most 100,000"),
         (("--l", "2", "--plan", "--shard", ""), "--shard is empty: give it a value, or leave it"),
         (("--l", "2", "--plan", "--ray="), "--ray is empty: give it a value, or leave it out"),
         (("--l", "2", "--plan", "--device", ""), "--device is empty: give it a value"),

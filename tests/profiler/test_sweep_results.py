@@ -131,7 +131,7 @@ def test_a_file_that_becomes_shorter_is_no_file_to_write(tmp_path: Path) -> None
     results = Results(path)
     results.add(record_of(request()))
     path.write_bytes(b"")
-    with pytest.raises(StoreError, match="became shorter while it was written to"):
+    with pytest.raises(StoreError, match="became shorter while it was written"):
         results.lacks(Point(request(l=9)))
 
 
@@ -168,8 +168,8 @@ def test_another_environment_is_refused_or_labelled(tmp_path: Path) -> None:
     with pytest.raises(StoreError) as refused:
         Results(path).accept(newer)
     assert str(refused.value) == (
-        f"{path} was measured in another environment than this one (torch: 9.9 and 10.0): give "
-        f"another file, or --allow-mixed to have new records labelled with the difference"
+        f"{path} was measured in another environment (torch: 9.9 and 10.0): give another file, or "
+        f"add --allow-mixed, which labels new records with the difference"
     )
     results = Results(path, mixed=True)
     results.accept(newer)

@@ -206,7 +206,7 @@ class Campaign:
                 found = attempt()
             except CounterFault as fault:
                 if not left:
-                    raise SensorError(f"{fault}; so it was {ATTEMPTS} times in a row") from None
+                    raise SensorError(f"{fault}; {ATTEMPTS} attempts failed in a row") from None
                 self.discarded.append(str(fault))
                 continue
             if not left or not again(found):

@@ -219,7 +219,7 @@ def warm_cuda(fn: Call, reset: Call | None, device: torch.device) -> dict[str, A
     if clear is None:
         return {
             "workspace": left,
-            "workspace_method": "what the first call left; no way to tell whose it is",
+            "workspace_method": "bytes that the first call left allocated, of unknown owner",
         }
     before = requested_now(device)
     clear()

@@ -30,12 +30,12 @@ from profiler.records.schema import Record
 WORKSPACE = "workspace"
 COPY = "copy"
 CAUSES: Mapping[str, str] = {
-    WORKSPACE: "released again before the operation that allocated it had ended",
+    WORKSPACE: "allocated and released within one operation",
     "mask": "booleans or integers: masks and positions, not arrays of the equations",
-    "filled": "made of one number, or left empty; what is written into it later is not followed",
+    "filled": "filled with one number, or left empty; later writes into it are not traced",
     COPY: "entries moved, nothing computed",
     "unseen": "alive after the forward pass, though autograd's hooks do not report it",
-    "part": "only a part of these bytes was saved, which keeps all of them",
+    "part": "autograd saved only a part of these bytes, but keeps the whole storage alive",
 }
 """Cause -> its meaning: why the tensor may be no array of the equations."""
 

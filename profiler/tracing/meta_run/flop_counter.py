@@ -57,19 +57,19 @@ class FlopCounter:
         printed = f"FlopCounterMode prints {sum(self.printed.values())}"
         if not self.total:
             none = "has a counting rule" if self.unknown else "is counted"
-            return f"{printed}; no operation {none} that it could be compared with"
+            return f"{printed}; no operation {none}, so there is nothing to compare"
         largest = sorted(self.left_out, key=lambda name: -self.left_out[name])[:4]
         apart = [n for n in {**self.printed, **self.products} if not self._same(n)]
         verdict = f"other (in {', '.join(apart)}) than" if apart else "equal to"
         if self.ungrouped:
             extra = 2 * sum(self.ungrouped.values())
-            verdict += f" {extra}, for groups of convolutions that it forgets, and"
+            verdict += f" {extra}, because it ignores groups of convolutions, plus"
         listed = f", most of them in {', '.join(largest)}" if largest else ""
         share = f"leaves out {self.share_left_out:.1%} of all operations{listed}"
         if self.unknown:
             share = (
                 f"leaves out {self.share_left_out:.1%} of the operations that have a counting rule"
-                f"{listed}; what it leaves out of the others is not known"
+                f"{listed}; its share of the others is unknown"
             )
         return (
             f"{printed}, {verdict} twice the "

@@ -234,8 +234,8 @@ def refusing_autocast() -> Iterator[None]:
     def entered(region: Any) -> Any:
         if region._enabled:
             raise Untraceable(
-                "torch.autocast converts nothing on the meta device: leave it out, and give the "
-                "module and its inputs the type that is meant"
+                "torch.autocast converts nothing on the meta device: leave out autocast, and build "
+                "the module and its inputs in the wanted dtype"
             )
         return plain(region)
 
@@ -327,7 +327,7 @@ def beside_meta(target: Target, sizes: Sizes) -> str:
         return ""
     if not (small and runs(None, "cpu")):
         return ""
-    said = "; it runs on a CPU, and the meta device alone, on which nothing is computed, refuses it"
+    said = "; the module runs on a CPU, but not on the meta device, where it is traced"
     types = [d for d in (torch.bfloat16, torch.float16, torch.float64) if runs(d, "meta")]
     names = " or ".join(str(dtype).removeprefix("torch.") for dtype in types)
-    return f"{said}: in {names} it runs there" if names else said
+    return f"{said}: it can be traced in {names}" if names else said

@@ -148,8 +148,8 @@ def _run(built: Built, axes: Mapping[Axis, AxisSize]) -> SizeGuards:
     except Exception as error:  # torch, or a module's own code, refuses symbols
         where = foreign_line(error).removeprefix(", ") or "an operation of torch"
         doubts.append(
-            f"what it compares of sizes cannot be followed beyond {where}, which runs with numbers "
-            f"for sizes alone"
+            f"comparisons of sizes cannot be traced after {where}, which accepts only numbers as "
+            f"sizes"
         )
     tested = [Condition(g.expr, str(getattr(g, "sloc", None) or "")) for g in known.guards]
     fixed = {symbol for symbol, value in known.replacements.items() if value.is_number}
@@ -157,7 +157,7 @@ def _run(built: Built, axes: Mapping[Axis, AxisSize]) -> SizeGuards:
         letters = " and ".join(symbols[symbol].slopes)
         made = (c.place for c in tested if c.holds.is_Equality and c.holds.free_symbols == {symbol})
         doubts.append(
-            f"it takes {letters} as a plain number {next(made, '')}, as a loop does: what it "
-            f"compares after that is not seen"
+            f"the module uses {letters} as a plain number {next(made, '')}, as a loop does: later "
+            f"comparisons of this size are not seen"
         )
     return SizeGuards(tuple(tested), symbols, tuple(doubts))

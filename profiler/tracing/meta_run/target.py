@@ -219,7 +219,8 @@ def load_target(target: str | Callable[..., Any]) -> Target:
             raise TraceError(f"{place} has no '{part}'{hint}")
         found = getattr(found, part)
     if isinstance(found, nn.Module) or not callable(found):
-        raise TraceError(f"{target} is a {type(found).__name__}: give what makes one, at any sizes")
+        kind = type(found).__name__
+        raise TraceError(f"{target} is a {kind}: give a class or a function that builds a module")
     return Target(target, found)
 
 
@@ -492,8 +493,8 @@ def as_trace_error(target: Target, sizes: Sizes) -> Iterator[None]:
             raise TraceError(f"{target.name} cannot be traced: {reason}{where}") from error
         if reason := data_dependent(error):
             raise TraceError(
-                f"{target.name} cannot be traced: what it does depends on the values of its input "
-                f"or weights, or on numbers that are drawn, not only on sizes ({reason}{where})"
+                f"{target.name} cannot be traced: its operations depend on the values of its input "
+                f"or weights, or on random numbers, not only on sizes ({reason}{where})"
             ) from error
         if "is not on the expected device" in text_of(error):
             raise TraceError(

@@ -101,8 +101,8 @@ def test_sizes_at_which_zeros_are_not_tested_are_named(monkeypatch: pytest.Monke
     whole = replace(traced(SheDirect, "l,d"))
     found = compare_passes(whole, "she")[1]
     (note,) = found.notes
-    assert note.startswith("zeros that fill gradients up: not tested at l=")
-    assert note.endswith("where a run makes more than 32 MiB")
+    assert note.startswith("zeros that pad gradients: not tested at l=")
+    assert note.endswith("where a run allocates more than 32 MiB")
     largest = max(whole.proven, key=lambda sizes: sum(sizes.values()))
     assert listed_sizes(largest) in note
     (_, backward) = data(whole, compare_passes(whole, "she"))["against"]
@@ -124,7 +124,7 @@ def test_zeros_that_cannot_be_followed_are_said_to_be_so() -> None:
 
     found = compare_passes(replace(whole, followed=refused), "she")[1]
     assert found.causes == () and found.unexplained.keys() == {"add"}
-    assert found.notes == ("zeros that fill gradients up are not counted separately: not here",)
+    assert found.notes == ("zeros that pad gradients are not counted separately: not here",)
     broken = Break({"l": 2, "d": 3}, "l", "2", 5)
     found = compare_passes(replace(whole, followed=lambda: ZeroArithmetic({"add": broken})), "she")[
         1

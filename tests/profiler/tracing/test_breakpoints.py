@@ -109,16 +109,19 @@ def test_sizes_beside_a_comparison_that_changes_nothing_are_proven() -> None:
 @pytest.mark.parametrize(
     ("fn", "said"),
     [
-        (lambda x: x * 2 if len(x[0]) == 3000 else x, "it takes l as a plain number ("),
-        (lambda x: x * 2 if math.log2(x.shape[1]) > 11 else x, "it takes l as a plain number ("),
-        (lambda x: x * float(np.arange(x.shape[1])[0]), "that is not followed ("),
-        (lambda x: x[:, : int(0.7 * x.shape[1])] * 2, "that is not followed ("),
-        (lambda x: x * 2 if not x.shape[1] & 511 else x, "that is not followed ("),
+        (lambda x: x * 2 if len(x[0]) == 3000 else x, "the module uses l as a plain number ("),
+        (
+            lambda x: x * 2 if math.log2(x.shape[1]) > 11 else x,
+            "the module uses l as a plain number (",
+        ),
+        (lambda x: x * float(np.arange(x.shape[1])[0]), "of an unknown kind on its sizes ("),
+        (lambda x: x[:, : int(0.7 * x.shape[1])] * 2, "of an unknown kind on its sizes ("),
+        (lambda x: x * 2 if not x.shape[1] & 511 else x, "of an unknown kind on its sizes ("),
         (
             lambda x: x * COSTS[x.shape[1]] if x.shape[1] in COSTS else x,
-            "cannot be followed beyond",
+            "cannot be traced after",
         ),
-        (lambda x: x * len(x.split(1500, dim=1)), "it compares a size with more and more numbers"),
+        (lambda x: x * len(x.split(1500, dim=1)), "compares a size with ever more numbers"),
     ],
 )
 def test_what_cannot_be_followed_is_said(fn: Callable[[Tensor], Any], said: str) -> None:

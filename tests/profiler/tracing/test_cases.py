@@ -93,7 +93,7 @@ def test_both_passes_have_cases_and_say_so() -> None:
     assert all(one.explained for one in found)
     made = printed(document(whole, found), "markdown")
     assert "The backward pass less the equations of convolution, where l \\< k" in made
-    assert "traced in this case and proven at sizes that were not used: l=" in made
+    assert "traced in this case and proven at sizes beside the fitted ones: l=" in made
     listed = json.loads(printed(document(whole, found), "json"))["against"]
     assert [one["case"] for one in listed] == [one.case for one in found]
     assert all(one["proven"] and one["unexplained"] == {} for one in listed)

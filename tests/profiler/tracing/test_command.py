@@ -29,7 +29,7 @@ def test_json_of_a_trace_has_formulas_and_reasons(capsys: pytest.CaptureFixture[
     assert said["parameters"] == "4*h**2*n**2 + 4*h*n"
     assert said["uncounted"] == [] and said["reasons"] == {}
     assert said["let"] == {"d": "n*h"}
-    assert any("without what a kernel holds for itself" in note for note in said["notes"])
+    assert any("without the workspace of kernels" in note for note in said["notes"])
 
 
 def test_what_has_no_formula_is_null_with_its_reason(capsys: pytest.CaptureFixture[str]) -> None:
@@ -59,7 +59,7 @@ def test_a_trace_against_a_mixer_explains_every_difference(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([f"{FILE}:Branching", "--over", "l,d"], "depends on the values of its input"),
+        ([f"{FILE}:Branching", "--over", "l,d"], "depend on the values of its input"),
         ([f"{FILE}:linar", "--over", "l,d"], "did you mean 'linear'?"),
         ([f"{FILE}:linear", "--over", "l,d", "--backend", "x"], "expected one of math, fused"),
         ([f"{FILE}:linear", "--over", "l,d", "--against", "shee"], "unknown mixer 'shee'"),

@@ -84,9 +84,9 @@ def test_a_floor_with_few_values_is_told_by_its_bounds() -> None:
 
 def test_a_size_over_two_others_is_refused() -> None:
     both = floors_in([OVER + L // W])
-    with pytest.raises(TraceError, match="divide l by C and by w: a size is not written by its"):
+    with pytest.raises(TraceError, match="divide l by C and by w: formulas are found in the"):
         division_cases(frozenset(), parse_variables("l,C,w", "d=2"), both)
-    with pytest.raises(TraceError, match=r"numbers that all divide 35: .*up to 16"):
+    with pytest.raises(TraceError, match=r"divisors of 35: .*at most 16"):
         division_cases(frozenset(), parse_variables("l,C,w", "d=2"), floors_in([L // 5 + L // 7]))
 
 

@@ -39,7 +39,7 @@ def test_flop_counter_agrees_on_convolutions(transposed: bool, options: dict[str
 def test_flop_counter_forgets_the_groups_of_a_weights_gradient() -> None:
     # g groups: the input's gradient is right, the weight's is printed g times too large
     found = flops_of_convolution(groups=5)
-    assert found.agrees and "groups of convolutions that it forgets" in str(found)
+    assert found.agrees and "ignores groups of convolutions" in str(found)
     products = found.products["aten::convolution_backward"] // 2
     assert found.ungrouped == {"aten::convolution_backward": 4 * products}
     assert found.printed["aten::convolution_backward"] == 2 * (products + 5 * products)
@@ -53,6 +53,6 @@ def test_the_peer_of_nothing_that_is_counted() -> None:
 
     said = str(trace(Ordered, over="l,d").flops)
     assert said == (
-        "FlopCounterMode prints 0; no operation has a counting rule that it could be compared with"
+        "FlopCounterMode prints 0; no operation has a counting rule, so there is nothing to compare"
     )
     assert "no operation is counted" in str(trace(nn.Identity, over="l,d", grad="both").flops)

@@ -169,7 +169,7 @@ def test_tensors_on_another_device_are_let_go() -> None:
 
 def test_layers_that_run_step_by_step_are_named() -> None:
     """On the meta device a recurrent layer maps every step by itself."""
-    note = "counted as on the meta device: gru step by step"
+    note = "counted step by step, as on the meta device: gru"
     found = modules.traced(modules.gru, "l,d")
     assert note in printed(document(found), "markdown") and note in printed(document(found), "json")
     for other in (
@@ -216,7 +216,7 @@ def test_what_is_alive_at_the_traced_peak_is_listed_by_the_operation_that_made_i
         ("there before", 1), ("forward aten::sin", 2), ("forward aten::cos", 1),
     ]  # fmt: skip
     listed = printed(document(found), "markdown")
-    assert "Alive at the peak" in listed and "workspace inside operations is unknown" in listed
+    assert "Alive at the peak" in listed and "workspace of operations, which is unknown" in listed
     assert '"workspace": null' in printed(document(found), "json")
 
 

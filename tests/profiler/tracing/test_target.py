@@ -150,7 +150,7 @@ def test_a_batch_that_is_read_as_a_length_is_noted() -> None:
             "called with x (b, l, d) alone: missing a required",
         ),
         ("torch:ones", "l,d", "", "does not say which sizes it takes"),
-        ("torch:float32", "l,d", "", "give what makes one"),
+        ("torch:float32", "l,d", "", "give a class or a function that builds a module"),
     ],
 )
 def test_wrong_questions_get_one_sentence(target: str, over: str, let: str, message: str) -> None:

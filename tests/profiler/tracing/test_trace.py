@@ -323,7 +323,7 @@ def test_what_fits_nothing_is_reported_with_the_first_size() -> None:
     assert not isinstance(broken, Poly)
     assert not any("the formulas hold" in note for note in found.notes)
     said = printed(document(found), "markdown")
-    assert "what has a formula is proven at" in said
+    assert "the formulas found are proven at" in said
     assert "no formula" in str(broken) and "breaks at l=" in str(broken)
     with pytest.raises(TraceError, match="no formula"):
         found.at(l=3)
@@ -379,7 +379,7 @@ def test_an_operation_without_a_rule_is_listed() -> None:
     assert_classes(found.forward, mul="d*l")
     assert "| mul | $d l$, and what is listed below |" in printed(document(found), "markdown")
     assert "| add | $0$, and what is listed below |" in printed(document(found), "markdown")
-    assert "what it leaves out of the others is not known" in str(found.flops)
+    assert "its share of the others is unknown" in str(found.flops)
 
 
 def test_what_touches_no_numbers_is_no_operation() -> None:
@@ -431,7 +431,7 @@ def test_what_runs_at_small_sizes_alone_is_not_listed() -> None:
 
 @pytest.mark.parametrize("make", [modules.Branching, modules.Selecting, modules.Itemising])
 def test_data_dependent_modules_are_refused(make: Any) -> None:
-    with pytest.raises(TraceError, match="depends on the values of its input") as raised:
+    with pytest.raises(TraceError, match="depend on the values of its input") as raised:
         trace(make, over="l,d")
     assert "modules.py line" in str(raised.value)
 
