@@ -62,7 +62,7 @@ from costmodel.commands.streams import (
     printed,
     safe_streams,
 )
-from costmodel.errors import TOO_LITTLE, missing_package, words_of
+from costmodel.errors import TOO_LITTLE, is_interrupt, missing_package, words_of
 from costmodel.mixers.load import mixer as load_mixer, raised_in_users_file
 from costmodel.program.conventions import convention as read_convention
 from costmodel.report.formats import SCREEN, formats
@@ -619,6 +619,13 @@ RESERVE = bytearray(4_000_000)
 """Memory that is freed when memory is exhausted, so that a sentence can still be printed."""
 
 
+TOO_DEEP = (
+    "a calculation nests deeper than Python's stack allows: define parts of long expressions as "
+    "arrays, or as modules, of their own"
+)
+"""The message for a RecursionError without a known place."""
+
+
 def run(typed: Sequence[str]) -> int:
     """Run a command line; its exit code. An error is printed as one sentence on standard error."""
     try:
@@ -644,8 +651,11 @@ def carried_out(typed: Sequence[str]) -> int:
         told([str(failed)] if failed.args else [])
         return FAILED
     except KeyboardInterrupt as interrupt:
-        told(interrupt.args)
-        return INTERRUPTED
+        if is_interrupt(interrupt):
+            told(interrupt.args)
+            return INTERRUPTED
+        told([raised_in_users_file(interrupt)])
+        return FAILED
     except BrokenPipeError:
         return 0
     except MemoryError:
@@ -653,6 +663,9 @@ def carried_out(typed: Sequence[str]) -> int:
     except known_errors() as error:
         complain(_sentence(error))
         return MISUSED if not isinstance(error, OSError) or error.filename is not None else FAILED
+    except RecursionError as error:
+        told([raised_in_users_file(error) or TOO_DEEP])
+        return FAILED
     except Exception as error:
         from costmodel.commands.mistyped import PROGRAM, is_of_the_line, sentence
 

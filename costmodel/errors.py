@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from opcode import opmap
 from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
@@ -12,6 +13,9 @@ if TYPE_CHECKING:
 
     Integers = NDArray[np.int64]
 
+
+USER = "costmodel_user_"
+"""The prefix of the Python module name of a user's file; the file's path follows."""
 
 TOO_LITTLE = "there is too little memory here; smaller sizes need less"
 """The message when memory is exhausted."""
@@ -158,9 +162,9 @@ def text_of(error: BaseException, most: int = LONGEST) -> str:
     try:
         text = error.msg if isinstance(error, SyntaxError) else str(error)
         start = str.__getitem__(text, slice(0, most + 1)).strip()
-    except KeyboardInterrupt:
-        raise
-    except BaseException:  # an exception's own code may raise anything
+    except BaseException as own:  # an exception's own code may raise anything
+        if is_interrupt(own):
+            raise
         return ""
     return start if len(start) <= most else f"{start[:most]}..."
 
@@ -175,13 +179,28 @@ def words_of(error: BaseException) -> str:
     return f"{kind}: {said}" if said else kind
 
 
+def is_interrupt(error: BaseException | None) -> bool:
+    """Whether an exception comes from Ctrl-C. A KeyboardInterrupt that a `raise` statement of a
+    user's file raises is an exception like others, unless it replaces one from Ctrl-C."""
+    if not isinstance(error, KeyboardInterrupt):
+        return False
+    last = error.__traceback__
+    while last is not None and last.tb_next is not None:
+        last = last.tb_next
+    if last is None or not last.tb_frame.f_globals.get("__name__", "").startswith(USER):
+        return True
+    raised = last.tb_frame.f_code.co_code[last.tb_lasti] == opmap["RAISE_VARARGS"]
+    return not raised or is_interrupt(error.__context__)
+
+
 class Raised(RuntimeError):
     """Other code raised a BaseException that is no Exception, such as SystemExit: the cause."""
 
 
 @contextmanager
 def as_exception() -> Iterator[None]:
-    """A block around other code, which then raises only Exceptions and KeyboardInterrupt.
+    """A block around other code, which then raises only Exceptions and, after Ctrl-C,
+    KeyboardInterrupt.
 
     Thus `except Exception` also catches SystemExit, which would otherwise end the process silently.
 
@@ -190,9 +209,11 @@ def as_exception() -> Iterator[None]:
     """
     try:
         yield
-    except (Exception, KeyboardInterrupt):
+    except Exception:
         raise
     except BaseException as error:
+        if is_interrupt(error):
+            raise
         raise Raised(words_of(error)) from error
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import shlex
+import signal
 import sys
 from pathlib import Path
 
 import pytest
 
 import cli
+from costmodel.commands.streams import INTERRUPTED
 from costmodel.errors import LONGEST, Raised, as_exception, text_of, words_of
 from tests.user_mixers import written
 
@@ -22,6 +24,10 @@ RAISED = {
     "raise ValueError('x' * 10**7)": "does not import: ValueError: xxx",
     "raise type('E' * 10**5, (Exception,), {})": "... (100,000 characters) (line 1)",
     "def f(): f()\nf()": "does not import: RecursionError: maximum recursion depth exceeded",
+    "raise KeyboardInterrupt('a\x1b[31m')": r"KeyboardInterrupt: a\u001b[31m (line 1)",
+    f"class A(Exception):\n{SILENT.replace('SystemExit(0)', 'KeyboardInterrupt')}raise A": (
+        "A (line 4)"
+    ),
     "raise GeneratorExit": "does not import: GeneratorExit (line 1)",
     "x = 1\0": "does not import: SyntaxError: source code string cannot contain null bytes",
     "from costmodel.language.options import offering\n@offering({'a': 'b'})\ndef m(chosen):\n"
@@ -148,3 +154,73 @@ def test_an_interrupt_stays_one() -> None:
 def test_what_is_said_of_an_exception_is_bounded() -> None:
     assert len(text_of(ValueError("x" * 10**6))) == LONGEST + len("...")
     assert words_of(ValueError("  a\n b ")) == "ValueError: a b"
+
+
+CTRL_C = """import os, signal
+try:
+    os.kill(os.getpid(), signal.SIGINT)
+    for _ in range(10**9): pass
+except KeyboardInterrupt:
+    raise AGAIN
+"""
+
+
+@pytest.mark.parametrize("again", ["", "KeyboardInterrupt('stopped')"])
+def test_a_file_is_interrupted_by_the_keyboard(again: str, tmp_path: Path) -> None:
+    path = tmp_path / "stopped.py"
+    path.write_text(CTRL_C.replace("AGAIN", again), encoding="utf-8")
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        assert cli.run(["table", f"{path}:m"]) == INTERRUPTED
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+NESTED = """import costmodel as cm
+m = cm.Mixer("NAME", source="s")
+l, d = m.sizes("l d")
+x, y = m.input("x", l, d), m.output("y", l, d)
+with m.form("direct") as f:
+    i, a = f.index("i", 1, l), f.index("a", 1, d)
+    v = x[i, a]
+    for _ in range(TIMES): v = v + x[i, a]
+    y[i, a] = v
+"""
+
+
+@pytest.mark.parametrize("command", ["table --phase all --l 2 --d 2", "explain", "check"])
+def test_a_sum_of_hundreds_of_written_terms(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "long.py"
+    name, *options = command.split()
+    path.write_text(NESTED.replace("TIMES", "400").replace("NAME", f"long-{name}"), "utf-8")
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(1000)
+    try:
+        assert cli.run([name, f"{path}:m", *options]) == 0
+    finally:
+        sys.setrecursionlimit(before)
+    assert "Recursion" not in "".join(capsys.readouterr())
+
+
+@pytest.mark.parametrize("command", ["table", "explain", "check"])
+def test_a_deeper_sum_is_refused_with_its_line(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "deep.py"
+    path.write_text(NESTED.replace("TIMES", "3000"), encoding="utf-8")
+    said = refused(capsys, command, f"{path}:m")
+    assert f"{path} does not import: EquationError: y nests more than 1,000 operations" in said
+    assert said.endswith("(line 9)\n")
+
+
+def test_overlapping_ranges_are_refused_with_their_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "overlap.py"
+    changed = NESTED.replace("    v =", '    j = f.index("j", cm.union((1, i), (i, i)))\n    v =')
+    changed = changed.replace("TIMES", "1").replace("= v\n", "= cm.sum_(x[j, a], over=j)\n")
+    path.write_text(changed, encoding="utf-8")
+    said = refused(capsys, "table", f"{path}:m")
+    assert "the ranges of index j overlap" in said and said.endswith(f"({path}, line 7)\n")

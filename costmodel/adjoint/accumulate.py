@@ -16,6 +16,7 @@ from costmodel.language.equations import JOINED, SEQUENCE, STEP, Equation, Syste
 from costmodel.language.indices import Index
 from costmodel.language.nodes import (
     GRADIENT,
+    MOST_NESTED,
     Add,
     Array,
     Bracket,
@@ -23,6 +24,7 @@ from costmodel.language.nodes import (
     Node,
     Ref,
     derived,
+    has_room,
     position_value,
     substitute,
 )
@@ -210,6 +212,12 @@ class Sums:
         value = terms[0]
         for term in terms[1:]:
             value = Add(value, term)
+        if not has_room(value):
+            raise Unsupported(
+                f"the gradient of {array.name} nests more than {MOST_NESTED:,} operations in one "
+                f"sum: {array.name} is read {len(terms):,} times",
+                "read a part of the entries through an array of its own",
+            )
         positions = substitute(cotangents[0].positions, at)
         equation = Equation(target, positions, value, free, self.gradient(array))
         self.written[equation] = kind

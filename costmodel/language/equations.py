@@ -38,6 +38,7 @@ from costmodel.language.buffers import check_table
 from costmodel.language.indices import Extremum, Index, Ranges, UnionIndex, one_by_one, outer_first
 from costmodel.language.nodes import (
     KINDS,
+    MOST_NESTED,
     Add,
     Array,
     Composite,
@@ -52,6 +53,7 @@ from costmodel.language.nodes import (
     Ref,
     Select,
     Sub,
+    has_room,
     names_in,
     polys_of,
     refs,
@@ -114,13 +116,17 @@ class Equation:
 def told_at(error: Told, equation: Equation) -> Told:
     """The error with file and line of an equation: in its message if the mixer is in a user's own
     file, else as a note in the traceback."""
-    if not equation.place or hasattr(error, "place"):
+    return _told_at(error, equation.place, equation.array.owner.home)
+
+
+def _told_at(error: Told, place: str, home: str) -> Told:
+    if not place or hasattr(error, "place"):
         return error
-    if equation.array.owner.home:
-        error = type(error)(f"{error} ({equation.place})")
+    if home:
+        error = type(error)(f"{error} ({place})")
     else:
-        error.add_note(f"the equation is in {equation.place}")
-    error.place = equation.place  # type: ignore[attr-defined]  # told once, by the innermost
+        error.add_note(f"this is written in {place}")
+    error.place = place  # type: ignore[attr-defined]  # told once, by the innermost
     return error
 
 
@@ -131,6 +137,15 @@ def at_its_line(equation: Equation) -> Iterator[None]:
         yield
     except EquationError as error:
         raise told_at(error, equation) from None
+
+
+@contextmanager
+def at_declaration(form: Form, index: Index) -> Iterator[None]:
+    """A block about an index, whose EquationErrors get file and line of its declaration."""
+    try:
+        yield
+    except EquationError as error:
+        raise _told_at(error, form.places[index.name], form.mixer.home) from None
 
 
 TRAINED = ("input", "context", "parameter")
@@ -247,6 +262,8 @@ class Form:
     indices: dict[str, Index] = field(default_factory=dict)
     arrays: dict[str, Array] = field(default_factory=dict)
     equations: list[Equation] = field(default_factory=list)
+    places: dict[str, str] = field(default_factory=dict)
+    """Name of an index -> file and line of its declaration."""
 
     def in_words(self) -> str:
         """The form in words, for messages."""
@@ -280,6 +297,7 @@ class Form:
             )
         if self.indices.setdefault(name, index) != index:
             raise EquationError(f"index {name} of form '{self.name}' already has another range")
+        self.places.setdefault(name, written_at())
         return index
 
     def _range(self, name: str, lower: Any, upper: Any) -> Index:
@@ -646,6 +664,7 @@ class Mixer:
         if isinstance(part, Ref):
             return Gather(self._of_positions(part))
         if isinstance(part, Node):
+            _check_nested(part, "an index")
             if (at := _in_block(part)) is None:
                 raise EquationError(
                     f"{self.name} has an expression as an index: define the expression as an "
@@ -722,6 +741,7 @@ class Mixer:
             raise EquationError(f"{array.name}[...] = ... stands outside `with {self.name}.form()`")
         if array.role not in ("intermediate", "output"):
             raise EquationError(f"{array.name} is of role {array.role} and cannot be defined")
+        _check_nested(value, array.name)
         by_atom = {index.atom: index for index in form.indices.values()}
         names = names_in(positions)
         for name in names:
@@ -760,6 +780,15 @@ class OpenForm:
         raise EquationError(
             f".{name} is called on a form that is not open: write `with m.form('direct') as f:`, "
             "and its indices, arrays and equations below"
+        )
+
+
+def _check_nested(value: Node, what: str) -> None:
+    """Raise EquationError for an expression that is too deep for recursion."""
+    if not has_room(value):
+        raise EquationError(
+            f"{what} nests more than {MOST_NESTED:,} operations in one expression: define a part "
+            f"of the expression as an array first; a sum of many equal terms is sum_(..., over=j)"
         )
 
 

@@ -9,6 +9,7 @@ in that question's table (`rule_table.Rules`).
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from fractions import Fraction
@@ -678,6 +679,28 @@ class Array(Written):
             self.owner.define(self, positions, node(value))
         except WrongKind as error:
             raise WrongKind(f"the value of {self.name}: {error}") from None
+
+
+MOST_NESTED = 1000
+"""How deep operations may be nested in one expression, as in a written sum x + x + ... ."""
+
+FRAMES_PER_LEVEL, FRAMES_AROUND = 10, 800
+"""At least as many stack frames as a recursion over an expression takes per nested operation, and
+as its callers take."""
+
+
+def has_room(expression: Node) -> bool:
+    """Whether an expression nests at most `MOST_NESTED` operations. If so, Python's limit of
+    recursion is raised where recursion over the expression needs more."""
+    depth, level = 0, [expression]
+    while level and depth <= MOST_NESTED:
+        depth += 1
+        level = list({id(child): child for one in level for child in one.children}.values())
+    if level:
+        return False
+    frames = FRAMES_AROUND + FRAMES_PER_LEVEL * depth
+    sys.setrecursionlimit(max(sys.getrecursionlimit(), frames))
+    return True
 
 
 Walked = tuple[tuple[Node, tuple[Index, ...]], ...]

@@ -13,9 +13,11 @@ from pathlib import Path
 from types import ModuleType
 
 from costmodel.errors import (
+    USER,
     EquationError,
     UnknownMixer,
     described,
+    is_interrupt,
     shortened,
     text_of,
     words_of,
@@ -26,9 +28,6 @@ from costmodel.mixers import builtin, names as builtin_names
 
 PACKAGE = Path(__file__).parents[1]
 """The folder of this package's code."""
-
-USER = "costmodel_user_"
-"""The prefix of the Python module name of a user's file; the file's path follows."""
 
 
 def mixer(name: str | Mixer) -> Mixer:
@@ -184,12 +183,18 @@ def _told(path: Path, what: str) -> Iterator[None]:
     try:
         with redirect_stdout(sys.stderr):  # stdout is for answers alone
             yield
-    except (KeyboardInterrupt, UnknownMixer):
+    except UnknownMixer:
         raise
     except BaseException as error:
+        if is_interrupt(error):
+            raise
         line = _line_of_error(error, path)
         where = f" (line {line})" if line else ""
         raise UnknownMixer(f"{path} {what}: {_said(error, path, line)}{where}") from error
+
+
+SAYING = (ValueError, NotImplementedError, RecursionError)
+"""Exceptions of this package's code whose own messages tell an author the cause."""
 
 
 def _said(error: BaseException, path: Path, line: int | None) -> str:
@@ -207,7 +212,7 @@ def _said(error: BaseException, path: Path, line: int | None) -> str:
         return f"{EquationError.__name__}: {what}"
     frames = traceback.extract_tb(error.__traceback__)
     inside = bool(frames) and Path(frames[-1].filename).is_relative_to(PACKAGE)
-    if line is None or not inside or isinstance(error, (ValueError, NotImplementedError)):
+    if line is None or not inside or isinstance(error, SAYING):
         return words_of(error)
     written = shortened(linecache.getline(str(path), line).strip())
     return f"{EquationError.__name__}: `{written}` is no declaration or equation of this language"

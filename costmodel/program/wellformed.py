@@ -13,7 +13,15 @@ from itertools import combinations, product
 from math import ceil, floor
 
 from costmodel.errors import EquationError, SizeError, Unsupported
-from costmodel.language.equations import Equation, Mixer, System, at_its_line, rank, rows
+from costmodel.language.equations import (
+    Equation,
+    Mixer,
+    System,
+    at_declaration,
+    at_its_line,
+    rank,
+    rows,
+)
 from costmodel.language.indices import Index, UnionIndex, one_by_one, outer_first
 from costmodel.language.nodes import (
     Array,
@@ -110,9 +118,11 @@ def check_form(system: System) -> None:
     Args:
         system: a form lowered without rewrites (`dense` reads outside arrays on purpose).
     """
-    for index in system.mixer.forms[system.form].indices.values():
+    form = system.mixer.forms[system.form]
+    for index in form.indices.values():
         if isinstance(index, UnionIndex) and not index.beside:
-            _disjoint(system, index)
+            with at_declaration(form, index):
+                _disjoint(system, index)
     strided: dict[Array, None] = {}
 
     def held(array: Array, check: Callable[[], None]) -> None:

@@ -22,10 +22,10 @@ from typing import TypeVar
 import torch
 from torch import nn
 
+from costmodel.errors import USER
 from costmodel.language.equations import Mixer as Equations
 from costmodel.language.options import split
 from costmodel.mixers import builtin, file_of, names
-from costmodel.mixers.load import USER
 from costmodel.program.conventions import KERNEL_CLASSES, OF_SEQUENCES, REWRITES
 from costmodel.program.lowering import lower
 from costmodel.program.phases import inference_reason, underivable
