@@ -22,7 +22,7 @@ from torch import Tensor
 from costmodel.errors import Unanswered, Unsupported, as_exception
 from costmodel.language.equations import Mixer
 from costmodel.proofs.check import Proof
-from costmodel.proofs.tried_sizes import fits
+from costmodel.proofs.tried_sizes import bounding_letters, fits
 from costmodel.questions.state import State, state
 from profiler.modules.registry import Implementation, without_token
 from profiler.proofs.blame import Multisets, first_unseen
@@ -373,7 +373,10 @@ def _too_much_room(subject: Subject, derived: State, draw: Draw) -> str:
     and of two are decoded: their difference leaves out tensors that parameters alone determine."""
     one, two = (decoded_room(subject.built(replace(draw, b=b))) for b in (1, 2))
     tokens = range(1, draw.sizes["l"] + 1)
-    most = max(derived.at(**{**draw.sizes, "t": t}) for t in tokens)
+    windows = (draw.sizes[x] for x in bounding_letters(subject.mixer))  # held from the start
+    longest = max(draw.sizes["l"], *windows)
+    at = [{**draw.sizes, "l": longest, "t": t} for t in range(1, longest + 1)]
+    most = max(derived.at(**sizes) for sizes in at)
     row = prod(extent.at(draw.sizes) for extent in subject.mixer.role("input").shape[1:])
     for t, single, double in zip(tokens, one, two, strict=True):
         held = (double - single) // torch.float64.itemsize
