@@ -574,13 +574,24 @@ class Decoding(Trial):
                     if "another" in of:
                         known = beside[sample, k].numpy()
                     place = f"{self.output}[{begins + k + 1}]"
-                    if said := self.apart(row[sample], known, place, "step"):
+                    said = self.apart(row[sample], known, place, "step")
+                    if said and "another" in of:  # forward may be wrong in place of step
+                        known = self._of_another(other, sample)[k]
+                        said = self.apart(row[sample], known, place, "step")
+                    if said:
                         inside = f" in sequence {sample + 1} of {self.draw.b}" * (self.draw.b > 1)
                         yield (
                             "step",
                             f"{said}{of}{inside}{self._step_blamed(of, begins + k, sample)}",
                         )
                         return
+
+    def _of_another(self, other: ModuleCase, sample: int) -> np.ndarray[Any, Any]:
+        """The equations' result for one sequence of another case."""
+        subject, arrays = self.subject, other.arrays(sample)
+        form, sizes = subject.implementation.form, self.draw.sizes
+        found = evaluate_all(subject.mixer, arrays, sizes, form, subject.convention)
+        return found[self.output]
 
     def _step_blamed(self, of: str, token: int, sample: int) -> str:
         """The first equation whose entries of this token a step never computes, in words; "" where
