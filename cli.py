@@ -38,18 +38,19 @@ from costmodel.commands.options import (
     Symbols,
     UsageError,
     apart,
-    bar,
     chosen,
     formatted,
     import_own,
     labelled,
     no_empty_word,
     phases,
+    screen,
     show,
     sized,
     told,
     trained,
     typeset,
+    with_bar,
 )
 from costmodel.commands.streams import (
     FAILED,
@@ -59,6 +60,7 @@ from costmodel.commands.streams import (
     complain,
     end,
     flush_streams,
+    harmless,
     printed,
     safe_streams,
 )
@@ -70,6 +72,7 @@ from costmodel.report.formats import SCREEN, formats
 if TYPE_CHECKING:
     from costmodel.claims.claim import Claim
     from costmodel.claims.printed_tables import TableClaims
+    from costmodel.proofs.check import Proof
 
 app = typer.Typer(
     help="What sequence mixers cost: derived from their equations, measured, and reconciled.",
@@ -462,7 +465,7 @@ def check(
             "--deep",
             help="Mixer: check each module also at random large sizes and values, in train mode "
             "and low precision, call after call, with gradients and memory; half a minute "
-            "of processor time each.",
+            "of processor time each, two minutes at most.",
         ),
     ] = False,
     seed: Annotated[
@@ -546,18 +549,33 @@ def checked_claims(
 
 
 def proven(name: str, strict: bool, seed: int | None, format_: str, context: typer.Context) -> None:
-    """Print the proofs of a mixer and its modules, with a seed also at random calls. Failed if a
-    proof fails; with `strict`, also if a proof was not checked."""
+    """Print the proofs of a mixer and its modules, with a seed also at random calls: then each as
+    soon as it is found, where the format has rows of its own. An interrupt says which proofs were
+    not reached. Failed if a proof fails; with `strict`, also if a proof was not checked."""
     from costmodel.proofs.tried_sizes import sizes_tried
     from profiler.proofs import equality as proofs
-    from profiler.proofs.report import document
+    from profiler.proofs.report import document, heading, row
 
     mixer = load_mixer(name)
     begun = time.monotonic()
-    with bar() as progress:
-        found = proofs.prove_mixer(mixer, seed, progress)
+    found: list[Proof] = []
+    early = seed is not None and format_ == SCREEN
+    width, _ = screen(None)
+    stopped = ""
+    try:
+        for proof in with_bar(functools.partial(proofs.each_proof, mixer, seed)):
+            if early:
+                printed(harmless((heading(name) if not found else "") + row(proof, width)))
+            found.append(proof)
+    except KeyboardInterrupt:
+        left = proofs.not_reached(mixer, found) if seed is not None else ["the other proofs"]
+        stopped = f"interrupted; not reached: {', '.join(left)}"
     seconds = time.monotonic() - begun
-    show(document(name, found, sizes_tried(mixer), seed, seconds), format_, None, False, context)
+    if found:
+        said = document(name, found, sizes_tried(mixer), seed, seconds, rows_shown=early)
+        show(said, format_, None, False, context)
+    if stopped:
+        raise KeyboardInterrupt(stopped)
     if found[0].passed is None:
         raise Failed(f"whether {name} is well formed could not be checked: {found[0].detail}")
     if any(proof.passed is False or (strict and proof.passed is None) for proof in found):

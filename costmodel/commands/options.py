@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -30,6 +30,7 @@ class UsageError(ValueError):
 
 
 Command = Callable[..., None]
+Found = TypeVar("Found")
 
 
 SIZE_NAMES = {"p": ("--prompt", "--p"), "q": ("--new", "--q")}
@@ -313,6 +314,24 @@ def bar() -> Iterator[Callable[[int, int, str], None]]:
     (done, total, description). Ctrl-C raises KeyboardInterrupt, so that measurements are saved."""
     with interruptible(), _bar() as progress:
         yield progress
+
+
+def with_bar(
+    begin: Callable[[Callable[[int, int, str], None]], Iterator[Found]],
+) -> Iterator[Found]:
+    """What a function yields that is given the function of `bar`; the bar is taken away while
+    something yielded is printed. Ctrl-C raises KeyboardInterrupt."""
+    tell: list[Callable[[int, int, str], None]] = []
+    found = begin(lambda done, of, what: tell[0](done, of, what))
+    with interruptible():
+        while True:
+            with _bar() as progress:
+                tell[:] = [progress]
+                try:
+                    one = next(found)
+                except StopIteration:
+                    return
+            yield one
 
 
 @contextmanager

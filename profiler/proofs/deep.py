@@ -8,10 +8,11 @@ condition that the failure does not need is dropped, then the sizes are lowered.
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from itertools import accumulate
 from math import prod
@@ -89,6 +90,15 @@ KINDS: dict[Kind, str] = {
 }
 
 
+CALLED = "every call gives the same result"
+ROOM = "decoding holds no needless memory"
+
+BUDGET_S = 120.0
+"""Processor time for the draws of one module, in seconds; a common module takes a third of it."""
+CHEAP = 3
+"""One draw of this number, the cheapest, is tried before the other proofs."""
+
+
 Progress = Callable[[int, int, str], None]
 """Called with the number of trials done, the number of all trials, and what is tried now."""
 
@@ -100,9 +110,10 @@ def deep_proofs(
     thin: int = 1,
     progress: Progress = lambda done, of, what: None,
 ) -> Iterator[Proof]:
-    """The proofs of one module by calls that `seed` draws; they take some minutes at most.
+    """The proofs of one module by calls that `seed` draws, each as soon as it is found.
 
-    Every `thin`-th draw is tried.
+    Every `thin`-th draw is tried: the cheapest, then each other proof, then the remaining draws,
+    within `BUDGET_S` of processor time. A proof says what was left out.
     """
     subject = Subject(mixer, implementation)
     try:
@@ -115,19 +126,54 @@ def deep_proofs(
         )
         return
     drawn, few = every[::thin], max(1, IN_FEW_DIGITS // thin)
-    parts = {"draws": len(drawn), "calls": SEVERAL, "states": SEVERAL}
+    cheap = max(1, len(drawn) // CHEAP)
+    parts = {"draws": cheap, "calls": SEVERAL, "states": SEVERAL}
     parts |= {precision.name: few for precision in PRECISIONS}
+    parts |= {"larger draws": len(drawn) - cheap}
     before = accumulate(parts.values(), initial=0)
     told = {
         part: partial(_tell, progress, at, sum(parts.values()), f"{mixer.name} {part}")
         for part, at in zip(parts, before, strict=False)
     }
+    budget = Budget(BUDGET_S)
     with torch.random.fork_rng(devices=[]), _threads(1):
-        yield from _of_draws(subject, drawn, told["draws"])
-        yield _of_calls(subject, drawn, seed, told["calls"])
-        yield _of_room(subject, every, seed, told["states"])
-        for precision in PRECISIONS:
-            yield _of_precision(subject, drawn, precision, few, told[precision.name])
+        tried = Drawn(subject, drawn)
+        yield from tried.proofs(0, cheap, told["draws"], budget.part(0.25))
+        yield _of_calls(subject, drawn, seed, told["calls"], budget.part(0.4))
+        yield _of_room(subject, every, seed, told["states"], budget.part(0.5))
+        for number, precision in enumerate(PRECISIONS):
+            part = budget.part(0.6 + 0.1 * number)
+            yield _of_precision(subject, drawn, precision, few, told[precision.name], part)
+        yield from tried.proofs(cheap, len(drawn), told["larger draws"], budget)
+        yield from tried.held()
+
+
+def names(implementation: Implementation) -> list[str]:
+    """The names of the proofs of one module, as `deep_proofs` yields them."""
+    plain = [*KINDS.values(), CALLED, ROOM, *(_in_digits(precision) for precision in PRECISIONS)]
+    return [f"{implementation.name}: {name}" for name in plain]
+
+
+@dataclass
+class Budget:
+    """A span of processor time, in seconds, that begins now. What begins within it is finished."""
+
+    seconds: float
+    begun: float = field(default_factory=time.process_time)
+
+    def part(self, share: float) -> Budget:
+        """The budget that begins with this one and takes a share of its time."""
+        return Budget(share * self.seconds, self.begun)
+
+    @property
+    def spent(self) -> bool:
+        """Whether the time is over."""
+        return time.process_time() - self.begun > self.seconds
+
+    def left_out(self, number: int) -> str:
+        """How many calls the end of the time left out, in words; "" for 0."""
+        said = f"; {number} more left out after {self.seconds:.0f} s of processor time"
+        return said * (number > 0)
 
 
 def _tell(progress: Progress, at: int, of: int, what: str, done: int) -> None:
@@ -156,55 +202,80 @@ def _threads(number: int) -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-def _of_draws(
-    subject: Subject, drawn: Sequence[Draw], tell: Callable[[int], None]
-) -> Iterator[Proof]:
+class Drawn:
     """The proofs of `KINDS`: each draw is tried once for all kinds, and the first failure of each
     kind is reduced."""
-    steps = not without_token(subject.mixer, subject.implementation)
-    found: dict[Kind, str] = {}
-    unable = ""
-    tried: list[Draw] = []
-    refused: dict[str, int] = {}
-    for number, draw in enumerate(drawn):
-        tell(number)
-        torch.manual_seed(number)
-        try:
-            said = [
-                f for made in (Trial, *[Decoding] * steps) for f in findings(made, subject, draw)
-            ]
-        except Unsupported as reason:
-            unable = f"the equations cannot be evaluated: {reason}"
-            break
-        except Refused as reason:
-            refused[str(reason)] = 1 + refused.get(str(reason), 0)
-            continue
-        tried.append(draw)
-        for kind in dict.fromkeys(kind for kind, _ in said):
-            if kind not in found:
-                found[kind] = _plainest(draw, partial(_of_kind, subject, kind), subject.mixer)
-    if not tried and not unable:
-        unable = f"the module refuses the sizes of every call: {next(iter(refused))}"
-    said_tried = f"{len(tried)} calls: {range_words(tried)}"
-    if refused:
-        number = sum(refused.values())
-        said_tried += f"; {number} more refused, for example because: {next(iter(refused))}"
-    for kind, name in KINDS.items():
-        named = f"{subject.implementation.name}: {name}"
-        if kind in found:
-            yield Proof(named, False, found[kind])
-        elif unable:
-            yield Proof(named, None, unable)
-        elif kind == "step" and not steps:
-            yield Proof(named, None, without_token(subject.mixer, subject.implementation))
-        elif kind == "gradients" and subject.trained[1] is None:
-            yield Proof(
-                named,
-                True,
-                f"compared with difference quotients, as no gradients are derived; {said_tried}",
-            )
-        else:
-            yield Proof(named, True, said_tried)
+
+    def __init__(self, subject: Subject, draws: Sequence[Draw]) -> None:
+        self.subject, self.draws = subject, draws
+        self.steps = not without_token(subject.mixer, subject.implementation)
+        self.failed: set[Kind] = set()
+        self.unable = ""
+        self.left_out = ""
+        self.number = 0
+        self.tried: list[Draw] = []
+        self.refused: dict[str, int] = {}
+
+    def proofs(
+        self, since: int, until: int, tell: Callable[[int], None], budget: Budget
+    ) -> Iterator[Proof]:
+        """Try the draws before number `until` within the budget; a proof that fails is yielded as
+        soon as it is known. `tell` counts from number `since` on."""
+        self.left_out = ""
+        possible = KINDS.keys() - ({"step"} if not self.steps else set())
+        while self.number < until and not self.unable and self.failed < possible:
+            if self.number and budget.spent:
+                self.left_out = budget.left_out(len(self.draws) - self.number)
+                return
+            tell(max(0, self.number - since))
+            torch.manual_seed(self.number)
+            draw = self.draws[self.number]
+            self.number += 1
+            try:
+                said = self._findings(draw)
+            except Unsupported as reason:
+                self.unable = f"the equations cannot be evaluated: {reason}"
+                return
+            except Refused as reason:
+                self.refused[str(reason)] = 1 + self.refused.get(str(reason), 0)
+                continue
+            self.tried.append(draw)
+            for kind in dict.fromkeys(kind for kind, _ in said if kind not in self.failed):
+                self.failed.add(kind)
+                plainest = _plainest(
+                    draw, partial(_of_kind, self.subject, kind), self.subject.mixer
+                )
+                yield Proof(self._named(kind), False, plainest)
+
+    def _findings(self, draw: Draw) -> list[Finding]:
+        made = (Trial, *[Decoding] * self.steps)
+        return [found for one in made for found in findings(one, self.subject, draw)]
+
+    def _named(self, kind: Kind) -> str:
+        return f"{self.subject.implementation.name}: {KINDS[kind]}"
+
+    def held(self) -> Iterator[Proof]:
+        """The proofs of the kinds that no draw refutes."""
+        subject, unable = self.subject, self.unable
+        if not self.tried and not unable:
+            unable = f"the module refuses the sizes of every call: {next(iter(self.refused))}"
+        said = f"{len(self.tried)} calls: {range_words(self.tried)}{self.left_out}"
+        if self.refused:
+            number, first = sum(self.refused.values()), next(iter(self.refused))
+            said += f"; {number} more refused, for example because: {first}"
+        for kind in KINDS:
+            if kind in self.failed:
+                continue
+            if unable:
+                yield Proof(self._named(kind), None, unable)
+            elif kind == "step" and not self.steps:
+                reason = without_token(subject.mixer, subject.implementation)
+                yield Proof(self._named(kind), None, reason)
+            elif kind == "gradients" and subject.trained[1] is None:
+                how = "compared with difference quotients, as no gradients are derived"
+                yield Proof(self._named(kind), True, f"{how}; {said}")
+            else:
+                yield Proof(self._named(kind), True, said)
 
 
 def findings(made: type[Trial], subject: Subject, draw: Draw) -> list[Finding]:
@@ -249,13 +320,14 @@ def _of_several(
     candidates: Sequence[Draw],
     chance: random.Random,
     tell: Callable[[int], None],
+    budget: Budget,
     said_of: Callable[[Draw], str],
 ) -> tuple[str, list[Draw]]:
     """Try up to `SEVERAL` draws until `said_of` returns a sentence: that sentence, led by its draw,
     or "", and the draws that ran."""
     ran: list[Draw] = []
     for draw in chance.sample(candidates, len(candidates)):
-        if len(ran) == SEVERAL:
+        if len(ran) == SEVERAL or (ran and budget.spent):
             break
         tell(len(ran))
         try:
@@ -309,18 +381,26 @@ def _plainest(draw: Draw, said_of: Callable[[Draw], str], mixer: Mixer) -> str:
 
 
 def _of_calls(
-    subject: Subject, drawn: Sequence[Draw], seed: int, tell: Callable[[int], None]
+    subject: Subject,
+    drawn: Sequence[Draw],
+    seed: int,
+    tell: Callable[[int], None],
+    budget: Budget,
 ) -> Proof:
     """The proof that every one of `CALLS` calls gives the first call's answers: result, gradients
     and decoded rows."""
-    name = f"{subject.implementation.name}: every call gives the same result"
+    name = f"{subject.implementation.name}: {CALLED}"
     several = [draw for draw in drawn if draw.sizes["l"] >= 2] or drawn
     small = several[: max(3, len(several) // 4)]  # the cheapest stand first
     plain = [replace(draw, before="", scale=1.0, threads=1) for draw in small]
-    said, ran = _of_several(plain, random.Random(seed), tell, partial(_called_often, subject))
+    said, ran = _of_several(
+        plain, random.Random(seed), tell, budget, partial(_called_often, subject)
+    )
     if said:
         return Proof(name, False, said)
-    return Proof(name, True, f"{CALLS} calls of {len(ran)} modules, with steps and gradients")
+    left_out = budget.left_out(min(SEVERAL, len(plain)) - len(ran)) if budget.spent else ""
+    done = f"{CALLS} calls of {len(ran)} modules, with steps and gradients"
+    return Proof(name, True, done + left_out)
 
 
 def _called_often(subject: Subject, draw: Draw) -> str:
@@ -342,14 +422,18 @@ def _called_often(subject: Subject, draw: Draw) -> str:
 
 
 def _of_room(
-    subject: Subject, drawn: Sequence[Draw], seed: int, tell: Callable[[int], None]
+    subject: Subject,
+    drawn: Sequence[Draw],
+    seed: int,
+    tell: Callable[[int], None],
+    budget: Budget,
 ) -> Proof:
     """The proof that decoding holds no more memory than allowed.
 
     For one sequence, the state and the module together may hold twice the entries that later tokens
     need, since an old state may live beside a new one, and one row of the input.
     """
-    name = f"{subject.implementation.name}: decoding holds no needless memory"
+    name = f"{subject.implementation.name}: {ROOM}"
     if reason := without_token(subject.mixer, subject.implementation):
         return Proof(name, None, reason)
     try:
@@ -358,14 +442,15 @@ def _of_room(
         return Proof(name, None, f"not derived: {error}")
     long = [Draw(draw.sizes) for draw in drawn if draw.sizes["l"] in LONG]
     room_of = partial(_too_much_room, subject, derived)
-    said, ran = _of_several(long, random.Random(seed), tell, room_of)
+    said, ran = _of_several(long, random.Random(seed), tell, budget, room_of)
     if said:
         return Proof(name, False, said)
     if not ran:
         least, most = LONG.start, LONG.stop - 1
         return Proof(name, None, f"the module refuses every call of {least} to {most} tokens")
     tried = ", ".join(str(draw.sizes["l"]) for draw in ran)
-    return Proof(name, True, f"after every token of sequences of {tried} tokens")
+    left_out = budget.left_out(min(SEVERAL, len(long)) - len(ran)) if budget.spent else ""
+    return Proof(name, True, f"after every token of sequences of {tried} tokens{left_out}")
 
 
 def _too_much_room(subject: Subject, derived: State, draw: Draw) -> str:
@@ -421,16 +506,21 @@ PRECISIONS = (
 )
 
 
+def _in_digits(precision: Precision) -> str:
+    return f"{precision.name} equals fp64 up to rounding"
+
+
 def _of_precision(
     subject: Subject,
     drawn: Sequence[Draw],
     precision: Precision,
     most: int,
     tell: Callable[[int], None],
+    budget: Budget,
 ) -> Proof:
     """The proof that a module in low precision gives its float64 answers, up to the rounding of its
     own operations. Draws at which that rounding hides the answers compare nothing."""
-    name = f"{subject.implementation.name}: {precision.name} equals fp64 up to rounding"
+    name = f"{subject.implementation.name}: {_in_digits(precision)}"
     chance = random.Random(precision.name)
     plain = [Draw(draw.sizes, draw.b, draw.train, draw.layout) for draw in drawn]
     cheap = [draw for draw in plain if _cheap(subject, draw)]
@@ -453,7 +543,13 @@ def _of_precision(
         compared.extend([draw] * clear)
         return said
 
-    for number, draw in enumerate(chance.sample(cheap, min(most, len(cheap)))):
+    chosen = chance.sample(cheap, min(most, len(cheap)))
+    order = {draw: number for number, draw in enumerate(cheap)}
+    left_out = ""
+    for number, draw in enumerate(sorted(chosen, key=lambda draw: order[draw])):
+        if number and budget.spent:
+            left_out = budget.left_out(len(chosen) - number)
+            break
         tell(number)
         if said_of(draw):
             return Proof(name, False, _plainest(draw, said_of, subject.mixer))
@@ -463,7 +559,7 @@ def _of_precision(
     if not compared:
         hidden = "the rounding error is too large for a comparison at every call"
         return Proof(name, None, reasons or hidden)
-    tried = f"{len(compared)} calls: {range_words(compared)}"
+    tried = f"{len(compared)} calls: {range_words(compared)}{left_out}"
     return Proof(name, True, f"{tried}; other calls not compared: {reasons}" if reasons else tried)
 
 

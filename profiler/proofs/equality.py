@@ -44,30 +44,53 @@ from profiler.proofs.blame import (
     values_of_token,
 )
 from profiler.proofs.cases import BATCH, TOLERANCE, ModuleCase, case, prove_cases
-from profiler.proofs.deep import Progress, deep_proofs
+from profiler.proofs.deep import Progress, deep_proofs, names as deep_names
 from profiler.proofs.room import tensors_held
 from profiler.proofs.trial import row_apart
 from profiler.records.words import signed_words
+
+EQUAL = "module equals equations"
 
 
 def prove_mixer(
     mixer: Mixer, seed: int | None = None, progress: Progress = lambda done, of, what: None
 ) -> list[Proof]:
-    """Every proof of a mixer's equations, then of each of its modules. With a seed, each module is
-    also tried by calls that the seed draws, and `progress` is told how many are done."""
+    """Every proof of a mixer; see `each_proof`."""
+    return [*each_proof(mixer, seed, progress)]
+
+
+def each_proof(
+    mixer: Mixer, seed: int | None = None, progress: Progress = lambda done, of, what: None
+) -> Iterator[Proof]:
+    """The proofs of a mixer's equations, then of each of its modules, each as soon as it is found.
+    With a seed, each module is also tried by calls that the seed draws, and `progress` is told how
+    many are done."""
     proofs = prove(mixer)
+    yield from proofs
     if any(proof.passed is False for proof in proofs):
-        return proofs
+        return
     try:
         found = implementations(mixer)
     except ValueError as error:
-        return [*proofs, Proof("module equals equations", None, str(error))]
+        yield Proof("module equals equations", None, str(error))
+        return
     for implementation in found.values():
         own = _of_module(mixer, implementation)
-        proofs += own
+        yield from own
         if seed is not None and own[0].passed:
-            proofs += deep_proofs(mixer, implementation, seed, progress=progress)
-    return proofs
+            yield from deep_proofs(mixer, implementation, seed, progress=progress)
+
+
+def not_reached(mixer: Mixer, found: Sequence[Proof]) -> list[str]:
+    """The names of the proofs of `check --deep` that are not among those found, after an
+    interrupt. Of a module whose equality is not proved yet, all drawn proofs are named."""
+    done = {proof.name for proof in found}
+    return [
+        name
+        for implementation in implementations(mixer).values()
+        for name in (f"{implementation.name}: {EQUAL}", *deep_names(implementation))
+        if name not in done
+    ]
 
 
 def _of_module(mixer: Mixer, implementation: Implementation) -> list[Proof]:
@@ -89,7 +112,7 @@ def module_equals(mixer: Mixer, implementation: Implementation) -> Proof:
         apart = _parameters_apart(found) or _buffers_apart(found)
         return apart or forward_apart(found, implementation.form)
 
-    name = f"{implementation.name}: module equals equations"
+    name = f"{implementation.name}: {EQUAL}"
     return prove_cases(name, mixer, implementation, apart)
 
 

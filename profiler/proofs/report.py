@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
 from costmodel.proofs.check import Proof
 from costmodel.proofs.tried_sizes import Sizes, all_words
-from costmodel.report.document import Column, Document, Note, Table
+from costmodel.report.document import Column, Document, Note, Paragraph, Table
 from profiler.proofs.deep import drawn_words
 
 VERDICTS = {True: "holds", False: "FAILS", None: "not checked"}
@@ -26,16 +27,41 @@ NOT_TRIED = (
 )
 
 
+NAMES, SAID = 52, max(map(len, VERDICTS.values()))
+"""The width of names and of verdicts in rows that are printed one by one."""
+
+
+def heading(name: str) -> str:
+    """The lines above rows that are printed one by one."""
+    return f"{name}: proofs\n\n{_line('proof', 'verdict', 'detail')}\n"
+
+
+def row(proof: Proof, width: int | None) -> str:
+    """One proof as a line, broken at a terminal's width."""
+    said = _line(proof.name, VERDICTS[proof.passed], proof.detail)
+    if width is None:
+        return f"{said}\n"
+    broken = textwrap.wrap(said, max(width, 40), subsequent_indent="    ", break_on_hyphens=False)
+    return "\n".join(broken) + "\n"
+
+
+def _line(name: str, verdict: str, detail: str) -> str:
+    return f"{name:<{NAMES}}  {verdict:<{SAID}}  {detail}"
+
+
 def document(
     name: str,
     found: Sequence[Proof],
     tried: Mapping[str, Sequence[Sizes]] | None = None,
     seed: int | None = None,
     seconds: float = 0.0,
+    *,
+    rows_shown: bool = False,
 ) -> Document:
-    """A row for each proof, and notes on the sizes `tried`, which `sizes_tried` lists. With a seed
-    the last notes name the drawn conditions, the number of verdicts and the seconds; without one
-    the last note lists what `--deep` tries in addition."""
+    """A row for each proof unless `rows_shown` says that the rows are printed, and notes on the
+    sizes `tried`, which `sizes_tried` lists. With a seed the last notes name the drawn conditions,
+    the number of verdicts and the seconds; without one the last note lists what `--deep` tries in
+    addition."""
     rows = tuple((p.name, VERDICTS[p.passed], p.detail) for p in found)
     notes = tuple(
         Note((f"{what} are tried at {all_words(sizes)}",))
@@ -44,8 +70,9 @@ def document(
     )
     last = (NOT_TRIED,) if seed is None else (drawn_words(seed), _found_words(found, seconds))
     notes += tuple(Note((line,)) for line in last)
+    table = Table(f"{name}: proofs", COLUMNS, rows, notes)
     return Document(
-        lambda: [Table(f"{name}: proofs", COLUMNS, rows, notes)],
+        lambda: [Paragraph(note.line) for note in notes] if rows_shown else [table],
         data=lambda: (
             {
                 "mixer": name,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 import torch
 
+import cli
 import costmodel as cm
+from costmodel.proofs.check import Proof
 from profiler.modules import implementations
-from profiler.proofs.deep import PRECISIONS, deep_proofs, findings
+from profiler.proofs.deep import PRECISIONS, deep_proofs, findings, names as proof_names
 from profiler.proofs.draws import Draw, draws
 from profiler.proofs.history import BEFORE
 from profiler.proofs.trial import Decoding, Refused, Subject, Trial
@@ -283,6 +285,58 @@ def test_a_module_that_is_wrong_from_the_41st_call_on(tmp_path: Path) -> None:
     assert proof.passed is False and ": call 41, in " in proof.detail
 
 
+def test_a_step_is_not_blamed_where_forward_alone_is_wrong(tmp_path: Path) -> None:
+    change = (RETURN, f"s = s * (1.1 if x.shape[0] > 4 else 1.0); {RETURN}")
+    mixer = cm.mixer(written(tmp_path, "wrong-in-forward-alone", change))
+    (described,) = implementations(mixer).values()
+    draw = Draw({"l": 6, "d": 2, "w": 2}, b=5)
+    assert [kind for kind, _ in findings(Trial, Subject(mixer, described), draw)] == ["result"]
+    assert findings(Decoding, Subject(mixer, described), draw) == []
+
+
+def test_an_interrupt_leaves_the_proofs_found_and_names_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = written(tmp_path, "interrupted")
+    (described,) = implementations(cm.mixer(target)).values()
+    names = proof_names(described)
+
+    def interrupted(*_: object, **__: object) -> Iterator[Proof]:
+        yield Proof(names[0], True, "7 draws")
+        assert f"{names[0]} " in capsys.readouterr().out
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("profiler.proofs.equality.deep_proofs", interrupted)
+    assert cli.run(["check", "--deep", target]) == 130
+    printed = capsys.readouterr()
+    assert "9 proofs in " in printed.out
+    assert printed.err == f"costmodel: interrupted; not reached: {', '.join(names[1:])}\n"
+
+
+def test_a_fault_is_told_before_the_remaining_draws(tmp_path: Path) -> None:
+    mixer = cm.mixer(written(tmp_path, "wrong-at-once", *where("x.shape[1] > 1")))
+    (described,) = implementations(mixer).values()
+    told: list[int] = []
+    first = next(deep_proofs(mixer, described, 0, 1, lambda done, of, _: told.append(done)))
+    assert first.passed is False and "y[1, 1] is" in first.detail
+    assert len(told) < 20
+
+
+def test_the_end_of_the_budget_says_how_many_draws_are_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("profiler.proofs.deep.BUDGET_S", 0.0)
+    mixer = cm.mixer(written(tmp_path, "without-time"))
+    (described,) = implementations(mixer).values()
+    proofs = list(deep_proofs(mixer, described, 0))
+    assert {proof.name for proof in proofs} == set(proof_names(described))
+    (equal,) = (p for p in proofs if p.name == "direct: module equals equations at random calls")
+    every = len(drawn(written(tmp_path, "without-time")))
+    assert equal.passed
+    assert equal.detail.startswith("1 calls: ")
+    assert equal.detail.endswith(f"; {every - 1} more left out after 0 s of processor time")
+
+
 LEAKS: dict[str, tuple[Change, ...]] = {
     "kept-in-the-state": (
         (STEP, f"state.kept = [*getattr(state, 'kept', []), x_t.clone()]; {STEP}"),
@@ -290,7 +344,10 @@ LEAKS: dict[str, tuple[Change, ...]] = {
     "kept-in-the-module": (
         (MADE, f"{MADE}        self.kept = []\n"), (STEP, f"self.kept += [x_t.clone()]; {STEP}"),
     ),
-    "much-too-large": ((STATE, STATE.replace("self.w - 1,", "50 * self.w,")),),
+    "much-too-large": (
+        (STATE, STATE.replace("self.w - 1,", "50 * self.w,")),
+        (STEP, f"held = held[:, : self.w]; {STEP}"),
+    ),
 }  # fmt: skip
 
 
