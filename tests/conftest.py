@@ -65,6 +65,7 @@ def pytest_configure(config: pytest.Config) -> None:
     tests start read it, and so does the next run."""
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     os.environ["COSTMODEL_CACHE"] = "0"  # tests derive
+    os.environ.pop("COLUMNS", None)  # pipes keep lines whole
     sys.dont_write_bytecode = False
     config.addinivalue_line("markers", "gpu: needs a CUDA device; skipped with a reason without")
     config.addinivalue_line("markers", "fast: the first case of a function that slow.txt lacks")

@@ -480,11 +480,14 @@ def run_script(*words: str, **options: object) -> subprocess.CompletedProcess[st
     )
 
 
-def test_a_pipe_gets_full_width_without_colour() -> None:
-    made = run_script("table", "--d", "128", "--l", "128", env={**os.environ, "COLUMNS": "40"})
+@pytest.mark.parametrize("columns", ["", "40"])
+def test_a_pipe_gets_whole_lines_or_those_of_columns_without_colour(columns: str) -> None:
+    environment = {**os.environ, "COLUMNS": columns}
+    made = run_script("table", "--d", "128", "--l", "128", env=environment)
     assert made.returncode == 0 and made.stderr == ""
     assert "\x1b" not in made.stdout and "left out" not in made.stdout
     assert "278,888,448" in made.stdout
+    assert (max(map(len, made.stdout.splitlines())) <= 40) == bool(columns)
 
 
 def test_errors_reach_standard_error_of_the_process() -> None:

@@ -284,10 +284,13 @@ def show(
 
 
 def screen(output: Path | None) -> tuple[int | None, bool]:
-    """The terminal's width (or COLUMNS) and whether it shows colour; (None, False) for a pipe or a
-    file."""
-    if output is not None or not sys.stdout.isatty():
+    """The width of the terminal, or COLUMNS where it is set, and whether colour is shown. A file,
+    and a pipe without COLUMNS, have no width (None); neither shows colour."""
+    if output is not None:
         return None, False
+    if not sys.stdout.isatty():
+        columns = os.environ.get("COLUMNS", "")
+        return (int(columns) or None) if columns.isdecimal() else None, False
     colour = "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
     return shutil.get_terminal_size().columns, colour
 
