@@ -285,8 +285,9 @@ def _left_out(found: Sequence[Measurement]) -> Iterator[str]:
             listed = ", ".join(f"{op} x{n}" for op, n in peer["uncounted"].items())
             share = peer["uncounted_time_share"]
             known = share is not None and not no_quiet_time(m)
-            time = f"{share:.1%}" if known else "an unknown share"
-            yield f"{name} did not count in {row}: {listed} ({time} of the time)"
+            time = f" ({f'{share:.1%}' if known else 'an unknown share'} of the time)"
+            timed = time if "latency" in m.readings else ""
+            yield f"{name} did not count in {row}: {listed}{timed}"
 
 
 def csv_rows(m: Measurement) -> list[tuple[Any, ...]]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import re
 import shutil
 from io import StringIO
 from pathlib import Path
@@ -249,6 +250,11 @@ def test_what_peers_left_out_is_said_below_with_its_share() -> None:
     assert "torch did not count in self-attention explicit: aten::div x1, aten::_softmax x1" in text
     assert "(21.0% of the time)" in text
     assert "(an unknown share of the time)" in text
+    readings = {name: r for name, r in ATTENTION.readings.items() if name != "latency"}
+    reasons = {**ATTENTION.reasons, "latency": "only counts were asked for"}
+    untimed = structs.replace(ATTENTION, readings=readings, reasons=reasons)
+    said = printing.measurements([untimed], "rich")
+    assert "aten::_softmax x1" in said and not re.search(r"\([^()]* of the time\)", said)
     twice = printing.measurements([ATTENTION, structs.replace(ATTENTION, dtype="fp64")], "rich")
     assert "self-attention explicit (b = 1, l = 8, d = 8, n = 2, fp64): aten::div x1" in twice
 
