@@ -218,7 +218,7 @@ def departure_of(
     known = [each for each in wanted.values() if isinstance(each, Derived)]
     sure = [value for value in values if value.cut in ("", LAUNCH_BOUND)]
     if not sure:
-        return "no value has an interval: there are too few samples"
+        return f"every value is left out: {'; '.join({value.cut: None for value in values})}"
     apart = None if isinstance(exponentials, str) else exponentials
     floors = floors_of(series, quantity, sure, known, apart)
     return floors if isinstance(floors, str) else departure(floors, sure)

@@ -451,6 +451,18 @@ def test_a_busy_time_shows_growth_where_its_interval_touches_no_other() -> None:
     assert set(times(1.5)) == {"busy (its interval touches that of the next size)"}
 
 
+def test_a_row_of_busy_times_that_touch_gives_one_reason() -> None:
+    records = [
+        record("me", "toeplitz", {"b": 1, "l": l, "d": 64}, 1e-6 * l, grade="busy",
+               ci_low=1e-6 * l / 1.5, ci_high=1e-6 * l * 1.5, labels=["preempted"])
+        for l in LENGTHS
+    ]  # fmt: skip
+    (found,) = scaled_up(records)
+    assert found.departure == (
+        "every value is left out: busy (its interval touches that of the next size)"
+    )
+
+
 def test_a_launch_bound_point_is_marked_for_time_and_not_for_memory() -> None:
     records = along_l("me", "toeplitz", (2, 4), lambda l: 1.0, launches=lambda l: 0.6 / l)
     series = one_series(records)
@@ -477,7 +489,7 @@ def test_what_has_no_interval_is_no_part_of_a_range() -> None:
     (found,) = scaled_up(records)
     assert isinstance(found.measured, Unsettled)
     assert "without an interval (40 samples) at 2048" in found.measured.reason
-    assert found.departure == "no value has an interval: there are too few samples"
+    assert found.departure == "every value is left out: without an interval (40 samples)"
     why = "4 blocks are too few: 6 are needed"
     alike = along_l(
         "me", "toeplitz", (2, 4), lambda l: 1e-9 * l, ci_low=None, ci_high=None, ci_missing=why
