@@ -228,10 +228,8 @@ class Trace:
             found[letter] = int(number)
             step, least = self.steps.get(letter, 1), self.since.get(letter, 1)
             if found[letter] % step or found[letter] < least:
-                times = f"multiples of {step} " if step > 1 else ""
-                raise TraceError(
-                    f"--at {entry}: the formulas hold for {times}from {letter}={least} on"
-                )
+                times = f"for multiples of {step} " if step > 1 else ""
+                raise TraceError(f"--at {entry}: the formulas hold {times}from {letter}={least} on")
         if missing := [letter for letter in self.variables.over if letter not in found]:
             raise TraceError(f"--at {text}: give {', '.join(missing)}, too")
         for letter, divisor in self.multiple_of.items():
