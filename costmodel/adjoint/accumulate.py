@@ -145,8 +145,10 @@ class Sums:
         return tokens(self.system).dependent_entries(Ref(array, cotangent.positions), cell)
 
     def _apart(self, array: Array, handed: Handed) -> Handed:
-        """The cotangent through an array of its own, if its layout is flattened or it is scattered:
-        how its terms coincide with the other cotangents' terms depends on values."""
+        """Write a cotangent to an array of its own, and return a cotangent that reads this array
+        entry by entry, if its layout is flattened or a stored index selects its entries (a
+        scatter); return any other unchanged. Without the array, values would decide which terms
+        are added to which entry."""
         cotangent = handed.cotangent
         if not (any(cotangent.layout) or cotangent.numbered):
             return handed

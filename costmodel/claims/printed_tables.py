@@ -128,7 +128,10 @@ def claims(path: Path, asked: Asked) -> TableClaims:
         raise PublishedError(f"{path} is not a readable table: {error}") from None
     found = [cell for cell in found if cell.text.lower() not in EMPTY]
     if not found:
-        raise PublishedError(f"{path}: found no table with a first line of column headings")
+        raise PublishedError(
+            f"{path}: found no cell of a table: the first line holds the headings of columns, "
+            "and rows with cells follow"
+        )
     readings = []
     if length := _length(found, asked.symbols):
         asked = replace(asked, symbols={**asked.symbols, length: "l"})

@@ -71,7 +71,9 @@ class Hops:
 
 
 def _hops(known: Rows, sign: int) -> Iterator[Hops]:
-    """The `Hops` of every reference to earlier rows (sign 1), or to later rows (-1)."""
+    """For every reference by which rows read earlier rows (sign 1) or later rows (-1): which rows
+    read, and at which distances. A reference to an array that is computed from all rows reads at
+    all distances."""
     row, back = Poly.atom(ROW), Poly.atom(BACK)
     for found in joined_rows(known):
         if found.read is None:

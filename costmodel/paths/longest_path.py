@@ -258,12 +258,15 @@ def _either(
 
 
 def on_axes(part: IterationDomain, level: Level, *, split: bool) -> Iterator[Level]:
-    """A level in the free indices of an equation, as levels in the axes of the array it defines.
+    """A level (a depth and the conditions under which it holds), rewritten from the indices of an
+    equation to the axes `#0`, `#1`, ... of the array that it defines: readers of the array know
+    only the axes.
 
-    `split`: other equations define entries of the array too, so the levels hold at the entries of
-    this equation only. Indices that share an axis, such as chunk and place in (q - 1)*C + e, become
-    variables `@q of NAME` with the constraint `#0 = (q - 1)*C + e` if the depth depends on them;
-    all other indices are eliminated by taking the maximum.
+    `split`: other equations define entries of the array too, so the levels are limited to the
+    entries of this equation. An index alone on its axis becomes that axis. Indices that share an
+    axis, such as q and e in (q - 1)*C + e, become `@q of NAME` with the constraint
+    `#0 = (q - 1)*C + e`, if the depth or its conditions depend on them, or if entries with a stride
+    cannot be described without them. Over all other indices, the maximum is taken.
     """
     equation = part.equation
     values = _alone_on_an_axis(equation)

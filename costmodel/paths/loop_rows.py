@@ -139,7 +139,10 @@ def later_row(block: Block, part: IterationDomain) -> IterationDomain | None:
     if infeasible(joined):
         return None
     if not all(implied(frozenset({row - 2}), c) for c in joined if _bounds_row_below(row, c)):
-        raise Unsupported(f"{part.equation.name}: the rows of the recurrence begin after row 2")
+        raise Unsupported(
+            f"{part.equation.name}: the rows of the recurrence begin after row 2, and rows from 2 "
+            "on must be computed alike: start the index at row 2 or earlier"
+        )
     return replace(part, constraints=joined)
 
 

@@ -236,7 +236,9 @@ def _made_of(known: Rows, arrays: Sequence[Array]) -> Mapping[Array, set[RowRang
 
 
 def _row_ranges(known: Rows, array: Array, found: Mapping[Array, set[RowRange]]) -> set[RowRange]:
-    """The row ranges that the entries of an array are computed from, by all of its equations."""
+    """The row ranges that the entries of an array are computed from, given those `found` so far. An
+    end becomes None unless every equation of the array that reads rows has a range with the same
+    end. Ranges without any end are left out."""
     given = {
         equation: [
             row_range

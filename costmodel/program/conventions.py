@@ -339,7 +339,10 @@ REWRITES: Mapping[str, str] = {
     "length-gradient": "the gradient of a row's length n is g (x / n), and none where n is 0",
     "comparison-gradient": "the gradient of a function by cases compares again",
     "quotient-gradient": "the gradient of a divisor b computes a / b again: -g (a / b) / b",
-    "cases-gradient": "the gradients of both branches of a function by cases are added up",
+    "cases-gradient": (
+        "the gradient of a function by cases is a sum over both branches, with zeros where the "
+        "other branch holds"
+    ),
     "padded": "the zeros around an array belong to the array, and their gradients are computed",
     "padded-rows": (
         "rows of zeros stand before and after the sequence, and their gradients are computed"

@@ -47,7 +47,7 @@ def small_sizes(mixer: Mixer) -> list[dict[str, int]]:
                 found.append(whole)
                 break
     if not found:
-        raise SizeError(f"no sizes tried make all extents of {mixer.name} whole")
+        raise SizeError(f"{mixer.name}: at none of the sizes tried are all extents whole numbers")
     return sorted(found, key=lambda s: math.prod(s.values()))
 
 

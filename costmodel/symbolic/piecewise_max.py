@@ -366,7 +366,8 @@ def exchanged(depth: Poly, values: Mapping[str, Poly]) -> Poly:
 
 
 def _affine_extrema(depth: Poly) -> Iterator[Fn]:
-    """The `Min` and `Max` atoms with affine arguments inside a depth, sorted by their text."""
+    """Every `Min` and `Max` in a depth, inside other functions too, whose arguments contain no
+    function of an index or axis. The order is the same in every run."""
     for atom in sorted(depth.atoms):
         if isinstance(atom, Fn):
             if atom.function in ("Min", "Max") and all(map(_functions_are_fixed, atom.args)):

@@ -158,7 +158,8 @@ def product_of_reflections(call: Call) -> Operations:
 
 
 def reflected(call: Call) -> Operations:
-    """Q x for each column (or each row) x of the other matrix, one reflection after the other."""
+    """The operations of `ormqr`: Q x for every column x of the other matrix (every row, if `left`
+    is False), where Q is a product of Householder reflections, applied one after the other."""
     rows_and_columns(call, call.tensor("self"))
     other = call.tensor("input3")
     axis = -2 if call.arguments["left"] else -1

@@ -25,7 +25,9 @@ HALF = ("bf16", "fp16")
 """Number types with half-precision arithmetic. In modules of other types, half-precision
 instructions write constants and are not counted."""
 
-NO_OPCODES = "instructions were not read by opcode, which tells functions and comparisons"
+NO_OPCODES = (
+    "instructions were not read by opcode, so that functions and comparisons are not told apart"
+)
 UNTOLD: Mapping[str, str] = {"convert": "conversions are not told from shifts"}
 """Operation class that opcodes do not identify -> the reason why it is not counted."""
 

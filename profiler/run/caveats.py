@@ -70,7 +70,8 @@ def no_quiet_time(measurement: Measurement) -> str:
 
 
 def contention(measurement: Measurement) -> str:
-    """Why the latency is not of the call alone: a sentence, or "" if the median is well known."""
+    """Why the latency is not comparable, as a sentence: the device was disturbed, the samples
+    spread too far, or the median is not known well enough; "" if none of these holds."""
     latency = measurement.readings["latency"]
     details = details_of_time(latency)
     if by := disturbed_by(latency.labels):

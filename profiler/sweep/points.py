@@ -119,7 +119,8 @@ def canonical(
     round_: int,
     process: int,
 ) -> str:
-    """One line of JSON. Of the device only the kind: boards of one machine are interchangeable."""
+    """The key that identifies a measurement point, as one line of JSON: a planned point and its
+    record get the same text. Of the device only the kind: boards of one machine are alike."""
     named = {
         "mixer": spelled(mixer),
         "implementation": spelled(implementation),

@@ -214,7 +214,10 @@ def of_multiples(found: Trace, sizes: Variables, division: Division, refused: On
         multiple_of={size: divisor},
         divisions=(),
         flops=flops,
-        notes=(f"{size} runs over multiples of {divisor}: otherwise {refused}", *found.notes),
+        notes=(
+            f"{size} runs over multiples of {divisor}; at other sizes the module fails: {refused}",
+            *found.notes,
+        ),
         followed=lambda: replace(
             found.zeros, formulas={name: poly(p) for name, p in found.zeros.formulas.items()}
         ),

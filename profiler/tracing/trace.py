@@ -477,7 +477,10 @@ class FormulaSearch:
                 assert reason is not None
                 raise reason
             if reason is not None:
-                points.notes.append(f"{letter} runs over multiples of {step}: otherwise {reason}")
+                points.notes.append(
+                    f"{letter} runs over multiples of {step}; at other sizes the module fails: "
+                    f"{reason}"
+                )
             points.multiples[i], base = step, points.moved(base, i, start)
         return base
 

@@ -437,7 +437,10 @@ def test_sizes_that_fit_no_small_numbers(tmp_path: Path) -> None:
     change = ("w_win, W_out =", 'm.parameter("never", l / 1000)\nw_win, W_out =')
     proofs = checked(tmp_path, "no-small-sizes", change)
     assert proofs["well formed"].passed is False
-    assert "no sizes tried make all extents of no-small-sizes whole" in proofs["well formed"].detail
+    assert (
+        "no-small-sizes: at none of the sizes tried are all extents whole numbers"
+        in proofs["well formed"].detail
+    )
 
 
 LATE = """

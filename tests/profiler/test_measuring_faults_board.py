@@ -314,7 +314,10 @@ def test_a_power_sensor_that_shows_nothing_is_no_measurement(board: Simulated) -
     board.fault(ENERGY, NOT_SUPPORTED)
     board.instant(gain=0.0)
     found = estimate_energy(board.sensor(), Busy(board), pause=board.pause)
-    assert refused(found) == "energy: the power sensor shows 0 W over the window"
+    assert refused(found) == (
+        "energy: the power sensor shows 0 W while the power was sampled: costmodel doctor tells "
+        "which sensors work"
+    )
 
 
 # Others on the board.

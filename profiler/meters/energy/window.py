@@ -257,7 +257,10 @@ def by_counter(poller: Poller, first: int, last: int) -> Stretch:
     start, end = edges[0], edges[-1]
     energy_mJ = end.energy_mJ - start.energy_mJ
     if energy_mJ <= 0:
-        raise SensorError("the energy counter shows 0 J over the window")
+        raise SensorError(
+            "the energy counter shows 0 J while the load ran: costmodel doctor tells which sensors "
+            "work"
+        )
     refuse_jumps(edges, poller.sensor.limit_W)
     elapsed_s = gap_s(start, end)
     return Stretch(
@@ -276,7 +279,10 @@ def by_power(poller: Poller, start_ns: float, end_ns: float, limits: EnergyLimit
     power_W = mean_power(poller.powers, start_ns, end_ns)
     if not power_W:
         shown = "no reading" if power_W is None else "0 W"
-        raise SensorError(f"the power sensor shows {shown} over the window")
+        raise SensorError(
+            f"the power sensor shows {shown} while the power was sampled: costmodel doctor tells "
+            "which sensors work"
+        )
     length = (end_ns - start_ns) / limits.parts
     marks = [start_ns + part * length for part in range(limits.parts + 1)]
     parts = [mean_power(poller.powers, a, b) for a, b in pairwise(marks)]

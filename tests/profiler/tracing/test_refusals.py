@@ -72,8 +72,8 @@ def test_a_size_that_must_divide_another_one_is_found_and_said() -> None:
     assert all(point["l"] % point["r"] == 0 for point in found.proven)
     assert any(point["r"] > 1000 for point in found.proven)
     assert found.notes[0] == (
-        "l runs over multiples of r: otherwise blocks cannot be built at l=5, d=3, r=2: r does not "
-        "divide l"
+        "l runs over multiples of r; at other sizes the module fails: blocks cannot be built at "
+        "l=5, d=3, r=2: r does not divide l"
     )
     with pytest.raises(TraceError, match="l must be a multiple of r"):
         found.sizes("l=5,d=3,r=2")
