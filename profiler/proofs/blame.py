@@ -2,23 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from itertools import permutations
+from math import prod
+from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
 import torch
 
+from costmodel.errors import as_exception
 from costmodel.language.equations import Equation, Mixer
 from costmodel.oracle.execute import execute
 from costmodel.proofs.check import evaluated
+from costmodel.proofs.tried_sizes import small_sizes, words
 from profiler.counting.call import tensors_in
 from profiler.counting.mode import DispatchMode, OperationKind
 from profiler.proofs.cases import TOLERANCE
 
 if TYPE_CHECKING:
-    import numpy as np
+    from profiler.proofs.cases import ModuleCase, Values
 
-    from profiler.proofs.cases import Values
+Numbers = np.ndarray[Any, Any]
+
+TELLING = 2
+"""How many tokens behind the first wrong one are looked at to tell arrays of equal values apart."""
+
+
+@dataclass(frozen=True)
+class Blame:
+    """The array in which a call differs from the equations first, and the sentence that says so."""
+
+    array: str
+    """"" where the call computes every array."""
+    words: str
 
 
 def first_difference(
@@ -38,11 +56,17 @@ def first_difference(
 
 
 class Recorder(DispatchMode):
-    """Records every floating-point value that a call computes."""
+    """Records every number that a call of `batch` sequences computes, for sequence `sample`."""
 
-    def __init__(self) -> None:
+    exact: ClassVar[bool] = True
+    """Whether the recorded numbers have the digits of float64."""
+
+    def __init__(self, batch: int, sample: int = 0) -> None:
         super().__init__()
+        self.batch, self.sample = batch, sample
         self.seen: list[torch.Tensor] = []
+        self.positions: list[torch.Tensor] = []
+        """Integers, counted from 1 as the equations count positions."""
 
     def see(self, kind: OperationKind, args: tuple[Any, ...], kwargs: Any) -> Any:
         """Run an operation and record its result."""
@@ -59,36 +83,78 @@ class Recorder(DispatchMode):
                 self.seen.append(torch.view_as_real(tensor.detach().resolve_conj()).flatten())
             elif tensor.is_floating_point():
                 self.seen.append(tensor.detach().flatten().clone())
+            elif tensor.dtype != torch.bool:
+                self.positions.append(tensor.detach().flatten() + 1)
         return result
 
     @cached_property
-    def values(self) -> torch.Tensor:
+    def values(self) -> Numbers:
         """All recorded finite values in ascending order."""
         found = torch.cat([torch.zeros(1, dtype=torch.float64), *(t.double() for t in self.seen)])
-        return found[found.isfinite()].sort().values
+        return found[found.isfinite()].sort().values.numpy()
 
-    def has(self, wanted: np.ndarray[Any, Any]) -> bool:
+    def has(self, wanted: Numbers) -> bool:
         """Whether every nonzero number of `wanted` was computed, up to rounding."""
-        values, seen = torch.from_numpy(wanted[wanted != 0]), self.values
-        if len(seen) < 2:
-            return not len(values)
-        at = torch.searchsorted(seen, values).clamp(1, len(seen) - 1)
-        nearest = torch.minimum((seen[at] - values).abs(), (seen[at - 1] - values).abs())
-        return bool((nearest <= TOLERANCE * values.abs().clamp(min=1.0)).all())
+        return within(wanted, self.values)
+
+    def of_size(self, wanted: Numbers) -> Iterator[Numbers]:
+        """What the recorded tensors with as many entries as `wanted` hold for the sequence: tensors
+        of all sequences, the batch first, or of the parameters alone."""
+        seen = self.seen if wanted.dtype.kind == "f" else self.positions
+        for tensor in seen:
+            if len(tensor) == wanted.size * self.batch:
+                yield tensor.double().numpy()[self.sample * wanted.size :][: wanted.size]
+            elif len(tensor) == wanted.size:
+                yield tensor.double().numpy()
+
+    def reorders(self, wanted: Numbers, others: Mapping[str, Numbers]) -> bool:
+        """Whether the call moves entries as no array does: a tensor of the size of `wanted` holds
+        entries of `others` alone, and no tensor holds `wanted` with its axes in any order."""
+        found = [*self.of_size(wanted)]
+        if not found or any(in_some_order(own, wanted) for own in found):
+            return False
+        known = ascending(others.values())
+        same = [other for other in others.values() if other.size == wanted.size]
+        return any(
+            within(own, known) and not any(in_some_order(own, other) for other in same)
+            for own in found
+        )
+
+
+def within(wanted: Numbers, known: Numbers) -> bool:
+    """Whether every nonzero number of `wanted` is among the ascending numbers `known`, up to
+    rounding."""
+    values = wanted[wanted != 0]
+    if len(known) < 2:
+        return not len(values)
+    at = np.searchsorted(known, values).clip(1, len(known) - 1)
+    nearest = np.minimum(abs(known[at] - values), abs(known[at - 1] - values))
+    return bool((nearest <= TOLERANCE * abs(values).clip(1.0)).all())
+
+
+def ascending(arrays: Iterable[Numbers]) -> Numbers:
+    """The finite numbers of some arrays, and 0, in ascending order."""
+    found = np.concatenate([np.zeros(1), *(np.asarray(array, float).ravel() for array in arrays)])
+    return np.sort(found[np.isfinite(found)])
+
+
+def in_some_order(own: Numbers, wanted: Numbers) -> bool:
+    """Whether `own`, one row of numbers, holds an array whose axes stand in any order."""
+    return any(
+        np.allclose(own, wanted.transpose(order).ravel(), rtol=0, atol=TOLERANCE)
+        for order in permutations(range(wanted.ndim))
+    )
 
 
 class Multisets(Recorder):
     """Records the values of a call in low precision, and looks for whole tensors among them."""
 
+    exact = False
     NEAR = 0.1
     """How far sorted values may lie apart, as a share of the largest: several roundings to eight
     bits stay below this share, and another array of as many entries exceeds it."""
 
-    def __init__(self, batch: int) -> None:
-        super().__init__()
-        self.batch = batch
-
-    def has(self, wanted: np.ndarray[Any, Any]) -> bool:
+    def has(self, wanted: Numbers) -> bool:
         """Whether one recorded tensor holds these values of the first sequence, in any order."""
         values = torch.from_numpy(wanted).double().sort().values
         near = self.NEAR * float(values.abs().max()) if len(values) else 0.0
@@ -98,35 +164,113 @@ class Multisets(Recorder):
             if len(own) == len(values) > 0
         )
 
+    def reorders(self, wanted: Numbers, others: Mapping[str, Numbers]) -> bool:
+        """False: in low precision no order of entries is recognised."""
+        return False
 
-def first_unseen(
-    mixer: Mixer,
-    form: str,
-    expected: Values,
-    is_seen: Callable[[np.ndarray[Any, Any]], bool],
-) -> str:
+
+def first_unseen(mixer: Mixer, form: str, expected: Values, recorder: Recorder) -> Blame:
     """Name the first equation, in the order of evaluation, whose values the call never computed.
 
-    `is_seen` says whether the call computed all of some values, in any order or layout. A kernel
-    may fuse an equation away: the equation is passed over where a later equation that reads it
-    was computed.
+    A kernel may fuse an equation away: the equation is passed over where a later equation that
+    reads it was computed. An array that holds entries of other arrays, as a gather does, is named
+    where the call moves these entries as no equation does.
     """
     equations = {e.name: e for e in mixer.forms[form].equations}
-    parts = [
-        (name, is_seen(expected[name][where].ravel()))
-        for name, where in evaluated(mixer.forms[form], expected)
-    ]
+    expected = {k: v for k, v in expected.items() if k in equations or k in mixer.arrays}
+    parts: list[tuple[str, Any, bool]] = []
+    for name, where in evaluated(mixer.forms[form], expected):
+        wanted = expected[name][where]
+        if wanted.dtype.kind == "f" and wanted.any():
+            parts.append((name, where, recorder.has(wanted.ravel())))
+        elif wanted.any() and (
+            found := [*recorder.of_size(wanted)]
+        ):  # small integers are told apart by their order
+            parts.append((name, where, any(in_some_order(own, wanted) for own in found)))
     reads = sources(mixer.forms[form].equations)
-    for k, (name, right) in enumerate(parts):
-        if right or any(later and name in reads[other] for other, later in parts[k + 1 :]):
-            continue
-        cite = equations[name].array.cite
-        where = f"equation {cite} " if cite else "equation "
-        first = f"{where}{name} is the first whose values the module never computes"
-        wrong = {other for other, found in parts if not found}
-        listed = ", ".join(other for other in equations if other not in wrong)
-        return f"the module computes {listed} as the equations do; {first}" if listed else first
-    return "the module computes the values of every equation but returns other values"
+    first = next(
+        (
+            name
+            for k, (name, _, right) in enumerate(parts)
+            if not right and not any(ok and name in reads[later] for later, _, ok in parts[k + 1 :])
+        ),
+        "",
+    )
+    alike = {name for name, where, _ in parts if _is_alike(name, where, expected)}
+    telling = {name for name, _, right in parts if right} - {mixer.role("output").name, *alike}
+    moved = [
+        name
+        for name, where, right in parts
+        if where is ... and right and name in alike and (not first or name in reads[first])
+        and not any(name in reads[other] for other in telling)
+        and recorder.reorders(expected[name], {k: v for k, v in expected.items() if k != name})
+    ]  # fmt: skip
+    wrong = {other for other, _, found in parts if not found} | {*moved}
+    known = {name for name, _, _ in parts} - wrong - {mixer.role("output").name}
+    listed = ", ".join(other for other in equations if other in known)
+    led = f"the module computes {listed} as the equations do; " if listed else ""
+    if moved:
+        cited = _cited(equations[moved[0]])
+        said = f"{led}{cited} is the first whose entries the module orders in another way"
+        return Blame(moved[0], said)
+    if not first:
+        return Blame(
+            "", "the module computes the values of every equation but returns other values"
+        )
+    said = f"{led}{_cited(equations[first])} is the first whose values the module never computes"
+    return Blame(first, said + _folded(first, parts, expected, recorder, reads))
+
+
+def _cited(equation: Equation) -> str:
+    """An equation by its number, if it has one, and the name of its array."""
+    cite = equation.array.cite
+    return f"equation {cite} {equation.name}" if cite else f"equation {equation.name}"
+
+
+def _is_alike(name: str, where: Any, expected: Values) -> bool:
+    """Whether every number of a part of an array is a number of other arrays."""
+    others = ascending(v for other, v in expected.items() if other != name)
+    return within(np.asarray(expected[name][where], float).ravel(), others)
+
+
+def _folded(
+    first: str,
+    parts: Sequence[tuple[str, Any, bool]],
+    expected: Values,
+    recorder: Recorder,
+    reads: Mapping[str, set[str]],
+) -> str:
+    """That one operation computes `first` together with later arrays, in words; "" where the call
+    holds, for `first` and each later array of its size that is missing, another tensor of this size
+    that is no right array, and in low precision."""
+    if not recorder.exact:
+        return ""
+    right = [_box(expected[name][where]) for name, where, found in parts if found]
+    missing = {
+        name: _box(expected[name][where])
+        for name, where, found in reversed(parts)
+        if not found and (name == first or first in reads[name])
+    }
+    wrong = [*dict.fromkeys(name for name, _, _ in parts if name in missing)]
+    for k, name in enumerate(wrong):
+        box = missing[name]
+        held = {
+            tuple(np.sort(own.round(9)))
+            for own in recorder.of_size(box)
+            if not any(in_some_order(own, known) for known in right if known.size == own.size)
+        }
+        if len(held) >= sum(missing[later].size == box.size for later in wrong[k:]):
+            group = ", ".join(wrong[: k + 1])
+            said = f"; one operation computes {group} together, so that the fault may lie in any"
+            return said if k else ""
+    return ""
+
+
+def _box(values: Numbers) -> Numbers:
+    """The smallest box of an array that holds all its nonzero entries: the entries of one token
+    where other tokens have zeros."""
+    spans = [slice(at.min(), at.max() + 1) for at in values.nonzero() if len(at)]
+    return values[tuple(spans)]
 
 
 def sources(equations: Iterable[Equation]) -> dict[str, set[str]]:
@@ -147,8 +291,6 @@ def values_of_token(
     mixer: Mixer, form: str, arrays: Values, sizes: Mapping[str, int], t: int
 ) -> Values:
     """Equation -> its array, with 0 for every entry that belongs to another token than t."""
-    import numpy as np
-
     run = execute(mixer.forms[form], sizes, arrays=arrays)
     own = {e.array for e in mixer.forms[form].equations}
     found = {array.name: np.zeros(run.trace.shape(array)) for array in own}
@@ -156,3 +298,73 @@ def values_of_token(
         if array.name in found and scalar.token == t:
             found[array.name][tuple(p - 1 for p in where)] = scalar.value
     return found
+
+
+def blame_in_words(
+    mixer: Mixer,
+    smallest: Mapping[str, int],
+    blame_at: Callable[[Mapping[str, int]], Blame | None],
+) -> str:
+    """The array that a failing module has wrong, in words; "" where `blame_at` names none.
+
+    At the `smallest` sizes many arrays hold the same numbers, as attention to one row and the row's
+    value do. The largest small sizes at which the module fails tell arrays apart, so that these
+    sizes decide; the words name them where the smallest ones would blame another array.
+
+    blame_at: the blame at some sizes, None where the module is right.
+    """
+
+    def tried(sizes: Mapping[str, int]) -> Blame | None:
+        try:
+            with as_exception():
+                return blame_at(sizes)
+        except Exception:  # a module of a user's own that raises an error blames no array
+            return None
+
+    here = tried(smallest)
+    if here is None:
+        return ""
+    for sizes in wide_sizes(mixer):
+        wide = tried(sizes)
+        if wide is not None:
+            at = f"at {words(sizes)} " if wide.array != here.array else ""
+            return f"; {at}{wide.words}"
+    return f"; {here.words}" if here.words else ""
+
+
+def wide_sizes(mixer: Mixer) -> list[dict[str, int]]:
+    """The small sizes at which no size is 1, with the most entries first."""
+    sizes = [found for found in small_sizes(mixer) if found["l"] > 1]
+    return sorted(sizes, key=lambda found: (found["l"] > 2, prod(found.values())), reverse=True)
+
+
+def blamed_step(case: ModuleCase, form: str, token: int, sample: int = 0) -> Blame:
+    """The first equation that steps miss at `token`, counted from 0, which is the first token whose
+    row differs. Where arrays hold the same values at this token, as attention to one row and the
+    row's value do, the next tokens tell these arrays apart: an array that a next token misses is
+    blamed if it does not depend on the array blamed before, whose error a state may carry on."""
+    found = _of_token(case, form, token, sample)
+    reads = sources(case.mixer.forms[form].equations)
+    for after in range(token + 1, min(token + 1 + TELLING, case.x.shape[1])):
+        next_one = _of_token(case, form, after, sample)
+        if (
+            next_one.array
+            and next_one.array != found.array
+            and found.array not in reads[next_one.array]
+        ):
+            found = next_one
+    return found
+
+
+def _of_token(case: ModuleCase, form: str, token: int, sample: int) -> Blame:
+    """The first equation whose entries of one token its step never computes, after the steps of all
+    tokens before."""
+    recorder = Recorder(len(case.x), sample)
+    with torch.no_grad():
+        state = case.initial_state()
+        for before in range(token):
+            case.step(before + 1, state)
+        with recorder:
+            case.step(token + 1, state)
+    values = values_of_token(case.mixer, form, case.arrays(sample), case.sizes, token + 1)
+    return first_unseen(case.mixer, form, values, recorder)

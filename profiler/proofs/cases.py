@@ -124,12 +124,13 @@ def prove_cases(
     implementation: Implementation,
     compare: Callable[[ModuleCase], str],
     done: str = f"to {TOLERANCE:g} in float64",
+    blamed: Callable[[Mapping[str, int]], str] = lambda sizes: "",
 ) -> Proof:
     """Compare the module with its equations at each set of small sizes.
 
     The proof fails at the smallest sizes at which `compare` returns a sentence, which becomes its
-    detail. It holds where every sentence is empty; `done` then says what was compared. It stays
-    open where the equations cannot be evaluated.
+    detail, with what `blamed` appends at these sizes. It holds where every sentence is empty;
+    `done` then says what was compared. It stays open where the equations cannot be evaluated.
     """
     proven = []
 
@@ -151,7 +152,7 @@ def prove_cases(
     except Unsupported as reason:
         return Proof(name, None, f"the equations cannot be evaluated: {reason}")
     if found is not None:
-        return Proof(name, False, f"at {words(found[0])}: {found[1]}")
+        return Proof(name, False, f"at {words(found[0])}: {found[1]}{blamed(found[0])}")
     return Proof(name, True, f"{done} at {len(proven)} sets of sizes")
 
 

@@ -660,4 +660,4 @@ def _blamed(subject: Subject, trial: Trial, low: ModuleCase, precision: Precisio
     with torch.no_grad(), precision.around(), recorder:
         low.forward()
     form = subject.implementation.form
-    return f"; {first_unseen(subject.mixer, form, trial.expected(0), recorder.has)}"
+    return f"; {first_unseen(subject.mixer, form, trial.expected(0), recorder).words}"

@@ -38,10 +38,12 @@ from profiler.modules.described import (
 )
 from profiler.modules.registry import Implementation, implementations, without_token
 from profiler.proofs.blame import (
+    Blame,
     Recorder,
+    blame_in_words,
+    blamed_step,
     first_difference,
     first_unseen,
-    values_of_token,
 )
 from profiler.proofs.cases import BATCH, TOLERANCE, ModuleCase, case, prove_cases
 from profiler.proofs.deep import Progress, deep_proofs, names as deep_names
@@ -110,10 +112,17 @@ def module_equals(mixer: Mixer, implementation: Implementation) -> Proof:
 
     def apart(found: ModuleCase) -> str:
         apart = _parameters_apart(found) or _buffers_apart(found)
-        return apart or forward_apart(found, implementation.form)
+        return apart or forward_apart(found, implementation.form)[0]
+
+    def blame_at(sizes: Mapping[str, int]) -> Blame | None:
+        found = case(mixer, implementation, sizes)
+        if _parameters_apart(found) or _buffers_apart(found):
+            return None
+        return forward_apart(found, implementation.form, blames=True)[1]
 
     name = f"{implementation.name}: {EQUAL}"
-    return prove_cases(name, mixer, implementation, apart)
+    blamed = partial(blame_in_words, mixer, blame_at=blame_at)
+    return prove_cases(name, mixer, implementation, apart, blamed=blamed)
 
 
 def _parameters_apart(case: ModuleCase) -> str:
@@ -153,27 +162,30 @@ def _buffers_apart(case: ModuleCase) -> str:
     return ""
 
 
-def forward_apart(case: ModuleCase, form: str) -> str:
-    """The first entry of the result of `forward` that differs from the equations, and the equation
-    that the module misses, in words; "" where all entries agree."""
+def forward_apart(case: ModuleCase, form: str, *, blames: bool = False) -> tuple[str, Blame | None]:
+    """The first entry of the result of `forward` that differs from the equations, in words, ""
+    where all entries agree; and, if it `blames`, the equation that the module misses."""
     with torch.no_grad(), DispatchMode():
         y = case.forward()
     if not isinstance(y, torch.Tensor):
-        return f"forward returns {type(y).__name__}, expected a tensor {tuple(case.x.shape)}"
+        expected = f"a tensor {tuple(case.x.shape)}"
+        return f"forward returns {type(y).__name__}, expected {expected}", None
     output = case.mixer.role("output")
     wanted = (len(case.x), *(extent.at(case.sizes) for extent in output.shape))
     if y.shape != wanted:
-        return f"forward returns {tuple(y.shape)}, expected {wanted}"
+        return f"forward returns {tuple(y.shape)}, expected {wanted}", None
     for sample in range(len(case.x)):
-        expected = evaluate_all(case.mixer, case.arrays(sample), case.sizes, form)
-        known = torch.from_numpy(expected[output.name])
+        arrays = evaluate_all(case.mixer, case.arrays(sample), case.sizes, form)
+        known = torch.from_numpy(arrays[output.name])
         if place := first_difference(y[sample], known, "the equations give"):
             of = f" in sequence {sample + 1} of a batch of {len(case.x)}" if sample else ""
-            recorder = Recorder()
+            if not blames:
+                return f"{place}{of}", None
+            recorder = Recorder(len(case.x), sample)
             with torch.no_grad(), recorder:
                 case.forward()
-            return f"{place}{of}; {first_unseen(case.mixer, form, expected, recorder.has)}"
-    return ""
+            return f"{place}{of}", first_unseen(case.mixer, form, arrays, recorder)
+    return "", None
 
 
 def step_equals(mixer: Mixer, implementation: Implementation) -> Proof:
@@ -188,10 +200,20 @@ def step_equals(mixer: Mixer, implementation: Implementation) -> Proof:
     reason = inference_reason(lower(mixer.forms[form]))
     if reason is not None:
         return Proof(name, None, reason)
-    return prove_cases(name, mixer, implementation, lambda found: _step_apart(found, form))
+
+    def blame_at(sizes: Mapping[str, int]) -> Blame | None:
+        return _step_apart(case(mixer, implementation, sizes), form, blames=True)[1]
+
+    def apart(found: ModuleCase) -> str:
+        return _step_apart(found, form)[0]
+
+    blamed = partial(blame_in_words, mixer, blame_at=blame_at)
+    return prove_cases(name, mixer, implementation, apart, blamed=blamed)
 
 
-def _step_apart(case: ModuleCase, form: str) -> str:
+def _step_apart(case: ModuleCase, form: str, *, blames: bool = False) -> tuple[str, Blame | None]:
+    """The first row of `step` that differs from the row of `forward`, in words, "" where all agree;
+    and, if it `blames`, whether `forward` is wrong, or which equation `step` misses."""
     with torch.no_grad():
         whole = case.forward()
         state = case.initial_state()
@@ -199,37 +221,27 @@ def _step_apart(case: ModuleCase, form: str) -> str:
             with DispatchMode():
                 row = case.step(token + 1, state)
             if said := row_apart(row, whole[:, token].shape, token + 1):
-                return said
+                return said, None
             for sample in range(len(case.x)):
                 known = whole[sample, token]
                 place = first_difference(row[sample], known, "forward gives", (token,))
+                if place and not blames:
+                    return place, None
                 if place:
-                    seen = _seen_in_step(case, token)
-                    return f"{place}; {_step_or_forward(case, form, token, row, seen)}"
-    return ""
-
-
-def _seen_in_step(case: ModuleCase, token: int) -> Recorder:
-    """The values that `step` computes for one token (counted from 0), after all tokens before."""
-    state = case.initial_state()
-    for before in range(token):
-        case.step(before + 1, state)
-    recorder = Recorder()
-    with recorder:
-        case.step(token + 1, state)
-    return recorder
+                    return place, _step_or_forward(case, form, token, sample, row[sample])
+    return "", None
 
 
 def _step_or_forward(
-    case: ModuleCase, form: str, token: int, row: torch.Tensor, seen: Recorder
-) -> str:
+    case: ModuleCase, form: str, token: int, sample: int, row: torch.Tensor
+) -> Blame:
     """Whether `step` or `forward` differs from the equations, and which equation `step` misses."""
-    expected = evaluate_all(case.mixer, case.arrays(), case.sizes, form)
+    expected = evaluate_all(case.mixer, case.arrays(sample), case.sizes, form)
     known = torch.from_numpy(expected[case.mixer.role("output").name][token])
-    if not first_difference(row[0], known, "the equations give"):
-        return "step agrees with the equations, forward differs"
-    values = values_of_token(case.mixer, form, case.arrays(), case.sizes, token + 1)
-    return f"in step, {first_unseen(case.mixer, form, values, seen.has)}"
+    if not first_difference(row, known, "the equations give"):
+        return Blame("", "step agrees with the equations, forward differs")
+    found = blamed_step(case, form, token, sample)
+    return replace(found, words=f"in step, {found.words}")
 
 
 def dispatched_equals(mixer: Mixer, implementation: Implementation, *, step: bool) -> Proof:

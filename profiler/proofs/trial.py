@@ -22,7 +22,14 @@ from costmodel.questions.evaluate import evaluate_all
 from costmodel.questions.subject import system_of
 from profiler.counting.mode import DispatchMode
 from profiler.modules.registry import Implementation, build
-from profiler.proofs.blame import Recorder, first_unseen, sources, values_of_token
+from profiler.proofs.blame import (
+    Blame,
+    Recorder,
+    blame_in_words,
+    blamed_step,
+    first_unseen,
+    sources,
+)
 from profiler.proofs.cases import TOLERANCE, ModuleCase, inputs, reason_with_kind
 from profiler.proofs.draws import LAYOUTS, VALUES, Draw, evaluated_points
 from profiler.proofs.history import BEFORE
@@ -107,6 +114,12 @@ class Subject:
         given = {a.name for a in self.mixer.arrays.values() if a.role not in ("output", "buffer")}
         reads = sources(self.mixer.forms[self.implementation.form].equations)
         return {name: frozenset(found & given) for name, found in reads.items()}
+
+    @cached_property
+    def blames(self) -> dict[tuple[Draw, Any], Blame | None]:
+        """The blames of draws at sizes that tell arrays apart, by draw and way of calling: a
+        failure that is reduced asks for them at every step."""
+        return {}
 
     def built(self, draw: Draw, dtype: torch.dtype = torch.float64) -> ModuleCase:
         """The module and its inputs, after the event that the draw puts before the call. Sizes that
@@ -290,17 +303,43 @@ class Trial:
             said = self.apart(y[sample].detach(), expected[self.output], self.output, self.output)
             if said:
                 of = f" in sequence {sample + 1} of {self.draw.b}" if self.draw.b > 1 else ""
-                return f"{said}{of}; {self.blamed(expected, mode)}"
+                own = self.blame(mode, sample)
+                return f"{said}{of}{self.blamed(mode, own, lambda trial: trial.wrong(mode))}"
         return ""
 
-    def blamed(self, expected: Grown, mode: Mode) -> str:
-        """The first equation whose values a call in this mode never computes, in words."""
-        recorder, case = Recorder(), self.case
+    def wrong(self, mode: Mode) -> Blame | None:
+        """The blame of the first sequence whose result differs in a call in this mode."""
+        with mode():
+            y = (recorded(self.case) if mode is torch.enable_grad else self.case).forward()
+        for sample in range(self.draw.b):
+            known = self.expected(sample)[self.output]
+            if self.apart(y[sample].detach(), known, self.output, self.output):
+                return self.blame(mode, sample)
+        return None
+
+    def blame(self, mode: Mode, sample: int) -> Blame:
+        """The first equation whose values a call in this mode never computes."""
+        recorder = Recorder(self.draw.b, sample)
         with mode(), recorder:
-            case = recorded(case) if mode is torch.enable_grad else case
-            case.forward()
+            (recorded(self.case) if mode is torch.enable_grad else self.case).forward()
         form = self.subject.implementation.form
-        return first_unseen(self.subject.mixer, form, expected, recorder.has)
+        return first_unseen(self.subject.mixer, form, self.expected(sample), recorder)
+
+    def blamed(self, way: Any, own: Blame, wrong: Callable[[Any], Blame | None]) -> str:
+        """The blame `own` of this draw in words, or the blame at sizes that tell more arrays apart:
+        `wrong` gives the blame of another trial, None where its call is right."""
+        known, sizes = self.subject.blames, self.draw.sizes
+
+        def blame_at(wide: Mapping[str, int]) -> Blame | None:
+            if wide == sizes:
+                return own
+            draw = replace(self.draw, sizes=wide)
+            if (draw, way) not in known:
+                known[draw, way] = None
+                known[draw, way] = wrong(type(self)(self.subject, draw, 0))
+            return known[draw, way]
+
+        return blame_in_words(self.subject.mixer, sizes, blame_at)
 
     def apart(self, found: Tensor, expected: np.ndarray[Any, Any], name: str, answer: str) -> str:
         """The first entry that differs beyond rounding, in words. Entries to which the equations
@@ -582,7 +621,7 @@ class Decoding(Trial):
                         inside = f" in sequence {sample + 1} of {self.draw.b}" * (self.draw.b > 1)
                         yield (
                             "step",
-                            f"{said}{of}{inside}{self._step_blamed(of, begins + k, sample)}",
+                            f"{said}{of}{inside}{self._step_blamed(begins + k, sample, of)}",
                         )
                         return
 
@@ -593,24 +632,32 @@ class Decoding(Trial):
         found = evaluate_all(subject.mixer, arrays, sizes, form, subject.convention)
         return found[self.output]
 
-    def _step_blamed(self, of: str, token: int, sample: int) -> str:
-        """The first equation whose entries of this token a step never computes, in words; "" where
-        the equations have too many points for the oracle."""
-        system = self.subject.forward
-        if of or evaluated_points(system, self.draw.sizes, row_points=0) > NUMBER_BY_NUMBER:
+    def _step_blamed(self, token: int, sample: int, of: str) -> str:
+        """The first equation whose entries of this token a step never computes, in words."""
+        if of:
             return ""
-        with torch.no_grad():
-            state = self.case.initial_state()
-            for t in range(1, token + 1):
-                self.case.step(t, state)
-            recorder = Recorder()
-            with recorder:
-                self.case.step(token + 1, state)
+        own = self._step_blame(token, sample)
+        return self.blamed("step", own, lambda trial: trial.wrong_step())
+
+    def wrong_step(self) -> Blame | None:
+        """The blame of the first token whose row differs."""
+        rows = decoded(self.case, self.draw.sizes["l"])
+        for token in range(rows.shape[1]):
+            for sample in range(self.draw.b):
+                known = self.expected(sample)[self.output][token]
+                if self.apart(rows[sample, token], known, self.output, "step"):
+                    return self._step_blame(token, sample)
+        return None
+
+    def _step_blame(self, token: int, sample: int) -> Blame:
+        """The first equation that the step of a token misses; no words where the equations have too
+        many points for the oracle."""
+        points = evaluated_points(self.subject.forward, self.draw.sizes, row_points=0)
+        if points > NUMBER_BY_NUMBER:
+            return Blame("", "")
         form = self.subject.implementation.step_form or ""
-        values = values_of_token(
-            self.subject.mixer, form, self.arrays[sample], self.draw.sizes, token + 1
-        )
-        return f"; in step, {first_unseen(self.subject.mixer, form, values, recorder.has)}"
+        found = blamed_step(self.case, form, token, sample)
+        return replace(found, words=f"in step, {found.words}")
 
 
 def row_apart(row: Any, wanted: torch.Size, token: int) -> str:

@@ -18,11 +18,15 @@ from costmodel.proofs.check import Proof, prove
 from costmodel.proofs.tried_sizes import sizes_tried
 from costmodel.questions.counting.by_equation import count_equations
 from profiler.mixers.extractor import VECTOR_FFT, WeFft
-from profiler.mixers.self_attention import FusedSelfAttention
+from profiler.mixers.self_attention import ExplicitSelfAttention, FusedSelfAttention
+from profiler.mixers.sorting import Reformer, gathered
 from profiler.modules import State, implementations
+from profiler.modules.attention import EXPLICIT, SDPA
 from profiler.proofs.cases import case
-from profiler.proofs.equality import forward_apart, module_equals, prove_mixer
+from profiler.proofs.draws import Draw
+from profiler.proofs.equality import forward_apart, module_equals, prove_mixer, step_equals
 from profiler.proofs.report import document
+from profiler.proofs.trial import Subject, Trial
 from tests.printing import printed
 from tests.user_mixers import Change, written
 
@@ -521,8 +525,8 @@ def test_the_first_equation_that_differs_is_the_first_to_be_evaluated(
     (tmp_path / "gated.py").write_text(GATED, encoding="utf-8")
     mixer = cm.mixer(f"{tmp_path / 'gated.py'}:m")
     (gated,) = implementations(mixer).values()
-    found = forward_apart(case(mixer, gated, {"l": l, "d": 2}), "direct")
-    assert "equation h is the first whose values the module never computes" in found
+    _, found = forward_apart(case(mixer, gated, {"l": l, "d": 2}), "direct", blames=True)
+    assert found is not None and found.array == "h"
 
 
 FORMS = """
@@ -597,9 +601,119 @@ def test_what_a_fused_kernel_hides_is_not_blamed() -> None:
     proof = module_equals(cm.mixer("self-attention"), claimed)
     assert proof.passed is False
     assert proof.detail.endswith(
-        "the module computes Q, K, V, Z, R as the equations do; equation (17) y is the first whose "
-        "values the module never computes"
+        "the module computes Q, K, V, R as the equations do; "
+        "equation (17) y is the first whose values "
+        "the module never computes"
     )
+
+
+class ScaledValues(ExplicitSelfAttention):
+    """Scales the values before they are summed."""
+
+    def _keys_and_values(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        k, v = super()._keys_and_values(x)
+        return k, 1.5 * v
+
+
+def seeing_one_row_ahead(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, by: int, causal: bool
+) -> torch.Tensor:
+    scores = q @ k.transpose(-2, -1) / by**0.5
+    later = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(2)
+    return torch.softmax(scores.masked_fill(later, -torch.inf) if causal else scores, -1) @ v
+
+
+def fused_and_one_row_ahead(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, by: int, causal: bool
+) -> torch.Tensor:
+    seen = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool).tril(1) if causal else None
+    return torch.nn.functional.scaled_dot_product_attention(q, k, v, seen, scale=by**-0.5)
+
+
+class AheadExplicit(ExplicitSelfAttention):
+    """Sees one later row."""
+
+    way = replace(EXPLICIT, compute=seeing_one_row_ahead)
+
+
+class AheadFused(FusedSelfAttention):
+    """Sees one later row, in one operation."""
+
+    way = replace(SDPA, compute=fused_and_one_row_ahead)
+
+
+class NegatedKeysInStep(ExplicitSelfAttention):
+    """Negates the keys of a step."""
+
+    def _row(self, q_t: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        return super()._row(q_t, -k, v)
+
+
+class OffByOne(Reformer):
+    """Gathers the values one place off."""
+
+    def mix(self, x: torch.Tensor) -> torch.Tensor:
+        q, v = self.heads(x @ self.W_Q), self.heads(x @ self.W_V)
+        products = q @ self.H
+        at = torch.argsort(torch.cat([products, -products], dim=-1).argmax(-1), stable=True)
+        q, v = gathered(q, at), gathered(v, at.roll(1, -1))
+        k = q / torch.sqrt((q * q).sum(-1, keepdim=True))
+        rows = gathered(self.attend(q, k, v), torch.argsort(at, stable=True))
+        return rows.transpose(1, 2).flatten(2) @ self.W_out
+
+
+BLAMED: dict[str, tuple[type[torch.nn.Module], str, str, str]] = {
+    "an array that equals another one at l = 1": (
+        ScaledValues, "self-attention", "explicit",
+        "the module computes Q, K, V, Z, A as the equations do; "
+        "equation (15)-(16) R is the first whose "
+        "values the module never computes",
+    ),
+    "a mask, where row 2 of l = 2 is right": (
+        AheadExplicit, "self-attention", "explicit",
+        "the module computes Q, K, V, Z as the equations do; "
+        "equation (14) A is the first whose values the "
+        "module never computes",
+    ),
+    "arrays that one operation computes": (
+        AheadFused, "self-attention", "sdpa",
+        "the module computes Q, K, V as the equations do; "
+        "equation (13) Z is the first whose values the "
+        "module never computes; "
+        "one operation computes Z, A, R together, so that the fault may lie in any",
+    ),
+    "a step whose weights at token 2 are swapped": (
+        NegatedKeysInStep, "self-attention", "explicit",
+        "in step, the module computes Q, K, V as the equations do; "
+        "equation (13) Z is the first whose "
+        "values the module never computes",
+    ),
+    "rows in another order": (
+        OffByOne, "reformer", "explicit",
+        "the module computes Q, V, D, P, g, at, back, Q_S, K_S, Z, A as the equations do; "
+        "equation V_S is "
+        "the first whose entries the module orders in another way",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", BLAMED)
+def test_the_array_with_the_fault_is_blamed(kind: str) -> None:
+    module, mixer, name, sentence = BLAMED[kind]
+    claimed = replace(implementations(mixer)[name], module=module)
+    prove = step_equals if sentence.startswith("in step") else module_equals
+    proof = prove(cm.mixer(mixer), claimed)
+    assert proof.passed is False
+    assert proof.detail.endswith(sentence), proof.detail
+
+
+def test_check_deep_blames_the_array_with_the_fault() -> None:
+    """One token draws attention to one row, which equals that row's value."""
+    mixer = cm.mixer("self-attention")
+    claimed = replace(implementations(mixer)["explicit"], module=ScaledValues)
+    trial = Trial(Subject(mixer, claimed), Draw({"l": 1, "d": 1, "n": 1}), 0)
+    (said,) = [text for kind, text in trial.findings() if kind == "result"]
+    assert "equation (15)-(16) R is the first whose values the module never computes" in said
 
 
 def test_transforms_are_compared_as_the_equations_write_them() -> None:
