@@ -395,7 +395,7 @@ def test_a_rule_that_miscounts_is_held_against_the_execution(
     counts = found["direct: counts equal instrumented execution"]
     assert counts.passed is False
     assert counts.detail.startswith(
-        "at l = 1, d = 1, w = 1: s is the first equation that differs; counts: rules "
+        "at l = 1, d = 1, w = 1: s is the first equation that differs; counts: derived "
     )
 
 
