@@ -61,7 +61,11 @@ def test_built_in_mixers_hold(name: str) -> None:
     module dispatches what the equations count."""
     proofs, found = prove_mixer(cm.mixer(name)), implementations(name)
     stepless = {f"{own}: step equals forward" for own, it in found.items() if not it.step_form}
-    assert {p.name for p in proofs if p.passed is not True} == stepless
+    open_ = {p.name: p for p in proofs if p.passed is not True}
+    underived = [open_.pop(own) for own in [*open_] if own.endswith(", other answers")]
+    assert all(p.passed is None and "is not derived: " in p.detail for p in underived)
+    assert not underived or name == "strided-attention"
+    assert open_.keys() == stepless
     for proof in proofs:
         if proof.name in stepless:
             assert proof.passed is None
