@@ -164,7 +164,7 @@ def in_every_letter(
         there = points.moved(here, i, here[i] + k * step)
         beside = guards if not k else conditions_at(points, there)
         same = beside.conditions[number : number + 1]
-        if not same or same[0].place != condition.place:
+        if not same or same[0].origin != condition.origin:
             break
         found.append(in_every_letter(points, there, beside, same[0], others))
     if len(found) < 3 or len({*map(len, found)}) > 1:

@@ -9,9 +9,12 @@ ends the tracking: later comparisons of this size are not seen, and a doubt says
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from traceback import FrameSummary
+from types import FrameType
 from typing import Any
 
 from torch import Tensor
@@ -25,6 +28,7 @@ from profiler.tracing.meta_run.target import (
     Target,
     build_target,
     foreign_line,
+    is_foreign,
 )
 
 Axis = tuple[int, int]
@@ -46,6 +50,8 @@ class Condition:
 
     holds: Any
     place: str
+    origin: str = ""
+    """The place of the test in torch's code too, which tells conditions of one line apart."""
 
 
 @dataclass(frozen=True)
@@ -120,8 +126,23 @@ def _run(built: Built, axes: Mapping[Axis, AxisSize]) -> SizeGuards:
         ShapeEnv,
         StatelessSymbolicContext,
     )
+    from torch.utils._traceback import format_frame
 
-    known = ShapeEnv(duck_shape=False, specialize_zero_one=False)
+    class Conditions(ShapeEnv):
+        """torch's conditions on sizes, each with the line of a user's file that led to it."""
+
+        def _get_sloc(self, framework_loc: str | None = None) -> Any:
+            found = super()._get_sloc(framework_loc)
+            frame: FrameType | None = sys._getframe()
+            while frame is not None and not is_foreign(frame.f_code.co_filename):
+                frame = frame.f_back
+            if frame is None:
+                return found
+            code = frame.f_code
+            line = FrameSummary(code.co_filename, frame.f_lineno, code.co_name)
+            return replace(found, maybe_user_loc=f"({format_frame(line)})")
+
+    known = Conditions(duck_shape=False, specialize_zero_one=False)
     mode = FakeTensorMode(shape_env=known, allow_non_fake_inputs=True, static_shapes=False)
     symbols: dict[Any, AxisSize] = {}
     numbers = {id(tensor): k for k, tensor in enumerate(_tensors(built))}
@@ -151,7 +172,11 @@ def _run(built: Built, axes: Mapping[Axis, AxisSize]) -> SizeGuards:
             f"comparisons of sizes cannot be traced after {where}, which accepts only numbers as "
             f"sizes"
         )
-    tested = [Condition(g.expr, str(getattr(g, "sloc", None) or "")) for g in known.guards]
+    slocs = [(g.expr, getattr(g, "sloc", None)) for g in known.guards]
+    tested = [
+        Condition(holds, getattr(sloc, "maybe_user_loc", None) or str(sloc or ""), str(sloc or ""))
+        for holds, sloc in slocs
+    ]
     fixed = {symbol for symbol, value in known.replacements.items() if value.is_number}
     for symbol in sorted(fixed & symbols.keys(), key=str):
         letters = " and ".join(symbols[symbol].slopes)

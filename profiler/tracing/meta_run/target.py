@@ -552,15 +552,16 @@ HOMES = (
 """Folders and files that no message names: this project's, torch's, and contextlib."""
 
 
+def is_foreign(file: str) -> bool:
+    """Whether a message may name a file of code: a user's file, or another package's."""
+    return file[:1] != "<" and not any(map(Path(file).is_relative_to, HOMES))
+
+
 def foreign_line(error: BaseException) -> str:
     """The last line of a user's file that led to an error, as `, my.py line 3`; "" without one."""
     raised = error.__cause__ if isinstance(error, Raised) and error.__cause__ else error
     entries = traceback.extract_tb(raised.__traceback__)
-    foreign = [
-        entry
-        for entry in entries
-        if not any(map(Path(entry.filename).is_relative_to, HOMES)) and entry.filename[:1] != "<"
-    ]
+    foreign = [entry for entry in entries if is_foreign(entry.filename)]
     return f", {Path(foreign[-1].filename).name} line {foreign[-1].lineno}" if foreign else ""
 
 

@@ -179,3 +179,13 @@ def test_a_condition_on_a_width_that_weights_share_holds_wherever_it_is_printed(
             assert found.at(l=l, d=d).mul == expected, (l, d)
             by_cases += 1
     assert by_cases >= (42 if name == "a product" else 4)
+
+
+def unbound(x: Tensor) -> Tensor:
+    return torch.stack(x.unbind(1), 1)
+
+
+def test_a_size_that_torch_takes_as_a_number_is_told_with_the_modules_line() -> None:
+    (said,) = traced(unbound).doubts
+    line = unbound.__code__.co_firstlineno + 1
+    assert f"test_breakpoints.py:{line} in unbound" in said
