@@ -161,6 +161,9 @@ def test_a_file_of_claims_runs_no_code_that_nobody_named(tmp_path: Path, capsys:
     mine.write_text(RAN + USER, encoding="utf-8")
     for key in ("mixer", "against"):
         path = claims_file(tmp_path, **{key: f"{mine}:decay"})
+        if key == "against":  # a ratio is of two mixers, a formula of one
+            ratio = Path(path).read_text(encoding="utf-8").replace('"formula": "l"', '"value": "2"')
+            Path(path).write_text(ratio.replace('"kind": "formula"', '"kind": "ratio"'), "utf-8")
         for command in ("check", "verify"):
             said = refused(capsys, command, path)
             assert f"named by data, which import nothing: --own {mine} imports it" in said

@@ -390,7 +390,7 @@ def test_what_is_changed_in_an_own_table_is_found(
 
 
 @pytest.mark.parametrize(("text", "words", "said"), [
-    ("", [], "found no table"),
+    ("", [], "found no cell of a table"),
     ("mixer,mul\nme,\"1\n", [], "own.csv is not a readable table: unexpected end of data"),
     ("mixer,mul\nme,1\n", ["--claim", "mul = 4"], "is a table of claims: leave out --claim"),
     ("mixer,mul\nme,1\n", ["--mixers", "me"], "--mixers takes the table's name=mixer"),

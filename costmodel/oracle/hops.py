@@ -72,6 +72,9 @@ class Rows:
             rows = {read[1][0]} if read[0].role == "input" else self.of.get(read, frozenset())
             self.of[written] = self.of.get(written, frozenset()) | rows
         last = {array: k for k, i in enumerate(run.instances) for array, _ in i.writes}
+        self.written: dict[Array, list[Entry]] = {}
+        for entry in (entry for instance in run.instances for entry in instance.writes):
+            self.written.setdefault(entry[0], []).append(entry)
         self.axes: dict[Array, tuple[int, ...]] = {}
         """Array -> its axis of rows, or its axes of chunks of rows and of places in a chunk."""
         last_first = sorted(last, key=last.__getitem__, reverse=True)
@@ -106,7 +109,7 @@ class Rows:
         """The axes at which most readers read their own row; () without an axis of rows."""
         if array.role in ("input", "output"):
             return (0,)
-        alike = {rows for (of, _), rows in self.of.items() if of is array}
+        alike = {self.of.get(entry, frozenset()) for entry in self.written.get(array, ())}
         if len(alike) == 1 and len(min(alike)) < self.run.sizes["l"]:
             return ()  # some rows and no others: no position tells them apart
         length, shape = self.run.system.mixer.role("input").shape[0], array.shape

@@ -539,7 +539,7 @@ def test_bytes_are_compared_exactly() -> None:
     assert not verdict(held(4), held(4)).differs
     assert verdict(held(4), held(5)).differs
     assert "b: no counter" in verdict(held(4), Unavailable("no counter")).refused
-    assert "do not agree" in verdict(held(4, agree=False), held(4)).refused
+    assert "different numbers of bytes" in verdict(held(4, agree=False), held(4)).refused
     assert verdict(held(0), held(4)).ratio is None
 
 

@@ -173,7 +173,7 @@ def test_the_command_draws(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
 @pytest.mark.parametrize(
     ("typed", "said"),
     [
-        ([], "give it one"),
+        ([], "name one, such as -o"),
         (["-o", "a.jpg"], "png"),
         (["-o", "a.png", "--dtype", "fp1"], "fp1"),
         (["-o", "a.png", "--only", ""], "--only is empty: give it a value, or leave it out"),

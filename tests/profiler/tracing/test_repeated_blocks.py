@@ -17,7 +17,7 @@ from profiler.tracing.meta_run.fused import BACKENDS
 from profiler.tracing.meta_run.observe import PEAK, Quantity
 from profiler.tracing.meta_run.target import Target, parse_variables
 from profiler.tracing.repeated_blocks import NotStraight, Stack, common_moments, stacks
-from profiler.tracing.result import Break, Trace, Value
+from profiler.tracing.result import Break, Cases, Trace, Value
 from profiler.tracing.size_samples import SizeSamples
 from profiler.tracing.trace import FormulaSearch
 from tests.profiler.tracing import modules, test_proof
@@ -171,16 +171,17 @@ def test_what_a_block_does_by_its_place_is_seen(
 
 @pytest.mark.usefixtures("slow")
 def test_a_number_of_blocks_that_depends_on_a_size_is_seen() -> None:
-    """What was counted is said of the whole module, where it was run."""
+    """The whole module is traced, in a case for each side of 576."""
 
     def make(d: int) -> nn.Module:
         return nn.Sequential(nn.Linear(d, 2), *(nn.Linear(2, 2) for _ in range(max(8, d // 64))))
 
     found = trace(lambda d: (make(d), torch.empty(3, d)), over="d")
     assert not by_blocks(found)
-    broken = found.quantities["parameters", ""]
-    assert isinstance(broken, Break)
-    assert broken.counted == sum(p.numel() for p in make(broken.sizes["d"]).parameters())
+    parameters = found.quantities["parameters", ""]
+    assert isinstance(parameters, Cases)
+    for d in (1, 100, 575, 576, 640, 1000):
+        assert parameters.at({"d": d}) == sum(p.numel() for p in make(d).parameters())
 
 
 @pytest.mark.usefixtures("slow")
