@@ -143,6 +143,17 @@ def test_shares_add_up_to_the_counts(name: str, form: str, phase: str) -> None:
             assert sum(found.number(e, column) for e in found.counts) == total.at(at), column
 
 
+@pytest.mark.parametrize("phase", ["backward", "training-step"])
+def test_shares_of_gradients_add_up_for_a_batch(phase: str) -> None:
+    """The gradients of weights are added up over the sequences."""
+    about = explained("self-attention", phase)
+    many = Explanation(about.mixer, about.form, (phase,), {**about.sizes, "b": 3})
+    at = {name: many.sizes[name] for name in ("b", *about.mixer.letters)}
+    found, counts = shares(many), cm.count(about.mixer, phase).at(**at)
+    for column, whole in (("total", counts.total), ("add", counts.add), ("mul", counts.mul)):
+        assert sum(found.number(e, column) for e in found.counts) == whole
+
+
 def test_work_done_once_stays_one_for_a_batch() -> None:
     about = explained("she", "training", "fft")
     many = Explanation(about.mixer, "fft", ("training",), {**about.sizes, "b": 3})

@@ -7,6 +7,7 @@ from hypothesis import given, strategies as st
 
 from costmodel.language.formula_text import parse
 from costmodel.symbolic.polynomial import Poly, call, ceil_div, size
+from costmodel.symbolic.pretty import PRETTY
 from costmodel.symbolic.printing import poly_latex
 from costmodel.symbolic.sympy_form import symbol, to_sympy
 
@@ -86,6 +87,7 @@ def test_powers_of_two_of_a_size() -> None:
     k = size("k")
     assert 2 * 2 ** (k - 1) == 2**k
     assert (2 ** (k + 3)).at({"k": 2}) == 32
+    assert (str((2**k) ** 2), PRETTY.poly((2**k) ** 2)) == ("2**(2*k)", "2^(2k)")
     assert call("ceil_log2", 2 ** (k - 1)) == k - 1
     assert call("ceil_log2", 3 * 2**k / 4) == k
     with pytest.raises(TypeError, match="got 3"):

@@ -589,7 +589,9 @@ with m.form("direct") as f:
     )
     backward = ["--phase", "backward", "--l", "4", "--d", "3", "--format", "latex"]
     shown = CliRunner().invoke(app, ["table", f"{tmp_path / 'mine.py'}:m", *backward])
-    assert "counts as read; the gradient of a gather adds once" in " ".join(shown.output.split())
+    assert "may select is held; the gradient of a gather adds once" in " ".join(
+        shown.output.split()
+    )
 
 
 # --- wrong uses -------------------------------------------------------------------------------

@@ -175,13 +175,13 @@ class _Writer(pickle.Pickler):
         return the_mixer, ()
 
 
-OTHERS = {
+ALSO_READ = {
     ("builtins", "frozenset"),
     ("costmodel.questions.subject", "_fits"),
     ("fractions", "Fraction"),
     ("functools", "partial"),
 }
-"""What answers hold beside classes of this package: (module, name)."""
+"""(module, name) of the functions and the foreign classes that written answers contain."""
 
 
 class _Reader(pickle.Unpickler):
@@ -192,14 +192,15 @@ class _Reader(pickle.Unpickler):
         self.mixer = mixer
 
     def find_class(self, module: str, name: str) -> Any:
-        """A class of this package, or one of `OTHERS`; nothing else is called while reading."""
+        """A class of this package, or one of `ALSO_READ`; nothing else is called while reading."""
         if (module, name) == (__name__, the_mixer.__name__):
             return lambda: self.mixer
-        found = super().find_class(module, name)
-        if (module, name) in OTHERS or (
-            module.startswith("costmodel.") and isinstance(found, type)
-        ):
-            return found
+        if (module, name) in ALSO_READ:
+            return super().find_class(module, name)
+        if module.startswith("costmodel."):
+            found = super().find_class(module, name)
+            if isinstance(found, type) and found.__module__ == module:
+                return found
         raise pickle.UnpicklingError(f"an answer holds no {module}.{name}")
 
 

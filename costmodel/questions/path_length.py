@@ -138,8 +138,8 @@ def _searched(case: Case) -> int:
 def _notes(cases: Sequence[Case], shown: Sequence[str]) -> Iterator[str]:
     if any(case.gathers for case in cases):
         yield (
-            "maximum path length counts certain hops only: a row that data or a table select is "
-            "no hop, and a selection reads all its candidates"
+            "maximum path length counts certain hops only: a row that data or a table selects "
+            "is no hop, and a selection counts as a read of all its candidates"
         )
 
 

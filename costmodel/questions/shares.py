@@ -1,4 +1,5 @@
-"""The section of `explain` with operations by equation, and the sums that they come from."""
+"""The operations by equation, a peer's too, and the section of `explain` that shows them and the
+sums that they come from."""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.printing import identifier
 
 CLASS_WORDS = {"mul": "multiplications", "add": "additions", "div": "divisions",
-               "exp": "exponentiations", "compare": "comparisons"}  # fmt: skip
+               "exp": "exponentiations"}  # fmt: skip
 
 
 def peer_equations(mixer: Mixer, phase: str, form: str | None, peer: str) -> Mapping[str, Counts]:
@@ -80,13 +81,18 @@ class Shares:
         return counts.exact(column)
 
     def number(self, name: str, column: str) -> int:
-        """`value` at the sizes, for b sequences; work on weights alone is not multiplied by b."""
-        once = self.value(name, "once").rational(self.case.sizes)
+        """`value` at the sizes, for b sequences; work on weights alone is not multiplied by b, and
+        the gradients of weights are added up over the sequences."""
         own = self.value(name, column).rational(self.case.sizes)
         batch = self.case.sizes["b"]
         if column == "once":
             return int(own)
-        return int((own - once) * batch + once if column == "total" else own * batch)
+        number = own * batch
+        if column == "total":
+            number -= self.value(name, "once").rational(self.case.sizes) * (batch - 1)
+        if column in ("add", "total"):
+            number += self.counts[name].joined.rational(self.case.sizes) * (batch - 1)
+        return int(number)
 
     def parts(self) -> Explained:
         """The section: the sums, then tables of operations by equation, as formulas and numbers."""

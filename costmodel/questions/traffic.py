@@ -402,7 +402,10 @@ def _for_one_token(cases: Sequence[Case]) -> bool:
 def at_budget(cases: Sequence[Case], shown: Sequence[str]) -> Iterator[str]:
     """`Figure.notes` of traffic: how entries that data choose are counted."""
     if any(case.phase != "inference" and case.gathers for case in cases):
-        yield "a gather moves one entry per position, at most every entry that may be selected"
+        yield (
+            "traffic: a gather moves one entry per position, at most every entry that may be "
+            "selected"
+        )
 
 
 TRAFFIC = Question(

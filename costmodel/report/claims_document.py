@@ -249,7 +249,7 @@ MEANINGS = {
 TRIED = "it follows from the equations at every size tried"
 """The meaning of `agrees` for a claim that is not proven."""
 
-UNSIZED = "the claim leaves sizes open, and is not true at all of them"
+UNSIZED = "the claim leaves sizes open, and is false at some of them"
 """The meaning of `disagrees` for a claim that does not name all sizes."""
 
 MOST_ALTERNATIVES = 6

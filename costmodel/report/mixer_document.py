@@ -179,8 +179,9 @@ def notes(block: Block, request: Request) -> Iterator[Note]:
         )
     if block.phase != "training" and any(row.gathers for row in block.rows):
         scattered = "; the gradient of a gather adds once for each gathered entry"
+        held = "activations" if block.phase in TRAINING_STEP else "state"
         yield _note(
-            "gathers: every entry that a position may select counts as read"
+            f"{held}: every entry that a gather may select is held"
             + (scattered if block.phase in TRAINING_STEP else "")
         )
     chosen = {kind for row in block.rows for kind in _selections(row)}

@@ -69,7 +69,7 @@ class Writer:
 
     def heading(self, part: Heading) -> str:
         """A heading."""
-        return part.text
+        raise NotImplementedError
 
     def paragraph(self, part: Paragraph) -> str:
         """A paragraph, an item of a list or a quotation."""

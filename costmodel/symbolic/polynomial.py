@@ -80,7 +80,7 @@ class Fn(str):
         return Fn, (self.function, self.args)
 
 
-@cache
+@lru_cache(maxsize=200_000)
 def _print_order(monomial: Monomial) -> tuple[int, list[tuple[int, str]]]:
     """The sort key of monomials in print: higher degree first, then by name."""
     return -sum([p for _, p in monomial]), [(-p, a) for a, p in monomial]
@@ -150,14 +150,15 @@ class Style:
         return "*".join(factors)
 
     def power(self, atom: str, power: int) -> str:
-        """A positive power of an atom."""
+        """A positive power of an atom; a power of 2**x has its own exponent, as ** is read from the
+        right."""
+        if isinstance(atom, Fn) and atom.function == "pow2":
+            return f"2**{self._parenthesised(atom.args[0] * power)}"
         base = self.function(atom) if isinstance(atom, Fn) else atom_name(atom)
         return base if power == 1 else f"{base}**{power}"
 
     def function(self, atom: Fn) -> str:
         """A function with its arguments."""
-        if atom.function == "pow2":
-            return f"2**{self._parenthesised(atom.args[0])}"
         inside = [self.poly(argument) for argument in atom.args]
         if atom.function == "floor_div":
             whole = len(atom.args[0].terms) == 1 and "/" not in inside[0]

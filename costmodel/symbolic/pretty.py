@@ -117,8 +117,7 @@ class Pretty(Ordered):
 
     def power(self, atom: str, power: int) -> str:
         if isinstance(atom, Fn) and atom.function == "pow2":
-            exponent = self.poly(atom.args[0] * power)
-            return f"2^{exponent}" if len(atom.args[0].terms) == 1 else f"2^({exponent})"
+            return f"2^{self._parenthesised(atom.args[0] * power)}"
         base = self.function(atom) if isinstance(atom, Fn) else atom_name(atom)
         return base if power == 1 else base + str(power).translate(RAISED)
 
@@ -127,7 +126,7 @@ class Pretty(Ordered):
         if atom.function == "ceil_log2":
             return f"⌈log₂ {inside[0]}⌉" if inside[0].isalnum() else f"⌈log₂({inside[0]})⌉"
         if atom.function == "floor_div":
-            return "⌊{}/{}⌋".format(*map(_bracketed, inside))
+            return f"⌊{_bracketed(inside[0])}/{self._parenthesised(atom.args[1])}⌋"
         return f"{atom.function.lower()}({', '.join(inside)})"
 
 
