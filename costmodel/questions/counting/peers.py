@@ -120,7 +120,7 @@ def gradient_contractions(system: System) -> Mapping[str, Contraction]:
 
 def _inside(node: Node, points: Points, products_of: Products) -> Iterator[tuple[str, Exact]]:
     """The operations of the sums over products in an expression, as (class, number) pairs."""
-    sums = isinstance(node, Reduce) and node.kind == "sum"
+    sums = TERMS[type(node)] is _inside and node.names == ("sum",)
     products = sums and any(_joins_arrays(inside) for inside, _ in walk(node))
     if products:
         yield "add", points.number(points.present(node)) * -1
@@ -132,7 +132,7 @@ def _inside(node: Node, points: Points, products_of: Products) -> Iterator[tuple
 
 def _joins_arrays(node: Node) -> bool:
     """Whether a node is a product whose factors both contain arrays (no constant times array)."""
-    return isinstance(node, Mul) and all(child.arrays for child in node.children)
+    return TERMS[type(node)] is _product and all(child.arrays for child in node.children)
 
 
 def _terms(node: Node, points: Points, products_of: Products) -> Iterator[tuple[str, Exact]]:
