@@ -197,6 +197,10 @@ def test_a_part_of_a_plan_may_be_empty(tmp_path: Path, capsys: Capture) -> None:
     asked = "sweep me --impl toeplitz --d 4 --l 4 --shard 2/2 --rounds 1 -o"
     assert cli.run([*asked.split(), str(tmp_path / "part.jsonl")]) == 0
     assert "this part of the plan (--shard) holds no point" in capsys.readouterr().err
+    assert cli.run([*asked.split(), str(tmp_path / "part.jsonl"), "--format", "csv"]) == 0
+    printed = capsys.readouterr()
+    assert printed.out.startswith("mixer,") and printed.out.count("\n") == 1
+    assert "this part of the plan (--shard) holds no point" in printed.err
 
 
 def test_an_unknown_phase_of_a_figure_is_a_sentence(tmp_path: Path, capsys: Capture) -> None:

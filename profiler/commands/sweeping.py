@@ -105,7 +105,7 @@ def sweep(
         from profiler.records.store import read
         from profiler.run.report import document
 
-        records, _ = read(results.path)
+        records = read(results.path)[0] if results.path.exists() else []  # no point, no file
         show(document([one for one in records if not one.failure]), format_, None, False, context)
     conclude(blocks, results, found, retry, quiet=format_ != "rich")
 

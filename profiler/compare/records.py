@@ -51,7 +51,6 @@ from profiler.meters.intervals import (
     median_interval,
     no_interval,
     processes_in,
-    quantile,
 )
 from profiler.records.grades import (
     BUSY,
@@ -60,10 +59,11 @@ from profiler.records.grades import (
     grade_of,
     mark_of,
     mark_of_all,
+    undisturbed,
 )
 from profiler.records.measurement import Measurement
 from profiler.records.quantities import COMPARED
-from profiler.records.reading import MeasureError, Reading
+from profiler.records.reading import MeasureError, Reading, quantile
 from profiler.records.words import options_words, sizes_words
 from profiler.sweep.session import recorded
 
@@ -189,14 +189,15 @@ def sweep_rows(point: str, block: Sequence[Measurement], level: float) -> list[R
         return []
     common = sorted(set.intersection(*(set(taken) for taken in by_round.values())))
     rounds = [taken[k] for taken in by_round.values() for k in common]
-    busy = BUSY in map(grade_of, rounds)
+    busy = not all(map(undisturbed, rounds))
     several = not all(map(of_one_thread, rounds))
     for name, taken in by_round.items():
         if several and any(of_one_thread(taken[k]) for k in common):
-            failed.setdefault(name, "only some of its times are of one thread")
+            why = "its times are of one thread, and not all of the compared times are"
+            failed.setdefault(name, why)
 
     def value(reading: Reading) -> float:
-        """Seconds per call; if any candidate is busy, the low quantile for all of them."""
+        """Seconds per call; if any candidate was disturbed, the low quantile for all of them."""
         return quantile(reading.samples, LOW) if busy else reading.value
 
     if any(processes_in(by_round[name][k]) > 1 for name in by_round for k in common):

@@ -75,7 +75,7 @@ def timed(around: Surroundings, meter: str) -> MachineFinding:
         fix = "take a machine with an NVIDIA GPU" if not around.on_gpu else ""
         return MachineFinding(what, NO, found.reason, fix if meter == "latency_graph" else "")
     if grade_of(found) == BUSY:
-        said += f", an estimate while the device is {mark_of(found)}"
+        said += f", an estimate ({mark_of(found)})"
     return MachineFinding(what, YES, f"{said}, by {found.details.get('timer', 'a clock')}")
 
 

@@ -18,7 +18,7 @@ from profiler.host.environment import environment_differences
 from profiler.host.machine_groups import Group, machine_groups
 from profiler.meters.ceilings import ceilings_words
 from profiler.meters.intervals import CONFIDENCE, processes_in
-from profiler.records.grades import BUSY, QUIET, grade_of
+from profiler.records.grades import QUIET, grade_of, undisturbed
 from profiler.records.measurement import Measurement
 from profiler.records.quantities import LATENCIES
 from profiler.records.reading import Reading
@@ -180,7 +180,7 @@ def sizes(group: Group) -> str:
 
 
 def quiet(group: Group, name: str) -> list[Reading]:
-    """The readings of this name that are no estimates of a busy machine."""
+    """The readings of this name with the grade "quiet"."""
     return [r for r in group.readings(name) if grade_of(r) == QUIET]
 
 
@@ -190,7 +190,8 @@ def latencies(group: Group) -> list[Reading]:
 
 
 def times(group: Group) -> Iterator[str]:
-    """Times of compiling and of calls, estimates of a busy machine, and why sampling stopped."""
+    """Times of compiling and of calls, times of one sample, estimates of a busy machine, and why
+    sampling stopped."""
     yield said(
         "Compiling took {}, which is in no latency.", readings_words(quiet(group, "compile"))
     )
@@ -199,7 +200,10 @@ def times(group: Group) -> Iterator[str]:
         warm = " (calls back to back)" if name == "latency" else ""
         median = readings_words(quiet(group, name))
         yield said(f"Medians of latency {kind}{warm}: {{}}.", median)
-        estimate = readings_words([r for r in group.readings(name) if grade_of(r) == BUSY])
+        others = [r for r in group.readings(name) if grade_of(r) != QUIET]
+        once = readings_words([r for r in others if undisturbed(r)])
+        yield said(f"Latency {kind}, without an interval: {{}}.", once)
+        estimate = readings_words([r for r in others if not undisturbed(r)])
         busy += [f"{kind} {estimate}"] if estimate else []
     yield said(
         "Estimates of a busy machine (each a low quantile of short regions, between the least time "

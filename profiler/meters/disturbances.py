@@ -121,17 +121,25 @@ class NvmlWatch:
     def fields(self) -> dict[int, int]:
         """The board's counters of the time for which clocks were held down, by field."""
         found = self.board.held_clocks()
-        if not found:
-            self.reasons["counters"] = "the board has no counters of clock throttling"
+        self.note("counters", "" if found else "the board has no counters of clock throttling")
         return found
+
+    def note(self, sensor: str, reason: str) -> None:
+        """Note why a sensor is unreadable; "" if the sensor answers (again)."""
+        if reason:
+            self.reasons[sensor] = reason
+        else:
+            self.reasons.pop(sensor, None)
 
     def told(self, sensor: str, question: Callable[[], Told]) -> Told | None:
         """The answer of a sensor; None, with the reason noted, if it is unreadable."""
         try:
-            return question()
+            found = question()
         except SensorError as error:
-            self.reasons[sensor] = reason_of(error)
+            self.note(sensor, reason_of(error))
             return None
+        self.note(sensor, "")
+        return found
 
     def clock(self) -> float | None:
         """The clock of the multiprocessors in MHz."""
@@ -141,8 +149,8 @@ class NvmlWatch:
     def others(self) -> str:
         """Evidence that other processes compute on the board; "" without evidence."""
         found = self.board.signs_of_others(self.own_bytes())
-        if found is None:
-            self.reasons["others"] = "the board reports neither its processes nor its memory"
+        untold = "the board reports neither its processes nor its memory"
+        self.note("others", untold if found is None else "")
         return found or ""
 
     def before(self) -> None:

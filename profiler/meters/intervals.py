@@ -24,7 +24,7 @@ from msgspec.structs import replace
 
 from profiler.records.grades import BUSY, ONE_SAMPLE, QUIET, undisturbed
 from profiler.records.quantities import LATENCIES
-from profiler.records.reading import Reading
+from profiler.records.reading import Reading, quantile
 
 CONFIDENCE = 0.95
 
@@ -152,16 +152,11 @@ def over_processes(found: Mapping[int, Reading]) -> Reading:
         "n": len(values),
         "blocks": [1] * len(values),
         **spread(values),
-        "stop_rule": "processes done",
         **united,
-        "processes": processes_of(found),
     }
     details["labels"] = [label for label in details["labels"] if label != ONE_SAMPLE]
     details |= {"grade": QUIET} if "grade" in details else {}
-    details.pop("ci_missing", None)
-    sampled = [reading.details.get("sampled_s") for reading in found.values()]
-    if None not in sampled:
-        details["sampled_s"] = sum(filter(None, sampled))
+    details = of_processes(details, found)
     return replace(first, value=statistics.median(values), samples=tuple(values), details=details)
 
 
@@ -185,25 +180,28 @@ def all_regions(found: Mapping[int, Reading]) -> Reading:
         "blocks": [size for each in told for size in each.get("blocks", ())],
         "waiting": [share for each in told for share in each.get("waiting", ())],
         **spread(regions),
-        "stop_rule": "processes done",
         "labels": list(
             dict.fromkeys(
                 label for each in told for label in each.get("labels", ()) if label != ONE_SAMPLE
             )
         ),
-        "processes": processes_of(found),
     }
-    details.pop("ci_missing", None)
+    details = of_processes(details, found)
     first = next(iter(found.values()))
     return replace(first, value=value, samples=tuple(regions), details=details)
 
 
-def processes_of(found: Mapping[int, Reading]) -> list[dict[str, Any]]:
-    """Value and samples of a reading in each process, as JSON values."""
-    return [
+def of_processes(details: Mapping[str, Any], found: Mapping[int, Reading]) -> dict[str, Any]:
+    """The details of a reading over processes: value and samples in each process, and the seconds
+    of the timed calls of all processes if every process tells its own."""
+    each = [
         {"process": number, "value": reading.value, "samples": list(reading.samples)}
         for number, reading in found.items()
     ]
+    spent = [r.details["sampled_s"] for r in found.values() if "sampled_s" in r.details]
+    kept = {name: of for name, of in details.items() if name not in ("ci_missing", "sampled_s")}
+    total = {"sampled_s": sum(spent)} if len(spent) == len(found) else {}
+    return {**kept, "stop_rule": "processes done", "processes": each, **total}
 
 
 def spread(values: Sequence[float]) -> dict[str, float]:
@@ -218,19 +216,6 @@ def spread(values: Sequence[float]) -> dict[str, float]:
 def processes_in(reading: Reading) -> int:
     """The number of processes that a reading's interval spans."""
     return len(reading.details.get("processes", ())) or 1
-
-
-def quantile(samples: Sequence[float], part: float) -> float:
-    """The quantile `part` of the samples, interpolated linearly.
-
-    >>> quantile([1.0, 2.0, 3.0], 0.25)
-    1.5
-    """
-    ordered = sorted(samples)
-    place = part * (len(ordered) - 1)
-    low = math.floor(place)
-    high = min(low + 1, len(ordered) - 1)
-    return ordered[low] + (ordered[high] - ordered[low]) * (place - low)
 
 
 LOW = 0.1

@@ -34,7 +34,7 @@ from profiler.meters.timers import (
     do_nothing,
     timer_for,
 )
-from profiler.records.grades import BUSY, ONE_SAMPLE, ONE_THREAD, QUIET, disturbed_by, grade_of
+from profiler.records.grades import BUSY, ONE_SAMPLE, ONE_THREAD, QUIET, disturbed_by, undisturbed
 from profiler.records.reading import DeviceLost, Measured, Reading, Unavailable
 
 __all__ = ["LatencyLimits", "latency", "latency_cold", "latency_graph", "latency_readings"]
@@ -304,7 +304,7 @@ def latency_readings(
 def threads_of(hot: Measured) -> Sequence[str]:
     """The numbers of threads to try for the cold time: on a busy device, the number of the hot
     time."""
-    if not isinstance(hot, Reading) or grade_of(hot) == QUIET:
+    if not isinstance(hot, Reading) or undisturbed(hot):
         return (SEVERAL, ONE)
     return (ONE,) if ONE_THREAD in hot.details["labels"] else (SEVERAL,)
 

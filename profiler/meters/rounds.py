@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
 from profiler.meters.disturbances import NOTICED, DisturbanceLog
-from profiler.meters.intervals import LOW, quantile
+from profiler.meters.intervals import LOW
 from profiler.meters.latency import calls_in_turn
 from profiler.meters.sampler import (
     COOLING_S,
@@ -28,6 +28,7 @@ from profiler.meters.sampler import (
 )
 from profiler.meters.timers import Call, do_nothing
 from profiler.records.grades import BUSY, QUIET
+from profiler.records.reading import quantile
 
 VISIT = LatencyLimits(min_blocks=1, regions=50, min_seconds=0.05, max_seconds=0.1)
 """The limits of a visit: regions that begin within a twentieth of a second."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -77,13 +78,25 @@ class Reading(Record, frozen=True):
         return found
 
 
+def quantile(samples: Sequence[float], part: float) -> float:
+    """The quantile `part` of the samples, interpolated linearly.
+
+    >>> quantile([1.0, 2.0, 3.0], 0.25)
+    1.5
+    """
+    ordered = sorted(samples)
+    place = part * (len(ordered) - 1)
+    low = math.floor(place)
+    high = min(low + 1, len(ordered) - 1)
+    return ordered[low] + (ordered[high] - ordered[low]) * (place - low)
+
+
 def details_of_time(timed: Reading) -> Mapping[str, Any]:
     """The details of a time; those that every time has are taken from its samples where the record
     lacks them."""
     if {"n", "p20", "p80", "stop_rule"} <= timed.details.keys():
         return timed.details
-    ordered = sorted(timed.samples) or [timed.value]
-    low, high = (ordered[round(share * (len(ordered) - 1))] for share in (0.2, 0.8))
+    low, high = (quantile(timed.samples or (timed.value,), part) for part in (0.2, 0.8))
     summary = {"n": len(timed.samples), "p20": low, "p80": high, "stop_rule": NOT_RECORDED}
     return summary | {**timed.details}
 

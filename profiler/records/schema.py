@@ -179,6 +179,7 @@ class Counts(TypedDict, total=False):
     seed: Count
     call: dict[str, Any]
     dispatch: Dispatch
+    forward: list[Name]
     zeros: Operations
     traced: Operations
     peers: dict[str, Peer]

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from profiler.meters.intervals import confidence_of
-from profiler.records.grades import QUIET, disturbed_by, grade_of
+from profiler.records.grades import ONE_SAMPLE, QUIET, disturbed_by, undisturbed
 from profiler.records.measurement import Measurement
 from profiler.records.reading import NOT_RECORDED, Reading, details_of_time
 from profiler.records.words import scaled
@@ -62,20 +62,23 @@ def processes_words(timed: Iterable[tuple[int, str]]) -> list[str]:
 
 
 def no_quiet_time(measurement: Measurement) -> str:
-    """Why shares of the time are unknown, without a quiet latency; "" with one."""
+    """Why shares of the time are unknown, without an undisturbed latency; "" with one."""
     latency = measurement.readings.get("latency")
     if latency is None:
         return measurement.reason("latency")
-    return "" if grade_of(latency) == QUIET else "the device was not quiet while it was timed"
+    return "" if undisturbed(latency) else "the device was not quiet while it was timed"
 
 
 def contention(measurement: Measurement) -> str:
-    """Why the latency is not comparable, as a sentence: the device was disturbed, the samples
-    spread too far, or the median is not known well enough; "" if none of these holds."""
+    """Why the latency is not comparable, as a sentence: the device was disturbed, there is one
+    sample, the samples spread too far, or the median is not known well enough; "" if none of these
+    holds."""
     latency = measurement.readings["latency"]
     details = details_of_time(latency)
     if by := disturbed_by(latency.labels):
         return f"not comparable: the device was disturbed while it was timed ({by})"
+    if ONE_SAMPLE in latency.labels:
+        return "not comparable: the time has one sample; a longer --seconds takes more"
     spread = details["p80"] > SPREAD * details["p20"]
     if _is_known(latency) and not spread:
         return ""

@@ -55,8 +55,10 @@ def divided(reading: Reading, name: str, number: int) -> Reading:
     return replace(found, details={**found.details, "tokens": number})
 
 
-def inverted(reading: Reading) -> Reading:
-    """Tokens per joule from joules per token."""
+def inverted(reading: Reading) -> Measured:
+    """Tokens per joule from joules per token; Unavailable if an energy is zero or less."""
+    if min(reading.value, *reading.samples) <= 0:
+        return Unavailable("tokens per joule need energies above zero")
     if reading.interval is not None and min(reading.interval) <= 0:
         reading = replace(reading, details={**reading.details, "ci_low": None})
     return reading.converted("tokens_per_s_per_W", "1/J", lambda joules: 1 / joules, KEPT)

@@ -35,7 +35,7 @@ from profiler.meters.memory.live_tensors import kept, most_alive
 from profiler.meters.sampler import LatencyLimits
 from profiler.meters.torch_profile import OperationTimes, count_kernels, operation_times
 from profiler.modules.registry import STEPLESS
-from profiler.records.grades import BUSY, grade_of
+from profiler.records.grades import undisturbed
 from profiler.records.measurement import Measurement, divide
 from profiler.records.quantities import read_by
 from profiler.records.reading import (
@@ -248,7 +248,7 @@ def profiled(
     time in operations that they do not count; kernels, and why a counter has no figure.
 
     Call it last: the profiler stays attached to a GPU for a while and slows every launch. Shares
-    are computed only if the latency is quiet.
+    are computed only if the latency was undisturbed.
     """
     note("sharing out the time")
     times: OperationTimes | Unavailable
@@ -495,8 +495,8 @@ NOT_QUIET = Unavailable("the device was not quiet while the call was timed")
 
 
 def is_busy(latency: Measured | None) -> bool:
-    """Whether a time is an estimate from a busy device."""
-    return isinstance(latency, Reading) and grade_of(latency) == BUSY
+    """Whether a time was disturbed by others on the device; a time of one sample alone was not."""
+    return isinstance(latency, Reading) and not undisturbed(latency)
 
 
 def lost_in(measured: Mapping[str, Measured]) -> DeviceLost | None:

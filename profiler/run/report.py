@@ -94,7 +94,7 @@ def _of_latency(words: Callable[[Reading], Cell]) -> Callable[[Measurement], Cel
 def _range(latency: Reading) -> Cell:
     """The samples from 20 % to 80 %; of an estimate, the ends of its interval."""
     ends = ("p20", "p80") if grade_of(latency) == QUIET else ("ci_low", "ci_high")
-    low, high = (latency.details.get(end) for end in ends)
+    low, high = map(details_of_time(latency).get, ends)
     if low is None or high is None:
         return Missing("1 sample" if len(latency.samples) == 1 else "its interval is not recorded")
     return f"{scaled(low, 's')} - {scaled(high, 's')}"

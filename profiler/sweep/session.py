@@ -17,7 +17,7 @@ from pathlib import Path
 from msgspec import structs
 
 from profiler.meters.sampler import LatencyLimits
-from profiler.records.grades import INTERRUPTED, QUIET, grade_of
+from profiler.records.grades import INTERRUPTED, undisturbed
 from profiler.records.measurement import Measurement, new_id
 from profiler.records.store import StoreError, append, read
 from profiler.run.measure import count, measure, measure_with_ceilings
@@ -162,7 +162,7 @@ def is_short(request: Request, measured: Sequence[Measurement]) -> bool:
     found = [
         m.readings["latency"] for m in measured if "latency" in m.readings and key_of(m) == key
     ]
-    return any(one.value <= SHORT_S and grade_of(one) == QUIET for one in found)
+    return any(one.value <= SHORT_S and undisturbed(one) for one in found)
 
 
 def in_fresh_processes(team: Callable[[], Team], blocks: Sequence[Block], note: Note) -> Outcomes:

@@ -348,9 +348,25 @@ def test_rounds_of_one_thread_and_of_several_are_not_compared(tmp_path: Path) ->
         y if x.implementation == "toeplitz" else x for x, y in zip(records, alone, strict=True)
     ]
     (row,) = compare_files([written(tmp_path / "mixed.jsonl", *mixed)])[0].rows
-    assert row.verdict.refused.startswith("me toeplitz: only some of its times are of one thread")
+    assert row.verdict.refused.startswith("me toeplitz: its times are of one thread, and not all")
     (row,) = compare_files([written(tmp_path / "alone.jsonl", *alone)])[0].rows
     assert row.verdict.differs and row.marks == ("busy, one thread",) * 2
+
+
+def test_a_time_of_one_sample_leaves_medians_to_the_other_candidates(tmp_path: Path) -> None:
+    """One sample is no disturbance: the fastest tenth is for candidates beside a busy one."""
+    once = {"grade": "busy", "labels": ["1 sample"]}
+    records = []
+    for k in range(12):
+        median = swept(k, 0, "fft", 1e-3)
+        fast = (0.5e-3,) * 2 + (1e-3,) * 7
+        latency = replace(median.readings["latency"], samples=fast)
+        records.append(replace(median, readings={"latency": latency}))
+        single = swept(k, 1, "toeplitz", 2e-3)
+        latency = replace(single.readings["latency"], details=once)
+        records.append(replace(single, readings={"latency": latency}))
+    (row,) = compare_files([written(tmp_path / "a.jsonl", *records)])[0].rows
+    assert row.verdict.ratio == pytest.approx(2.0)
 
 
 def test_a_sweep_of_two_rounds_is_too_short(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ from profiler.host.probes import (
     run_child,
 )
 from profiler.meters.energy.protocol import SensorError
-from profiler.records.reading import Unavailable
+from profiler.records.reading import Reading, Unavailable
 from tests.printing import printed
 from tests.profiler.test_environment import nvml, refuse
 from tests.profiler.test_host import CPU, host
@@ -109,6 +109,15 @@ def test_a_machine_with_everything(tmp_path: Path) -> None:
         "hardware counters": YES,
     }  # fmt: skip
     assert disturbances(around(tmp_path)) == []
+
+
+def test_an_estimate_of_a_time_is_told_with_its_mark(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    once = Reading("latency", 1e-3, "s", (1e-3,), {"grade": "busy", "labels": ["1 sample"]})
+    monkeypatch.setattr("profiler.meters.latency.latency", lambda *_, **__: once)
+    found = PROBES["latency, hot"](cpu_only(tmp_path))
+    assert found.said == "back to back, an estimate (1 sample), by a clock"
 
 
 def test_meters_of_a_cpu_are_tried_for_real(tmp_path: Path) -> None:

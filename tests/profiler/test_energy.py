@@ -304,6 +304,16 @@ def test_energy_per_token() -> None:
     assert refused(found["net_J_per_token"]) == "idle power was not steady"
 
 
+def test_an_energy_of_zero_has_no_tokens_per_joule() -> None:
+    """A sensor that counts in steps may read no energy."""
+    record = recorded(
+        "me", "toeplitz", {"b": 1, "l": 4, "d": 8}, readings={"energy": reading("energy", 0.0, "J")}
+    )
+    found = per_token(record)
+    assert read(found["J_per_token"]).value == 0
+    assert refused(found["tokens_per_s_per_W"]) == "tokens per joule need energies above zero"
+
+
 def test_one_new_token_of_every_sequence() -> None:
     assert read(per_token(measured("inference", b=4, l=64, d=8, t=64))["J_per_token"]).value == 0.25
 

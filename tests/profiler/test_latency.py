@@ -15,7 +15,6 @@ from profiler.meters.intervals import (
     median_ranks,
     no_interval,
     over_processes,
-    quantile,
 )
 from profiler.meters.latency import latency
 from profiler.meters.sampler import (
@@ -26,7 +25,7 @@ from profiler.meters.sampler import (
 )
 from profiler.meters.timers import tick_of
 from profiler.records.grades import grade_of, time_words
-from profiler.records.reading import Reading, Unavailable
+from profiler.records.reading import Reading, Unavailable, quantile
 from tests.fake_devices import MS, UNWATCHED, US, Clock, ScriptedWatch, Work, read, refused
 
 QUICK = LatencyLimits(min_seconds=0.0)

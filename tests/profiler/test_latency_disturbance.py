@@ -158,6 +158,17 @@ def test_what_a_board_refuses_has_a_reason() -> None:
     assert watch.missing()["clock"] == "no permission to read this device"
 
 
+def test_a_refusal_that_passes_leaves_no_reason() -> None:
+    board = Board()
+    counters, board.counters = board.counters, {}
+    board.refusing = {"reasons": 3, "clock": 4}
+    _, watch = looked(board)
+    board.counters, board.refusing = counters, {}
+    watch.before()
+    assert watch.after() == BlockObservation(clock_MHz=1980.0)
+    assert watch.missing() == {}
+
+
 def test_without_nvml_nothing_is_watched_and_the_reason_is_kept(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

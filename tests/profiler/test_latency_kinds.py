@@ -29,7 +29,9 @@ from profiler.meters.cuda_graph import (
     tensors_close,
 )
 from profiler.meters.latency import (
+    ONE,
     QUEUE_FULL,
+    SEVERAL,
     STATIC,
     latency,
     latency_cold,
@@ -440,6 +442,22 @@ def test_without_a_graph_nothing_is_compared() -> None:
 
 
 # All three
+
+
+@pytest.mark.parametrize(
+    ("label", "tried"), [("1 sample", (SEVERAL, ONE)), ("preempted", (SEVERAL,))]
+)
+def test_only_a_disturbed_hot_time_limits_the_threads_of_the_cold_time(
+    monkeypatch: pytest.MonkeyPatch, label: str, tried: tuple[str, ...]
+) -> None:
+    hot = Reading("latency", 1.0, "s", (1.0,), {"grade": "busy", "labels": [label]})
+    given: list[Any] = []
+    monkeypatch.setattr("profiler.meters.latency.latency", lambda *_, **__: hot)
+    monkeypatch.setattr(
+        "profiler.meters.latency.latency_cold", lambda *_, tried, **__: given.append(tried)
+    )
+    latency_readings(lambda: None, limits=BRIEF)
+    assert given == [tried]
 
 
 def test_the_three_readings_by_name() -> None:

@@ -173,6 +173,18 @@ def test_energy_is_measured_within_the_limits_that_were_asked_for(
     assert len(given) == 2
 
 
+@pytest.mark.parametrize(("label", "shared"), [("1 sample", True), ("preempted", False)])
+def test_a_time_of_one_sample_is_shared_out_and_a_disturbed_one_is_not(
+    monkeypatch: pytest.MonkeyPatch, label: str, shared: bool
+) -> None:
+    time = Reading("latency", 1e-3, "s", (1e-3,), {"grade": "busy", "labels": [label]})
+    monkeypatch.setattr(measure_file, "latency_kinds", lambda *_, **__: {"latency": time})
+    found = measure(asked("me", "toeplitz"), limits=BRIEF)
+    assert ("launch_estimate" in found.readings) == shared
+    share = found.counts["peers"]["torch"]["uncounted_time_share"]
+    assert (share is not None) == shared
+
+
 def test_a_peer_that_fails_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measure_file, "fvcore_count", lambda *a, **k: Unavailable("fvcore: broken"))
     found = measure(asked("me", "toeplitz"), limits=BRIEF)

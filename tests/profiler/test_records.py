@@ -116,6 +116,7 @@ def test_a_bad_line_is_named_and_the_others_are_used(
         '"seed": 12345678901234567890123': "counts.seed: expected a whole number of at most",
         '"seed": 1e999': "counts.seed is not a finite number",
         '"seed": -1': "counts.seed: expected `int` >= 0",
+        '"forward": 5': "counts.forward: expected `array`, got `int`",
     }
     lines = [whole[0].replace('"seed": 0', text) for text in bad]
     Path("runs.jsonl").write_text("\n".join([*whole, *lines]) + "\n")

@@ -13,6 +13,7 @@ import re
 import shutil
 from io import StringIO
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec import structs
@@ -21,7 +22,7 @@ from profiler.reconcile import ladder
 from profiler.reconcile.levels import HeldMemory, Ladder
 from profiler.records.measurement import Measurement
 from profiler.records.words import scaled
-from profiler.run.caveats import contention
+from profiler.run.caveats import contention, no_quiet_time
 from tests import printing
 from tests.recorded import ATTENTION, LAUNCH_BOUND, UNTIMED, dispatch, peer, reading, recorded
 from tests.typesetting import compiled, needs_latex
@@ -346,6 +347,31 @@ def test_a_verdict_reads_labels(label: str) -> None:
         readings = {**ATTENTION.readings, "latency": structs.replace(latency, details=held)}
         assert contention(structs.replace(ATTENTION, readings=readings)).startswith(words)
         assert bool(contention(structs.replace(ATTENTION, readings=readings))) == bool(words)
+
+
+def once(**details: Any) -> Measurement:
+    """A measurement whose time has one sample, taken on a quiet device."""
+    latency = ATTENTION.readings["latency"]
+    held = {"grade": "busy", "labels": ["1 sample"], "stop_rule": "time cap", "n": 1, **details}
+    single = structs.replace(latency, samples=latency.samples[:1], details=held)
+    return structs.replace(ATTENTION, readings={**ATTENTION.readings, "latency": single})
+
+
+def test_a_time_of_one_sample_is_not_comparable_and_was_not_disturbed() -> None:
+    assert contention(once()) == (
+        "not comparable: the time has one sample; a longer --seconds takes more"
+    )
+    assert no_quiet_time(once()) == ""
+    both = ["1 sample", "preempted"]
+    assert "disturbed while it was timed (preempted)" in contention(once(labels=both))
+    assert no_quiet_time(once(labels=both)) == "the device was not quiet while it was timed"
+
+
+def test_a_quiet_time_without_quantiles_shows_those_of_its_samples() -> None:
+    latency = ATTENTION.readings["latency"]
+    bare = structs.replace(latency, samples=(1e-3, 2e-3, 3e-3, 4e-3, 5e-3, 6e-3), details={})
+    said = printing.measurements([structs.replace(ATTENTION, readings={"latency": bare})])
+    assert "2 ms - 5 ms" in said
 
 
 def test_advice_that_is_followed_already_is_not_given() -> None:

@@ -94,6 +94,13 @@ def test_a_process_whose_threads_waited_for_one_another_counts_for_little() -> N
     assert found.details["ci_low"] == 0.9 and found.details["ci_high"] < 1.1
 
 
+def test_busy_processes_spend_their_time_together() -> None:
+    told = {k: busy([1.0 + k] * 3, 0.9) for k in range(2)}
+    spent = {k: replace(r, details={**r.details, "sampled_s": 1.5 + k}) for k, r in told.items()}
+    assert over_processes(spent).details["sampled_s"] == 4.0
+    assert "sampled_s" not in over_processes({**spent, 2: busy([1.0] * 3, 0.9)}).details
+
+
 def test_quiet_processes_are_taken_where_they_are_most() -> None:
     quiet = around(1.0), around(1.2)
     found = over_processes({0: quiet[0], 1: busy([5.0] * 9, 2.0), 2: quiet[1]})
@@ -484,18 +491,24 @@ def test_a_study_on_a_gpu_measures_ceilings_unless_it_is_told_otherwise(
 
 
 @pytest.mark.parametrize(
-    ("seconds", "grade", "again"),
+    ("seconds", "grade", "labels", "again"),
     [
-        (0.01, "quiet", True),
-        (0.1, "quiet", False),
-        (0.01, "busy", False),
+        (0.01, "quiet", [], True),
+        (0.1, "quiet", [], False),
+        (0.01, "busy", ["preempted"], False),
+        (0.01, "busy", ["1 sample"], True),
     ],
 )
 def test_short_calls_of_a_quiet_device_are_timed_in_two_more_processes(
-    seconds: float, grade: str, again: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    seconds: float,
+    grade: str,
+    labels: list[str],
+    again: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
 ) -> None:
     asked, path = request(), tmp_path / "results.jsonl"
-    first = replace(around(seconds, seconds / 100), details={"grade": grade, "labels": []})
+    first = replace(around(seconds, seconds / 100), details={"grade": grade, "labels": labels})
     monkeypatch.setattr(session, "measure", lambda of, **_: taken(first, of=of))
     later = iter([0.02, 0.03])
     workers = one_worker(lambda of, **_: taken(around(next(later), 1e-4), of=of))

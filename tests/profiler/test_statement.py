@@ -136,6 +136,14 @@ def test_a_busy_time_is_an_estimate_and_no_median() -> None:
     assert "Error bars" not in statement([on_gpu(readings={"latency": spanning})])
 
 
+def test_a_time_of_one_sample_is_no_estimate_of_a_busy_machine() -> None:
+    once = {"grade": "busy", "labels": ["1 sample"], "ci_low": None, "ci_high": None}
+    timed = Reading("latency", 3.0, "s", (3.0,), {**once, "n": 1})
+    said = statement([on_gpu(readings={"latency": timed})])
+    assert "Latency with warm caches, without an interval: 3 s in 1 run, 1 sample each." in said
+    assert "busy machine" not in said and "Medians of latency" not in said
+
+
 def test_memory_that_did_not_repeat_is_told() -> None:
     loose = Reading("peak_memory", 8, "B", (8.0, 9.0), {"agree": False})
     said = statement([on_gpu(readings={"peak_memory": loose})])
