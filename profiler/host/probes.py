@@ -22,7 +22,7 @@ from profiler.host.environment import package_version
 from profiler.host.system import Host, pathless
 from profiler.meters.board_energy import NvmlSensor, open_sensor
 from profiler.meters.energy.protocol import SensorError
-from profiler.meters.nvml import INSTALL, Board, handle_of, load_nvml
+from profiler.meters.nvml import INSTALL, Board, board_handle, load_nvml
 from profiler.records.reading import Unavailable
 from profiler.records.schema import Record
 
@@ -88,11 +88,6 @@ def last_line(done: ChildExit) -> str:
     errors = [line for line in lines if "Error" in line or "==ERROR==" in line]
     said = (errors or lines or ["it said nothing"])[-1]
     return f"{pathless(said)} (exit status {done.status})"
-
-
-def board_handle(nvml: Any, device: str) -> Any:
-    """The NVML handle of a torch device."""
-    return handle_of(nvml, torch.cuda.get_device_properties(torch.device(device)))
 
 
 @dataclass(frozen=True)

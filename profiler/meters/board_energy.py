@@ -19,8 +19,8 @@ from profiler.meters.nvml import (
     SLOWDOWNS,
     VIRTUAL,
     Board,
+    board_handle,
     decoded,
-    handle_of,
     load_nvml,
 )
 from profiler.records.grades import SHARED
@@ -164,10 +164,11 @@ def open_sensor(device: str | torch.device, *, force: bool = False) -> NvmlSenso
             return Unavailable(f"NVML reads NVIDIA GPUs, and the device is {place}")
         if not torch.cuda.is_available():
             return Unavailable("NVML: a board is present, but torch finds no usable NVIDIA GPU")
-        index = torch.cuda.current_device() if place.index is None else place.index
-        handle = handle_of(nvml, torch.cuda.get_device_properties(index))
         return NvmlSensor(
-            nvml, handle, force=force, own_bytes=lambda: torch.cuda.memory_reserved(index)
+            nvml,
+            board_handle(nvml, place),
+            force=force,
+            own_bytes=lambda: torch.cuda.memory_reserved(place),
         )
     except SensorError as error:
         return Unavailable(f"NVML: {error}")

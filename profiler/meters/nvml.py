@@ -116,6 +116,11 @@ def handle_of(nvml: Any, properties: Any) -> Any:
     return ask_nvml(nvml, "nvmlDeviceGetHandleByUUID", names[-1].encode())
 
 
+def board_handle(nvml: Any, device: str | torch.device) -> Any:
+    """NVML's handle of the board of torch's CUDA device."""
+    return handle_of(nvml, torch.cuda.get_device_properties(torch.device(device)))
+
+
 def all_boards() -> list[Board]:
     """Every board that NVML sees; SensorError if NVML does not tell."""
     nvml = load_nvml()
@@ -137,7 +142,7 @@ class Board:
     def of(cls, device: str | torch.device) -> Board:
         """The board of torch's CUDA device, found by UUID."""
         nvml = load_nvml()
-        return cls(nvml, handle_of(nvml, torch.cuda.get_device_properties(torch.device(device))))
+        return cls(nvml, board_handle(nvml, device))
 
     def ask(self, name: str, *args: Any) -> Any:
         """The value of an NVML function of boards."""

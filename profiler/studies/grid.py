@@ -62,11 +62,6 @@ class GridStudy:
     """The name in commands: the file name of a built-in study, or the path of a user's plan."""
     plan: StudyPlan
 
-    @property
-    def question(self) -> str:
-        """The question of the study, the title of its page."""
-        return self.plan.question
-
     def planned(self, manner: Manner) -> Planned:
         """The grid of a device; the candidates at equal sizes take turns in rounds.
 
@@ -171,7 +166,7 @@ class GridStudy:
         kind = kind_of(own)
         own.sort(key=self.place)
         found = parts(self.plan, own)
-        return page(self.name, self.question, own, source, found, self.left_out(own, kind))
+        return page(self.name, self.plan.question, own, source, found, self.left_out(own, kind))
 
     def place(self, record: Measurement) -> tuple[object, ...]:
         """The sort key of a record on the page, which begins with the mixer's place in the plan."""

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from costmodel.questions.question import Missing
 from costmodel.report.document import Cell, Column, Heading, Note, Paragraph, Part, Strong, Table
-from profiler.records.grades import mark_of, marked
+from profiler.records.grades import mark_of_all, marked
 from profiler.records.measurement import REASON, Measurement, divide, readings_of
 from profiler.records.quantities import COMPARED, QUANTITIES
 from profiler.records.words import scaled
@@ -204,7 +204,7 @@ def cell(records: Rounds, reading: str, unit: str) -> Cell:
         return Missing(absence(records, reading))
     read = [each.value for each in found]
     mean = statistics.geometric_mean(read) if min(read) > 0 else max(read)
-    busy = max(map(mark_of, found)) if unit == "s" else ""
+    busy = mark_of_all(found) if unit == "s" else ""
     words = marked(mean, busy) if busy else scaled(mean, unit)
     exact = reading in QUANTITIES and QUANTITIES[reading].exact
     return f"({words})" if not exact and bound(measured(records)) else words

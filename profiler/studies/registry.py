@@ -29,7 +29,7 @@ def planned(name: str, file: Path) -> Study:
 
 def listing() -> Document:
     """The built-in studies with their questions, as a document."""
-    lines = [Paragraph((f"{s.name}: {s.question}",), item=True) for s in studies().values()]
+    lines = [Paragraph((f"{s.name}: {s.plan.question}",), item=True) for s in studies().values()]
     own = "These come with the project; `costmodel study FILE.toml` takes a plan of your own."
     return Document(lambda: [*lines, Paragraph((own,))])
 

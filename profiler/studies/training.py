@@ -42,11 +42,6 @@ class TrainingStudy:
     """The name in commands: the file name of a built-in study, or the path of a user's plan."""
     plan: TrainingPlan
 
-    @property
-    def question(self) -> str:
-        """The question of the study, the title of its page."""
-        return self.plan.question
-
     def measure(
         self,
         manner: Manner,
@@ -115,9 +110,8 @@ class TrainingStudy:
             table(compared, found[baseline], self.plan.printed),
             costs(found),
         ]
-        return page(
-            self.name, self.question, [*found.values()], source, parts, left_out(self.plan, found)
-        )
+        left = left_out(self.plan, found)
+        return page(self.name, self.plan.question, [*found.values()], source, parts, left)
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,9 @@ def torch_sees(monkeypatch: pytest.MonkeyPatch, *devices: Any) -> None:
     """As if torch had these devices, in this order."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: devices[index])
+    monkeypatch.setattr(
+        torch.cuda, "get_device_properties", lambda device: devices[device.index or 0]
+    )
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda index: 0)
 
 
