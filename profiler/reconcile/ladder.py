@@ -159,6 +159,6 @@ def ladders(measurements: Sequence[Measurement]) -> tuple[list[Ladder], list[str
         except KeyError as error:  # counts are read as they stand
             tell(record, f" lacks {error}, which every measurement of schema 1 has")
     return found, [
-        f"record {ids[0]} ({mixer}){f' and {len(ids) - 1:,} more' if ids[1:] else ''}{said}"
+        f"record {ids[0]} ({mixer}){said}{f' (and {len(ids) - 1:,} more)' if ids[1:] else ''}"
         for (mixer, said), ids in problems.items()
     ]

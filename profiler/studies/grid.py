@@ -201,9 +201,9 @@ def within(found: Sequence[Request], scale: Scale) -> tuple[list[Request], tuple
     limit that some requests exceed."""
     limits = (
         (partial(derived, executed_operations), scale.operations,
-         "executes more than {:.0e} derived operations and would take minutes"),
+         "executes more than {:.0e} operations by its equations and would take minutes"),
         (partial(derived, live_set_bytes), scale.live_bytes,
-         "holds more than {:,} derived bytes, too many for the memory of the machine"),
+         "holds more than {:,} B by its equations, too many for the memory of the machine"),
         (Launches(), LAUNCHES,
          "launches more than {:,} operations, as dispatched at short lengths, and would take "
          "minutes"),
@@ -232,7 +232,9 @@ def derived(rule: Callable[[ExecutedMixer], Exact], request: Request) -> int:
 
 
 SHORT = (3, 5)
-"""The two lengths at which launches are counted."""
+"""The two lengths at which launches are counted: short, so that a count takes milliseconds, and
+above 1, where calls may leave operations out; from 2 on, the launches of all built-in studies are
+linear in the length."""
 
 
 class Launches:

@@ -101,7 +101,7 @@ def ratio(
     one, other = by_round(first), by_round(second)
     rounds = sorted(one.keys() & other.keys())
     if not rounds:
-        return Ratio(refused="no round measured both")
+        return Ratio(refused="the two mixers have no round in common")
     both = [(one[r], other[r]) for r in rounds]
     name = next((n for n in readings if all(n in r.readings for pair in both for r in pair)), "")
     if not name:

@@ -49,9 +49,9 @@ OWN_LIMITS: Mapping[str, Any] = {
 """The default energy options: trials of all networks in turn, forwards and in reverse."""
 
 METHOD = (
-    "each round visits all networks in random order, then in reverse; a sample is the mean of both "
-    "of a round, a visit the mean of its steps after an untimed one; a disturbed visit is taken "
-    "anew, and so is its round where it stays disturbed"
+    "each round visits all networks in random order, then in reverse; a sample is the mean of the "
+    "two visits of a round, a visit the mean of its steps after an untimed one; a visit under "
+    "thermal throttling is repeated, or the whole round if it persists"
 )
 
 
@@ -148,7 +148,8 @@ class Training:
             self.steps[name], self.sizes[name] = made, made.sizes
 
     def visited(self, timer: Timer) -> Rounds:
-        """Warm up all networks and time them in rounds; a disturbed visit is repeated."""
+        """Warm up all networks and time them in rounds; a visit under thermal throttling is
+        repeated."""
         watch = self.watch or watch_for(torch.device(self.device))
         setting = Instruments(VISIT, timer, watch)
         visits: dict[str, Visitor] = {}

@@ -226,7 +226,8 @@ def test_a_record_of_a_class_that_is_gone() -> None:
 def test_records_of_one_unknown_mixer_are_one_sentence() -> None:
     found = [replace(ATTENTION, mixer="shee", id=f"{k:08}-x") for k in range(3)]
     _, (said,) = ladders(found)
-    assert said.startswith("record 00000000 (shee) and 2 more: unknown mixer 'shee'")
+    assert said.startswith("record 00000000 (shee): unknown mixer 'shee'")
+    assert said.endswith(" (and 2 more)")
 
 
 def test_a_time_without_details_keeps_its_value(tmp_path: Path) -> None:

@@ -351,7 +351,6 @@ def test_a_recorded_failure_has_no_ladder_and_says_why(tmp_path: Path) -> None:
     swept(path, (sweeping.MEMORY,))
     found, problems = ladder.ladders(read(path)[0])
     assert found == [] and len(problems) == 2  # of one mixer's records a sentence
-    for problem, others in zip(
-        problems, ("(self-attention) and 1 more", "(me) and 3 more"), strict=True
-    ):
-        assert f"{others} keeps a failure: me toeplitz (fp32): out of memory" in problem
+    failed = "keeps a failure: me toeplitz (fp32): out of memory"
+    for problem, (mixer, more) in zip(problems, (("self-attention", 1), ("me", 3)), strict=True):
+        assert f"({mixer}) {failed}" in problem and problem.endswith(f" (and {more} more)")
