@@ -401,6 +401,46 @@ def test_ctc_loss_counts_equal_those_of_loops(labels: tuple[int, int]) -> None:
     assert operations == tally.operations()
 
 
+@pytest.mark.parametrize("labels", [(2, 1), (0, 2)])
+def test_gradients_of_ctc_loss_count_as_loops(labels: tuple[int, int]) -> None:
+    """The recursion from the end; each label of a step sums its states; then each derivative."""
+    x = torch.randn(6, 2, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(7))
+    logs, targets, steps = x.log_softmax(-1), torch.tensor([[1, 3], [2, 1]]), (6, 5)
+    losses, alpha = torch.ops.aten._ctc_loss(logs, targets, steps, labels)
+    grad, tally, made = torch.tensor([2.0, 3.0], dtype=torch.float64), Tally(), x * 0
+    least = Number(tally, LEAST)
+    for k in range(2):
+        states = [0]
+        for label in targets[k, : labels[k]].tolist():
+            states += [label, 0]
+        loss, g = (Number(tally, t[k].item()) for t in (losses, grad))
+        beta = [least] * (len(states) + 2)
+        for t in reversed(range(steps[k])):
+            p = tally.matrix(logs[t])[k]
+            if t == steps[k] - 1:
+                for s in range(max(len(states) - 2, 0), len(states)):
+                    beta[s] = p[states[s]]
+            else:
+                after, beta = beta, [least] * (len(states) + 2)
+                for s, state in enumerate(states):
+                    skips = state not in states[s + 2 : s + 3]
+                    ways = [after[s], after[s + 1], after[s + 2] if skips else least]
+                    beta[s] = log_sum(ways) + p[state]
+            gathered = [least] * 4
+            for s, state in enumerate(states):
+                both = Number(tally, max(alpha[k, t, s].item(), LEAST)) + beta[s]
+                gathered[state] = log_sum([gathered[state], both])
+            for c, y in enumerate(p):
+                less = (gathered[c] + loss - y).apply("exp", math.exp)
+                made[t, k, c] = ((y.apply("exp", math.exp) - less) * g).value
+    given, operations = counted(
+        lambda: torch.ops.aten._ctc_loss_backward(
+            grad, logs, targets, steps, labels, losses, alpha, 0
+        )
+    )
+    assert torch.allclose(made, given) and operations == tally.operations()
+
+
 def distance(x: Sequence[Number], y: Sequence[Number], p: float) -> Number:
     apart = [a - b for a, b in zip(x, y, strict=True)]
     if p == 2:
