@@ -549,9 +549,14 @@ def checked_claims(
 
 
 def proven(name: str, strict: bool, seed: int | None, format_: str, context: typer.Context) -> None:
-    """Print the proofs of a mixer and its modules, with a seed also at random calls: then each as
-    soon as it is found, where the format has rows of its own. An interrupt says which proofs were
-    not reached. Failed if a proof fails; with `strict`, also if a proof was not checked."""
+    """Print the proofs of a mixer and its modules, with a seed also at random calls; with a seed, a
+    terminal shows each proof as soon as the proof is found.
+
+    Raises:
+        Failed: a proof fails, whether the mixer is well formed could not be checked, or, with
+            `strict`, a proof was not checked.
+        KeyboardInterrupt: after an interrupt; the message names the proofs that were not reached.
+    """
     from costmodel.proofs.tried_sizes import sizes_tried
     from profiler.proofs import equality as proofs
     from profiler.proofs.report import document, heading, row
@@ -587,7 +592,8 @@ FEW_COLLECTIONS = 1_000_000
 
 
 DERIVING = frozenset(c.name or c.callback.__name__ for c in app.registered_commands if c.callback)
-"""The names of the commands in this file, which do not import torch."""
+"""The names of the commands in this file. Their parser needs no torch; `check` imports torch when
+the command runs, for the proofs of modules."""
 
 
 def complete() -> typer.Typer:
@@ -624,9 +630,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def leave(codes: Sequence[int]) -> None:
-    """End the process with the code of its command, where torch is not imported. The system frees
-    the memory at once; the interpreter would free each object, for a twentieth of the time of a
-    table of all mixers."""
+    """If torch is not imported, end the process at once with the exit code of its command: the
+    system frees the memory, where the interpreter would free each object, which takes a twentieth
+    of the time of a table of all mixers. With torch, the interpreter ends as usual."""
     if codes and "torch" not in sys.modules:
         flush_streams()
         os._exit(codes[0])
@@ -672,7 +678,7 @@ def carried_out(typed: Sequence[str]) -> int:
         if is_interrupt(interrupt):
             told(interrupt.args)
             return INTERRUPTED
-        told([raised_in_users_file(interrupt)])
+        told([raised_in_users_file(interrupt) or words_of(interrupt)])
         return FAILED
     except BrokenPipeError:
         return 0

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import cli
+import costmodel as cm
 from costmodel.commands.streams import INTERRUPTED
 from costmodel.errors import LONGEST, Raised, as_exception, text_of, words_of
 from tests.user_mixers import written
@@ -224,3 +225,50 @@ def test_overlapping_ranges_are_refused_with_their_line(
     path.write_text(changed, encoding="utf-8")
     said = refused(capsys, "table", f"{path}:m")
     assert "the ranges of index j overlap" in said and said.endswith(f"({path}, line 7)\n")
+
+
+@pytest.mark.parametrize("imports", [True, False])
+def test_neighbours_of_one_name_in_two_folders_are_refused(
+    imports: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """The first file imports its neighbour, or the second file would find the first one's."""
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    name = f"a_shared_neighbour_{imports}".lower()
+    for folder in ("one", "two"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / f"{name}.py").write_text("")
+        first = folder == "one" and not imports
+        text = CALLED.replace("NAME", f"in-{folder}-{imports}".lower())
+        (tmp_path / folder / "own.py").write_text(text if first else f"import {name}\n{text}")
+    cm.mixer(f"{tmp_path}/one/own.py:m")
+    (tmp_path / "three").mkdir()
+    (tmp_path / "three" / f"{name}.py").write_text(CALLED.replace("NAME", f"by-{imports}".lower()))
+    one, two = (tmp_path / folder / f"{name}.py" for folder in ("one", "two"))
+    assert refused(capsys, "explain", f"{tmp_path}/two/own.py:m") == (
+        f"costmodel: {two} is a neighbour of {tmp_path}/two/own.py, but {one} of the same name is "
+        "imported already: rename one\n"
+    )
+    assert cm.mixer(f"{tmp_path}/three/{name}.py:m").name == f"by-{imports}".lower()
+
+
+def test_files_whose_paths_differ_in_a_slash_are_two_files(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    for file in ("a/b.py", "a_b.py"):
+        (tmp_path / file).write_text(CALLED.replace("NAME", file[:3].replace("/", "-by-")))
+    found = [cm.mixer(f"{tmp_path}/{file}:m").name for file in ("a/b.py", "a_b.py")]
+    assert found == ["a-by-b", "a_b"]
+
+
+def test_an_interrupt_without_a_place_and_a_text_has_its_name(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A KeyboardInterrupt that other code raises is an error like others."""
+    monkeypatch.setattr(cli, "is_interrupt", lambda _: False)
+
+    def interrupted(_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "no_empty_word", interrupted)
+    assert cli.run(["list"]) == 1
+    assert capsys.readouterr().err == "costmodel: KeyboardInterrupt\n"

@@ -150,7 +150,8 @@ def user_module(path: Path) -> ModuleType:
     installed packages come before a neighbour of the same name.
 
     Raises:
-        UnknownMixer: the file is missing, or its import fails; the message has cause and line.
+        UnknownMixer: the file is missing, its import fails (the message has cause and line), or a
+            neighbour's name is taken by a neighbour of another user's file.
     """
     if not path.is_file():
         what = f"'{path}' is a folder" if path.is_dir() else f"no file '{path}'"
@@ -167,18 +168,44 @@ def user_module(path: Path) -> ModuleType:
     try:
         with _told(path, "does not import"):
             spec.loader.exec_module(module)
+        _refuse_others_neighbours(path)
     except BaseException:
         del sys.modules[name]
         raise
     return module
 
 
+def _refuse_others_neighbours(path: Path) -> None:
+    """Raise UnknownMixer if a neighbour of a file has the name of a module that is imported from
+    beside another user's file: Python keeps one module of a name."""
+    folder, modules = path.resolve().parent, dict(sys.modules)
+    of_users = (module for name, module in modules.items() if name.startswith(USER))
+    folders = {Path(str(module.__file__)).resolve().parent for module in of_users} - {folder}
+    for own in {*folder.glob("*.py"), *folder.glob("*/__init__.py")} - {path.resolve()}:
+        beside, name = _place(own)
+        file = getattr(modules.get(name), "__file__", None)
+        if file and beside == folder and _place(Path(file).resolve())[0] in folders:
+            raise UnknownMixer(f"{own} is a neighbour of {path}, but {file} of the same name is "
+                               "imported already: rename one")  # fmt: skip
+
+
+def _place(file: Path) -> tuple[Path, str]:
+    """The folder from which a file is imported, and the name of the module or package."""
+    own = file.parent if file.name == "__init__.py" else file
+    return own.parent, own.stem
+
+
 @contextmanager
 def _told(path: Path, what: str) -> Iterator[None]:
     """A context for calls of a user's code, which may print and raise anything.
 
+    Args:
+        path: the user's file.
+        what: what the file failed to do, for the message, such as "does not import".
+
     Raises:
-        UnknownMixer: in place of any exception but an interrupt: file, `what` failed, cause, line.
+        UnknownMixer: in place of any exception but an interrupt; the message has the file, `what`,
+            the cause, and the line.
     """
     try:
         with redirect_stdout(sys.stderr):  # stdout is for answers alone
@@ -233,7 +260,9 @@ def raised_in_users_file(error: BaseException) -> str:
 
 
 def _module_name(path: Path) -> str:
-    return f"{USER}{path.resolve().as_posix().replace('/', '_').removesuffix('.py')}"
+    """The name in `sys.modules` of a user's file; different files have different names."""
+    file = path.resolve().as_posix().removesuffix(".py")
+    return f"{USER}{file.replace('_', '__').replace('/', '_s')}"
 
 
 def _line_of_error(error: BaseException, path: Path) -> int | None:
