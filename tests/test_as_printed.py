@@ -54,6 +54,9 @@ def test_what_is_printed_is_read(text: str, meant: str, called: str) -> None:
     (r"l \log_2 l^2 d + n", "l*log(l^(2), 2)*d + n"), (r"\log d l", "log(d)*l"),
     (r"n\log(l+1)", "n*log(l + 1)"), (r"\sqrt{l}d", "sqrt(l)*d"),
     (r"l\log_{2} l^{2} + d", "l*log(l^(2), 2) + d"),
+    (r"\lceil\log_2 l + 1\rceil", "ceil(log(l, 2) + 1)"),
+    (r"\lceil\log_2(l)^2\rceil", "ceil(log(l, 2)^2)"),
+    (r"\lceil\log_2 d l\rceil", "ceil_log2(d*l)"),
 ])  # fmt: skip
 def test_logarithms_and_roots_inside_an_order(text: str, meant: str) -> None:
     found = printed(text, growing=True)
@@ -80,6 +83,7 @@ def test_what_is_in_the_grammar_stays_as_it_is(text: str) -> None:
     ("(" * 99 + "l l" + ")" * 99, "nests deeper"),
     ("l l" * 2501, "at most 5000"),
     ("joy", "expected a size"),
+    (r"\lceil\log_2(l, d)\rceil", "expected one or two arguments of log at character 7"),
     (r"\sqrt[3]{l}", "character 6: \\sqrt is a square root"),
     ("10,502,14", "expected an operator"),
 ])  # fmt: skip
@@ -135,7 +139,7 @@ def test_both_dialects_of_a_formula_have_one_value(pair: Pair) -> None:
     assert found.at(AT) == parse(found.text).at(AT) == expected
 
 
-@pytest.mark.parametrize("text", ["N=x", "N", "=l", "N=l,N=d"])
+@pytest.mark.parametrize("text", ["N=x", "N", "=l", "N=l,N=d", "d2=d", "2=d"])
 def test_symbols_that_cannot_be_are_refused(text: str) -> None:
     with pytest.raises(SizeError, match="--symbols"):
         symbols(text)

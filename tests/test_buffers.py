@@ -112,6 +112,17 @@ def test_values_that_do_not_fit_are_refused() -> None:
         buffer_values(table, {"l": 3})
     with pytest.raises(EquationError, match=r"far\[3\] is 4: expected a position in 1\.\.3"):
         buffer_values(far, {"l": 3})
+    wide = made.buffer("wide", l, below=l, value=lambda i, sizes: 2**70)
+    with pytest.raises(EquationError, match=r"wide has the number 118\d+ at \(1\), .* below 2\^63"):
+        buffer_values(wide, {"l": 3})
+    with pytest.raises(
+        EquationError, match=r"table2 has the number 118\d+ at \(2\), .* below 2\^63"
+    ):
+        made.buffer("table2", l, below=l, value=[1, 2**70])
+    with pytest.raises(EquationError, match="the table of rows has rows of different lengths"):
+        made.buffer("rows", l, l, value=[[1, 2], [3]])
+    with pytest.raises(EquationError, match="the table of rows has rows of different lengths"):
+        made.buffer("rows", l, l, value=[np.ones((2, 2)), np.ones((2, 3))])
 
 
 def test_proofs_take_the_values() -> None:
@@ -190,6 +201,7 @@ def test_a_module_s_buffer_is_held_against_the_equations(
         ('"no"', "the text 'no'"),
         ('float("nan")', "the number nan"),
         ("None", "nothing (None)"),
+        ('exec(\'raise type("E", (Exception,), {"__str__": lambda self: 3})\')', "the error E"),
         ("1 / (i - j)", "the error ZeroDivisionError: division by zero"),
     ],
 )

@@ -10,6 +10,9 @@ from costmodel.language.formula_text import symbol_name
 from costmodel.questions.registry import CLAIMED
 from costmodel.symbolic.sizes import LETTERS
 
+_SYMBOL = re.compile(r"[A-Za-z]+(?:_\w+)?", re.ASCII)
+"""A symbol that a formula can name: letters, then an index if any."""
+
 STEM = 8
 """Words whose first 8 letters are equal are taken as one: exponentials, exponentiations."""
 
@@ -18,15 +21,17 @@ def symbols(text: str) -> dict[str, str]:
     r"""Read `--symbols N=l,d_{model}=d` as a mapping from a paper's symbols to our letters.
 
     Raises:
-        SizeError: a part that is no pair, or an unknown letter.
+        SizeError: a part that is no pair, a symbol that no formula can name, an unknown letter, or
+            two letters for one symbol.
     """
     found: dict[str, str] = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
         name, _, letter = (side.strip() for side in part.partition("="))
-        if letter not in LETTERS or not re.fullmatch(r"\w+", symbol_name(name), re.ASCII):
+        if letter not in LETTERS or not _SYMBOL.fullmatch(symbol_name(name)):
             raise SizeError(
                 f"--symbols takes the paper's symbol=our letter, such as N=l,d_model=d, got "
-                f"'{part}': the letters are {', '.join(LETTERS)}"
+                f"'{part}': a symbol is letters, as in d or d_model, and our letters are "
+                f"{', '.join(LETTERS)}"
             )
         if found.setdefault(symbol_name(name), letter) != letter:
             raise SizeError(f"--symbols gives {name} two letters: give one")

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
-from costmodel.errors import EquationError, described
+from costmodel.errors import EquationError, described, words_of
 from costmodel.language.nodes import Array
 from costmodel.symbolic.constraints import variables_of
 from costmodel.symbolic.polynomial import axis_atom
@@ -51,7 +51,7 @@ def _given(array: Array, place: tuple[int, ...], sizes: Mapping[str, int]) -> An
         entry = array.value(*place, sizes)
         came = "" if is_number(entry, whole=array.below is not None) else described(entry)
     except Exception as error:  # the author's own code may raise anything
-        came = f"the error {type(error).__name__}: {error}"
+        came = f"the error {words_of(error)}"
     if came:
         code = getattr(array.value, "__code__", None)
         where = f" ({code.co_filename}, line {code.co_firstlineno})" if code else ""
@@ -65,7 +65,7 @@ def _given(array: Array, place: tuple[int, ...], sizes: Mapping[str, int]) -> An
 
 def check_table(name: str, table: Any, below: Any) -> None:
     """Raise EquationError unless every entry of an author's table is a finite number, or a whole
-    number if the entries are positions."""
+    number that int64 holds if the entries are positions."""
     import numpy as np
 
     try:
@@ -73,6 +73,8 @@ def check_table(name: str, table: Any, below: Any) -> None:
     except ValueError:
         raise EquationError(f"the table of {name} has rows of different lengths") from None
     for place, entry in np.ndenumerate(entries):
+        if isinstance(entry, (list, tuple, np.ndarray)):
+            raise EquationError(f"the table of {name} has rows of different lengths")
         if not is_number(entry, whole=below is not None):
             at = ", ".join(str(p + 1) for p in place)
             raise EquationError(
@@ -82,11 +84,11 @@ def check_table(name: str, table: Any, below: Any) -> None:
 
 def expected(below: Any) -> str:
     """The entries of a table in words, for messages: positions if `below` is given."""
-    return "a finite number" if below is None else "a whole number"
+    return "a finite number" if below is None else "a whole number below 2^63"
 
 
 def is_number(entry: Any, *, whole: bool) -> bool:
-    """Whether an entry is a finite real number, and whole if `whole`.
+    """Whether an entry is a finite real number, and if `whole`, a whole one that int64 holds.
 
     >>> is_number(1.5, whole=False), is_number(1.5, whole=True), is_number("1", whole=False)
     (True, False, False)
@@ -95,7 +97,7 @@ def is_number(entry: Any, *, whole: bool) -> bool:
         number = math.nan if isinstance(entry, (str, bytes)) else float(entry)
     except (TypeError, ValueError, OverflowError):
         return False
-    return math.isfinite(number) and (not whole or number.is_integer())
+    return math.isfinite(number) and (not whole or (number.is_integer() and abs(number) < 2**63))
 
 
 def last_positions(array: Array, sizes: Mapping[str, int]) -> NDArray[Any]:

@@ -149,7 +149,8 @@ _GRAMMAR = f"""
 %declare NUMBER NAME LOG FUNCTION {" ".join(_SPELLED)}
 """
 """Of both dialects. In the printed one two factors side by side are a product, and what `log` is of
-needs no parentheses."""
+needs no parentheses: `log` is of the next factor alone, but `\\lceil\\log_2 d l\\rceil` is of the
+whole product."""
 
 _ARGUMENTS: Mapping[str, tuple[int, int, str]] = {
     "sum": (4, 4, "sum(body, index, first, last)"),
@@ -422,12 +423,14 @@ def _is_name(node: Any) -> bool:
 def _binary_logarithm(node: Any) -> Any:
     """What a node is the logarithm of, to base 2; else None."""
     first, *others = node.children if _kind(node) == "product" else [node]
-    if _kind(_first(first)) != "LOG" or _first(first) != "2":
+    kind = _kind(first)
+    if kind not in ("logarithm", "call") or _kind(first.children[0]) != "LOG":
         return None
-    if _kind(first) == "call":
-        return None if others else first.children[2]
-    operators = {*map(_kind, others)} & {*_OPERATORS}
-    return None if operators else type(first)("product", [first.children[1], *others])
+    if first.children[0] != "2" or {*map(_kind, others)} & {*_OPERATORS}:
+        return None
+    if kind == "call":
+        return None if others or len(first.children) > 4 else first.children[2]
+    return type(first)("product", [first.children[1], *others])
 
 
 def _depth(tree: Tree) -> int:
