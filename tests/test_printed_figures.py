@@ -114,6 +114,49 @@ def test_a_number_may_be_given_for_several_sizes() -> None:
     assert (found.verdict, found.counterexample) == ("disagrees", {"l": 65})
 
 
+@pytest.mark.parametrize("value", ["1", "2/2", "1/1"])
+def test_a_ratio_of_one_is_exact(value: str) -> None:
+    """WE has l d + 2 d^2 parameters, self-attention 4 d^2: 44 and 64 at l = 3, d = 4."""
+    found = check(ratio(value, mixer="we", sizes={"l": 3, "d": 4}))
+    assert (found.verdict, found.counterexample) == ("disagrees", {"l": 3, "d": 4})
+
+
+def test_a_ratio_fails_first_where_it_is_not_exact() -> None:
+    """Of d = 2, ME's l parameters are 1/n of self-attention's 16 at l = 16/n only: at l = 1, they
+    are 1/16 exactly."""
+    found = check(ratio("1/16", sizes={"d": 2}))
+    assert (found.verdict, found.counterexample) == ("disagrees", {"d": 2, "l": 2})
+    # 17/16 rounds to 1, and is no 1: 16 = 4 d^2 parameters at d = 2.
+    found = check(ratio("1/8", sizes={"d": 2}))
+    assert found.counterexample == {"d": 2, "l": 1}
+
+
+def test_a_ratio_over_zero_is_not_checkable() -> None:
+    """ME takes no exponential, and no addition at l = 1, where self-attention takes some."""
+    common = {"against": "me", "mixer": "self-attention", "phase": "training"}
+    found = check(ratio("2", quantity="exp", sizes={"l": 4, "d": 4, "n": 1}, **common))
+    assert found.verdict == "not-checkable"
+    assert found.note == "me: exp is 0 at these sizes, so there is no ratio"
+    found = check(ratio("2", quantity="add", sizes={"d": 4}, **common))
+    assert (found.verdict, found.counterexample) == ("disagrees", {"d": 4, "l": 1, "n": 1})
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ({"kind": "interval", "mixer": "she", "quantity": "parameters", "letter": "l",
+          "sizes": {"d": [3, 4]}}, "a claim of kind interval takes one value of each size, and d"),
+        ({"kind": "value", "formula": "2*l", "sizes": {"l": [2, 3]}},
+         "a claim of kind value takes one value of each size, and l has a list"),
+        ({"kind": "number", "mixer": "me", "quantity": "parameters", "sizes": {"l": []}},
+         "a list of sizes holds at least one value"),
+    ],
+)  # fmt: skip
+def test_lists_of_sizes_that_a_claim_does_not_take(keys: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        claim(**{"value": "4", **keys}).validate()
+
+
 ARITHMETIC = [
     # Vaswani et al. 2017, Table 3: 12 hours on 8 GPUs of 9.5 TFLOPS; 3.5 days for the big model.
     ("12*3600*8*9.5e12", "3.3e18", "printed", "agrees"),

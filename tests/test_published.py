@@ -14,7 +14,7 @@ import pytest
 from costmodel import Unanswered
 from costmodel.claims.asymptotics import OrderClaim
 from costmodel.claims.comparisons import FormulaClaim
-from costmodel.claims.numeric_claims import NumberClaim
+from costmodel.claims.numeric_claims import NumberClaim, RatioClaim
 from costmodel.claims.published import VERDICTS, Verdict, check, summary, unrecorded, verify
 from costmodel.claims.records import load
 from costmodel.data import data_dir
@@ -381,6 +381,67 @@ def test_a_size_grows_inside_logarithms_too(formula: str, as_: str, verdict: str
 def test_an_order_has_no_other_relation() -> None:
     with pytest.raises(ValueError, match="relation '>': an O"):
         replace(CLAIM["v1.s2.hyena"], relation=">").validate()
+
+
+def test_a_reconstruction_without_an_answer_says_why() -> None:
+    claim = FormulaClaim(
+        id="x", source="a paper", place="a table", claimed="", mixer="hyena", form="fft",
+        phase="inference", quantity="critical_path", formula="l", unchecked="cut off",
+        reconstruction="l",
+    )  # fmt: skip
+    verdict = check(claim)
+    assert verdict.verdict == "not-checkable"
+    assert verdict.note.startswith("cut off; l is not compared: form 'fft' transforms the whole")
+
+
+def test_a_reconstruction_takes_the_place_of_the_whole_formula() -> None:
+    """ME has l parameters: `equals` is behind the cut formula, and not behind ours."""
+    claim = FormulaClaim(
+        id="x", source="a paper", place="a table", claimed="", mixer="me", quantity="parameters",
+        formula="l + l", equals="2*l", unchecked="cut off", reconstruction="l",
+    )  # fmt: skip
+    assert check(claim).note == "cut off. l equals the derived count"
+
+
+def test_a_threshold_is_no_equation() -> None:
+    with pytest.raises(ValueError, match="a threshold takes relation > or <; = holds at single"):
+        replace(CLAIM["v1.s7.most.parameters"], relation="=").validate()
+
+
+@pytest.mark.parametrize("growing", [{"w": "sqrt(l)"}, {"n": "w"}])
+def test_only_sizes_of_the_mixer_grow(growing: dict[str, str]) -> None:
+    claim = OrderClaim(
+        id="x", source="a paper", place="a table", claimed="O(l^2)", mixer="self-attention",
+        phase="training", quantity="mul", formula="l^2*d", growing=growing,
+    )  # fmt: skip
+    with pytest.raises(PublishedError, match="w is no size of self-attention: its sizes are b, l"):
+        check(claim)
+
+
+def test_an_order_that_names_every_size_has_none_fixed() -> None:
+    claim = OrderClaim(
+        id="x", source="a paper", place="a table", claimed="O(l^2)", mixer="self-attention",
+        phase="training", quantity="mul", formula="l^2*d^2", relation="<",
+    )  # fmt: skip
+    assert check(claim).note == "the derived count grows more slowly than l^2*d^2"
+
+
+@pytest.mark.parametrize(
+    ("quantity", "value", "choices"),
+    [("compare", "-176", ("strict", "sort=merge")), ("div", "136", ("strict", "norm=rsqrt"))],
+)
+def test_choices_of_the_other_mixer_are_tried_too(
+    quantity: str, value: str, choices: tuple[str, ...]
+) -> None:
+    """Self-attention compares nothing and has no norm; Reformer sorts, by a network or by merging,
+    and divides by lengths, or multiplies by their reciprocals."""
+    claim = RatioClaim(
+        id="x", source="a paper", place="a table", claimed="", mixer="self-attention",
+        against="reformer", phase="training", quantity=quantity, value=value,
+        compare="difference", sizes={"l": 16, "d": 2, "n": 1, "C": 2, "m": 2},
+    )  # fmt: skip
+    verdict = check(claim)
+    assert (verdict.verdict, verdict.conventions) == ("agrees-under", choices)
 
 
 def test_a_misprint_without_its_record_fails() -> None:

@@ -63,6 +63,11 @@ class OrderClaim(Related):
         return (parse(self.formula, growing=True),) if self.formula else ()
 
     @property
+    def letters_of_formulas(self) -> frozenset[str]:
+        growths = (parse(text, growing=True).letters for text in self.growing.values())
+        return super().letters_of_formulas.union(self.growing, *growths)
+
+    @property
     def words(self) -> str:
         return f"O({self.formula})" if self.formula else super().words
 
@@ -212,6 +217,9 @@ def _terms_growing(derived: Poly, growing: set[Growth]) -> Poly:
 
 
 def _held_words(fixed_sizes: frozenset[str], claimed: Sequence[Growth]) -> str:
+    """The sizes that a claim names, and those that stay fixed, in words; "" if none are fixed."""
+    if not fixed_sizes:
+        return ""
     named = sorted(frozenset().union(*(g.letters for g in claimed)))
     where = f"in {', '.join(named)} alone" if named else "whatever the length"
     return f"{where}, {', '.join(sorted(fixed_sizes))} being fixed"

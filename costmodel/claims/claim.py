@@ -91,7 +91,12 @@ class Claim(ABC):
     @property
     def letters(self) -> frozenset[str]:
         """The sizes that the claim names."""
-        return frozenset(self.sizes).union(*(formula.letters for formula in self.formulas))
+        return frozenset(self.sizes) | self.letters_of_formulas
+
+    @property
+    def letters_of_formulas(self) -> frozenset[str]:
+        """The sizes that the formulas of the claim name."""
+        return frozenset[str]().union(*(formula.letters for formula in self.formulas))
 
     @property
     def left_open(self) -> str:
@@ -142,6 +147,8 @@ class Claim(ABC):
     def chosen_sizes(self) -> Iterator[dict[str, int]]:
         """The sizes at which the claim is checked: all combinations of the listed values."""
         values = [v if isinstance(v, list) else [v] for v in self.sizes.values()]
+        if not all(values):
+            raise ValueError("a list of sizes holds at least one value")
         if (number := prod(map(len, values))) > MOST_SIZES:
             most = f"a claim gives at most {MOST_SIZES:,}"
             raise ValueError(f"{number:,} combinations of sizes: {most}")
@@ -204,8 +211,7 @@ class Claim(ABC):
     def _check_letters(self) -> None:
         """Raise ValueError for a letter in a formula that is a size neither of the mixer nor of
         the mixer with one more option."""
-        named = frozenset[str]().union(*(formula.letters for formula in self.formulas))
-        mixer = mixer_of(self.mixer)
+        named, mixer = self.letters_of_formulas, mixer_of(self.mixer)
         if not named <= own_sizes(mixer.letters):
             options = (mixer_of(self.mixer, option).letters for option in mixer.offers)
             if not named <= own_sizes(mixer.letters).union(*options):
@@ -222,6 +228,8 @@ class Claim(ABC):
             return LeftOpen(conventions=False)
         one = self.one_sided and not self.model
         mixer = mixer_of(self.mixer) if self.mixer and not self.model else None
+        mixers = [] if self.model else [mixer_of(name) for _, name in self.subjects if name]
+        forms = [form for each in mixers for form in each.forms.values()]
         own = self.form or (mixer.default_form if mixer else "")
         formed = mixer and one and "form" in asked.varies
         in_length = bool(self.formulas) and "l" in self.letters and "t" not in self.letters
@@ -235,8 +243,8 @@ class Claim(ABC):
             total=self.quantity == "total",
             positions=one and in_length,
             conventions="convention" in asked.varies,
-            sorts=mixer is not None and any(map(_sorts, mixer.forms.values())),
-            normed=mixer is not None and any(map(normalises, mixer.forms.values())),
+            sorts=any(map(_sorts, forms)),
+            normed=any(map(normalises, forms)),
         )
 
 

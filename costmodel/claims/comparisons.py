@@ -11,11 +11,11 @@ from itertools import islice
 from typing import ClassVar
 
 from costmodel.claims.claim import ABOUT, RELATIONS, Claim, TwoSided
-from costmodel.claims.findings import Finding, Sizes, completed
+from costmodel.claims.findings import Finding, Sizes, completed, join_notes
 from costmodel.claims.identities import SEARCHED, compare_formula
 from costmodel.claims.interpretations import Interpretation
 from costmodel.claims.quantities import Answer, derive, mixer_of, path_at
-from costmodel.errors import FormulaError, Unanswered
+from costmodel.errors import FormulaError, Unanswered, Unsupported
 from costmodel.language.formula_text import parse
 from costmodel.symbolic.constraints import Constraints
 from costmodel.symbolic.formulas import Formula
@@ -83,7 +83,12 @@ class FormulaClaim(Claim):
         """As of other claims, or the check of `reconstruction`."""
         if self.beside or not self.reconstruction:
             return super().unchecked_finding()
-        ours = replace(self, formula=self.reconstruction).finding(self.interpretation)
+        try:
+            claim = replace(self, formula=self.reconstruction, equals="")
+            ours = claim.finding(self.interpretation)
+        except (Unanswered, Unsupported) as reason:
+            note = join_notes(self.left_open, f"{self.reconstruction} is not compared: {reason}")
+            return Finding(False, "", {}, note)
         result = "equals" if ours.holds else "does not equal"
         note = f"{self.left_open}. {self.reconstruction} {result} the derived count"
         return Finding(False, ours.derived, ours.counterexample, note)
@@ -104,8 +109,12 @@ def path_text(steps: Sequence[str]) -> str:
     return " - ".join(steps)
 
 
+_NESTED = 4
+"""Levels of parentheses in a number of repeated steps; a regular expression needs a limit, and
+the functions in numbers of steps nest less deeply."""
+
 _IN_PARENTHESES = r"[^()]*"
-for _ in range(4):  # as deep as a number of steps nests its functions
+for _ in range(_NESTED):
     _IN_PARENTHESES = rf"(?:[^()]|\({_IN_PARENTHESES}\))*"
 _STEP = re.compile(rf"\(({_IN_PARENTHESES})\)\s*\*\s*\(([^()]+)\)|([^\s()]+)")
 
@@ -198,8 +207,8 @@ class RelationClaim(TwoSided):
     def positive_where_true(
         self, left: Answer, right: Answer
     ) -> Sequence[tuple[Constraints, Poly]]:
-        """Polynomials that are positive exactly where the relation (not "=") holds, case by
-        case."""
+        """The cases of the counts, each with its conditions and a polynomial: the relation holds
+        exactly where the polynomial is positive, and the relation "=" exactly where it is 0."""
         apart = right.exact - left.exact if self.relation == "<" else left.exact - right.exact
         return apart.chambers()
 
@@ -271,6 +280,13 @@ class ThresholdClaim(RelationClaim):
 
     kind: ClassVar[str] = "threshold"
     needs: ClassVar[tuple[str, ...]] = (ABOUT, "against", "quantity", "relation", "sizes")
+
+    def validate(self) -> None:
+        super().validate()
+        if self.relation == "=":
+            raise ValueError(
+                "a threshold takes relation > or <; = holds at single sizes: use kind ordering"
+            )
 
     def check(self, interpretation: Interpretation, known: Mapping[str, Claim]) -> Finding:
         left, right = self.answers(interpretation)

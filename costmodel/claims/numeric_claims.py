@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -28,10 +29,16 @@ COMPARED = ("ratio", "difference", "percent")
 DIGITS = 6
 """Significant digits of a quotient that is no integer."""
 
+_INVERSE = re.compile(r"1\s*/\s*\d+")
+"""A ratio that is printed as 1/N."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class FigureClaim(Claim):
     """A claim that prints a number: `value` in units of `unit`, rounded as `rounding` says."""
+
+    one_value_each: ClassVar[bool] = False
+    """Whether the claim is checked at one combination of sizes only."""
 
     value: str = ""
     unit: str = ""
@@ -45,6 +52,10 @@ class FigureClaim(Claim):
         super().validate()
         if self.value and not self.left_open:
             _ = self.figure
+        lists = [letter for letter, size in self.sizes.items() if isinstance(size, list)]
+        if lists and self.one_value_each:
+            raise ValueError(f"a claim of kind {self.kind} takes one value of each size, and "
+                             f"{', '.join(lists)} has a list")  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,14 +111,15 @@ class NumberClaim(TwoSided, FigureClaim):
             return left - right
         if not right:
             what = f"{self.quantity} is 0 at these sizes, so there is no {self.combination}"
-            raise ValueError(f"{self.against}: {what}")
+            raise Unanswered(f"{self.against}: {what}")
         return left / right if self.combination == "ratio" else 100 * (left - right) / right
 
     def _agrees(self, figure: PrintedFigure, value: Fraction) -> bool:
-        """Whether a value satisfies the inequality, or rounds to the figure; a ratio claimed as
-        "about 1/N" agrees where its reciprocal rounds to N."""
-        inverse = self.combination == "ratio" and figure.value.numerator == 1 and not figure.step
-        if inverse and value and self.relation not in ("<", ">"):
+        """Whether a value satisfies the inequality, or rounds to the figure; a ratio printed as
+        1/N, with N > 1, agrees where its reciprocal rounds to N."""
+        inverse = self.combination == "ratio" and _INVERSE.fullmatch(self.value.strip())
+        exact = not figure.step and figure.value.numerator == 1 < figure.value.denominator
+        if inverse and exact and value and self.relation not in ("<", ">"):
             return round(1 / value) == figure.value.denominator
         return _holds(self.relation, figure, value)
 
@@ -141,11 +153,8 @@ class NumberClaim(TwoSided, FigureClaim):
             shown.append(" against ".join(a.text for a in given))
             if not all(condition.always for condition in cases):
                 searched = islice(points(frozenset().union(*(a.letters for a in given))), SEARCHED)
-                failing = (
-                    sizes
-                    for sizes in searched
-                    if not self._agrees(figure, self._combined([a.at(sizes) for a in given]))
-                )
+                holds = RELATIONS["=" if solve is where_zero else ">"]
+                failing = (sizes for sizes in searched if not holds(excess.rational(sizes), 0))
                 text = "; ".join(condition.text for condition in cases)
                 at_first = {**at, **next(failing, {})}
                 return Finding(False, "; ".join(shown), at_first, f"in general iff {text}")
@@ -222,6 +231,7 @@ class IntervalClaim(FigureClaim):
 
     kind: ClassVar[str] = "interval"
     counted: ClassVar[bool] = False
+    one_value_each: ClassVar[bool] = True
     needs: ClassVar[tuple[str, ...]] = (ABOUT, "quantity", "letter", "value")
 
     letter: str = ""
@@ -311,7 +321,7 @@ class IntersectionClaim(Claim):
                 what = f"a claim of kind {other.kind}" if other else "no claim"
                 needs = "an intersection names claims of kind interval"
                 raise ValueError(f"'{name}' is {what}: {needs}")
-            parts[name], _ = other.values(Interpretation(other.convention, other.phase, other.form))
+            parts[name], _ = other.values(other.interpretation)
             named.add(other.letter)
         if len(named) > 1:
             raise ValueError(f"intervals of different sizes: {', '.join(sorted(named))}")
@@ -331,6 +341,7 @@ class ArithmeticClaim(Related, FigureClaim):
 
     kind: ClassVar[str] = "value"
     counted: ClassVar[bool] = False
+    one_value_each: ClassVar[bool] = True
     needs: ClassVar[tuple[str, ...]] = ("formula", "value")
 
     formula: str = ""

@@ -334,8 +334,8 @@ def _at_default_sizes(
     )
     at = ", ".join(f"{letter} = {value}" for letter, value in sizes.items())
     if name not in ("agrees", "agrees-under"):
-        there = finding.there.get("derived", "a different number") if number else "another"
-        note = f"{gives}; at the default sizes {at} the derived value is {there}"
+        value = f"is {finding.there.get('derived', 'a different number')}" if number else "differs"
+        note = f"{gives}; at the default sizes {at} the derived value {value}"
         return replace(general, note=join_notes(general.note, note)), "disagrees", None
     tried = replace(finding.compared, proven=False) if finding.holds and finding.compared else None
     note = f"tried at the default sizes {at}, as {gives}"
