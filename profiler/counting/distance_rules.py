@@ -25,9 +25,7 @@ def norm_of(entries: int, order: float) -> Operations:
     if not entries:
         return NOTHING
     summed = Operations(add=entries - 1)
-    if order == 0:
-        return COMPARE * entries + summed
-    if order == 1:
+    if order in (0, 1):
         return COMPARE * entries + summed
     if order == 2:
         return Operations(mul=entries) + summed + FUNCTIONS["sqrt"]
@@ -115,9 +113,12 @@ def alignment_states(call: Call) -> Sequence[tuple[int, int]]:
 
 def ctc_loss(call: Call) -> Operations:
     """A log-sum of three predecessors at each state of each step after the first (a predecessor
-    that labels exclude is computed as -inf), and one of both final states (torch's ctc_loss)."""
-    cells = [steps * states for steps, states in alignment_states(call)]
-    return LOG_SUM_OF_THREE * sum(cells) + LOG_SUM_OF_TWO * len(cells)
+    that labels exclude is computed as -inf), and one of both final states, unless a sequence has no
+    labels and so a single state (torch's ctc_loss)."""
+    sequences = alignment_states(call)
+    cells = sum(steps * states for steps, states in sequences)
+    ends = sum(states > 1 for _, states in sequences)
+    return LOG_SUM_OF_THREE * cells + LOG_SUM_OF_TWO * ends
 
 
 def ctc_loss_backward(call: Call) -> Operations:

@@ -38,7 +38,7 @@ def nominal(name: str) -> str:
         return "Fourier transforms"
     if operation in ("sort", *SORTS):
         return "sorts"
-    if operation in LINEAR_ALGEBRA_RULES and operation != "lu_unpack":
+    if LINEAR_ALGEBRA_RULES.get(operation, free) is not free:
         return "factorisations"
     return "fused attention" if operation in ATTENTION_RULES else ""
 

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from functools import partial
 from math import prod
 
+import torch
+
 from profiler.counting.call import Call, CountError, Rule
 from profiler.counting.forward_rules import (
     cumulation,
@@ -28,11 +30,6 @@ def topk(call: Call) -> Operations:
     return COMPARE * (rows * k * max(entries - 1, 0))
 
 
-def kth_smallest(call: Call) -> Operations:
-    """As topk: k knockouts along each row."""
-    return topk(call)
-
-
 def middle(call: Call, *, without_nan: bool = False) -> Operations:
     """A sort; where NaN is left out, a comparison of each entry before."""
     asked = COMPARE * (call.tensor("self").numel() if without_nan else 0)
@@ -42,7 +39,8 @@ def middle(call: Call, *, without_nan: bool = False) -> Operations:
 def most_frequent(call: Call) -> Operations:
     """A sort, and a comparison of each two neighbours in a row."""
     source = call.tensor("self")
-    return sorting(call) + COMPARE * neighbours(call, source.shape[call.arguments["dim"]])
+    entries = source.shape[call.arguments["dim"]] if source.dim() else 1
+    return sorting(call) + COMPARE * neighbours(call, entries)
 
 
 def neighbours(call: Call, entries: int) -> int:
@@ -102,11 +100,10 @@ def rows_taken(call: Call) -> int:
 
 
 def filled_bags(call: Call) -> int:
-    """How many bags have a row; on the meta device, where offsets have no values, as many as the
-    rows can fill."""
+    """How many bags have a row; CountError on the meta device, where offsets have no values."""
     starts, rows = call.tensor("offsets"), rows_taken(call)
     if starts.is_meta:
-        return min(call.output.shape[0], rows)
+        raise CountError(f"{call.name}: the number of filled bags depends on values")
     ends = [*starts.tolist()[1:], rows][: call.output.shape[0]]
     return sum(start < end for start, end in zip(starts.tolist(), ends, strict=False))
 
@@ -190,8 +187,10 @@ def compared(call: Call) -> Operations:
 
 
 def nearly_equal(call: Call) -> Operations:
-    """Whether |a - b| <= atol + rtol |b| at every entry."""
-    return (Operations(mul=1, add=2) + COMPARE * 3) * call.tensor("self").numel()
+    """Whether |a - b| <= atol + rtol |b| at every entry of the broadcast tensors."""
+    shapes = (call.tensor("self").shape, call.tensor("other").shape)
+    together: torch.Size = torch.broadcast_shapes(*shapes)  # type: ignore[no-untyped-call]  # untyped
+    return (Operations(mul=1, add=2) + COMPARE * 3) * prod(together)
 
 
 JOINED: Mapping[str, Operations] = {
@@ -205,10 +204,16 @@ JOINED: Mapping[str, Operations] = {
 
 
 def segments(call: Call) -> Operations:
-    """Every entry is joined to its segment; a mean divides once a segment."""
-    kind = call.arguments["reduce"]
-    divided = Operations(div=call.output.numel() if kind == "mean" else 0)
-    return JOINED[kind] * call.tensor("data").numel() + divided
+    """Each entry of a segment is joined to those before it, the first one to the initial value if
+    there is one; a mean divides once a segment with entries."""
+    kind, lengths = call.arguments["reduce"], call.arguments["lengths"]
+    lengths = call.tensor("offsets").diff() if lengths is None else lengths
+    if lengths.is_meta:
+        raise CountError(f"{call.name}: the number of filled segments depends on values")
+    filled = int((lengths > 0).sum()) * (call.output.numel() // max(lengths.numel(), 1))
+    first = filled if call.arguments["initial"] is None else 0
+    joins = JOINED[kind] * (call.tensor("data").numel() - first)
+    return joins + Operations(div=filled if kind == "mean" else 0)
 
 
 def fractional_pool(call: Call) -> Operations:
@@ -227,18 +232,18 @@ def drawn(call: Call) -> Operations:
 
 SORTS: Mapping[str, Rule] = {
     "topk": topk,
-    "kthvalue": kth_smallest,
+    "kthvalue": topk,
     "median": middle,
     "nanmedian": partial(middle, without_nan=True),
     "mode": most_frequent,
     "_unique2": distinct,
     "unique_dim": distinct,
-    "unique_consecutive": partial(distinct, ordered=True),
 }
 """Operations that compare entries of any type, by an algorithm that torch does not document."""
 
 SELECTION_RULES: Mapping[str, Rule] = {
     **SORTS,
+    "unique_consecutive": partial(distinct, ordered=True),
     **dict.fromkeys(("cummax", "cummin"), partial(cumulation, each=COMPARE)),
     "logcumsumexp": partial(cumulation, each=LOG_SUM),
     "histc": histogram,

@@ -131,7 +131,8 @@ def _conditions_at(points: SizeSamples, point: Point) -> SizeGuards:
 
 
 UNTRACKED = 2
-"""The largest number of letters whose part in a condition is found by runs at other sizes."""
+"""The largest number of letters whose part in a condition is found by runs at other sizes. Each
+letter takes three sizes, so two letters take 3 * 3 = 9 sizes for each condition."""
 
 
 def untracked(points: SizeSamples, guards: SizeGuards) -> tuple[int, ...]:

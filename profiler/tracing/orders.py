@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import combinations, permutations
+from math import lcm
 
 from costmodel.symbolic.constraints import Constraints, floor_div
 from costmodel.symbolic.polynomial import Fn, Poly, call
@@ -30,27 +31,34 @@ from profiler.tracing.proof import HOLD_FROM
 from profiler.tracing.result import Break, Cases, Trace, Value
 
 MOST_TRACES = 16
-"""The largest number of cases that are traced in search of formulas by cases."""
+"""The largest number of cases that are traced in search of formulas by cases. Each costs as much
+as the trace of all sizes. Splits three deep take 2 + 4 + 8 = 14 traces, which leaves two for a
+split that fails."""
 
 DEPTH = 3
-"""The largest number of splits one inside another."""
+"""The largest number of splits one inside another: a module with two thresholds along one size, or
+with one along each of two, needs two, and one more separates sizes by which is larger."""
 
 FEW = 16
-"""Formulas that fail below a size of at most this are no formulas by cases: the smaller sizes are
-too few to find formulas from."""
+"""The largest starting size that is accepted without a split: fewer smaller sizes than this do not
+suffice to find formulas for them."""
+
+RULE_AT = "has sizes at which there is a rule for"
+"""The words of a note on multiples of a letter at which every operation has a counting rule."""
 
 
 def by_cases(found: Trace) -> Trace:
     """The trace, with formulas by cases where no formula fits all sizes, provided that every
-    quantity but the peak has a formula in each case; fewest splits first."""
+    quantity but the peak and, in cases by quotient, the bytes has a formula in each case; fewest
+    splits first."""
     traces = Traces(found)
     made = (solved(traces, found, depth) for depth in range(DEPTH + 1))
     return next(filter(None, made), found)
 
 
 def solved(traces: Traces, found: Trace, depth: int) -> Trace | None:
-    """A trace with a formula, or formulas by cases, for every quantity but the peak, by at most
-    `depth` splits one inside another; None if there is none."""
+    """A trace with a formula, or formulas by cases, for every quantity but the peak and, in cases
+    by quotient, the bytes, by at most `depth` splits one inside another; None if there is none."""
     if not failures(found) and not small_sizes(found):
         return found
     for cases in splits(found, traces.everywhere.boundaries) if depth else ():
@@ -60,12 +68,19 @@ def solved(traces: Traces, found: Trace, depth: int) -> Trace | None:
                 if case not in traces.known and len(traces.known) > MOST_TRACES:
                     return None
                 part = solved(traces, traces.at(case), 0 if case.divisions else depth - 1)
-                if part is None:
+                if part is None or coarser(part, found):
                     break
                 parts.append(part)
             if parts and len(parts) == len(cases) and mended(found, made := joined(found, parts)):
                 return made
     return None
+
+
+def coarser(part: Trace, found: Trace) -> bool:
+    """Whether the module runs only at some sizes of a case, such as multiples of 2, although the
+    case and the whole trace have all sizes."""
+    over = part.variables.over
+    return any(n > lcm(over.get(x, 1), found.steps.get(x, 1)) for x, n in part.steps.items())
 
 
 def mended(found: Trace, made: Trace) -> bool:
@@ -101,7 +116,11 @@ def splits(found: Trace, tested: Iterable[Poly]) -> Iterator[Sequence[SizeCase]]
     first |= later
     letters = [*found.variables.over]
     sizes = [Poly.atom(x) for x in letters]
-    places = [x - n for x in sizes for n in {*(at[str(x)] for at in failing), *later.values()}]
+    places = [
+        Poly.atom(x) - n
+        for x in letters
+        for n in {*(at[x] for at in failing), *([later[x]] if x in later else [])}
+    ]
 
     def separating(polys: Iterable[Poly]) -> list[Poly]:
         """Those with one sign at the first sizes and another where a formula fails; polynomials
@@ -142,6 +161,8 @@ def joined(found: Trace, parts: Sequence[Trace]) -> Trace:
     notes = [n for n in found.notes if not n.startswith(HOLD_FROM)]
     if max(since.values()) > 1:
         notes += [n for part in parts for n in part.notes if n.startswith(HOLD_FROM)]
+    if not any(q[0].endswith(" calls") and isinstance(v, Break) for q, v in quantities.items()):
+        notes = [n for n in notes if RULE_AT not in n]
     return replace(
         found,
         quantities=quantities,
@@ -169,13 +190,16 @@ def least_size(letter: str, part: Trace) -> int:
 
 
 def first_size(letter: str, parts: Sequence[Trace], otherwise: int) -> int:
-    """The first size of a letter over all cases: the largest of those of cases whose conditions do
-    not contain the letter, and the smallest of the others."""
-    free, bound = [1], list[int]()
+    """The first size of a letter over all cases: the largest first size among cases that have
+    smaller sizes of the letter, or the smallest of all first sizes if no case has."""
+    free, bound = list[int](), list[int]()
     for part in parts:
-        holds = any(letter in poly.letters for poly in part.region)
-        (bound if holds else free).append(part.base.get(letter, otherwise))
-    return max(*free, min(bound, default=1))
+        first = part.base.get(letter, otherwise)
+        below = {letter: first - part.steps.get(letter, 1)}
+        alone = (poly for poly in part.region if poly.letters == {letter})
+        least = any(poly.rational(below) < 0 for poly in alone)
+        (bound if least else free).append(first)
+    return max(free) if free else min(bound)
 
 
 class OnlyDivided(TraceError):
@@ -210,6 +234,7 @@ def of_multiples(found: Trace, sizes: Variables, division: Division, refused: On
         fitted=[asked(point) for point in found.fitted],
         since=asked(found.since),
         base=asked(found.base),
+        peak_sizes=asked(found.peak_sizes),
         steps={x: found.steps.get(x, 1) for x in sizes.over},
         multiple_of={size: divisor},
         divisions=(),

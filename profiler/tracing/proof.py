@@ -165,7 +165,7 @@ def lowest_sizes(points: SizeSamples, polys: Mapping[Quantity, Poly], base: Poin
                 points.notes.append(breaking_below(broken, f"{letter}={least[i]}"))
                 break
             least[i] = place
-    failing = any(part != "bytes" for part, _ in wrong)  # these ask for cases, tried one by one
+    failing = any(part != "bytes" for part, _ in wrong)  # then formulas are sought by cases
     while not failing and (broken := failure_at_corner(points, kept, base, least)) is not None:
         for i, step in enumerate(points.multiples):
             least[i] = base[i] - (base[i] - least[i]) // (2 * step) * step
@@ -208,7 +208,7 @@ def corner_points(points: SizeSamples, base: Point, near: int) -> Iterator[Point
 
 
 HOLD_FROM = "the formulas hold from"
-"""The beginning of that note."""
+"""The beginning of the note that `breaking_below` writes."""
 
 
 def breaking_below(broken: Break, least: str) -> str:

@@ -111,7 +111,7 @@ def tables(found: Trace, at: Mapping[str, int] | None = None) -> Iterator[Table]
                 u.name,
                 u.phase,
                 *(
-                    formula(n) if isinstance(n, Poly) else "no formula"
+                    "no formula" if isinstance(n, Break) else formula(n)
                     for n in (u.calls, u.bytes_touched)
                 ),
             )
@@ -126,7 +126,7 @@ NOTHING_RUNS = "without the workspace of operations, which is unknown because no
 
 
 def at_peak(found: Trace) -> Table:
-    """The tensors alive at the peak, at the sizes from which formulas of bytes hold."""
+    """The tensors alive at the peak, at the first sizes that were traced."""
     columns = (
         Column("made by", "made by", numeric=False),
         Column("shape", "shape", numeric=False),
@@ -146,7 +146,7 @@ def at_peak(found: Trace) -> Table:
     ]
     total = sum(one.bytes * one.number for one in found.at_peak)
     rows += [("all tensors", "", "", "", total), ("workspace", "", "", "", Missing(NOTHING_RUNS))]
-    return Table(f"Alive at the peak, at {listed_sizes(found.base)}", columns, tuple(rows))
+    return Table(f"Alive at the peak, at {listed_sizes(found.peak_sizes)}", columns, tuple(rows))
 
 
 def formula(value: Value) -> Formula | str:
@@ -282,7 +282,7 @@ def data(
         "activation_bytes": text(found.activation_bytes, "activation_bytes"),
         "peak_bytes": text(found.peak_bytes, "peak_bytes"),
         "at_peak": {
-            "sizes": dict(found.base),
+            "sizes": dict(found.peak_sizes),
             "tensors": [asdict(one) | {"shape": list(one.shape)} for one in found.at_peak],
             "workspace": None,
             "reason": NOTHING_RUNS,

@@ -120,7 +120,8 @@ class Trace:
     sample: Mapping[tuple[str, str], CountedOperation] = field(default_factory=dict, repr=False)
     """Operations by phase and name, at the first sizes."""
     at_peak: Sequence[TracedTensor] = ()
-    """The tensors that are alive at the peak, at the sizes `base`."""
+    """The tensors that are alive at the peak, at the sizes `peak_sizes`."""
+    peak_sizes: Mapping[str, int] = field(default_factory=dict)
     flops: FlopCounter | None = None
     """The figures of torch's FlopCounterMode at the first sizes, and the operations it omits."""
     differentiated: frozenset[str] = frozenset()

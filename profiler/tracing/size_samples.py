@@ -80,7 +80,7 @@ class SizeSamples:
         return all(condition.rational(sizes) >= 0 for condition in self.region)
 
     def slope(self, condition: Poly, i: int) -> Number:
-        """The growth of a condition with letter i; 0 unless the condition is affine in it."""
+        """The growth of a condition with letter i; 0 unless the growth is the same at all sizes."""
         with suppress(ValueError):
             return condition.coefficient(self.letters[i]).constant() or 0
         return 0

@@ -46,7 +46,7 @@ from profiler.tracing.meta_run.target import (
     load_target,
     parse_variables,
 )
-from profiler.tracing.orders import FEW, OnlyDivided, by_cases, of_multiples
+from profiler.tracing.orders import FEW, RULE_AT, OnlyDivided, by_cases, of_multiples
 from profiler.tracing.peak import peak_formula
 from profiler.tracing.proof import earliest_failure, first_failures, held_out, lowest_sizes
 from profiler.tracing.repeated_blocks import NotStraight, samples_by_blocks
@@ -69,6 +69,14 @@ DIVIDED = PATIENCE / 4
 
 MULTIPLES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64)
 """If the module does not run at every size of a letter, multiples of these are tried."""
+
+ONE_OF_MANY = 1 / 3
+"""The part of the patience for each of several runs far along one letter, so that a few of them
+together take as long as one run of the proof."""
+
+SOUGHT = 10**3
+"""How many sizes of a letter, in turn, are asked whether they lie in the case: sizes of a case may
+be far apart, formulas need only the first few, and the question takes no run."""
 
 FAR = (9, 27, 60, 97)
 """Steps from the start at which powers of a size are tested before acceptance."""
@@ -237,7 +245,7 @@ def counted_at(points: SizeSamples, quantities: Mapping[Quantity, Poly | Break])
                     listed.setdefault(f"{letter}:{m}", {})[operation] = None
                     break
     for over, operations in listed.items():
-        yield f"--over {over} has sizes at which there is a rule for {', '.join(operations)}"
+        yield f"--over {over} {RULE_AT} {', '.join(operations)}"
 
 
 def observation_notes(seen: Observation, batch: str) -> Iterator[str]:
@@ -367,6 +375,7 @@ class FormulaSearch:
             followed=followed,
             sample=first.by_op,
             at_peak=first.at_peak,
+            peak_sizes=points.named(base),
             flops=flops,
             differentiated=first.differentiated,
             modes=first.modes,
@@ -536,7 +545,7 @@ class FormulaSearch:
         points = self.points
         number = start // points.multiples[i] + 3
         others = tuple(max(x, number * m) for x, m in zip(base, points.multiples, strict=True))
-        if len(base) == 1 or not points.patient(base, others, 1 / 3):
+        if len(base) == 1 or not points.patient(base, others, ONE_OF_MANY):
             return len(base) > 1
 
         def along(place: int) -> dict[Quantity, int]:
@@ -549,8 +558,8 @@ class FormulaSearch:
             return True
 
     def later(self, base: Point, i: int, start: int) -> bool:
-        """Whether the sizes of one letter before a later start are no case that the code tests, but
-        for conditions on this letter alone at its first `FEW` sizes."""
+        """Whether no condition that the code tests changes between the base and a later start of
+        one letter; conditions on this letter alone may change among its first `FEW` sizes."""
         points, boundaries = self.points, self.points.boundaries
         near = min(start, base[i] + FEW * points.multiples[i])
         alone = [c for c in boundaries if len(c.letters) == 1]
@@ -583,7 +592,7 @@ class FormulaSearch:
             along,
             lambda place: {q: n for q, n in along(place).items() if q[0] != "bytes"},
             lambda place: points.at(points.moved(base, i, place), shapes=True).shapes,
-            lambda place: points.patient(base, points.moved(base, i, place), 1 / 3),
+            lambda place: points.patient(base, points.moved(base, i, place), ONE_OF_MANY),
         )
 
     def powers_from(
@@ -602,7 +611,7 @@ class FormulaSearch:
 
         short = not points.slow
         lean = points.slow and not self.thorough
-        everywhere = (start + k * step for k in range(10**3))
+        everywhere = (start + k * step for k in range(SOUGHT))
         tested = points.boundaries if one_case else ()
 
         def inside(place: int) -> bool:
@@ -625,6 +634,6 @@ class FormulaSearch:
         later = [place for place in (*(k * step for k in EVEN), *breaks) if place > start]
         for place in [*far, *later]:
             point = points.moved(base, i, place)
-            if inside(place) and points.patient(base, point, 1 / 3) and points.runs(point):
+            if inside(place) and points.patient(base, point, ONE_OF_MANY) and points.runs(point):
                 checks.append(place)
         return found if spans(found, checks, along) else None

@@ -255,6 +255,14 @@ def test_inference_mode_takes_composites_apart(fn: Any, expected: Operations) ->
         assert counted(fn) == expected
 
 
+def test_bags_whose_offsets_have_no_values_are_not_counted() -> None:
+    with torch.device("meta"):
+        found = count_dispatch(bags)
+    reasons = {name: one.reason for name, one in found.unknown.items()}
+    (name,) = reasons
+    assert reasons[name] == f"{name}: the number of filled bags depends on values"
+
+
 # Attention over 3 rows and keys of width 2, one head: 6 pairs when causal, else 9.
 
 

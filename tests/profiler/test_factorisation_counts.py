@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
+from itertools import product
 from typing import Any
 
 import pytest
@@ -71,6 +72,8 @@ class Number:
 
 
 Matrix = list[list[Number]]
+Reflection = tuple[list[Number], Number]
+"""v, whose first entry is 1, and tau of x - tau v (v^T x)."""
 
 
 def dot(left: Sequence[Number], right: Sequence[Number]) -> Number:
@@ -135,7 +138,7 @@ def qr(a: Matrix, wanted: int) -> tuple[Matrix, Matrix]:
     """Q's first columns and R, by Householder reflections."""
     rows, columns = len(a), len(a[0])
     tally = a[0][0].tally
-    kept: list[tuple[list[Number], Number]] = []
+    kept: list[Reflection] = []
     for k in range(min(rows - 1, columns)):
         x = [a[i][k] for i in range(k, rows)]
         length = dot(x, x).sqrt()
@@ -149,6 +152,12 @@ def qr(a: Matrix, wanted: int) -> tuple[Matrix, Matrix]:
         kept.append((v, tau))
     while len(kept) < min(rows, columns):  # of a square matrix the last one reflects nothing
         kept.append(([Number(tally, 1.0)], Number(tally, 0.0)))
+    return columns_of(kept, rows, wanted), a
+
+
+def columns_of(kept: Sequence[Reflection], rows: int, wanted: int) -> Matrix:
+    """The first columns of the product of reflections."""
+    tally = kept[0][1].tally
     q = tally.matrix(torch.eye(rows)[:, :wanted])
     for k in reversed(range(min(len(kept), wanted))):
         v, tau = kept[k]
@@ -157,7 +166,15 @@ def qr(a: Matrix, wanted: int) -> tuple[Matrix, Matrix]:
         q[k][k] = Number(tally, 1.0) - tau
         for i in range(1, len(v)):
             q[k + i][k] = -(tau * v[i])
-    return q, a
+    return q
+
+
+def reflections(tally: Tally, packed: Tensor, taus: Tensor) -> list[Reflection]:
+    """As LAPACK packs reflections: below the diagonal, without the first entry 1."""
+    return [
+        ([Number(tally, x) for x in (1.0, *packed[k + 1 :, k].tolist())], Number(tally, tau))
+        for k, tau in enumerate(taus.tolist())
+    ]
 
 
 def values(matrix: Matrix) -> Tensor:
@@ -235,6 +252,97 @@ def test_qr_counts_equal_those_of_loops(shape: tuple[int, int], mode: str) -> No
     assert operations == tally.operations()
 
 
+def dominant(n: int) -> Tensor:
+    """A matrix whose rows no pivot exchanges: the largest entries stand on the diagonal."""
+    a = torch.randn(n, n, dtype=torch.float64, generator=torch.Generator().manual_seed(9))
+    return a + 50 * torch.eye(n, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("n", [1, 5])
+def test_determinant_counts_equal_those_of_loops(n: int) -> None:
+    a, tally = dominant(n), Tally()
+    factors = lu(tally.matrix(a))
+    made = factors[0][0]
+    for i in range(1, n):
+        made = made * factors[i][i]
+    given, operations = counted(lambda: torch.linalg.det(a))
+    assert made.value == pytest.approx(given.item()) and operations == tally.operations()
+    tally = Tally()
+    factors = lu(tally.matrix(a))
+    logs = [factors[i][i].apply("compare", abs).apply("log", math.log) for i in range(n)]
+    made = logs[0]
+    for one in logs[1:]:
+        made = made + one
+    given, operations = counted(lambda: torch.linalg.slogdet(a)[1])
+    assert made.value == pytest.approx(given.item()) and operations == tally.operations()
+
+
+@pytest.mark.parametrize("columns", [1, 4])
+def test_solutions_by_factors_count_as_loops(square: Tensor, columns: int) -> None:
+    b = torch.randn(5, columns, dtype=torch.float64, generator=torch.Generator().manual_seed(5))
+    packed, pivots = torch.linalg.lu_factor(dominant(5))
+    tally = Tally()
+    factors = tally.matrix(packed)
+    part = substituted(factors, tally.matrix(b), lower=True, unit=True)
+    made = values(substituted(factors, part, lower=False, unit=False))
+    given, operations = counted(lambda: torch.linalg.lu_solve(packed, pivots, b))
+    assert torch.allclose(made, given) and operations == tally.operations()
+    lower, identity = torch.linalg.cholesky(square), torch.eye(5, dtype=torch.float64)
+    for sides, call in (
+        (b, lambda: torch.cholesky_solve(b, lower)),
+        (identity, lambda: torch.cholesky_inverse(lower)),
+    ):
+        tally = Tally()
+        part = substituted(tally.matrix(lower), tally.matrix(sides), lower=True, unit=False)
+        made = values(substituted(tally.matrix(lower.mT), part, lower=False, unit=False))
+        given, operations = counted(call)
+        assert torch.allclose(made, given) and operations == tally.operations()
+
+
+@pytest.mark.filterwarnings("ignore:torch.triangular_solve is deprecated")
+@pytest.mark.parametrize("unit", [True, False])
+@pytest.mark.parametrize("upper", [True, False])
+def test_triangular_solve_counts_as_loops(square: Tensor, upper: bool, unit: bool) -> None:
+    b = torch.randn(5, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(5))
+    tally = Tally()
+    made = values(substituted(tally.matrix(square), tally.matrix(b), lower=not upper, unit=unit))
+    given, operations = counted(
+        lambda: torch.triangular_solve(b, square, upper, unitriangular=unit)[0]
+    )
+    assert torch.allclose(made, given) and operations == tally.operations()
+
+
+@pytest.mark.parametrize("shape", [(5, 5), (5, 3), (1, 1)])
+def test_householder_counts_equal_those_of_loops(shape: tuple[int, int]) -> None:
+    a = torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(6))
+    tally = Tally()
+    r = qr(tally.matrix(a), 0)[1]
+    (packed, taus), operations = counted(lambda: torch.geqrf(a))
+    assert torch.allclose(values(r).triu(), packed.triu()) and operations == tally.operations()
+    tally = Tally()
+    q = columns_of(reflections(tally, packed, taus), *shape)
+    given, operations = counted(lambda: torch.linalg.householder_product(packed, taus))
+    assert torch.allclose(values(q), given) and operations == tally.operations()
+
+
+@pytest.mark.parametrize("left", [True, False])
+@pytest.mark.parametrize("transpose", [True, False])
+def test_ormqr_counts_equal_those_of_loops(left: bool, transpose: bool) -> None:
+    """A row times Q is Q^T times the column, and Q^T applies the first reflection first."""
+    chance = torch.Generator().manual_seed(6)
+    packed, taus = torch.geqrf(torch.randn(5, 3, dtype=torch.float64, generator=chance))
+    other = torch.randn((5, 2) if left else (2, 5), dtype=torch.float64, generator=chance)
+    tally = Tally()
+    made = tally.matrix(other if left else other.mT)
+    kept = list(enumerate(reflections(tally, packed, taus)))
+    for k, (v, tau) in kept if transpose == left else reversed(kept):
+        for j in range(2):
+            reflect(v, tau, made, k, j)
+    given, operations = counted(lambda: torch.ormqr(packed, taus, other, left, transpose))
+    assert torch.allclose(values(made), given if left else given.mT)
+    assert operations == tally.operations()
+
+
 @pytest.mark.parametrize("name", ["svd", "eigh", "eig", "matrix_exp", "pinv"])
 def test_what_no_count_is_standard_for_is_named_and_the_rest_counted(name: str) -> None:
     a = torch.eye(3)
@@ -266,10 +374,11 @@ LEAST = -1e30
 """In place of -inf, whose differences have no value."""
 
 
-def test_ctc_loss_counts_equal_those_of_loops() -> None:
-    """Two sequences of 6 and 5 steps, with 2 labels and 1; every state looks at three before."""
+@pytest.mark.parametrize("labels", [(2, 1), (0, 2)])
+def test_ctc_loss_counts_equal_those_of_loops(labels: tuple[int, int]) -> None:
+    """Two sequences of 6 and 5 steps with few labels or none; every state looks at three before."""
     x = torch.randn(6, 2, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(7))
-    logs, targets, steps, labels = x.log_softmax(-1), torch.tensor([[1, 3], [2, 0]]), (6, 5), (2, 1)
+    logs, targets, steps = x.log_softmax(-1), torch.tensor([[1, 3], [2, 1]]), (6, 5)
     tally, losses = Tally(), []
     for k in range(2):
         states = [0]
@@ -286,10 +395,50 @@ def test_ctc_loss_counts_equal_those_of_loops() -> None:
                 ways = [before[s], before[s - 1] if s else Number(tally, LEAST),
                         before[s - 2] if skips else Number(tally, LEAST)]  # fmt: skip
                 alpha.append(log_sum(ways) + p[t][s])
-        losses.append(-log_sum(alpha[-2:]).value)
+        losses.append(-(log_sum(alpha[-2:]) if len(alpha) > 1 else alpha[0]).value)
     given, operations = counted(lambda: torch.ops.aten._ctc_loss(logs, targets, steps, labels)[0])
     assert torch.allclose(torch.tensor(losses, dtype=torch.float64), given)
     assert operations == tally.operations()
+
+
+@pytest.mark.parametrize("labels", [(2, 1), (0, 2)])
+def test_gradients_of_ctc_loss_count_as_loops(labels: tuple[int, int]) -> None:
+    """The recursion from the end; each label of a step sums its states; then each derivative."""
+    x = torch.randn(6, 2, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(7))
+    logs, targets, steps = x.log_softmax(-1), torch.tensor([[1, 3], [2, 1]]), (6, 5)
+    losses, alpha = torch.ops.aten._ctc_loss(logs, targets, steps, labels)
+    grad, tally, made = torch.tensor([2.0, 3.0], dtype=torch.float64), Tally(), x * 0
+    least = Number(tally, LEAST)
+    for k in range(2):
+        states = [0]
+        for label in targets[k, : labels[k]].tolist():
+            states += [label, 0]
+        loss, g = (Number(tally, t[k].item()) for t in (losses, grad))
+        beta = [least] * (len(states) + 2)
+        for t in reversed(range(steps[k])):
+            p = tally.matrix(logs[t])[k]
+            if t == steps[k] - 1:
+                for s in range(max(len(states) - 2, 0), len(states)):
+                    beta[s] = p[states[s]]
+            else:
+                after, beta = beta, [least] * (len(states) + 2)
+                for s, state in enumerate(states):
+                    skips = state not in states[s + 2 : s + 3]
+                    ways = [after[s], after[s + 1], after[s + 2] if skips else least]
+                    beta[s] = log_sum(ways) + p[state]
+            gathered = [least] * 4
+            for s, state in enumerate(states):
+                both = Number(tally, max(alpha[k, t, s].item(), LEAST)) + beta[s]
+                gathered[state] = log_sum([gathered[state], both])
+            for c, y in enumerate(p):
+                less = (gathered[c] + loss - y).apply("exp", math.exp)
+                made[t, k, c] = ((y.apply("exp", math.exp) - less) * g).value
+    given, operations = counted(
+        lambda: torch.ops.aten._ctc_loss_backward(
+            grad, logs, targets, steps, labels, losses, alpha, 0
+        )
+    )
+    assert torch.allclose(made, given) and operations == tally.operations()
 
 
 def distance(x: Sequence[Number], y: Sequence[Number], p: float) -> Number:
@@ -328,6 +477,127 @@ def test_distance_counts_equal_those_of_loops(p: float) -> None:
     assert torch.allclose(made[0], given) and operations == tally.operations()
 
 
+def slope(x: Number, d: Number, p: float) -> Number:
+    """The derivative of a distance d by one difference x of entries; of the largest difference 1,
+    of others 0 (torch: d less |x| is rounded up, to 1 at most)."""
+    if p == 2:
+        return x / d
+    sign = x.apply("sign", lambda value: math.copysign(1.0, value))
+    if p == 1:
+        return sign
+    one = Number(x.tally, 1.0)
+    other = (d - x.apply("compare", abs)).apply("ceil", math.ceil)
+    return sign * (one - (one if one < other else other))
+
+
+@pytest.mark.parametrize("p", [1.0, 2.0, 3.0, math.inf])
+def test_gradients_of_distances_count_as_loops(p: float) -> None:
+    """Every pair adds to the rows that receive a gradient: the first alone, or both."""
+    chance = torch.Generator().manual_seed(8)
+    x, y = (torch.randn(n, 3, dtype=torch.float64, generator=chance) for n in (4, 2))
+    every = [(i, j) for i in range(4) for j in range(2)]
+    pairs = [(i, j) for i in range(4) for j in range(i + 1, 4)]
+    aten, grad = torch.ops.aten, torch.randn(8, dtype=torch.float64, generator=chance)
+    apart = torch.cdist(x, y, p), torch.nn.functional.pdist(x, p)
+    for among, other, far, call in (
+        (every, y, apart[0], lambda: aten._cdist_backward(grad.view(4, 2), x, y, p, apart[0])),
+        (pairs, x, apart[1], lambda: aten._pdist_backward(grad[:6], x, p, apart[1])),
+    ):
+        tally = Tally()
+        rows, others, made = (tally.matrix(t) for t in (x, other, torch.zeros(4, 3)))
+        for k, (i, j) in enumerate(among):
+            g, d = (Number(tally, t.flatten()[k].item()) for t in (grad, far))
+            for c in range(3):
+                away = rows[i][c] - others[j][c]
+                if p == 3:
+                    size = away.apply("compare", abs)
+                    above = g * away * size.apply("pow", lambda value: value)
+                    step = above / d.apply("pow", lambda value: value**2)
+                else:
+                    step = g * slope(away, d, p)
+                made[i][c] = made[i][c] + step
+                if other is x:
+                    made[j][c] = made[j][c] - step
+        given, operations = counted(call)
+        assert torch.allclose(values(made), given) and operations == tally.operations()
+
+
+def test_gradients_of_a_weight_norm_count_as_loops() -> None:
+    """w = v g/n: dg = dw v/n, dv = dw (g/n) - v (g/n) (dg/n), row by row."""
+    chance = torch.Generator().manual_seed(8)
+    grad, v = (torch.randn(4, 3, dtype=torch.float64, generator=chance) for _ in range(2))
+    g = torch.randn(4, 1, dtype=torch.float64, generator=chance)
+    n, tally = v.norm(dim=1, keepdim=True), Tally()
+    of_v, of_g = [], []
+    for dw, row, (scale,), (length,) in zip(*map(tally.matrix, (grad, v, g, n)), strict=True):
+        dg, factor = dot(dw, row) / length, scale / length
+        less = factor * (dg / length)
+        of_g.append([dg])
+        of_v.append([a * factor - b * less for a, b in zip(dw, row, strict=True)])
+    given, operations = counted(
+        lambda: torch.ops.aten._weight_norm_interface_backward(grad, v, g, n, 0)
+    )
+    assert torch.allclose(values(of_v), given[0]) and torch.allclose(values(of_g), given[1])
+    assert operations == tally.operations()
+
+
+@pytest.mark.parametrize("start", [None, 2.0])
+@pytest.mark.parametrize("reduce", ["sum", "mean", "max", "prod"])
+@pytest.mark.parametrize("given_as", ["lengths", "offsets"])
+def test_segments_count_as_loops(given_as: str, reduce: str, start: float | None) -> None:
+    """Segments of 2, 1 and 3 rows, and of none where an initial value stands for the result."""
+    data = torch.rand(6, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(8))
+    lengths = [2, 1, 3] if start is None else [2, 0, 1, 3]
+    tally, made, after = Tally(), [], 0
+    for length in lengths:
+        rows, after = tally.matrix(data[after : after + length]), after + length
+        if start is not None:
+            rows.insert(0, [Number(tally, start)] * 2)
+        total = rows[0]
+        for row in rows[1:]:
+            if reduce == "max":
+                total = [y if x < y else x for x, y in zip(total, row, strict=True)]
+            elif reduce == "prod":
+                total = [x * y for x, y in zip(total, row, strict=True)]
+            else:
+                total = [x + y for x, y in zip(total, row, strict=True)]
+        if reduce == "mean" and length:
+            total = [x / Number(tally, length) for x in total]
+        made.append(total)
+    ends = torch.tensor([0, *lengths]).cumsum(0)
+    where = (torch.tensor(lengths), None) if given_as == "lengths" else (None, ends)
+    found, operations = counted(
+        lambda: torch.segment_reduce(
+            data, reduce, lengths=where[0], offsets=where[1], axis=0, initial=start
+        )
+    )
+    assert torch.allclose(values(made), found) and operations == tally.operations()
+
+
+def test_allclose_compares_each_pair_of_entries_that_meet() -> None:
+    """Also of rows and columns: |a - b| <= atol + rtol |b|, 12 times."""
+    each = Operations(mul=1, add=2, other={"compare": 3})
+    for other in ((3, 4), (1, 4), (4,)):
+        _, operations = counted(
+            lambda: torch.allclose(torch.ones(3, 1), torch.ones(other))  # noqa: B023 - called here
+        )
+        assert operations == each * 12
+
+
+@pytest.mark.parametrize("eps", [None, 1e-6])
+def test_logit_counts_equal_those_of_loops(eps: float | None) -> None:
+    x, tally = torch.tensor([[0.1, 0.5, 0.7]], dtype=torch.float64), Tally()
+    one, made = Number(tally, 1.0), []
+    for p in tally.matrix(x)[0]:
+        if eps is not None:
+            low, high = Number(tally, eps), Number(tally, 1 - eps)
+            p = low if p < low else p
+            p = high if high < p else p
+        made.append((p / (one - p)).apply("log", math.log))
+    given, operations = counted(lambda: torch.logit(x, eps))
+    assert torch.allclose(values([made]), given) and operations == tally.operations()
+
+
 def test_bilinear_layer_is_two_products() -> None:
     """Of each of 5 results: 2 x 3 sums of 4 products less one, 2 sums of 3 products less one."""
     layer = torch.nn.Bilinear(4, 3, 5, bias=False)
@@ -343,6 +613,7 @@ def test_bilinear_layer_is_two_products() -> None:
         (torch.median, 80),  # and for 16
         (lambda x: torch.nanmedian(x, -1), 2 * 24 + 16),
         (lambda x: torch.mode(x, -1), 2 * 24 + 2 * 7),
+        (lambda x: torch.mode(x[0, 0]), 0),
         (torch.unique, 80 + 15),
         (torch.unique_consecutive, 15),
         (lambda x: torch.searchsorted(torch.arange(5.0), x), 16 * 3),
@@ -352,6 +623,45 @@ def test_bilinear_layer_is_two_products() -> None:
 def test_selections_count_their_comparisons(fn: Callable[[Tensor], Any], compared: int) -> None:
     _, operations = counted(lambda: fn(torch.arange(16.0).reshape(2, 8)))
     assert operations == Operations(other={"compare": compared})
+
+
+@pytest.mark.parametrize(("axes", "kernel"), [(2, (2, 3)), (3, (2, 3, 1))])
+def test_fractional_pools_compare_the_entries_of_each_window(
+    axes: int, kernel: tuple[int, ...]
+) -> None:
+    """A window of 6 entries takes 5 comparisons; a gradient is added at the largest entry."""
+    pool = getattr(torch.nn.functional, f"fractional_max_pool{axes}d")
+    x, begin = torch.rand(1, 2, *(7,) * axes), torch.full((1, 2, axes), 0.5)
+    x.requires_grad_()
+    made, operations = counted(lambda: pool(x, kernel, (2,) * axes, _random_samples=begin))
+    assert operations == Operations(other={"compare": 5 * made.numel()})
+    _, operations = counted(lambda: torch.autograd.grad(made, x, torch.ones_like(made)))
+    assert operations == Operations(add=made.numel())
+
+
+def test_gradients_of_bicubic_interpolation_count_as_loops() -> None:
+    """Each of 6 x 6 gradients, times a weight a row and a column, is added to 4 x 4 entries."""
+    grad = torch.randn(6, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(8))
+    shape, tally, a = (1, 1, 3, 3), Tally(), -0.75
+    made = tally.matrix(torch.zeros(3, 3))
+
+    def taps(place: int) -> list[tuple[int, Number]]:
+        """Entry and weight of Keys' cubic convolution (a = -0.75), around the middle of a place."""
+        middle = (place + 0.5) / 2 - 0.5
+        found = []
+        for entry in range(math.floor(middle) - 1, math.floor(middle) + 3):
+            x = abs(middle - entry)
+            near, far = ((a + 2) * x - a - 3) * x * x + 1, ((x - 5) * x + 8) * x * a - 4 * a
+            found.append((min(max(entry, 0), 2), Number(tally, near if x <= 1 else far)))
+        return found
+
+    for i, row in enumerate(tally.matrix(grad)):
+        for j, g in enumerate(row):
+            for (y, left), (x, right) in product(taps(i), taps(j)):
+                made[y][x] = made[y][x] + g * left * right
+    backward = torch.ops.aten.upsample_bicubic2d_backward
+    given, operations = counted(lambda: backward(grad[None, None], (6, 6), shape, False))
+    assert torch.allclose(values(made), given[0, 0]) and operations == tally.operations()
 
 
 def test_renorm_counts_equal_a_count_by_hand() -> None:

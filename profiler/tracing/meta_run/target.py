@@ -141,7 +141,7 @@ def parse_variables(
 def _lets(
     let: str | Sequence[str] | Mapping[str, str], letters: Mapping[str, int]
 ) -> dict[str, Formula]:
-    """Name -> formula, of the sizes in --let; each may use `over` and earlier names."""
+    """Name -> formula of each size in --let; a formula may use `over` and earlier names."""
     if isinstance(let, str):
         let = let.split(",")
     pairs = (
@@ -417,7 +417,8 @@ def _factory_sizes(target: Target, sizes: Sizes) -> dict[str, int]:
     foreign = [name for name in written if name not in parameters and name not in LETTERS]
     if foreign and not anything:
         near = difflib.get_close_matches(foreign[0], parameters, 1)
-        hint = f": did you mean '{near[0]}'?" if near else f", but {', '.join(parameters)}"
+        known = f", but {', '.join(parameters)}" if parameters else " and no other size"
+        hint = f": did you mean '{near[0]}'?" if near else known
         raise TraceError(f"{target.name} takes no '{foreign[0]}' (--let){hint}")
     return {
         name: value

@@ -3,8 +3,11 @@ follow?"""
 
 from __future__ import annotations
 
+import json
 import math
+import re
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -13,10 +16,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from costmodel.symbolic.polynomial import Poly
 from profiler.tracing import trace
 from profiler.tracing.interpolation import Point
+from profiler.tracing.meta_run.target import TraceError
+from profiler.tracing.orders import splits
 from profiler.tracing.report import document
-from profiler.tracing.result import Trace
+from profiler.tracing.result import Break, Cases, Trace
 from profiler.tracing.size_samples import SizeSamples
 from tests.printing import printed
 from tests.profiler.tracing.test_memory import Function
@@ -73,6 +79,10 @@ def steps(x: Tensor) -> Tensor:
         (lambda x: x * 2 if x.shape[1] > 20 else x, lambda l, d: l * d * (l > 20)),
         (lambda x: x * 2 if int(x.shape[1]) > 50 else x, lambda l, d: l * d * (l > 50)),
         (lambda x: x * 2 if 400 < x.shape[1] <= 500 else x, lambda l, d: l * d * (400 < l <= 500)),
+        (lambda x: x * 2 if 4000 < x.shape[1] <= 5000 else x,
+         lambda l, d: l * d * (4000 < l <= 5000)),
+        (lambda x: x[:, -1500:] * 2, lambda l, d: d * min(l, 1500)),
+        (lambda x: x * 2 if x.shape[1] > 2048 else x, lambda l, d: l * d * (l > 2048)),
         (lambda x: x[:, : min(x.shape[1], 1500)] * 2, lambda l, d: d * min(l, 1500)),
         (lambda x: torch.arange(max(x.shape[1], 1500)) * x[0, 0, 0], lambda l, d: max(l, 1500)),
         (lambda x: x * 2 if x.shape[1] > 100 * x.shape[2] else x,
@@ -94,10 +104,75 @@ def test_what_changes_far_away_has_a_formula_by_cases(
     found = traced(fn)
     assert not found.broken
     lengths = (5, 19, 20, 21, 49, 50, 51, 100, 101, 400, 401, 500, 501, 1499, 1501, 1777, 1778,
-               2048, 2049, 2111, 2112, 3000, 4000, 4777, 4778, 6001)  # fmt: skip
+               2048, 2049, 2111, 2112, 3000, 4000, 4001, 4777, 4778, 5000, 5001, 6001)  # fmt: skip
     for l in lengths:
         for d in (3, 20, 21, 47):
             assert found.at("forward", l=l, d=d).mul == products(l, d), (l, d)
+
+
+def test_a_change_at_a_single_shape_breaks_the_formula_there() -> None:
+    found = traced(lambda x: x * 2 if x.shape == (1, 2500, 3) else x)
+    assert "breaks at l=2500, d=3" in str(found.forward["mul"])
+
+
+def halves(x: Tensor) -> Tensor:
+    """Long inputs are viewed as two halves, so that an odd length fails."""
+    if x.shape[1] > 50:
+        return x.reshape(x.shape[0], 2, x.shape[1] // 2, x.shape[2]) * 2 * 3
+    return x * 2
+
+
+def test_a_case_in_which_fewer_sizes_run_gives_no_formula() -> None:
+    with pytest.raises(RuntimeError, match="invalid for input of size"):
+        halves(torch.ones(1, 53, 4))
+    found = traced(halves)
+    with pytest.raises(TraceError, match="no formula: d\\*l breaks at"):
+        found.at("forward", l=53, d=4)
+
+
+@pytest.mark.parametrize(
+    "fn", [lambda x: x * 2 if x.shape[1] > 20 else x, lambda x: x * 2 if x.shape[1] > 50 else x]
+)
+def test_tensors_at_the_peak_have_the_shapes_of_the_sizes_in_the_title(
+    fn: Callable[[Tensor], Any],
+) -> None:
+    found = traced(fn)
+    (title,) = re.findall("Alive at the peak, at (.*)", printed(document(found), "markdown"))
+    l, d = map(int, re.findall("[0-9]+", title))
+    assert {one.shape for one in found.at_peak} == {(1, l, d)}
+    listed = json.loads(printed(document(found), "json"))["at_peak"]
+    assert listed["sizes"] == {"l": l, "d": d}
+
+
+def test_formulas_of_bytes_hold_from_sizes_that_were_tested_in_each_case() -> None:
+    """The case of many entries has no run with as few as 5 tokens or 3 channels; a case of many
+    tokens has a run at its fewest."""
+    area = traced(lambda x: x * 2 * 3 if x.numel() > 1000 else x * 2)
+    many = frozenset({Poly.atom("l") * Poly.atom("d") - 1001})
+    first = area.within(many).base
+    assert all(area.base[letter] >= first[letter] for letter in ("l", "d"))
+    assert traced(lambda x: x * 2 * 3 if x.shape[1] > 50 else x * 2).base["l"] == 5
+
+
+def test_calls_by_cases_are_printed_and_leave_no_hint_of_multiples() -> None:
+    found = traced(lambda x: torch.polygamma(2, x) if x.shape[1] > 50 else x * 2)
+    (one,) = found.uncounted
+    assert isinstance(one.calls, Cases)
+    assert [one.calls.at({"l": l, "d": 3}) for l in (50, 51)] == [0, 1]
+    text = printed(document(found), "markdown")
+    assert "| 1 where l >= 51" in text and "| no formula" not in text and "--over" not in text
+
+
+def test_a_split_at_a_failing_size_compares_each_letter_with_sizes_of_its_own() -> None:
+    """Formulas that hold from d=65 on, and fail at l=70, ask for no split at l=65."""
+    d, l = Poly.atom("d"), Poly.atom("l")
+    found = replace(
+        traced(lambda x: x * 2),
+        quantities={("forward", "mul"): Break({"l": 70, "d": 65}, "", "", 0)},
+        since={"l": 1, "d": 65},
+    )
+    cut = {poly for split in splits(found, ()) for case in split for poly in case.region}
+    assert {l - 70, d - 65} <= cut and l - 65 not in cut
 
 
 def test_sizes_beside_a_comparison_that_changes_nothing_are_proven() -> None:
@@ -172,13 +247,13 @@ def test_a_condition_on_a_width_that_weights_share_holds_wherever_it_is_printed(
             return torch.Tensor(self.second(y) if larger else y)
 
     found = trace(Threshold, over="l,d")
-    by_cases = 0
+    checked = 0
     for l, d in product((1, 2, 4, 9, 40, 290), (1, 2, 5, 6, 25, 201, 300)):
         if l >= found.since["l"] and d >= found.since["d"]:
             expected = l * d * d * (2 if CONDITIONS[name](l, d) else 1)
             assert found.at(l=l, d=d).mul == expected, (l, d)
-            by_cases += 1
-    assert by_cases >= (42 if name == "a product" else 4)
+            checked += 1
+    assert checked >= (42 if name == "a product" else 4)
 
 
 def unbound(x: Tensor) -> Tensor:

@@ -75,6 +75,8 @@ def test_a_size_that_must_divide_another_one_is_found_and_said() -> None:
         "l runs over multiples of r; at other sizes the module fails: blocks cannot be built at "
         "l=5, d=3, r=2: r does not divide l"
     )
+    at = found.peak_sizes
+    assert (1, at["r"], at["l"] // at["r"]) in {one.shape for one in found.at_peak}
     with pytest.raises(TraceError, match="l must be a multiple of r"):
         found.sizes("l=5,d=3,r=2")
 

@@ -138,6 +138,7 @@ def test_a_batch_that_is_read_as_a_length_is_noted() -> None:
             "in_features=d,out_features=d,bais=1",
             "takes no 'bais' (--let): did you mean 'bias'?",
         ),
+        ("os:getcwd", "l,d", "width=1", "takes no 'width' (--let) and no other size"),
         ("torch.nn:Identity", "l,d", "n", "expected NAME=FORMULA"),
         ("torch.nn:Identity", "l,d", "d=4", "given twice"),
         ("torch.nn:Identity", "l", "d=n*h", "is not among the sizes"),

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from costmodel.language.formula_text import parse
 from costmodel.symbolic.formulas import poly as poly_of
 from costmodel.symbolic.polynomial import Poly
+from profiler.counting.rules import nominal_words
 from profiler.tracing import trace
 from profiler.tracing.meta_run.target import TraceError
 from profiler.tracing.report import document
@@ -418,6 +419,8 @@ def test_what_is_counted_nominally_says_so() -> None:
     said = "nominal for Fourier transforms: counted by documented arithmetic, not observed"
     assert said in found.notes
     assert not any("nominal" in note for note in trace(nn.Tanh, over="l,d").notes)
+    assert nominal_words(["aten::sort", "aten::linalg_lu"]).startswith("nominal for sorts and fact")
+    assert not nominal_words(["aten::unique_consecutive", "aten::lu_unpack"])
 
 
 def test_what_runs_at_small_sizes_alone_is_not_listed() -> None:
