@@ -14,7 +14,7 @@ import torch.nn.functional as F  # noqa: N812 - PyTorch's own name for it
 
 import cli
 import costmodel as cm
-from costmodel import EquationError, Mixer, function, softmax
+from costmodel import EquationError, Mixer, function, softmax, union
 from costmodel.language.equations import Form
 from costmodel.language.macros.gates import gelu_tanh
 from costmodel.language.macros.norms import RMS_EPS, l2_norm, layer_norm, rms_norm
@@ -172,6 +172,17 @@ def loop() -> Mixer:
     return m
 
 
+def length_over_a_union() -> Mixer:
+    """A row is divided by its length, whose first term stands apart."""
+    m = Mixer("m")
+    l, d = m.sizes("l d")
+    x, y = m.input("x", l, d), m.output("y", l, d)
+    with m.form("direct") as f:
+        i, b = f.index("i", 1, l), f.index("b", union((1, 1), (2, d)))
+        y[i, b] = l2_norm(x[i, b], over=b)
+    return m
+
+
 def half_turned() -> Mixer:
     """The first half of each head's channels is turned, the other half is copied."""
     m = Mixer("m")
@@ -234,6 +245,7 @@ LARGER: Mapping[str, tuple[Mixer, tuple[dict[str, int], ...]]] = {
     ),
     "joint": (joint(), ({"l": 3, "d": 4, "n": 2}, {"l": 1, "d": 2, "n": 1})),
     "loop": (loop(), ({"l": 5, "d": 3}, {"l": 2, "d": 5}, {"l": 1, "d": 1})),
+    "l2 norm, union": (length_over_a_union(), ({"l": 3, "d": 5}, {"l": 1, "d": 1})),
     "half of the channels": (half_turned(), ({"l": 3, "d": 8, "n": 1}, {"l": 1, "d": 8, "n": 2})),
 }
 

@@ -83,7 +83,7 @@ APART = ("norm=rsqrt", "mean-gradient", "square-gradient", "length-gradient", "c
 
 NORMS = {
     "layer norm", "layer norm, plain", "RMS norm", "RMS norm, plain", "l2 norm",
-    "l2 norm, under the root", "flattened", "joint", "loop",
+    "l2 norm, under the root", "l2 norm, union", "flattened", "joint", "loop",
 }  # fmt: skip
 
 

@@ -31,7 +31,7 @@ from costmodel.language.equations import (
     Mixer,
     System,
 )
-from costmodel.language.indices import Index
+from costmodel.language.indices import Index, one_by_one
 from costmodel.language.nodes import (
     GRADIENT,
     Array,
@@ -302,7 +302,8 @@ class _Builder(Sums):
             length = Ref(equation.array, equation.positions)
             gradient = Ref(self.grads[equation.array], equation.positions)
             divisor = self.named(where_larger(length, length, ZERO, ONE), scope)
-            self.hand_to(x, Mul(gradient, Div(x, divisor)), scope.inside((over,)))
+            for ranges in one_by_one((over,)):
+                self.hand_to(x, Mul(gradient, Div(x, divisor)), scope.inside(ranges))
 
     def _of_weighted_sum(self, equation: Equation, of_row: Equation) -> Node | None:
         """A row's sum of g y by the weighted sum that reads y, if the rewrite applies."""
