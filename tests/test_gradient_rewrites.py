@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 import pytest
 
 import costmodel as cm
+from costmodel import Mixer
 from costmodel.adjoint.softmax import softmaxes
 from costmodel.errors import ConventionError
+from costmodel.language.macros.norms import layer_norm
 from costmodel.language.nodes import Constant
 from costmodel.mixers import builtin
 from costmodel.program.conventions import OF_GRADIENTS, PADDINGS
@@ -119,6 +123,55 @@ def test_a_layer_norm_computed_again_in_numbers() -> None:
     assert {k: v for k, v in found.by_class().items() if v} == own
     kept = cm.activations(system(SYSTEMS["layer norm"]), convention=KERNELS)
     assert kept.at(l=3, d=5) == 3 * 5 + 2 * 3  # x, and of each row its mean and r
+
+
+def exponential_of_a_norm() -> Mixer:
+    """y = exp(n) x, n the layer norm of a row: the gradient reads n, and its rows again."""
+    m = Mixer("m")
+    l, d = m.sizes("l d")
+    x, y, gain = m.input("x", l, d), m.output("y", l, d), m.parameter("gain", d)
+    with m.form("direct") as f:
+        i, b = f.index("i", 1, l), f.index("b", 1, d)
+        n, e = f.array("n", l, d), f.array("e", l, d)
+        n[i, b] = layer_norm(x[i, b], over=b, gain=gain[b])
+        e[i, b] = cm.exp(n[i, b])
+        y[i, b] = e[i, b] * x[i, b]
+    return m
+
+
+@pytest.mark.parametrize(
+    ("mixer", "names", "sizes", "more"),
+    [
+        # x - mean and the product with r are computed again anyway. A row of 5: squares, gain; two
+        # sums, eps; three quotients; a root; exp.
+        (
+            exponential_of_a_norm(),
+            KERNELS,
+            {"l": 3, "d": 5},
+            {"mul": 3 * 10, "add": 3 * 9, "div": 3 * 3, "sqrt": 3, "exp": 15},
+        ),
+        # Scores and weights exp(s - L) are computed again anyway. 6 pairs of 2 heads of 2 channels:
+        # three projections, the exponentials, their sums, L, and the weighted sums.
+        (
+            builtin("self-attention"),
+            ("softmax-gradient", "logsumexp-gradient"),
+            {"l": 3, "d": 4, "n": 2},
+            {"mul": 3 * 48 + 24, "add": 3 * 36 + 6 + 12, "exp": 12, "log": 6},
+        ),
+    ],
+    ids=["norm", "softmax"],
+)
+def test_all_computed_again_includes_what_a_rewrite_computes_again(
+    mixer: Mixer, names: tuple[str, ...], sizes: dict[str, int], more: dict[str, int]
+) -> None:
+    """Once: under `recompute=all` too."""
+    kept, again = (
+        Counter(cm.count(mixer, "backward", convention=(*names, *all_)).at(**sizes).by_class())
+        for all_ in ((), ("recompute=all",))
+    )
+    assert again - kept == Counter(more)
+    assert not kept - again
+    agree(mixer, "direct", (*names, "recompute=all"))
 
 
 def test_without_products_a_norm_keeps_its_gradient() -> None:

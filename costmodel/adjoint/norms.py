@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
-from costmodel.adjoint.recompute import computed_again
 from costmodel.language.equations import Equation, System
 from costmodel.language.indices import Index
 from costmodel.language.macros.macro import length_of
@@ -42,7 +41,7 @@ class NormedRow:
         m entries; without a mean (g - x' (sum of g x') / m) r.
 
         Args:
-            of_row: names a number of the row.
+            of_row: writes one number per row to an array, and returns the reference to it.
         """
         length = Constant(length_of("a norm", self.over))
         along = Reduce("sum", Mul(given, normed), (self.over,))
@@ -54,12 +53,12 @@ class NormedRow:
 
 
 REWRITES = {"layer_norm": "layer-norm-gradient", "rms_norm": "rms-norm-gradient"}
-"""Norm -> the rewrite that takes its gradient by its result, where it is one of `norm=rsqrt`."""
+"""Norm -> the rewrite that takes the gradient from the result, of a norm under `norm=rsqrt`."""
 
 
 def normed_row(system: System, equation: Equation, rewrites: Collection[str]) -> NormedRow | None:
-    """The operands of an equation that normalises a row, if one of the `rewrites` takes its
-    gradient by its result; None for any other equation."""
+    """The operands of an equation that normalises a row, if one of the `rewrites` takes the
+    gradient of the norm from its result; None for any other equation."""
     value, made = equation.value, equation.array.origin
     if made is None or made.step != "normed" or REWRITES.get(made.how) not in rewrites:
         return None
@@ -76,18 +75,18 @@ def normed_row(system: System, equation: Equation, rewrites: Collection[str]) ->
     return None
 
 
-def normed_again(step: System, rewrites: Collection[str]) -> System:
-    """A training step whose backward pass computes the rows of `normed_row` that it reads again."""
+def read_again(forward: System, rewrites: Collection[str]) -> frozenset[Array]:
+    """The arrays of a forward pass that the gradients of `normed_row` compute again."""
     found: set[Array] = set()
-    for equation in step.forward.equations:
-        if row := normed_row(step.forward, equation, rewrites):
+    for equation in forward.equations:
+        if row := normed_row(forward, equation, rewrites):
             found |= {equation.array, *([row.centred] if row.centred else [])}
-    return computed_again(step, step.forward, frozenset(found)) if found else step
+    return frozenset(found)
 
 
 def length_of_row(system: System, equation: Equation) -> tuple[Ref, Index] | None:
-    """The entries whose squares an equation takes the root of the sum of, the root's only operand,
-    and their index; None for any other equation."""
+    """(entries x, their index) of an equation of `l2_norm` that takes the root of the sum of the
+    squares of x and of nothing else; None for any other equation."""
     value, made = equation.value, equation.array.origin
     if made is None or (made.how, made.step) != ("l2_norm", "root"):
         return None

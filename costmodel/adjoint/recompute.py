@@ -25,25 +25,27 @@ Copies = Mapping[Array, Array]
 """Array of the forward pass -> the array that holds the recomputed values."""
 
 
-def recomputed(system: System, names: Sequence[str]) -> System:
-    """A training step whose backward pass recomputes arrays of the forward pass. They are computed
-    from kept values: inputs, contexts, parameters, and arrays that are not named. Arrays that no
-    gradient needs are not recomputed.
+def recomputed(
+    system: System, names: Sequence[str], *, defined: System, also: frozenset[Array]
+) -> System:
+    """A training step whose backward pass recomputes arrays of the forward pass, each once. They
+    are computed from kept values: inputs, contexts, parameters, and arrays that are neither named
+    nor in `also`. Arrays that no gradient needs are not recomputed.
 
     Args:
         names: arrays as the file calls them, together with the steps their equations are lowered to
             (`P` of a softmax means `P.exp`, `P.sum` and `P`); a single step by its own name; or
             `all`.
+        defined: the equations to recompute by: the forward pass, or a system that gives the same
+            values.
+        also: further arrays, which rewrites of the backward pass recompute.
 
     Raises:
         EquationError: a name that the forward pass does not compute.
     """
-    return computed_again(system, system.forward, _chosen(system.forward, names))
-
-
-def computed_again(system: System, defined: System, chosen: frozenset[Array]) -> System:
-    """A training step whose backward pass recomputes arrays by the equations of `defined`: the
-    forward pass, or a system that gives the same values."""
+    chosen = _chosen(system.forward, names) | also
+    if not chosen:
+        return system
     needed = _closure(defined, chosen, read_by(system.backward))
     copies = {array: _copy(system, array) for array in defined.defining if array in needed}
     backward = dict(_in_turn(system, defined, copies))

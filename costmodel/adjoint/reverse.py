@@ -16,7 +16,7 @@ from costmodel.adjoint.accumulate import Handed, Sums, bar, fused_equations, pla
 from costmodel.adjoint.derivatives import ONE, ZERO, where_larger
 from costmodel.adjoint.gather_adjoint import Picked
 from costmodel.adjoint.node_rules import RULES, Scope
-from costmodel.adjoint.norms import NormedRow, length_of_row, normed_again, normed_row
+from costmodel.adjoint.norms import NormedRow, length_of_row, normed_row, read_again
 from costmodel.adjoint.recompute import recomputed
 from costmodel.adjoint.residuals import Shared, extent, with_residuals
 from costmodel.adjoint.softmax import from_logarithms, softmax_of, softmaxes, weighted_sum
@@ -82,10 +82,11 @@ def adjoint(
     Args:
         rewrites: the rewrites of the backward pass. `softmax-gradient` takes the gradient of a
             softmax from its result y alone, (g - sum of g y) y, as kernels do, and not through
-            exponentials and their sum; `layer-norm-gradient` and `rms-norm-gradient` take those of
-            norms so; `mean-gradient`, `square-gradient`, `length-gradient` and
-            `comparison-gradient` take those of means, squares, lengths and chosen branches as torch
-            does; `quotient-gradient` computes the gradient of a divisor by another division,
+            exponentials and their sum; `layer-norm-gradient` and `rms-norm-gradient` take the
+            gradient of a norm written under `norm=rsqrt` from its result; `mean-gradient`,
+            `square-gradient`, `length-gradient` and `comparison-gradient` take the gradients of
+            means, squares, row lengths, and of relu and max, by torch's formulas;
+            `quotient-gradient` computes the gradient of a divisor by another division,
             -g (a / b) / b, and keeps no quotient; `cases-gradient` adds up the gradients of both
             branches of a function by cases; `fft-gradient` takes gradients of real transforms as
             libraries do, by a complex transform, and doubles bins that stand for two.
@@ -100,10 +101,11 @@ def adjoint(
     picked = Picked(_with_gradient(system, trained))
     kept = with_residuals(picked.without_numbers(), quotients="quotient-gradient" not in rewrites)
     step = picked.restored(_Builder(kept, rewrites=rewrites).built())
-    step = normed_again(step, rewrites)
+    defined, also = step.forward, read_again(step.forward, rewrites)
     if "logsumexp-gradient" in rewrites:
-        step = from_logarithms(step)
-    return recomputed(step, recompute) if recompute else step
+        step, defined, weights = from_logarithms(step)
+        also |= weights
+    return recomputed(step, recompute, defined=defined, also=also)
 
 
 def _with_gradient(system: System, trained: tuple[str, ...]) -> System:
@@ -282,7 +284,7 @@ class _Builder(Sums):
             self.hand_to(row.x, row.gradient(gradient, result, of_row), scope)
 
     def _of_row(self, row: NormedRow, scope: Scope, value: Node) -> Ref:
-        """A number of a row, in a new array."""
+        """Write one number per row to a new array; returns the reference to it."""
         array = scope.equation.array
         number = self._next(array, row.factor.array.shape)
         indices = tuple(index for index in scope.free if index != row.over)

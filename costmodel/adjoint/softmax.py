@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from costmodel.adjoint.recompute import computed_again, read_by
+from costmodel.adjoint.recompute import read_by
 from costmodel.language.equations import Equation, System
 from costmodel.language.indices import Index
 from costmodel.language.nodes import (
     Add,
+    Array,
     Call,
     Div,
     Mul,
@@ -139,8 +140,9 @@ def _apart(left: list[Index], rows: tuple[Index, ...]) -> Mapping[str, Poly]:
 # recomputed weights
 
 
-def from_logarithms(step: System) -> System:
-    """A training step whose backward pass recomputes the weights of every softmax that it reads.
+def from_logarithms(step: System) -> tuple[System, System, frozenset[Array]]:
+    """(training step that keeps the logarithms L, equations to recompute by, arrays to recompute)
+    for a backward pass that recomputes the weights of every softmax that the pass reads.
 
     The forward pass keeps L = m + log(sum of exp(s - m)) of each row, m being the subtracted
     maximum (0 without one); the weights are then exp(s - L), and their scores s are recomputed too.
@@ -148,7 +150,7 @@ def from_logarithms(step: System) -> System:
     forward, read = step.forward, read_by(step.backward)
     found = [(e, scores) for e, scores in softmaxes(forward) if e.array in read]
     if not found:
-        return step
+        return step, forward, frozenset()
     sums = {softmax: _sums(forward, softmax) for softmax, _ in found}
     logarithms = {of: _logarithm(forward, softmax, of) for softmax, of in sums.items()}
     kept = [part for e in forward.equations for part in (e, *filter(None, [logarithms.get(e)]))]
@@ -158,9 +160,8 @@ def from_logarithms(step: System) -> System:
     }
     chosen = frozenset(array for e, scores in found for array in (e.array, scores.array))
     defined = replace(forward, equations=tuple(again.get(e, e) for e in kept))
-    return computed_again(
-        replace(step, equations=(*kept, *step.backward)), defined, chosen & {*forward.defining}
-    )
+    step = replace(step, equations=(*kept, *step.backward))
+    return step, defined, chosen & {*forward.defining}
 
 
 def _sums(system: System, softmax: Equation) -> Equation:

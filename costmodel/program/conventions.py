@@ -194,7 +194,7 @@ class Backward:
         if self.recompute:
             every = "all arrays of the forward pass"
             named = every if "all" in self.recompute else ", ".join(self.recompute)
-            said.append(f"the backward pass computes {named} again instead of keeping them")
+            said.append(f"recomputed in the backward pass, not kept: {named}")
         said += [f"gradients of {self.only} only"] * bool(self.only)
         if self.loss:
             said.append(f"loss {self.loss}: {LOSSES[self.loss]}")
@@ -332,12 +332,16 @@ REWRITES: Mapping[str, str] = {
     ),
     "logsumexp-gradient": "a softmax is computed again: exp(s - L), L the logarithm of its sum",
     "scale-gradient": "the scale of scores is applied to the gradients of queries and keys",
-    "layer-norm-gradient": "the gradient of a layer norm comes from its result, computed again",
-    "rms-norm-gradient": "the gradient of an RMS norm comes from its result, computed again",
+    "layer-norm-gradient": (
+        "under norm=rsqrt, the gradient of a layer norm comes from its result, computed again"
+    ),
+    "rms-norm-gradient": (
+        "under norm=rsqrt, the gradient of an RMS norm comes from its result, computed again"
+    ),
     "mean-gradient": "the gradient of a mean is divided at every entry, instead of once per mean",
     "square-gradient": "the gradient of a square x x is g (2 x), not a sum of two products",
     "length-gradient": "the gradient of a row's length n is g (x / n), and none where n is 0",
-    "comparison-gradient": "the gradient of a function by cases compares again",
+    "comparison-gradient": "the gradients of relu and of max(a, b) compare again",
     "quotient-gradient": "the gradient of a divisor b computes a / b again: -g (a / b) / b",
     "cases-gradient": (
         "the gradient of a function by cases is a sum over both branches, with zeros where the "
