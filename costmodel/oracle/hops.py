@@ -21,8 +21,9 @@ from costmodel.oracle.scalars import Entry
 
 def furthest(run: Execution) -> int:
     """The number of hops between the two positions furthest apart of all that are joined."""
-    place = Rows(run).place
-    return most_hops({(place(a), place(b)) for a, b in reads(run)}, run.sizes["l"])
+    rows = Rows(run)
+    joined = {(rows.place(a), rows.place(b)) for a, b in rows.reads}
+    return most_hops(joined, run.sizes["l"])
 
 
 def reads(run: Execution) -> Iterator[tuple[Entry, Entry]]:
@@ -63,9 +64,9 @@ class Rows:
 
     def __init__(self, run: Execution) -> None:
         self.run, self.reads = run, [*reads(run)]
-        self.readers: dict[Entry, list[Entry]] = {}
+        self.readers: dict[Array, dict[Entry, list[Entry]]] = {}
         for read, written in self.reads:
-            self.readers.setdefault(read, []).append(written)
+            self.readers.setdefault(read[0], {}).setdefault(read, []).append(written)
         self.of: dict[Entry, frozenset[int]] = {}
         """Entry -> the input rows that the entry depends on, directly or not."""
         for read, written in self.reads:
@@ -78,7 +79,7 @@ class Rows:
         self.axes: dict[Array, tuple[int, ...]] = {}
         """Array -> its axis of rows, or its axes of chunks of rows and of places in a chunk."""
         last_first = sorted(last, key=last.__getitem__, reverse=True)
-        for array in (*last_first, *dict.fromkeys(read[0] for read, _ in self.reads)):
+        for array in (*last_first, *self.readers):
             if array not in self.axes:
                 self.axes[array] = self._chosen(array)
         self.homes: dict[Entry, int] = {}
@@ -86,7 +87,7 @@ class Rows:
         made = self._made_of()
         for array in last_first:
             if not self.axes[array]:
-                self._settle({entry: rows for entry, rows in made.items() if entry[0] is array})
+                self._settle({e: made[e] for e in self.written[array] if e in made})
 
     def place(self, entry: Entry) -> object:
         """The row of an entry, or the entry itself if it belongs to no row."""
@@ -120,8 +121,12 @@ class Rows:
             found.append((array.rows[0], array.rows[0] + 1))
 
         def own(axes: tuple[int, ...]) -> int:
-            known = ((a, b) for a, b in self.reads if a[0] is array and self.axes.get(b[0]))
-            return sum(self._at(read, axes) == self._row(reader) for read, reader in known)
+            return sum(
+                self._at(read, axes) == self._row(reader)
+                for read, readers in self.readers.get(array, {}).items()
+                for reader in readers
+                if self.axes.get(reader[0])
+            )
 
         return max(found, key=own, default=())
 
@@ -150,7 +155,8 @@ class Rows:
         """The rows of the readers of an entry; of a reader without a row, those of its readers."""
         found, seen, through = set[int](), set[Entry](), [entry]
         while through:
-            for reader in self.readers.get(through.pop(), ()):
+            here = through.pop()
+            for reader in self.readers.get(here[0], {}).get(here, ()):
                 row = self._row(reader)
                 if row is not None:
                     found.add(row)

@@ -418,20 +418,26 @@ def _defined_everywhere(system: System, array: Array) -> None:
 def _one_by_one(system: System, array: Array, sizes: Mapping[str, int]) -> None:
     """Raise EquationError unless, at some sizes, every entry of an array that is read exists and
     each is defined once, by enumeration."""
+    for words in _faults(system, array, sizes):
+        raise EquationError(f"{words} (for instance at {_at(sizes)})")
+
+
+def _faults(system: System, array: Array, sizes: Mapping[str, int]) -> Iterator[str]:
+    """What is wrong with the entries of an array at some sizes, in words."""
     shape = tuple(extent.at(sizes) for extent in array.shape)
     every = set(product(*(range(1, extent + 1) for extent in shape)))
     written: set[Entry] = set()
-    words = ""
     for equation in system.defining.get(array, ()):
         for entry in _entries(equation.positions, equation.indices, sizes):
             if entry not in every:
-                words = f"{array.name} is defined outside its extents {_shape(array)}"
-                words += _beyond(Ref(array, equation.positions), equation.indices, sizes)
+                where = f"outside its extents {_shape(array)}"
+                where += _beyond(Ref(array, equation.positions), equation.indices, sizes)
+                yield f"{array.name} is defined {where}"
             elif entry in written:
-                words = f"two equations of {array.name} define one entry"
+                yield f"two equations of {array.name} define one entry"
             written.add(entry)
     if array.role == "output" and written != every:
-        words = words or f"{array.name} is not defined everywhere"
+        yield f"{array.name} is not defined everywhere"
     for equation in system.equations:
         for part, over in refs(equation.value):
             if part.array is array:
@@ -441,13 +447,10 @@ def _one_by_one(system: System, array: Array, sizes: Mapping[str, int]) -> None:
                     if entry not in every:
                         where = f"{array.name} outside its extents {_shape(array)}"
                         where += _beyond(ref, around, sizes)
-                        words = words or f"{equation.name} reads {where}"
+                        yield f"{equation.name} reads {where}"
                     elif array in system.defining and entry not in written:
                         missing = f"entries of {array.name} that no equation defines"
-                        words = words or f"{equation.name} reads {missing}"
-    if words:
-        where = _at(sizes)
-        raise EquationError(f"{words} (for instance at {where})")
+                        yield f"{equation.name} reads {missing}"
 
 
 Entry = tuple[int, ...]
