@@ -172,17 +172,23 @@ def _differing(
 
 
 def _and_unanswered(proof: Proof, made: OracleComparison, *, shown: bool) -> Iterator[Proof]:
-    """A proof, and one that stays open for the questions without a derived answer; with `shown`
-    false, both in one unless the proof fails. A form that is not causal has no answers about one
-    token."""
-    reasons: dict[str, str] = {}
+    """Yield a proof, and an open proof that lists the questions without a derived answer, reason
+    by reason, if there are any; without `shown`, one open proof takes the place of both unless the
+    proof fails. Questions about one token are left out of a form that is derived not to be causal.
+    """
+    form = lower(made.mixer.forms[made.form])
+    undefined = None if underivable(form) else inference_reason(form)
+    missing: dict[tuple[str, bool], dict[str, None]] = {}
     for line in made.refused:
         question, _, reason = line.partition(": ")
-        reasons.setdefault(reason, general(question))
-    reasons.pop(inference_reason(lower(made.mixer.forms[made.form])) or "", None)
+        name = general(question)
+        if reason != undefined:
+            asked = missing.setdefault((reason, name in made.compared), {})
+            asked[name.replace(", ", " of ")] = None
     said = [
-        f"{question} is not derived{' everywhere' * (question in made.compared)}: {reason}"
-        for reason, question in reasons.items()
+        f"{', '.join(questions)} {'is' if len(questions) == 1 else 'are'} "
+        f"{'derived at some sizes only' if partly else 'not derived'}: {reason}"
+        for (reason, partly), questions in missing.items()
     ]
     if proof.passed and not shown:
         yield replace(

@@ -108,9 +108,31 @@ def test_an_answer_that_is_not_derived_is_not_said_to_hold() -> None:
     proofs = {proof.name: proof for proof in prove(mixer)}
     open_proof = proofs.pop("direct: gradients of the equations equal execution, other answers")
     assert open_proof.passed is None
-    assert open_proof.detail.startswith("span, backward is not derived: ")
+    assert open_proof.detail == (
+        "span of backward, span of training-step are not derived: the depth is not monotone in "
+        "index j"
+    )
     assert verdicts(proofs) == EQUATIONS_HOLD
     assert not [proof for proof in proofs.values() if "not derived" in proof.detail]
+
+
+def test_a_form_without_derived_tokens_names_the_questions_that_need_them() -> None:
+    """The form executes as a causal one, so answers about one token are lacking."""
+    mixer = cm.Mixer("flattened", source="a test")
+    l, d = mixer.sizes("l d")
+    x, y = mixer.input("x", l, d), mixer.output("y", l, d)
+    with mixer.form("direct") as f:
+        i, a = f.index("i", 1, l), f.index("a", 1, d)
+        rows = f.array("rows", l * d)
+        rows[(i - 1) * d + a] = 2 * x[i, a]
+        y[i, a] = rows[(i - 1) * d + a] + 1
+    proofs = {proof.name: proof for proof in prove(mixer)}
+    open_proof = proofs.pop("direct: counts equal instrumented execution, other answers")
+    asked, _, reason = open_proof.detail.partition(" are not derived: ")
+    assert open_proof.passed is None
+    assert {"counts of one token", "state of one token"} <= {*asked.split(", ")}
+    assert reason.startswith("the token of each entry is not derived: the token of rows depends on")
+    assert verdicts(proofs) == {**EQUATIONS_HOLD, "direct: causal or not": None}
 
 
 SUM = "s[i, b] = cm.sum_(x[j, b] * w_win[i - j + 1, b], over=j)\n"
