@@ -216,9 +216,9 @@ class Sums:
             value = Add(value, term)
         if not has_room(value):
             raise Unsupported(
-                f"the gradient of {array.name} nests more than {MOST_NESTED:,} operations in one "
-                f"sum: {array.name} is read {len(terms):,} times",
-                "read a part of the entries through an array of its own",
+                f"the gradient of {array.name}, a sum over {len(terms):,} reads of {array.name}, "
+                f"nests more than {MOST_NESTED:,} operations",
+                f"copy {array.name} to another array, and let some of the reads read the copy",
             )
         positions = substitute(cotangents[0].positions, at)
         equation = Equation(target, positions, value, free, self.gradient(array))

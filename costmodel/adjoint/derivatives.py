@@ -105,6 +105,7 @@ other branch holds; from the stored result."""
 COMPARED: Mapping[str, Callable[[Node, Node], Node]] = {
     "relu": lambda g, y: where_larger(g, y, ZERO, ZERO)
 }
-"""Function by cases -> gradient of the operand by a comparison of the stored result."""
+"""Function by cases -> gradient of the operand from the stored result, compared and counted again;
+`OF_RESULT` takes the branch that the forward pass has found."""
 
 CALLS = {**OF_RESULT, **OF_OPERAND}

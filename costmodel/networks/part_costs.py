@@ -127,13 +127,13 @@ class NetworkParameters(Amount):
 
 @dataclass(frozen=True)
 class NetworkCounts(Counts):
-    """Operations of a network; for sizes not given, `at` takes the network's own."""
+    """Operations of a network; `at` completes the given sizes by the network's own sizes."""
 
     own: OwnSizes = OwnSizes()
 
     @at_sizes
-    def at(self, *, b: int = 1, **sizes: int) -> CountsAt:  # type: ignore[override]  # by class
-        """Integers at given sizes; work on the input is done for each of `b` sequences."""
+    def at(self, *, b: int = 1, **sizes: int) -> CountsAt:  # type: ignore[override]  # no single int
+        """The operations at given sizes, for `b` sequences; `once` is not multiplied by b."""
         return super().at(b=b, **self.own.with_given(sizes))
 
 

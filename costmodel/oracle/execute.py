@@ -259,7 +259,7 @@ class Execution:
         read = read_by(self.instances)
         outputs = sum(e[0].role == "output" for e in self.trace.memory)
         inputs = _of_role(read, "input", "context")
-        return Compulsory(inputs, _of_role(read, *_WEIGHTS), 0, outputs, 0)
+        return Compulsory(inputs, _of_role(read, *WEIGHTS), 0, outputs, 0)
 
     def compulsory_inference(self, t: int) -> Compulsory:
         """Compulsory traffic of token t alone, given the state of earlier tokens; needs l > t."""
@@ -333,7 +333,8 @@ def _operations(instances: Iterable[Instance]) -> dict[str, int]:
     return {name: number for name, number in sorted(total.items()) if number}
 
 
-_WEIGHTS = ("parameter", "buffer")
+WEIGHTS = ("parameter", "buffer")
+"""The roles of arrays that are weights."""
 
 
 def _of_role(entries: set[Entry], *roles: str) -> int:

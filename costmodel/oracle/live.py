@@ -16,11 +16,9 @@ from functools import cache
 
 from costmodel.language.equations import Equation, System
 from costmodel.language.nodes import Array
-from costmodel.oracle.execute import Execution, enlarged, run
+from costmodel.oracle.execute import WEIGHTS, Execution, enlarged, run
 from costmodel.oracle.interpreter import needed
 from costmodel.oracle.scalars import Entry
-
-WEIGHTS = ("parameter", "buffer")
 
 
 def most_live(done: Execution, phase: str) -> int:

@@ -114,7 +114,8 @@ class OracleComparison:
         self.check("values", derived, str(expected.tolist()))
 
     def _inference(self, sizes: Sizes, run: Execution) -> None:
-        """Compare every question about one token, for t = 1..l; `refused` if t is near the end."""
+        """Compare every question about one token, for t = 1..l; extend `refused` for a token whose
+        work depends on the end of the sequence."""
         longer, about = self.longer(sizes), self.about("inference")
         if not (causal(self.mixer.forms[self.form], sizes) and longer.causal):
             self._not_causal(about, {**sizes, "t": 1})

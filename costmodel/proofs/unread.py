@@ -56,7 +56,8 @@ def _of_a_row(
 
 
 def _held(form: Form, sizes: Sizes) -> set[Entry]:
-    """The entries owned by tokens 1..l that a longer sequence needs; {} if it is not causal."""
+    """The entries owned by tokens 1..l that a longer sequence needs; none if the form is not
+    causal."""
     longer = OracleComparison(form.mixer, form.name).longer(sizes)
     if not longer.causal:
         return set()

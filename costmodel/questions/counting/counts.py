@@ -163,7 +163,7 @@ class Counts(Symbolic):
         return rf"$\begin{{aligned}} {body} \end{{aligned}}$"
 
     @at_sizes
-    def at(self, *, b: int = 1, **sizes: int) -> CountsAt:  # type: ignore[override]  # by class
+    def at(self, *, b: int = 1, **sizes: int) -> CountsAt:  # type: ignore[override]  # no single int
         """The operations at given sizes, for `b` sequences; `once` is not multiplied by b."""
         values = {c: e.at(sizes) * b for c, e in self.classes.items()}
         if joins := (b - 1) * self.joined.at(sizes):
