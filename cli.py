@@ -561,7 +561,7 @@ def proven(name: str, strict: bool, seed: int | None, format_: str, context: typ
     from profiler.proofs import equality as proofs
     from profiler.proofs.report import document, heading, row
 
-    mixer = load_mixer(name)
+    mixer = load_mixer(name).at_any_sizes
     begun = time.monotonic()
     found: list[Proof] = []
     early = seed is not None and format_ == SCREEN

@@ -8,6 +8,7 @@ import math
 import os
 import shlex
 import shutil
+import string
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -19,7 +20,7 @@ import typer
 from costmodel.commands.streams import complain, harmless, interruptible, printed, written_whole
 from costmodel.program.conventions import LOSSES, WANTED, Backward, Convention
 from costmodel.report.formats import formats, formats_with, write
-from costmodel.symbolic.sizes import LETTERS
+from costmodel.symbolic.sizes import LETTERS, Letter
 
 if TYPE_CHECKING:
     from costmodel.report.document import Document
@@ -40,10 +41,13 @@ SIZE_NAMES = {"p": ("--prompt", "--p"), "q": ("--new", "--q")}
 def sized(command: Command, *, networks: bool = False) -> Command:
     """Decorate a command: one option per size letter, passed to it as one mapping `sizes`.
 
-    With `networks`, also the letters that only whole networks have.
+    The help lists the letters that mixers share; a command about mixers also takes any letter that
+    a mixer brings. With `networks`, the letters of whole networks come in their place.
     """
     signature = inspect.signature(command, eval_str=True)
     letters = [e for e in LETTERS.values() if e.letter != "h" and (networks or not e.networks)]
+    others = [x for x in string.ascii_letters if not networks and x not in LETTERS]
+    letters += [Letter(x, "a size that a mixer brings") for x in others]
 
     @functools.wraps(command)
     def wrapped(**arguments: Any) -> None:
@@ -62,6 +66,7 @@ def sized(command: Command, *, networks: bool = False) -> Command:
                     metavar="N",
                     help=entry.meaning + (f" [{entry.default}]" if entry.default else ""),
                     rich_help_panel="Sizes: 128, or 1,8,32, or 1:9:2, or 128:16384:x2",
+                    hidden=entry.letter in others,
                 ),
             ],
         )

@@ -26,10 +26,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from inspect import signature
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any, Never, TypeVar
 
 from costmodel.errors import EquationError, WrongKind, described, shortened
@@ -71,7 +72,7 @@ from costmodel.symbolic.polynomial import (
     size,
 )
 from costmodel.symbolic.refused_operators import Written
-from costmodel.symbolic.sizes import LETTERS
+from costmodel.symbolic.sizes import LETTERS, Letter, is_letter
 
 Told = TypeVar("Told", bound=ValueError)
 
@@ -363,6 +364,13 @@ class Form:
         return self.arrays[name]
 
 
+FIXED = frozenset({"b", "l", "t", "d", "h"})
+"""The letters with one meaning in every mixer."""
+
+GIVEN: ContextVar[Mapping[str, int]] = ContextVar("GIVEN", default=MappingProxyType({}))
+"""The sizes in braces behind the name of the mixer that is being written, by letter."""
+
+
 class Mixer:
     """A token mixer: its sizes, arrays and forms. The first form is the default.
 
@@ -389,10 +397,10 @@ class Mixer:
         aliases: Sequence[str] = (),
         references: Sequence[str] = (),
     ) -> None:
-        if not name or any(sign in name for sign in "+:,=") or name.split() != [name]:
+        if not name or any(sign in name for sign in "+:,={}") or name.split() != [name]:
             raise EquationError(
                 f"'{shortened(name)}' is no name of a mixer: expected one word, such as my-mixer, "
-                f"without + : , ="
+                f"without + : , = {{ }}"
             )
         self.name = name
         self.title = title or name
@@ -416,8 +424,18 @@ class Mixer:
         self.offers: Mapping[str, str] = {}
         """Option -> its meaning, for every option that may follow the name."""
         self.letters: tuple[str, ...] = ()
+        """The letters of its sizes; without h, unless `given` has h."""
+        self.own: dict[str, Letter] = {}
+        """The letters that it brings, or whose meaning and default it changes; see `size`."""
+        self.given: Mapping[str, int] = GIVEN.get()
+        """The sizes that follow its name in braces, by letter; no other value replaces them."""
+        self.at_any_sizes = self
+        """The mixer without the sizes of its braces, about which proofs for all sizes ask; h is a
+        size by itself if braces give h."""
         self.powers_of_two: tuple[Poly, ...] = ()
         """The sizes that must be powers of two."""
+        self.has_head_width = False
+        """Whether its equations use h, which braces may set."""
         self._named: set[str] = set()
         """The letters that its equations may name: its sizes; d and n if it declares h."""
         self.arrays: dict[str, Array] = {}
@@ -434,24 +452,73 @@ class Mixer:
 
     @checked
     def sizes(self, letters: str) -> tuple[Poly, ...]:
-        """Declare sizes by their letters, separated by spaces; h means d/n."""
+        """Declare sizes by their letters, separated by spaces. h is d/n, unless the braces behind
+        the mixer's name give h."""
         names = tuple(letters.split())
+        for letter in names:
+            self._free(letter)
+        found = tuple(
+            Poly.atom(x) if x in self.own or (x == "h" and "h" in self.given) else size(x)
+            for x in names
+        )
+        if "h" in names:
+            self.has_head_width = True
+        for letter, one in zip(names, found, strict=True):
+            if letter not in self.letters and letter in one.letters:
+                self.letters += (letter,)
+        self._named.update(*(one.letters for one in found))
+        return found
+
+    @checked
+    def size(self, letter: str, meaning: str, default: int) -> Poly:
+        """Declare one size with a meaning and a default of its own.
+
+        >>> from costmodel.language.equations import Mixer
+        >>> Mixer("my-mixer").size("P", "width of a head", 64)
+        Poly(P)
+
+        Raises:
+            EquationError: no single letter, a letter with a fixed meaning (b, l, t, d, h and the
+                letters of networks), or a default below 1.
+        """
+        if not is_letter(letter):
+            raise EquationError(f"{self.name} declares size '{shortened(letter)}': expected one "
+                                f"letter, such as P")  # fmt: skip
+        if letter in FIXED:
+            raise EquationError(f"{self.name} gives size '{letter}' a meaning: {letter} is "
+                                f"{LETTERS[letter].meaning} in every mixer")  # fmt: skip
+        if default < 1:
+            raise EquationError(f"{self.name}: the default of size {letter} must be at least 1, "
+                                f"got {default}")  # fmt: skip
+        self._free(letter)
+        self.own[letter] = Letter(letter, meaning, default)
+        (found,) = self.sizes(letter)
+        return found
+
+    def _free(self, letter: str) -> None:
+        """Raise EquationError for a letter that no mixer may declare."""
         for taken, meaning in (("b", "the batch"), ("t", "the position of a new token")):
-            if taken in names:
+            if taken == letter:
                 raise EquationError(
                     f"{self.name} declares size '{taken}', which is {meaning} of every mixer: "
                     f"leave '{taken}' out of its equations"
                 )
-        for letter in names:
-            if letter in LETTERS and LETTERS[letter].networks:
-                raise EquationError(
-                    f"{self.name} declares size '{letter}', {LETTERS[letter].meaning}, a size of "
-                    "whole networks: no command about a mixer takes this size"
-                )
-        found = tuple(size(letter) for letter in names)
-        self.letters += tuple(x for x in names if x != "h" and x not in self.letters)
-        self._named.update(*(one.letters for one in found))
-        return found
+        if letter in LETTERS and LETTERS[letter].networks:
+            raise EquationError(
+                f"{self.name} declares size '{letter}', {LETTERS[letter].meaning}, a size of "
+                "whole networks: no command about a mixer takes this size"
+            )
+
+    @property
+    def own_sizes(self) -> frozenset[str]:
+        """The letters whose value or meaning is the mixer's own."""
+        return frozenset({*self.own, *self.given})
+
+    def letter(self, letter: str) -> Letter:
+        """A letter with the meaning and the default that it has in this mixer."""
+        if letter == "h" and letter in self.letters:
+            return Letter("h", "head width")
+        return self.own.get(letter) or LETTERS[letter]
 
     def power_of_two(self, extent: Poly) -> None:
         """Declare that a size, such as h, must be a power of two; questions refuse other sizes."""

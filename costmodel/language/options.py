@@ -1,4 +1,4 @@
-"""Options of mixers, and the mixer that a name such as `self-attention+bias` stands for.
+"""Options and sizes of mixers: the mixer that `self-attention+grouped{n=32,g=8}` stands for.
 
 A file of equations declares the options of its mixer, above a function that writes the mixer:
 
@@ -13,15 +13,25 @@ A file of equations declares the options of its mixer, above a function that wri
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from importlib.util import module_from_spec
 from itertools import combinations
-from types import ModuleType
+from types import MappingProxyType, ModuleType
 
-from costmodel.errors import EquationError, UnknownMixer, WrongKind, described
+from costmodel.errors import (
+    EquationError,
+    SizeError,
+    UnknownMixer,
+    WrongKind,
+    described,
+    shortened,
+)
 from costmodel.language.arguments import checked
-from costmodel.language.equations import Mixer
+from costmodel.language.equations import GIVEN, Mixer
+from costmodel.symbolic.sizes import LARGEST, checked as checked_sizes, out_of_bounds
 
 SEPARATOR = "+"
 
@@ -29,24 +39,69 @@ SEPARATOR = "+"
 Chosen = frozenset[str]
 """The options chosen for a mixer."""
 
+Sizes = tuple[tuple[str, int], ...]
+"""The sizes of a mixer's own, as pairs of letter and size."""
+
 
 def split(name: str) -> tuple[str, tuple[str, ...]]:
-    """The name of a mixer without options, and the options in the order typed.
+    """The name of a mixer without options and sizes, and the options in the order typed.
 
-    >>> split("self-attention+bias+wide"), split("she")
-    (('self-attention', ('bias', 'wide')), ('she', ()))
+    >>> split("self-attention+bias+wide"), split("she"), split("self-attention+grouped{g=8}")
+    (('self-attention', ('bias', 'wide')), ('she', ()), ('self-attention', ('grouped',)))
     """
-    base, *options = name.split(SEPARATOR)
+    base, *options = name.partition("{")[0].split(SEPARATOR)
     return base, tuple(options)
 
 
-def joined(base: str, options: Iterable[str]) -> str:
-    """A name with its options.
+def braces(name: str) -> dict[str, int]:
+    """The sizes in braces behind a name, by letter.
 
-    >>> joined("self-attention", ("bias", "wide"))
-    'self-attention+bias+wide'
+    >>> braces("self-attention+grouped{n=32, g=8}"), braces("she")
+    ({'n': 32, 'g': 8}, {})
+
+    Raises:
+        UnknownMixer: braces that are not closed at the end, no size, or a letter given twice.
     """
-    return SEPARATOR.join((base, *options))
+    before, opened, rest = name.partition("{")
+    if not opened and "}" not in before:
+        return {}
+    found: dict[str, int] = {}
+    wrong = UnknownMixer(
+        f"'{shortened(name)}': sizes stand in braces at the end, such as "
+        f"{shortened(before.rstrip('}'))}{{n=32,h=128}}"
+    )
+    if not opened or not rest.endswith("}") or "{" in rest or "}" in rest[:-1]:
+        raise wrong
+    for part in rest[:-1].split(","):
+        letter, sign, value = (word.strip() for word in part.partition("="))
+        if not sign or not letter or not value.isdecimal() or not value.isascii():
+            raise wrong
+        if letter in found:
+            raise UnknownMixer(f"'{shortened(name)}' gives size {letter} twice")
+        if len(value) > len(str(LARGEST)):
+            raise SizeError(out_of_bounds(letter, shortened(value)))
+        found[letter] = int(value)
+    return found
+
+
+def listed(text: str) -> list[str]:
+    """The parts of a text between commas, without those in braces, stripped; empty parts left out.
+
+    >>> listed("mamba-2{n=8,P=64}, she,")
+    ['mamba-2{n=8,P=64}', 'she']
+    """
+    parts = (part.strip() for part in re.split(r",(?![^{}]*\})", text))
+    return [part for part in parts if part]
+
+
+def joined(base: str, options: Iterable[str], sizes: Mapping[str, int] | None = None) -> str:
+    """A name with its options and its sizes.
+
+    >>> joined("self-attention", ("bias", "wide")), joined("she", (), {"l": 2, "d": 8})
+    ('self-attention+bias+wide', 'she{l=2,d=8}')
+    """
+    inside = ",".join(f"{letter}={value}" for letter, value in (sizes or {}).items())
+    return SEPARATOR.join((base, *options)) + (f"{{{inside}}}" if inside else "")
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,7 +114,7 @@ class Family:
     """Option -> its meaning, in the order in which names print options."""
     apart: Mapping[tuple[str, str], str] = field(default_factory=dict)
     """Two options that exclude each other -> the reason."""
-    _made: dict[tuple[str, ...], Mixer] = field(default_factory=dict)
+    _made: dict[tuple[tuple[str, ...], Sizes], Mixer] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Check the names of the options: letters, digits and hyphens."""
@@ -78,8 +133,9 @@ class Family:
         """The mixer without options."""
         return self.of(())
 
-    def of(self, options: Sequence[str]) -> Mixer:
-        """The mixer with some options, in any order; one object for each set of options.
+    def of(self, options: Sequence[str], sizes: Mapping[str, int] | None = None) -> Mixer:
+        """The mixer with some options, in any order, and some sizes of its own; one object for each
+        set of options and sizes.
 
         Raises:
             UnknownMixer: an option that is unknown, named twice, or excluded by another.
@@ -87,9 +143,13 @@ class Family:
         if options:
             self._refuse(options)
         ordered = tuple(option for option in self.offers if option in options)
-        if ordered not in self._made:
-            self._made[ordered] = self._written(ordered)
-        return self._made[ordered]
+        key = ordered, tuple((sizes or {}).items())
+        if key not in self._made:
+            if sizes:
+                self._made[key] = sized(self.of(options), sizes, lambda: self._written(ordered))
+            else:
+                self._made[key] = self._written(ordered)
+        return self._made[key]
 
     def choices(self) -> Iterator[tuple[str, ...]]:
         """Every allowed set of options, the empty set first."""
@@ -160,15 +220,72 @@ def defined(module: ModuleType) -> dict[str, Mixer]:
     return found
 
 
-def variant(module: ModuleType, mixer: Mixer, options: Sequence[str]) -> Mixer:
-    """The variant of a module's mixer with some options.
+def variant(
+    module: ModuleType, mixer: Mixer, options: Sequence[str], sizes: Mapping[str, int]
+) -> Mixer:
+    """The variant of a module's mixer with some options, and with some sizes of its own.
+
+    A mixer has its sizes while it is written: h, which is d/n otherwise, is then a size by itself.
+    A mixer that a function writes is written by another call, any other mixer by another run of the
+    module.
 
     Raises:
-        UnknownMixer: the mixer lacks an option; the message lists its options.
+        UnknownMixer: the mixer lacks an option or a size; the message lists what it has.
     """
-    if not options:
-        return mixer
-    for value in vars(module).values():
-        if isinstance(value, Family) and value.plain is mixer:
-            return value.of(options)
-    raise UnknownMixer(f"{mixer.name} takes no options, got '{SEPARATOR.join(options)}'")
+    family = next(
+        (v for v in vars(module).values() if isinstance(v, Family) and v.plain is mixer), None
+    )
+    if family is None and options:
+        raise UnknownMixer(f"{mixer.name} takes no options, got '{SEPARATOR.join(options)}'")
+    found = mixer if family is None else family.of(options)
+    if not sizes:
+        return found
+    own = ordered_sizes(found, sizes)
+    if family is not None:
+        return family.of(options, own)
+    known: dict[Sizes, Mixer] = vars(module).setdefault(WRITTEN, {}).setdefault(mixer.name, {})
+    key = tuple(own.items())
+    if key not in known:
+        known[key] = sized(mixer, own, lambda: _run_again(module, mixer.name))
+    return known[key]
+
+
+WRITTEN = "__written_with_sizes__"
+"""The variable of a module that holds its mixers with sizes of their own, by name and sizes."""
+
+
+def _run_again(module: ModuleType, name: str) -> Mixer:
+    """The mixer of this name in another run of a module's file."""
+    assert module.__spec__ is not None and module.__spec__.loader is not None
+    again = module_from_spec(module.__spec__)
+    module.__spec__.loader.exec_module(again)
+    return next(mixer for mixer in defined(again).values() if mixer.name == name)
+
+
+def sized(plain: Mixer, sizes: Mapping[str, int], write: Callable[[], Mixer]) -> Mixer:
+    """A mixer with sizes of its own, written by `write`; `plain` is the mixer without sizes."""
+    token = GIVEN.set(MappingProxyType(dict(sizes)))
+    try:
+        found, free = write(), write() if "h" in sizes else plain
+    finally:
+        GIVEN.reset(token)
+    free.given, found.at_any_sizes = {}, free
+    found.name = found.origin = joined(plain.base, plain.options, sizes)
+    return found
+
+
+def ordered_sizes(mixer: Mixer, sizes: Mapping[str, int]) -> dict[str, int]:
+    """The sizes of a mixer's braces, checked and in the order of its letters.
+
+    Raises:
+        UnknownMixer: a size that the mixer lacks, or the length, position or batch of the input.
+        SizeError: a value outside of 1..2**40.
+    """
+    takes = [x for x in (*mixer.letters, *("h" if mixer.has_head_width else "")) if x != "l"]
+    for letter in sizes:
+        if letter not in takes:
+            raise UnknownMixer(
+                f"{mixer.name} has no size {letter} of its own: its braces take {', '.join(takes)}"
+            )
+    checked_sizes(sizes, takes)
+    return {letter: sizes[letter] for letter in dict.fromkeys(takes) if letter in sizes}

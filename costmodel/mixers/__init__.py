@@ -16,7 +16,7 @@ from types import ModuleType
 
 from costmodel.errors import UnknownMixer as UnknownMixer
 from costmodel.language.equations import Mixer
-from costmodel.language.options import defined, joined, split, variant
+from costmodel.language.options import braces, defined, joined, split, variant
 
 DEFAULT = ("self-attention", "she", "he", "we", "me")
 """The mixers that a command shows if none is named: self-attention and the Extractor family."""
@@ -51,16 +51,19 @@ def groups() -> dict[str, tuple[Mixer, ...]]:
 
 
 def builtin(name: str) -> Mixer:
-    """The built-in mixer with a name or alias, and with the options after it (`NAME+OPTION`).
+    """The built-in mixer with a name or alias, with the options and the sizes after it
+    (`NAME+OPTION{n=32,h=128}`).
 
     Raises:
-        UnknownMixer: the message has the nearest known name, or the options that the mixer takes.
+        UnknownMixer: the message has the nearest known name, or the options or sizes that the mixer
+            takes.
     """
     base, options = split(name)
+    sizes = braces(name)
     file = file_of(base)
     if file is not None:
         found = next(m for m in _load(file).values() if base in (m.name, *m.aliases))
-        chosen = variant(_module(file), found, options)
+        chosen = variant(_module(file), found, options, sizes)
         chosen.builtin = True
         return chosen
     aliases = [alias for file in _texts() for m in _load(file).values() for alias in m.aliases]

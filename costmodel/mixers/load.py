@@ -23,7 +23,7 @@ from costmodel.errors import (
     words_of,
 )
 from costmodel.language.equations import Mixer
-from costmodel.language.options import defined, joined, split, variant
+from costmodel.language.options import braces, defined, joined, split, variant
 from costmodel.mixers import builtin, names as builtin_names
 
 PACKAGE = Path(__file__).parents[1]
@@ -109,6 +109,7 @@ def _in_file(path: Path, attribute: str) -> Mixer:
     module = user_module(path)
     found = _mixers(path, module)
     base, options = split(attribute)
+    sizes = braces(attribute)
     for key, plain in found.items():
         if base in (key, plain.name):
             if plain.name in builtin_names():
@@ -117,13 +118,13 @@ def _in_file(path: Path, attribute: str) -> Mixer:
                     f"choose another"
                 )
             with _told(path, f"does not write '{attribute}'"):
-                value = variant(module, plain, options)
+                value = variant(module, plain, options, sizes)
             if value.arrays and not value.letters:
                 raise UnknownMixer(
                     f"{path}:{base} declares no sizes of its own: write `l, d = m.sizes('l d')`"
                 )
-            value.origin = joined(f"{path}:{base}", value.options)
-            value.home = module.__name__
+            value.origin = joined(f"{path}:{base}", value.options, value.given)
+            value.home = value.at_any_sizes.home = module.__name__
             return value
     if isinstance(getattr(module, base, None), type):
         raise UnknownMixer(

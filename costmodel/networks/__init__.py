@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from costmodel.errors import ModelError as ModelError
+from costmodel.language.options import listed
 from costmodel.networks import huggingface
 from costmodel.networks.assembly import Use as Use
 from costmodel.networks.choices import Choices as Choices
@@ -101,7 +102,7 @@ def changed(choices: Choices, changes: Mapping[str, str | bool | None]) -> Choic
     typed: dict[str, Any] = {name: value for name, value in changes.items() if value is not None}
     for name in MANY:
         if name in typed:
-            typed[name] = tuple(part.strip() for part in typed[name].split(",") if part.strip())
+            typed[name] = tuple(listed(typed[name]))
     if "biases" in typed:
         typed["norm_bias"] = typed["biases"]
         typed["head_bias"] = choices.head_bias and typed["biases"]

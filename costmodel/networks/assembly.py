@@ -39,7 +39,8 @@ class Use:
     """One part of a network.
 
     `runs` is how often the part runs in a forward pass, `copies` how many sets of parameters it
-    has; `sizes` gives those of the part's letters that differ from the network's.
+    has; `sizes` gives those of the part's letters that differ from the network's: the sizes in the
+    braces of a mixer, and the mixer's own letters.
     """
 
     label: str
@@ -185,7 +186,9 @@ def _mixer(c: Choices, mixer: Mixer, number: Poly, *, cross: bool = False) -> Us
             f"output (cross): self-attention+cross does"
         )
     form = c.form if c.form in mixer.forms else None
-    return Use(mixer.origin, mixer, number, number, form=form)
+    defaults = {x: one.default or 1 for x, one in mixer.own.items() if x not in c.sizes}
+    own = {letter: Poly.of(value) for letter, value in {**defaults, **mixer.given}.items()}
+    return Use(mixer.origin, mixer, number, number, sizes=own, form=form)
 
 
 def _pattern(c: Choices, mixers: tuple[str, ...], layers: Poly) -> list[tuple[str, Poly]]:

@@ -25,7 +25,7 @@ from costmodel.networks.part_costs import (
 from costmodel.program.chosen_sizes import fit
 from costmodel.program.phases import TRAINING_STEP, phase_name
 from costmodel.questions.question import Missing
-from costmodel.symbolic.at_sizes import held_to
+from costmodel.symbolic.at_sizes import head_width, held_to
 from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.polynomial import Poly
 from costmodel.symbolic.sizes import checked
@@ -97,11 +97,13 @@ class Network(Assembly):
         for use in self.uses:
             fit(use.mixer, part_sizes(use, sizes))
 
-    def _fit_with_own(self, sizes: Mapping[str, int]) -> None:
-        """The same at the sizes that an answer needs, which may not be all, with the network's own
-        values of sizes that are not given."""
+    def _fit_with_own(self, sizes: Mapping[str, int]) -> dict[str, int]:
+        """Check the sizes that an answer needs, which may not be all, with the network's own values
+        of sizes that are not given; return the sizes."""
+        head_width(found := checked(sizes))
         for use in self.uses:
-            fit(use.mixer, part_sizes(use, self.own.with_given(sizes), partly=True))
+            fit(use.mixer, part_sizes(use, self.own.with_given(found), partly=True))
+        return found
 
     def beyond(self, stage: str, sizes: Mapping[str, int], convention: Counting) -> dict[Use, str]:
         """Why the weights of a part do not reach to the last position that a stage of a phase reads

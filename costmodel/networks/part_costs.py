@@ -17,7 +17,6 @@ from costmodel.questions.state import state_of
 from costmodel.symbolic.at_sizes import Amount, at_sizes
 from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.polynomial import Poly, sum_of
-from costmodel.symbolic.sizes import LETTERS
 
 if TYPE_CHECKING:
     pass
@@ -159,8 +158,8 @@ def part_sizes(use: Use, sizes: Mapping[str, int], *, partly: bool = False) -> d
             raise SizeError(f"{use.name}: no value for size {missing[0]}: give --{missing[0]}")
         value = poly.rational(sizes)
         if not isinstance(value, int):
-            raise SizeError(f"{use.name}: {LETTERS[letter].meaning} {poly} is {value}, no whole "
-                            f"number")  # fmt: skip
+            meaning = use.mixer.letter(letter).meaning
+            raise SizeError(f"{use.name}: {meaning} {poly} is {value}, no whole number")
         found[letter] = value
     return found
 

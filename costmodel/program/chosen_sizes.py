@@ -6,7 +6,7 @@ values:  128    1,8,32    1:9:2 (a step)    128:16384:x2 (a factor)    1,8:64:x2
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import product
 
@@ -15,7 +15,7 @@ from costmodel.language.equations import Form, Mixer
 from costmodel.language.nodes import polys_of, walk
 from costmodel.symbolic.constraints import quotients
 from costmodel.symbolic.polynomial import Number, Poly, is_index
-from costmodel.symbolic.sizes import LARGEST, LETTERS, checked, out_of_bounds
+from costmodel.symbolic.sizes import LARGEST, LETTERS, checked, in_order, out_of_bounds
 
 MOST = 100_000
 """More values or rows are refused as a typing error."""
@@ -38,7 +38,7 @@ def values(letter: str, text: str) -> tuple[int, ...]:
     found: dict[int, None] = {}
     for part in text.split(","):
         for value in _range(letter, part.strip()):
-            checked({letter: value})
+            checked({letter: value}, letter)
             found[value] = None
             if len(found) > MOST:
                 raise SizeError(f"size {letter}: '{text}' has more than {MOST} values")
@@ -62,7 +62,7 @@ def _range(letter: str, part: str) -> Iterator[int]:
             f"size {letter}: '{part}' is no range: expected first <= last and a step of at least 1 "
             f"or a factor of at least x2"
         )
-    checked({letter: last})
+    checked({letter: last}, letter)
     while value <= last:
         yield value
         value = value * change if factor else value + change
@@ -91,7 +91,7 @@ def letters_of(mixer: Mixer, phase: str, form: str | None = None) -> tuple[str, 
     sizes are those of `form`, if given: a chunk size belongs to a chunked form alone."""
     named = mixer.letters if form is None else _letters_in(mixer, mixer.forms[form])
     own = ("b", *named, *(("t",) if phase == "inference" else ()))
-    return tuple(letter for letter in LETTERS if letter in own)
+    return in_order(own)
 
 
 @cache
@@ -107,16 +107,21 @@ def _letters_in(mixer: Mixer, form: Form) -> tuple[str, ...]:
     return tuple(letter for letter in mixer.letters if letter in found)
 
 
-def default(letter: str, sizes: Mapping[str, int]) -> int:
-    """The default of a size; for t it is the last position, l."""
-    value = sizes["l"] if letter == "t" else LETTERS[letter].default
+def default(letter: str, sizes: Mapping[str, int], mixer: Mixer | None = None) -> int:
+    """The default of a size, in a mixer if one is given; for t it is the last position, l."""
+    known = LETTERS[letter] if mixer is None else mixer.letter(letter)
+    value = sizes["l"] if letter == "t" else known.default
     if value is None:
         raise SizeError(f"size {letter} has no default: give --{letter}")
     return value
 
 
-def combinations(letters: Sequence[str], given: Given) -> list[dict[str, int]]:
+def combinations(
+    letters: Sequence[str], given: Given, mixer: Mixer | None = None
+) -> list[dict[str, int]]:
     """The cross product of the given values of these sizes, with defaults for the others.
+
+    A mixer's own sizes, those in its braces, replace given values.
 
     >>> combinations(["b", "l", "t"], {"l": (2, 4), "n": (1, 8)})
     [{'b': 1, 'l': 2, 't': 2}, {'b': 1, 'l': 4, 't': 4}]
@@ -124,6 +129,8 @@ def combinations(letters: Sequence[str], given: Given) -> list[dict[str, int]]:
     Raises:
         SizeError: more than 100,000 of them.
     """
+    own = {} if mixer is None else {letter: (value,) for letter, value in mixer.given.items()}
+    given = {**given, **own}
     named = [letter for letter in letters if letter in given]
     number = 1
     for letter in named:
@@ -135,9 +142,17 @@ def combinations(letters: Sequence[str], given: Given) -> list[dict[str, int]]:
         sizes = dict(zip(named, chosen, strict=True))
         for letter in letters:
             if letter not in sizes:
-                sizes[letter] = default(letter, {"l": 1, **sizes})
+                sizes[letter] = default(letter, {"l": 1, **sizes}, mixer)
         found.append({letter: sizes[letter] for letter in letters})
     return found
+
+
+def refuse_unknown(given: Iterable[str], mixers: Iterable[Mixer]) -> None:
+    """Raise SizeError for a letter that is neither shared nor a size of one of the mixers."""
+    brought = {letter for mixer in mixers for letter in mixer.letters}
+    for letter in given:
+        if letter not in LETTERS and letter not in brought:
+            raise SizeError(f"size {letter} is a size of none of these mixers")
 
 
 def one_combination(mixer: Mixer, given: Given) -> dict[str, int]:
@@ -149,7 +164,8 @@ def one_combination(mixer: Mixer, given: Given) -> dict[str, int]:
     for letter, found in given.items():
         if len(found) > 1:
             raise SizeError(f"size {letter}: expected one value, got {len(found)}")
-    (sizes,) = combinations(letters_of(mixer, "inference"), given)
+    refuse_unknown(given, [mixer])
+    (sizes,) = combinations(letters_of(mixer, "inference"), given, mixer)
     return sizes
 
 

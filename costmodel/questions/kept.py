@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 
 from costmodel.language.equations import Form, Mixer, System
 from costmodel.language.nodes import Array
+from costmodel.language.options import joined
 
 T = TypeVar("T")
 
@@ -129,7 +130,8 @@ def kept(mixer: Mixer, key: str, derive: Callable[[], T]) -> T:
     """The cached answer about a built-in mixer under `key`; else the result of `derive`."""
     if _store is None or not mixer.builtin:
         return derive()
-    key = f"{mixer.name} {key}"
+    free = "{h}" if "h" in mixer.given else ""  # h is d/n otherwise; other sizes change no formula
+    key = f"{joined(mixer.base, mixer.options)}{free} {key}"
     written = _store.known.get(key)
     if written is not None and written[:DIGEST] == _digest(_store.sources, key, written[DIGEST:]):
         with contextlib.suppress(Exception):  # an answer that cannot be read is derived again

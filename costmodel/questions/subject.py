@@ -24,7 +24,8 @@ from costmodel.program.conventions import (
 from costmodel.program.lowering import lower
 from costmodel.program.phases import TRAINING_STEP, phase_name
 from costmodel.program.wellformed import check_form, check_order
-from costmodel.symbolic.at_sizes import held_to
+from costmodel.symbolic.at_sizes import head_width, held_to
+from costmodel.symbolic.sizes import checked
 
 Q = TypeVar("Q", bound=Callable[..., Any])
 
@@ -63,7 +64,12 @@ def system_of(mixer: Mixer, form: str | None, rewrites: tuple[str, ...], phase: 
     if not mixer.checked:
         for role in ("input", "output"):
             mixer.role(role)
-        check_form(lower(mixer.forms[name]))
+        try:
+            check_form(lower(mixer.forms[name]))
+        except EquationError as error:
+            if "h" not in mixer.letters:
+                raise
+            raise EquationError(f"{mixer.name} has h = d/n in its equations: {error}") from error
         if mixer.home:  # else a command's table would show dashes for a file that is no mixer
             check_order(lower(mixer.forms[name]))
     rewrites, backward = parted(rewrites)
@@ -152,12 +158,20 @@ def of_the_backward_pass(phase: str) -> ConventionError:
     )
 
 
-def _fits(mixer: Mixer, sizes: Mapping[str, int]) -> None:
-    """Raise SizeError for sizes at which a quotient of two sizes is no integer, or a size that has
-    to be a power of two is none; other extents always fit."""
+def _fits(mixer: Mixer, given: Mapping[str, int]) -> dict[str, int]:
+    """The sizes of a mixer: its own, those in its braces, replace given ones.
+
+    Raises:
+        SizeError: an unknown size, or sizes at which a quotient of two sizes is no integer, a size
+            that has to be a power of two is none, or h is not d/n; other extents always fit.
+    """
+    sizes = {**checked(given, mixer.letters), **mixer.given}
     parted = any(sizes.get(size, 0) % sizes.get(by, 1) for size, by in divisors(mixer).items())
     if parted or mixer.powers_of_two:
         fit(mixer, sizes)
+    if "h" not in mixer.letters:
+        head_width(sizes)
+    return sizes
 
 
 def about_mixer(question: Q) -> Q:

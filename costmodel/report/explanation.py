@@ -43,7 +43,6 @@ from costmodel.report.document import (
 )
 from costmodel.symbolic.polynomial import Poly
 from costmodel.symbolic.printing import Names, identifier
-from costmodel.symbolic.sizes import LETTERS
 
 PHASE_TITLES = {
     "training": "Forward pass (the papers' training phase)",
@@ -124,8 +123,8 @@ class Explanation:
             line.append(f"Also called {', '.join(self.mixer.aliases)}. ")
         line.append("Sizes: ")
         for name in self.mixer.letters:
-            line += [letter(name), f" {LETTERS[name].meaning}, "]
-        if "n" in self.mixer.letters:
+            line += [letter(name), f" {self.mixer.letter(name).meaning}, "]
+        if "n" in self.mixer.letters and "h" not in self.mixer.letters:
             line += [Equal((letter("h"), Formula(Poly.atom("d") / Poly.atom("n")))), ", "]
         line[-1] = f"{str(line[-1]).removesuffix(', ')}. Numbers are given at "
         for name, value in self.sizes.items():

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from functools import cache
 
@@ -11,7 +12,7 @@ from costmodel.errors import SizeError, TableError
 from costmodel.language.equations import Mixer
 from costmodel.language.nodes import SELECTIONS, Fft, Select, walk
 from costmodel.paths.chains import CriticalPath
-from costmodel.program.chosen_sizes import default, letters_of
+from costmodel.program.chosen_sizes import letters_of
 from costmodel.program.conventions import PEERS, Convention
 from costmodel.program.lowering import lower
 from costmodel.program.phases import TRAINING_STEP
@@ -29,8 +30,8 @@ from costmodel.report.document import (
     Note,
     Text,
 )
-from costmodel.report.mixer_table import COLUMNS, Block, Request, Row, Table, forms_of
-from costmodel.symbolic.sizes import LETTERS
+from costmodel.report.mixer_table import COLUMNS, Block, Request, Row, Table, forms_of, varying
+from costmodel.symbolic.sizes import Letter, in_order, is_letter
 
 TITLES: Mapping[str, Line] = {
     "training": ("Forward pass over ", doc.letter("l"), " tokens (the papers' training phase)"),
@@ -69,10 +70,10 @@ def shown(block: Block, request: Request) -> doc.Table:
     """The table of one phase; sizes that vary have a column even if it is not requested."""
     chosen = [x for x in block.columns if x != "form" or request.columns is not None]
     first = [name for name in ("mixer", "form") if name in chosen[:2]]
-    varying = [x for x in LETTERS if x not in chosen
-               and len({row.sizes[x] for row in block.rows if x in row.sizes}) > 1]  # fmt: skip
-    names = [*first, *varying, *(name for name in chosen if name not in first)]
-    sweeps = [x for x in LETTERS if len({row.sizes.get(x) for row in block.rows}) > 1]
+    more = [x for x in varying(block.rows) if x not in chosen]
+    names = [*first, *more, *(name for name in chosen if name not in first)]
+    letters = in_order({x for row in block.rows for x in row.sizes})
+    sweeps = [x for x in letters if len({row.sizes.get(x) for row in block.rows}) > 1]
     naming = ("mixer", "form", *sweeps)
     columns = tuple(_column(name, names=name in naming) for name in names)
     rows = tuple(tuple(_cell(row, name, names) for name in names) for row in block.rows)
@@ -88,7 +89,7 @@ def shown(block: Block, request: Request) -> doc.Table:
 
 
 def _column(name: str, *, names: bool) -> Column:
-    if name in LETTERS:
+    if is_letter(name):
         return Column(name, doc.letter(name), names=names)
     figure = COLUMNS[name]
     header = (figure.header or name).replace("\n", " ")
@@ -256,16 +257,22 @@ def _selections(row: Row) -> set[str]:
 def sizes_line(request: Request, phases: Sequence[str]) -> Line:
     """The sizes that the rows depend on: first those given, then those with defaults."""
     forms = [(m, form) for m in request.mixers for form in forms_of(m, request)]
-    letters = {x for phase in phases for m, form in forms for x in letters_of(m, phase, form)}
-    ordered = [x for x in LETTERS if x in letters]
+    letters: dict[str, dict[Mixer, None]] = {}
+    for mixer, form in forms:
+        for x in {x for phase in phases for x in letters_of(mixer, phase, form)}:
+            having = letters.setdefault(x, {})
+            having |= {} if x in mixer.given else {mixer: None}
+    ordered = in_order(x for x, having in letters.items() if having)
     kept = {x for x in ordered if request.symbolic and x != "b"} - {*request.given}
     taken = [x for x in ordered if x not in request.given and x not in kept]
     groups = {
-        "": [size(x, *request.given.get(x, ())) for x in ordered if x not in taken],
+        "": [size(said, *request.given.get(x, ())) for x in ordered if x not in taken
+             for said in _meanings(x, letters[x])],
         "by default ": [
-            size(x, doc.letter("l") if x == "t" else default(x, {"l": 1})) for x in taken
+            size(said, doc.letter("l") if x == "t" else said.default or 1)
+            for x in taken for said in _meanings(x, letters[x])
         ],
-    }
+    }  # fmt: skip
     parts = [(lead, *doc.listed(members)) for lead, members in groups.items() if members]
     line: Line = ("sizes: ", *doc.listed(parts, "; "))
     unused = [x for x in request.given if x not in letters and not (x == "t" and "l" in letters)]
@@ -277,9 +284,19 @@ def sizes_line(request: Request, phases: Sequence[str]) -> Line:
     return line
 
 
-def size(letter: str, *values: int | Formula) -> Line:
+def _meanings(letter: str, mixers: Iterable[Mixer]) -> list[Letter]:
+    """A letter as these mixers mean it: once if they agree, else with the mixers' names."""
+    found: dict[Letter, list[str]] = {}
+    for mixer in mixers:
+        found.setdefault(mixer.letter(letter), []).append(mixer.name)
+    if len(found) == 1:
+        return [*found]
+    return [replace(x, meaning=f"{x.meaning} ({', '.join(of)})") for x, of in found.items()]
+
+
+def size(said: Letter, *values: int | Formula) -> Line:
     """A size in words: `sequence length l = 128`, or `sequence length l` without values."""
-    meaning = LETTERS[letter].meaning.partition(":")[0]
+    meaning, letter = said.meaning.partition(":")[0], said.letter
     if not values:
         return (f"{meaning} ", doc.letter(letter))
     first, *more = values
@@ -313,7 +330,7 @@ def symbol_names(text: str, mixers: Sequence[Mixer]) -> dict[str, str]:
     found: dict[str, str] = {}
     for part in filter(None, (p.strip() for p in text.split(","))):
         letter, separator, name = part.partition("=")
-        if not separator or letter not in LETTERS or not _NAME.fullmatch(name):
+        if not separator or not is_letter(letter) or not _NAME.fullmatch(name):
             raise SizeError(
                 f"--symbols takes letter=name, such as l=N,d=d_model or t=\\tau, got '{part}'"
             )
@@ -322,7 +339,7 @@ def symbol_names(text: str, mixers: Sequence[Mixer]) -> dict[str, str]:
         found[letter] = rf"{head}_{{\mathrm{{{tail}}}}}" if tail else head
     printed: dict[str, str] = {}
     used = {letter for mixer in mixers for letter in letters_of(mixer, "inference")}
-    for letter in filter(used.__contains__, LETTERS):
+    for letter in in_order(used):
         name = found.get(letter, letter)
         if name in printed and (letter in found or printed[name] in found):
             clash = f"--symbols would print {letter} and {printed[name]} both as {name}"

@@ -22,13 +22,20 @@ from costmodel.errors import (
 from costmodel.language.equations import Mixer
 from costmodel.mixers import BASELINE, DEFAULT, builtin, groups, names
 from costmodel.paths.chains import CriticalPath
-from costmodel.program.chosen_sizes import Given, combinations, default, fit, letters_of
+from costmodel.program.chosen_sizes import (
+    Given,
+    combinations,
+    default,
+    fit,
+    letters_of,
+    refuse_unknown,
+)
 from costmodel.program.conventions import Convention
 from costmodel.questions.question import FORWARD, Case, Dtypes, Figure, Missing, Value, answers
 from costmodel.questions.registry import FIGURES
 from costmodel.questions.subject import system_of
 from costmodel.symbolic.piecewise import Exact
-from costmodel.symbolic.sizes import LETTERS
+from costmodel.symbolic.sizes import LETTERS, in_order, is_letter
 
 
 @dataclass(frozen=True)
@@ -96,7 +103,7 @@ class Row(Case):
 
     def value(self, name: str, shown: Sequence[str] = ()) -> Value:
         """The value of a column or size; without the parts that `shown` has as columns."""
-        if name in LETTERS:
+        if is_letter(name):
             return self.sizes.get(name)
         figure = COLUMNS[name]
         if not (figure.parts and any(x in COLUMNS and COLUMNS[x].within == name for x in shown)):
@@ -124,7 +131,7 @@ def _baseline(request: Request) -> Callable[[Case], Case]:
         sizes: dict[str, int] = {}
         form = mixer.default_form
         for letter in letters_of(mixer, case.phase, form):
-            if letter in case.sizes:
+            if letter in case.sizes and letter not in case.mixer.own_sizes:
                 sizes[letter] = case.sizes[letter]
             elif letter in request.given:
                 values = request.given[letter]
@@ -159,7 +166,7 @@ def column_names(text: str) -> tuple[str, ...]:
 
 
 def _known_column(name: str) -> None:
-    if name in COLUMNS or (name in LETTERS and name != "h"):
+    if name in COLUMNS or (is_letter(name) and name != "h"):
         return
     near = difflib.get_close_matches(name, COLUMNS, 1)
     hint = f"; did you mean '{near[0]}'? The" if near else ": the"
@@ -197,6 +204,7 @@ def table(request: Request) -> Table:
     """
     if request.optimiser and request.columns and "optimiser" not in request.columns:
         raise TableError("--optimiser needs the column 'optimiser': add it to --columns")
+    refuse_unknown(request.given, request.mixers)
     _shown_in_some_phase(request)
     left_out: dict[str, None] = {}
     forms = [(mixer, name) for mixer in request.mixers for name in _forms(mixer, request, left_out)]
@@ -215,7 +223,7 @@ def table(request: Request) -> Table:
 def _shown_in_some_phase(request: Request) -> None:
     """Raise TableError if a requested column exists in none of the requested phases."""
     for name in request.columns or ():
-        has = () if name in LETTERS else COLUMNS[name].phases
+        has = () if is_letter(name) else COLUMNS[name].phases
         if has and not {*has} & {*request.phases}:
             raise TableError(f"{COLUMNS[name].elsewhere}: choose another --phase")
 
@@ -244,9 +252,10 @@ def _rows(
     about = answers(mixer, form, phase, request.convention)
     letters = letters_of(mixer, phase, form)
     rows = []
-    for sizes in combinations(letters, request.given):
+    for sizes in combinations(letters, request.given, mixer):
         if request.symbolic:
-            sizes = {k: v for k, v in sizes.items() if k in request.given or k == "b"}
+            known = {"b", *request.given, *mixer.given}
+            sizes = {k: v for k, v in sizes.items() if k in known}
         else:
             try:
                 fit(mixer, sizes)
@@ -275,16 +284,20 @@ def _columns(rows: Sequence[Row], phase: str, request: Request) -> tuple[str, ..
     """The columns of a block: the requested ones; else mixer, what varies, and the usual ones."""
     if request.columns is not None:
         return tuple(
-            name for name in request.columns if name in LETTERS or phase in COLUMNS[name].phases
+            name for name in request.columns if is_letter(name) or phase in COLUMNS[name].phases
         )
-    varying = [
-        letter
-        for letter in LETTERS
-        if len({row.sizes[letter] for row in rows if letter in row.sizes}) > 1
-    ]
     forms = any(row.form != row.mixer.default_form for row in rows)
     shown = [name for name, one in FIGURES.items() if phase in one.phases and one.usual(rows)]
-    return ("mixer", *(("form",) if forms else ()), *varying, *shown)
+    return ("mixer", *(("form",) if forms else ()), *varying(rows), *shown)
+
+
+def varying(rows: Sequence[Row]) -> tuple[str, ...]:
+    """The letters of the sizes that differ between rows of one mixer."""
+    values: dict[str, dict[Mixer, set[int]]] = {}
+    for row in rows:
+        for letter, value in row.sizes.items():
+            values.setdefault(letter, {}).setdefault(row.mixer, set()).add(value)
+    return in_order(x for x, found in values.items() if any(len(v) > 1 for v in found.values()))
 
 
 def _sorted(rows: Sequence[Row], request: Request) -> list[Row]:

@@ -92,9 +92,9 @@ def sizes_line(sheets: Sequence[Sheet]) -> Line:
     taken = [x for x in numbers if x not in request.given]
     one = {x: values[x][0] for x in numbers if len(values[x]) == 1}
     groups = {
-        "": [size(x, *values[x]) for x in letters if x in request.given or not values[x]],
-        "of the network ": [size(x, *values[x]) for x in taken if x in own],
-        "by default ": [size(x, *values[x]) for x in taken if x not in own],
+        "": [size(LETTERS[x], *values[x]) for x in letters if x in request.given or not values[x]],
+        "of the network ": [size(LETTERS[x], *values[x]) for x in taken if x in own],
+        "by default ": [size(LETTERS[x], *values[x]) for x in taken if x not in own],
         "with ": [_follows(x, poly, one) for x, poly in _widths(sheets[0].network).items()],
     }
     parts = [(lead, *listed(members)) for lead, members in groups.items() if members]

@@ -12,7 +12,7 @@ from costmodel.questions.registry import FIGURES
 from costmodel.report.document import Rows
 from costmodel.report.mixer_table import LABELS, Block, Row, Table
 from costmodel.report.records import exact
-from costmodel.symbolic.sizes import LETTERS
+from costmodel.symbolic.sizes import in_order, is_letter
 
 
 def rows(table: Table) -> Rows:
@@ -23,7 +23,7 @@ def rows(table: Table) -> Rows:
     """
     found = [(row, block) for block in table.blocks for row in block.rows]
     columns = list(dict.fromkeys(name for block in table.blocks for name in block.columns))
-    lead = [*LABELS, *(x for x in LETTERS if any(x in row.sizes for row, _ in found))]
+    lead = [*LABELS, *in_order({x for row, _ in found for x in row.sizes})]
     if table.request.columns is None:
         columns = [name for name in columns if name not in lead]
     else:
@@ -37,8 +37,11 @@ def rows(table: Table) -> Rows:
 
 
 def _csv_row(row: Row, block: Block, columns: Sequence[str], others: Sequence[str]) -> list[Any]:
-    named = (*block.columns, *LABELS, *LETTERS)
-    values = {name: row.value(name, columns) if name in named else None for name in columns}
+    named = (*block.columns, *LABELS)
+    values = {
+        name: row.value(name, columns) if name in named or is_letter(name) else None
+        for name in columns
+    }
     found = row.parts(FIGURES["other"])
     absent = None if isinstance(found, Missing) else 0
     by_name: Mapping[str, Value] = {} if isinstance(found, Missing) else found

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from costmodel.errors import SizeError
 from costmodel.symbolic.piecewise import Exact
-from costmodel.symbolic.sizes import LETTERS, checked
+from costmodel.symbolic.sizes import LETTERS, checked, is_letter
 from costmodel.symbolic.sympy_form import Symbolic
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def at_sizes(method: M) -> M:
         rest = {name: given.pop(name) for name in options & given.keys()}
 
         def one(sizes: Mapping[str, int]) -> Any:
-            return method(answer, **_together(sizes, getattr(answer, FITS, None)), **rest)
+            return method(answer, **getattr(answer, FITS, _whole)(sizes), **rest)
 
         plain = all(isinstance(size, int) for size in given.values())
         return one(given) if plain else _each(one, given)
@@ -53,8 +53,9 @@ FITS = "_fits"
 """The attribute of an answer that holds the function `fits` of `held_to`."""
 
 
-def held_to(answer: A, fits: Callable[[Mapping[str, int]], None]) -> A:
-    """The answer, with a function that raises SizeError at sizes that contradict the subject."""
+def held_to(answer: A, fits: Callable[[Mapping[str, int]], Mapping[str, int]]) -> A:
+    """The answer, with a function that checks sizes and returns the subject's: with those that the
+    subject has of its own. The function raises SizeError at sizes that contradict the subject."""
     object.__setattr__(answer, FITS, fits)
     return answer
 
@@ -64,16 +65,15 @@ def nonzero(number: Any) -> bool:
     return bool(number.any() if hasattr(number, "any") else number)
 
 
-def _together(
-    sizes: Mapping[str, int], fits: Callable[[Mapping[str, int]], None] | None
-) -> dict[str, int]:
-    """The checked sizes; raises SizeError where they contradict each other or the subject."""
-    found = checked(sizes)
-    if fits is not None:
-        fits(found)
-    if "h" in found and not ("n" in found and found["h"] * found["n"] == found.get("d", 0)):
-        raise SizeError(f"size h is d/n: give d and n, not h = {found['h']}")
-    return found
+def _whole(sizes: Mapping[str, int]) -> dict[str, int]:
+    """The checked sizes of an answer without a subject, such as a part of another answer."""
+    return checked(sizes, [letter for letter in sizes if is_letter(letter)])
+
+
+def head_width(sizes: Mapping[str, int]) -> None:
+    """Raise SizeError for a size h that is not d/n."""
+    if "h" in sizes and not ("n" in sizes and sizes["h"] * sizes["n"] == sizes.get("d", 0)):
+        raise SizeError(f"size h is d/n: give d and n, not h = {sizes['h']}")
 
 
 def _each(one: Callable[[Mapping[str, int]], Any], sizes: Mapping[str, Any]) -> Any:

@@ -52,14 +52,27 @@ def narrowed(constraints: Constraints, extra: Poly) -> Constraints | None:
 
 @lru_cache(maxsize=200_000)
 def nonnegative(poly: Poly) -> bool:
-    """Whether `poly >= 0` is proven from: sizes >= 1, n divides d, t <= l, and quotients of two
-    sizes such as l/C are integers. False means "not proven"."""
+    """Whether `poly >= 0` is proven from: sizes >= 1, n divides d, t <= l, and quotients of sizes
+    such as l/C and h*n/g are integers. False means "not proven"."""
     if poly.constant() is not None:
         return poly.rational({}) >= 0
     divided = poly
     for above, below in quotients(poly):
         divided = divided.substitute({above: Poly.atom(below) * Poly.atom(f"{above}/{below}")})
+    for product, one in _whole_products(divided):
+        whole = Poly.atom(f"whole {Poly({product: 1})}")
+        rest = Poly({tuple((atom, power) for atom, power in product if atom != one): 1})
+        divided = divided.substitute({one: whole / rest})
     return _nonnegative(poly) or (divided is not poly and _nonnegative(divided))
+
+
+def _whole_products(poly: Poly) -> Iterator[tuple[Monomial, str]]:
+    """The products of two sizes over a third that occur in a term by themselves, each with the
+    first of its two factors."""
+    for monomial in poly.terms:
+        sizes = not any(is_variable(a) or isinstance(a, Fn) for a, _ in monomial)
+        if sizes and sorted(power for _, power in monomial) == [-1, 1, 1]:
+            yield monomial, next(atom for atom, power in monomial if power == 1)
 
 
 def quotients(poly: Poly) -> Iterator[tuple[str, str]]:
@@ -77,7 +90,7 @@ def _nonnegative(poly: Poly) -> bool:
     letters = poly.letters
     values: dict[str, Poly] = {}
     if "n" in letters and "d" in letters:
-        values["d"] = Poly.atom("n") * Poly.atom("h")
+        values["d"] = Poly.atom("n") * Poly.atom("d/n")
     if "t" in letters and "l" in letters:
         values["l"] = Poly.atom("t") + Poly.atom("l-t") - 1
     poly = poly.substitute(values)

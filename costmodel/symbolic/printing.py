@@ -56,7 +56,9 @@ def symbol(name: str, names: Names) -> str:
 
 
 def with_head_width(poly: Poly) -> Poly:
-    """Write h for every d/n, as the papers do in equations."""
+    """Write h for every d/n, as the papers do in equations, unless h is a size by itself."""
+    if "h" in poly.letters:
+        return poly
     terms: dict[Monomial, Number] = {}
     for monomial, number in poly.terms.items():
         powers = dict(monomial)

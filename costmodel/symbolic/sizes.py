@@ -1,8 +1,12 @@
-"""The letters that stand for sizes: meanings, defaults, bounds."""
+"""The letters that stand for sizes: meanings, defaults, bounds.
+
+`LETTERS` are the letters that mixers share. A mixer may bring further letters, or give a shared
+letter another meaning and default: `Mixer.size`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from costmodel.errors import SizeError
@@ -58,20 +62,37 @@ LARGEST = 2**40
 """The upper bound of a size; a larger number (an axis of a petabyte) is a typing error."""
 
 
-def known(letter: str) -> None:
-    """Raise SizeError for a letter that is no size."""
-    if letter not in LETTERS:
-        raise SizeError(f"unknown size '{letter}': the letters are {', '.join(LETTERS)}")
+def is_letter(name: object) -> bool:
+    """Whether a name can stand for a size: one letter from a to z or A to Z."""
+    return isinstance(name, str) and len(name) == 1 and name.isascii() and name.isalpha()
 
 
-def checked(sizes: Mapping[str, int]) -> dict[str, int]:
-    """Return `sizes` after checking that every value is an integer in 1..2**40.
+def in_order(letters: Iterable[str]) -> tuple[str, ...]:
+    """Letters in the order of `LETTERS`, further letters behind them in the order of the alphabet.
+
+    >>> in_order({"P", "d", "l"})
+    ('l', 'd', 'P')
+    """
+    found = {*letters}
+    return (*(x for x in LETTERS if x in found), *sorted(found - LETTERS.keys()))
+
+
+def known(letter: str, own: Collection[str] = ()) -> None:
+    """Raise SizeError for a letter that is neither shared nor in `own`, a mixer's letters."""
+    if letter not in LETTERS and letter not in own:
+        listed = ", ".join(in_order({*LETTERS, *own}))
+        raise SizeError(f"unknown size '{letter}': the letters are {listed}")
+
+
+def checked(sizes: Mapping[str, int], own: Collection[str] = ()) -> dict[str, int]:
+    """Return `sizes` after checking that every letter is shared or in `own`, a mixer's letters, and
+    every value an integer in 1..2**40.
 
     Raises:
         SizeError: one sentence naming the letter, what was expected and what came.
     """
     for letter, value in sizes.items():
-        known(letter)
+        known(letter, own)
         if isinstance(value, bool) or not isinstance(value, int):
             raise SizeError(f"size {letter} must be a positive integer, got {value!r}")
         if not 1 <= value <= LARGEST:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from costmodel.report.document import Document, Paragraph, Strong
-from costmodel.symbolic.sizes import LETTERS
+from costmodel.symbolic.sizes import in_order
 from profiler.host.environment import environment_differences
 from profiler.host.machine_groups import Group, machine_groups
 from profiler.meters.ceilings import ceilings_words
@@ -170,7 +170,7 @@ def seeds(group: Group) -> str:
 def sizes(group: Group) -> str:
     """Each size with its values; with more than four, the first, the last and their number."""
     found = []
-    for letter in LETTERS:
+    for letter in in_order({letter for r in group.records for letter in r.sizes}):
         values = sorted({r.sizes[letter] for r in group.records if letter in r.sizes})
         if values:
             few = ", ".join(map(str, values))

@@ -27,7 +27,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 
 class Heads(SequenceMixer):
     """The base of all variants: n query heads, and g heads of keys (width K) and values (width V).
-    g is n unless `grouped`; K and V are d/n unless `wide`.
+    g is n unless `grouped`; K and V are h unless `wide`, and h is d/n unless given.
 
     W_Q is (d, n*K), W_K (d, g*K), W_V (d, g*V) and W_out (n*V, d); if `grouped`, W_Q is (d, g,
     n/g*K) and W_out (g, n/g*V, d). A bias has the output axes of its map. `l` is only the default
@@ -47,6 +47,7 @@ class Heads(SequenceMixer):
         l: int,
         n: int,
         g: int | None = None,
+        h: int | None = None,
         K: int | None = None,
         V: int | None = None,
         options: Sequence[str] = (),
@@ -55,7 +56,7 @@ class Heads(SequenceMixer):
         require_sizes(n=n)
         self.n = n
         self.g = self._groups(g, "grouped" in options)
-        self.K, self.V = self._widths(K, V, "wide" in options)
+        self.K, self.V = self._widths(h, K, V, "wide" in options)
         self.W_Q: nn.Parameter = self.weight(d, n * self.K)
         self.W_K: nn.Parameter = self.weight(d, self.g * self.K)
         self.W_V: nn.Parameter = self.weight(d, self.g * self.V)
@@ -81,10 +82,10 @@ class Heads(SequenceMixer):
             raise ValueError(f"n = {self.n} heads are not divisible into g = {g} groups")
         return g
 
-    def _widths(self, K: int | None, V: int | None, wide: bool) -> tuple[int, int]:
+    def _widths(self, h: int | None, K: int | None, V: int | None, wide: bool) -> tuple[int, int]:
         """The widths of a head's keys and values; ValueError if a size is missing."""
         if not wide:
-            h = head_width(self.d, self.n)
+            h = head_width(self.d, self.n) if h is None else h
             return h, h
         if K is None or V is None:
             raise ValueError("the option 'wide' needs the sizes K and V, the widths of a head")

@@ -294,6 +294,11 @@ def _construct(
         and parameter.kind not in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL)
         and name not in given
     ]
+    if "h" in sizes and "h" not in taken and not takes_all:
+        raise ValueError(
+            f"{implementation.mixer} {implementation.name} takes no head width h: its heads are "
+            f"d/n wide"
+        )
     if missing:
         raise ValueError(
             f"{implementation.mixer} {implementation.name} needs the size {', '.join(missing)} "

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from costmodel.symbolic.sizes import LETTERS
+from costmodel.symbolic.sizes import in_order
 
 PHASES = {
     "training": "forward pass",
@@ -43,8 +43,8 @@ def value_words(value: float, unit: str) -> str:
 
 
 def sizes_words(sizes: Mapping[str, int]) -> str:
-    """Sizes in the order of `LETTERS`, as `b = 1, l = 128, d = 128`."""
-    return ", ".join(f"{letter} = {sizes[letter]}" for letter in LETTERS if letter in sizes)
+    """Sizes in the order of their letters, as `b = 1, l = 128, d = 128`."""
+    return ", ".join(f"{letter} = {sizes[letter]}" for letter in in_order(sizes))
 
 
 def options_words(options: Mapping[str, Any]) -> str:

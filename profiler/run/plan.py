@@ -14,7 +14,7 @@ from torch import nn
 from costmodel.errors import SizeError, shortened
 from costmodel.language.equations import Mixer
 from costmodel.mixers.load import imported, known, user_module
-from costmodel.program.chosen_sizes import Given
+from costmodel.program.chosen_sizes import Given, refuse_unknown
 from costmodel.program.phases import phase_name
 from profiler.host.device import device_name, dtype_name
 from profiler.meters.energy.protocol import EnergyLimits
@@ -45,6 +45,12 @@ class Plan:
     energy_window_s: float = EnergyLimits.window_s
     energy_trials: int = EnergyLimits.trials
     counters: bool = False
+
+    @property
+    def with_equations(self) -> list[Mixer]:
+        """The named mixers, without modules that have no equations."""
+        found = [named[0] if isinstance(named, tuple) else named for named in self.mixers]
+        return [mixer for mixer in found if isinstance(mixer, Mixer)]
 
     @property
     def options(self) -> dict[str, Any]:
@@ -82,6 +88,7 @@ def requests(plan: Plan, *, refused: bool = False) -> list[Request]:
             measurements.
         SizeError: a mixer refuses the sizes.
     """
+    refuse_unknown(plan.given, plan.with_equations)
     device = device_name(plan.device)
     dtypes = [dtype_name(part.strip()) for part in plan.dtype.split(",")]
     found: list[Request] = []
@@ -251,6 +258,7 @@ def users_class(
 
 def shown_equal(mixer: Mixer, claimed: Implementation, named: str, phases: Sequence[str]) -> None:
     """MeasureError if a module differs from its equations; with inference, `step` is tested too."""
+    mixer = mixer.at_any_sizes
     proofs = [module_equals] + [step_equals] * ("inference" in phases)
     for prove in proofs:
         proof = prove(mixer, claimed)

@@ -132,7 +132,7 @@ class WithEquations:
 
     def combinations(self, phase: str, given: Given) -> list[dict[str, int]]:
         """As the protocol."""
-        return combinations(letters_of(self.mixer, phase), given)
+        return combinations(letters_of(self.mixer, phase), given, self.mixer)
 
     def fit(self, sizes: Mapping[str, int]) -> None:
         """As the protocol."""

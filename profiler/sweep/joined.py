@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
-from costmodel.symbolic.sizes import LETTERS
+from costmodel.symbolic.sizes import LETTERS, in_order
 from profiler.host.environment import environment_differences
 from profiler.meters.intervals import over_processes
 from profiler.records.measurement import REASON, Measurement
@@ -107,6 +107,7 @@ def settled(records: Sequence[Measurement]) -> list[Measurement]:
 
 def what(record: Measurement) -> tuple[object, ...]:
     """The sort key of a record: mixer, phase, dtype, device, sizes, implementation, round."""
-    sizes = tuple(record.sizes.get(letter, 0) for letter in LETTERS)
+    letters = in_order({*LETTERS, *record.sizes})
+    sizes = [(letter, record.sizes.get(letter, 0)) for letter in letters]
     names = (record.mixer, record.phase, record.dtype, record.device, sizes, record.implementation)
     return (*names, record.round)
