@@ -574,7 +574,7 @@ def proven(name: str, strict: bool, seed: int | None, format_: str, context: typ
             found.append(proof)
     except KeyboardInterrupt:
         left = proofs.not_reached(mixer, found) if seed is not None else ["the other proofs"]
-        stopped = f"interrupted; not reached: {', '.join(left)}"
+        stopped = "interrupted" + (f"; not reached: {', '.join(left)}" if left else "")
     seconds = time.monotonic() - begun
     if found:
         said = document(name, found, sizes_tried(mixer), seed, seconds, rows_shown=early)

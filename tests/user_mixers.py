@@ -50,6 +50,16 @@ class Window(Mixer):
 
 Change = tuple[str, str]
 
+PLAIN: tuple[Change, ...] = (
+    ("class Window(Mixer)", "class Window(torch.nn.Module)"),
+    ("super().__init__(d=d, l=l, device=device, dtype=dtype)", "super().__init__()"),
+    ("self.weight(w, d)", "torch.nn.Parameter(torch.empty(w, d))"),
+    ("self.weight(d, d)", "torch.nn.Parameter(torch.empty(d, d))"),
+    ("def mix", "def forward"),
+    ("def advance", "def _advance"),
+)
+"""The window's module as a torch.nn.Module without a step."""
+
 
 def changed(*changes: Change, text: str = WINDOW) -> str:
     """The text with each first string, which must occur in it, replaced by the second."""

@@ -74,7 +74,7 @@ def each_proof(
     try:
         found = implementations(mixer)
     except ValueError as error:
-        yield Proof("module equals equations", None, str(error))
+        yield Proof(EQUAL, None, str(error))
         return
     for implementation in found.values():
         own = _of_module(mixer, implementation)
@@ -85,14 +85,16 @@ def each_proof(
 
 def not_reached(mixer: Mixer, found: Sequence[Proof]) -> list[str]:
     """The names of the proofs of `check --deep` that are not among those found, after an
-    interrupt. Of a module whose equality is not proved yet, all drawn proofs are named."""
-    done = {proof.name for proof in found}
-    return [
-        name
-        for implementation in implementations(mixer).values()
-        for name in (f"{implementation.name}: {EQUAL}", *deep_names(implementation))
-        if name not in done
-    ]
+    interrupt. Drawn proofs are named of modules whose equality is proved or not reached."""
+    done = {proof.name: proof.passed for proof in found}
+    names: list[str] = []
+    try:
+        for implementation in implementations(mixer).values():
+            equal = f"{implementation.name}: {EQUAL}"
+            names += [equal, *(deep_names(implementation) if done.get(equal, True) else ())]
+    except ValueError:  # `each_proof` says why the mixer has no module
+        names = [EQUAL]
+    return [name for name in names if name not in done]
 
 
 def _of_module(mixer: Mixer, implementation: Implementation) -> list[Proof]:
@@ -419,7 +421,7 @@ def _remedies(state: State) -> Iterator[tuple[str, Mend]]:
             ),
             partial(_carried, names),
         )
-    for axis in range(-1, -max((state.arrays[name].ndim for name in rows), default=0) - 1, -1):
+    for axis in range(-1, -min((state.arrays[name].ndim for name in rows), default=0) - 1, -1):
         yield (
             (
                 f"; a State expects tokens along the last axis but one, and here tokens seem to "
@@ -435,17 +437,24 @@ def _fewer(names: Sequence[str], fewer: int, state: State) -> State:
         name: state.arrays[name].narrow(-2, 0, max(0, state.arrays[name].shape[-2] - fewer))
         for name in names
     }
-    return replace(state, arrays={**state.arrays, **shown})
+    return _like(state, shown)
 
 
 def _carried(names: Sequence[str], state: State) -> State:
-    return replace(state, carried=(*state.carried, *names))
+    return _like(state, {}, names)
 
 
 def _moved(axis: int, state: State) -> State:
     rows = [name for name in state.arrays if name not in state.carried]
     moved = {name: state.arrays[name].movedim(axis, -2) for name in rows}
-    return replace(state, arrays={**state.arrays, **moved})
+    return _like(state, moved)
+
+
+def _like(state: State, arrays: Mapping[str, torch.Tensor], carried: Sequence[str] = ()) -> State:
+    """A plain `State` like this one, which may be of a user's class, with some arrays replaced and
+    further ones carried."""
+    held, whole = {**state.arrays, **arrays}, (*state.carried, *carried)
+    return State(held, state.position, state.newest_first, state.sliding, whole)
 
 
 def state_equals(mixer: Mixer, implementation: Implementation) -> Proof:

@@ -111,7 +111,7 @@ def test_a_state_that_holds_more_than_later_tokens_need(tmp_path: Path) -> None:
     assert verdicts(proofs) == {
         **EQUATIONS_HOLD, MODULE: True, WORK: True, STATE: False, STEP: True,
     }  # fmt: skip
-    assert proofs[STATE].detail.startswith(
+    assert proofs[STATE].detail == (
         "at l = 1, d = 1, w = 1: after token 1 the state holds 1 elements for one sequence, later "
         "tokens need 0 (of x)"
     )
@@ -131,6 +131,30 @@ def test_a_state_of_one_row_too_many(tmp_path: Path) -> None:
         **EQUATIONS_HOLD, MODULE: True, WORK: True, STATE: False, STEP: True,
     }  # fmt: skip
     assert proofs[STATE].detail.endswith("; the State has w rows of x, the equations need w - 1")
+
+
+OTHER_STATES: dict[str, tuple[Change, ...]] = {
+    "arrays-of-other-ranks": (
+        ("new_zeros(batch, self.w - 1, self.d)}",
+         "new_zeros(batch, self.w - 1, self.d), 'z': self.w_win.new_zeros(batch, 1, 2, 1)}"),
+        ("state.append(x=x_t)", "state.append(x=x_t, z=x_t.new_zeros(len(x_t), 1, 1))"),
+    ),
+    "a-class-of-its-own": (
+        ('@implementation("NAME")', 'class Rows(State):\n    def __init__(self, rows):\n'
+         '        super().__init__({"x": rows}, sliding=True)\n\n\n@implementation("NAME")'),
+        ('State({"x": self.w_win.new_zeros(batch, self.w - 1, self.d)}, sliding=True)',
+         "Rows(self.w_win.new_zeros(batch, self.w, self.d))"),
+        ('torch.cat([state.held("x"), x_t', 'torch.cat([state.held("x")[:, -self.w :], x_t'),
+        (".flip(1)\n", ".flip(1)[:, : self.w]\n"),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OTHER_STATES)
+def test_a_remedy_is_sought_for_every_state(name: str, tmp_path: Path) -> None:
+    proof = checked(tmp_path, name, *OTHER_STATES[name])[STATE]
+    assert proof.passed is False
+    assert "the state holds" in proof.detail
 
 
 def test_a_state_of_another_kind_is_not_checked(tmp_path: Path) -> None:
