@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import permutations
 from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -196,7 +196,16 @@ def first_unseen(mixer: Mixer, form: str, expected: Values, recorder: Recorder) 
         ),
         "",
     )
-    alike = {name for name, where, _ in parts if _is_alike(name, where, expected)}
+
+    @cache
+    def others(name: str) -> Numbers:
+        return ascending(v for other, v in expected.items() if other != name)
+
+    alike = {
+        name
+        for name, where, _ in parts
+        if within(np.asarray(expected[name][where], float).ravel(), others(name))
+    }
     telling = {name for name, _, right in parts if right} - {mixer.role("output").name, *alike}
     moved = [
         name
@@ -225,12 +234,6 @@ def _cited(equation: Equation) -> str:
     """An equation by its number, if it has one, and the name of its array."""
     cite = equation.array.cite
     return f"equation {cite} {equation.name}" if cite else f"equation {equation.name}"
-
-
-def _is_alike(name: str, where: Any, expected: Values) -> bool:
-    """Whether every number of a part of an array is a number of other arrays."""
-    others = ascending(v for other, v in expected.items() if other != name)
-    return within(np.asarray(expected[name][where], float).ravel(), others)
 
 
 def _folded(

@@ -25,7 +25,7 @@ from costmodel.language.equations import Mixer
 from costmodel.proofs.check import Proof
 from costmodel.proofs.tried_sizes import bounding_letters, fits
 from costmodel.questions.state import State, state
-from profiler.modules.registry import Implementation, without_token
+from profiler.modules.registry import Implementation
 from profiler.proofs.blame import Multisets, first_unseen
 from profiler.proofs.cases import ModuleCase, reason_with_kind
 from profiler.proofs.draws import (
@@ -46,6 +46,7 @@ from profiler.proofs.rounding import (
     Digits,
     WrongKernels,
     allowances,
+    errors,
     least_allowances,
     sharp,
 )
@@ -93,8 +94,18 @@ KINDS: dict[Kind, str] = {
 CALLED = "every call gives the same result"
 ROOM = "decoding holds no needless memory"
 
+REFUSES = "the module refuses the sizes of every call"
+NO_GRADIENTS = (
+    "no call is left to compare: the result differs, or no gradients are derived and inputs are "
+    "large or have kinks"
+)
+
 BUDGET_S = 120.0
 """Processor time for the draws of one module, in seconds; a common module takes a third of it."""
+SHARES = {"draws": 0.25, "calls": 0.15, "states": 0.1, "precisions": 0.4}
+"""The share of `BUDGET_S` that each part may take, in the order in which parts are tried: the
+cheapest draws find most faults, and the precisions run a module dozens of times. What a part leaves
+goes to the next, at last to the larger draws."""
 CHEAP = 3
 """One draw of this number, the cheapest, is tried before the other proofs."""
 
@@ -129,6 +140,8 @@ def deep_proofs(
     cheap = max(1, len(drawn) // CHEAP)
     parts = {"draws": cheap, "calls": SEVERAL, "states": SEVERAL}
     parts |= {precision.name: few for precision in PRECISIONS}
+    shares = [SHARES.get(part, SHARES["precisions"] / len(PRECISIONS)) for part in parts]
+    ends = dict(zip(parts, accumulate(shares), strict=True))
     parts |= {"larger draws": len(drawn) - cheap}
     before = accumulate(parts.values(), initial=0)
     told = {
@@ -138,11 +151,11 @@ def deep_proofs(
     budget = Budget(BUDGET_S)
     with torch.random.fork_rng(devices=[]), _threads(1):
         tried = Drawn(subject, drawn)
-        yield from tried.proofs(0, cheap, told["draws"], budget.part(0.25))
-        yield _of_calls(subject, drawn, seed, told["calls"], budget.part(0.4))
-        yield _of_room(subject, every, seed, told["states"], budget.part(0.5))
-        for number, precision in enumerate(PRECISIONS):
-            part = budget.part(0.6 + 0.1 * number)
+        yield from tried.proofs(0, cheap, told["draws"], budget.part(ends["draws"]))
+        yield _of_calls(subject, drawn, seed, told["calls"], budget.part(ends["calls"]))
+        yield _of_room(subject, every, seed, told["states"], budget.part(ends["states"]))
+        for precision in PRECISIONS:
+            part = budget.part(ends[precision.name])
             yield _of_precision(subject, drawn, precision, few, told[precision.name], part)
         yield from tried.proofs(cheap, len(drawn), told["larger draws"], budget)
         yield from tried.held()
@@ -208,12 +221,14 @@ class Drawn:
 
     def __init__(self, subject: Subject, draws: Sequence[Draw]) -> None:
         self.subject, self.draws = subject, draws
-        self.steps = not without_token(subject.mixer, subject.implementation)
+        self.steps = not subject.stepless
         self.failed: set[Kind] = set()
         self.unable = ""
         self.left_out = ""
         self.number = 0
         self.tried: list[Draw] = []
+        self.of_gradients: list[Draw] = []
+        """The draws tried at which gradients were compared."""
         self.refused: dict[str, int] = {}
 
     def proofs(
@@ -240,11 +255,15 @@ class Drawn:
                 self.refused[str(reason)] = 1 + self.refused.get(str(reason), 0)
                 continue
             self.tried.append(draw)
-            for kind in dict.fromkeys(kind for kind, _ in said if kind not in self.failed):
+            derived = self.subject.training(draw, MOST_POINTS)
+            if "result" not in dict(said) and (derived or draw.smooth):
+                self.of_gradients.append(draw)
+            for kind, known in said:
+                if kind in self.failed:
+                    continue
                 self.failed.add(kind)
-                plainest = _plainest(
-                    draw, partial(_of_kind, self.subject, kind), self.subject.mixer
-                )
+                of_kind = partial(_of_kind, self.subject, kind)
+                plainest = _plainest(draw, known, of_kind, self.subject.mixer)
                 yield Proof(self._named(kind), False, plainest)
 
     def _findings(self, draw: Draw) -> list[Finding]:
@@ -258,24 +277,32 @@ class Drawn:
         """The proofs of the kinds that no draw refutes."""
         subject, unable = self.subject, self.unable
         if not self.tried and not unable:
-            unable = f"the module refuses the sizes of every call: {next(iter(self.refused))}"
-        said = f"{len(self.tried)} calls: {range_words(self.tried)}{self.left_out}"
+            unable = f"{REFUSES}: {next(iter(self.refused))}"
+        more = self.left_out
         if self.refused:
             number, first = sum(self.refused.values()), next(iter(self.refused))
-            said += f"; {number} more refused, for example because: {first}"
+            more += f"; {number} more refused, for example because: {first}"
+        said = f"{_ranges(self.tried)}{more}"
         for kind in KINDS:
             if kind in self.failed:
                 continue
             if unable:
                 yield Proof(self._named(kind), None, unable)
             elif kind == "step" and not self.steps:
-                reason = without_token(subject.mixer, subject.implementation)
-                yield Proof(self._named(kind), None, reason)
-            elif kind == "gradients" and subject.trained[1] is None:
-                how = "compared with difference quotients, as no gradients are derived"
-                yield Proof(self._named(kind), True, f"{how}; {said}")
+                yield Proof(self._named(kind), None, subject.stepless)
+            elif kind == "gradients" and not self.of_gradients:
+                yield Proof(self._named(kind), None, NO_GRADIENTS)
+            elif kind == "gradients":
+                how = "compared with difference quotients, as no gradients are derived; "
+                how *= subject.trained[1] is None
+                yield Proof(self._named(kind), True, f"{how}{_ranges(self.of_gradients)}{more}")
             else:
                 yield Proof(self._named(kind), True, said)
+
+
+def _ranges(tried: Sequence[Draw]) -> str:
+    """How many calls were tried, and at which sizes, in words."""
+    return f"{len(tried)} call{'s' * (len(tried) != 1)}: {range_words(tried)}"
 
 
 def findings(made: type[Trial], subject: Subject, draw: Draw) -> list[Finding]:
@@ -317,16 +344,19 @@ def _said_by(call: Callable[[], str]) -> str:
 
 
 def _of_several(
+    name: str,
     candidates: Sequence[Draw],
-    chance: random.Random,
+    seed: int,
     tell: Callable[[int], None],
     budget: Budget,
     said_of: Callable[[Draw], str],
-) -> tuple[str, list[Draw]]:
-    """Try up to `SEVERAL` draws until `said_of` returns a sentence: that sentence, led by its draw,
-    or "", and the draws that ran."""
+    refused: str,
+    done: Callable[[Sequence[Draw]], str],
+) -> Proof:
+    """The proof that `said_of` returns no sentence at up to `SEVERAL` draws. `done` says what the
+    draws that ran show; the proof stays open because of `refused` where none ran."""
     ran: list[Draw] = []
-    for draw in chance.sample(candidates, len(candidates)):
+    for draw in random.Random(seed).sample(candidates, len(candidates)):
         if len(ran) == SEVERAL or (ran and budget.spent):
             break
         tell(len(ran))
@@ -336,8 +366,11 @@ def _of_several(
             continue
         ran.append(draw)
         if said:
-            return f"at {draw.words()}: {said}", ran
-    return "", ran
+            return Proof(name, False, f"at {draw.words()}: {said}")
+    if not ran:
+        return Proof(name, None, refused)
+    left_out = budget.left_out(min(SEVERAL, len(candidates)) - len(ran)) if budget.spent else ""
+    return Proof(name, True, done(ran) + left_out)
 
 
 def _of_kind(subject: Subject, kind: Kind, draw: Draw) -> str:
@@ -352,10 +385,10 @@ def _of_kind(subject: Subject, kind: Kind, draw: Draw) -> str:
         return ""
 
 
-def _plainest(draw: Draw, said_of: Callable[[Draw], str], mixer: Mixer) -> str:
-    """Reduce a draw that fails, and say how the reduced draw fails: drop conditions one by one,
-    then lower each size to a small value or by bisection, as long as the failure stays."""
-    said, left = said_of(draw), SIMPLER
+def _plainest(draw: Draw, said: str, said_of: Callable[[Draw], str], mixer: Mixer) -> str:
+    """Reduce a draw that fails as `said`, and say how the reduced draw fails: drop conditions one
+    by one, then lower each size to a small value or by bisection, as long as the failure stays."""
+    left = SIMPLER
 
     def fails(one: Draw) -> bool:
         nonlocal draw, said, left
@@ -391,21 +424,20 @@ def _of_calls(
     and decoded rows."""
     name = f"{subject.implementation.name}: {CALLED}"
     several = [draw for draw in drawn if draw.sizes["l"] >= 2] or drawn
-    small = several[: max(3, len(several) // 4)]  # the cheapest stand first
+    small = several[: max(SEVERAL, len(several) // 4)]  # the cheapest stand first
     plain = [replace(draw, before="", scale=1.0, threads=1) for draw in small]
-    said, ran = _of_several(
-        plain, random.Random(seed), tell, budget, partial(_called_often, subject)
-    )
-    if said:
-        return Proof(name, False, said)
-    left_out = budget.left_out(min(SEVERAL, len(plain)) - len(ran)) if budget.spent else ""
-    done = f"{CALLS} calls of {len(ran)} modules, with steps and gradients"
-    return Proof(name, True, done + left_out)
+    answered = "gradients" if subject.stepless else "steps and gradients"
+
+    def done(ran: Sequence[Draw]) -> str:
+        modules = f"{len(ran)} module{'s' * (len(ran) != 1)}"
+        return f"{CALLS} calls of {modules}, with {answered}"
+
+    called = partial(_called_often, subject)
+    return _of_several(name, plain, seed, tell, budget, called, REFUSES, done)
 
 
 def _called_often(subject: Subject, draw: Draw) -> str:
-    steps = not without_token(subject.mixer, subject.implementation)
-    tokens = min(3, draw.sizes["l"]) if steps else 0
+    tokens = 0 if subject.stepless else min(3, draw.sizes["l"])
     trial = Trial(subject, draw, MOST_POINTS)
     first = answers(trial.case, trial.gradient, tokens)
     for call in range(2, CALLS + 1):
@@ -434,23 +466,24 @@ def _of_room(
     need, since an old state may live beside a new one, and one row of the input.
     """
     name = f"{subject.implementation.name}: {ROOM}"
-    if reason := without_token(subject.mixer, subject.implementation):
-        return Proof(name, None, reason)
+    if subject.stepless:
+        return Proof(name, None, subject.stepless)
     try:
         derived = state(subject.mixer, subject.implementation.step_form)
     except (Unsupported, Unanswered) as error:
         return Proof(name, None, f"not derived: {error}")
     long = [Draw(draw.sizes) for draw in drawn if draw.sizes["l"] in LONG]
+    tokens = f"of {LONG.start} to {LONG.stop - 1} tokens"
+    if not long:
+        return Proof(name, None, f"no call {tokens} is drawn")
+
+    def done(ran: Sequence[Draw]) -> str:
+        lengths = ", ".join(str(draw.sizes["l"]) for draw in ran)
+        return f"after every token of sequences of {lengths} tokens"
+
     room_of = partial(_too_much_room, subject, derived)
-    said, ran = _of_several(long, random.Random(seed), tell, budget, room_of)
-    if said:
-        return Proof(name, False, said)
-    if not ran:
-        least, most = LONG.start, LONG.stop - 1
-        return Proof(name, None, f"the module refuses every call of {least} to {most} tokens")
-    tried = ", ".join(str(draw.sizes["l"]) for draw in ran)
-    left_out = budget.left_out(min(SEVERAL, len(long)) - len(ran)) if budget.spent else ""
-    return Proof(name, True, f"after every token of sequences of {tried} tokens{left_out}")
+    refused = f"the module refuses every call {tokens}"
+    return _of_several(name, long, seed, tell, budget, room_of, refused, done)
 
 
 def _too_much_room(subject: Subject, derived: State, draw: Draw) -> str:
@@ -459,7 +492,7 @@ def _too_much_room(subject: Subject, derived: State, draw: Draw) -> str:
     one, two = (decoded_room(subject.built(replace(draw, b=b))) for b in (1, 2))
     tokens = range(1, draw.sizes["l"] + 1)
     windows = (draw.sizes[x] for x in bounding_letters(subject.mixer))  # held from the start
-    longest = max(draw.sizes["l"], *windows)
+    longest = max([draw.sizes["l"], *windows])
     at = [{**draw.sizes, "l": longest, "t": t} for t in range(1, longest + 1)]
     most = max(derived.at(**sizes) for sizes in at)
     row = prod(extent.at(draw.sizes) for extent in subject.mixer.role("input").shape[1:])
@@ -531,12 +564,12 @@ def _of_precision(
     def said_of(draw: Draw) -> str:
         try:
             low, found = _in_few_digits(subject, draw, precision)
+            said, clear = _rounded_apart(subject, draw, precision, low, found)
         except Refused:
             return ""
         except Exception as error:  # a type that a module or the device refuses is not wrong
             refused[reason_with_kind(error)] = None
             return ""
-        said, clear = _rounded_apart(subject, draw, precision, low, found)
         if said and (wrong := _wrong_in_torch(subject, draw, precision)):
             refused[wrong] = None
             return ""
@@ -551,15 +584,15 @@ def _of_precision(
             left_out = budget.left_out(len(chosen) - number)
             break
         tell(number)
-        if said_of(draw):
-            return Proof(name, False, _plainest(draw, said_of, subject.mixer))
+        if said := said_of(draw):
+            return Proof(name, False, _plainest(draw, said, said_of, subject.mixer))
         if len(refused) and not compared:
             break
     reasons = "; ".join(refused)
     if not compared:
         hidden = "the rounding error is too large for a comparison at every call"
         return Proof(name, None, reasons or hidden)
-    tried = f"{len(compared)} calls: {range_words(compared)}{left_out}"
+    tried = f"{_ranges(compared)}{left_out}"
     return Proof(name, True, f"{tried}; other calls not compared: {reasons}" if reasons else tried)
 
 
@@ -594,8 +627,7 @@ def _wrong_in_torch(subject: Subject, draw: Draw, precision: Precision) -> str:
 
 def _tokens(subject: Subject, draw: Draw) -> int:
     """How many tokens each run decodes: at most eight, none without a step."""
-    stepless = without_token(subject.mixer, subject.implementation)
-    return 0 if stepless else min(draw.sizes["l"], 8)
+    return 0 if subject.stepless else min(draw.sizes["l"], 8)
 
 
 def _rounded_apart(
@@ -614,18 +646,18 @@ def _rounded_apart(
     known = again()
     digits = Digits.of(precision.dtype)
     allowed = least_allowances(known, digits)
-    worst = {answer: largest(found[answer].double() - values) for answer, values in known.items()}
+    off = {answer: errors(found[answer], values) for answer, values in known.items()}
+    worst = {answer: largest(own) for answer, own in off.items()}
     for runs in (FEW_RUNS, MANY_RUNS):  # few runs may all miss a kink that lies near a number
         if any(not worst[answer] <= allowed[answer] for answer in known):
             allowed = allowances(again, known, digits, runs)
     clear = False
     for answer, values in known.items():
-        if not values.numel() or not sharp(allowed[answer], values):
+        if not sharp(allowed[answer], values):
             continue
         clear = True
-        off = (found[answer].double() - values).abs().nan_to_num(torch.inf)
-        if float(off.max()) > allowed[answer]:
-            where = tuple(int(k) for k in (off == off.max()).nonzero()[0])
+        if worst[answer] > allowed[answer]:
+            where = tuple(int(k) for k in (off[answer] == worst[answer]).nonzero()[0])
             entry = ", ".join(str(k + 1) for k in where)
             blamed = _blamed(subject, trial, low, precision) if answer == trial.output else ""
             return (

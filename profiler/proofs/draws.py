@@ -104,6 +104,11 @@ class Draw:
             if one != self:
                 yield one
 
+    @property
+    def smooth(self) -> bool:
+        """Whether difference quotients tell gradients: at large inputs and at kinks they fail."""
+        return self.scale <= 1 and self.values == VALUES[0]
+
     def value(self, letter: str) -> int:
         """One size, or the batch."""
         return self.b if letter == "b" else self.sizes[letter]

@@ -38,13 +38,19 @@ def _called(described: Implementation, case: ModuleCase) -> None:
 
 
 def _other_lengths(described: Implementation, case: ModuleCase) -> ModuleCase:
-    """The module is called with shorter and longer sequences, which it may refuse."""
+    """The module is called with shorter and longer sequences, which it may refuse. Further inputs
+    have the rows of the same tokens; contexts stay."""
     length = case.x.shape[1]
+    own = {array.name: rows for array, rows in case.given().items() if array.role == "input"}
     for other in dict.fromkeys((1, max(1, length // 2), length + 3)):
-        x = torch.cat([case.x] * (1 + other // length), 1)[:, :other]
+        given = {
+            name: torch.cat([rows] * (1 + other // length), 1)[:, :other]
+            for name, rows in own.items()
+        }
+        x = given.pop(case.mixer.role("input").name)
         try:
             with torch.no_grad():
-                replace(case, x=x).forward()
+                replace(case, x=x, beside={**case.beside, **given}).forward()
         except Exception:  # refusing another length is a module's right
             continue
     return case
@@ -106,7 +112,8 @@ def _converted(described: Implementation, case: ModuleCase) -> ModuleCase:
     case.module.to(torch.float64)
     with torch.no_grad():
         for name, tensor in (*case.module.named_parameters(), *case.module.named_buffers()):
-            tensor.copy_(own[name])
+            if name in own and own[name].shape == tensor.shape:  # else the call registered it
+                tensor.copy_(own[name])
     return case
 
 

@@ -21,7 +21,7 @@ from costmodel.language.equations import Mixer, System
 from costmodel.questions.evaluate import evaluate_all
 from costmodel.questions.subject import system_of
 from profiler.counting.mode import DispatchMode
-from profiler.modules.registry import Implementation, build
+from profiler.modules.registry import Implementation, build, without_token
 from profiler.proofs.blame import (
     Blame,
     Recorder,
@@ -107,6 +107,18 @@ class Subject:
             except (Unsupported, Unanswered):
                 continue
         return self.convention, None
+
+    def training(self, draw: Draw, most: int) -> System | None:
+        """The equations of the gradients; None where no gradients are derived, or where these have
+        more than `most` points at a draw."""
+        system = self.trained[1]
+        costs = evaluated_points(system, draw.sizes) * draw.b if system else 0
+        return system if costs <= most else None
+
+    @cached_property
+    def stepless(self) -> str:
+        """Why the module cannot mix one new token; "" if it can."""
+        return without_token(self.mixer, self.implementation)
 
     @cached_property
     def leaves_of(self) -> dict[str, frozenset[str]]:
@@ -201,9 +213,7 @@ class Trial:
         else:
             self.gradient = laid(gradient, draw.layout)
         self.before, self.settings = self._held(), self._settings()
-        training = subject.trained[1]
-        costs = evaluated_points(training, draw.sizes) * draw.b if training else 0
-        self.training = training if costs <= most else None
+        self.training = subject.training(draw, most)
         self.expected = cache(self._expected)
 
     def _held(self) -> dict[str, tuple[Tensor, Tensor]]:
@@ -271,7 +281,8 @@ class Trial:
         yield from self.written("the backward pass")
 
     def written(self, who: str) -> Iterator[Finding]:
-        """The first setting, and tensor of the caller, that changed; each is restored."""
+        """The first setting that changed, else the first tensor of the caller; the tensor, or a
+        setting of torch, is restored."""
         for name, value in self._settings().items():
             if (before := self.settings.get(name, value)) != value:
                 yield "writes", f"{who} changes {name} from {before} to {value}"
@@ -464,7 +475,7 @@ class Trial:
     def quotients_apart(self, found: Mapping[str, Tensor]) -> str:
         """The gradient whose slope along a random direction differs from the difference quotient
         of the module's own result, in words; "" if none does."""
-        if self.draw.scale > 1 or self.draw.values != VALUES[0]:  # large inputs and kinks fail
+        if not self.draw.smooth:
             return ""
         tensors = {answer: t for answer, t in leaves(self.case).items() if t.is_floating_point()}
         if not self._slopes_differ(tensors, found):
@@ -567,6 +578,11 @@ def largest(values: Tensor) -> float:
     return float(values.abs().max()) if values.numel() else 0.0
 
 
+OF_ANOTHER = ", in a step of another sequence"
+OF_A_COPY = ", in a step of a copied state"
+"""Which step gave a wrong row, in words; a step of the sequence itself is not named."""
+
+
 class Decoding(Trial):
     """Decodes a sequence, with steps of another sequence and of a copied state in between."""
 
@@ -578,8 +594,8 @@ class Decoding(Trial):
         other = ModuleCase(case.mixer, case.sizes, case.module, swapped, case.beside)
         rows: dict[str, list[Tensor]] = {
             "": [],
-            " of another sequence": [],
-            " of a copied state": [],
+            OF_ANOTHER: [],
+            OF_A_COPY: [],
         }
         kept: list[tuple[Tensor, Tensor]] = []
         with torch.no_grad():
@@ -592,10 +608,10 @@ class Decoding(Trial):
                     return
                 kept.append((row, row.clone()))
                 if t % 3 == 0:
-                    rows[" of another sequence"].append(other.step(t // 3, second).clone())
-                if twin is not None and len(rows[" of a copied state"]) < 3:
-                    at = len(rows[" of a copied state"]) + l // 2 + 1
-                    rows[" of a copied state"].append(case.step(at, twin).clone())
+                    rows[OF_ANOTHER].append(other.step(t // 3, second).clone())
+                if twin is not None and len(rows[OF_A_COPY]) < 3:
+                    at = len(rows[OF_A_COPY]) + l // 2 + 1
+                    rows[OF_A_COPY].append(case.step(at, twin).clone())
                 if t == l // 2:
                     twin = copied_state(state)
                     case.forward()
@@ -606,15 +622,15 @@ class Decoding(Trial):
         with torch.no_grad():
             beside = other.forward()
         for of, found in rows.items():
-            begins = l // 2 if "copied" in of else 0
+            begins = l // 2 if of == OF_A_COPY else 0
             for k, row in enumerate(found):
                 for sample in range(self.draw.b):
                     known = self.expected(sample)[self.output][begins + k]
-                    if "another" in of:
+                    if of == OF_ANOTHER:
                         known = beside[sample, k].numpy()
                     place = f"{self.output}[{begins + k + 1}]"
                     said = self.apart(row[sample], known, place, "step")
-                    if said and "another" in of:  # forward may be wrong in place of step
+                    if said and of == OF_ANOTHER:  # forward may be wrong in place of step
                         known = self._of_another(other, sample)[k]
                         said = self.apart(row[sample], known, place, "step")
                     if said:

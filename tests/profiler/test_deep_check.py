@@ -17,9 +17,11 @@ from costmodel.proofs.check import Proof
 from profiler.modules import implementations
 from profiler.proofs.deep import PRECISIONS, deep_proofs, findings, names as proof_names
 from profiler.proofs.draws import Draw, draws
+from profiler.proofs.equality import not_reached
 from profiler.proofs.history import BEFORE
+from profiler.proofs.rounding import WrongKernels, sharp
 from profiler.proofs.trial import Decoding, Refused, Subject, Trial
-from tests.user_mixers import Change, written
+from tests.user_mixers import PLAIN, WINDOW, Change, written
 
 RETURN = "return s @ self.W_out"
 STEP = "return (held * self.w_win[: held.shape[1]]).sum(1) @ self.W_out"
@@ -194,15 +196,16 @@ WRONG: dict[str, tuple[tuple[Change, ...], Shows, str, str]] = {
 
 
 @cache
-def drawn(name: str) -> tuple[Draw, ...]:
+def drawn(name: str, seed: int = 0) -> tuple[Draw, ...]:
     """All draws of a mixer like the window's; they follow from its equations and the seed."""
     mixer = cm.mixer(name)
     (described,) = implementations(mixer).values()
-    return tuple(draws(mixer, Subject(mixer, described).forward, 0, tuple(BEFORE)))
+    return tuple(draws(mixer, Subject(mixer, described).forward, seed, tuple(BEFORE)))
 
 
 def said(target: str, shows: Shows, kind: str) -> list[str]:
-    """What of a kind the cheapest draw shows in which a fault does, with normal numbers if any."""
+    """The sentences of one kind at the first draw in which the fault shows: draws of normal numbers
+    that keep every gradient stand first, then cheap ones."""
     mixer = cm.mixer(target)
     (described,) = implementations(mixer).values()
     plainest = sorted(
@@ -266,6 +269,35 @@ def test_a_kernel_that_torch_has_wrong_is_named_and_blames_no_module(tmp_path: P
     )
 
 
+def test_one_infinite_entry_hides_no_wrong_entry(tmp_path: Path) -> None:
+    """In bf16 every result is wrong, by parts that have no gradient; the first row is infinite."""
+    wrong = "y = y + y.detach() * (0.5 * (x.dtype == torch.bfloat16))"
+    first = "(torch.arange(x.shape[1]) < 1)[:, None]"
+    change = (RETURN, f"y = {RETURN[7:]}; {wrong}; return y.masked_fill({first}, torch.inf)")
+    mixer = cm.mixer(written(tmp_path, "one-infinite-row", change))
+    (described,) = implementations(mixer).values()
+    proofs = deep_proofs(mixer, described, 0, thin=80)
+    found = next(p for p in proofs if p.name == "direct: bf16 equals fp64 up to rounding")
+    assert found.passed is False
+    assert ": y[1, 2, 1] is " in found.detail
+
+
+def test_torch_is_blamed_for_no_entry_that_float64_has_too_and_no_type_refused() -> None:
+    scales, weights = torch.ones(16).bfloat16(), torch.ones(16, 32, dtype=torch.int8)
+    with WrongKernels(torch.bfloat16) as seen:
+        assert torch.tensor([-1.0, 2.0], dtype=torch.bfloat16).log().isnan().any()
+        y = torch._weight_int8pack_mm(torch.ones(2, 32).bfloat16(), weights, scales)
+    assert seen.found == {} and y.eq(32).all()
+    with pytest.raises(RuntimeError):
+        torch._weight_int8pack_mm(torch.ones(2, 32).double(), weights, scales.double())
+
+
+def test_answers_without_a_finite_entry_are_not_compared() -> None:
+    infinite = torch.full((3,), torch.inf)
+    assert not sharp(0.0, infinite) and not sharp(torch.inf, infinite)
+    assert sharp(0.1, torch.tensor([1.0, torch.inf, torch.nan]))
+
+
 def test_depthwise_convolutions_of_many_taps_return_in_every_type() -> None:
     x, taps, before = torch.ones(1, 3, 40), torch.ones(3, 1, 31), torch.backends.mkldnn.enabled
     for precision in PRECISIONS:
@@ -283,6 +315,102 @@ def test_a_module_that_is_wrong_from_the_41st_call_on(tmp_path: Path) -> None:
     found = {proof.name: proof for proof in deep_proofs(mixer, described, 0, thin=40)}
     proof = found["direct: every call gives the same result"]
     assert proof.passed is False and ": call 41, in " in proof.detail
+
+
+def test_a_module_that_refuses_every_size_proves_nothing(tmp_path: Path) -> None:
+    change = (MADE, f'{MADE}        raise ValueError("one size too many")\n')
+    mixer = cm.mixer(written(tmp_path, "refuses-all", change))
+    (described,) = implementations(mixer).values()
+    proofs = list(deep_proofs(mixer, described, 0, thin=60))
+    assert {proof.name for proof in proofs} == set(proof_names(described))
+    assert {proof.passed for proof in proofs} == {None}
+    said = {proof.name: proof.detail for proof in proofs}
+    assert said["direct: every call gives the same result"] == (
+        "the module refuses the sizes of every call"
+    )
+
+
+def test_a_buffer_that_a_call_registers_is_kept(tmp_path: Path) -> None:
+    lazy = (BEGIN, "        self.register_buffer('last', x * 0)\n" + BEGIN)
+    mixer = cm.mixer(written(tmp_path, "registers-a-buffer", lazy))
+    (described,) = implementations(mixer).values()
+    draw = Draw(
+        {"l": 3, "d": 2, "w": 2}, before="after the module was converted to float32 and back"
+    )
+    assert findings(Trial, Subject(mixer, described), draw) == []
+
+
+def test_a_fault_that_shows_in_one_call_alone_is_told(tmp_path: Path) -> None:
+    once = (
+        (CLASS, f"CALLS = []\n\n\n{CLASS}"),
+        (RETURN, f"CALLS.extend([0] * x.requires_grad); s = s + (len(CALLS) == 1); {RETURN}"),
+    )
+    mixer = cm.mixer(written(tmp_path, "wrong-once", *once))
+    (described,) = implementations(mixer).values()
+    proof = next(deep_proofs(mixer, described, 0))
+    assert proof.passed is False and "with gradients recorded, y[1, 1] is " in proof.detail
+
+
+MAXIMUM: tuple[Change, ...] = (
+    ('a, b = f.index("a", 1, d), f.index("b", 1, d)',
+     'a, b, c = (f.index(letter, 1, d) for letter in "abc")'),
+    ("W_out[a, b], over=a)", "W_out[a, b], over=a) + cm.max_over(W_out[a, c], over=(a, c))"),
+    ("@ self.W_out", "@ self.W_out + self.W_out.amax()"),
+)  # fmt: skip
+"""Gradients of a maximum over two indices are not derived."""
+
+
+def test_difference_quotients_are_counted_where_they_were_compared(tmp_path: Path) -> None:
+    name = written(tmp_path, "of-a-maximum", *MAXIMUM)
+    mixer = cm.mixer(name)
+    (described,) = implementations(mixer).values()
+    tried = drawn(name)[::20]
+    smooth = [draw for draw in tried if draw.scale <= 1 and draw.values == "normal"]
+    assert 0 < len(smooth) < len(tried)
+    found = {proof.name: proof for proof in deep_proofs(mixer, described, 0, thin=20)}
+    proof = found["direct: gradients of the module equal the equations'"]
+    assert proof.passed, proof.detail
+    assert f"as no gradients are derived; {len(smooth)} calls: " in proof.detail
+    seed = next(s for s in range(50) if drawn(name, s)[0].values != "normal")
+    one = {proof.name: proof for proof in deep_proofs(mixer, described, seed, thin=1000)}
+    proof = one["direct: gradients of the module equal the equations'"]
+    assert proof.passed is None
+    assert proof.detail.startswith("no call is left to compare: ")
+
+
+def test_what_is_called_often_has_no_step_to_name(tmp_path: Path) -> None:
+    mixer = cm.mixer(written(tmp_path, "without-steps", *PLAIN))
+    (described,) = implementations(mixer).values()
+    found = {proof.name: proof for proof in deep_proofs(mixer, described, 0, thin=100)}
+    proof = found["direct: every call gives the same result"]
+    assert proof.passed and proof.detail.endswith(", with gradients")
+
+
+def test_no_long_call_is_no_refusal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("profiler.proofs.deep.LONG", range(5000, 5010))
+    mixer = cm.mixer(written(tmp_path, "without-long-calls"))
+    (described,) = implementations(mixer).values()
+    found = {proof.name: proof for proof in deep_proofs(mixer, described, 0, thin=100)}
+    proof = found["direct: decoding holds no needless memory"]
+    assert (proof.passed, proof.detail) == (None, "no call of 5000 to 5009 tokens is drawn")
+
+
+def test_further_inputs_take_the_length_of_the_first(tmp_path: Path) -> None:
+    """The module is wrong after a call with a longer sequence."""
+    further = (
+        ("w_win, W_out = ", "g = m.input(\"g\", l, d)\nw_win, W_out = "),
+        ("W_out[a, b], over=a)", "W_out[a, b], over=a) + g[i, b]"),
+        *PLAIN, ("def forward(self, x):", "def forward(self, x, g):"),
+        (RETURN, f"y = {RETURN[7:]} + g; longer = x.shape[1] < self.longest\n"
+         "        self.longest = max(self.longest, x.shape[1]); return y * (1.0 + 0.1 * longer)"),
+        (MADE, f"{MADE}        self.longest = 0\n"),
+    )  # fmt: skip
+    mixer = cm.mixer(written(tmp_path, "of-two-inputs", *further))
+    (described,) = implementations(mixer).values()
+    draw, subject = Draw({"l": 3, "d": 2, "w": 2}), Subject(mixer, described)
+    assert findings(Trial, subject, draw) == []
+    after = Draw(draw.sizes, before="after calls of other lengths")
+    assert [kind for kind, _ in findings(Trial, subject, after)] == ["result"]
 
 
 def test_a_step_is_not_blamed_where_forward_alone_is_wrong(tmp_path: Path) -> None:
@@ -313,6 +441,18 @@ def test_an_interrupt_leaves_the_proofs_found_and_names_the_others(
     assert printed.err == f"costmodel: interrupted; not reached: {', '.join(names[1:])}\n"
 
 
+def test_proofs_that_are_never_tried_are_not_named_after_an_interrupt(tmp_path: Path) -> None:
+    mixer = cm.mixer(written(tmp_path, "differs"))
+    (described,) = implementations(mixer).values()
+    equal = "direct: module equals equations"
+    assert not_reached(mixer, []) == [equal, *proof_names(described)]
+    assert not_reached(mixer, [Proof(equal, True, "")]) == proof_names(described)
+    assert not_reached(mixer, [Proof(equal, False, "")]) == []
+    bare = tmp_path / "bare.py"
+    bare.write_text(WINDOW.partition("@implementation")[0].replace("NAME", "bare"))
+    assert not_reached(cm.mixer(f"{bare}:bare"), []) == ["module equals equations"]
+
+
 def test_a_fault_is_told_before_the_remaining_draws(tmp_path: Path) -> None:
     mixer = cm.mixer(written(tmp_path, "wrong-at-once", *where("x.shape[1] > 1")))
     (described,) = implementations(mixer).values()
@@ -333,7 +473,7 @@ def test_the_end_of_the_budget_says_how_many_draws_are_left(
     (equal,) = (p for p in proofs if p.name == "direct: module equals equations at random calls")
     every = len(drawn(written(tmp_path, "without-time")))
     assert equal.passed
-    assert equal.detail.startswith("1 calls: ")
+    assert equal.detail.startswith("1 call: ")
     assert equal.detail.endswith(f"; {every - 1} more left out after 0 s of processor time")
 
 
@@ -358,6 +498,15 @@ def test_a_state_that_takes_more_memory_than_it_needs(name: str, tmp_path: Path)
     found = {proof.name: proof for proof in deep_proofs(mixer, described, 0, thin=30)}
     proof = found["direct: decoding holds no needless memory"]
     assert proof.passed is False and "entries for one sequence; later tokens need" in proof.detail
+
+
+def test_a_state_without_a_window_holds_no_needless_memory() -> None:
+    """No size of the mixer bounds how far back a token reads."""
+    mixer = cm.mixer("she")
+    described = implementations(mixer)["direct"]
+    found = {proof.name: proof for proof in deep_proofs(mixer, described, 0, thin=1000)}
+    proof = found["direct: decoding holds no needless memory"]
+    assert proof.passed, proof.detail
 
 
 NORMS = """
