@@ -1,6 +1,9 @@
 """Compare with every package that is installed, and record what was found.
 
 pip install -c constraints-references.txt ".[references]"; python -m tests.references
+pip install -c constraints-references-2026.txt ".[references-2026]"; python -m tests.references
+
+The second line, in another environment, is for layers of packages that no longer have older ones.
 
 Records of packages that are not installed stay as they are.
 """
@@ -12,20 +15,23 @@ import json
 import torch
 
 from costmodel.data import data_dir
-from costmodel.report.references import recorded
-from tests.references import packages  # noqa: F401 - it fills COMPARISONS
-from tests.references.comparison import COMPARISONS
+from costmodel.report.references import Reference, recorded
+from tests.references.comparison import Comparison, load
 
 
 def main() -> None:
     """Write the records of all comparisons, in their order."""
-    before = {(record.mixer, record.of): record for record in recorded()}
+
+    def what(one: Comparison | Reference) -> tuple[object, ...]:
+        return one.mixer, one.of, tuple(one.sizes.items())
+
+    before = {what(record): record for record in recorded()}
     found = []
-    for each in COMPARISONS:
+    for each in load():
         if each.installed:
             found.append(each.as_record())
             print(found[-1])
-        elif old := before.get((each.mixer, each.of)):
+        elif old := before.get(what(each)):
             found.append(vars(old))
             print(f"{each.mixer}: {each.package} is not installed, its record stays")
         else:

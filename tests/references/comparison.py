@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import distribution, version
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -35,7 +37,7 @@ class Comparison:
     package: str
     """As pip names it."""
     of: str
-    """The class or function, with its modules."""
+    """The class or function, as MODULE.NAME, or FILE.py:NAME for a file of the package."""
     sizes: Mapping[str, int]
     given: Given
 
@@ -46,19 +48,33 @@ class Comparison:
 
     @property
     def installed(self) -> str | None:
-        """The version that is installed; None where none is."""
+        """The version that is installed; None without one, or if it lacks the code compared."""
         try:
-            return version(self.package)
-        except PackageNotFoundError:
+            self.theirs()
+        except (ImportError, AttributeError):  # PackageNotFoundError is an ImportError
             return None
+        return version(self.package)
+
+    def theirs(self) -> Any:
+        """The class or function of the package; a file is loaded by itself, since importing its
+        package may need a GPU's compiler."""
+        file, colon, name = self.of.partition(":")
+        if not colon:
+            module, _, name = self.of.rpartition(".")
+            return getattr(import_module(module), name)
+        path = distribution(self.package).locate_file(file)
+        spec = spec_from_file_location(file.removesuffix(".py").replace("/", "_"), str(path))
+        assert spec is not None and spec.loader is not None
+        loaded = module_from_spec(spec)
+        spec.loader.exec_module(loaded)
+        return getattr(loaded, name)
 
     def errors(self) -> tuple[float, float | None]:
         """The largest distance between any of our modules and theirs, relative to their largest
         number: of two whole sequences, and token by token where a module has a step."""
         arrays = drawn(self.mixer, self.sizes)
         weights = {name: torch.from_numpy(value) for name, value in arrays.items()}
-        module, _, name = self.of.rpartition(".")
-        theirs = self.given(getattr(import_module(module), name), weights, self)
+        theirs = self.given(self.theirs(), weights, self)
         x = arrays["x"]
         with torch.no_grad():
             both = theirs(torch.from_numpy(np.stack([x, 1 - x]))).numpy()
@@ -89,7 +105,15 @@ def _distance(found: Any, expected: Any) -> float:
 
 
 COMPARISONS: list[Comparison] = []
-"""Every comparison, in the order of the files."""
+"""Every comparison, in the order of the files; `load` fills it."""
+
+
+def load() -> list[Comparison]:
+    """`COMPARISONS`, from all files of this folder that compare."""
+    for file in sorted(Path(__file__).parent.glob("*.py")):
+        if "@compared(" in file.read_text(encoding="utf-8"):
+            import_module(f"{__package__}.{file.stem}")
+    return COMPARISONS
 
 
 def compared(mixer: str, package: str, of: str, **sizes: int) -> Callable[[Given], Given]:

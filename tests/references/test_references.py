@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from costmodel.report.references import of_mixer, recorded
-from tests.references import packages
-from tests.references.comparison import COMPARISONS, Comparison, fill
+from tests.references.comparison import Comparison, fill, load
+from tests.references.packages import Weights
 from tests.test_architecture import ROOT
 
 ROUNDING = 2e-14
@@ -21,7 +21,7 @@ ten terms."""
 
 
 @pytest.mark.filterwarnings("ignore")  # what other packages warn of is not ours to mend
-@pytest.mark.parametrize("each", COMPARISONS, ids=lambda each: f"{each.mixer}-{each.package}")
+@pytest.mark.parametrize("each", load(), ids=lambda each: f"{each.mixer}-{each.package}")
 def test_it_equals_their_code(each: Comparison) -> None:
     if each.installed is None:
         pytest.skip(f"{each.package} is not installed: see constraints-references.txt")
@@ -31,18 +31,19 @@ def test_it_equals_their_code(each: Comparison) -> None:
 
 def test_every_comparison_is_recorded_and_every_record_compared() -> None:
     assert [(r.mixer, r.package, r.of, r.sizes) for r in recorded()] == [
-        (each.mixer, each.package, each.of, each.sizes) for each in COMPARISONS
+        (each.mixer, each.package, each.of, each.sizes) for each in load()
     ]
     assert [r for r in recorded() if max(r.whole, r.steps or 0) > ROUNDING] == []
 
 
 def test_versions_are_those_of_the_constraints() -> None:
-    lines = (ROOT / "constraints-references.txt").read_text(encoding="utf-8").splitlines()
-    pinned = dict(line.split("==") for line in lines if "==" in line)
-    assert {record.package: record.version for record in recorded()} == pinned
+    files = ROOT.glob("constraints-references*.txt")
+    lines = [line for file in files for line in file.read_text(encoding="utf-8").splitlines()]
+    pinned = {tuple(line.split("==")) for line in lines if "==" in line}
+    assert {(record.package, record.version) for record in recorded()} == pinned
 
 
-def conv1d(of: Any, ours: packages.Weights, each: Comparison, shift: float = 0.0) -> Any:
+def conv1d(of: Any, ours: Weights, each: Comparison, shift: float = 0.0) -> Any:
     """torch's convolution with our taps in its order, one of them shifted."""
     layer = of(each.sizes["d"], each.sizes["d"], each.sizes["k"], bias=False).double()
     fill((layer.weight, ours["W"].flip(0).permute(2, 1, 0)))
