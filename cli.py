@@ -156,8 +156,13 @@ def table(
         bool, typer.Option("--per-token", help="Operations and bytes divided by the b*l tokens.")
     ] = False,
     dtype: Annotated[str, typer.Option("--dtype", help="Element type.")] = "fp32",
+    cache_dtype: Annotated[
+        str | None,
+        typer.Option("--cache-dtype", help="Element type of rows of tokens in the state: keys."),
+    ] = None,
     state_dtype: Annotated[
-        str | None, typer.Option("--state-dtype", help=("Element type of the state."))
+        str | None,
+        typer.Option("--state-dtype", help="Element type of recurrent arrays in the state."),
     ] = None,
     weight_dtype: Annotated[
         str | None, typer.Option("--weight-dtype", help="Element type of the weights.")
@@ -176,10 +181,10 @@ def table(
 
     chosen(format_, "--format", formats("rows", "data"))
     typeset(format_, symbols=symbols, label=label, caption=caption)
-    for name in filter(None, (dtype, state_dtype, weight_dtype)):
+    for name in filter(None, (dtype, cache_dtype, state_dtype, weight_dtype)):
         chosen(name, "dtype", list(BYTES))
     selected, named = rows.selection([load_mixer(m) for m in mixers or ()], group, all_)
-    dtypes, wanted = Dtypes(dtype, state_dtype, weight_dtype), phases(phase)
+    dtypes, wanted = Dtypes(dtype, state_dtype, weight_dtype, cache_dtype), phases(phase)
     request = rows.Request(
         selected,
         named,

@@ -56,7 +56,7 @@ CASES = {
     "peer.md": "table --convention torch --phase training --format markdown",
     "past.csv": "table --l 8 --t 8,9 --phase inference --format csv",
     "bytes.txt": "table --columns mixer,total,traffic,unfused,intensity,weights,state --b 64 "
-    "--dtype bf16 --state-dtype fp8",
+    "--dtype bf16 --cache-dtype fp8 --state-dtype fp32",
     "per-token.md": "table --per-token --d 3 --l 4 --n 1 --phase training --format markdown",
     "list.txt": "list",
     "list.md": "list --format markdown",

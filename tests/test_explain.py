@@ -258,11 +258,13 @@ def test_the_critical_path_is_told_step_by_step() -> None:
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("self-attention", ["K: dt elements, read by the equation of Z (13)",
-                            "V: dt elements, read by the equation of R (15)-(16)"]),
-        ("she", ["x: dt elements, read by the equation of ext (23)"]),
-        ("he", ["u: dt elements, read by the equation of ext (28)"]),
-        ("me", ["x: dt elements, read by the equation of y (29)"]),
+        ("self-attention", [
+            "K: dt elements, rows of tokens, read by the equation of Z (13)",
+            "V: dt elements, rows of tokens, read by the equation of R (15)-(16)",
+        ]),
+        ("she", ["x: dt elements, rows of tokens, read by the equation of ext (23)"]),
+        ("he", ["u: dt elements, rows of tokens, read by the equation of ext (28)"]),
+        ("me", ["x: dt elements, rows of tokens, read by the equation of y (29)"]),
     ],
 )  # fmt: skip
 def test_what_the_state_is_and_why(name: str, said: list[str]) -> None:

@@ -163,7 +163,8 @@ def test_bytes_follow_the_dtype_of_each_role() -> None:
     weights, state, new = 2_129_920, 128 * 128, 2 * 128
     assert moved(activations="fp32") == 4 * (weights + state + new)
     assert moved(activations="bf16", weights="fp8") == weights + 2 * (state + new)
-    assert moved(activations="fp16", state="fp64") == 2 * (weights + new) + 8 * state
+    assert moved(activations="fp16", cache="fp64") == 2 * (weights + new) + 8 * state
+    assert moved(activations="fp16", state="fp64") == 2 * (weights + new + state)
 
 
 def test_ratio_is_exact_and_at_the_same_sizes() -> None:

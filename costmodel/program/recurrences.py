@@ -171,6 +171,12 @@ def loops(system: System) -> Iterator[tuple[Equation, ...]]:
             yield equations
 
 
+@cache
+def recurrent(system: System) -> frozenset[Array]:
+    """The arrays of loops: an entry is computed from entries of the same loop at other rows."""
+    return frozenset(equation.array for loop in loops(system) for equation in loop)
+
+
 def _block(system: System, arrays: Sequence[Array]) -> Block:
     """The block of a strongly connected component: the first choice of row axes that works."""
     equations = tuple(e for e in system.equations if e.array in arrays)

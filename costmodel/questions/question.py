@@ -95,18 +95,23 @@ class Dtypes:
     activations: str = "fp32"
     state: str | None = None
     weights: str | None = None
+    cache: str | None = None
 
     @property
     def caption(self) -> str:
         """The element types in words, for a caption: `elements bf16, state fp32`."""
-        roles = {"state": self.state, "weights": self.weights}
-        named = [f"{role} {dtype}" for role, dtype in roles.items() if dtype]
+        named = [f"{role} {dtype}" for role, dtype in self._own.items() if dtype]
         return ", ".join([f"elements {self.activations}", *named])
 
+    @property
+    def _own(self) -> Mapping[str, str | None]:
+        """Role -> its own element type, in the order of a caption."""
+        return {"cache": self.cache, "state": self.state, "weights": self.weights}
+
     def bytes_of(self, kind: str) -> int:
-        """Bytes per element of "activations", "state" or "weights"; ValueError if unknown."""
-        own = {"state": self.state, "weights": self.weights}.get(kind)
-        return element_bytes(own or self.activations)
+        """Bytes per element of "activations", "cache", "state" or "weights"; ValueError for an
+        unknown element type."""
+        return element_bytes(self._own.get(kind) or self.activations)
 
 
 @dataclass(frozen=True)

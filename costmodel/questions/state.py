@@ -17,6 +17,7 @@ from costmodel.language.nodes import Array, Gather, Ref
 from costmodel.program.dependence import Read, after_token, anywhere, reads, up_to_token
 from costmodel.program.owners import owners
 from costmodel.program.phases import T, without_inference
+from costmodel.program.recurrences import recurrent
 from costmodel.program.tokens import tokens
 from costmodel.program.wellformed import axes_of, region, whole
 from costmodel.questions.question import (
@@ -39,6 +40,15 @@ from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.polyhedral_sums import union_size
 from costmodel.symbolic.polynomial import Poly, axis_atom
 
+ROLES = {"cache": "rows of tokens", "state": "recurrent"}
+"""Role of an array in the state -> the role in words. Arrays of a loop are recurrent; other arrays
+hold rows of tokens, such as keys, latents and the last rows that a convolution reads."""
+
+
+def role(system: System, array: Array) -> str:
+    """The role of an array in the state of a system, one of `ROLES`."""
+    return "state" if array in recurrent(system.forward) else "cache"
+
 
 @dataclass(frozen=True)
 class State(Amount):
@@ -47,6 +57,8 @@ class State(Amount):
     arrays: Mapping[str, Exact]
     readers: Mapping[str, tuple[str, ...]]
     """Array -> the names of the equations by which later tokens read the array."""
+    roles: Mapping[str, str]
+    """Array -> its role in the state, one of `ROLES`."""
 
     @property
     def each(self) -> Exact:
@@ -139,12 +151,20 @@ def state(mixer: Mixer, form: str | None = None) -> State:
     for array, found in regions.items():
         several = [*readers.get(array.name, ()), *(e.part_of for e, _ in found)]
         readers[array.name] = tuple(dict.fromkeys(several))
-    return State(numbers({a: [r for _, r in found] for a, found in regions.items()}), readers)
+    held_numbers = numbers({a: [r for _, r in found] for a, found in regions.items()})
+    return State(held_numbers, readers, {a.name: role(system, a) for a in regions})
 
 
 def state_of(about: Answers) -> State:
     """The state of one form."""
     return state(about.mixer, about.form)
+
+
+def _in_bytes(case: Case) -> Exact:
+    """The bytes of the state of b sequences; elements where the case has no types."""
+    kept = case.about.of(state_of)
+    held_bytes = (in_bytes(case, kept.roles[name], n) for name, n in kept.arrays.items())
+    return sum(held_bytes, Exact()) * BATCH
 
 
 def _explained(case: Case) -> Iterator[Sentence]:
@@ -163,7 +183,8 @@ def _explained(case: Case) -> Iterator[Sentence]:
         readers: list[Said] = []
         for reader in kept.readers[name]:
             readers += [", " if readers else "", Name(reader, cited=True)]
-        words = (Name(name), ": ", entries, " elements, read by the equation of ", *readers)
+        words = (Name(name), ": ", entries, f" elements, {ROLES[kept.roles[name]]}, read by the "
+                 "equation of ", *readers)  # fmt: skip
         yield Sentence((*words, " for every later token."), item=True)
 
 
@@ -186,7 +207,7 @@ STATE = Question(
         Figure(
             "state_bytes",
             "the state after t tokens, in bytes",
-            lambda case: in_bytes(case, "state", case.about.of(state_of).exact * BATCH),
+            _in_bytes,
             header="state\nkept (B)",
             heading="state kept (bytes)",
             unit="bytes",

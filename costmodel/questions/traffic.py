@@ -33,13 +33,13 @@ from costmodel.questions.question import (
     BATCH,
     Answers,
     Case,
+    Dtypes,
     Figure,
     Question,
     Tally,
-    element_bytes,
     in_bytes,
 )
-from costmodel.questions.state import entries, gathered, held, variables_in
+from costmodel.questions.state import ROLES, entries, gathered, held, role, variables_in
 from costmodel.questions.subject import Training, about_mixer, asked, system_of
 from costmodel.symbolic.at_sizes import at_sizes
 from costmodel.symbolic.constraints import Constraints, outside
@@ -51,9 +51,9 @@ if TYPE_CHECKING:
     import sympy
 
 ONE = Poly.of(1)
-KINDS = ("activations", "weights", "state")
-"""Kinds of entries: weights depend on no input, state was computed by earlier tokens or from a
-context, activations are the rest."""
+KINDS = ("activations", "weights", *ROLES)
+"""Kinds of entries: weights depend on no input, the state (in its roles `cache` and `state`) was
+computed by earlier tokens or from a context, activations are the rest."""
 
 
 @dataclass(frozen=True)
@@ -107,17 +107,15 @@ class Traffic:
         *,
         dtype: str = "fp32",
         state_dtype: str | None = None,
+        cache_dtype: str | None = None,
         weight_dtype: str | None = None,
         **sizes: int,
     ) -> dict[str, int]:
-        """Bytes at integer sizes: {"compulsory": ..., "unfused": ...}."""
-        element = {
-            "activations": element_bytes(dtype),
-            "weights": element_bytes(weight_dtype or dtype),
-            "state": element_bytes(state_dtype or dtype),
-        }
+        """Bytes at integer sizes: {"compulsory": ..., "unfused": ...}. `cache_dtype` is the type of
+        rows of tokens, `state_dtype` that of recurrent arrays; both are `dtype` by default."""
+        types = Dtypes(dtype, state_dtype, weight_dtype, cache_dtype)
         return {
-            name: sum(number * element[kind] for kind, number in elements.at(sizes).items())
+            name: sum(number * types.bytes_of(kind) for kind, number in elements.at(sizes).items())
             for name, elements in (("compulsory", self.compulsory), ("unfused", self.unfused))
         }
 
@@ -157,7 +155,7 @@ def _by_kind(
     terms = owners(system).at(ref) if phase == "inference" else ()
     known = tokens(system.forward)
     if phase != "inference" or ref.array not in known.dynamic:
-        kind = "activations" if phase != "inference" else "state"
+        kind = "activations" if phase != "inference" else role(system, ref.array)
         for part, given in known.dependent_entries(ref, around, ends=phase != "inference"):
             region = entries(ref, part, variables, ends=True)
             if region is not None:
@@ -167,7 +165,7 @@ def _by_kind(
         for part, given in known.dependent_entries(ref, before, ends=False):
             earlier = entries(ref, part, variables, ends=False)
             if earlier is not None:
-                yield ("state" if given else "weights"), (ref.array, earlier)
+                yield (role(system, ref.array) if given else "weights"), (ref.array, earlier)
     for now in after_token(around, terms, T - 1):
         fresh = entries(ref, now, variables, ends=False)
         if fresh is not None:
@@ -279,7 +277,7 @@ def _compulsory(system: System, phase: str) -> Elements:
         one
         for part in parts
         for one in _read(system, phase, part, written)
-        if one.kind == "state"
+        if one.kind in ROLES
         or one.array.role == "input"
         or one.array not in computed
         or (one.kind == "weights" and phase == "inference")
@@ -325,7 +323,7 @@ def _new_state(system: System, arrays: set[Array]) -> Elements:
         if array not in arrays:
             continue
         regions = [x for _, r in found for x in after_token(r, owners(system).of(array), T - 1)]
-        result = result + Elements({"state": union_size(axes_of(array), regions, ONE)})
+        result = result + Elements({role(system, array): union_size(axes_of(array), regions, ONE)})
     return result
 
 
@@ -378,18 +376,23 @@ def moved(case: Case, kind: str) -> Exact:
     """Bytes of a kind of traffic of b sequences; elements where the case has no types."""
     elements: Elements = getattr(case.about.of(_traffic), kind)
     result = Exact()
-    for role, number in elements.kinds.items():
-        each = number if role == "weights" else number * BATCH
-        result = result + in_bytes(case, role, each)
+    for kind, number in elements.kinds.items():
+        each = number if kind == "weights" else number * BATCH
+        result = result + in_bytes(case, kind, each)
     return result
 
 
 def _tallied(kind: str) -> Callable[[Answers, Mapping[str, int]], object]:
-    """A `Tally.derived`: elements by kind; in phases with gradients the sum of all kinds."""
+    """A `Tally.derived`: elements by kind, the roles of the state as one kind; in phases with
+    gradients the sum of all kinds."""
 
     def derived(about: Answers, sizes: Mapping[str, int]) -> object:
         elements: Elements = getattr(about.of(_traffic), kind)
-        found = {name: n for name, n in sorted(elements.at(sizes).items()) if n}
+        found: dict[str, int] = {}
+        for name, number in elements.at(sizes).items():
+            of = "state" if name in ROLES else name
+            found[of] = found.get(of, 0) + number
+        found = {name: number for name, number in sorted(found.items()) if number}
         return sum(found.values()) if about.phase in TRAINING_STEP else found
 
     return derived
