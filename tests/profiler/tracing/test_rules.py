@@ -82,6 +82,9 @@ LITERALS: list[tuple[str, Callable[..., Any], tuple[int, ...], Operations, Opera
     # 5 into 3 windows: [0, 2), [1, 4), [3, 5), 7 entries
     ("adaptive pool", lambda x: F.adaptive_avg_pool2d(x, (1, 3)), (1, 1, 1, 5),
      Operations(add=4, div=3), Operations(add=7, div=3)),
+    # z = exp(x), g z / (z + 1)
+    ("softplus", F.softplus, ROWS, Operations(add=6, exp=6, other={"log": 6}),
+     Operations(mul=6, add=6, div=6, exp=6)),
     # torch's decomposition: z = exp(beta x), g z / (z + 1), beta x against the threshold
     ("softplus with a factor", lambda x: F.softplus(x, beta=2), ROWS,
      Operations(mul=6, add=6, div=6, exp=6, other={"log": 6}),
