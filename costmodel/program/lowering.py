@@ -160,8 +160,14 @@ def _dense(system: System) -> System:
 
 def _zero_state(system: System) -> System:
     """Start the later rows of every recurrence at row 1, and drop equations for row 1 alone. Their
-    reads of row 0 lie outside the array, and give zeros."""
+    reads of row 0 lie outside the array, and give zeros. A gate of the state that has no row 1
+    gets one."""
     started = {e: _from_row_1(block, e) for block in blocks(system) for e in block.equations}
+    waiting = [(old, new) for old, new in started.items() if new is not None and new is not old]
+    while waiting:
+        more = [pair for old, new in waiting for pair in _gates_of_row_1(system, old, new)]
+        waiting = [(old, new) for old, new in more if started[old] is old]
+        started.update(waiting)
     kept = (started[equation] for equation in system.equations)
     equations = tuple(equation for equation in kept if equation)
     return replace(system, equations=equations, beyond=True)
@@ -181,6 +187,31 @@ def _from_row_1(block: Block, equation: Equation) -> Equation | None:
     started = replace(index, lower=lower)
     indices = tuple(started if i is index else i for i in equation.indices)
     return replace(equation, indices=indices)
+
+
+def _gates_of_row_1(
+    system: System, old: Equation, new: Equation
+) -> Iterator[tuple[Equation, Equation]]:
+    """The equations of arrays without row 1 that `new`, which is `old` extended to row 1, reads at
+    its own row; each with the equation that has row 1 too."""
+    (row,) = (i for i, before in zip(new.indices, old.indices, strict=True) if i != before)
+    for ref, _ in refs(new.value):
+        if row.as_poly() in ref.positions and ref.array is not new.array:
+            equations = system.defining.get(ref.array, ())
+            at = (e.positions[ref.positions.index(row.as_poly())] for e in equations)
+            found = [
+                next((i for i in e.indices if i.as_poly() == position), None)
+                for e, position in zip(equations, at, strict=True)
+            ]
+            if all(index is not None and index.lower == (row.lower[0] + 1,) for index in found):
+                for equation, index in zip(equations, found, strict=True):
+                    yield equation, _with_index(equation, index, row.lower)
+
+
+def _with_index(equation: Equation, index: Index | None, lower: tuple[Poly, ...]) -> Equation:
+    """The equation with another lower bound of one of its indices."""
+    indices = (replace(i, lower=lower) if i is index else i for i in equation.indices)
+    return replace(equation, indices=tuple(indices))
 
 
 def _all_indices(equation: Equation) -> Iterator[Index]:
