@@ -1,0 +1,176 @@
+"""LFM2's short gated convolution and the block around the RG-LRU in PyTorch."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F  # noqa: N812 - PyTorch's own name for it
+from torch import Tensor, nn
+
+from profiler.mixers.long_convolution import short_convolution, short_latest
+from profiler.modules.base import Mixer, PreparedState, State, head_width, require_sizes
+from profiler.modules.registry import implementation
+
+
+def gelu_tanh(x: Tensor) -> Tensor:
+    """gelu by tanh, in separate operations: torch's own computes tanh anew for its gradient."""
+    return 0.5 * x * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x)))
+
+
+GATED = {
+    **dict.fromkeys(("B", "C", "X", "y"), "contraction"),
+    **dict.fromkeys(("U", "G"), "elementwise"),
+}
+
+
+@implementation(
+    "lfm2",
+    "convolution",
+    rewrites=("dense",),
+    kernels={**GATED, "V": "convolution"},
+    step_kernels={**GATED, "V": "reduction"},
+)
+class ShortGatedConvolution(Mixer):
+    """LFM2: W_B, W_C, W_X and W_out (d, d), w (k, d)."""
+
+    def __init__(self, *, d: int, l: int, k: int) -> None:
+        super().__init__(d=d, l=l)
+        require_sizes(k=k)
+        self.k = k
+        self.W_B: nn.Parameter = self.weight(d, d)
+        self.W_C: nn.Parameter = self.weight(d, d)
+        self.W_X: nn.Parameter = self.weight(d, d)
+        self.w: nn.Parameter = self.weight(k, d)
+        self.W_out: nn.Parameter = self.weight(d, d)
+
+    def mix(self, x: Tensor) -> Tensor:
+        """The convolution of B X, times C, then y (b, s, d)."""
+        V = short_convolution((x @ self.W_B) * (x @ self.W_X), self.w)
+        return ((x @ self.W_C) * V) @ self.W_out
+
+    def advance(self, x_t: Tensor, state: State) -> Tensor:
+        """The convolution at the token's row."""
+        U = (x_t @ self.W_B) * (x_t @ self.W_X)
+        V = short_latest(U, state.held("U"), self.w)
+        state.append(U=U)
+        return ((x_t @ self.W_C) * V) @ self.W_out
+
+    def initial_state(self, batch: int, length: int | None = None) -> State:
+        """The last k-1 rows of B X, newest first."""
+        require_sizes(batch=batch, length=self.l if length is None else length)
+        rows = self.like.new_zeros(batch, self.k - 1, self.d)
+        return State({"U": rows}, newest_first=True, sliding=True)
+
+
+class Unit(Mixer):
+    """The RG-LRU in its block, or between two maps if not `whole`. Widths are W = n h: W_X and W_Z
+    (d, W), w (k, W), W_R and W_I (n, h, h), b_R and b_I (n, h), Lambda (W,), W_out (W, d)."""
+
+    def __init__(
+        self, *, d: int, l: int, n: int, k: int = 1, h: int | None = None, whole: bool = True
+    ) -> None:
+        super().__init__(d=d, l=l)
+        self.n, self.h = n, head_width(d, n) if h is None else h
+        require_sizes(n=n, h=self.h, k=k)
+        self.k, self.width, self.whole = k, n * self.h, whole
+        self.W_X: nn.Parameter = self.weight(d, self.width)
+        if self.whole:
+            self.b_X: nn.Parameter = self.weight(self.width)
+            self.W_Z: nn.Parameter = self.weight(d, self.width)
+            self.b_Z: nn.Parameter = self.weight(self.width)
+            self.w: nn.Parameter = self.weight(k, self.width)
+            self.b_w: nn.Parameter = self.weight(self.width)
+        for gate in "RI":
+            setattr(self, f"W_{gate}", self.weight(n, self.h, self.h))
+            setattr(self, f"b_{gate}", self.weight(n, self.h))
+        self.Lambda: nn.Parameter = self.weight(self.width)
+        self.W_out: nn.Parameter = self.weight(self.width, d)
+        if self.whole:
+            self.b_out: nn.Parameter = self.weight(d)
+
+    def mix(self, x: Tensor) -> Tensor:
+        """U, the rows of the unit, then y (b, s, d)."""
+        U = x @ self.W_X
+        if self.whole:
+            U = short_convolution(U + self.b_X, self.w, self.b_w)
+        new, T = self.gate("I", U) * U, self.gate("R", U[:, 1:]) * self.rate()
+        A, later = torch.exp(T), self.root(T) * new[:, 1:]
+        H = [new[:, 0]]
+        for kept, added in zip(A.unbind(1), later.unbind(1), strict=True):
+            H.append(kept * H[-1] + added)
+        return self.read(x, torch.stack(H, dim=1))
+
+    def root(self, T: Tensor) -> Tensor:
+        """sqrt(1 - exp(2 T)), the factor of what is added to a later row."""
+        return torch.sqrt(1 - torch.exp(2 * T))
+
+    def gate(self, name: str, U: Tensor) -> Tensor:
+        """A gate (..., W) of rows U: a sigmoid after a matrix for each of the n blocks."""
+        W, b = getattr(self, f"W_{name}"), getattr(self, f"b_{name}")
+        blocks = U.reshape(-1, self.n, self.h).transpose(0, 1) @ W
+        return torch.sigmoid(blocks.transpose(0, 1) + b).reshape(U.shape)
+
+    def rate(self) -> Tensor:
+        """-8 softplus(Lambda), (W,)."""
+        return -8 * F.softplus(self.Lambda)
+
+    def read(self, x: Tensor, H: Tensor) -> Tensor:
+        """y (..., d) of rows H (..., W)."""
+        if not self.whole:
+            return H @ self.W_out
+        Z = x @ self.W_Z + self.b_Z
+        return (H * gelu_tanh(Z)) @ self.W_out + self.b_out
+
+    @torch.no_grad()
+    def initial_state(self, batch: int, length: int | None = None) -> State:
+        """H, one row, and in the block the last k-1 rows that the convolution reads, newest first;
+        `prepared` holds -8 softplus(Lambda)."""
+        require_sizes(length=self.l if length is None else length)
+        rows = {"H": self._rows(batch, 1, self.width)}
+        if self.whole:
+            rows["X"] = self.like.new_zeros(batch, self.k - 1, self.width)
+        state = PreparedState(rows, newest_first=True, sliding=True)
+        state.prepared = self.rate()
+        return state
+
+    def advance(self, x_t: Tensor, state: State) -> Tensor:
+        """The convolution at the token's row, then one step of the recurrence."""
+        assert isinstance(state, PreparedState)
+        U, rows = x_t @ self.W_X, {}
+        if self.whole:
+            rows["X"] = U + self.b_X
+            U = short_latest(rows["X"], state.held("X"), self.w) + self.b_w
+        H = self.gate("I", U) * U
+        if state.position:
+            T = self.gate("R", U) * state.prepared
+            H = torch.exp(T) * state.held("H").squeeze(1) + self.root(T) * H
+        state.append(H=H, **rows)
+        return self.read(x_t, H)
+
+
+CORE = {
+    **dict.fromkeys(("X", "R", "I", "y"), "contraction"),
+    **dict.fromkeys("LTAQNH", "elementwise"),
+}
+BLOCK = {**CORE, "Z": "contraction", "Y": "elementwise", "G": "elementwise"}
+
+
+@implementation(
+    "rg-lru",
+    "recurrent",
+    form="recurrent",
+    rewrites=("dense",),
+    kernels={**BLOCK, "U": "convolution"},
+    step_kernels={**BLOCK, "U": "reduction"},
+)
+class Block(Unit):
+    """The unit in its block."""
+
+
+@implementation("rg-lru+core", "recurrent", form="recurrent", kernels=CORE, step_kernels=CORE)
+class Core(Unit):
+    """The unit between two maps."""
+
+    def __init__(self, *, d: int, l: int, n: int, h: int | None = None) -> None:
+        super().__init__(d=d, l=l, n=n, h=h, whole=False)
