@@ -21,7 +21,7 @@ from costmodel.program.tokens import tokens
 from costmodel.proofs.against_oracle import OracleComparison, differences
 from costmodel.proofs.gradients import GradientComparison
 from costmodel.questions.question import Answers, Case
-from costmodel.questions.unrolled import deepest
+from costmodel.questions.registry import FIGURES
 from costmodel.symbolic.sizes import ceil_log2
 from tests.small import by_sizes
 
@@ -560,7 +560,11 @@ def test_how_deep_rows_further_back_are_is_searched() -> None:
         made = mixer(write)
         sizes = {k: v for k, v in {"l": 9, "d": 1, "C": 3}.items() if k in made.letters}
         case = Case(Answers(made, "recurrent", "training", convention("strict")), sizes)
-        assert deepest(case) == levels == execute(made.forms["recurrent"], sizes).span()
+        search = FIGURES["span"].search
+        assert (
+            search is not None
+            and search(case) == levels == execute(made.forms["recurrent"], sizes).span()
+        )
 
 
 def same_row(m: Mixer, f: Form, x: Array, y: Array) -> None:

@@ -26,7 +26,6 @@ from costmodel.program.conventions import convention
 from costmodel.questions.question import Answers, Case, Searched
 from costmodel.questions.registry import FIGURES
 from costmodel.questions.subject import system_of
-from costmodel.questions.unrolled import deepest
 from tests import chunk_systems, systems
 from tests.small import complete, distinct
 
@@ -37,6 +36,12 @@ CONVENTIONS = ("strict", "strict,safe-softmax", "strict,zero-state", "strict,den
 def case(mixer: Mixer, phase: str, sizes: Mapping[str, int], form: str, names: str) -> Case:
     about = Answers(mixer, form, phase, convention(names))
     return Case(about, sizes, symbolic=False)
+
+
+def searched(asked: Case, steps: bool) -> int:
+    search = FIGURES["sequential" if steps else "span"].search
+    assert search is not None
+    return search(asked)
 
 
 UNSEARCHED = (
@@ -74,7 +79,7 @@ def test_forms_are_as_deep_as_the_formulas_say(
         for sizes in tried:
             asked = case(mixer, phase, sizes, form, names)
             try:
-                found = deepest(asked, steps=steps)
+                found = searched(asked, steps)
             except Unsupported as error:
                 refused.add(str(error))
             else:
@@ -91,7 +96,7 @@ def agrees(mixer: Mixer, sizes: Mapping[str, int]) -> list[bool]:
         asked = case(mixer, phase, sizes, "direct", "strict")
         for steps, figure in ((False, FIGURES["span"]), (True, FIGURES["sequential"])):
             try:
-                found = deepest(asked, steps=steps)
+                found = searched(asked, steps)
             except Unsupported:
                 continue
             shown = asked.figure(figure)

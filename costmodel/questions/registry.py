@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from costmodel.questions.activations import ACTIVATIONS
+from costmodel.questions.best_size import BEST_SIZE
 from costmodel.questions.count import COUNT
 from costmodel.questions.critical_path import CRITICAL_PATH
 from costmodel.questions.order import ORDER
@@ -35,6 +36,7 @@ QUESTIONS: tuple[Question, ...] = (
     PEAK,
     INTENSITY,
     ORDER,
+    BEST_SIZE,
 )
 """All questions, in the order in which tables, explanations and proofs show them."""
 

@@ -19,7 +19,7 @@ from costmodel.program.conventions import Convention
 from costmodel.program.phases import IterationDomain
 from costmodel.questions.question import Answers, Case, Figure, Question, Tally
 from costmodel.questions.span import RULES, Longest, longest, reduced
-from costmodel.questions.subject import Training, about_mixer
+from costmodel.questions.subject import Training, about_mixer, system_of
 from costmodel.symbolic.constraints import Constraints
 from costmodel.symbolic.piecewise_max import Depth
 from costmodel.symbolic.polynomial import Poly
@@ -73,9 +73,11 @@ def _steps(about: Answers) -> Longest:
 
 def _searched(case: Case) -> int:
     # imported here because it is only needed where no formula is derived
-    from costmodel.questions.unrolled import deepest
+    from costmodel.paths.unrolled import deepest
 
-    return deepest(case, steps=True)
+    about = case.about
+    system = system_of(about.mixer, about.form, about.convention.rewrites, about.phase)
+    return deepest(system, about.phase, case.sizes, steps=True)
 
 
 SEQUENTIAL = Question(

@@ -313,9 +313,11 @@ def levels_of_span(about: Answers) -> Longest:
 
 def _searched(case: Case) -> int:
     # imported here because it is only needed where no formula is derived
-    from costmodel.questions.unrolled import deepest
+    from costmodel.paths.unrolled import deepest
 
-    return deepest(case)
+    about = case.about
+    system = system_of(about.mixer, about.form, about.convention.rewrites, about.phase)
+    return deepest(system, about.phase, case.sizes)
 
 
 SPAN = Question(

@@ -40,8 +40,6 @@ from costmodel.program.dependence import Read, anywhere
 from costmodel.program.grid import EACH_ROW, Budget, Grid, in_turn, points
 from costmodel.program.phases import iteration_domains
 from costmodel.program.recurrences import blocks
-from costmodel.questions.question import Case
-from costmodel.questions.subject import system_of
 
 NOTHING = -1
 """The depth of an empty sum; adding an empty sum or multiplying by it is no operation."""
@@ -219,16 +217,14 @@ def _deepest(system: System, phase: str, sizes: tuple[tuple[str, int], ...], ste
     return max((int(known[array.name].max(initial=0)) for array in computed), default=0)
 
 
-def deepest(case: Case, *, steps: bool = False) -> int:
-    """The largest depth of the entries that a case's phase computes, at the case's sizes.
+def deepest(system: System, phase: str, sizes: Mapping[str, int], *, steps: bool = False) -> int:
+    """The largest depth of the entries that a phase computes, at the given sizes.
 
     Raises:
         Unsupported: the phase is inference, there are too many entries to visit, or a depth
             depends on values.
     """
-    about = case.about
-    if about.phase == "inference":
+    if phase == "inference":
         raise Unsupported("a search covers whole sequences, and the phase is one new token")
-    system = system_of(about.mixer, about.form, about.convention.rewrites, about.phase)
-    sizes = {letter: size for letter, size in case.sizes.items() if letter != "b"}
-    return _deepest(system, about.phase, tuple(sorted(sizes.items())), steps)
+    of_one = {letter: size for letter, size in sizes.items() if letter != "b"}
+    return _deepest(system, phase, tuple(sorted(of_one.items())), steps)

@@ -1,0 +1,158 @@
+"""The best chunk: at which value of a size that a form chooses freely is each cost least?
+
+A size is free in a form if another form of the mixer lacks the size: the forms compute one
+function, so that the size changes the cost alone, as the chunk C of a chunked form does. The least
+cost is proven: every value from 1 to l is evaluated exactly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cache
+
+from costmodel.errors import SizeError, Unanswered, Unsupported
+from costmodel.language.equations import Mixer
+from costmodel.program.chosen_sizes import fit, letters_of
+from costmodel.questions.count import COUNT
+from costmodel.questions.peak import PEAK
+from costmodel.questions.question import (
+    Case,
+    Explained,
+    Figure,
+    Largest,
+    Listing,
+    Question,
+)
+from costmodel.questions.span import SPAN
+from costmodel.questions.state import STATE
+from costmodel.questions.traffic import TRAFFIC
+from costmodel.symbolic.piecewise import Exact
+from costmodel.symbolic.polynomial import Poly
+
+MOST = 2**17
+"""The most values of a size that are tried: some seconds for each cost."""
+
+COSTS = {
+    figure.name: figure
+    for question in (COUNT, SPAN, TRAFFIC, STATE, PEAK)
+    for figure in question.figures
+    if figure.name in ("total", "span", "unfused", "state", "peak")
+}
+"""The costs whose least value `explain` shows."""
+
+
+@cache
+def free_size(mixer: Mixer, form: str) -> str:
+    """The letter of the one size that a form chooses freely.
+
+    Raises:
+        Unanswered: the form has no such size, or has several.
+    """
+    having = [{*letters_of(mixer, "training", name)} for name in mixer.forms]
+    shared = set.intersection(*having)
+    free = [x for x in letters_of(mixer, "training", form) if x not in shared]
+    if len(free) != 1:
+        several = f"several sizes ({', '.join(free)})" if free else "no size"
+        raise Unanswered(f"form '{form}' has {several} of free choice")
+    return free[0]
+
+
+@dataclass(frozen=True)
+class Best:
+    """The least value of a cost, and the first size that attains it."""
+
+    size: int
+    value: int | Fraction
+
+
+def best(case: Case, figure: Figure) -> Best:
+    """The free size of a case's form at which a figure is least, at the case's other sizes.
+
+    Raises:
+        Unanswered, Unsupported: the form has no free size, or the figure no answer; the figure does
+            not depend on the size; or l is greater than `MOST`.
+    """
+    letter = free_size(case.mixer, case.form)
+    if case.symbolic:
+        raise Unanswered(f"the best {letter} needs a number for every size: leave out --symbolic")
+    others = {x: value for x, value in case.sizes.items() if x != letter}
+    if others["l"] > MOST:
+        raise Unanswered(f"the best {letter} is searched for l of at most {MOST:,}")
+    answer = case.answer(figure)
+    terms = answer.terms if isinstance(answer, Largest) else (answer,)
+    known = {x: Poly.of(value) for x, value in others.items()}
+    costs = [term.substitute(known) for term in terms if isinstance(term, Exact)]
+    if not any(letter in cost.letters for cost in costs):
+        raise Unanswered(f"{figure.name} does not depend on {letter} at these sizes")
+    tried = (size for size in range(1, others["l"] + 1) if _fits(case, {**others, letter: size}))
+    values = ((max(c.rational({letter: size}) for c in costs), size) for size in tried)
+    value, size = min(values, default=(0, 0))
+    if not size:
+        raise Unanswered(f"no {letter} from 1 to l fits the other sizes")
+    return Best(size, value)
+
+
+def _fits(case: Case, sizes: dict[str, int]) -> bool:
+    try:
+        fit(case.mixer, sizes, case.form)
+    except SizeError:
+        return False
+    return True
+
+
+def _explained(case: Case) -> Explained:
+    try:
+        letter = free_size(case.mixer, case.form)
+    except Unanswered:
+        return
+    rows = []
+    for name, figure in COSTS.items():
+        if case.phase not in figure.phases:
+            continue
+        try:
+            found = best(case, figure)
+        except (Unanswered, Unsupported):
+            continue
+        here = case.figure(figure)
+        if isinstance(here, (int, Fraction)):
+            rows.append((name, f"{found.size:,}", f"{found.value:,}", f"{here:,}"))
+    if rows:
+        columns = (
+            ("cost", "cost", False),
+            ("best", f"best {letter}", True),
+            ("least", "least cost", True),
+            ("here", f"at {letter} = {case.sizes[letter]:,}", True),
+        )
+        note = (
+            f"best {letter}: the smallest of the values with the least cost; every {letter} from 1 "
+            "to l was evaluated"
+        )
+        yield Listing(f"Best {letter}", columns, tuple(rows), (note,))
+
+
+def _least(name: str) -> Callable[[Case], Exact]:
+    return lambda case: Exact.of(Poly.of(best(case, COSTS[name]).size))
+
+
+def _notes(cases: Sequence[Case], shown: Sequence[str]) -> Sequence[str]:
+    return ["best_chunk: the size that the form chooses freely, such as C, with the least total"]
+
+
+BEST_SIZE = Question(
+    "best_size",
+    "Best chunk",
+    (
+        Figure(
+            "best_chunk",
+            "the size that the form chooses freely, at the least total",
+            _least("total"),
+            header="best\nchunk",
+            heading="best chunk",
+            notes=(_notes,),
+        ),
+    ),
+    untallied="every value is tried, by the answers of other questions",
+    explained=_explained,
+)
