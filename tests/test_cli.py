@@ -169,7 +169,7 @@ def test_columns_of_one_class_and_in_bytes(capsys: pytest.CaptureFixture[str]) -
     """What the plain table shows together or in elements; of 8-bit weights and a 16-bit state."""
     command = (
         "table self-attention --l 6 --d 4 --n 2 --b 3 --phase inference --convention safe-softmax "
-        "--weight-dtype int8 --state-dtype bf16 --format csv "
+        "--weight-dtype int8 --cache-dtype bf16 --format csv "
         "--columns compare,state,state_bytes,weights,weights_bytes"
     )
     assert cli.run(command.split()) == 0

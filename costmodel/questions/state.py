@@ -40,7 +40,7 @@ from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.polyhedral_sums import union_size
 from costmodel.symbolic.polynomial import Poly, axis_atom
 
-ROLES = {"cache": "rows of tokens", "state": "recurrent"}
+ROLES = {"cache": "rows of tokens", "state": "carried by a recurrence"}
 """Role of an array in the state -> the role in words. Arrays of a loop are recurrent; other arrays
 hold rows of tokens, such as keys, latents and the last rows that a convolution reads."""
 
