@@ -139,7 +139,7 @@ def test_both_dialects_of_a_formula_have_one_value(pair: Pair) -> None:
     assert found.at(AT) == parse(found.text).at(AT) == expected
 
 
-@pytest.mark.parametrize("text", ["N=x", "N", "=l", "N=l,N=d", "d2=d", "2=d"])
+@pytest.mark.parametrize("text", ["N=xy", "N", "=l", "N=l,N=d", "d2=d", "2=d"])
 def test_symbols_that_cannot_be_are_refused(text: str) -> None:
     with pytest.raises(SizeError, match="--symbols"):
         symbols(text)

@@ -518,7 +518,8 @@ BAD = {
     "check self-attention --claim mul": "expected QUANTITY = FORMULA",
     "check self-attention --claim 'mul = 4l2'": "expected an operator or the end",
     "check self-attention --claim 'mul = l/2d'": "is ambiguous: write a/(b*c)",
-    "check self-attention --symbols N=x --claim 'mul = N'": "paper's symbol=our letter",
+    "check self-attention --symbols N=xy --claim 'mul = N'": "paper's symbol=our letter",
+    "check self-attention --symbols N=x --claim 'mul = N'": "claim 1: x is no size of ",
     "check self-attention --claim 'joy = 4'": "unknown quantity 'joy'",
     "check self-attention --claim 'mul = 4*l*d^2 + u*k'": "claim 1: k, u are no sizes of "
     "self-attention: its sizes are b, l, t, d, n",

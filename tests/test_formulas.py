@@ -81,7 +81,7 @@ BAD = {
     "l +": "expected a number, a size, a function or '(' at character 4, got the end",
     "2l": "expected an operator or the end at character 2, got 'l'",
     "l d": "expected an operator or the end at character 3, got 'd'",
-    "x*d": "expected a size (b l t d",
+    "xd*d": "expected a size (b l t d",
     "4*ld": "expected a product written with *, such as l*d, at character 3, got 'ld'",
     "l*log(l)": "expected an exact formula (log and sqrt may stand in O(...) only) at character 3, "
     "got 'log'",

@@ -136,6 +136,33 @@ def test_a_mixer_brings_a_letter(run: Run, own: str) -> None:
     assert "P width of the middle" in run("explain", own)
 
 
+def test_claims_name_the_letters_of_their_mixer(run: Run, own: str) -> None:
+    """In formulas, as a paper's symbol and among the sizes at which the claim is checked."""
+    claim = ("check", own, "--format", "json", "--claim")
+    for said, verdict in {
+        "mul = 2*P*d*l": "agrees",
+        "mul = 3*P*d*l": "disagrees",
+        "parameters = O(P*d)": "agrees",
+        "parameters = O(P)": "agrees-in-limit",
+    }.items():
+        assert f'"verdict": "{verdict}"' in run(*claim, said), said
+    assert '"verdict": "agrees"' in run(*claim, "mul = 2Hdl", "--symbols", "H=P")
+    assert "claim 1: Q is no size of" in run(*claim, "mul = 2*Q*d*l")
+
+
+def test_claims_give_sizes_of_their_mixer(run: Run, own: str, tmp_path: Path) -> None:
+    record = (
+        'schema = 1\nsource = "a"\ncitation = "a"\nread_from = "a"\nconvention = ["strict"]\n'
+        '[[claims]]\nid = "one"\nplace = "a"\nkind = "number"\nclaimed = "a"\n'
+        f'mixer = "{own}"\nquantity = "parameters"\nvalue = "30"\nsizes = {{ d = 3, P = 5 }}\n'
+    )
+    (tmp_path / "claims.toml").write_text(record)
+    words = ("check", str(tmp_path / "claims.toml"), "--own", own.partition(":")[0])
+    assert "1 claim: 1 agrees" in run(*words)
+    (tmp_path / "claims.toml").write_text(record.replace("P =", "Q ="))
+    assert "Q is no size of" in run(*words)
+
+
 def test_a_letter_of_no_mixer_is_refused(run: Run, own: str) -> None:
     for command in (["table", own, "--Q", "3"], ["explain", own, "--Q", "3"]):
         assert run(*command).strip() == "costmodel: size Q is a size of none of these mixers"

@@ -55,7 +55,7 @@ def test_a_foreign_table_is_checked_cell_by_cell(
         "ME, Parameters": "not-checkable",
     }
     notes = {claim["place"]: claim["note"] for claim in found["claims"]}
-    assert "expected a size" in notes["SHE, Parameters"]
+    assert "x is no size of she" in notes["SHE, Parameters"]
     assert "k is no size of me" in notes["ME, Parameters"]
     assert found["left_out"] == [
         "column 'Accuracy' is no quantity of a claim: 3 left out",

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from costmodel.errors import SizeError
 from costmodel.language.formula_text import symbol_name
 from costmodel.questions.registry import CLAIMED
-from costmodel.symbolic.sizes import LETTERS
+from costmodel.symbolic.sizes import LETTERS, is_letter
 
 _SYMBOL = re.compile(r"[A-Za-z]+(?:_\w+)?", re.ASCII)
 """A symbol that a formula can name: letters, then an index if any."""
@@ -27,11 +27,11 @@ def symbols(text: str) -> dict[str, str]:
     found: dict[str, str] = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
         name, _, letter = (side.strip() for side in part.partition("="))
-        if letter not in LETTERS or not _SYMBOL.fullmatch(symbol_name(name)):
+        if not is_letter(letter) or not _SYMBOL.fullmatch(symbol_name(name)):
             raise SizeError(
                 f"--symbols takes the paper's symbol=our letter, such as N=l,d_model=d, got "
                 f"'{part}': a symbol is letters, as in d or d_model, and our letters are "
-                f"{', '.join(LETTERS)}"
+                f"{', '.join(LETTERS)}, and those that a mixer brings"
             )
         if found.setdefault(symbol_name(name), letter) != letter:
             raise SizeError(f"--symbols gives {name} two letters: give one")

@@ -36,7 +36,7 @@ from costmodel.symbolic.growth import (
 )
 from costmodel.symbolic.polynomial import Poly
 from costmodel.symbolic.printing import conditions_words
-from costmodel.symbolic.sizes import known as known_size
+from costmodel.symbolic.sizes import is_letter, known as known_size
 from costmodel.symbolic.thresholds import where_positive
 
 LENGTH = frozenset({"l", "t"})
@@ -76,7 +76,7 @@ class OrderClaim(Related):
         if self.relation not in ("", "<"):
             raise ValueError(f"relation '{self.relation}': an O(...) takes < (slower) or none")
         for letter, text in self.growing.items():
-            known_size(letter)
+            known_size(letter, [*filter(is_letter, self.growing)])
             if not isinstance(text, str):
                 raise ValueError(f"'growing' is a text for each size, got {letter} = {text}")
             parse(text, growing=True)

@@ -29,7 +29,7 @@ from costmodel.program.phases import PHASES, TRAINING_STEP
 from costmodel.questions.registry import CLAIMED
 from costmodel.symbolic.effort import spend
 from costmodel.symbolic.formulas import Formula
-from costmodel.symbolic.sizes import checked
+from costmodel.symbolic.sizes import LETTERS, checked, is_letter
 
 ABOUT = "mixer or model"
 
@@ -152,9 +152,10 @@ class Claim(ABC):
         if (number := prod(map(len, values))) > MOST_SIZES:
             most = f"a claim gives at most {MOST_SIZES:,}"
             raise ValueError(f"{number:,} combinations of sizes: {most}")
+        own = [*filter(is_letter, self.sizes)]  # of the mixer: `_check_letters`
         for chosen in product(*values):
             spend(EACH_SIZES)
-            yield checked(dict(zip(self.sizes, chosen, strict=True)))
+            yield checked(dict(zip(self.sizes, chosen, strict=True)), own)
 
     def finding(
         self, interpretation: Interpretation, known: Mapping[str, Claim] | None = None
@@ -210,7 +211,11 @@ class Claim(ABC):
 
     def _check_letters(self) -> None:
         """Raise ValueError for a letter in a formula that is a size neither of the mixer nor of
-        the mixer with one more option."""
+        the mixer with one more option, and for a size of which no mixer of the claim has the
+        letter, unless mixers share the letter."""
+        brought = self.sizes.keys() - LETTERS.keys()
+        found = frozenset[str]().union(*(mixer_of(name).letters for _, name in self.subjects))
+        refuse_letters(brought, found, self.mixer)
         named, mixer = self.letters_of_formulas, mixer_of(self.mixer)
         if not named <= own_sizes(mixer.letters):
             options = (mixer_of(self.mixer, option).letters for option in mixer.offers)

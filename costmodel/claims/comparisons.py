@@ -21,7 +21,7 @@ from costmodel.symbolic.constraints import Constraints
 from costmodel.symbolic.formulas import Formula
 from costmodel.symbolic.polynomial import Poly
 from costmodel.symbolic.printing import conditions_words
-from costmodel.symbolic.sizes import LETTERS
+from costmodel.symbolic.sizes import in_order
 from costmodel.symbolic.thresholds import Condition, least, points, where_positive, where_zero
 
 
@@ -101,7 +101,7 @@ class FormulaClaim(Claim):
             if not self.letters and not parse(self.formula).at({}):
                 return ()
         (answer,) = self.answers(self.interpretation)
-        return [letter for letter in LETTERS if letter in answer.letters - self.letters]
+        return in_order(answer.letters - self.letters)
 
 
 def path_text(steps: Sequence[str]) -> str:

@@ -31,7 +31,7 @@ from costmodel.program.phases import PHASES
 from costmodel.questions.count import OTHER
 from costmodel.questions.registry import CLAIMED
 from costmodel.symbolic.effort import limited
-from costmodel.symbolic.sizes import LETTERS
+from costmodel.symbolic.sizes import LETTERS, in_order
 
 ORDER = "order"
 """The name of a further quantity of columns: the order of growth of the total."""
@@ -308,7 +308,7 @@ def _claim(cell: Cell, name: str, named: tuple[str, str], source: str, asked: As
 
 def _refuse_letters(named: frozenset[str], known: Mixer, name: str) -> None:
     """Raise ValueError for letters that are no sizes of a mixer; advises `--symbols`."""
-    foreign = next((x for x in LETTERS if x in {*named} - own_sizes(known.letters)), "")
+    foreign = next(iter(in_order({*named} - own_sizes(known.letters))), "")
     try:
         refuse_letters(named, known.letters, name)
     except ValueError as reason:

@@ -30,7 +30,6 @@ from costmodel.errors import PublishedError, SizeError, TooMuch, Unanswered, Uns
 from costmodel.mixers import builtin, names
 from costmodel.program.chosen_sizes import combinations, fit, letters_of
 from costmodel.symbolic.effort import limited
-from costmodel.symbolic.sizes import LETTERS
 
 
 @dataclass(frozen=True)
@@ -320,7 +319,7 @@ def _at_default_sizes(
         (every,) = combinations(letters_of(mixer, "inference"), {})
         fit(mixer, every)
     except SizeError:
-        without = [x for x in letters_of(mixer, "training") if LETTERS[x].default is None]
+        without = [x for x in letters_of(mixer, "training") if mixer.letter(x).default is None]
         why = (
             f"{mixer.name} has no default for {', '.join(without)}"
             if without

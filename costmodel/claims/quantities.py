@@ -36,7 +36,7 @@ from costmodel.symbolic.effort import limited, spend
 from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.polynomial import Fn, Poly, call
 from costmodel.symbolic.printing import formula_words
-from costmodel.symbolic.sizes import LETTERS
+from costmodel.symbolic.sizes import in_order
 
 if TYPE_CHECKING:
     from costmodel.networks.network import Network
@@ -185,10 +185,10 @@ def refuse_letters(named: Iterable[str], declared: Iterable[str], of: str) -> No
         ValueError: the message names the other letters, and the sizes.
     """
     own = own_sizes(declared)
-    if foreign := [letter for letter in LETTERS if letter in {*named} - own]:
+    if foreign := in_order({*named} - own):
         h = " (h is d/n)" if {"d", "n"} & {*foreign} else ""
         are = "are no sizes" if len(foreign) > 1 else "is no size"
-        sizes = ", ".join(letter for letter in LETTERS if letter in own)
+        sizes = ", ".join(in_order(own))
         raise ValueError(f"{', '.join(foreign)}{h} {are} of {of}: its sizes are {sizes}")
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from costmodel.language.formula_text import Symbols, symbol_name
-from costmodel.symbolic.sizes import LETTERS
+from costmodel.symbolic.sizes import is_letter
 
 LABELS = ("convention", "form", "phase", "reasons")
 """Columns that qualify the other cells of their row, such as by the phase."""
@@ -57,9 +57,9 @@ def of_csv(text: str) -> Iterator[Cell]:
     lead = "mixer" if "mixer" in columns else columns[0]
     for row in reader:
         labels = {name: row[name] for name in LABELS if row.get(name)}
-        sizes = {x: int(row[x]) for x in LETTERS if (row.get(x) or "").isdigit()}
+        sizes = {x: int(row[x]) for x in columns if is_letter(x) and row[x].isdigit()}
         for name in columns:
-            if name not in (lead, *LABELS, *LETTERS) and (row[name] or "").strip():
+            if name not in (lead, *LABELS) and not is_letter(name) and (row[name] or "").strip():
                 yield Cell(row[lead].strip(), name, row[name].strip(), labels, sizes)
 
 
@@ -86,7 +86,7 @@ def of_latex(text: str, symbols: Symbols) -> Iterator[Cell]:
         rows = [_cells(row) for row in re.split(r"\\\\(?:\[[^\]]*\])?", _body(found[2]))]
         head = _head(rows)
         headed = {k: _letter(heading, symbols) for k, heading in enumerate(head) if "$" in heading}
-        letters = {k: letter for k, letter in headed.items() if letter in LETTERS}
+        letters = {k: letter for k, letter in headed.items() if is_letter(letter)}
         said = {k: name for k, cell in enumerate(head) if (name := _plain(cell).lower()) in LABELS}
         for row in rows:
             if len(row) == len(head) > 1 and _plain(row[0]) != _plain(head[0]):
@@ -129,7 +129,7 @@ def _letter(symbol: str, symbols: Symbols) -> str:
 def _sizes(caption: str, symbols: Symbols) -> dict[str, int]:
     """The sizes in a caption: `$l = 128$ and $t = l$` gives l and t the value 128."""
     said = {_letter(x, symbols): _letter(value, symbols) for x, value in _SIZE.findall(caption)}
-    values = {x: said.get(value, value) for x, value in said.items() if x in LETTERS}
+    values = {x: said.get(value, value) for x, value in said.items() if is_letter(x)}
     return {x: int(value) for x, value in values.items() if value.isdigit()}
 
 

@@ -35,7 +35,7 @@ from costmodel.symbolic.formulas import (
     Number,
     Tree,
 )
-from costmodel.symbolic.sizes import LETTERS
+from costmodel.symbolic.sizes import LETTERS, is_letter
 
 if TYPE_CHECKING:
     from lark import Lark, Token
@@ -257,7 +257,7 @@ class _Reader:
             yield "NAME", names[name], 0
         elif spelled[0] == "\\" or not match["word"]:
             raise self.unread(*match.span())
-        elif all(names.get(letter, letter) in LETTERS for letter in name):
+        elif all(letter in names or letter in LETTERS for letter in name):
             yield from (("NAME", names.get(x, x), k) for k, x in enumerate(name))
         else:
             yield "NAME", name, 0
@@ -327,7 +327,7 @@ class _Reader:
             return Number(Fraction(token))
         name = str(token)
         if name not in bound:
-            if name not in LETTERS:
+            if not is_letter(name):
                 raise self.unknown(token)
             self.letters |= {"d", "n"} if name == "h" else {name}
         return Name(name)

@@ -263,7 +263,9 @@ def poly(node: Tree, bound: Mapping[str, Poly]) -> Poly:
     if isinstance(node, Number):
         return Poly.of(node.value)
     if isinstance(node, Name):
-        return bound[node.name] if node.name in bound else polynomial.size(node.name)
+        if node.name in bound:
+            return bound[node.name]
+        return polynomial.size("h") if node.name == "h" else Poly.atom(node.name)
     if isinstance(node, FunctionCall):
         return _call_poly(node, bound)
     if isinstance(node, IndexedSum):
