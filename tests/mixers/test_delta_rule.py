@@ -1,0 +1,282 @@
+"""Are DeltaNet, Gated DeltaNet and KDA those of Yang et al. 2024 (arXiv 2406.06484 and 2412.06464)
+and of the Kimi Team 2025 (arXiv 2510.26692), in the layers that ship?
+
+Values are taken in loops over rows, heads and channels, and costs from formulas by hand; nothing is
+shared with the package.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+
+import costmodel as cm
+from profiler.modules import build, registry
+from tests.mixers.held import (
+    Array,
+    Arrays,
+    Sizes,
+    equals_the_paper,
+    everything_is_explained,
+    gradients_pass,
+    operations,
+)
+
+ROUNDING = 1e-11
+"""Some dozen roundings in a row, of numbers below 100, in float64."""
+
+NAMES = ("deltanet", "gated-deltanet", "kda")
+SIZES: dict[str, list[Sizes]] = {
+    "deltanet": [{"l": 6, "d": 6, "n": 2, "k": 3}, {"l": 1, "d": 4, "n": 1, "k": 2}],
+    "gated-deltanet": [
+        {"l": 6, "d": 3, "n": 4, "g": 2, "K": 2, "V": 3, "k": 3},
+        {"l": 3, "d": 2, "n": 3, "g": 1, "K": 3, "V": 2, "k": 5},
+    ],
+    "kda": [{"l": 6, "d": 6, "n": 2, "k": 3}, {"l": 3, "d": 4, "n": 1, "k": 5}],
+}
+CASES = [(name, sizes) for name in NAMES for sizes in SIZES[name]]
+each_case = pytest.mark.parametrize(("name", "sizes"), CASES, ids=[f"{n}-{s}" for n, s in CASES])
+each_name = pytest.mark.parametrize("name", NAMES)
+
+
+def sigmoid(z: Array) -> Array:
+    found: Array = 1 / (1 + np.exp(-z))
+    return found
+
+
+def of_last_rows(rows: Array, taps: Array) -> Array:
+    """The sum of the last k rows, each times its tap, then silu; the first tap is the row's own."""
+    found = np.zeros_like(rows)
+    for i in range(len(rows)):
+        for back in range(min(i + 1, len(taps))):
+            found[i] += taps[back] * rows[i - back]
+    return found * sigmoid(found)
+
+
+def unit(row: Array) -> Array:
+    found: Array = row / math.sqrt((row * row).sum() + 1e-6)
+    return found
+
+
+def paper(name: str, core: bool) -> Callable[[Array, Arrays, Sizes], Array]:
+    """The layer, or its core, as a function of x, the weights and the sizes."""
+
+    def layer(x: Array, W: Arrays, sizes: Sizes) -> Array:
+        n = sizes["n"]
+        g = sizes.get("g", n)
+        K, V = (sizes.get(letter, sizes["d"] // n) for letter in "KV")
+        q, k, v = (x @ W[f"W_{one}"] for one in "QKV")
+        if not core:
+            q, k, v = (of_last_rows(x @ W[f"W_{one}"], W[f"w_{one}"]) for one in "QKV")
+        beta = sigmoid(x @ W["W_b"])
+        rows = np.zeros((len(x), n * V))
+        for head in range(n):
+            of, own = head * g // n, slice(head * V, (head + 1) * V)
+            S = np.zeros((K, V))
+            for i in range(len(x)):
+                S = decay(name, x[i], W, head, K)[:, None] * S
+                key = unit(k[i, of * K : (of + 1) * K])
+                S = S + np.outer(key, beta[i, head] * (v[i, own] - key @ S))
+                o = unit(q[i, of * K : (of + 1) * K]) / math.sqrt(K) @ S
+                rows[i, own] = o if core else normed(name, o, x[i], W, own)
+        found: Array = rows @ W["W_out"]
+        return found
+
+    return layer
+
+
+def decay(name: str, x: Array, W: Arrays, head: int, K: int) -> Array:
+    """The factor of each row of S."""
+    if name == "deltanet":
+        return np.ones(K)
+    if name == "gated-deltanet":
+        inside = np.full(K, (x @ W["W_a"] + W["dt"])[head])
+    else:
+        inside = (x @ W["W_F"] @ W["U_F"] + W["dt"])[head * K : (head + 1) * K]
+    found: Array = np.exp(-math.exp(W["A_log"][head]) * np.log(1 + np.exp(inside)))
+    return found
+
+
+def normed(name: str, o: Array, x: Array, W: Arrays, own: slice) -> Array:
+    """The RMS norm of o, times the gate."""
+    eps = 1e-6 if name == "gated-deltanet" else 1e-5
+    found: Array = W["gain"] * o / math.sqrt((o * o).mean() + eps)
+    if name == "gated-deltanet":
+        z = (x @ W["W_z"])[own]
+        return found * z * sigmoid(z)
+    return found if name == "deltanet" else found * sigmoid((x @ W["W_G"] @ W["U_G"])[own])
+
+
+@pytest.mark.parametrize("core", [False, True], ids=["layer", "core"])
+@each_case
+def test_delta_rules_equal_the_papers(name: str, sizes: Sizes, core: bool) -> None:
+    equals_the_paper(name + "+core" * core, sizes, paper(name, core), ROUNDING, beyond=1)
+
+
+# --------------------------------------------------------------------------------------------------
+# Costs
+# --------------------------------------------------------------------------------------------------
+
+Counts = Counter[str]
+TOKENS: list[dict[str, int]] = [
+    {"l": 9, "t": 9, "d": 12, "n": 4, "g": 2, "K": 3, "V": 5, "k": 4},
+    {"l": 7, "t": 6, "d": 10, "n": 6, "g": 6, "K": 7, "V": 2, "k": 3},
+]
+
+
+def sizes_of(name: str, given: dict[str, int]) -> tuple[dict[str, int], int, int, int]:
+    """The mixer's sizes, and g, K and V."""
+    if name == "gated-deltanet":
+        return given, given["g"], given["K"], given["V"]
+    n, h = given["n"], given["K"]
+    return {**{x: given[x] for x in "ltnk"}, "d": n * h}, n, h, h
+
+
+def linear(a: int, b: int) -> Counts:
+    """A linear map from a to b channels."""
+    return Counter(mul=a * b, add=(a - 1) * b)
+
+
+def times(number: int, **counts: int) -> Counts:
+    return Counter({name: number * count for name, count in counts.items()})
+
+
+def cell(name: str, K: int, V: int) -> Counts:
+    """The recurrence of one head at a token after the first: S times e^g, k^T S, v less that, times
+    beta, k u^T, added, q S, and q times the scale."""
+    decays = {"deltanet": 0, "gated-deltanet": 1, "kda": K}[name]
+    kept = K * V if decays else 0
+    return Counter(mul=3 * K * V + kept + V + K, add=3 * K * V - V, exp=decays)
+
+
+def around(name: str, d: int, n: int, g: int, K: int, V: int) -> Counts:
+    """Linear maps, l2 norms of q and k, degrees, and logarithms of decays, of one token."""
+    found = linear(d, 2 * g * K + n * V + n) + linear(n * V, d)
+    found += times(2 * g, mul=K, add=K, sqrt=1, div=K) + times(n, exp=1, add=1, div=1)
+    if name == "gated-deltanet":
+        found += linear(d, n) + times(n, add=2, exp=1, log=1, mul=1)
+    if name == "kda":
+        found += linear(d, K) + linear(K, n * K) + times(n * K, add=2, exp=1, log=1, mul=1)
+    return found
+
+
+def outside(name: str, d: int, n: int, g: int, K: int, V: int, k: int) -> Counts:
+    """What `core` leaves out: convolutions with silu, the norm of o, and the gate."""
+    found = times(2 * g * K + n * V, mul=k + 1, add=k, div=1, exp=1)
+    found += times(n, mul=2 * V, add=V, div=V + 1, sqrt=1)
+    if name == "gated-deltanet":
+        found += linear(d, n * V) + times(n * V, exp=1, add=1, div=1, mul=2)
+    if name == "kda":
+        found += linear(d, V) + linear(V, n * V) + times(n * V, exp=1, add=1, div=1, mul=1)
+    return found
+
+
+@pytest.mark.parametrize("given", TOKENS, ids=str)
+@each_name
+def test_one_token_takes_what_the_recurrence_prints(name: str, given: dict[str, int]) -> None:
+    """Cell by cell; the scale of q multiplies each channel, which `scale=mul` says. Heads that
+    share a query share its scale."""
+    sizes, g, K, V = sizes_of(name, given)
+    d, n, k = (sizes[letter] for letter in "dnk")
+    own = {x: value for x, value in sizes.items() if x != "k"}
+    core = operations(f"{name}+core", own, phase="inference", convention="scale=mul")
+    cells = Counter({x: n * count for x, count in cell(name, K, V).items()})
+    cells["mul"] -= (n - g) * K
+    assert Counter(core) == cells + around(name, d, n, g, K, V)
+    layer = operations(name, sizes, phase="inference", convention="scale=mul")
+    assert Counter(layer) == Counter(core) + outside(name, d, n, g, K, V, k)
+
+
+def test_one_head_of_gated_deltanet_takes_7_K_V_and_K() -> None:
+    """7KV + K operations and one exponential: not 8V^2, 8KV, 6KV + 2K or 5KV, as others print."""
+    found = cell("gated-deltanet", 128, 128)
+    assert found["mul"] + found["add"] == 7 * 128 * 128 + 128
+
+
+@each_case
+def test_parameters_and_state_of_delta_rules(name: str, sizes: Sizes) -> None:
+    """The sheets' formulas; a state is S and the last k-1 rows that each convolution reads."""
+    d, n, k = (sizes[letter] for letter in "dnk")
+    g = sizes.get("g", n)
+    K, V = (sizes.get(letter, d // n) for letter in "KV")
+    held = {
+        "deltanet": 4 * d**2 + d * n + 3 * k * d + V,
+        "gated-deltanet": d * (2 * g * K + 3 * n * V)
+        + 2 * d * n
+        + k * (2 * g * K + n * V)
+        + 2 * n
+        + V,
+        "kda": 3 * d * n * K
+        + 3 * k * n * K
+        + 2 * (d * K + K * n * K)
+        + d * n
+        + n
+        + n * K
+        + K
+        + n * K * d,
+    }
+    mixer = cm.mixer(name)
+    assert cm.parameters(mixer).at(**sizes) == held[name]
+    for t in range(1, 8):
+        columns = min(t, k - 1) * (2 * g * K + n * V)
+        assert cm.state(mixer).at(**sizes, t=t) == n * K * V + columns
+
+
+@pytest.mark.parametrize(
+    ("name", "d", "parameters", "state"),
+    [
+        ("gated-deltanet{n=32,g=16,K=128,V=128}", 2048, 33_718_464, 32 * 128**2 + 3 * 8192),
+        ("gated-deltanet{n=30,g=30,K=96,V=192}", 3840, 88_750_332, 30 * 96 * 192 + 3 * 11_520),
+        ("gated-deltanet{n=6,g=6,K=128,V=256}", 1024, 6_316_300, 6 * 128 * 256 + 3 * 3072),
+        ("kda{n=32,h=128}", 2304, 39_514_272, 32 * 128**2 + 9 * 4096),
+        ("deltanet{n=4}", 1024, 4_210_944, 4 * 256**2 + 9 * 1024),
+    ],
+)
+def test_parameters_and_state_of_shipped_layers(
+    name: str, d: int, parameters: int, state: int
+) -> None:
+    """Qwen3-Next, OLMo-Hybrid, flash-linear-attention's defaults, Kimi-Linear."""
+    mixer = cm.mixer(name)
+    assert cm.parameters(mixer).at(d=d, k=4) == parameters
+    assert cm.state(mixer).at(d=d, k=4, t=100) == state
+
+
+def test_gated_deltanet_has_a_short_name() -> None:
+    assert cm.mixer("gdn+core{n=4}").base == "gated-deltanet"
+
+
+# --------------------------------------------------------------------------------------------------
+# Modules
+# --------------------------------------------------------------------------------------------------
+
+
+@each_name
+def test_nothing_is_left_unexplained(name: str) -> None:
+    everything_is_explained(name, {**SIZES[name][0], "b": 2, "l": 3})
+
+
+@each_name
+def test_gradients_of_delta_rules_pass_through(name: str) -> None:
+    sizes = {**SIZES[name][0], "l": 3}
+    for implementation in registry.implementations(name):
+        assert gradients_pass(name, implementation, sizes)
+
+
+@pytest.mark.parametrize(
+    ("name", "sizes", "message"),
+    [
+        ("gated-deltanet", {"d": 4, "l": 3, "n": 3, "g": 2, "K": 2, "V": 2, "k": 2},
+         "n = 3 heads are not divisible into g = 2 groups"),
+        ("kda", {"d": 4, "l": 3, "n": 3, "k": 2}, "d must be divisible by n: d = 4 and n = 3"),
+        ("deltanet", {"d": 4, "l": 3, "n": 2}, "without the option 'core' needs the size k"),
+    ],
+)  # fmt: skip
+def test_bad_sizes_of_delta_rules_are_refused(name: str, sizes: Sizes, message: str) -> None:
+    for described in registry.implementations(name).values():
+        with pytest.raises(ValueError, match=message):
+            build(described, dict(sizes), device="cpu", dtype=torch.float64, seed=0)
