@@ -2,7 +2,7 @@
 
 A size is free in a form if another form of the mixer lacks the size: the forms compute one
 function, so that the size changes the cost alone, as the chunk C of a chunked form does. The least
-cost is proven: every value from 1 to l is evaluated exactly.
+cost is proven: every value up to the number of rows (l, or t for one token) is evaluated exactly.
 """
 
 from __future__ import annotations
@@ -78,19 +78,20 @@ def best(case: Case, figure: Figure) -> Best:
     if case.symbolic:
         raise Unanswered(f"the best {letter} needs a number for every size: leave out --symbolic")
     others = {x: value for x, value in case.sizes.items() if x != letter}
-    if others["l"] > MOST:
-        raise Unanswered(f"the best {letter} is searched for l of at most {MOST:,}")
+    last = others["t" if case.phase == "inference" else "l"]
+    if last > MOST:
+        raise Unanswered(f"the best {letter} is searched in at most {MOST:,} rows")
     answer = case.answer(figure)
     terms = answer.terms if isinstance(answer, Largest) else (answer,)
     known = {x: Poly.of(value) for x, value in others.items()}
     costs = [term.substitute(known) for term in terms if isinstance(term, Exact)]
     if not any(letter in cost.letters for cost in costs):
         raise Unanswered(f"{figure.name} does not depend on {letter} at these sizes")
-    tried = (size for size in range(1, others["l"] + 1) if _fits(case, {**others, letter: size}))
+    tried = (size for size in range(1, last + 1) if _fits(case, {**others, letter: size}))
     values = ((max(c.rational({letter: size}) for c in costs), size) for size in tried)
     value, size = min(values, default=(0, 0))
     if not size:
-        raise Unanswered(f"no {letter} from 1 to l fits the other sizes")
+        raise Unanswered(f"no {letter} from 1 to {last} fits the other sizes")
     return Best(size, value)
 
 
@@ -126,8 +127,8 @@ def _explained(case: Case) -> Explained:
             ("here", f"at {letter} = {case.sizes[letter]:,}", True),
         )
         note = (
-            f"best {letter}: the smallest of the values with the least cost; every {letter} from 1 "
-            "to l was evaluated"
+            f"best {letter}: the smallest of the values with the least cost; every {letter} up to "
+            "the number of rows was evaluated"
         )
         yield Listing(f"Best {letter}", columns, tuple(rows), (note,))
 

@@ -223,7 +223,10 @@ HIGHEST = 90
 ROWS = 24
 """A table with more lines in all panels, plus two per formula below it, becomes a longtable."""
 
-SET = r"\footnotesize\setlength{\tabcolsep}{3pt}\setlength{\extrarowheight}{2.5pt}"
+SET = (
+    r"\footnotesize\emergencystretch=3em"
+    r"\setlength{\tabcolsep}{3pt}\setlength{\extrarowheight}{2.5pt}"
+)
 """LaTeX that makes tables small and their rows slightly apart."""
 
 

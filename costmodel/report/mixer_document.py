@@ -31,7 +31,7 @@ from costmodel.report.document import (
     Text,
 )
 from costmodel.report.mixer_table import COLUMNS, Block, Request, Row, Table, forms_of, varying
-from costmodel.symbolic.sizes import Letter, in_order, is_letter
+from costmodel.symbolic.sizes import LETTERS, Letter, in_order, is_letter
 
 TITLES: Mapping[str, Line] = {
     "training": ("Forward pass over ", doc.letter("l"), " tokens (the papers' training phase)"),
@@ -76,7 +76,9 @@ def shown(block: Block, request: Request) -> doc.Table:
     sweeps = [x for x in letters if len({row.sizes.get(x) for row in block.rows}) > 1]
     naming = ("mixer", "form", *sweeps)
     columns = tuple(_column(name, names=name in naming) for name in names)
-    rows = tuple(tuple(_cell(row, name, names) for name in names) for row in block.rows)
+    unanswered = {} if request.named else _unanswered(block)
+    kept = [row for row in block.rows if row not in unanswered]
+    rows = tuple(tuple(_cell(row, name, names) for name in names) for row in kept)
     per_token = ", per token" if request.per_token else ""
     result = "loss" if request.convention.backward.loss else "output"
     title = tuple(
@@ -84,8 +86,31 @@ def shown(block: Block, request: Request) -> doc.Table:
         for part in TITLES[block.phase]
     )
     lead = (sizes_line(request, [block.phase]), (convention_line(request),))
-    said = tuple(dict.fromkeys(notes(block, request)))
+    said = tuple(dict.fromkeys([*_left_out(unanswered), *notes(block, request)]))
     return doc.Table((*title, per_token), columns, rows, said, block.phase, lead)
+
+
+def _unanswered(block: Block) -> dict[Row, str]:
+    """Row -> the reason why the form has no such phase, for rows that could show parameters alone;
+    none if all rows are such rows, or if only parameters are asked for."""
+    figures = [COLUMNS[name] for name in block.columns if name in FIGURES]
+    found = {row: row.blocked for row in block.rows if row.blocked}
+    if all(figure.always for figure in figures) or len(found) == len(block.rows):
+        return {}
+    return found
+
+
+def _left_out(unanswered: Mapping[Row, str]) -> Iterator[Note]:
+    """The sentence on mixers without an answer, reason by reason."""
+    named: dict[str, dict[tuple[doc.Cell, ...], None]] = {}
+    for row, reason in unanswered.items():
+        own = row.form != row.mixer.default_form
+        words: tuple[doc.Cell, ...] = (Named(row.mixer.name, row.mixer.title),)
+        words += (f" in form {row.form}",) if own else ()
+        named.setdefault(reason, {})[words] = None
+    if named:
+        said = ((*doc.listed(mixers), f" ({reason})") for reason, mixers in named.items())
+        yield Note(("without an answer: ", *doc.listed(said, "; ")))
 
 
 def _column(name: str, *, names: bool) -> Column:
@@ -94,7 +119,8 @@ def _column(name: str, *, names: bool) -> Column:
     figure = COLUMNS[name]
     header = (figure.header or name).replace("\n", " ")
     numeric = figure.kind not in ("steps", "label")
-    return Column(name, header, figure.heading, numeric, figure.kind == "steps", names,
+    wide = figure.kind in ("steps", "names")
+    return Column(name, header, figure.heading, numeric, wide, names,
                   rounded=figure.kind == "ratio")  # fmt: skip
 
 
@@ -285,13 +311,20 @@ def sizes_line(request: Request, phases: Sequence[str]) -> Line:
 
 
 def _meanings(letter: str, mixers: Iterable[Mixer]) -> list[Letter]:
-    """A letter as these mixers mean it: once if they agree, else with the mixers' names."""
+    """A letter as these mixers mean it: once if they agree; else the meaning that mixers share, and
+    each other one with its mixers' names."""
     found: dict[Letter, list[str]] = {}
     for mixer in mixers:
         found.setdefault(mixer.letter(letter), []).append(mixer.name)
+    shared = [one for one in found if one == LETTERS.get(letter)]
     if len(found) == 1:
         return [*found]
-    return [replace(x, meaning=f"{x.meaning} ({', '.join(of)})") for x, of in found.items()]
+    others = (
+        replace(one, meaning=f"{one.meaning} ({', '.join(of)})")
+        for one, of in found.items()
+        if one not in shared
+    )
+    return [*shared, *others]
 
 
 def size(said: Letter, *values: int | Formula) -> Line:
@@ -328,9 +361,10 @@ def symbol_names(text: str, mixers: Sequence[Mixer]) -> dict[str, str]:
             of these mixers.
     """
     found: dict[str, str] = {}
+    used = {letter for mixer in mixers for letter in letters_of(mixer, "inference")}
     for part in filter(None, (p.strip() for p in text.split(","))):
         letter, separator, name = part.partition("=")
-        if not separator or not is_letter(letter) or not _NAME.fullmatch(name):
+        if not separator or letter not in {*LETTERS, *used} or not _NAME.fullmatch(name):
             raise SizeError(
                 f"--symbols takes letter=name, such as l=N,d=d_model or t=\\tau, got '{part}'"
             )
@@ -338,7 +372,6 @@ def symbol_names(text: str, mixers: Sequence[Mixer]) -> dict[str, str]:
         head = head if len(head) == 1 or head.startswith("\\") else rf"\mathrm{{{head}}}"
         found[letter] = rf"{head}_{{\mathrm{{{tail}}}}}" if tail else head
     printed: dict[str, str] = {}
-    used = {letter for mixer in mixers for letter in letters_of(mixer, "inference")}
     for letter in in_order(used):
         name = found.get(letter, letter)
         if name in printed and (letter in found or printed[name] in found):

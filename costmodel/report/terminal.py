@@ -27,7 +27,7 @@ text = PLAIN_TEXT.text
 GAP = "  "
 """The text between two columns."""
 
-NARROWEST = 12
+NARROWEST = 9
 """The least width of a column of words, in characters."""
 
 
