@@ -115,22 +115,27 @@ class Crossover:
     def _open(self) -> str:
         return f"whether {self.form} or {self.other} takes fewer operations depends on the sizes"
 
+    @property
+    def length(self) -> str:
+        """The letter of the length: t, the number of tokens seen, of one new token; else l."""
+        return "t" if self.phase == "inference" else "l"
+
     def lengths(self, sizes: Mapping[str, int]) -> list[tuple[int, int]]:
-        """The ranges of l, from 1 to 2**40, in which the form takes fewer operations.
+        """The ranges of `length`, from 1 to 2**40, in which the form takes fewer operations.
 
         Raises:
             Unanswered: as `totals`.
             Unsupported: a total that is piecewise, or pads lengths to other than powers of two.
         """
         own, its = self.totals
-        return positive(its - own, "l", {"b": 1, **sizes})
+        return positive(its - own, self.length, {"b": 1, **sizes})
 
     def over_lengths(self, sizes: Mapping[str, int]) -> str:
         """Where the form takes fewer operations at these sizes and any length, as a clause."""
         found = self.lengths(sizes)
         if not found:
             return f"{self.form} takes fewer operations than {self.other} at no length"
-        words = [_range_words(first, last) for first, last in found]
+        words = [_range_words(self.length, first, last) for first, last in found]
         listed = " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
         return f"{self.form} takes fewer operations than {self.other} {listed}"
 
@@ -140,7 +145,7 @@ class Crossover:
         return own, its
 
 
-def _range_words(first: int, last: int) -> str:
+def _range_words(letter: str, first: int, last: int) -> str:
     if last == LARGEST:
-        return f"from l = {first} on"
-    return f"for l = {first}" if first == last else f"for l = {first}..{last}"
+        return f"from {letter} = {first} on"
+    return f"for {letter} = {first}" if first == last else f"for {letter} = {first}..{last}"

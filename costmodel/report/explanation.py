@@ -288,8 +288,8 @@ class Explanation:
     def _over_lengths(self, about: Crossover) -> str:
         """The lengths at which the other form takes fewer operations, all other sizes fixed."""
         other = Crossover(self.mixer, about.other, about.form, about.phase, self.convention)
-        sizes = {name: size for name, size in self.sizes.items() if name not in ("l", "t")}
+        sizes = {name: size for name, size in self.sizes.items() if name != about.length}
         try:
-            return f" With all sizes but l fixed, {other.over_lengths(sizes)}."
+            return f" With all sizes but {about.length} fixed, {other.over_lengths(sizes)}."
         except (Unsupported, Unanswered):
             return ""
