@@ -9,11 +9,12 @@ import pytest
 
 import costmodel as cm
 from costmodel import Mixer
+from costmodel.errors import SizeError
 from costmodel.language.equations import Form
 from costmodel.language.nodes import Call, Position, Ref, walk
 from costmodel.language.options import joined
 from costmodel.mixers import builtin, names
-from costmodel.program.chosen_sizes import divisors
+from costmodel.program.chosen_sizes import divisors, fit
 from costmodel.program.lowering import lower
 from costmodel.program.recurrences import blocks
 from costmodel.program.tokens import tokens
@@ -49,6 +50,19 @@ def complete(mixer: Mixer, sizes: Mapping[str, int]) -> dict[str, int]:
     if mixer.powers_of_two:  # that of h = d/n, wherever there is one
         found["d"] = found["n"] * 2 ** (found["d"] // found["n"] - 1).bit_length()
     return found
+
+
+def least(mixer: Mixer) -> dict[str, int]:
+    """The size 1 for every letter of a mixer, or 2 where half of the size has to be whole."""
+    return {letter: 1 if _fits(mixer, {letter: 1}) else 2 for letter in mixer.letters}
+
+
+def _fits(mixer: Mixer, sizes: Mapping[str, int]) -> bool:
+    try:
+        fit(mixer, sizes)
+    except SizeError:
+        return False
+    return True
 
 
 def variants() -> list[str]:
