@@ -42,6 +42,18 @@ def test_lengths_at_which_the_transform_wins(name: str, d: int) -> None:
         assert (fft < direct) == any(a <= l <= b for a, b in found), l
 
 
+@pytest.mark.parametrize(("c", "said"), [(1, "at no length"), (40, "from t = 1 on")])
+def test_tokens_at_which_a_step_takes_fewer_operations(c: int, said: str) -> None:
+    """A step of latent attention as written and absorbed, which have one price of t tokens."""
+    about = Crossover(cm.mixer("mla"), "expanded", "absorbed", "inference")
+    sizes = {"l": 5, "d": 6, "n": 3, "K": 7, "V": 9, "R": 2, "c": c}
+    found = about.lengths(sizes)
+    for t in (*range(1, TRIED), LARGEST):
+        expanded, absorbed = about.at({**sizes, "t": t, "b": 1})
+        assert (expanded < absorbed) == any(a <= t <= b for a, b in found), t
+    assert about.over_lengths(sizes).endswith(said)
+
+
 def test_what_is_not_padded_to_a_power_of_two_is_refused() -> None:
     with pytest.raises(Unsupported, match="changes between two powers of two"):
         positive(Exact.of(call("ceil_log2", L * 3 + 1) - 4), "l", {})

@@ -1,0 +1,271 @@
+"""Multi-head latent attention in PyTorch, in the three ways to treat its latent rows.
+
+DeepSeek-V2 and V3, with the choices that the equations' file states. Keys and values of all heads
+are made once and kept, or latent rows are kept and either read by absorbed queries or expanded
+again at each step.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from itertools import product
+from typing import TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from costmodel.language.options import joined
+from profiler.modules.base import Mixer, State, require_sizes
+from profiler.modules.registry import implementation
+
+EPS = 1e-6
+BASE = 10_000.0
+REWRITES = ("dense", "safe-softmax")
+OF_FORM = {
+    "expanded": ("K_C", "V_C"),
+    "absorbed": ("Q_A", "M"),
+    "re-expanded": ("K_C", "V_C"),
+}
+"""Form -> the arrays that it alone computes, all of them by matrix products."""
+
+Module = TypeVar("Module", bound=type[nn.Module])
+
+
+def kernels(form: str, options: Sequence[str]) -> dict[str, str]:
+    """Array -> kernel class, of a form with options."""
+    found = dict.fromkeys(("D_KV", "Q_C", *OF_FORM[form], "Z", "O", "y"), "contraction")
+    found |= {"C_KV": "elementwise", "A": "softmax"}
+    if "query-compression" in options:
+        found |= {"D_Q": "contraction", "C_Q": "elementwise"}
+    if "nope" in options:
+        found |= dict.fromkeys(("Q_R", "K_R"), "contraction")
+    elif "no-shared-key" not in options:
+        found |= dict.fromkeys(("U_Q", "U_K"), "contraction")
+        found |= dict.fromkeys(("Q_R", "K_R"), "elementwise")
+    return found
+
+
+def latent(name: str, form: str) -> Callable[[Module], Module]:
+    """Describe a class for each set of options; `name` is the form of its steps, too."""
+
+    def described(module: Module) -> Module:
+        for queries, keys in product(("", "query-compression"), ("", "nope", "no-shared-key")):
+            options = [option for option in (queries, keys) if option]
+            implementation(
+                joined("mla", options),
+                name,
+                form=form,
+                step_form=name,
+                rewrites=REWRITES,
+                kernels=kernels(form, options),
+                step_kernels=kernels(name, options),
+            )(module)
+        return module
+
+    return described
+
+
+def rms_norm(x: Tensor, gain: Tensor) -> Tensor:
+    """Rows (..., m) over the root of the mean of their squares, times the gain."""
+    return x / ((x * x).sum(-1, keepdim=True) / x.shape[-1] + EPS).sqrt() * gain
+
+
+def rotated(rows: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Rows (..., s, R) with channels 2p-1 and 2p rotated by the angles of cos and sin (s, R)."""
+    u, v = rows.view(*rows.shape[:-1], -1, 2).unbind(-1)
+    return rows * cos + torch.stack([-v, u], dim=-1).flatten(-2) * sin
+
+
+def of_all_heads(rows: Tensor, one: Tensor) -> Tensor:
+    """Rows of all heads (b, n, s, w) times what they share (b, w, u), without a copy for each."""
+    return (rows.flatten(1, 2) @ one).view(*rows.shape[:-1], -1)
+
+
+def tables(rows: int, width: int, like: Tensor) -> tuple[Tensor, Tensor]:
+    """Cosines and sines (rows, width) of the angles (i - 1) base^(-2(p - 1)/width) of pair p."""
+    pairs = torch.arange(0, width, 2, dtype=torch.float64) / width
+    angles = torch.arange(rows, dtype=torch.float64).outer(BASE**-pairs).repeat_interleave(2, 1)
+    return angles.cos().to(like), angles.sin().to(like)
+
+
+class LatentAttention(Mixer):
+    """The base: weights, latent rows, rotated parts, and causal attention to what is kept.
+
+    W_DKV is (d, c), W_UK (c, n*K), W_UV (c, n*V), W_KR (d, R) and W_O (n*V, d); W_UQ (d, n*K) and
+    W_QR (d, n*R), or (r, ...) after W_DQ (d, r). Where rows are rotated, cos and sin (l, R) are
+    tables.
+    """
+
+    cos: Tensor
+    sin: Tensor
+
+    def __init__(
+        self,
+        *,
+        d: int,
+        l: int,
+        n: int,
+        K: int,
+        V: int,
+        c: int,
+        R: int | None = None,
+        r: int | None = None,
+        options: Sequence[str] = (),
+    ) -> None:
+        super().__init__(d=d, l=l)
+        self.compressed = "query-compression" in options
+        self.shared = "no-shared-key" not in options
+        self.bounded = self.shared and "nope" not in options  # by its tables
+        if self.shared and R is None:
+            raise ValueError("latent attention needs the size R, the width of the shared key")
+        if self.compressed and r is None:
+            raise ValueError("the option 'query-compression' needs the size r, the queries' rank")
+        self.n, self.K, self.V, self.c = n, K, V, c
+        self.R, self.r = R if self.shared and R else 0, r if self.compressed and r else d
+        require_sizes(n=n, K=K, V=V, c=c, r=self.r)
+        if self.bounded and self.R % 2:
+            raise ValueError(f"pairs of channels are rotated, and R = {R} is odd")
+        if self.compressed:
+            self.W_DQ: nn.Parameter = self.weight(d, self.r)
+            self.gain_Q: nn.Parameter = self.weight(self.r)
+        self.W_UQ: nn.Parameter = self.weight(self.r, n * K)
+        if self.shared:
+            self.W_QR: nn.Parameter = self.weight(self.r, n * self.R)
+            self.W_KR: nn.Parameter = self.weight(d, self.R)
+        self.W_DKV: nn.Parameter = self.weight(d, c)
+        self.gain_KV: nn.Parameter = self.weight(c)
+        self.W_UK: nn.Parameter = self.weight(c, n * K)
+        self.W_UV: nn.Parameter = self.weight(c, n * V)
+        self.W_O: nn.Parameter = self.weight(n * V, d)
+        if self.bounded:
+            for name, table in zip(("cos", "sin"), tables(l, self.R, self.like), strict=True):
+                self.register_buffer(name, table, persistent=False)
+
+    def heads(self, rows: Tensor) -> Tensor:
+        """Reshape concatenated heads (..., s, n*w) to (..., n, s, w)."""
+        return rows.view(*rows.shape[:-1], self.n, -1).transpose(-3, -2)
+
+    def queries(self, x: Tensor, first: int) -> tuple[Tensor, Tensor | None]:
+        """Q_C (b, n, s, K) and Q_R (b, n, s, R) of x (b, s, d), whose first row is at `first`."""
+        row = rms_norm(x @ self.W_DQ, self.gain_Q) if self.compressed else x
+        at_place = self.placed(self.heads(row @ self.W_QR), first) if self.shared else None
+        return self.heads(row @ self.W_UQ), at_place
+
+    def latent(self, x: Tensor, first: int) -> dict[str, Tensor]:
+        """C_KV (b, s, c) and K_R (b, s, R)."""
+        rows = {"C_KV": rms_norm(x @ self.W_DKV, self.gain_KV)}
+        return rows | {"K_R": self.placed(x @ self.W_KR, first)} if self.shared else rows
+
+    def placed(self, rows: Tensor, first: int) -> Tensor:
+        """Rows (..., s, R), rotated by their positions from `first` on."""
+        if not self.bounded:
+            return rows
+        here = slice(first, first + rows.shape[-2])
+        return rotated(rows, self.cos[here], self.sin[here])
+
+    @abstractmethod
+    def kept(self, rows: dict[str, Tensor]) -> dict[str, Tensor]:
+        """What later tokens read, of latent rows and shared keys."""
+
+    @abstractmethod
+    def attend(
+        self, q: tuple[Tensor, Tensor | None], kept: dict[str, Tensor], causal: bool
+    ) -> Tensor:
+        """The sums of all heads (b, n, s, V)."""
+
+    def weights(
+        self, scores: Tensor, q_R: Tensor | None, kept: dict[str, Tensor], causal: bool
+    ) -> Tensor:
+        """A (b, n, s, t): the softmax of the heads' own scores, plus those of the shared key."""
+        if q_R is not None:
+            scores = scores + of_all_heads(q_R, kept["K_R"].mT)
+        scores = scores / math.sqrt(self.K + self.R)
+        if causal:
+            later = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1)
+            scores = scores.masked_fill(later, -math.inf)
+        return torch.softmax(scores, dim=-1)
+
+    def mix(self, x: Tensor) -> Tensor:
+        """Attend from all rows to all rows before them: y (b, s, d)."""
+        kept = self.kept(self.latent(x, 0))
+        heads = self.attend(self.queries(x, 0), kept, causal=True)
+        return heads.transpose(1, 2).flatten(2) @ self.W_O
+
+    def initial_state(self, batch: int, length: int | None = None) -> State:
+        """What is kept of each token, a row in an array."""
+        return State({
+            name: self._rows(batch, length, *inner) for name, inner in self.held_shapes().items()
+        })  # fmt: skip
+
+    def held_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Name of an array of the state -> its axes around the tokens: (n, K) is (n, t, K)."""
+        latent: dict[str, tuple[int, ...]] = {"C_KV": (self.c,)}
+        return latent | {"K_R": (self.R,)} if self.shared else latent
+
+    def advance(self, x_t: Tensor, state: State) -> Tensor:
+        """Keep the token's rows, then attend to all held rows."""
+        x, at = x_t.unsqueeze(1), state.position
+        rows = self.kept(self.latent(x, at))
+        state.append(**{name: row.squeeze(-2) for name, row in rows.items()})
+        held = {name: state.held(name) for name in rows}
+        return self.attend(self.queries(x, at), held, causal=False).flatten(1) @ self.W_O
+
+
+@latent("expanded", "expanded")
+class Expanded(LatentAttention):
+    """Keys and values of all heads are made once a row, and kept."""
+
+    def kept(self, rows: dict[str, Tensor]) -> dict[str, Tensor]:
+        """K_C, V_C, and K_R if there is one."""
+        C = rows.pop("C_KV")
+        return {"K_C": self.heads(C @ self.W_UK), "V_C": self.heads(C @ self.W_UV)} | rows
+
+    def attend(
+        self, q: tuple[Tensor, Tensor | None], kept: dict[str, Tensor], causal: bool
+    ) -> Tensor:
+        """Attention to the keys and values of each head."""
+        return self.weights(q[0] @ kept["K_C"].mT, q[1], kept, causal) @ kept["V_C"]
+
+    def held_shapes(self) -> dict[str, tuple[int, ...]]:
+        """K_C and V_C of all heads, and K_R if there is one."""
+        shapes = super().held_shapes()
+        del shapes["C_KV"]
+        return {"K_C": (self.n, self.K), "V_C": (self.n, self.V)} | shapes
+
+
+class Latent(LatentAttention):
+    """The base of what keeps latent rows."""
+
+    def kept(self, rows: dict[str, Tensor]) -> dict[str, Tensor]:
+        """The latent rows and shared keys themselves."""
+        return rows
+
+
+@latent("absorbed", "absorbed")
+class Absorbed(Latent):
+    """Queries and sums in the channels of the latent rows."""
+
+    def attend(
+        self, q: tuple[Tensor, Tensor | None], kept: dict[str, Tensor], causal: bool
+    ) -> Tensor:
+        """W_UK on the side of the queries, W_UV on the side of the sums."""
+        C = kept["C_KV"]
+        own = q[0] @ self.W_UK.view(self.c, self.n, -1).permute(1, 2, 0)
+        A = self.weights(of_all_heads(own, C.mT), q[1], kept, causal)
+        return of_all_heads(A, C) @ self.W_UV.view(self.c, self.n, -1).transpose(0, 1)
+
+
+@latent("re-expanded", "expanded")
+class ReExpanded(Latent):
+    """Latent rows are kept; a step makes keys and values of all of them, as transformers 5 does."""
+
+    def attend(
+        self, q: tuple[Tensor, Tensor | None], kept: dict[str, Tensor], causal: bool
+    ) -> Tensor:
+        """Keys and values of all rows first, by products of each sequence: of all sequences
+        together, the rows held would be copied."""
+        C = kept["C_KV"]
+        keys, values = (self.heads(C @ W.expand(len(C), -1, -1)) for W in (self.W_UK, self.W_UV))
+        return self.weights(q[0] @ keys.mT, q[1], kept, causal) @ values
