@@ -1,5 +1,5 @@
-"""Which tests are fast, which examples does hypothesis draw, which tests need a GPU, how many
-threads does torch use, and when does the garbage collector run?"""
+"""Which tests are fast, which cases of a grid run, which examples does hypothesis draw, which tests
+need a GPU, how many threads does torch use, and when does the garbage collector run?"""
 
 from __future__ import annotations
 
@@ -60,6 +60,11 @@ LONG_S = 1
 """A fast test that takes longer is named at the end: it is not fast on a busy machine either."""
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Declare `--grid`."""
+    parser.addoption("--grid", action="store_true", help="run every case of the tests marked grid")
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Declare the markers. What is compiled is kept, whatever the environment says: processes that
     tests start read it, and so does the next run."""
@@ -68,6 +73,7 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ.pop("COLUMNS", None)  # pipes keep lines whole
     sys.dont_write_bytecode = False
     config.addinivalue_line("markers", "gpu: needs a CUDA device; skipped with a reason without")
+    config.addinivalue_line("markers", "grid(every): one case of so many runs; all with --grid")
     config.addinivalue_line("markers", "fast: the first case of a function that slow.txt lacks")
 
 
@@ -82,9 +88,13 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
     return WorkStealingScheduling(config, log)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what is fast. Skip what needs a GPU where there is none; torch is imported only if
-    anything asks."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out cases of grids, and mark what is fast. Skip what needs a GPU where there is none;
+    torch is imported only if anything asks."""
+    if not config.getoption("--grid") and not any("[" in word for word in config.args):
+        kept = _thinned(items)
+        config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+        items[:] = [item for item in items if item in kept]
     for item in _first_cases(items, without=set(SLOW.read_text().splitlines())):
         item.add_marker(pytest.mark.fast)
     wanting = [item for item in items if item.get_closest_marker("gpu")]
@@ -120,6 +130,26 @@ def _keep_what_is_left(phase: str, search: dict[str, int]) -> None:
     """Leave what a whole search for cycles found alive out of the next ones."""
     if phase == "stop" and search["generation"] == 2:
         gc.freeze()
+
+
+def _thinned(items: Iterable[pytest.Item]) -> set[pytest.Item]:
+    """The tests without a grid; of a grid(every), the cases whose places in the lists of parameters
+    add up to a multiple of `every`: of `every` values of one parameter one for each of the others.
+    """
+    kept: set[pytest.Item] = set()
+    places: dict[tuple[str, str], dict[int, int]] = {}  # test and parameter -> value -> place
+    for item in items:
+        marker, call = item.get_closest_marker("grid"), getattr(item, "callspec", None)
+        if marker is None or call is None:
+            kept.add(item)
+            continue
+        total = 0
+        for name, value in call.params.items():
+            known = places.setdefault((_function(item.nodeid), name), {})
+            total += known.setdefault(id(value), len(known))
+        if total % marker.args[0] == 0:
+            kept.add(item)
+    return kept
 
 
 def _first_cases(items: Iterable[pytest.Item], without: set[str]) -> list[pytest.Item]:

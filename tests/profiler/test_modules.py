@@ -165,6 +165,7 @@ def test_forward_equals_the_papers_equations(
         np.testing.assert_allclose(module(x).detach().numpy(), expected, atol=ROUNDING)
 
 
+@pytest.mark.grid(2)
 @each
 @by_sizes(FEW)
 def test_forward_equals_the_equations(described: Implementation, sizes: dict[str, int]) -> None:
@@ -178,6 +179,7 @@ def test_forward_equals_the_equations(described: Implementation, sizes: dict[str
         close(y, evaluated(described, module, sizes, *given))
 
 
+@pytest.mark.grid(2)
 @each_stepping
 @by_sizes(FEW)
 def test_steps_equal_forward_and_hold_what_later_tokens_read(
@@ -446,6 +448,7 @@ TOLERANCE = {
 """About a hundred roundings of values near one: 2**-53, 2**-24, 2**-11, 2**-8 each."""
 
 
+@pytest.mark.grid(4)
 @each
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
 def test_every_dtype_is_computed_or_refused(described: Implementation, dtype: torch.dtype) -> None:
