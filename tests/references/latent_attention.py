@@ -49,7 +49,7 @@ def rotated(of: Any, ours: Weights, each: Comparison) -> Any:
 
 @compared("mla+nope", "transformers", KIMI, l=7, d=6, n=3, K=4, V=5, c=7, R=3)
 @compared("mla+nope", "transformers", KIMI, l=12, d=8, n=2, K=6, V=3, c=5, R=8)
-@compared("mla+nope+query-compression", "transformers", KIMI,
+@compared("mla+query-compression+nope", "transformers", KIMI,
           l=7, d=6, n=3, K=4, V=5, c=7, R=3, r=5)  # fmt: skip
 @compared("mla+no-shared-key", "transformers", KIMI, l=7, d=6, n=3, K=4, V=5, c=7)
 @compared("mla+no-shared-key", "transformers", KIMI, l=12, d=8, n=2, K=6, V=3, c=5)
@@ -92,6 +92,8 @@ def layer(of: Any, config: Any, ours: Weights, each: Comparison) -> Any:
     fill((theirs.kv_a_layernorm.weight, ours["gain_KV"]))
     linear(theirs.kv_b_proj, beside("W_UK", "W_UV"))
     linear(theirs.o_proj, ours["W_O"])
+    number = cm.parameters(cm.mixer(each.mixer)).at(**each.sizes)
+    assert number == sum(weight.numel() for weight in theirs.parameters())
     return theirs
 
 
