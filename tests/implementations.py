@@ -78,15 +78,16 @@ def sequences(
     dtype: torch.dtype = torch.float64,
 ) -> tuple[Tensor, ...]:
     """x (batch, length, d), l tokens unless given, or the first greater length that the sizes fit,
-    and (batch, ...) of every context."""
+    and (batch, ...) of every further input, as long, and of every context."""
     known = completed(described, sizes)
     length = whole_length(equations(described), known, length or known["l"])
     x = inputs(batch, length, known["d"], dtype=dtype)
-    contexts = [
+    known["l"] = length
+    beside = [
         inputs(batch, *(extent.at(known) for extent in array.shape), dtype=dtype, seed=12 + place)
-        for place, array in enumerate(equations(described).contexts)
+        for place, array in enumerate(equations(described).beside)
     ]
-    return x, *contexts
+    return x, *beside
 
 
 def stepped(module: Any, x: Tensor, *contexts: Tensor) -> Tensor:
@@ -103,20 +104,21 @@ def evaluated(
     A sequence of fewer than l tokens is the beginning of one of l where the mixer is causal; else
     the sequence is all there is, l is its length, and weights end there.
     """
-    mixer, (x, *contexts) = equations(described), [tensor.detach() for tensor in given]
-    known, length = completed(described, sizes), x.shape[1]
+    mixer, rows_of = equations(described), [tensor.detach() for tensor in given]
+    known, length = completed(described, sizes), rows_of[0].shape[1]
     if described.step_form and length < known["l"]:
-        x = functional.pad(x, (0, 0, 0, known["l"] - length))
-    known["l"] = x.shape[1]
+        for place in range(len(mixer.inputs)):
+            rows_of[place] = functional.pad(rows_of[place], (0, 0, 0, known["l"] - length))
+    known["l"] = rows_of[0].shape[1]
     weights = {
         name: p.detach().numpy()[
             tuple(slice(extent.at(known)) for extent in mixer.arrays[name].shape)
         ]
         for name, p in held(described, module).items()
     }
-    names = [mixer.role("input").name, *(array.name for array in mixer.contexts)]
+    names = [mixer.role("input").name, *(array.name for array in mixer.beside)]
     rows = []
-    for sample in zip(x.numpy(), *(context.numpy() for context in contexts), strict=True):
+    for sample in zip(*(tensor.numpy() for tensor in rows_of), strict=True):
         arrays = weights | dict(zip(names, sample, strict=True))
         y = cm.evaluate(mixer, arrays, known, described.form)
         rows.append(torch.from_numpy(y[:length]))

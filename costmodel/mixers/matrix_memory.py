@@ -1,4 +1,4 @@
-"""What are the equations of the layers whose heads carry a matrix, the mLSTM and RWKV-7?
+"""What are the equations of two layers whose heads carry a matrix, the mLSTM and RWKV-7?
 
 mLSTM, as in xLSTM 7B: n heads with keys of K and values of h channels. An input gate I and the
 logarithm F of a forget gate, numbers of each head and row, are kept in range by M:
@@ -11,6 +11,17 @@ of F are 15 tanh(z / 15) of linear maps. Each head's H is normalised to mean 0 a
 a gain and a sigmoid of a linear map. `parallel` weighs the products of a query and all earlier keys
 by exp(G_i - G_k + I_k - M_i), where G is the running sum of F; the largest of these exponents
 without M_i, which the paper subtracts, is M_i, so that M is computed by its recurrence.
+
+RWKV-7: six mixes of a row and the row before (zeros before the first) give r, w, k, v, a and a gate
+g. The decay exp(-exp(-1/2) sigmoid(w)) of each key channel and the rates alpha = sigmoid(a) come
+from maps of low rank; kappa is k times k_k, normalised to length 1 in each head, and k becomes
+k (1 + (alpha - 1) k_a). Then
+
+    S = Diag(decay) S - (kappa alpha) (kappa^T S) + k v^T,  o = r S,
+
+o is normalised to mean 0 and variance 1 in each head, times a gain, plus a bias; v times the sum of
+r k r_k is added, g multiplies, and W_out follows. This is the first layer, which gives its v to all
+others; with `later`, v is v + sigmoid(map of low rank) (v_first - v).
 """
 
 from __future__ import annotations
@@ -18,7 +29,8 @@ from __future__ import annotations
 from fractions import Fraction
 
 from costmodel.language.equations import Form, Mixer
-from costmodel.language.macros.norms import layer_norm
+from costmodel.language.indices import Index
+from costmodel.language.macros.norms import l2_norm, layer_norm
 from costmodel.language.macros.softmax import scaled
 from costmodel.language.nodes import Array, Constant, Node
 from costmodel.language.options import Chosen, offering
@@ -30,6 +42,9 @@ CAP = 15
 
 TINY = Constant(Poly.of(Fraction(1, 10**6)))
 """What is added to the denominator, eps of the authors' configuration; norm_eps is equal."""
+
+DECAY = Constant(Poly.of(Fraction("0.6065306597126334")))
+"""exp(-1/2) in double precision, one constant."""
 
 
 @offering({"core": "the recurrence alone: bare projections and gates, no norm, no output gate"})
@@ -161,3 +176,184 @@ def _joined(f: Form, H: Array, R: Array) -> None:
     N[j, i, c] = layer_norm(H[j, i, c], over=c, gain=arrays["gain"][column], eps="1e-6")
     O[i, e] = function("sigmoid", _mapped(f, "O", i, e))
     R[i, column] = O[i, column] * N[j, i, c]
+
+
+@offering(
+    {
+        "later": "a layer after the first, whose values are mixed with the first layer's, v_first",
+        "core": "the recurrence alone: plain maps, no shift of rows, no norm of o, no gate on o",
+    },
+    apart={("later", "core"): "plain maps give the values of the core"},
+)
+def rwkv_7(chosen: Chosen) -> Mixer:
+    """The first layer's time mixing, with `later` another layer's, or the recurrence alone."""
+    m = Mixer(
+        "rwkv-7",
+        title="RWKV-7",
+        idea="a decaying matrix of each head forgets kappa and adds k v",
+        source="Peng et al. 2025, arXiv 2503.14456, section 4",
+        group="delta",
+    )
+    l, d, n, h = m.sizes("l d n h")
+    m.input("x", l, d)
+    y = m.output("y", l, d)
+    if "core" in chosen:
+        for name in "rwkva":
+            m.parameter(f"W_{name}", d, n * h)
+    else:
+        _declare(m, later="later" in chosen)
+    W_out = m.parameter("W_out", n * h, d)
+    with m.form("recurrent") as f:
+        i, o, b = f.index("i", 1, l), f.index("o", 1, n * h), f.index("b", 1, d)
+        Y = f.array("Y", l, n * h)
+        TimeMixing(f, "core" in chosen).define(Y)
+        y[i, b] = sum_(Y[i, o] * W_out[o, b], over=o)
+    return m
+
+
+RANKS = {
+    "w": ("rank of the decay and of the rates of forgetting", 32),
+    "g": ("rank of the gate", 64),
+    "v": ("rank of the mix with the first layer's values", 32),
+}
+"""Letter -> meaning and default, as in the authors' narrow layers; their decay and their rates have
+one rank in all of their models."""
+
+
+def _declare(m: Mixer, *, later: bool) -> None:
+    """Declare the parameters before W_out, and v_first of a `later` layer."""
+    l, d, n, h = m.sizes("l d n h")
+    if later:
+        m.input("v_first", l, n * h)
+    for name in "rwkvag":
+        m.parameter(f"mu_{name}", d, latex=rf"\mu_{name}")
+    for name in "rkv":
+        m.parameter(f"W_{name}", d, n * h)
+    for name in "wagv" if later else "wag":
+        letter = "w" if name == "a" else name
+        rank = m.size(letter, *RANKS[letter])
+        m.parameter(f"A_{name}", d, rank)
+        m.parameter(f"B_{name}", rank, n * h)
+        if name != "g":
+            m.parameter(f"b_{name}", n * h)
+    for name in ("k_k", "k_a", "gain", "bias"):
+        m.parameter(name, n * h)
+    m.parameter("r_k", n, h)
+
+
+class TimeMixing:
+    """The equations of RWKV-7 before W_out in a form; the recurrence alone if `core`."""
+
+    def __init__(self, f: Form, core: bool) -> None:
+        self.f, self.core, self.m = f, core, f.mixer
+        l, self.d, n, h = self.l, _, self.n, self.h = self.m.sizes("l d n h")
+        self.j, self.i, self.later = f.index("j", 1, n), f.index("i", 1, l), f.index("i2", 2, l)
+        self.p, self.c = f.index("p", 1, h), f.index("c", 1, h)
+        self.shift = None if core else self._shift()
+
+    def define(self, Y: Array) -> None:
+        """Define Y (l, n h), the rows before W_out."""
+        f, j, i, later, p, c = self.f, self.j, self.i, self.later, self.p, self.c
+        column, weights = (j - 1) * self.h + c, self.m.arrays
+        R, k, v = (self._mapped(name) for name in "rkv")
+        E, alpha = self._array("E"), self._array("alpha", latex=r"\alpha")
+        L = self._array("L")
+        L[j, later, p] = -DECAY * function("sigmoid", self._gate("w", later, "tanh"))
+        E[j, later, p] = exp(L[j, later, p])
+        read = later if self.core else i
+        alpha[j, read, p] = function("sigmoid", self._gate("a", read))
+        K, V, kappa = k, v, self._array("kappa", latex=r"\kappa")
+        if self.core:
+            kappa[j, later, c] = l2_norm(k[j, later, c], over=c)
+        else:
+            U, K, V = self._array("U"), self._array("K"), self._values(v)
+            U[j, later, c] = k[j, later, c] * weights["k_k"][column]
+            kappa[j, later, c] = l2_norm(U[j, later, c], over=c)
+            K[j, i, c] = k[j, i, c] * (1 + (alpha[j, i, c] - 1) * weights["k_a"][column])
+        O = self._carried(R, K, V, E, kappa, alpha)
+        if self.core:
+            Y[i, column] = O[j, i, c]
+            return
+        N, B, G = self._array("N"), f.array("B", self.n, self.l), self._array("G")
+        N[j, i, c] = layer_norm(
+            O[j, i, c], over=c, gain=weights["gain"][column], bias=weights["bias"][column],
+            eps="64e-5",
+        )  # fmt: skip
+        B[j, i] = sum_(R[j, i, p] * K[j, i, p] * weights["r_k"][j, p], over=p)
+        G[j, i, p] = self._gate("g", i, "sigmoid")
+        Y[i, column] = (N[j, i, c] + B[j, i] * V[j, i, c]) * G[j, i, c]
+
+    def _array(self, name: str, latex: str = "") -> Array:
+        """An array (n, l, h), a row of h channels for each head and token."""
+        return self.f.array(name, self.n, self.l, self.h, latex=latex)
+
+    def _shift(self) -> Array:
+        """D (l, d), the row before minus the row."""
+        x, e = self.m.role("input"), self.f.index("e", 1, self.d)
+        D = self.f.array("D", self.l, self.d)
+        D[1, e] = -x[1, e]
+        D[self.later, e] = x[self.later - 1, e] - x[self.later, e]
+        return D
+
+    def _rows(self, name: str, row: Index) -> Array:
+        """The rows (l, d) that the map `name` reads, defined at `row`: x, or a mix with the row
+        before."""
+        x, e = self.m.role("input"), self.f.index("e", 1, self.d)
+        if self.shift is None:
+            return x
+        if f"X_{name}" not in self.f.arrays:
+            X = self.f.array(f"X_{name}", self.l, self.d)
+            X[row, e] = x[row, e] + self.shift[row, e] * self.m.arrays[f"mu_{name}"][e]
+        return self.f.arrays[f"X_{name}"]
+
+    def _mapped(self, name: str) -> Array:
+        """The map W_name of rows, by heads (n, l, h)."""
+        found, e = self._array(name), self.f.index("e", 1, self.d)
+        rows, W = self._rows(name, self.i), self.m.arrays[f"W_{name}"]
+        found[self.j, self.i, self.c] = sum_(
+            rows[self.i, e] * W[e, (self.j - 1) * self.h + self.c], over=e
+        )
+        return found
+
+    def _gate(self, name: str, row: Index, between: str = "") -> Node:
+        """A map of rows at head j, a row, channel p: of low rank, with a function `between` the
+        factors if given; or W_name."""
+        rows, e = self._rows(name, row), self.f.index("e", 1, self.d)
+        column, weights = (self.j - 1) * self.h + self.p, self.m.arrays
+        if self.core:
+            return sum_(rows[row, e] * weights[f"W_{name}"][e, column], over=e)
+        A, B = weights[f"A_{name}"], weights[f"B_{name}"]
+        s, T = (
+            self.f.index(f"s_{name}", 1, A.shape[1]),
+            self.f.array(f"T_{name}", self.l, A.shape[1]),
+        )
+        low = sum_(rows[row, e] * A[e, s], over=e)
+        T[row, s] = function(between, low) if between else low
+        found = sum_(T[row, s] * B[s, column], over=s)
+        return found if name == "g" else found + weights[f"b_{name}"][column]
+
+    def _values(self, v: Array) -> Array:
+        """V (n, l, h): the values, mixed with v_first if there is one."""
+        j, i, c = self.j, self.i, self.c
+        if "v_first" not in self.m.arrays:
+            return v
+        M, V, first = self._array("M"), self._array("V"), self.m.arrays["v_first"]
+        M[j, i, self.p] = function("sigmoid", self._gate("v", i))
+        V[j, i, c] = v[j, i, c] + M[j, i, c] * (first[i, (j - 1) * self.h + c] - v[j, i, c])
+        return V
+
+    def _carried(self, R: Array, K: Array, V: Array, E: Array, kappa: Array, alpha: Array) -> Array:
+        """O (n, l, h), what r reads of S."""
+        f, j, i, later, p, c = self.f, self.j, self.i, self.later, self.p, self.c
+        S, P = f.array("S", self.n, self.l, self.h, self.h), self._array("P")
+        F, O = self._array("F"), self._array("O")
+        F[j, later, p] = kappa[j, later, p] * alpha[j, later, p]
+        S[j, 1, p, c] = K[j, 1, p] * V[j, 1, c]
+        P[j, later, c] = sum_(kappa[j, later, p] * S[j, later - 1, p, c], over=p)
+        S[j, later, p, c] = (
+            E[j, later, p] * S[j, later - 1, p, c]
+            - F[j, later, p] * P[j, later, c]
+            + K[j, later, p] * V[j, later, c]
+        )
+        O[j, i, c] = sum_(R[j, i, p] * S[j, i, p, c], over=p)
+        return O

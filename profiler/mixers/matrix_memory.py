@@ -1,15 +1,17 @@
-"""The mLSTM of xLSTM 7B in PyTorch."""
+"""The mLSTM of xLSTM 7B and RWKV-7 in PyTorch."""
 
 from __future__ import annotations
 
 import math
 from abc import abstractmethod
+from collections.abc import Callable
+from typing import ClassVar, NamedTuple
 
 import torch
 import torch.nn.functional as F  # noqa: N812 - PyTorch's own name for it
 from torch import Tensor, nn
 
-from profiler.modules.base import Mixer, State, head_width, require_sizes
+from profiler.modules.base import Mixer, PreparedState, State, head_width, require_sizes
 from profiler.modules.registry import implementation
 
 CAP = 15
@@ -205,3 +207,281 @@ class CoreCarried(CellsRowByRow):
 
     def __init__(self, *, d: int, l: int, n: int, K: int, h: int | None = None) -> None:
         super().__init__(d=d, l=l, n=n, K=K, h=h, whole=False)
+
+
+DECAY = 0.6065306597126334
+"""exp(-1/2)."""
+
+
+class Rows(NamedTuple):
+    """What RWKV-7's recurrence reads of a sequence, (b, s, n, h) each; the decay E, kappa and F,
+    which is kappa times alpha, are those of the later rows, (b, s - 1, n, h). Of one token, all are
+    (b, n, h), and E, kappa and F are None for the first one."""
+
+    R: Tensor
+    K: Tensor
+    V: Tensor
+    later: tuple[Tensor, Tensor, Tensor] | None
+
+
+class Memory(Mixer):
+    """RWKV-7's recurrence in n heads of h channels."""
+
+    def __init__(self, *, d: int, l: int, n: int, h: int | None) -> None:
+        super().__init__(d=d, l=l)
+        self.n, self.h = n, head_width(d, n) if h is None else h
+        require_sizes(n=n, h=self.h)
+        self.width = n * self.h
+
+    def heads(self, rows: Tensor) -> Tensor:
+        """Rows (..., n h) as n heads, (..., n, h)."""
+        return rows.view(*rows.shape[:-1], self.n, self.h)
+
+    def carried(self, rows: Rows) -> Tensor:
+        """O (b, s, n, h) of a sequence."""
+        S = self.following(None, rows.K[:, 0], rows.V[:, 0])
+        read = [self.read(rows.R[:, 0], S)]
+        assert rows.later is not None
+        for i, later in enumerate(zip(*(each.unbind(1) for each in rows.later), strict=True), 1):
+            S = self.following(S, rows.K[:, i], rows.V[:, i], *later)
+            read.append(self.read(rows.R[:, i], S))
+        return torch.stack(read, dim=1)
+
+    def following(self, S: Tensor | None, K: Tensor, V: Tensor, *later: Tensor) -> Tensor:
+        """The next S (b, n, h, h), of one row; None stands for the S before the first row."""
+        added = K.unsqueeze(-1) * V.unsqueeze(-2)
+        if S is None:
+            return added
+        E, kappa, F = later
+        P = kappa.unsqueeze(-2) @ S
+        return E.unsqueeze(-1) * S - F.unsqueeze(-1) * P + added
+
+    def read(self, R: Tensor, S: Tensor) -> Tensor:
+        """O (b, n, h) of one row."""
+        return (R.unsqueeze(-2) @ S).squeeze(-2)
+
+    def latest(self, rows: Rows, state: State, **held: Tensor) -> Tensor:
+        """O (b, n, h) of the newest token, whose S and further rows are written into `state`."""
+        before = None if rows.later is None else state.held("S")
+        S = self.following(before, rows.K, rows.V, *(rows.later or ()))
+        state.append(S=S, **held)
+        return self.read(rows.R, S)
+
+    def decay(self, z: Tensor) -> Tensor:
+        """E of rows z."""
+        return self.heads(torch.exp(-DECAY * torch.sigmoid(z)))
+
+    def directions(self, k: Tensor) -> Tensor:
+        """kappa: rows (..., n, h) of length 1."""
+        length = (k * k).sum(-1, keepdim=True).sqrt()
+        return k / torch.where(length > 1e-12, length, 1e-12)
+
+    def matrices(self, batch: int, length: int | None) -> Tensor:
+        """Room for S, (b, n, h, h)."""
+        require_sizes(batch=batch, length=self.l if length is None else length)
+        return self.like.new_zeros(batch, self.n, self.h, self.h)
+
+
+MEMORY = {
+    **dict.fromkeys(("r", "k", "v", "alpha", "L", "P", "O", "y"), "contraction"),
+    **dict.fromkeys(("E", "kappa", "F", "S", "Y"), "elementwise"),
+}
+
+
+@implementation("rwkv-7+core", "recurrent", form="recurrent", kernels=MEMORY, step_kernels=MEMORY)
+class MemoryOfMaps(Memory):
+    """The recurrence alone: W_r, W_w, W_k, W_v and W_a (d, n h), W_out (n h, d)."""
+
+    def __init__(self, *, d: int, l: int, n: int, h: int | None = None) -> None:
+        super().__init__(d=d, l=l, n=n, h=h)
+        for name in "rwkva":
+            setattr(self, f"W_{name}", self.weight(d, self.width))
+        self.W_out: nn.Parameter = self.weight(self.width, d)
+
+    def mix(self, x: Tensor) -> Tensor:
+        """O (b, s, n, h), then y (b, s, d)."""
+        return self.carried(self.rows(x, slice(1, None))).flatten(2) @ self.W_out
+
+    def advance(self, x_t: Tensor, state: State) -> Tensor:
+        """The recurrence at one token."""
+        rows = self.rows(x_t, slice(None) if state.position else None)
+        return self.latest(rows, state).flatten(1) @ self.W_out
+
+    def rows(self, x: Tensor, later: slice | None) -> Rows:
+        """What the recurrence reads of rows x; `later` are the rows that have a row before, along
+        the axis of tokens if there is one."""
+        R, K, V = (self.heads(x @ getattr(self, f"W_{name}")) for name in "rkv")
+        if later is None:
+            return Rows(R, K, V, None)
+        x, k = (each[:, later] if x.ndim == 3 else each for each in (x, K))
+        w, alpha = (x @ getattr(self, f"W_{name}") for name in "wa")
+        kappa = self.directions(k)
+        return Rows(R, K, V, (self.decay(w), kappa, kappa * self.heads(torch.sigmoid(alpha))))
+
+    def initial_state(self, batch: int, length: int | None = None) -> State:
+        """S of each head, for any number of tokens."""
+        return State({"S": self.matrices(batch, length)}, carried=("S",))
+
+
+LAYER_7 = {
+    **MEMORY,
+    **dict.fromkeys(("D", *(f"X_{name}" for name in "rwkvag"), "U", "K", "N"), "elementwise"),
+    **dict.fromkeys(("T_w", "T_a", "T_g", "G"), "contraction"),
+    "B": "reduction",
+}
+
+
+class TimeMixing(Memory):
+    """The layer: mu_r to mu_g (d,), W_r, W_k and W_v (d, n h), factors A and B of the maps of w, a
+    and g, and of v if `later`, with biases b (n h,) of all but g; k_k, k_a, gain and bias (n h,),
+    r_k (n, h), W_out (n h, d)."""
+
+    k_k: nn.Parameter
+    k_a: nn.Parameter
+    gain: nn.Parameter
+    bias: nn.Parameter
+    later: ClassVar[bool] = False
+
+    def __init__(
+        self, *, d: int, l: int, n: int, w: int, g: int, v: int = 1, h: int | None = None
+    ) -> None:
+        super().__init__(d=d, l=l, n=n, h=h)
+        ranks = {"w": w, "a": w, "g": g} | ({"v": v} if self.later else {})
+        require_sizes(w=w, g=g, v=v)
+        for name in "rwkvag":
+            setattr(self, f"mu_{name}", self.weight(d))
+        for name in "rkv":
+            setattr(self, f"W_{name}", self.weight(d, self.width))
+        for name, rank in ranks.items():
+            setattr(self, f"A_{name}", self.weight(d, rank))
+            setattr(self, f"B_{name}", self.weight(rank, self.width))
+            if name != "g":
+                setattr(self, f"b_{name}", self.weight(self.width))
+        for name in ("k_k", "k_a", "gain", "bias"):
+            setattr(self, name, self.weight(self.width))
+        self.r_k: nn.Parameter = self.weight(n, self.h)
+        self.W_out: nn.Parameter = self.weight(self.width, d)
+
+    def mix(self, x: Tensor) -> Tensor:
+        """The rows of the recurrence, O (b, s, n, h), then y (b, s, d)."""
+        return self.mixed(x, None)
+
+    def mixed(self, x: Tensor, first: Tensor | None) -> Tensor:
+        """y (b, s, d), with the first layer's values (b, s, n h) if they are read."""
+        D = torch.cat([-x[:, :1], x[:, :-1] - x[:, 1:]], dim=1)
+        rows = self.rows(x, D, slice(1, None), first)
+        return self.joined(self.carried(rows), rows, x, D)
+
+    def advance(self, x_t: Tensor, state: State) -> Tensor:
+        """The recurrence at one token."""
+        return self.following_row(x_t, state, None)
+
+    def following_row(self, x_t: Tensor, state: State, first: Tensor | None) -> Tensor:
+        """y (b, d) of one token, with the first layer's values (b, n h) if they are read."""
+        before = state.held("x").squeeze(1) - x_t if state.position else -x_t
+        rows = self.rows(x_t, before, slice(None) if state.position else None, first)
+        return self.joined(self.latest(rows, state, x=x_t), rows, x_t, before)
+
+    def moved(self, name: str, x: Tensor, D: Tensor) -> Tensor:
+        """Rows x mixed with the rows before, which are x + D."""
+        mu: Tensor = getattr(self, f"mu_{name}")
+        return x + D * mu
+
+    def low(self, name: str, rows: Tensor, between: Callable[[Tensor], Tensor] | None) -> Tensor:
+        """A map of low rank with its bias, (..., n h), with a function between the factors."""
+        A, B = getattr(self, f"A_{name}"), getattr(self, f"B_{name}")
+        inner: Tensor = rows @ A
+        found: Tensor = (inner if between is None else between(inner)) @ B
+        return found if name == "g" else found + getattr(self, f"b_{name}")
+
+    def rows(self, x: Tensor, D: Tensor, later: slice | None, first: Tensor | None) -> Rows:
+        """What the recurrence reads of rows x; `later` are the rows that have a row before, along
+        the axis of tokens if there is one."""
+        mixes = {name: self.moved(name, x, D) for name in "rkv"}
+        R, k, V = (self.heads(mix @ getattr(self, f"W_{name}")) for name, mix in mixes.items())
+        if first is not None:
+            part = self.heads(torch.sigmoid(self.low("v", mixes["v"], None)))
+            V = V + part * (self.heads(first) - V)
+        alpha = self.heads(torch.sigmoid(self.low("a", self.moved("a", x, D), None)))
+        K = k * (1 + (alpha - 1) * self.heads(self.k_a))
+        if later is None:
+            return Rows(R, K, V, None)
+        if x.ndim == 3:
+            x, D, k, alpha = (each[:, later] for each in (x, D, k, alpha))
+        E = self.decay(self.low("w", self.moved("w", x, D), torch.tanh))
+        kappa = self.directions(k * self.heads(self.k_k))
+        return Rows(R, K, V, (E, kappa, kappa * alpha))
+
+    def joined(self, O: Tensor, rows: Rows, x: Tensor, D: Tensor) -> Tensor:
+        """y (..., d): O normalised, plus v times the sum of r k r_k, times the gate."""
+        N = standardised(O, 64e-5) * self.heads(self.gain) + self.heads(self.bias)
+        B = (rows.R * rows.K * self.r_k).sum(-1, keepdim=True)
+        G = self.low("g", self.moved("g", x, D), torch.sigmoid)
+        return ((N + B * rows.V).flatten(-2) * G) @ self.W_out
+
+    def initial_state(self, batch: int, length: int | None = None) -> State:
+        """The newest row of x, and S of each head, for any number of tokens."""
+        rows = {"x": self._rows(batch, 1, self.d), "S": self.matrices(batch, length)}
+        return State(rows, sliding=True, carried=("S",))
+
+
+@implementation("rwkv-7", "recurrent", form="recurrent", kernels=LAYER_7, step_kernels=LAYER_7)
+class FirstTimeMixing(TimeMixing):
+    """The first layer, whose own values are the first layer's."""
+
+
+LATER = {**LAYER_7, **dict.fromkeys(("T_v", "M"), "contraction"), "V": "elementwise"}
+
+
+@implementation("rwkv-7+later", "recurrent", form="recurrent", kernels=LATER, step_kernels=LATER)
+class LaterTimeMixing(TimeMixing):
+    """A later layer, which reads the first layer's values v_first (b, s, n h) as well."""
+
+    later = True
+
+    def __init__(
+        self, *, d: int, l: int, n: int, w: int, g: int, v: int, h: int | None = None
+    ) -> None:
+        super().__init__(d=d, l=l, n=n, w=w, g=g, v=v, h=h)
+
+    def forward(self, x: Tensor, v_first: Tensor) -> Tensor:  # type: ignore[override]  # two inputs
+        """Mix x (b, s, d) with v_first (b, s, n h) to y (b, s, d); errors as of `Mixer.forward`."""
+        self._require_sequence(x)
+        self._require_values(v_first, *x.shape[:2])
+        try:
+            return self.mixed(x, v_first)
+        except RuntimeError as error:
+            self._require_kernel(x, error)
+            raise
+
+    def _require_values(self, v_first: Tensor, batch: int, rows: int) -> None:
+        if v_first.shape != (batch, rows, self.width):
+            raise ValueError(
+                f"v_first must be ({batch}, {rows}, {self.width}) and is {tuple(v_first.shape)}"
+            )
+        if v_first.dtype != self.like.dtype:
+            raise ValueError(
+                f"v_first is {v_first.dtype} and the parameters are {self.like.dtype}: convert one "
+                "of them"
+            )
+
+    def initial_state(  # type: ignore[override]  # begins with the first layer's values
+        self, batch: int, length: int | None, v_first: Tensor
+    ) -> State:
+        """As of the first layer; `prepared` holds v_first (b, s, n h), a row for each token."""
+        begun = super().initial_state(batch, length)
+        self._require_values(v_first, batch, v_first.shape[1])
+        state = PreparedState(begun.arrays, sliding=True, carried=begun.carried)
+        state.prepared = v_first
+        return state
+
+    def advance(self, x_t: Tensor, state: State) -> Tensor:
+        """The recurrence at one token, whose row of v_first the state began with."""
+        assert isinstance(state, PreparedState)
+        given = state.prepared.shape[1]
+        if state.position >= given:
+            raise ValueError(
+                f"the state began with {given} row{'s' * (given > 1)} of v_first, one for each "
+                "token: ask initial_state with more"
+            )
+        return self.following_row(x_t, state, state.prepared[:, state.position])

@@ -1,5 +1,6 @@
 """Is the mLSTM that of Beck et al. 2024 (arXiv 2405.04517, eqs. 19 to 27) in the layer of xLSTM 7B
-(Beck et al. 2025, arXiv 2503.13427, section 3)?
+(Beck et al. 2025, arXiv 2503.13427, section 3), and RWKV-7 the time mixing of Peng et al. 2025
+(arXiv 2503.14456, section 4)?
 
 Values and operations are taken row by row and head by head; nothing is shared with the package.
 """
@@ -11,16 +12,19 @@ from collections import Counter
 
 import numpy as np
 import pytest
+import torch
 
 import costmodel as cm
-from costmodel.language.options import braces
+from costmodel.language.options import braces, joined
 from tests.mixers.held import (
     Array,
     Arrays,
     Sizes,
+    drawn,
     equals_the_paper,
     everything_is_explained,
     gradients_pass,
+    module_of,
     operations,
 )
 from tests.small import by_sizes
@@ -164,3 +168,187 @@ def test_parameters_of_xlstm_7b() -> None:
 
 def test_nothing_of_the_mlstm_is_left_unexplained() -> None:
     everything_is_explained("mlstm", {"b": 2, "l": 2, "d": 4, "n": 2, "K": 1})
+
+
+# --------------------------------------------------------------------------------------------------
+# RWKV-7
+# --------------------------------------------------------------------------------------------------
+
+RWKV_SIZES: list[Sizes] = [
+    {"l": 5, "d": 6, "n": 2, "h": 3, "w": 2, "g": 5, "v": 4},
+    {"l": 3, "d": 2, "n": 1, "h": 2, "w": 3, "g": 2, "v": 1},
+    {"l": 1, "d": 1, "n": 1, "h": 1, "w": 1, "g": 1, "v": 1},
+]
+
+
+def recurrence(r: Array, w: Array, k: Array, v: Array, kappa: Array, alpha: Array) -> Array:
+    """S = S diag(w) - (S kappa)(kappa alpha)^T + v k^T, values by keys, of one head; S r."""
+    S, rows = np.zeros((v.shape[1], k.shape[1])), []
+    for t in range(len(r)):
+        removed = np.outer(S @ kappa[t], kappa[t] * alpha[t])
+        S = S * w[t] - removed + np.outer(v[t], k[t])
+        rows.append(S @ r[t])
+    return np.array(rows)
+
+
+def unit_length(rows: Array) -> Array:
+    found: Array = rows / np.sqrt((rows**2).sum(-1, keepdims=True))
+    return found
+
+
+def decay(z: Array) -> Array:
+    found: Array = np.exp(-math.exp(-0.5) * sigmoid(z))
+    return found
+
+
+def time_mixing(x: Array, W: Arrays, sizes: Sizes) -> Array:
+    """The layer, head by head; v_first is read where there is one."""
+    n, h = sizes["n"], W["W_r"].shape[1] // sizes["n"]
+    before = np.concatenate([np.zeros((1, x.shape[1])), x[:-1]])
+    mixed = {name: x + (before - x) * W[f"mu_{name}"] for name in "rwkvag"}
+    r, k, v = (mixed[name] @ W[f"W_{name}"] for name in "rkv")
+    w = decay(np.tanh(mixed["w"] @ W["A_w"]) @ W["B_w"] + W["b_w"])
+    alpha = sigmoid(mixed["a"] @ W["A_a"] @ W["B_a"] + W["b_a"])
+    gate = sigmoid(mixed["g"] @ W["A_g"]) @ W["B_g"]
+    if "v_first" in W:
+        v = v + (W["v_first"] - v) * sigmoid(mixed["v"] @ W["A_v"] @ W["B_v"] + W["b_v"])
+    kappa, k = k * W["k_k"], k * (1 + (alpha - 1) * W["k_a"])
+    rows = np.zeros_like(v)
+    for j in range(n):
+        own = slice(j * h, (j + 1) * h)
+        o = recurrence(
+            r[:, own], w[:, own], k[:, own], v[:, own], unit_length(kappa[:, own]), alpha[:, own]
+        )
+        centred = o - o.mean(1, keepdims=True)
+        normed = centred / np.sqrt((centred**2).mean(1, keepdims=True) + 64e-5)
+        bonus = (r[:, own] * k[:, own] * W["r_k"][j]).sum(1, keepdims=True) * v[:, own]
+        rows[:, own] = normed * W["gain"][own] + W["bias"][own] + bonus
+    found: Array = (rows * gate) @ W["W_out"]
+    return found
+
+
+def of_maps(x: Array, W: Arrays, sizes: Sizes) -> Array:
+    """The recurrence between linear maps."""
+    n, h = sizes["n"], W["W_r"].shape[1] // sizes["n"]
+    r, w, k, v, a = ((x @ W[f"W_{name}"]).reshape(len(x), n, h) for name in "rwkva")
+    heads = [
+        recurrence(
+            r[:, j], decay(w[:, j]), k[:, j], v[:, j], unit_length(k[:, j]), sigmoid(a[:, j])
+        )
+        for j in range(n)
+    ]
+    found: Array = np.concatenate(heads, axis=1) @ W["W_out"]
+    return found
+
+
+@by_sizes(RWKV_SIZES)
+def test_rwkv_7_equals_the_paper(sizes: Sizes) -> None:
+    equals_the_paper("rwkv-7", sizes, time_mixing, ROUNDING)
+    equals_the_paper("rwkv-7+core", sizes, of_maps, ROUNDING)
+
+
+def test_heads_of_another_width_equal_the_paper() -> None:
+    sizes = {"l": 3, "d": 3, "n": 2, "h": 4, "w": 2, "g": 1}
+    equals_the_paper(f"rwkv-7{WIDER}", sizes, time_mixing, ROUNDING)
+
+
+@by_sizes(RWKV_SIZES)
+def test_a_later_layer_of_rwkv_7_equals_the_paper(sizes: Sizes) -> None:
+    """By the equations, and by the module as a whole and token by token."""
+    sizes = {letter: size for letter, size in sizes.items() if letter != "h"}
+    arrays = drawn("rwkv-7+later", sizes)
+    expected = time_mixing(arrays["x"], arrays, sizes)
+    found = cm.evaluate(cm.mixer("rwkv-7+later"), arrays, sizes)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=ROUNDING)
+    module = module_of("rwkv-7+later", "recurrent", sizes, arrays)
+    x, first = (torch.from_numpy(arrays[name])[None] for name in ("x", "v_first"))
+    with torch.no_grad():
+        np.testing.assert_allclose(module(x, first)[0], expected, rtol=0, atol=ROUNDING)
+    state = module.initial_state(1, None, first)
+    rows = [module.step(row, state)[0] for row in x.unbind(1)]
+    np.testing.assert_allclose(torch.stack(rows), expected, rtol=0, atol=ROUNDING)
+
+
+def test_a_later_layer_refuses_values_of_another_shape() -> None:
+    sizes = {"l": 3, "d": 4, "n": 2, "w": 1, "g": 1, "v": 1}
+    module = module_of("rwkv-7+later", "recurrent", sizes, drawn("rwkv-7+later", sizes))
+    x = torch.zeros(1, 3, 4, dtype=torch.float64)
+    with pytest.raises(ValueError, match=r"v_first must be \(1, 3, 4\) and is \(1, 2, 4\)"):
+        module(x, x[:, :2])
+    with pytest.raises(ValueError, match=r"v_first is torch.float32 and the parameters are"):
+        module.initial_state(1, 3, x.float())
+    state = module.initial_state(1, 3, x[:, :1])
+    module.step(x[:, 0], state)
+    with pytest.raises(ValueError, match=r"the state began with 1 row of v_first"):
+        module.step(x[:, 1], state)
+
+
+def test_gradients_pass_through_rwkv_7() -> None:
+    sizes = {"l": 3, "d": 2, "n": 1, "w": 1, "g": 1}
+    assert gradients_pass("rwkv-7", "recurrent", sizes)
+
+
+def of_rwkv_7(h: int) -> Counter[str]:
+    """One head, its decays before the exponential, r, k, v, a and b given: e^w S, a^T S, b times
+    it, k v^T, their sums, and r S."""
+    return Counter(mul=5 * h * h, add=4 * h * h - 2 * h, exp=h)
+
+
+@pytest.mark.parametrize(("d", "n", "h", "w", "g", "v"), [(6, 2, 3, 4, 5, 3), (10, 3, 4, 2, 1, 2)])
+def test_a_token_of_rwkv_7_takes_these_operations(
+    d: int, n: int, h: int, w: int, g: int, v: int
+) -> None:
+    """The recurrence with maps, decay, alpha and kappa; then the layer; then a later one."""
+    sizes = {"l": 9, "t": 9, "d": d, "n": n}
+    width, logistic = n * h, Counter(exp=1, add=1, div=1)
+    kappa = Counter(mul=h, add=h - 1, sqrt=1, compare=1, div=h)
+    gates = times(logistic + Counter(mul=1) + logistic + Counter(mul=1), width) + times(kappa, n)
+    own = times(of_rwkv_7(h), n) + gates + linear(width, d)
+    alone = times(linear(d, width), 5) + own
+    assert operations(f"rwkv-7+core{{h={h}}}", sizes, phase="inference") == alone
+    norm = Counter(mul=2 * h, add=4 * h - 1, div=h + 2, sqrt=1)
+    whole = times(linear(d, width), 3) + own + Counter(add=d) + times(Counter(mul=d, add=d), 6)
+    whole += linear(d, w) + Counter(tanh=w) + linear(w, width) + Counter(add=width)
+    whole += linear(d, w) + linear(w, width) + Counter(add=width)
+    whole += linear(d, g) + times(logistic, g) + linear(g, width)
+    whole += Counter(mul=(1 + 2 + 1 + 1) * width, add=(2 + 1) * width) + times(norm, n)
+    whole += times(Counter(mul=2 * h, add=h - 1), n)
+    ranks = {"w": w, "g": g}
+    assert operations(f"rwkv-7{{h={h}}}", sizes | ranks, phase="inference") == whole
+    mixed = linear(d, v) + linear(v, width) + Counter(add=width) + times(logistic, width)
+    later = whole + mixed + Counter(mul=width, add=2 * width)
+    given = sizes | ranks | {"v": v}
+    assert operations(f"rwkv-7+later{{h={h}}}", given, phase="inference") == later
+
+
+@pytest.mark.parametrize(
+    ("name", "d"),
+    [
+        ("rwkv-7+later{n=16,w=64,g=160,v=64}", 1024),
+        ("rwkv-7+later{n=3,h=5,w=2,g=4,v=1}", 4),
+    ],
+)
+def test_parameters_and_state_of_rwkv_7(name: str, d: int) -> None:
+    """With D = n h: 4dD + 6d + 3D + [w(d + D) + D] + the same for a and v + g(d + D) + 2D; the
+    first layer has no v. A matrix of each head, and the row before."""
+    given = braces(name)
+    n, D = given["n"], given["n"] * given.get("h", d // given["n"])
+    expected = 4 * d * D + 6 * d + 3 * D + 2 * D + given["g"] * (d + D)
+    expected += sum(given[rank] * (d + D) + D for rank in "wwv")
+    of_first = {letter: size for letter, size in given.items() if letter != "v"}
+    later, first = cm.mixer(name), cm.mixer(joined("rwkv-7", (), of_first))
+    assert cm.parameters(later).at(d=d) == expected
+    assert cm.parameters(first).at(d=d) == expected - given["v"] * (d + D) - D
+    for t in (1, 2, 30):
+        for mixer in (later, first):
+            assert cm.state(mixer).at(d=d, l=30, t=t) == D * (D // n) + d
+
+
+def test_parameters_of_a_layer_of_1024_channels() -> None:
+    """Ranks 64, 64, 64 and 160."""
+    mixer = cm.mixer("rwkv-7+later{n=16,w=64,v=64,g=160}")
+    assert cm.parameters(mixer).at(d=1024) == 4_929_536
+
+
+def test_nothing_of_rwkv_7_is_left_unexplained() -> None:
+    everything_is_explained("rwkv-7", {"b": 2, "l": 2, "d": 4, "n": 2, "w": 1, "g": 3})

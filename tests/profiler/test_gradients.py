@@ -81,7 +81,7 @@ def held_against_autograd(
     total, each = begun(module(*given))
     total.backward()  # type: ignore[no-untyped-call]
     weights = {name: p.detach().numpy() for name, p in held(described, module).items()}
-    names = [mixer.role("input").name, *(array.name for array in mixer.contexts)]
+    names = [mixer.role("input").name, *(array.name for array in mixer.beside)]
     summed = {name: np.zeros_like(value) for name, value in weights.items()}
     for b, (more, gradient) in enumerate(each):
         own = {n: t.detach()[b].numpy() for n, t in zip(names, given, strict=True)}

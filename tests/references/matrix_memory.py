@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
+import os
 from importlib import import_module
 from typing import Any
+from unittest.mock import patch
 
 import torch
 
-from tests.references.comparison import Comparison, compared, fill, linear
+from tests.references.comparison import Comparison, compared, fill, heads, joined, linear
 from tests.references.packages import Weights
 
 XLSTM = "transformers.models.xlstm.modeling_xlstm.xLSTMLayer"
@@ -35,5 +38,64 @@ def xlstm(of: Any, ours: Weights, each: Comparison) -> Any:
     def read(x: torch.Tensor) -> torch.Tensor:
         found: torch.Tensor = theirs(x)[0]
         return found
+
+    return read
+
+
+os.environ.setdefault("RWKV_V7_ON", "1")  # without it, their file has no RWKV-7
+RWKV = "rwkv/model.py:RWKV_x070_TMix_seq"
+
+
+@compared("rwkv-7", "rwkv", RWKV, l=7, d=6, n=2, w=2, g=3)
+@compared("rwkv-7", "rwkv", RWKV, l=5, d=8, n=1, w=3, g=4)
+def time_mixing(of: Any, ours: Weights, each: Comparison) -> Any:
+    """The whole first layer, not compiled. Their decay and state are in float32, with exp(-1/2) to
+    six digits: here float64 and all digits."""
+    with patch.object(torch.jit, "script", lambda function: function):
+        of = each.theirs()
+    n, width = each.sizes["n"], len(ours["W_out"])
+    none = torch.zeros(())
+    mixes = [ours[f"mu_{name}"] for name in "rwkvag"]
+    low = [ours["b_w"], ours["A_w"], ours["B_w"], ours["b_a"], ours["A_a"], ours["B_a"]]
+    values = [none, none, none, ours["A_g"], ours["B_g"]]
+    rest = [ours["k_k"], ours["k_a"], ours["r_k"].flatten()]
+    maps = [ours[f"W_{name}"] for name in ("r", "k", "v", "out")]
+    given = [*mixes, *low, *values, *rest, *maps]
+    exp = torch.exp
+
+    def of_one(x: torch.Tensor) -> torch.Tensor:
+        before, S = torch.zeros_like(x[0]), x.new_zeros(n, width // n, width // n)
+        found: torch.Tensor = of(
+            0, n, width // n, x, before, none, S, *given, ours["gain"], ours["bias"]
+        )[0]
+        return found
+
+    def read(x: torch.Tensor) -> torch.Tensor:
+        whole = math.exp(-0.5) / 0.606531
+        with (
+            patch.object(torch.Tensor, "float", torch.Tensor.double),
+            patch.object(torch, "exp", lambda z: exp(z * whole)),
+        ):
+            return torch.stack([of_one(rows) for rows in x])
+
+    return read
+
+
+NAIVE = "fla/ops/generalized_delta_rule/dplr/naive.py:dplr_recurrence"
+
+
+@compared("rwkv-7+core", "fla-core", NAIVE, l=7, d=6, n=2)
+@compared("rwkv-7+core", "fla-core", NAIVE, l=9, d=4, n=1)
+def diagonal_plus_low_rank(of: Any, ours: Weights, each: Comparison) -> Any:
+    """Their recurrence after our maps, in float64; they scale r by 1/sqrt(h), which is undone."""
+    n = each.sizes["n"]
+
+    def read(x: torch.Tensor) -> torch.Tensor:
+        r, w, k, v, a = (heads(x, ours[f"W_{name}"], n) for name in "rwkva")
+        kappa = torch.nn.functional.normalize(k, dim=-1)
+        decay = -math.exp(-0.5) * torch.sigmoid(w)
+        with patch.object(torch.Tensor, "float", torch.Tensor.double):
+            O, _ = of(r * r.shape[-1] ** 0.5, k, v, -kappa, kappa * torch.sigmoid(a), decay)
+        return joined(O, ours["W_out"])
 
     return read
