@@ -342,7 +342,8 @@ def _of_role(entries: set[Entry], *roles: str) -> int:
 
 
 def enlarged(run: Execution) -> tuple[tuple[str, int], ...]:
-    """Sizes of a run, enlarged: no window, chunk or width is 1, and the sequence is long."""
+    """Sizes of a run, enlarged: no window, chunk or width is 1, and the sequence is long. Sizes of
+    an extent that would be no whole number, such as n/G, keep their values."""
     letters = {k: max(v, 2) for k, v in run.sizes.items() if k not in ("b", "d", "g", "l", "n")}
     letters["l"] = 4 + 3 * max(letters.values(), default=0)
     for fixed in run.sizes.keys() - letters.keys():
@@ -353,6 +354,9 @@ def enlarged(run: Execution) -> tuple[tuple[str, int], ...]:
     extents += [e for equation in run.system.equations for e in equation.array.shape]
     indices = run.system.mixer.forms[run.system.form].indices.values()
     extents += [end for index in indices for end in index.ends if not end.variables]
+    broken = [e for e in extents if not isinstance(e.rational(letters), int)]
+    kept = {x for e in broken if "l" not in e.letters for x in e.letters}
+    letters |= {x: run.sizes[x] for x in kept}
     tried = range(letters["l"], letters["l"] + 1 + max(letters.values()))
     whole = (
         l for l in tried if all(isinstance(e.rational({**letters, "l": l}), int) for e in extents)
