@@ -1,0 +1,255 @@
+"""What are the equations of selective state spaces, Mamba and Mamba-2?
+
+A recurrence whose step size, input map and output map depend on the token. Mamba, Gu and Dao 2023:
+each of E channels has N states, whose decays A are trained; of the rows x that pass a short
+convolution and silu, a map of rank R gives the step size Delta, and two maps give B and C:
+
+    S_i = exp(Delta_i A) S_(i-1) + (Delta_i x_i) B_i^T,    y_i = S_i C_i + D x_i,
+
+times silu of a gate. Mamba-2, Dao and Gu 2024: n heads of P channels have one decay each, B and C
+belong to G groups of heads and pass the convolution too, and the result, times silu of the gate,
+is normalised over the channels of each group. K and Q are that paper's B and C, the keys and
+queries of its section 7, since C is the length of a chunk here.
+
+Of Mamba-2's recurrence alone there is a second form: `parallel`, by the pairs of all rows, each
+with the product of the decays between.
+
+Layers as in transformers and mamba-ssm: the short convolutions have biases, no other map but that
+of Delta has one; eps is 1e-5. One in-projection there is a map for each part here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+from costmodel.language.equations import Form, Mixer
+from costmodel.language.indices import Index
+from costmodel.language.macros.norms import rms_norm
+from costmodel.language.macros.positions import short_convolution
+from costmodel.language.nodes import Array, Node
+from costmodel.language.options import Chosen, offering
+from costmodel.language.writing import exp, function, sum_
+from costmodel.symbolic.polynomial import Poly
+
+EPS = Fraction(1, 100_000)
+
+CORE = {"core": "the recurrence alone: no short convolution, gate or norm, but bare projections"}
+
+
+def declare_rows(m: Mixer, name: str, width: Poly, *, convolved: bool) -> None:
+    """The parameters of rows `name`: W (d, width), and if `convolved` taps w (k, width) and a bias
+    b (width)."""
+    m.parameter(f"W_{name}", *m.sizes("d"), width)
+    if convolved:
+        m.parameter(f"w_{name}", *m.sizes("k"), width)
+        m.parameter(f"b_{name}", width)
+
+
+def places(f: Form, name: str, width: Poly, groups: Poly | None) -> tuple[Any, Any]:
+    """The indices of an array's channels, one or a group g and a place in the group, and the column
+    of a weight that they stand for; the index of places is called `name`."""
+    if groups is None:
+        c = f.index(name, 1, width)
+        return (c,), c
+    g, u = f.index("g", 1, groups), f.index(name, 1, width / groups)
+    return (g, u), (g - 1) * (width / groups) + u
+
+
+def rows(f: Form, name: str, place: str, groups: Poly | None = None) -> Array:
+    """Rows of the input times W, (l, width) or (l, groups, width of a group), which pass the short
+    convolution and silu if there are taps."""
+    m = f.mixer
+    x, W, w = m.role("input"), m.arrays[f"W_{name}"], m.arrays.get(f"w_{name}")
+    (l, d), width = x.shape, W.shape[1]
+    axes, column = places(f, place, width, groups)
+    i, a, c = f.index("i", 1, l), f.index("a", 1, d), f.index(f"c_{name}", 1, width)
+    found = f.array(name, l, *(axis.upper[0] for axis in axes))
+    if w is None:
+        found[i, *axes] = sum_(x[i, a] * W[a, column], over=a)
+        return found
+    U, T = f.array(f"U_{name}", l, width), f.array(f"T_{name}", l, width)
+    z, bias = f.index("z", 1, w.shape[0]), m.arrays[f"b_{name}"]
+    U[i, c] = sum_(x[i, a] * W[a, c], over=a)
+    T[i, c] = short_convolution(U[i, c], w[z, c], along=i, taps=z, bias=bias[c])
+    found[i, *axes] = function("silu", T[i, column])
+    return found
+
+
+def gated(f: Form, O: Array, place: str) -> Array:
+    """H, the rows O times silu of the gate Z = x W_Z."""
+    x, W = f.mixer.role("input"), f.mixer.arrays["W_Z"]
+    (l, d), groups = x.shape, O.shape[1] if len(O.shape) > 2 else None
+    axes, column = places(f, place, W.shape[1], groups)
+    i, a = f.index("i", 1, l), f.index("a", 1, d)
+    Z, H = f.array("Z", *O.shape), f.array("H", *O.shape)
+    Z[i, *axes] = sum_(x[i, a] * W[a, column], over=a)
+    H[i, *axes] = O[i, *axes] * function("silu", Z[i, *axes])
+    return H
+
+
+@offering(CORE)
+def mamba(chosen: Chosen) -> Mixer:
+    """Mamba, by the recurrence over rows."""
+    m = Mixer(
+        "mamba",
+        title="Mamba",
+        idea="N states a channel; step, input and output by the token",
+        source="Gu and Dao 2023, arXiv 2312.00752, sections 3.2-3.4 and algorithm 2",
+        group="state-space",
+    )
+    l, d, N = m.sizes("l d N")
+    E, R = m.size("E", "inner channels", 256), m.size("R", "rank of the step size", 8)
+    m.input("x", l, d)
+    y = m.output("y", l, d)
+    declare_rows(m, "X", E, convolved="core" not in chosen)
+    W_R, W_dt, b_dt = m.parameter("W_R", E, R), m.parameter("W_dt", R, E), m.parameter("b_dt", E)
+    W_B, W_C = m.parameter("W_B", E, N), m.parameter("W_C", E, N)
+    log_A, D = m.parameter("log_A", E, N), m.parameter("D", E)
+    if "core" not in chosen:
+        m.parameter("W_Z", d, E)
+    W_out = m.parameter("W_out", E, d)
+    with m.form("recurrent") as f:
+        X = rows(f, "X", "c")
+        i, later, b = f.index("i", 1, l), f.index("i2", 2, l), f.index("b", 1, d)
+        c, o, s, r = f.index("c", 1, E), f.index("o", 1, E), f.index("s", 1, N), f.index("r", 1, R)
+        T, B, C = f.array("T", l, R), f.array("B", l, N), f.array("C", l, N)
+        T[i, r] = sum_(X[i, o] * W_R[o, r], over=o)
+        B[i, s] = sum_(X[i, o] * W_B[o, s], over=o)
+        C[i, s] = sum_(X[i, o] * W_C[o, s], over=o)
+        step, U, A = f.array("step", l, E, latex=r"\Delta"), f.array("U", l, E), f.array("A", E, N)
+        step[i, c] = function("softplus", sum_(T[i, r] * W_dt[r, c], over=r) + b_dt[c])
+        U[i, c] = step[i, c] * X[i, c]
+        A[c, s] = -exp(log_A[c, s])
+        kept, S = f.array("kept", l, E, N, latex=r"\bar{A}"), f.array("S", l, E, N)
+        kept[later, c, s] = exp(step[later, c] * A[c, s])
+        S[1, c, s] = U[1, c] * B[1, s]
+        S[later, c, s] = kept[later, c, s] * S[later - 1, c, s] + U[later, c] * B[later, s]
+        O = f.array("O", l, E)
+        O[i, c] = sum_(S[i, c, s] * C[i, s], over=s) + D[c] * X[i, c]
+        H = O if "core" in chosen else gated(f, O, "c")
+        y[i, b] = sum_(H[i, c] * W_out[c, b], over=c)
+    return m
+
+
+@dataclass(frozen=True)
+class Heads:
+    """A form of Mamba-2 while it is written: rows X and U = Delta X (l, G, n/G*P), K and Q
+    (l, G, N), the steps Delta (l, n), A (n), and O, what rows read of U plus D X."""
+
+    f: Form
+    X: Array
+    U: Array
+    K: Array
+    Q: Array
+    step: Array
+    A: Array
+    O: Array
+
+    def index(self, name: str) -> Index:
+        """Group g, head e of a group, channel p, state s, row i or i2, head j among all."""
+        l, n, P, N, G = self.f.mixer.sizes("l n P N G")
+        first, last = {
+            "g": (1, G), "e": (1, n / G), "p": (1, P), "s": (1, N), "j": (1, n),
+            "i": (1, l), "i2": (2, l),
+        }[name]  # fmt: skip
+        return self.f.index(name, first, last)
+
+    @property
+    def head(self) -> Poly:
+        """Head e of group g, counted among all."""
+        g, e = self.index("g"), self.index("e")
+        return (g - 1) * e.upper[0] + e
+
+    @property
+    def channel(self) -> Poly:
+        """The place of channel p of head e in its group."""
+        e, p = self.index("e"), self.index("p")
+        return (e - 1) * p.upper[0] + p
+
+    def define(self, row: Any, read: Node) -> None:
+        """Define O at a row, given what the row reads of U at group g, head e and channel p."""
+        at = row, self.index("g"), self.channel
+        self.O[at] = read + self.f.mixer.arrays["D"][self.head] * self.X[at]
+
+
+def recurrent(on: Heads) -> None:
+    """Section 2.1, equation (1): each row reads the states S (l, G, n/G, P, N)."""
+    g, e, p, s, i, later, j = map(on.index, ("g", "e", "p", "s", "i", "i2", "j"))
+    l, n, P, N, G = on.f.mixer.sizes("l n P N G")
+    kept = on.f.array("kept", l, n, latex=r"\bar{A}")
+    S = on.f.array("S", l, G, n / G, P, N)
+    kept[later, j] = exp(on.step[later, j] * on.A[j])
+    S[1, g, e, p, s] = on.U[1, g, on.channel] * on.K[1, g, s]
+    added = on.U[later, g, on.channel] * on.K[later, g, s]
+    S[later, g, e, p, s] = kept[later, on.head] * S[later - 1, g, e, p, s] + added
+    on.define(i, sum_(S[i, g, e, p, s] * on.Q[i, g, s], over=s))
+
+
+def parallel(on: Heads) -> None:
+    """Section 3.2: the products of each Q with all K before, times the decays between; F (l, n) is
+    the logarithm of all decays up to a row."""
+    g, e, s, i, later, j = map(on.index, ("g", "e", "s", "i", "i2", "j"))
+    l, n, G = on.f.mixer.sizes("l n G")
+    k = on.f.index("k", 1, i)
+    F, M, W = on.f.array("F", l, n), on.f.array("M", G, l, l), on.f.array("W", G, n / G, l, l)
+    F[1, j] = on.step[1, j] * on.A[j]
+    F[later, j] = F[later - 1, j] + on.step[later, j] * on.A[j]
+    M[g, i, k] = sum_(on.Q[i, g, s] * on.K[k, g, s], over=s)
+    W[g, e, i, k] = M[g, i, k] * exp(F[i, on.head] - F[k, on.head])
+    on.define(i, sum_(W[g, e, i, k] * on.U[k, g, on.channel], over=k))
+
+
+@offering(CORE)
+def mamba_2(chosen: Chosen) -> Mixer:
+    """Mamba-2."""
+    m = Mixer(
+        "mamba-2",
+        title="Mamba-2",
+        idea="N x P states a head, of one decay that the token gives",
+        source="Dao and Gu 2024, arXiv 2405.21060, sections 6 and 7; layer of figure 6, right",
+        group="state-space",
+    )
+    l, d, n = m.sizes("l d n")
+    P, N = m.size("P", "width of a head", 64), m.size("N", "states per channel of a head", 128)
+    G = m.size("G", "groups of heads that share B and C", 1)
+    m.input("x", l, d)
+    m.output("y", l, d)
+    for name, width in (("X", n * P), ("K", G * N), ("Q", G * N)):
+        declare_rows(m, name, width, convolved="core" not in chosen)
+    for name, shape in {"W_dt": (d, n), "b_dt": (n,), "log_A": (n,), "D": (n,)}.items():
+        m.parameter(name, *shape)
+    if "core" not in chosen:
+        m.parameter("W_Z", d, n * P)
+        m.parameter("gain", n * P)
+    m.parameter("W_out", n * P, d)
+    for form in (recurrent, parallel) if "core" in chosen else (recurrent,):
+        with m.form(form.__name__) as f:
+            write(f, form)
+    return m
+
+
+def write(f: Form, form: Callable[[Heads], None]) -> None:
+    """Write a form of Mamba-2: what comes before `form`, and what follows."""
+    m = f.mixer
+    x, y = m.role("input"), m.role("output")
+    W_dt, b_dt, log_A, gain = (m.arrays.get(name) for name in ("W_dt", "b_dt", "log_A", "gain"))
+    assert W_dt is not None and b_dt is not None and log_A is not None
+    l, d, n, P, G = m.sizes("l d n P G")
+    X, K, Q = rows(f, "X", "u", G), rows(f, "K", "s", G), rows(f, "Q", "s", G)
+    step, A = f.array("step", l, n, latex=r"\Delta"), f.array("A", n)
+    U, O = f.array("U", *X.shape), f.array("O", *X.shape)
+    on = Heads(f, X, U, K, Q, step, A, O)
+    i, j, g, a, b = *map(on.index, "ijg"), f.index("a", 1, d), f.index("b", 1, d)
+    step[i, j] = function("softplus", sum_(x[i, a] * W_dt[a, j], over=a) + b_dt[j])
+    A[j] = -exp(log_A[j])
+    U[i, g, on.channel] = step[i, on.head] * X[i, g, on.channel]
+    form(on)
+    (_, u), column = places(f, "u", n * P, G)
+    read = O
+    if gain is not None:
+        H, read = gated(f, O, "u"), f.array("Y", *O.shape)
+        read[i, g, u] = rms_norm(H[i, g, u], over=u, gain=gain[column], eps=EPS)
+    y[i, b] = sum_(read[i, g, u] * m.arrays["W_out"][column, b], over=(g, u))

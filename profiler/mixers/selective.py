@@ -1,0 +1,375 @@
+"""Selective state spaces, Mamba and Mamba-2, in PyTorch.
+
+Sequences are (b, s, d), the states of Mamba (b, E, N), those of Mamba-2 (b, G, n/G, P, N).
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from typing import ClassVar
+
+import torch
+import torch.nn.functional as F  # noqa: N812 - PyTorch's own name for it
+from torch import Tensor, nn
+
+from profiler.mixers.long_convolution import short_convolution, short_latest
+from profiler.modules.base import Mixer, PreparedState, State, require_sizes
+from profiler.modules.registry import implementation
+
+
+def rms_norm(rows: Tensor, gain: Tensor) -> Tensor:
+    """Divide rows (..., m) by the root of their mean square plus 1e-5, and multiply by the gain."""
+    mean = (rows * rows).sum(-1, keepdim=True) / rows.shape[-1]
+    return rows / (mean + 1e-5).sqrt() * gain
+
+
+class Selective(Mixer):
+    """A layer around a selective state space: rows that pass short convolutions with k taps and
+    silu, and a gate; without both if `core`."""
+
+    core: ClassVar[bool] = False
+    k: int
+    W_Z: nn.Parameter
+    log_A: nn.Parameter
+
+    def declare_rows(self, name: str, width: int) -> None:
+        """W (d, width); unless `core` taps w (k, width) and a bias b (width)."""
+        setattr(self, f"W_{name}", self.weight(self.d, width))
+        if not self.core:
+            setattr(self, f"w_{name}", self.weight(self.k, width))
+            setattr(self, f"b_{name}", self.weight(width))
+
+    def rows(self, x: Tensor, name: str, state: State | None, new: dict[str, Tensor]) -> Tensor:
+        """Rows (..., width) of sequences, or of one token beside the rows that the state holds; the
+        token's row before its convolution joins `new`."""
+        projected: Tensor = x @ getattr(self, f"W_{name}")
+        if self.core:
+            return projected
+        w, b = getattr(self, f"w_{name}"), getattr(self, f"b_{name}")
+        if state is None:
+            return F.silu(short_convolution(projected, w, b))
+        new[f"U_{name}"] = projected
+        return F.silu(short_latest(projected, state.held(f"U_{name}"), w) + b)
+
+    def short_rows(self, batch: int, **widths: int) -> dict[str, Tensor]:
+        """Room for the last k-1 rows of each convolution, by the name and width of its rows."""
+        held = {} if self.core else widths
+        return {
+            f"U_{name}": self.like.new_zeros(batch, self.k - 1, width)
+            for name, width in held.items()
+        }
+
+    @torch.no_grad()
+    def carrying(self, batch: int, length: int | None, S: Tensor, **widths: int) -> PreparedState:
+        """A state of S, which each token replaces, and the rows of the convolutions."""
+        require_sizes(batch=batch, length=self.l if length is None else length)
+        arrays = {"S": S, **self.short_rows(batch, **widths)}
+        state = PreparedState(arrays, newest_first=True, sliding=True, carried=("S",))
+        state.prepared = self.A()
+        return state
+
+    def A(self) -> Tensor:
+        """-exp(log_A), which a state holds from before the first token."""
+        return -torch.exp(self.log_A)
+
+    @abstractmethod
+    def out(self, x: Tensor, read: Tensor) -> Tensor:
+        """y (..., d) of what the rows read."""
+
+
+CORE = {
+    **dict.fromkeys(("kept", "U", "A", "S"), "elementwise"),
+    **dict.fromkeys(("step", "O", "y"), "contraction"),
+}
+AROUND = {"H": "elementwise", "Z": "contraction"}
+
+
+def kernels(*names: str, convolution: str) -> dict[str, str]:
+    """The kernel classes of rows with these names: projections, convolutions and silu."""
+    found = dict.fromkeys((f"U_{name}" for name in names), "contraction")
+    found |= dict.fromkeys((f"T_{name}" for name in names), convolution)
+    return found | dict.fromkeys(names, "elementwise")
+
+
+class Mamba(Selective):
+    """Mamba: W_X and W_Z (d, E), w_X (k, E), b_X (E), W_R (E, R), W_dt (R, E), b_dt (E), W_B and
+    W_C (E, N), log_A (E, N), D (E) and W_out (E, d)."""
+
+    def __init__(self, *, d: int, l: int, N: int, E: int, R: int, k: int = 1) -> None:
+        super().__init__(d=d, l=l)
+        require_sizes(N=N, E=E, R=R, k=k)
+        self.N, self.E, self.k = N, E, k
+        self.declare_rows("X", E)
+        self.W_R: nn.Parameter = self.weight(E, R)
+        self.W_dt: nn.Parameter = self.weight(R, E)
+        self.b_dt: nn.Parameter = self.weight(E)
+        self.W_B: nn.Parameter = self.weight(E, N)
+        self.W_C: nn.Parameter = self.weight(E, N)
+        self.log_A = self.weight(E, N)
+        self.D: nn.Parameter = self.weight(E)
+        if not self.core:
+            self.W_Z = self.weight(d, E)
+        self.W_out: nn.Parameter = self.weight(E, d)
+
+    def mix(self, x: Tensor) -> Tensor:
+        """The recurrence over rows, then y (b, s, d)."""
+        X = self.rows(x, "X", None, {})
+        step, U, B, C = self.given(X)
+        kept = torch.exp(step[:, 1:].unsqueeze(-1) * self.A())
+        S: Tensor | None = None
+        read = []
+        for i in range(x.shape[1]):
+            S = self.following(S, None if S is None else kept[:, i - 1], U[:, i], B[:, i])
+            read.append(self.read(S, C[:, i]))
+        return self.out(x, torch.stack(read, dim=1) + self.D * X)
+
+    def advance(self, x_t: Tensor, state: State) -> Tensor:
+        """A step of the recurrence."""
+        assert isinstance(state, PreparedState)
+        new: dict[str, Tensor] = {}
+        X = self.rows(x_t, "X", state, new)
+        step, U, B, C = self.given(X)
+        S = kept = None
+        if state.position:
+            S, kept = state.held("S"), torch.exp(step.unsqueeze(-1) * state.prepared)
+        S = self.following(S, kept, U, B)
+        state.append(S=S, **new)
+        return self.out(x_t, self.read(S, C) + self.D * X)
+
+    def given(self, X: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """The steps Delta and U = Delta X (..., E), and B and C (..., N), of rows X (..., E)."""
+        step = F.softplus((X @ self.W_R) @ self.W_dt + self.b_dt)
+        return step, step * X, X @ self.W_B, X @ self.W_C
+
+    def following(self, S: Tensor | None, kept: Tensor | None, U: Tensor, B: Tensor) -> Tensor:
+        """The states after a row; S and `kept` (b, E, N) are None for the first row."""
+        added = U.unsqueeze(-1) * B.unsqueeze(1)
+        return added if S is None or kept is None else kept * S + added
+
+    def read(self, S: Tensor, C: Tensor) -> Tensor:
+        """The sum over N of S C, (b, E)."""
+        return (S @ C.unsqueeze(-1)).squeeze(-1)
+
+    def out(self, x: Tensor, read: Tensor) -> Tensor:
+        """Times silu of the gate, then mapped."""
+        H = read if self.core else read * F.silu(x @ self.W_Z)
+        return H @ self.W_out
+
+    def initial_state(self, batch: int, length: int | None = None) -> State:
+        """S, and the last k-1 rows of the convolution."""
+        S = self.like.new_zeros(batch, self.E, self.N)
+        return self.carrying(batch, length, S, X=self.E)
+
+
+PARTS = dict.fromkeys(("T", "B", "C"), "contraction")
+BARE = {"X": "contraction"}
+
+
+@implementation(
+    "mamba",
+    "recurrent",
+    form="recurrent",
+    rewrites=("dense",),
+    kernels=CORE | PARTS | AROUND | kernels("X", convolution="convolution"),
+    step_kernels=CORE | PARTS | AROUND | kernels("X", convolution="reduction"),
+)
+class MambaRecurrent(Mamba):
+    """Mamba by the recurrence."""
+
+
+@implementation(
+    "mamba+core",
+    "recurrent",
+    form="recurrent",
+    kernels=CORE | PARTS | BARE,
+    step_kernels=CORE | PARTS | BARE,
+)
+class MambaCore(Mamba):
+    """The recurrence of Mamba with bare projections."""
+
+    core = True
+
+
+class Mamba2(Selective):
+    """Mamba-2 in n heads of P channels, N states each, K and Q in G groups: W_X and W_Z (d, nP),
+    W_K and W_Q (d, GN), taps w and biases b of all but W_Z, W_dt (d, n), b_dt, log_A and D (n),
+    gain (nP) and W_out (nP, d)."""
+
+    def __init__(self, *, d: int, l: int, n: int, P: int, N: int, G: int, k: int = 1) -> None:
+        super().__init__(d=d, l=l)
+        require_sizes(n=n, P=P, N=N, G=G, k=k)
+        if n % G:
+            raise ValueError(f"n must be divisible by G: n = {n} and G = {G}")
+        self.n, self.P, self.N, self.G, self.k = n, P, N, G, k
+        self.declare_rows("X", n * P)
+        self.declare_rows("K", G * N)
+        self.declare_rows("Q", G * N)
+        self.W_dt: nn.Parameter = self.weight(d, n)
+        self.b_dt: nn.Parameter = self.weight(n)
+        self.log_A = self.weight(n)
+        self.D: nn.Parameter = self.weight(n)
+        if not self.core:
+            self.W_Z = self.weight(d, n * P)
+            self.gain: nn.Parameter = self.weight(n * P)
+        self.W_out: nn.Parameter = self.weight(n * P, d)
+
+    def given(
+        self, x: Tensor, state: State | None, new: dict[str, Tensor]
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+        """X (..., n, P), K and Q (..., G, N), the steps Delta (..., n) and U = Delta X."""
+        X, K, Q = (self.rows(x, name, state, new) for name in "XKQ")
+        X = X.view(*X.shape[:-1], self.n, self.P)
+        K, Q = (rows.view(*rows.shape[:-1], self.G, self.N) for rows in (K, Q))
+        step = F.softplus(x @ self.W_dt + self.b_dt)
+        return X, K, Q, step, step.unsqueeze(-1) * X
+
+    def out(self, x: Tensor, read: Tensor) -> Tensor:
+        """Rows (..., n, P), times silu of the gate, normalised in groups, then mapped."""
+        rows = read.flatten(-2)
+        if not self.core:
+            split = (self.G, self.n // self.G * self.P)
+            gated = (rows * F.silu(x @ self.W_Z)).view(*rows.shape[:-1], *split)
+            rows = rms_norm(gated, self.gain.view(split)).flatten(-2)
+        return rows @ self.W_out
+
+
+class Mamba2Recurrent(Mamba2):
+    """Mamba-2 by the recurrence over rows."""
+
+    def mix(self, x: Tensor) -> Tensor:
+        """The recurrence over rows, then y (b, s, d)."""
+        X, K, Q, step, U = self.given(x, None, {})
+        kept = torch.exp(step[:, 1:] * self.A())
+        S: Tensor | None = None
+        read = []
+        for i in range(x.shape[1]):
+            S = self.following(S, None if S is None else kept[:, i - 1], U[:, i], K[:, i])
+            read.append(self.read(S, Q[:, i]))
+        return self.out(x, torch.stack(read, dim=1) + self.D.unsqueeze(-1) * X)
+
+    def advance(self, x_t: Tensor, state: State) -> Tensor:
+        """A step of the recurrence."""
+        assert isinstance(state, PreparedState)
+        new: dict[str, Tensor] = {}
+        X, K, Q, step, U = self.given(x_t, state, new)
+        S = kept = None
+        if state.position:
+            S, kept = state.held("S"), torch.exp(step * state.prepared)
+        S = self.following(S, kept, U, K)
+        state.append(S=S, **new)
+        return self.out(x_t, self.read(S, Q) + self.D.unsqueeze(-1) * X)
+
+    def following(self, S: Tensor | None, kept: Tensor | None, U: Tensor, K: Tensor) -> Tensor:
+        """The states (b, G, n/G, P, N) after a row; S and `kept` (b, n) are None for the first."""
+        heads = (-1, self.G, self.n // self.G)
+        added = U.view(*heads, self.P, 1) * K.view(-1, self.G, 1, 1, self.N)
+        return added if S is None or kept is None else kept.view(*heads, 1, 1) * S + added
+
+    def read(self, S: Tensor, Q: Tensor) -> Tensor:
+        """The sum over N of S Q, (b, n, P)."""
+        rows = S.flatten(2, 3) @ Q.unsqueeze(-1)
+        return rows.view(-1, self.n, self.P)
+
+    def initial_state(self, batch: int, length: int | None = None) -> State:
+        """S, and the last k-1 rows of each convolution."""
+        S = self.like.new_zeros(batch, self.G, self.n // self.G, self.P, self.N)
+        X, K = self.n * self.P, self.G * self.N
+        return self.carrying(batch, length, S, X=X, K=K, Q=K)
+
+
+class Mamba2Parallel(Mamba2):
+    """Mamba-2 by the pairs of all rows; F (..., n) are the logarithms of all decays up to a row."""
+
+    def mix(self, x: Tensor) -> Tensor:
+        """Pairs, those with later rows masked, then y (b, s, d)."""
+        X, K, Q, step, U = self.given(x, None, {})
+        sums = (step * self.A()).cumsum(1).transpose(1, 2)
+        later = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool, device=x.device).triu(1)
+        between = (sums.unsqueeze(-1) - sums.unsqueeze(-2)).masked_fill(later, -math.inf)
+        M = Q.transpose(1, 2) @ K.permute(0, 2, 3, 1)
+        read = self.weighted(M, torch.exp(between), U)
+        return self.out(x, read + self.D.unsqueeze(-1) * X)
+
+    def weighted(self, M: Tensor, decays: Tensor, U: Tensor) -> Tensor:
+        """The sum of the rows U (b, r, n, P), of which row s reads M (b, G, s, r) times the decays
+        (b, n, s, r): (b, s, n, P)."""
+        heads = (-1, self.G, self.n // self.G, *M.shape[2:])
+        W = (M.unsqueeze(2) * decays.view(heads)).flatten(1, 2)
+        return (W @ U.transpose(1, 2)).transpose(1, 2)
+
+    def advance(self, x_t: Tensor, state: State) -> Tensor:
+        """The pairs of the newest row with all rows."""
+        assert isinstance(state, PreparedState)
+        new: dict[str, Tensor] = {}
+        X, K, Q, step, U = self.given(x_t, state, new)
+        total = step * state.prepared
+        total = state.held("F")[:, :, 0, 0] + total if state.position else total
+        state.append(F=total.unsqueeze(-1), K=K, U=U, **new)
+        decays = torch.exp(total[..., None, None] - state.held("F").mT)
+        M = Q.unsqueeze(2) @ state.held("K").mT
+        read = self.weighted(M, decays, state.held("U").transpose(1, 2)).squeeze(1)
+        return self.out(x_t, read + self.D.unsqueeze(-1) * X)
+
+    @torch.no_grad()
+    def initial_state(self, batch: int, length: int | None = None) -> State:
+        """F, K and U of all rows, and the last k-1 rows of each convolution."""
+        X, K = self.n * self.P, self.G * self.N
+        shapes = {"F": (self.n, 1), "K": (self.G, self.N), "U": (self.n, self.P)}
+        arrays = {name: self._rows(batch, length, *shape) for name, shape in shapes.items()}
+        arrays |= self.short_rows(batch, X=X, K=K, Q=K)
+        state = PreparedState(arrays, newest_first=True)
+        state.prepared = self.A()
+        return state
+
+
+NORMED = AROUND | {"Y": "elementwise"}
+HEADS = "XKQ"
+BARE_HEADS = dict.fromkeys(HEADS, "contraction")
+
+
+@implementation(
+    "mamba-2",
+    "recurrent",
+    form="recurrent",
+    rewrites=("dense",),
+    kernels=CORE | NORMED | kernels(*HEADS, convolution="convolution"),
+    step_kernels=CORE | NORMED | kernels(*HEADS, convolution="reduction"),
+)
+class Mamba2Layer(Mamba2Recurrent):
+    """Mamba-2 by the recurrence."""
+
+
+@implementation(
+    "mamba-2+core",
+    "recurrent",
+    form="recurrent",
+    kernels=CORE | BARE_HEADS,
+    step_kernels=CORE | BARE_HEADS,
+)
+class Mamba2Core(Mamba2Recurrent):
+    """The recurrence of Mamba-2 with bare projections."""
+
+    core = True
+
+
+PAIRS = {
+    **dict.fromkeys(("U", "A", "W"), "elementwise"),
+    **dict.fromkeys(("M", "step", "O", "y"), "contraction"),
+}
+ALL_PAIRS = PAIRS | {"F": "running-sum"}
+NEW_PAIRS = PAIRS | {"F": "elementwise"}
+
+
+@implementation(
+    "mamba-2+core",
+    "parallel",
+    form="parallel",
+    rewrites=("dense",),
+    kernels=ALL_PAIRS | BARE_HEADS,
+    step_kernels=NEW_PAIRS | BARE_HEADS,
+)
+class Mamba2PairsCore(Mamba2Parallel):
+    """The pairs of all rows with bare projections."""
+
+    core = True

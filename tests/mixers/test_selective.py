@@ -1,0 +1,253 @@
+"""Are Mamba and Mamba-2 the layers of Gu and Dao 2023 (arXiv 2312.00752, algorithm 2 and figure 3)
+and of Dao and Gu 2024 (arXiv 2405.21060, listing 1 and figure 6)?
+
+Values are computed number by number from the papers' recurrences, counts as sums of what each line
+costs; nothing is shared with the package.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+import costmodel as cm
+from costmodel.mixers.load import mixer as load_mixer
+from profiler.modules import registry
+from tests.mixers.held import (
+    Array,
+    Arrays,
+    Sizes,
+    drawn,
+    equals_the_paper,
+    everything_is_explained,
+    gradients_pass,
+    module_of,
+)
+from tests.small import by_sizes
+
+NAMES = ("mamba", "mamba+core", "mamba-2", "mamba-2+core")
+ROUNDING = 1e-10
+"""Sums of at most 12 terms of normal numbers and of exponentials of their products, in float64."""
+
+SIZES: list[Sizes] = [
+    {"l": 5, "d": 3, "n": 4, "P": 2, "N": 3, "G": 2, "E": 5, "R": 2, "k": 3, "C": 2},
+    {"l": 3, "d": 2, "n": 3, "P": 3, "N": 2, "G": 1, "E": 3, "R": 4, "k": 5, "C": 4},
+    {"l": 1, "d": 1, "n": 1, "P": 1, "N": 1, "G": 1, "E": 1, "R": 1, "k": 1, "C": 1},
+]
+
+each_name = pytest.mark.parametrize("name", NAMES)
+each_size = by_sizes(SIZES)
+
+
+def silu(z: Array) -> Array:
+    found: Array = z / (1 + np.exp(-z))
+    return found
+
+
+def softplus(z: float) -> float:
+    return math.log(1 + math.exp(z))
+
+
+def convolved(u: Array, taps: Array, bias: Array) -> Array:
+    """silu(bias + sum over s of taps[s] u[i-s]), rows before the first being 0."""
+    found = np.tile(bias, (len(u), 1))
+    for i in range(len(u)):
+        for s in range(min(i + 1, len(taps))):
+            found[i] += taps[s] * u[i - s]
+    return silu(found)
+
+
+def mamba(x: Array, W: Arrays, sizes: Sizes) -> Array:
+    """h = exp(Delta A) h + Delta B x, y = C h + D x, channel by channel and state by state."""
+    rows = x @ W["W_X"]
+    if "w_X" in W:
+        rows = convolved(rows, W["w_X"], W["b_X"])
+    E, N = W["log_A"].shape
+    h = np.zeros((E, N))
+    y = np.zeros_like(rows)
+    for i, row in enumerate(rows):
+        B, C, low = row @ W["W_B"], row @ W["W_C"], row @ W["W_R"]
+        for e in range(E):
+            delta = softplus(low @ W["W_dt"][:, e] + W["b_dt"][e])
+            for s in range(N):
+                decay = math.exp(-delta * math.exp(W["log_A"][e, s]))
+                h[e, s] = decay * h[e, s] + delta * B[s] * row[e]
+                y[i, e] += C[s] * h[e, s]
+            y[i, e] += W["D"][e] * row[e]
+    if "W_Z" in W:
+        y = y * silu(x @ W["W_Z"])
+    found: Array = y @ W["W_out"]
+    return found
+
+
+def mamba_2(x: Array, W: Arrays, sizes: Sizes) -> Array:
+    """h = exp(Delta A) h + Delta x B^T of each head, y = h C + D x; head j has B and C of group
+    ceil(j G / n)."""
+    n, P, N, G = (sizes[letter] for letter in "nPNG")
+    X, B, C = (x @ W[f"W_{name}"] for name in "XKQ")
+    if "w_X" in W:
+        X, B, C = (
+            convolved(rows, W[f"w_{name}"], W[f"b_{name}"])
+            for rows, name in ((X, "X"), (B, "K"), (C, "Q"))
+        )
+    y = np.zeros_like(X)
+    for j in range(n):
+        group, h = -(-(j + 1) * G // n) - 1, np.zeros((P, N))
+        for i in range(len(x)):
+            delta = softplus(x[i] @ W["W_dt"][:, j] + W["b_dt"][j])
+            h *= math.exp(-delta * math.exp(W["log_A"][j]))
+            for p in range(P):
+                own = X[i, j * P + p]
+                for s in range(N):
+                    h[p, s] += delta * own * B[i, group * N + s]
+                    y[i, j * P + p] += h[p, s] * C[i, group * N + s]
+                y[i, j * P + p] += W["D"][j] * own
+    if "W_Z" in W:
+        y = y * silu(x @ W["W_Z"])
+        for i in range(len(x)):
+            for part in np.split(np.arange(n * P), G):
+                y[i, part] /= math.sqrt(np.mean(y[i, part] ** 2) + 1e-5)
+        y = y * W["gain"]
+    found: Array = y @ W["W_out"]
+    return found
+
+
+@each_name
+@each_size
+def test_selective_state_spaces_equal_the_papers(name: str, sizes: Sizes) -> None:
+    """In all forms, and every module whole and token by token."""
+    equals_the_paper(name, sizes, mamba_2 if "-2" in name else mamba, ROUNDING, beyond=1)
+
+
+@each_name
+def test_gradients_of_selective_state_spaces_pass(name: str) -> None:
+    for implementation in registry.implementations(name):
+        assert gradients_pass(name, implementation, {**SIZES[1], "l": 3, "k": 2, "C": 2})
+
+
+@each_name
+def test_nothing_of_selective_state_spaces_is_left_unexplained(name: str) -> None:
+    sizes = {x: SIZES[0][x] for x in cm.mixer(name).letters}
+    everything_is_explained(name, {**sizes, "b": 2, "l": 3})
+
+
+# --------------------------------------------------------------------------------------------------
+# One decoded token, parameters and state: sums of what each line costs
+# --------------------------------------------------------------------------------------------------
+
+
+def linear(a: int, b: int) -> dict[str, int]:
+    return {"mul": a * b, "add": b * (a - 1)}
+
+
+def convolution(k: int, channels: int) -> dict[str, int]:
+    """k taps, a bias, and silu: a division by 1 + e^-z, and a multiplication."""
+    return {x: y * channels for x, y in (("mul", k + 1), ("add", k + 1), ("div", 1), ("exp", 1))}
+
+
+def total(*parts: dict[str, int]) -> dict[str, int]:
+    """The sum of counts by operation."""
+    names = {name for part in parts for name in part}
+    return {name: sum(part.get(name, 0) for part in parts) for name in names}
+
+
+def times(many: int, part: dict[str, int]) -> dict[str, int]:
+    return {name: many * value for name, value in part.items()}
+
+
+def of_token(name: str, at: Sizes) -> dict[str, int]:
+    """The operations of a token far from the first one, by name."""
+    counted = cm.count(cm.mixer(name), "inference", form="recurrent").at(**at, t=99)
+    return {k: v for k, v in counted.by_class().items() if v and k != "once"}
+
+
+SOFTPLUS = {"add": 2, "exp": 1, "log": 1}
+"""A bias before the function, and log(1 + e^z)."""
+
+
+@each_size
+def test_a_decoded_token_of_mamba_2_costs_what_its_lines_cost(sizes: Sizes) -> None:
+    """A head: 3NP + 2P + 1 mul, 2NP add and 1 exp, after softplus."""
+    d, n, P, N, G, k = (sizes[letter] for letter in "dnPNGk")
+    own = {"mul": 3 * N * P + 2 * P + 1, "add": 2 * N * P, "exp": 1}
+    projections = [linear(d, n * P), linear(d, G * N), linear(d, G * N), linear(d, n)]
+    core = total(times(n, total(own, SOFTPLUS)), *projections, linear(n * P, d))
+    at = {"l": 100, "d": d, "n": n, "P": P, "N": N, "G": G}
+    assert of_token("mamba-2+core", at) == core
+    gate = total(linear(d, n * P), times(n * P, {"mul": 2, "add": 1, "div": 1, "exp": 1}))
+    W = n * P // G  # channels of a group: squares, their mean, eps, a root, quotients, gains
+    norm = times(G, {"mul": 2 * W, "add": W - 1 + 1, "div": W + 1, "sqrt": 1})
+    layer = total(core, convolution(k, n * P + 2 * G * N), gate, norm)
+    assert of_token("mamba-2", {**at, "k": k}) == layer
+
+
+@each_size
+def test_a_decoded_token_of_mamba_costs_what_its_lines_cost(sizes: Sizes) -> None:
+    """A channel: Delta x, D x, and of each state the decay, its exponential, two products, and a
+    product with C."""
+    d, E, R, N, k = (sizes[letter] for letter in "dERNk")
+    own = {"mul": 1 + 1 + 4 * N, "add": 2 * N, "exp": N}
+    maps = [linear(d, E), linear(E, R), linear(E, N), linear(E, N), linear(R, E), linear(E, d)]
+    core = total(times(E, total(own, SOFTPLUS)), *maps)
+    at = {"l": 100, "d": d, "E": E, "R": R, "N": N}
+    assert of_token("mamba+core", at) == core
+    gate = total(linear(d, E), times(E, {"mul": 2, "add": 1, "div": 1, "exp": 1}))
+    assert of_token("mamba", {**at, "k": k}) == total(core, convolution(k, E), gate)
+
+
+def parameters(name: str, **at: int) -> int:
+    """The parameters of a mixer with sizes in braces, without d."""
+    found = load_mixer(f"{name}{{{','.join(f'{x}={v}' for x, v in at.items() if x != 'd')}}}")
+    number = cm.parameters(found).at(d=at["d"])
+    assert isinstance(number, int)
+    return number
+
+
+def test_parameters_of_mamba_2_equal_the_layer_that_ships() -> None:
+    """d(2nP + 2GN + n) in the in-projection, k + 1 a convolved channel, three scalars a head, the
+    gain and the out-projection."""
+    assert parameters("mamba-2", d=4096, n=128, P=64, N=128, G=8, k=4) == 109_635_968
+    for at in (SIZES[0], SIZES[1]):
+        d, n, P, N, G, k = (at[letter] for letter in "dnPNGk")
+        expected = d * (2 * n * P + 2 * G * N + n) + (k + 1) * (n * P + 2 * G * N)
+        expected += 3 * n + n * P + n * P * d
+        assert parameters("mamba-2", d=d, n=n, P=P, N=N, G=G, k=k) == expected
+
+
+def test_parameters_of_mamba_equal_the_layer_that_ships() -> None:
+    """At the sizes of mamba-130m and at small ones."""
+    assert parameters("mamba", d=768, E=1536, R=48, N=16, k=4) == 3_770_880
+    for at in (SIZES[0], SIZES[1]):
+        d, E, R, N, k = (at[letter] for letter in "dERNk")
+        expected = 2 * d * E + (k + 1) * E + E * (R + 2 * N) + R * E + E + E * N + E + E * d
+        assert parameters("mamba", d=d, E=E, R=R, N=N, k=k) == expected
+
+
+@each_size
+def test_a_state_is_the_recurrence_and_the_rows_of_the_convolutions(sizes: Sizes) -> None:
+    """n N P + (k-1)(nP + 2GN) and E (N + k-1), once the convolutions are full."""
+    n, P, N, G, E, k = (sizes[letter] for letter in "nPNGEk")
+    for t in (1, 2, 9):
+        held = min(t, k - 1)
+        rows = held * (n * P + 2 * G * N)
+        assert state("mamba-2", sizes, t) == n * N * P + rows
+        assert state("mamba-2+core", sizes, t) == n * N * P
+        assert state("mamba", sizes, t) == E * (N + held)
+        assert state("mamba+core", sizes, t) == E * N
+
+
+def state(name: str, sizes: Sizes, t: int) -> int:
+    """The numbers that the recurrent form holds after t tokens."""
+    found = cm.mixer(name)
+    own = {letter: sizes[letter] for letter in found.letters if letter != "l"}
+    number = cm.state(found, "recurrent").at(**own, t=t)
+    assert isinstance(number, int)
+    return number
+
+
+def test_heads_that_no_groups_divide_are_refused() -> None:
+    sizes = {**SIZES[0], "G": 3}
+    with pytest.raises(ValueError, match="n must be divisible by G: n = 4 and G = 3"):
+        module_of("mamba-2", "recurrent", sizes, drawn("mamba-2", SIZES[0]))
