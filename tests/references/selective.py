@@ -1,0 +1,92 @@
+"""How does a test load our weights into the layers of transformers for Mamba and Mamba-2?
+
+Their layer reads all rows but the last three, then one row after the other from its cache. Where it
+casts to float32, the number keeps its type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from importlib import import_module
+from typing import Any
+from unittest.mock import patch
+
+import torch
+
+from tests.references.comparison import Comparison, compared, fill, linear
+
+Weights = Mapping[str, torch.Tensor]
+
+MODELS = "transformers.models"
+MAMBA = f"{MODELS}.mamba.modeling_mamba.MambaMixer"
+MAMBA_2 = f"{MODELS}.mamba2.modeling_mamba2.Mamba2Mixer"
+
+
+@contextmanager
+def in_float64() -> Iterator[None]:
+    """A block in which `.float()` and `torch.float32` keep float64."""
+    kept = patch.object(torch.Tensor, "float", lambda numbers: numbers)
+    with kept, patch.object(torch, "float32", torch.float64):
+        yield
+
+
+def then_three(layer: Any, config: Any) -> Callable[[torch.Tensor], torch.Tensor]:
+    """Their layer over all rows but the last three, then row by row with its cache."""
+    cached = import_module("transformers").DynamicCache
+
+    def theirs(x: torch.Tensor) -> torch.Tensor:
+        cache, before = cached(config=config), x.shape[1] - 3
+        with in_float64():
+            rows = [layer(x[:, :before], cache_params=cache)]
+            rows += [layer(row, cache_params=cache) for row in x[:, before:].unsqueeze(2).unbind(1)]
+        return torch.cat(rows, dim=1)
+
+    return theirs
+
+
+def taps(theirs: Any, ours: Weights, *names: str) -> None:
+    """Give a short convolution our taps, the latest row's last, and our biases."""
+    weight = torch.cat([ours[f"w_{name}"] for name in names], 1)
+    bias = torch.cat([ours[f"b_{name}"] for name in names])
+    fill((theirs.weight, weight.flip(0).t().unsqueeze(1)), (theirs.bias, bias))
+
+
+@compared("mamba", "transformers", MAMBA, l=7, d=6, N=3, E=5, R=2, k=3)
+@compared("mamba", "transformers", MAMBA, l=12, d=4, N=5, E=8, R=3, k=4)
+def mamba(of: Any, ours: Weights, each: Comparison) -> Any:
+    d, N, E, R, k = (each.sizes[letter] for letter in "dNERk")
+    config = import_module(f"{MODELS}.mamba.configuration_mamba").MambaConfig(
+        hidden_size=d, state_size=N, time_step_rank=R, conv_kernel=k, num_hidden_layers=1
+    )
+    config.intermediate_size = E
+    theirs = of(config, 0).double().eval()
+    linear(theirs.in_proj, torch.cat([ours["W_X"], ours["W_Z"]], 1))
+    taps(theirs.conv1d, ours, "X")
+    linear(theirs.x_proj, torch.cat([ours[f"W_{name}"] for name in "RBC"], 1))
+    linear(theirs.dt_proj, ours["W_dt"], ours["b_dt"])
+    linear(theirs.out_proj, ours["W_out"])
+    fill((theirs.A_log, ours["log_A"]), (theirs.D, ours["D"]))
+    return then_three(theirs, config)
+
+
+@compared("mamba-2", "transformers", MAMBA_2, l=7, d=6, n=4, k=3, C=2, P=3, N=5, G=2)
+@compared("mamba-2", "transformers", MAMBA_2, l=12, d=4, n=2, k=4, C=4, P=6, N=3, G=1)
+def mamba_2(of: Any, ours: Weights, each: Comparison) -> Any:
+    """Their first rows are computed in chunks of C."""
+    d, n, k, C, P, N, G = (each.sizes[letter] for letter in "dnkCPNG")
+    config = import_module(f"{MODELS}.mamba2.configuration_mamba2").Mamba2Config(
+        hidden_size=d, num_heads=n, head_dim=P, expand=n * P // d, state_size=N, n_groups=G,
+        conv_kernel=k, chunk_size=C, num_hidden_layers=1,
+    )  # fmt: skip
+    theirs = of(config, 0).double().eval()
+    linear(theirs.in_proj, torch.cat([ours[f"W_{name}"] for name in ("Z", "X", "K", "Q", "dt")], 1))
+    taps(theirs.conv1d, ours, "X", "K", "Q")
+    linear(theirs.out_proj, ours["W_out"])
+    fill(
+        (theirs.A_log, ours["log_A"]),
+        (theirs.D, ours["D"]),
+        (theirs.dt_bias, ours["b_dt"]),
+        (theirs.norm.weight, ours["gain"]),
+    )
+    return then_three(theirs, config)
