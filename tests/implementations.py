@@ -137,11 +137,12 @@ def reads_the_length(described: Implementation) -> bool:
     return any("l" in base.letters for base in constants)
 
 
-def bounded(mixer: Mixer) -> bool:
-    """Whether a weight ends at l, so that no sequence may be longer, or a table of a mixer whose
-    rows stay as they are when the sequence goes on."""
+def bounded(mixer: Mixer, form: str) -> bool:
+    """Whether a weight ends at l, so that no sequence may be longer, or a table that a form reads
+    whose rows stay as they are when the sequence goes on."""
     short, long = (complete(mixer, {"d": 6, "n": 2, "l": l}) for l in (5, 7))
+    read = {array for e in mixer.forms[form].equations for array in e.value.arrays}
     causal = inference_reason(lower(mixer.forms[mixer.default_form])) is None
-    ending = ("parameter", "buffer") if causal else ("parameter",)
-    arrays = [array for array in mixer.arrays.values() if array.role in ending]
+    tables = [array for array in mixer.buffers if causal and array in read]
+    arrays = [*mixer.parameters, *tables]
     return any(extent.at(short) != extent.at(long) for array in arrays for extent in array.shape)

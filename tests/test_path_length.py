@@ -138,6 +138,7 @@ OWN: Mapping[tuple[str, str], Places] = {
         "S": of_head(at_end),
         "Z": of_head(at_end),
     },
+    **{(name, "chunked"): {"A": in_pairs, "S": of_head(at_end)} for name in ("lightning",)},
 }
 """Rows that lie on no axis of one entry per token."""
 FORMS = [

@@ -550,7 +550,7 @@ def test_a_full_state_is_refused(described: Implementation) -> None:
 def test_only_weights_bound_the_length(described: Implementation) -> None:
     sizes = {"d": 6, "l": 5, "n": 2}
     module, given = made(described, sizes), sequences(described, sizes, 2, 7)
-    assert module.bounded == bounded(equations(described))
+    assert module.bounded == bounded(equations(described), described.form)
     if not module.bounded:
         y = module(*given).detach()
         if described.step_form:

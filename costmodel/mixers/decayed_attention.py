@@ -1,0 +1,377 @@
+"""What are the equations of linear attention with decay: GLA and Lightning attention?
+
+A head carries S, the sum of k v^T of all rows so far, each weakened at every row since:
+
+    S_i = a_i S_(i-1) + k_i v_i^T,  o_i = q_i S_i.
+
+The decay a is a number of the head in Lightning, and a vector over the key's channels, made from
+the token, in GLA. `recurrent` is the recurrence; `parallel` computes the scores of all pairs, times
+the decay between their rows; `chunked`, of Lightning, computes scores within chunks of C tokens,
+and a recurrence over chunks.
+
+GLA, Yang et al. 2023: the logarithm of the decay is log sigmoid(.)/16 of a map of rank r; keys are
+K wide, half of the values as shipped. The scores of pairs are products of queries times B and keys
+over B, the product of all decays so far; B is the exponential of a sum of logarithms, as in fla.
+Each head's read is normalised, with one gain for all heads, and multiplied by a swish gate.
+
+Lightning attention, as MiniMax-Text-01 ships it: silu of queries, keys and values; no scale; the
+decay is exp(-s) with s = 2^(-8j/n) (1 - layer/(layers - 1) + 1e-5), here that of layer 0, since
+each layer has another constant; a norm over all heads, times a sigmoid gate.
+
+Option `core` leaves out what stands around the recurrence: silu, norm and gate of the output.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+
+from costmodel.language.equations import Form, Mixer
+from costmodel.language.indices import Index, min_
+from costmodel.language.macros.norms import rms_norm
+from costmodel.language.nodes import Array, Constant, Node
+from costmodel.language.options import Chosen, offering
+from costmodel.language.writing import exp, function, sum_
+from costmodel.symbolic.polynomial import Poly
+
+EPS = Fraction(1, 100_000)
+"""What fla's norms add under the root."""
+MINIMAX_EPS = Fraction(1, 1_000_000)
+"""What MiniMax's norm adds under the root."""
+LOGITS = 16
+"""What divides the logarithm of GLA's gate."""
+
+Powers = Callable[[int, int, Mapping[str, int]], float]
+"""Called with a head, a number of rows and the sizes: the head's decay over that many rows."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A form, its queries and keys (n, l, K) and values (n, l, V), and R (l, n*V), what they give,
+    to be defined."""
+
+    f: Form
+    Q: Array
+    K: Array
+    V: Array
+    R: Array
+
+    @property
+    def heads(self) -> tuple[Index, Index, Index]:
+        """The indices of head j, key channel p and value channel c."""
+        (n, _, wide), f = self.K.shape, self.f
+        return f.index("j", 1, n), f.index("p", 1, wide), f.index("c", 1, self.V.shape[2])
+
+    def read(self, row: Poly | Index, value: Node) -> None:
+        """Define R at a row, for head j and value channel c."""
+        j, _, c = self.heads
+        self.R[row, (j - 1) * self.V.shape[2] + c] = value
+
+    def carry(self, kept: Callable[[Index], Node]) -> None:
+        """S (n, l, K, V), a recurrence over rows with the decay `kept` of a row, and its reads."""
+        f, (n, l, K), V, (j, p, c) = self.f, self.K.shape, self.V.shape[2], self.heads
+        i, later, S = f.index("i", 1, l), f.index("r", 2, l), f.array("S", n, l, K, V)
+        S[j, 1, p, c] = self.K[j, 1, p] * self.V[j, 1, c]
+        own = self.K[j, later, p] * self.V[j, later, c]
+        S[j, later, p, c] = kept(later) * S[j, later - 1, p, c] + own
+        self.read(i, sum_(self.Q[j, i, p] * S[j, i, p, c], over=p))
+
+    def weigh(self, decayed: Callable[[Node, Index, Index], Node]) -> None:
+        """Scores A (n, l, l) of all pairs of rows i and k, `decayed`, and the values they weigh."""
+        f, (n, l, _), (j, p, c) = self.f, self.K.shape, self.heads
+        i = f.index("i", 1, l)
+        k, A = f.index("k", 1, i), f.array("A", n, l, l)
+        A[j, i, k] = decayed(sum_(self.Q[j, i, p] * self.K[j, k, p], over=p), i, k)
+        self.read(i, sum_(A[j, i, k] * self.V[j, k, c], over=k))
+
+
+@dataclass(frozen=True)
+class Chunks:
+    """The chunks of C rows of a form."""
+
+    f: Form
+    l: Poly
+    C: Poly
+
+    @property
+    def any(self) -> tuple[Index, Index]:
+        """A chunk, and a place in it; the last chunk may be short, or empty."""
+        q = self.f.index("q", 1, self.l // self.C + 1)
+        return q, self.f.index("e", 1, min_(self.C, self.l - (q - 1) * self.C))
+
+    @property
+    def later(self) -> tuple[Index, Index]:
+        """A chunk after the first, and a place in it."""
+        g = self.f.index("g", 2, self.l // self.C + 1)
+        return g, self.f.index("u", 1, min_(self.C, self.l - (g - 1) * self.C))
+
+    @property
+    def whole(self) -> tuple[tuple[Index, None], tuple[Index, Poly]]:
+        """The first chunk if it is complete, and the later complete chunks with the one before."""
+        first = self.f.index("o", 1, min_(1, self.l // self.C))
+        later = self.f.index("r2", 2, self.l // self.C)
+        return (first, None), (later, later - 1)
+
+    @property
+    def complete(self) -> Index:
+        """A complete chunk."""
+        return self.f.index("q2", 1, self.l // self.C)
+
+    def row(self, chunk: Index | Poly, place: Index) -> Poly:
+        """The row at a place of a chunk."""
+        return (chunk - 1) * self.C + place
+
+
+def carried_by_head(rows: Rows) -> None:
+    """A recurrence, with the constant gamma of each head."""
+    gamma = rows.f.mixer.arrays["gamma"]
+    rows.carry(lambda row: gamma[rows.heads[0]])
+
+
+def pairs_by_head(rows: Rows) -> None:
+    """Scores times D, the powers of gamma."""
+    D = rows.f.mixer.arrays["D"]
+    rows.weigh(lambda score, i, k: D[rows.heads[0], i - k + 1] * score)
+
+
+def chunks_by_head(rows: Rows) -> None:
+    """N (n, l, V), the values weighed by decayed scores within each chunk; S (n, l//C, K, V), the
+    sum of k v^T at the end of each complete chunk; R, which is N, and in a later chunk also the
+    read of S by queries with the decay since the end of the chunk before."""
+    f, (n, l, K), V, (j, p, c) = rows.f, rows.K.shape, rows.V.shape[2], rows.heads
+    (C,) = f.mixer.sizes("C")
+    chunks = Chunks(f, l, C)
+    D, row, (q, e), (g, u) = f.mixer.arrays["D_C"], chunks.row, chunks.any, chunks.later
+    s, w, k = f.index("s", 1, e), f.index("w", 1, C), f.index("k", 1, min_(C, l))
+    A, N, S = (
+        f.array("A", n, l // C + 1, C, C),
+        f.array("N", n, l, V),
+        f.array("S", n, l // C, K, V),
+    )
+    K_C, Q_C = f.array("K_C", n, l, K), f.array("Q_C", n, l, K)
+    A[j, q, e, s] = D[j, e - s + 1] * sum_(
+        rows.Q[j, row(q, e), p] * rows.K[j, row(q, s), p], over=p
+    )
+    N[j, row(q, e), c] = sum_(A[j, q, e, s] * rows.V[j, row(q, s), c], over=s)
+    at = row(chunks.complete, w)
+    K_C[j, at, p] = D[j, C - w + 1] * rows.K[j, at, p]
+    for o, before in chunks.whole:
+        own = sum_(K_C[j, row(o, w), p] * rows.V[j, row(o, w), c], over=w)
+        S[j, o, p, c] = own if before is None else D[j, C + 1] * S[j, before, p, c] + own
+    at = row(g, u)
+    Q_C[j, at, p] = D[j, u + 1] * rows.Q[j, at, p]
+    rows.read(k, N[j, k, c])
+    rows.read(at, N[j, at, c] + sum_(Q_C[j, at, p] * S[j, g - 1, p, c], over=p))
+
+
+BY_HEAD = {
+    "recurrent": carried_by_head,
+    "parallel": pairs_by_head,
+    "chunked": chunks_by_head,
+}
+"""Form -> a function that defines R, with one decay for each head."""
+
+
+def carried_by_channel(rows: Rows) -> None:
+    """A recurrence, with the decays alpha (n, l, K) of each row."""
+    f, (n, l, K), (j, p, _) = rows.f, rows.K.shape, rows.heads
+    later = f.index("r", 2, l)
+    alpha, g = f.array("alpha", n, l, K, latex=r"\alpha"), logarithm(rows, later)
+    alpha[j, later, p] = exp(g[j, later, p])
+    rows.carry(lambda row: alpha[j, row, p])
+
+
+def pairs_by_channel(rows: Rows) -> None:
+    """Scores of queries times B and keys over B, the product of all decays up to their row, whose
+    logarithm is G."""
+    f, (n, l, K), (j, p, _) = rows.f, rows.K.shape, rows.heads
+    i, later = f.index("i", 1, l), f.index("r", 2, l)
+    g = logarithm(rows, i)
+    G, B, Q_B, K_B = (f.array(name, n, l, K) for name in ("G", "B", "Q_B", "K_B"))
+    G[j, 1, p] = g[j, 1, p]
+    G[j, later, p] = G[j, later - 1, p] + g[j, later, p]
+    B[j, i, p] = exp(G[j, i, p])
+    Q_B[j, i, p] = rows.Q[j, i, p] * B[j, i, p]
+    K_B[j, i, p] = rows.K[j, i, p] / B[j, i, p]
+    Rows(f, Q_B, K_B, rows.V, rows.R).weigh(lambda score, i, k: score)
+
+
+BY_CHANNEL = {"recurrent": carried_by_channel, "parallel": pairs_by_channel}
+"""Form -> a function that defines R, with a decay for each key channel, made by the token."""
+
+
+def logarithm(rows: Rows, i: Index) -> Array:
+    """g (n, l, K) at the rows of i: log sigmoid of a map of rank r with a bias, over 16."""
+    f, (n, l, K), (j, p, _) = rows.f, rows.K.shape, rows.heads
+    x, W_1, W_2, b_2 = (f.mixer.arrays[name] for name in ("x", "W_1", "W_2", "b_2"))
+    d, r = W_1.shape
+    a, z = f.index("a", 1, d), f.index("z", 1, r)
+    F, g, column = f.array("F", l, r), f.array("g", n, l, K), (j - 1) * K + p
+    F[i, z] = sum_(x[i, a] * W_1[a, z], over=a)
+    gate = sum_(F[i, z] * W_2[z, column], over=z) + b_2[column]
+    g[j, i, p] = -function("softplus", -gate) / LOGITS
+    return g
+
+
+def projected(f: Form, of: str, width: Poly, name: str = "", activation: str = "") -> Array:
+    """x W_of in heads, an array `name` (n, l, width), through an activation if named."""
+    x, W = f.mixer.arrays["x"], f.mixer.arrays[f"W_{of}"]
+    (l, d), (n,) = x.shape, f.mixer.sizes("n")
+    j, i, a = f.index("j", 1, n), f.index("i", 1, l), f.index("a", 1, d)
+    o, rows = f.index("c" if of == "V" else "p", 1, width), f.array(name or of, n, l, width)
+    value = sum_(x[i, a] * W[a, (j - 1) * width + o], over=a)
+    rows[j, i, o] = function(activation, value) if activation else value
+    return rows
+
+
+def scaled_by_width(f: Form, name: str, rows: Array) -> Array:
+    """Queries times the inverse root of their width, one multiplication each."""
+    n, l, K = rows.shape
+    j, i, p = f.index("j", 1, n), f.index("i", 1, l), f.index("p", 1, K)
+    scaled = f.array(name, n, l, K)
+    scaled[j, i, p] = Constant(K, -1) * rows[j, i, p]
+    return scaled
+
+
+def tables(m: Mixer, power: Powers) -> None:
+    """Declare gamma (n), the decays of the heads; D (n, l) and D_C (n, C+1), their powers 0 to l-1
+    and 0 to C."""
+    l, n, C = m.sizes("l n C")
+    m.buffer("gamma", n, latex=r"\gamma", value=lambda j, sizes: power(j, 1, sizes))
+    for name, many in (("D", l), ("D_C", C + 1)):
+        m.buffer(name, n, many, value=lambda j, s, sizes: power(j, s - 1, sizes))
+
+
+def lightning_power(j: int, rows: int, sizes: Mapping[str, int]) -> float:
+    """exp(-s rows) with s = 2^(-8j/n) (1 + 1e-5), the slope of layer 0."""
+    return math.exp(-(2.0 ** (-8 * j / sizes["n"])) * (1 + 1e-5) * rows)
+
+
+def output(f: Form, R: Array, y: Array) -> None:
+    """y (l, d), the output map."""
+    (l, wide), (_, d), W = R.shape, y.shape, f.mixer.arrays["W_out"]
+    i, e, b = f.index("i", 1, l), f.index("v", 1, wide), f.index("b", 1, d)
+    y[i, b] = sum_(R[i, e] * W[e, b], over=e)
+
+
+def gate(f: Form, R: Array, activation: str) -> Array:
+    """G_o (l, n*V), what multiplies the output's rows."""
+    x, W, (l, wide) = f.mixer.arrays["x"], f.mixer.arrays["W_G"], R.shape
+    i, a, e = f.index("i", 1, l), f.index("a", 1, x.shape[1]), f.index("v", 1, wide)
+    found = f.array("Z", l, wide)
+    found[i, e] = function(activation, sum_(x[i, a] * W[a, e], over=a))
+    return found
+
+
+def by_heads(f: Form, R: Array, V: Poly) -> Array:
+    """H (l, n*V): each head's row of R normalised, times a swish gate."""
+    (l, wide), gain = R.shape, f.mixer.arrays["gain"]
+    j, i, c = f.index("j", 1, wide / V), f.index("i", 1, l), f.index("c", 1, V)
+    Z, N, H = gate(f, R, "silu"), f.array("R_N", l, wide), f.array("H", l, wide)
+    at = i, (j - 1) * V + c
+    N[at] = rms_norm(R[at], over=c, gain=gain[c], eps=EPS)
+    H[at] = N[at] * Z[at]
+    return H
+
+
+def as_a_whole(f: Form, R: Array, V: Poly) -> Array:
+    """H (l, n*V): the rows of R normalised, times a sigmoid gate."""
+    (l, wide), gain = R.shape, f.mixer.arrays["gain"]
+    i, e = f.index("i", 1, l), f.index("v", 1, wide)
+    Z, N, H = gate(f, R, "sigmoid"), f.array("R_N", l, wide), f.array("H", l, wide)
+    N[i, e] = rms_norm(R[i, e], over=e, gain=gain[e], eps=MINIMAX_EPS)
+    H[i, e] = N[i, e] * Z[i, e]
+    return H
+
+
+def written(
+    m: Mixer,
+    widths: tuple[Poly, Poly],
+    made: Callable[[Form], tuple[Array, Array, Array]],
+    decayed: Mapping[str, Callable[[Rows], None]],
+    around: Callable[[Form, Array, Poly], Array] | None,
+) -> Mixer:
+    """A mixer whose parameters of the decay are declared: its maps, and its forms.
+
+    Args:
+        widths: K and V, the widths of a head's keys and values.
+        made: a function that defines queries, keys and values.
+        decayed: form -> a function that defines R from them.
+        around: a function that defines the rows before the output map from R, if they are not R.
+    """
+    (l, d, n), (_, V) = m.sizes("l d n"), widths
+    y = m.output("y", l, d)
+    for form, define in decayed.items():
+        with m.form(form) as f:
+            Q, K_, V_ = made(f)
+            R = f.array("R", l, n * V)
+            define(Rows(f, Q, K_, V_, R))
+            output(f, R if around is None else around(f, R, V), y)
+    return m
+
+
+CORE = {
+    "core": "the recurrence between bare maps to queries, keys, values and decays, and from V to d"
+}
+
+
+def maps(m: Mixer, K: Poly, V: Poly, gain: Poly | None) -> None:
+    """Declare x and the maps; the gate's map and the norm's gain if there is one."""
+    l, d, n = m.sizes("l d n")
+    m.input("x", l, d)
+    for name, width in (("Q", K), ("K", K), ("V", V)):
+        m.parameter(f"W_{name}", d, n * width)
+    if gain is not None:
+        m.parameter("W_G", d, n * V)
+        m.parameter("gain", gain)
+    m.parameter("W_out", n * V, d)
+
+
+@offering(CORE)
+def gla(chosen: Chosen) -> Mixer:
+    """Gated linear attention."""
+    m = Mixer(
+        "gla",
+        title="GLA",
+        idea="a carried sum of k v, each token says what of it is kept",
+        source="Yang et al. 2023, arXiv 2312.06635, section 4; fla, GatedLinearAttention",
+        group="linear",
+    )
+    d, n, V = m.sizes("d n h")
+    K = m.size("K", "width of a head's keys", 8)
+    r = m.size("r", "rank of the decay's map", 16)
+    maps(m, K, V, None if chosen else V)
+    m.parameter("W_1", d, r)
+    m.parameter("W_2", r, n * K)
+    m.parameter("b_2", n * K)
+
+    def made(f: Form) -> tuple[Array, Array, Array]:
+        Q = scaled_by_width(f, "Q", projected(f, "Q", K, "X_Q"))
+        return Q, projected(f, "K", K), projected(f, "V", V)
+
+    return written(m, (K, V), made, BY_CHANNEL, None if chosen else by_heads)
+
+
+@offering(CORE)
+def lightning(chosen: Chosen) -> Mixer:
+    """Lightning attention of MiniMax-Text-01."""
+    m = Mixer(
+        "lightning",
+        title="Lightning attention",
+        idea="a carried sum of k v of silu, a constant decay for each head",
+        source="MiniMax 2025, arXiv 2501.08313, section 2.2; transformers, "
+        "MiniMaxLightningAttention",
+        group="linear",
+    )
+    n, h = m.sizes("n h")
+    maps(m, h, h, None if chosen else n * h)
+    tables(m, lightning_power)
+    activation = "" if chosen else "silu"
+
+    def made(f: Form) -> tuple[Array, Array, Array]:
+        Q, K, V = (projected(f, name, h, name, activation) for name in "QKV")
+        return Q, K, V
+
+    return written(m, (h, h), made, BY_HEAD, None if chosen else as_a_whole)

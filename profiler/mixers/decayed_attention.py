@@ -1,0 +1,447 @@
+"""Linear attention with decay in PyTorch: GLA and Lightning attention.
+
+Shapes: queries and keys (b, n, s, K), values and reads (b, n, s, V), the sum S (b, n, K, V). A
+class combines a mixer, which has the maps and what follows the reads, with a way to read: a
+recurrence over rows, scores of all pairs, or chunks; with one decay for each head (`ByHead`), or
+with decays for each key channel that the token makes (`ByChannel`).
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import ClassVar, TypeVar
+
+import torch
+import torch.nn.functional as F  # noqa: N812 - PyTorch's own name for it
+from torch import Tensor, nn
+
+from profiler.modules.base import Mixer, State, head_width, require_sizes
+from profiler.modules.registry import implementation
+from profiler.modules.running_sums import ChunkState
+
+Heads = tuple[Tensor, Tensor, Tensor]
+"""Queries, keys and values."""
+
+MAPS = dict.fromkeys(("V", "y"), "contraction")
+AROUND = {"Z": "contraction", **dict.fromkeys(("R_N", "H"), "elementwise")}
+"""Array -> kernel class, for the gate, the norm, and their product."""
+
+
+def rms_norm(x: Tensor, gain: Tensor, eps: float) -> Tensor:
+    """Rows (..., m) over the root of their mean square, times the gain; one division each."""
+    mean = (x * x).sum(-1, keepdim=True) / x.shape[-1]
+    return x / (mean + eps).sqrt() * gain
+
+
+class Decayed(Mixer):
+    """W_Q, W_K (d, n*K), W_V (d, n*V) and W_out (n*V, d); and, without the option `core`, W_G
+    (d, n*V) of a gate, and the gain of a norm."""
+
+    MIXER: ClassVar[str]
+    KERNELS: ClassVar[dict[str, str]]
+    CORE: ClassVar[dict[str, str]]
+    """Array -> kernel class, around the reads; without and with the option `core`."""
+    FORM: ClassVar[str]
+    READ: ClassVar[dict[str, str]]
+    """Array -> kernel class, for the arrays of the reads."""
+    STEP: ClassVar[dict[str, str]] = {}
+    """Array -> kernel class, where one token has another."""
+    REWRITES: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(
+        self, *, d: int, l: int, n: int, K: int, V: int, gain: int, core: bool, C: int | None = None
+    ) -> None:
+        super().__init__(d=d, l=l)
+        require_sizes(n=n, K=K, V=V)
+        self.n, self.K, self.V, self.C, self.core = n, K, V, C or 0, core
+        self.W_Q: nn.Parameter = self.weight(d, n * K)
+        self.W_K: nn.Parameter = self.weight(d, n * K)
+        self.W_V: nn.Parameter = self.weight(d, n * V)
+        if not core:
+            self.W_G: nn.Parameter = self.weight(d, n * V)
+            self.gain: nn.Parameter = self.weight(gain)
+        self.W_out: nn.Parameter = self.weight(n * V, d)
+        self.declare()
+
+    def declare(self) -> None:
+        """Declare the tables and parameters of the decay."""
+
+    def table(self, name: str, values: Tensor) -> None:
+        """Register a table, which was computed in float64."""
+        self.register_buffer(name, values.to(self.like), persistent=False)
+
+    def heads(self, rows: Tensor) -> Tensor:
+        """Concatenated heads (b, s, n*w) as (b, n, s, w)."""
+        return rows.view(*rows.shape[:2], self.n, rows.shape[2] // self.n).transpose(1, 2)
+
+    def mix(self, x: Tensor) -> Tensor:
+        """Queries, keys and values, the reads of all rows, then y (b, s, d)."""
+        return self.finished(x, self.whole(x, *self.projected(x, 0)))
+
+    def advance(self, x_t: Tensor, state: State) -> Tensor:
+        """The token's query, key and value, its read, and y_t (b, d)."""
+        x = x_t.unsqueeze(1)
+        read = self.latest(x, *self.projected(x, state.position), state)
+        return self.finished(x, read).squeeze(1)
+
+    def finished(self, x: Tensor, reads: Tensor) -> Tensor:
+        """y (b, s, d) of reads (b, n, s, V): normalised and gated, unless `core`, and mapped."""
+        rows = reads.transpose(1, 2)
+        return (rows.flatten(2) if self.core else self.gated(x, rows)) @ self.W_out
+
+    def gated(self, x: Tensor, rows: Tensor) -> Tensor:
+        """Each head's row of (b, s, n, V) normalised, with the gain (V,), times a swish gate."""
+        return rms_norm(rows, self.gain, 1e-5).flatten(2) * F.silu(x @ self.W_G)
+
+    @abstractmethod
+    def projected(self, x: Tensor, first: int) -> Heads:
+        """Queries, keys and values of rows x (b, s, d); `first` rows come before."""
+
+    @abstractmethod
+    def whole(self, x: Tensor, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """The reads (b, n, s, V) of all rows."""
+
+    @abstractmethod
+    def latest(self, x: Tensor, q: Tensor, k: Tensor, v: Tensor, state: State) -> Tensor:
+        """The read (b, n, 1, V) of one token, which is written into the state."""
+
+
+class Recurrent(Decayed):
+    """The recurrence as a loop over rows."""
+
+    FORM = "recurrent"
+    READ: ClassVar[dict[str, str]] = {"S": "elementwise", "R": "contraction"}
+
+    @abstractmethod
+    def kept(self, x: Tensor) -> Sequence[Tensor]:
+        """For each row of x the decay that multiplies S (b, n, K, V)."""
+
+    def whole(self, x: Tensor, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """S after each row, read by the row's query."""
+        S = k[:, :, 0].unsqueeze(-1) * v[:, :, 0].unsqueeze(-2)
+        found = [q[:, :, :1] @ S]
+        for i, kept in enumerate(self.kept(x[:, 1:]), 1):
+            S = kept * S + k[:, :, i].unsqueeze(-1) * v[:, :, i].unsqueeze(-2)
+            found.append(q[:, :, i : i + 1] @ S)
+        return torch.cat(found, dim=2)
+
+    def latest(self, x: Tensor, q: Tensor, k: Tensor, v: Tensor, state: State) -> Tensor:
+        """S after the token, read by its query."""
+        S = k.mT * v
+        if state.position:
+            S = self.kept(x)[0] * state.held("S").view(S.shape) + S
+        state.append(S=S.flatten(-2))
+        return q @ S
+
+    def initial_state(self, batch: int, length: int | None = None) -> State:
+        """S, (batch, n, 1, K*V), for any number of tokens."""
+        require_sizes(length=self.l if length is None else length)
+        return State({"S": self._rows(batch, 1, self.n, self.K * self.V)}, sliding=True)
+
+
+class Pairs(Decayed):
+    """The scores of all pairs, those of later rows set to zero."""
+
+    FORM = "parallel"
+    KEYS: ClassVar[str] = "K"
+    """The name of the array with the keys."""
+    REWRITES = ("dense",)
+    READ: ClassVar[dict[str, str]] = {"A": "contraction", "R": "contraction"}
+
+    def initial_state(self, batch: int, length: int | None = None) -> State:
+        """The keys and values of all tokens."""
+        widths = {self.KEYS: self.K, "V": self.V}
+        return State({k: self._rows(batch, length, self.n, w) for k, w in widths.items()})
+
+
+class ByHead(Decayed):
+    """One decay for each head."""
+
+    @abstractmethod
+    def powers(self, rows: Tensor) -> Tensor:
+        """The decays (n, many) over numbers of rows (many,)."""
+
+    def power_table(self, name: str, first: int, last: int) -> None:
+        """Register the powers from `first` to `last`."""
+        self.table(name, self.powers(torch.arange(first, last + 1, dtype=torch.float64)))
+
+
+class RecurrentByHead(Recurrent, ByHead):
+    """A recurrence; gamma (n,) is a table."""
+
+    gamma: Tensor
+
+    def declare(self) -> None:
+        """The table."""
+        super().declare()
+        self.table("gamma", self.powers(torch.ones(1, dtype=torch.float64)).squeeze(1))
+
+    def kept(self, x: Tensor) -> Sequence[Tensor]:
+        """The same for each row."""
+        return [self.gamma.view(-1, 1, 1)] * x.shape[1]
+
+
+class PairsByHead(Pairs, ByHead):
+    """Scores of all pairs times D (n, l), a table of the powers 0 to l-1."""
+
+    D: Tensor
+
+    def declare(self) -> None:
+        """The table, which limits the length."""
+        super().declare()
+        self.bounded = True
+        self.power_table("D", 0, self.l - 1)
+
+    def whole(self, x: Tensor, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """All scores, times the powers of the distances, which are 0 for later rows."""
+        s = x.shape[1]
+        decays = F.pad(self.D[:, :s], (s - 1, 0)).unfold(1, s, 1).flip(2)
+        return ((q @ k.mT) * decays) @ v
+
+    def latest(self, x: Tensor, q: Tensor, k: Tensor, v: Tensor, state: State) -> Tensor:
+        """The scores of the token's query and all keys, times the powers of the distances."""
+        state.append(K=k.squeeze(2), V=v.squeeze(2))
+        decays = self.D[:, : state.position].flip(1).unsqueeze(1)
+        return ((q @ state.held("K").mT) * decays) @ state.held("V")
+
+
+class ChunksByHead(ByHead):
+    """Chunks of C rows: scores for k <= i within a chunk, and S, the sum up to its end; D_C
+    (n, C+1) is a table of the powers 0 to C."""
+
+    FORM = "chunked"
+    READ: ClassVar[dict[str, str]] = {
+        **dict.fromkeys("ANR", "contraction"),
+        "S": "reduction",
+        **dict.fromkeys(("K_C", "Q_C"), "elementwise"),
+    }
+    D_C: Tensor
+
+    def declare(self) -> None:
+        """The table."""
+        require_sizes(C=self.C)
+        super().declare()
+        self.power_table("D_C", 0, self.C)
+
+    def whole(self, x: Tensor, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """Chunk after chunk."""
+        S: Tensor | None = None
+        found = []
+        split = (torch.split(rows, self.C, dim=2) for rows in (q, k, v))
+        for queries, keys, values in zip(*split, strict=True):
+            found.append(self.read(queries, keys, values, S, 0))
+            if keys.shape[2] == self.C:
+                S = self.after(keys, values, S)
+        return torch.cat(found, dim=2)
+
+    def latest(self, x: Tensor, q: Tensor, k: Tensor, v: Tensor, state: State) -> Tensor:
+        """The token in its chunk, and what it reads of S."""
+        assert isinstance(state, ChunkState)
+        held, first = state.held("S"), state.in_chunk
+        S = held.view(*held.shape[:2], self.K, self.V) if held.shape[2] else None
+        state.append(K=k.squeeze(2), V=v.squeeze(2))
+        keys, values = state.chunk("K"), state.chunk("V")
+        read = self.read(q, keys, values, S, first)
+        if not state.in_chunk:
+            state.complete(S=self.after(keys, values, S).flatten(-2))
+        return read
+
+    def read(self, q: Tensor, k: Tensor, v: Tensor, S: Tensor | None, first: int) -> Tensor:
+        """The reads of queries in a chunk with the keys k and values v, of which `first` come
+        before the first query; S is the sum up to the chunk."""
+        found = []
+        for e, row in enumerate(torch.split(q, 1, dim=2), first + 1):
+            decays = self.D_C[:, :e].flip(1).unsqueeze(1)
+            found.append(((row @ k[:, :, :e].mT) * decays) @ v[:, :, :e])
+        reads = torch.cat(found, dim=2)
+        if S is None:
+            return reads
+        since = self.D_C[:, first + 1 : first + 1 + q.shape[2]].unsqueeze(-1)
+        return reads + (q * since) @ S
+
+    def after(self, k: Tensor, v: Tensor, S: Tensor | None) -> Tensor:
+        """S after a complete chunk."""
+        keys = k * self.D_C[:, : self.C].flip(1).unsqueeze(-1)
+        own = (keys.unsqueeze(-1) * v.unsqueeze(-2)).sum(2)
+        return own if S is None else self.D_C[:, self.C].view(-1, 1, 1) * S + own
+
+    def initial_state(self, batch: int, length: int | None = None) -> State:
+        """The keys and values of one chunk, and S, for any number of tokens."""
+        require_sizes(batch=batch, length=self.l if length is None else length)
+        shapes = {"K": (self.C, self.K), "V": (self.C, self.V), "S": (1, self.K * self.V)}
+        arrays = {k: self.like.new_zeros(batch, self.n, *shape) for k, shape in shapes.items()}
+        return ChunkState(arrays, sliding=True)
+
+
+class ByChannel(Decayed):
+    """Decays for each key channel: W_1 (d, r), W_2 (r, n*K) and b_2 (n*K,) give their logarithm,
+    log sigmoid(.)/16."""
+
+    r: int
+
+    def declare(self) -> None:
+        """The maps."""
+        super().declare()
+        self.W_1: nn.Parameter = self.weight(self.d, self.r)
+        self.W_2: nn.Parameter = self.weight(self.r, self.n * self.K)
+        self.b_2: nn.Parameter = self.weight(self.n * self.K)
+
+    def logarithms(self, x: Tensor) -> Tensor:
+        """g (b, n, s, K). Torch's softplus of numbers above its threshold is these numbers."""
+        gate = self.heads((x @ self.W_1) @ self.W_2 + self.b_2)
+        return -F.softplus(-gate, threshold=40) / 16
+
+
+class RecurrentByChannel(Recurrent, ByChannel):
+    """A recurrence."""
+
+    READ: ClassVar[dict[str, str]] = {**Recurrent.READ, "alpha": "elementwise"}
+
+    def kept(self, x: Tensor) -> Sequence[Tensor]:
+        """The exponentials (b, n, K, 1) of the logarithms."""
+        return torch.exp(self.logarithms(x)).unsqueeze(-1).unbind(2)
+
+
+class PairsByChannel(Pairs, ByChannel):
+    """Scores of all pairs, of queries times B and keys over B, the decays since the first row."""
+
+    KEYS = "K_B"
+    READ: ClassVar[dict[str, str]] = {
+        **Pairs.READ,
+        **dict.fromkeys(("B", "Q_B", "K_B"), "elementwise"),
+        "G": "running-sum",
+    }
+    STEP: ClassVar[dict[str, str]] = {"G": "elementwise"}
+
+    def whole(self, x: Tensor, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """All scores, those of later rows set to zero."""
+        s = x.shape[1]
+        B = torch.exp(self.logarithms(x).cumsum(2))
+        later = torch.ones(s, s, dtype=torch.bool, device=x.device).triu(1)
+        return ((q * B) @ (k / B).mT).masked_fill(later, 0) @ v
+
+    def latest(self, x: Tensor, q: Tensor, k: Tensor, v: Tensor, state: State) -> Tensor:
+        """The token's logarithms added to the sum; its key over B is held."""
+        G = self.logarithms(x)
+        if state.position:
+            G = state.held("G") + G
+        B = torch.exp(G)
+        state.append(K_B=(k / B).squeeze(2), V=v.squeeze(2), G=G.squeeze(2))
+        return ((q * B) @ state.held("K_B").mT) @ state.held("V")
+
+    def initial_state(self, batch: int, length: int | None = None) -> State:
+        """The sum of logarithms besides."""
+        state = super().initial_state(batch, length)
+        state.arrays["G"] = self._rows(batch, 1, self.n, self.K)
+        return state
+
+
+_Class = TypeVar("_Class", bound=type[Decayed])
+
+
+def decayed(mixer: _Class) -> _Class:
+    """Register the decorated class, for the mixer with and without the option `core`."""
+    for name, around in ((mixer.MIXER, mixer.KERNELS), (f"{mixer.MIXER}+core", mixer.CORE)):
+        kernels = around | mixer.READ
+        mixer = implementation(
+            name,
+            mixer.FORM,
+            form=mixer.FORM,
+            rewrites=mixer.REWRITES,
+            kernels=kernels,
+            step_kernels=kernels | mixer.STEP,
+        )(mixer)
+    return mixer
+
+
+class GLA(ByChannel):
+    """Keys of width K, values of width h; the map of the decays has rank r."""
+
+    MIXER = "gla"
+    CORE: ClassVar[dict[str, str]] = {
+        **MAPS, **dict.fromkeys(("X_Q", "K", "F", "g"), "contraction"), "Q": "elementwise",
+    }  # fmt: skip
+    KERNELS: ClassVar[dict[str, str]] = {**CORE, **AROUND}
+
+    def __init__(
+        self,
+        *,
+        d: int,
+        l: int,
+        n: int,
+        K: int,
+        r: int,
+        h: int | None = None,
+        options: Sequence[str] = (),
+    ) -> None:
+        require_sizes(r=r)
+        self.r = r
+        h = head_width(d, n) if h is None else h
+        super().__init__(d=d, l=l, n=n, K=K, V=h, gain=h, core="core" in options)
+
+    def projected(self, x: Tensor, first: int) -> Heads:
+        """Queries are scaled."""
+        q, k, v = (self.heads(x @ W) for W in (self.W_Q, self.W_K, self.W_V))
+        return q * self.K**-0.5, k, v
+
+
+@decayed
+class GLARecurrent(RecurrentByChannel, GLA):
+    """GLA by the recurrence."""
+
+
+@decayed
+class GLAParallel(PairsByChannel, GLA):
+    """GLA by the scores of all pairs."""
+
+
+class Lightning(ByHead):
+    """Keys and values of width h; a norm over all heads, with the gain (n*h,), and a sigmoid gate.
+    The decays are those of layer 0."""
+
+    MIXER = "lightning"
+    CORE: ClassVar[dict[str, str]] = {**MAPS, **dict.fromkeys("QK", "contraction")}
+    KERNELS: ClassVar[dict[str, str]] = {**CORE, **AROUND}
+
+    def __init__(
+        self,
+        *,
+        d: int,
+        l: int,
+        n: int,
+        h: int | None = None,
+        C: int | None = None,
+        options: Sequence[str] = (),
+    ) -> None:
+        h = head_width(d, n) if h is None else h
+        super().__init__(d=d, l=l, n=n, K=h, V=h, gain=n * h, C=C, core="core" in options)
+
+    def powers(self, rows: Tensor) -> Tensor:
+        """exp(-s rows) with s = 2^(-8j/n) (1 + 1e-5)."""
+        j = torch.arange(1, self.n + 1, dtype=torch.float64)
+        return torch.exp(-(2.0 ** (-8 * j / self.n)).unsqueeze(1) * (1 + 1e-5) * rows)
+
+    def projected(self, x: Tensor, first: int) -> Heads:
+        """Silu of each, unless `core`."""
+        q, k, v = (self.heads(x @ W) for W in (self.W_Q, self.W_K, self.W_V))
+        return (q, k, v) if self.core else (F.silu(q), F.silu(k), F.silu(v))
+
+    def gated(self, x: Tensor, rows: Tensor) -> Tensor:
+        """The row of all heads normalised, times a sigmoid gate."""
+        return rms_norm(rows.flatten(2), self.gain, 1e-6) * torch.sigmoid(x @ self.W_G)
+
+
+@decayed
+class LightningRecurrent(RecurrentByHead, Lightning):
+    """Lightning attention by the recurrence."""
+
+
+@decayed
+class LightningParallel(PairsByHead, Lightning):
+    """Lightning attention by the scores of all pairs."""
+
+
+@decayed
+class LightningChunked(ChunksByHead, Lightning):
+    """Lightning attention in chunks of C rows."""
