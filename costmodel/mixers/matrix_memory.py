@@ -53,7 +53,7 @@ def mlstm(chosen: Chosen) -> Mixer:
     m = Mixer(
         "mlstm",
         title="mLSTM",
-        idea="a matrix of each head, with gates for what stays and what comes",
+        idea="a matrix of each head; gates say what stays and what comes",
         source="Beck et al. 2025, arXiv 2503.13427, section 3; Beck et al. 2024, arXiv 2405.04517",
         group="recurrent",
     )
