@@ -1,4 +1,4 @@
-"""What are the equations of selective state spaces, Mamba and Mamba-2?
+"""What are the equations of selective state spaces, Mamba, Mamba-2 and Mamba-3?
 
 A recurrence whose step size, input map and output map depend on the token. Mamba, Gu and Dao 2023:
 each of E channels has N states, whose decays A are trained; of the rows x that pass a short
@@ -14,12 +14,24 @@ queries of its section 7, since C is the length of a chunk here.
 Of Mamba-2's recurrence alone there is a second form: `parallel`, by the pairs of all rows, each
 with the product of the decays between.
 
+Mamba-3, Lahoti et al. 2026, single input and output: no short convolution or norm of the result, B
+and C normalised and with a bias of each head, and a step adds two products, the row's and that of
+the row before, weighed by lambda = sigmoid(x W_lam):
+
+    S_i = alpha S_(i-1) + (1 - lambda) Delta alpha x_(i-1) K_(i-1)^T + lambda Delta x_i K_i^T.
+
+2R of a head's 2R + M states turn in pairs by theta_i = theta_(i-1) + pi tanh(x W_turn) Delta, not
+taken modulo 2 pi. Pairs are states r and R + r here, neighbours in mamba-ssm, which has R = N/4 or
+N/2; -A = max(softplus(x W_A), 1e-4), as in mamba-ssm 2.3.2 (its repository has another function
+since June 2026).
+
 Layers as in transformers and mamba-ssm: the short convolutions have biases, no other map but that
 of Delta has one; eps is 1e-5. One in-projection there is a map for each part here.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
@@ -29,12 +41,15 @@ from costmodel.language.equations import Form, Mixer
 from costmodel.language.indices import Index
 from costmodel.language.macros.norms import rms_norm
 from costmodel.language.macros.positions import short_convolution
-from costmodel.language.nodes import Array, Node
+from costmodel.language.nodes import Array, Constant, Node
 from costmodel.language.options import Chosen, offering
-from costmodel.language.writing import exp, function, sum_
+from costmodel.language.writing import exp, function, maximum, sum_
 from costmodel.symbolic.polynomial import Poly
 
 EPS = Fraction(1, 100_000)
+LEAST_DECAY = Fraction(1, 10_000)
+"""The floor of -A in Mamba-3, A_floor of mamba3.py."""
+PI = Constant(Poly.of(Fraction(math.pi)))
 
 CORE = {"core": "the recurrence alone: no short convolution, gate or norm, but bare projections"}
 
@@ -253,3 +268,120 @@ def write(f: Form, form: Callable[[Heads], None]) -> None:
         H, read = gated(f, O, "u"), f.array("Y", *O.shape)
         read[i, g, u] = rms_norm(H[i, g, u], over=u, gain=gain[column], eps=EPS)
     y[i, b] = sum_(read[i, g, u] * m.arrays["W_out"][column, b], over=(g, u))
+
+
+@offering({"core": "the recurrence alone: bare projections, no norm of B and C, no gate"})
+def mamba_3(chosen: Chosen) -> Mixer:
+    """Mamba-3, SISO."""
+    m = Mixer(
+        "mamba-3",
+        title="Mamba-3",
+        idea="Mamba-2 whose K and Q turn, and which adds two rows a step",
+        source="Lahoti et al. 2026, arXiv 2603.15569; mamba-ssm 2.3.2, mamba3.py, SISO",
+        group="state-space",
+    )
+    l, d, n = m.sizes("l d n")
+    P, R = m.size("P", "width of a head", 64), m.size("R", "pairs of states that turn", 32)
+    M = m.size("M", "states that do not turn", 64)
+    G = m.size("G", "groups of heads that share B and C", 1)
+    N = 2 * R + M
+    m.input("x", l, d)
+    m.output("y", l, d)
+    declare_rows(m, "X", n * P, convolved=False)
+    m.parameter("W_B", d, G, N)
+    m.parameter("W_C", d, G, N)
+    for name in ("dt", "A", "lam"):
+        m.parameter(f"W_{name}", d, n)
+    m.parameter("W_turn", d, R)
+    m.parameter("b_dt", n)
+    m.parameter("b_K", n, N)
+    m.parameter("b_Q", n, N)
+    m.parameter("D", n)
+    if "core" not in chosen:
+        m.parameter("W_Z", d, n * P)
+        m.parameter("gain_B", N)
+        m.parameter("gain_C", N)
+    m.parameter("W_out", n * P, d)
+    with m.form("recurrent") as f:
+        write_turning(f, N)
+    return m
+
+
+def write_turning(f: Form, N: Poly) -> None:
+    """Write the equations of Mamba-3 with N states a channel."""
+    m = f.mixer
+    x, y = m.role("input"), m.role("output")
+    l, d, n, P, R, G = m.sizes("l d n P R G")
+    i, later, a, b = f.index("i", 1, l), f.index("i2", 2, l), f.index("a", 1, d), f.index("b", 1, d)
+    g, e, p = f.index("g", 1, G), f.index("e", 1, n / G), f.index("p", 1, P)
+    j, r = f.index("j", 1, n), f.index("r", 1, R)
+    head, channel = (g - 1) * (n / G) + e, (e - 1) * P + p
+    X = rows(f, "X", "u", G)
+    step, A, lam = (f.array(name, l, n) for name in ("step", "A", "lam"))
+    turn = f.array("turn", l, R)
+
+    def mapped(name: str, to: Index, row: Index = i) -> Node:
+        return sum_(x[row, a] * m.arrays[f"W_{name}"][a, to], over=a)
+
+    step[i, j] = function("softplus", mapped("dt", j) + m.arrays["b_dt"][j])
+    A[later, j] = -maximum(function("softplus", mapped("A", j, later)), LEAST_DECAY)
+    lam[i, j] = function("sigmoid", mapped("lam", j))
+    turn[i, r] = PI * function("tanh", mapped("turn", r))
+    theta, cos, sin = (f.array(name, l, n, R) for name in ("theta", "cos", "sin"))
+    theta[1, j, r] = turn[1, r] * step[1, j]
+    theta[later, j, r] = theta[later - 1, j, r] + turn[later, r] * step[later, j]
+    cos[i, j, r] = function("cos", theta[i, j, r])
+    sin[i, j, r] = function("sin", theta[i, j, r])
+    kept, before, own = (f.array(name, l, n) for name in ("kept", "before", "own"))
+    kept[later, j] = exp(A[later, j] * step[later, j])
+    before[later, j] = (1 - lam[later, j]) * step[later, j] * kept[later, j]
+    own[i, j] = lam[i, j] * step[i, j]
+    U, V = f.array("U", *X.shape), f.array("V", *X.shape)
+    U[i, g, channel] = own[i, head] * X[i, g, channel]
+    V[later, g, channel] = before[later, head] * X[later - 1, g, channel]
+    read: Node | None = None
+    for part, K, Q in zip(
+        ("S_T", "S_F"), turned(f, "K", "B", N), turned(f, "Q", "C", N), strict=True
+    ):
+        t, S = f.index(part[-1], 1, K.shape[-1]), f.array(part, l, G, n / G, P, K.shape[-1])
+        S[1, g, e, p, t] = U[1, g, channel] * K[1, g, e, t]
+        S[later, g, e, p, t] = (
+            kept[later, head] * S[later - 1, g, e, p, t]
+            + V[later, g, channel] * K[later - 1, g, e, t]
+            + U[later, g, channel] * K[later, g, e, t]
+        )
+        own_read = sum_(S[i, g, e, p, t] * Q[i, g, e, t], over=t)
+        read = own_read if read is None else read + own_read
+    O = f.array("O", *X.shape)
+    O[i, g, channel] = read + m.arrays["D"][head] * X[i, g, channel]
+    (_, u), column = places(f, "u", n * P, G)
+    H = gated(f, O, "u") if "W_Z" in m.arrays else O
+    y[i, b] = sum_(H[i, g, u] * m.arrays["W_out"][column, b], over=(g, u))
+
+
+def turned(f: Form, name: str, projected: str, N: Poly) -> tuple[Array, Array]:
+    """K or Q: rows of a group, normalised unless there is no gain, plus a bias of the head. States
+    r and R + r turn together, (l, G, n/G, 2R); the last M do not, (l, G, n/G, M)."""
+    m = f.mixer
+    x, (l, n, R, M, G) = m.role("input"), m.sizes("l n R M G")
+    i, a, g, e, r = (f.indices[letter] for letter in "iager")
+    s, w, o = f.index("s", 1, N), f.index("w", 1, 2 * R), f.index("o", 1, M)
+    head, bias, gain = (
+        (g - 1) * (n / G) + e,
+        m.arrays[f"b_{name}"],
+        m.arrays.get(f"gain_{projected}"),
+    )
+    base = f.array(projected, l, G, N)
+    base[i, g, s] = sum_(x[i, a] * m.arrays[f"W_{projected}"][a, g, s], over=a)
+    if gain is not None:
+        raw, base = base, f.array(f"N_{projected}", l, G, N)
+        base[i, g, s] = rms_norm(raw[i, g, s], over=s, gain=gain[s], eps=EPS)
+    before, found = (f.array(f"{name}_{part}", l, G, n / G, 2 * R) for part in ("B", "T"))
+    fixed = f.array(f"{name}_F", l, G, n / G, M)
+    before[i, g, e, w] = base[i, g, w] + bias[head, w]
+    fixed[i, g, e, o] = base[i, g, 2 * R + o] + bias[head, 2 * R + o]
+    cos, sin = (f.arrays[part][i, head, r] for part in ("cos", "sin"))
+    u, v = before[i, g, e, r], before[i, g, e, R + r]
+    found[i, g, e, r] = u * cos - v * sin
+    found[i, g, e, R + r] = u * sin + v * cos
+    return found, fixed

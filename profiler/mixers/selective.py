@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import torch
 import torch.nn.functional as F  # noqa: N812 - PyTorch's own name for it
@@ -371,5 +371,188 @@ NEW_PAIRS = PAIRS | {"F": "elementwise"}
 )
 class Mamba2PairsCore(Mamba2Parallel):
     """The pairs of all rows with bare projections."""
+
+    core = True
+
+
+class Rows3(NamedTuple):
+    """What Mamba-3 makes of rows (..., d): X (..., n, P), the steps Delta and lambda (..., n), the
+    angles before Delta (..., R), and B and C (..., G, N)."""
+
+    X: Tensor
+    step: Tensor
+    lam: Tensor
+    turn: Tensor
+    B: Tensor
+    C: Tensor
+
+
+Parts = tuple[Tensor, Tensor]
+"""The turning (..., 2R) and the other (..., M) numbers of states."""
+
+
+class Mamba3(Selective):
+    """Mamba-3 in n heads of P channels with N = 2R + M states each: W_X and W_Z (d, nP), W_B and
+    W_C (d, G, N), W_dt, W_A and W_lam (d, n), W_turn (d, R), b_dt and D (n), b_K and b_Q (n, N),
+    gain_B and gain_C (N), W_out (nP, d)."""
+
+    def __init__(self, *, d: int, l: int, n: int, P: int, R: int, M: int, G: int) -> None:
+        super().__init__(d=d, l=l)
+        require_sizes(n=n, P=P, R=R, M=M, G=G)
+        if n % G:
+            raise ValueError(f"n must be divisible by G: n = {n} and G = {G}")
+        self.n, self.P, self.R, self.M, self.G = n, P, R, M, G
+        N = 2 * R + M
+        self.W_X: nn.Parameter = self.weight(d, n * P)
+        self.W_B: nn.Parameter = self.weight(d, G, N)
+        self.W_C: nn.Parameter = self.weight(d, G, N)
+        self.W_dt: nn.Parameter = self.weight(d, n)
+        self.W_A: nn.Parameter = self.weight(d, n)
+        self.W_lam: nn.Parameter = self.weight(d, n)
+        self.W_turn: nn.Parameter = self.weight(d, R)
+        self.b_dt: nn.Parameter = self.weight(n)
+        self.b_K: nn.Parameter = self.weight(n, N)
+        self.b_Q: nn.Parameter = self.weight(n, N)
+        self.D: nn.Parameter = self.weight(n)
+        if not self.core:
+            self.W_Z = self.weight(d, n * P)
+            self.gain_B: nn.Parameter = self.weight(N)
+            self.gain_C: nn.Parameter = self.weight(N)
+        self.W_out: nn.Parameter = self.weight(n * P, d)
+
+    def given(self, x: Tensor) -> Rows3:
+        """The rows that the recurrence reads."""
+        B, C = ((x @ W.flatten(1)).view(*x.shape[:-1], self.G, -1) for W in (self.W_B, self.W_C))
+        if not self.core:
+            B, C = rms_norm(B, self.gain_B), rms_norm(C, self.gain_C)
+        return Rows3(
+            (x @ self.W_X).view(*x.shape[:-1], self.n, self.P),
+            F.softplus(x @ self.W_dt + self.b_dt),
+            torch.sigmoid(x @ self.W_lam),
+            math.pi * torch.tanh(x @ self.W_turn),
+            B,
+            C,
+        )
+
+    def kept(self, x: Tensor, step: Tensor) -> Tensor:
+        """The decays alpha (..., n)."""
+        return torch.exp(-F.softplus(x @ self.W_A).clamp_min(1e-4) * step)
+
+    def turned(self, rows: Tensor, bias: Tensor, cos: Tensor, sin: Tensor) -> Parts:
+        """B or C (..., G, N) plus the bias of each head, turned by angles (..., n, R)."""
+        heads = (self.G, self.n // self.G)
+        all_ = (rows.unsqueeze(-2) + bias.view(*heads, -1)).flatten(-3, -2)
+        u, v = all_[..., : self.R], all_[..., self.R : 2 * self.R]
+        turned = torch.cat([u * cos - v * sin, u * sin + v * cos], dim=-1)
+        return turned, all_[..., 2 * self.R :]
+
+    def following(
+        self, S: Parts | None, K: Parts, U: Tensor, kept: Tensor | None, V: Tensor | None,
+        before: Parts | None,
+    ) -> Parts:  # fmt: skip
+        """The states (b, n, P, 2R) and (b, n, P, M) after a row; S, `kept` (b, n), V (b, n, P) and
+        K of the row before are None for the first row."""
+        added = [U.unsqueeze(-1) * k.unsqueeze(-2) for k in K]
+        if S is None or kept is None or V is None or before is None:
+            return added[0], added[1]
+        one, two = (
+            kept[..., None, None] * s + V.unsqueeze(-1) * k.unsqueeze(-2) + own
+            for s, k, own in zip(S, before, added, strict=True)
+        )
+        return one, two
+
+    def read(self, S: Parts, Q: Parts) -> Tensor:
+        """The sum over all states of S Q, (b, n, P)."""
+        one, two = ((s @ q.unsqueeze(-1)).squeeze(-1) for s, q in zip(S, Q, strict=True))
+        return one + two
+
+    def mix(self, x: Tensor) -> Tensor:
+        """The recurrence over rows, then y (b, s, d)."""
+        rows = self.given(x)
+        change = rows.turn.unsqueeze(2) * rows.step.unsqueeze(-1)
+        theta = [change[:, 0]]
+        for i in range(1, x.shape[1]):
+            theta.append(theta[-1] + change[:, i])
+        angles = torch.stack(theta, dim=1)
+        cos, sin = torch.cos(angles), torch.sin(angles)
+        K, Q = (self.turned(*of, cos, sin) for of in ((rows.B, self.b_K), (rows.C, self.b_Q)))
+        U = (rows.lam * rows.step).unsqueeze(-1) * rows.X
+        kept = self.kept(x[:, 1:], rows.step[:, 1:])
+        V = self.earlier(rows.lam[:, 1:], rows.step[:, 1:], kept).unsqueeze(-1) * rows.X[:, :-1]
+        S: Parts | None = None
+        read = []
+        for i in range(x.shape[1]):
+            own, one = (K[0][:, i], K[1][:, i]), (Q[0][:, i], Q[1][:, i])
+            if S is None:
+                S = self.following(None, own, U[:, i], None, None, None)
+            else:
+                last = K[0][:, i - 1], K[1][:, i - 1]
+                S = self.following(S, own, U[:, i], kept[:, i - 1], V[:, i - 1], last)
+            read.append(self.read(S, one))
+        return self.out(x, torch.stack(read, dim=1) + self.D.unsqueeze(-1) * rows.X)
+
+    def earlier(self, lam: Tensor, step: Tensor, kept: Tensor) -> Tensor:
+        """The factor (..., n) of the product of the row before."""
+        return (1 - lam) * step * kept
+
+    def advance(self, x_t: Tensor, state: State) -> Tensor:
+        """A step of the recurrence."""
+        rows = self.given(x_t)
+        theta = rows.turn.unsqueeze(1) * rows.step.unsqueeze(-1)
+        theta = state.held("theta") + theta if state.position else theta
+        cos, sin = torch.cos(theta), torch.sin(theta)
+        K, Q = (self.turned(*of, cos, sin) for of in ((rows.B, self.b_K), (rows.C, self.b_Q)))
+        U = (rows.lam * rows.step).unsqueeze(-1) * rows.X
+        S: Parts | None = None
+        before, kept, V = None, None, None
+        if state.position:
+            S, before = ((state.held(f"{x}_T"), state.held(f"{x}_F")) for x in "SK")
+            kept = self.kept(x_t, rows.step)
+            V = self.earlier(rows.lam, rows.step, kept).unsqueeze(-1) * state.held("X")
+        S = self.following(S, K, U, kept, V, before)
+        state.append(S_T=S[0], S_F=S[1], K_T=K[0], K_F=K[1], X=rows.X, theta=theta)
+        return self.out(x_t, self.read(S, Q) + self.D.unsqueeze(-1) * rows.X)
+
+    def out(self, x: Tensor, read: Tensor) -> Tensor:
+        """Rows (..., n, P), times silu of the gate, then mapped."""
+        H = read.flatten(-2)
+        return (H if self.core else H * F.silu(x @ self.W_Z)) @ self.W_out
+
+    def initial_state(self, batch: int, length: int | None = None) -> State:
+        """The states; K, X and theta of the newest row."""
+        require_sizes(batch=batch, length=self.l if length is None else length)
+        n, P, R, M = self.n, self.P, self.R, self.M
+        shapes = {
+            "S_T": (n, P, 2 * R), "S_F": (n, P, M), "K_T": (n, 2 * R), "K_F": (n, M),
+            "X": (n, P), "theta": (n, R),
+        }  # fmt: skip
+        arrays = {k: self.like.new_zeros(batch, *shape) for k, shape in shapes.items()}
+        return State(arrays, sliding=True, carried=tuple(arrays))
+
+
+TURNING = {
+    **dict.fromkeys(("theta", "cos", "sin", "kept", "before", "own", "U", "V"), "elementwise"),
+    **dict.fromkeys(("S_T", "S_F", "K_B", "K_T", "K_F", "Q_B", "Q_T", "Q_F"), "elementwise"),
+    **dict.fromkeys(("X", "B", "C", "step", "A", "lam", "turn", "O", "y"), "contraction"),
+}
+NORMS = dict.fromkeys(("N_B", "N_C"), "elementwise")
+
+
+@implementation(
+    "mamba-3",
+    "recurrent",
+    form="recurrent",
+    kernels=TURNING | NORMS | AROUND,
+    step_kernels=TURNING | NORMS | AROUND,
+)
+class Mamba3Layer(Mamba3):
+    """Mamba-3 by the recurrence."""
+
+
+@implementation(
+    "mamba-3+core", "recurrent", form="recurrent", kernels=TURNING, step_kernels=TURNING
+)
+class Mamba3Core(Mamba3):
+    """The recurrence of Mamba-3 with bare projections."""
 
     core = True

@@ -1,5 +1,6 @@
-"""Are Mamba and Mamba-2 the layers of Gu and Dao 2023 (arXiv 2312.00752, algorithm 2 and figure 3)
-and of Dao and Gu 2024 (arXiv 2405.21060, listing 1 and figure 6)?
+"""Are Mamba, Mamba-2 and Mamba-3 the layers of Gu and Dao 2023 (arXiv 2312.00752, algorithm 2 and
+figure 3), of Dao and Gu 2024 (arXiv 2405.21060, listing 1 and figure 6) and of Lahoti et al. 2026
+(arXiv 2603.15569, single input and output)?
 
 Values are computed number by number from the papers' recurrences, counts as sums of what each line
 costs; nothing is shared with the package.
@@ -27,14 +28,14 @@ from tests.mixers.held import (
 )
 from tests.small import by_sizes
 
-NAMES = ("mamba", "mamba+core", "mamba-2", "mamba-2+core")
+NAMES = ("mamba", "mamba+core", "mamba-2", "mamba-2+core", "mamba-3", "mamba-3+core")
 ROUNDING = 1e-10
 """Sums of at most 12 terms of normal numbers and of exponentials of their products, in float64."""
 
 SIZES: list[Sizes] = [
-    {"l": 5, "d": 3, "n": 4, "P": 2, "N": 3, "G": 2, "E": 5, "R": 2, "k": 3, "C": 2},
-    {"l": 3, "d": 2, "n": 3, "P": 3, "N": 2, "G": 1, "E": 3, "R": 4, "k": 5, "C": 4},
-    {"l": 1, "d": 1, "n": 1, "P": 1, "N": 1, "G": 1, "E": 1, "R": 1, "k": 1, "C": 1},
+    {"l": 5, "d": 3, "n": 4, "P": 2, "N": 3, "G": 2, "E": 5, "R": 2, "k": 3, "M": 3},
+    {"l": 3, "d": 2, "n": 3, "P": 3, "N": 2, "G": 1, "E": 3, "R": 4, "k": 5, "M": 2},
+    {"l": 1, "d": 1, "n": 1, "P": 1, "N": 1, "G": 1, "E": 1, "R": 1, "k": 1, "M": 1},
 ]
 
 each_name = pytest.mark.parametrize("name", NAMES)
@@ -114,23 +115,65 @@ def mamba_2(x: Array, W: Arrays, sizes: Sizes) -> Array:
     return found
 
 
+def mamba_3(x: Array, W: Arrays, sizes: Sizes) -> Array:
+    """S = al S + (1 - lam) Delta al v_(i-1) k_(i-1)^T + lam Delta v k^T and y = S q + D v of each
+    head, where k and q are B and C, normalised, plus a bias, states r and R + r of which turn."""
+    n, P, R, G = (sizes[letter] for letter in "nPRG")
+    X, N = (x @ W["W_X"]).reshape(len(x), n, P), 2 * R + sizes["M"]
+    y = np.zeros_like(X)
+    for j in range(n):
+        group = -(-(j + 1) * G // n) - 1
+        theta, S, before = np.zeros(R), np.zeros((P, N)), (np.zeros(P), np.zeros(N))
+        for i, row in enumerate(x):
+            delta = softplus(row @ W["W_dt"][:, j] + W["b_dt"][j])
+            lam = 1 / (1 + math.exp(-row @ W["W_lam"][:, j]))
+            alpha = math.exp(-max(softplus(row @ W["W_A"][:, j]), 1e-4) * delta)
+            theta = theta + math.pi * np.tanh(row @ W["W_turn"]) * delta
+            k, q = (
+                rotated(row @ W[f"W_{own}"][:, group], W.get(f"gain_{own}"), W[bias][j], theta)
+                for own, bias in (("B", "b_K"), ("C", "b_Q"))
+            )
+            S = alpha * S + (1 - lam) * delta * alpha * np.outer(*before)
+            S += lam * delta * np.outer(X[i, j], k)
+            y[i, j] = S @ q + W["D"][j] * X[i, j]
+            before = X[i, j], k
+    rows = y.reshape(len(x), n * P)
+    if "W_Z" in W:
+        rows = rows * silu(x @ W["W_Z"])
+    found: Array = rows @ W["W_out"]
+    return found
+
+
+def rotated(row: Array, gain: Array | None, bias: Array, theta: Array) -> Array:
+    """A row over the root of its mean square, times the gain, if there is one; plus the bias, as
+    complex numbers (r, R + r) times e^(i theta)."""
+    if gain is not None:
+        row = row / math.sqrt(np.mean(row**2) + 1e-5) * gain
+    row, R = row + bias, len(theta)
+    pairs = (row[:R] + 1j * row[R : 2 * R]) * np.exp(1j * theta)
+    return np.concatenate([pairs.real, pairs.imag, row[2 * R :]])
+
+
+PAPERS = {"mamba": mamba, "mamba-2": mamba_2, "mamba-3": mamba_3}
+
+
 @each_name
 @each_size
 def test_selective_state_spaces_equal_the_papers(name: str, sizes: Sizes) -> None:
     """In all forms, and every module whole and token by token."""
-    equals_the_paper(name, sizes, mamba_2 if "-2" in name else mamba, ROUNDING, beyond=1)
+    equals_the_paper(name, sizes, PAPERS[name.removesuffix("+core")], ROUNDING, beyond=1)
 
 
 @each_name
 def test_gradients_of_selective_state_spaces_pass(name: str) -> None:
     for implementation in registry.implementations(name):
-        assert gradients_pass(name, implementation, {**SIZES[1], "l": 3, "k": 2, "C": 2})
+        assert gradients_pass(name, implementation, {**SIZES[1], "l": 3, "k": 2})
 
 
-@each_name
+@pytest.mark.parametrize("name", PAPERS)
 def test_nothing_of_selective_state_spaces_is_left_unexplained(name: str) -> None:
     sizes = {x: SIZES[0][x] for x in cm.mixer(name).letters}
-    everything_is_explained(name, {**sizes, "b": 2, "l": 3})
+    everything_is_explained(name, {**sizes, "b": 2, "l": 2})
 
 
 # --------------------------------------------------------------------------------------------------
@@ -197,6 +240,28 @@ def test_a_decoded_token_of_mamba_costs_what_its_lines_cost(sizes: Sizes) -> Non
     assert of_token("mamba", {**at, "k": k}) == total(core, convolution(k, E), gate)
 
 
+@each_size
+def test_a_decoded_token_of_mamba_3_costs_what_its_lines_cost(sizes: Sizes) -> None:
+    """A head: 4NP + 5P + 4 + 10a mul, 3NP + 2N + P + 5a + 2 add, P + 1 div, P + 2 exp and 3a other
+    functions for a = R turning pairs, with the gate's silu, if pi tanh is taken for each head; here
+    once for all heads. The floor of A is a comparison."""
+    d, n, P, R, M, G = (sizes[letter] for letter in "dnPRMG")
+    N, a = 2 * R + M, R
+    own = {"mul": 4 * N * P + 5 * P + 4 + 10 * a, "add": 3 * N * P + 2 * N + P + 5 * a + 2}
+    own |= {"div": P + 1, "exp": P + 2, "tanh": a, "cos": a, "sin": a, "compare": 1}
+    maps = [linear(d, n * P), linear(d, n * P), linear(d, G * N), linear(d, G * N)]
+    maps += [linear(d, n), linear(d, n), linear(d, n), linear(d, a), linear(n * P, d)]
+    softplus_A = {"add": 1, "exp": 1, "log": 1}
+    shared = {"mul": -(n - 1) * a, "tanh": -(n - 1) * a}
+    norm = times(2 * G, {"mul": 2 * N, "add": N, "div": N + 1, "sqrt": 1})
+    layer = total(times(n, total(own, SOFTPLUS, softplus_A)), *maps, shared, norm)
+    at = {"l": 100, "d": d, "n": n, "P": P, "R": R, "M": M, "G": G}
+    assert of_token("mamba-3", at) == layer
+    gate = times(n * P, {"mul": -2, "add": -1, "div": -1, "exp": -1})
+    bare = total(layer, times(-1, norm), gate, times(-1, linear(d, n * P)))
+    assert of_token("mamba-3+core", at) == {k: v for k, v in bare.items() if v}
+
+
 def parameters(name: str, **at: int) -> int:
     """The parameters of a mixer with sizes in braces, without d."""
     found = load_mixer(f"{name}{{{','.join(f'{x}={v}' for x, v in at.items() if x != 'd')}}}")
@@ -225,15 +290,29 @@ def test_parameters_of_mamba_equal_the_layer_that_ships() -> None:
         assert parameters("mamba", d=d, E=E, R=R, N=N, k=k) == expected
 
 
+def test_parameters_of_mamba_3_equal_the_layer_that_ships() -> None:
+    """The in-projection of d(2nP + 2GN + 3n + R), two biases a state of each head, two norms, b_dt,
+    D and the out-projection."""
+    assert parameters("mamba-3", d=1024, n=32, P=64, R=32, M=64, G=1) == 6_693_184
+    for at in (SIZES[0], SIZES[1]):
+        d, n, P, R, M, G = (at[letter] for letter in "dnPRMG")
+        N = 2 * R + M
+        expected = d * (2 * n * P + 2 * G * N + 3 * n + R) + 2 * n + 2 * n * N + 2 * N + n * P * d
+        assert parameters("mamba-3", d=d, n=n, P=P, R=R, M=M, G=G) == expected
+
+
 @each_size
 def test_a_state_is_the_recurrence_and_the_rows_of_the_convolutions(sizes: Sizes) -> None:
-    """n N P + (k-1)(nP + 2GN) and E (N + k-1), once the convolutions are full."""
+    """n N P + (k-1)(nP + 2GN) and E (N + k-1), once the convolutions are full; n (N P + N + P + R)
+    of Mamba-3."""
     n, P, N, G, E, k = (sizes[letter] for letter in "nPNGEk")
     for t in (1, 2, 9):
         held = min(t, k - 1)
         rows = held * (n * P + 2 * G * N)
         assert state("mamba-2", sizes, t) == n * N * P + rows
         assert state("mamba-2+core", sizes, t) == n * N * P
+        own = 2 * sizes["R"] + sizes["M"]
+        assert state("mamba-3", sizes, t) == n * (own * P + own + P + sizes["R"])
         assert state("mamba", sizes, t) == E * (N + held)
         assert state("mamba+core", sizes, t) == E * N
 
@@ -247,7 +326,7 @@ def state(name: str, sizes: Sizes, t: int) -> int:
     return number
 
 
-def test_heads_that_no_groups_divide_are_refused() -> None:
-    sizes = {**SIZES[0], "G": 3}
+@pytest.mark.parametrize("name", ["mamba-2", "mamba-3"])
+def test_heads_that_no_groups_divide_are_refused(name: str) -> None:
     with pytest.raises(ValueError, match="n must be divisible by G: n = 4 and G = 3"):
-        module_of("mamba-2", "recurrent", sizes, drawn("mamba-2", SIZES[0]))
+        module_of(name, "recurrent", {**SIZES[0], "G": 3}, drawn(name, SIZES[0]))
