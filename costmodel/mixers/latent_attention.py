@@ -6,16 +6,16 @@ rotated by the token's position. Queries have K channels for the keys of the hea
 the shared key; the scale is 1/sqrt(K + R).
 
 Three forms compute this function. `expanded` makes keys and values of a token once, as printed, and
-keeps them for all heads. `absorbed` multiplies queries by W_UK and sums of latent rows by W_UV, so
-that latent rows are all that later tokens read (section 2.1.2 of DeepSeek-V2: "W_UK can be absorbed
-into W_UQ"). `re-expanded` keeps latent rows too, and makes keys and values of all t rows again for
-each new token, as transformers 5 does: its keys K_C[j,i,k,p] have the row i of the query as an
-axis, so that they belong to token i. It describes the step of a token; over whole sequences nobody
-makes the keys of a row more than once.
+keeps them for all heads, K_R once (transformers 4 kept K_R again with the keys of each head).
+`absorbed` multiplies queries by W_UK and sums of latent rows by W_UV, so that latent rows are all
+that later tokens read (V2, section 2.1.2). `re-expanded` keeps latent rows too, and makes keys and
+values of all t rows again for each new token, as transformers 5 does: its keys K_C[j,i,k,p] have
+the row i of the query as an axis, so that they belong to token i. It describes the step of a token;
+over whole sequences nobody makes the keys of a row more than once.
 
-As in the authors' code: no biases; an epsilon of 1e-6 in the norms; pairs of neighbouring channels
-are rotated, by angles with base 10000. YaRN, which DeepSeek-V3 uses for long contexts, has other
-angles and multiplies the scale by a constant: the same operations.
+As in the authors' code: no biases; norms of latent rows (V2, section 3.1.2), with an epsilon of
+1e-6; pairs of neighbouring channels are rotated, by angles with base 10000. YaRN, which DeepSeek-V3
+uses for long contexts, has other angles and multiplies the scale by a constant: the same operations.
 """
 
 from __future__ import annotations
@@ -34,9 +34,8 @@ from costmodel.language.options import Chosen, offering
 from costmodel.language.writing import sum_
 from costmodel.symbolic.polynomial import Poly
 
-V2 = "DeepSeek-AI 2024, arXiv 2405.04434, eqs. (9)-(19) and section 2.1.2"
+V2 = "DeepSeek-AI 2024, arXiv 2405.04434, eqs. (9)-(19), sections 2.1.2 and 3.1.2"
 V3 = "DeepSeek-AI 2024, arXiv 2412.19437, eqs. (1)-(11)"
-CODE = "deepseek-ai/DeepSeek-V3, inference/model.py, class MLA"
 EPS = 1e-6
 BASE = 10_000.0
 
@@ -46,9 +45,9 @@ OPTIONS: Mapping[str, str] = {
     "no-shared-key": "no R channels: scores from the keys of each head alone, not rotated",
 }
 SOURCES: Mapping[str, str] = {
-    "query-compression": f"{V2}: eqs. (12)-(13), as in DeepSeek-V2 and V3",
-    "nope": "Kimi Team 2025, Kimi Linear, arXiv 2510.26692, section 3: MLA without rotation",
-    "no-shared-key": "GLM-5.3-Flash as in transformers: d_R = 0",
+    "query-compression": "compressed queries: DeepSeek-V2's eqs. (12)-(13)",
+    "nope": "no rotation: Kimi Team 2025, Kimi Linear, arXiv 2510.26692",
+    "no-shared-key": "no shared key: transformers 5.23, models/glm5_next, qk_rope_head_dim = 0",
 }
 APART = {("nope", "no-shared-key"): "'no-shared-key' leaves out the channels that 'nope' keeps"}
 
