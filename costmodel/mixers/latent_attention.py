@@ -15,7 +15,7 @@ over whole sequences nobody makes the keys of a row more than once.
 
 As in the authors' code: no biases; norms of latent rows (V2, section 3.1.2), with an epsilon of
 1e-6; pairs of neighbouring channels are rotated, by angles with base 10000. YaRN, which DeepSeek-V3
-uses for long contexts, has other angles and multiplies the scale by a constant: the same operations.
+uses for long contexts, has other angles and multiplies the scale by a constant: operations stay.
 """
 
 from __future__ import annotations
