@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 import costmodel as cm
+from costmodel.mixers.load import mixer as load_mixer
 
 ROLES = {
     ("self-attention", "direct"): {"K": "cache", "V": "cache"},
@@ -48,3 +49,24 @@ def test_each_role_has_its_type() -> None:
     assert added(cache="fp32") == 2 * kinds["cache"]
     assert added(state="fp32") == 2 * kinds["state"]
     assert added(weight="fp32") == 2 * kinds["weights"]
+
+
+@pytest.mark.parametrize("b", [1, 8, 64, 4096])
+def test_from_which_length_mamba_2_moves_fewer_bytes_than_grouped_attention(b: int) -> None:
+    """d = 4096, bf16, the recurrent state fp32, weights read once a step: by hand more than 2,068 +
+    33,053/b tokens. Weights: 109,635,968 - 41,943,040 elements of 2 bytes; state read and written:
+    2 * 4 * 128 * 64 * 128 bytes; three rows read and one written of 10,240 columns; 4,096 bytes a
+    row of keys and values, read, and the new row written."""
+    grouped = load_mixer("self-attention+grouped{n=32,g=8,h=128}")
+    mamba = load_mixer("mamba-2{n=128,P=64,N=128,G=8,k=4}")
+    moved = {mixer: cm.traffic(mixer, "inference") for mixer in (grouped, mamba)}
+
+    def fewer(t: int) -> bool:
+        rows, state = (
+            one.at(dtype="bf16", state_dtype="fp32", d=4096, t=t, b=b)["compulsory"]
+            for one in moved.values()
+        )
+        return state < rows
+
+    last = 2068 + 33053 // b
+    assert not fewer(last) and fewer(last + 1)
