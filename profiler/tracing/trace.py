@@ -44,6 +44,7 @@ from profiler.tracing.meta_run.target import (
     Variables,
     listed_sizes,
     load_target,
+    parameters_of,
     parse_variables,
 )
 from profiler.tracing.orders import FEW, RULE_AT, OnlyDivided, by_cases, of_multiples
@@ -127,7 +128,8 @@ def trace(
     ):
         if chosen not in known:
             raise TraceError(f"--{option} '{chosen}': expected one of {', '.join(known)}")
-    asked, sizes = replace(load_target(target), grad=grad, mode=mode), parse_variables(over, let)
+    asked = replace(load_target(target), grad=grad, mode=mode)
+    sizes = parse_variables(over, let, parameters_of(asked))
     try:
         return by_cases(trace_case(asked, sizes, backend, frozenset()))
     except OnlyDivided as refused:

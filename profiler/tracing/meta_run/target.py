@@ -9,7 +9,7 @@ import inspect
 import re
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -35,7 +35,7 @@ from costmodel.language.formula_text import parse
 from costmodel.mixers.load import user_module
 from costmodel.symbolic.formulas import Formula
 from costmodel.symbolic.polynomial import Poly
-from costmodel.symbolic.sizes import LETTERS
+from costmodel.symbolic.sizes import LETTERS, in_order, is_letter
 from profiler.counting.call import higher_order_reason
 from profiler.tracing.meta_run.shape_values import MetaMode, on_meta
 
@@ -115,9 +115,12 @@ def listed_sizes(point: Sizes) -> str:
 
 
 def parse_variables(
-    over: str | Sequence[str], let: str | Sequence[str] | Mapping[str, str]
+    over: str | Sequence[str],
+    let: str | Sequence[str] | Mapping[str, str],
+    own: Collection[str] = (),
 ) -> Variables:
-    """The variables of texts such as `l,h:2,n` and `d=n*h`.
+    """The variables of texts such as `l,h:2,n` and `d=n*h`. Letters are those that mixers share,
+    and further letters in `own`, the names that a module takes.
 
     Raises:
         TraceError: an unknown letter, a multiple that is not a positive number, an invalid formula.
@@ -126,8 +129,9 @@ def parse_variables(
     letters: dict[str, int] = {}
     for entry in filter(None, (text.strip() for text in listed)):
         letter, _, multiple = entry.partition(":")
-        if letter not in LETTERS:
-            raise TraceError(f"--over {letter}: expected sizes out of {' '.join(LETTERS)}")
+        known = in_order({*LETTERS, *filter(is_letter, own)})
+        if letter not in known:
+            raise TraceError(f"--over {letter}: expected sizes out of {' '.join(known)}")
         if letter in letters:
             raise TraceError(f"--over names {letter} twice: give every size once")
         if multiple and not (multiple.isdecimal() and int(multiple)):

@@ -119,6 +119,23 @@ def test_a_batch_that_is_read_as_a_length_is_noted() -> None:
         assert found.forward["exp"] == formula("l**2")
 
 
+def test_a_letter_that_the_module_takes_is_a_size() -> None:
+    """P is no letter that mixers share."""
+
+    class Widened(nn.Module):
+        def __init__(self, d: int, P: int) -> None:
+            super().__init__()
+            self.layer = nn.Linear(d, P, bias=False)
+
+        def forward(self, x: Tensor) -> Tensor:
+            y: Tensor = self.layer(x)
+            return y
+
+    assert str(trace(Widened, over="l,d,P").forward["mul"]) == "P*d*l"
+    with pytest.raises(TraceError, match=r"--over Q: expected sizes out of .* T P$"):
+        trace(Widened, over="l,d,P,Q")
+
+
 @pytest.mark.parametrize(
     ("target", "over", "let", "message"),
     [
