@@ -212,12 +212,13 @@ def rwkv_7(chosen: Chosen) -> Mixer:
 
 
 RANKS = {
-    "w": ("rank of the decay and of the rates of forgetting", 32),
-    "g": ("rank of the gate", 64),
-    "v": ("rank of the mix with the first layer's values", 32),
+    "w": ("A", "rank of the decay and of the rates of forgetting", 32),
+    "a": ("A", "rank of the decay and of the rates of forgetting", 32),
+    "g": ("G", "rank of the gate", 64),
+    "v": ("M", "rank of the mix with the first layer's values", 32),
 }
-"""Letter -> meaning and default, as in the authors' narrow layers; their decay and their rates have
-one rank in all of their models."""
+"""Map of low rank -> letter, meaning and default of its rank, as in the authors' narrow layers. In
+all of their models the decay and the rates have one rank."""
 
 
 def _declare(m: Mixer, *, later: bool) -> None:
@@ -230,8 +231,7 @@ def _declare(m: Mixer, *, later: bool) -> None:
     for name in "rkv":
         m.parameter(f"W_{name}", d, n * h)
     for name in "wagv" if later else "wag":
-        letter = "w" if name == "a" else name
-        rank = m.size(letter, *RANKS[letter])
+        rank = m.size(*RANKS[name])
         m.parameter(f"A_{name}", d, rank)
         m.parameter(f"B_{name}", rank, n * h)
         if name != "g":
@@ -274,14 +274,14 @@ class TimeMixing:
         if self.core:
             Y[i, column] = O[j, i, c]
             return
-        N, B, G = self._array("N"), f.array("B", self.n, self.l), self._array("G")
+        N, B, Z = self._array("N"), f.array("B", self.n, self.l), self._array("Z")
         N[j, i, c] = layer_norm(
             O[j, i, c], over=c, gain=weights["gain"][column], bias=weights["bias"][column],
             eps="64e-5",
         )  # fmt: skip
         B[j, i] = sum_(R[j, i, p] * K[j, i, p] * weights["r_k"][j, p], over=p)
-        G[j, i, p] = self._gate("g", i, "sigmoid")
-        Y[i, column] = (N[j, i, c] + B[j, i] * V[j, i, c]) * G[j, i, c]
+        Z[j, i, p] = self._gate("g", i, "sigmoid")
+        Y[i, column] = (N[j, i, c] + B[j, i] * V[j, i, c]) * Z[j, i, c]
 
     def _array(self, name: str, latex: str = "") -> Array:
         """An array (n, l, h), a row of h channels for each head and token."""
@@ -337,9 +337,9 @@ class TimeMixing:
         j, i, c = self.j, self.i, self.c
         if "v_first" not in self.m.arrays:
             return v
-        M, V, first = self._array("M"), self._array("V"), self.m.arrays["v_first"]
-        M[j, i, self.p] = function("sigmoid", self._gate("v", i))
-        V[j, i, c] = v[j, i, c] + M[j, i, c] * (first[i, (j - 1) * self.h + c] - v[j, i, c])
+        T, V, first = self._array("T"), self._array("V"), self.m.arrays["v_first"]
+        T[j, i, self.p] = function("sigmoid", self._gate("v", i))
+        V[j, i, c] = v[j, i, c] + T[j, i, c] * (first[i, (j - 1) * self.h + c] - v[j, i, c])
         return V
 
     def _carried(self, R: Array, K: Array, V: Array, E: Array, kappa: Array, alpha: Array) -> Array:

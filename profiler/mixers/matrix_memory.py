@@ -326,7 +326,7 @@ class MemoryOfMaps(Memory):
 LAYER_7 = {
     **MEMORY,
     **dict.fromkeys(("D", *(f"X_{name}" for name in "rwkvag"), "U", "K", "N"), "elementwise"),
-    **dict.fromkeys(("T_w", "T_a", "T_g", "G"), "contraction"),
+    **dict.fromkeys(("T_w", "T_a", "T_g", "Z"), "contraction"),
     "B": "reduction",
 }
 
@@ -343,11 +343,11 @@ class TimeMixing(Memory):
     later: ClassVar[bool] = False
 
     def __init__(
-        self, *, d: int, l: int, n: int, w: int, g: int, v: int = 1, h: int | None = None
+        self, *, d: int, l: int, n: int, A: int, G: int, M: int = 1, h: int | None = None
     ) -> None:
         super().__init__(d=d, l=l, n=n, h=h)
-        ranks = {"w": w, "a": w, "g": g} | ({"v": v} if self.later else {})
-        require_sizes(w=w, g=g, v=v)
+        ranks = {"w": A, "a": A, "g": G} | ({"v": M} if self.later else {})
+        require_sizes(A=A, G=G, M=M)
         for name in "rwkvag":
             setattr(self, f"mu_{name}", self.weight(d))
         for name in "rkv":
@@ -430,7 +430,7 @@ class FirstTimeMixing(TimeMixing):
     """The first layer, whose own values are the first layer's."""
 
 
-LATER = {**LAYER_7, **dict.fromkeys(("T_v", "M"), "contraction"), "V": "elementwise"}
+LATER = {**LAYER_7, **dict.fromkeys(("T_v", "T"), "contraction"), "V": "elementwise"}
 
 
 @implementation("rwkv-7+later", "recurrent", form="recurrent", kernels=LATER, step_kernels=LATER)
@@ -440,9 +440,9 @@ class LaterTimeMixing(TimeMixing):
     later = True
 
     def __init__(
-        self, *, d: int, l: int, n: int, w: int, g: int, v: int, h: int | None = None
+        self, *, d: int, l: int, n: int, A: int, G: int, M: int, h: int | None = None
     ) -> None:
-        super().__init__(d=d, l=l, n=n, w=w, g=g, v=v, h=h)
+        super().__init__(d=d, l=l, n=n, A=A, G=G, M=M, h=h)
 
     def forward(self, x: Tensor, v_first: Tensor) -> Tensor:  # type: ignore[override]  # two inputs
         """Mix x (b, s, d) with v_first (b, s, n h) to y (b, s, d); errors as of `Mixer.forward`."""

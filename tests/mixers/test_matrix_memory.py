@@ -175,9 +175,9 @@ def test_nothing_of_the_mlstm_is_left_unexplained() -> None:
 # --------------------------------------------------------------------------------------------------
 
 RWKV_SIZES: list[Sizes] = [
-    {"l": 5, "d": 6, "n": 2, "h": 3, "w": 2, "g": 5, "v": 4},
-    {"l": 3, "d": 2, "n": 1, "h": 2, "w": 3, "g": 2, "v": 1},
-    {"l": 1, "d": 1, "n": 1, "h": 1, "w": 1, "g": 1, "v": 1},
+    {"l": 5, "d": 6, "n": 2, "h": 3, "A": 2, "G": 5, "M": 4},
+    {"l": 3, "d": 2, "n": 1, "h": 2, "A": 3, "G": 2, "M": 1},
+    {"l": 1, "d": 1, "n": 1, "h": 1, "A": 1, "G": 1, "M": 1},
 ]
 
 
@@ -248,7 +248,7 @@ def test_rwkv_7_equals_the_paper(sizes: Sizes) -> None:
 
 
 def test_heads_of_another_width_equal_the_paper() -> None:
-    sizes = {"l": 3, "d": 3, "n": 2, "h": 4, "w": 2, "g": 1}
+    sizes = {"l": 3, "d": 3, "n": 2, "h": 4, "A": 2, "G": 1}
     equals_the_paper(f"rwkv-7{WIDER}", sizes, time_mixing, ROUNDING)
 
 
@@ -270,7 +270,7 @@ def test_a_later_layer_of_rwkv_7_equals_the_paper(sizes: Sizes) -> None:
 
 
 def test_a_later_layer_refuses_values_of_another_shape() -> None:
-    sizes = {"l": 3, "d": 4, "n": 2, "w": 1, "g": 1, "v": 1}
+    sizes = {"l": 3, "d": 4, "n": 2, "A": 1, "G": 1, "M": 1}
     module = module_of("rwkv-7+later", "recurrent", sizes, drawn("rwkv-7+later", sizes))
     x = torch.zeros(1, 3, 4, dtype=torch.float64)
     with pytest.raises(ValueError, match=r"v_first must be \(1, 3, 4\) and is \(1, 2, 4\)"):
@@ -284,7 +284,7 @@ def test_a_later_layer_refuses_values_of_another_shape() -> None:
 
 
 def test_gradients_pass_through_rwkv_7() -> None:
-    sizes = {"l": 3, "d": 2, "n": 1, "w": 1, "g": 1}
+    sizes = {"l": 3, "d": 2, "n": 1, "A": 1, "G": 1}
     assert gradients_pass("rwkv-7", "recurrent", sizes)
 
 
@@ -294,9 +294,9 @@ def of_rwkv_7(h: int) -> Counter[str]:
     return Counter(mul=5 * h * h, add=4 * h * h - 2 * h, exp=h)
 
 
-@pytest.mark.parametrize(("d", "n", "h", "w", "g", "v"), [(6, 2, 3, 4, 5, 3), (10, 3, 4, 2, 1, 2)])
+@pytest.mark.parametrize(("d", "n", "h", "A", "G", "M"), [(6, 2, 3, 4, 5, 3), (10, 3, 4, 2, 1, 2)])
 def test_a_token_of_rwkv_7_takes_these_operations(
-    d: int, n: int, h: int, w: int, g: int, v: int
+    d: int, n: int, h: int, A: int, G: int, M: int
 ) -> None:
     """The recurrence with maps, decay, alpha and kappa; then the layer; then a later one."""
     sizes = {"l": 9, "t": 9, "d": d, "n": n}
@@ -308,37 +308,37 @@ def test_a_token_of_rwkv_7_takes_these_operations(
     assert operations(f"rwkv-7+core{{h={h}}}", sizes, phase="inference") == alone
     norm = Counter(mul=2 * h, add=4 * h - 1, div=h + 2, sqrt=1)
     whole = times(linear(d, width), 3) + own + Counter(add=d) + times(Counter(mul=d, add=d), 6)
-    whole += linear(d, w) + Counter(tanh=w) + linear(w, width) + Counter(add=width)
-    whole += linear(d, w) + linear(w, width) + Counter(add=width)
-    whole += linear(d, g) + times(logistic, g) + linear(g, width)
+    whole += linear(d, A) + Counter(tanh=A) + linear(A, width) + Counter(add=width)
+    whole += linear(d, A) + linear(A, width) + Counter(add=width)
+    whole += linear(d, G) + times(logistic, G) + linear(G, width)
     whole += Counter(mul=(1 + 2 + 1 + 1) * width, add=(2 + 1) * width) + times(norm, n)
     whole += times(Counter(mul=2 * h, add=h - 1), n)
-    ranks = {"w": w, "g": g}
+    ranks = {"A": A, "G": G}
     assert operations(f"rwkv-7{{h={h}}}", sizes | ranks, phase="inference") == whole
-    mixed = linear(d, v) + linear(v, width) + Counter(add=width) + times(logistic, width)
+    mixed = linear(d, M) + linear(M, width) + Counter(add=width) + times(logistic, width)
     later = whole + mixed + Counter(mul=width, add=2 * width)
-    given = sizes | ranks | {"v": v}
+    given = sizes | ranks | {"M": M}
     assert operations(f"rwkv-7+later{{h={h}}}", given, phase="inference") == later
 
 
 @pytest.mark.parametrize(
     ("name", "d"),
     [
-        ("rwkv-7+later{n=16,w=64,g=160,v=64}", 1024),
-        ("rwkv-7+later{n=3,h=5,w=2,g=4,v=1}", 4),
+        ("rwkv-7+later{n=16,A=64,G=160,M=64}", 1024),
+        ("rwkv-7+later{n=3,h=5,A=2,G=4,M=1}", 4),
     ],
 )
 def test_parameters_and_state_of_rwkv_7(name: str, d: int) -> None:
-    """With D = n h: 4dD + 6d + 3D + [w(d + D) + D] + the same for a and v + g(d + D) + 2D; the
-    first layer has no v. A matrix of each head, and the row before."""
+    """With D = n h: 4dD + 6d + 3D, A(d + D) + D of w and of a, the same with M of v, G(d + D) and
+    2D; the first layer has no M. A matrix of each head, and the row before."""
     given = braces(name)
     n, D = given["n"], given["n"] * given.get("h", d // given["n"])
-    expected = 4 * d * D + 6 * d + 3 * D + 2 * D + given["g"] * (d + D)
-    expected += sum(given[rank] * (d + D) + D for rank in "wwv")
-    of_first = {letter: size for letter, size in given.items() if letter != "v"}
+    expected = 4 * d * D + 6 * d + 3 * D + 2 * D + given["G"] * (d + D)
+    expected += sum(given[rank] * (d + D) + D for rank in "AAM")
+    of_first = {letter: size for letter, size in given.items() if letter != "M"}
     later, first = cm.mixer(name), cm.mixer(joined("rwkv-7", (), of_first))
     assert cm.parameters(later).at(d=d) == expected
-    assert cm.parameters(first).at(d=d) == expected - given["v"] * (d + D) - D
+    assert cm.parameters(first).at(d=d) == expected - given["M"] * (d + D) - D
     for t in (1, 2, 30):
         for mixer in (later, first):
             assert cm.state(mixer).at(d=d, l=30, t=t) == D * (D // n) + d
@@ -346,9 +346,9 @@ def test_parameters_and_state_of_rwkv_7(name: str, d: int) -> None:
 
 def test_parameters_of_a_layer_of_1024_channels() -> None:
     """Ranks 64, 64, 64 and 160."""
-    mixer = cm.mixer("rwkv-7+later{n=16,w=64,v=64,g=160}")
+    mixer = cm.mixer("rwkv-7+later{n=16,A=64,M=64,G=160}")
     assert cm.parameters(mixer).at(d=1024) == 4_929_536
 
 
 def test_nothing_of_rwkv_7_is_left_unexplained() -> None:
-    everything_is_explained("rwkv-7", {"b": 2, "l": 2, "d": 4, "n": 2, "w": 1, "g": 3})
+    everything_is_explained("rwkv-7", {"b": 2, "l": 2, "d": 4, "n": 2, "A": 1, "G": 3})

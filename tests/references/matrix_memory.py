@@ -46,8 +46,8 @@ os.environ.setdefault("RWKV_V7_ON", "1")  # without it, their file has no RWKV-7
 RWKV = "rwkv/model.py:RWKV_x070_TMix_seq"
 
 
-@compared("rwkv-7", "rwkv", RWKV, l=7, d=6, n=2, w=2, g=3)
-@compared("rwkv-7", "rwkv", RWKV, l=5, d=8, n=1, w=3, g=4)
+@compared("rwkv-7", "rwkv", RWKV, l=7, d=6, n=2, A=2, G=3)
+@compared("rwkv-7", "rwkv", RWKV, l=5, d=8, n=1, A=3, G=4)
 def time_mixing(of: Any, ours: Weights, each: Comparison) -> Any:
     """The whole first layer, not compiled. Their decay and state are in float32, with exp(-1/2) to
     six digits: here float64 and all digits."""
