@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from fractions import Fraction
 from functools import cache
 from itertools import product
 
@@ -224,6 +225,27 @@ def divisors(mixer: Mixer, form: str | None = None) -> Mapping[str, str]:
         return 1 + depth(found[size]) if size in found else 0
 
     return {size: found[size] for size in sorted(found, key=depth)}
+
+
+@cache
+def halved(mixer: Mixer, form: str | None = None) -> Mapping[Poly, str]:
+    """Extents and bounds of one term that numbers divide, such as h/2, or several sizes, such as
+    d/(n*r), with the first size above the bar: these need not be whole where `divisors` are."""
+    found = {}
+    for extent in _extents(mixer, form):
+        (monomial, number), *others = extent.terms.items() if extent.terms else [((), 1)]
+        below = sum(power < 0 for _, power in monomial)
+        if not others and (below > 1 or Fraction(number).denominator > 1):
+            found[extent] = next(atom for atom, power in monomial if power > 0)
+    return {extent: above for extent, above in found.items() if above in mixer.letters}
+
+
+def raised(mixer: Mixer, sizes: Mapping[str, int], form: str | None = None) -> dict[str, int]:
+    """Small sizes, multiplied such that the extents of `halved` are whole."""
+    found = dict(sizes)
+    for extent, above in halved(mixer, form).items():
+        found[above] *= Fraction(extent.rational(found)).denominator
+    return found
 
 
 def _not_whole(mixer: Mixer, extent: Poly, value: Number, sizes: Mapping[str, int]) -> str:

@@ -33,7 +33,7 @@ from costmodel.language.nodes import (
     position_value,
     refs,
 )
-from costmodel.program.chosen_sizes import divisors, fit
+from costmodel.program.chosen_sizes import divisors, fit, raised
 from costmodel.program.recurrences import blocks, loops
 from costmodel.symbolic.constraints import (
     Constraints,
@@ -517,6 +517,7 @@ def _small_sizes(mixer: Mixer, form: str) -> tuple[dict[str, int], ...]:
     for sizes in tried:
         for size, by in divisors(mixer, form).items():
             sizes[size] *= sizes[by] if sizes[size] % sizes[by] else 1
+    tried = [raised(mixer, sizes, form) for sizes in tried]
     return tuple(sizes for sizes in tried if _fits(mixer, form, sizes))
 
 

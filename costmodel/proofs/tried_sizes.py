@@ -9,7 +9,7 @@ from costmodel.errors import EquationError, SizeError, Unsupported
 from costmodel.language.equations import Form, Mixer
 from costmodel.language.indices import Index
 from costmodel.language.nodes import walk
-from costmodel.program.chosen_sizes import divisors, fit
+from costmodel.program.chosen_sizes import divisors, fit, raised
 from costmodel.program.lowering import lower
 
 Sizes = Mapping[str, int]
@@ -41,6 +41,7 @@ def small_sizes(mixer: Mixer) -> list[dict[str, int]]:
             if by not in divided:
                 sizes[by] = min(sizes[by], 3)
             sizes[size] = sizes[by] * (1 if shift < 0 else 2)
+        sizes = raised(mixer, sizes)
         for scale in (1, 2, 4):
             whole = {**sizes, **({"d": sizes["d"] * scale} if scale > 1 else {})}
             if fits(mixer, whole):
@@ -161,7 +162,8 @@ def _around(mixer: Mixer, length: int, bounds: Sizes) -> dict[str, int]:
     """Small sizes with a given length, and given values of the sizes in bounds."""
     others = {letter: bounds.get(letter, 1) for letter in mixer.letters}
     width = {"d": 2 * others.get("n", 1)} if "d" in others and "d" not in bounds else {}
-    return {"l": length, **{x: v for x, v in others.items() if x != "l"}, **width}
+    found = {"l": length, **{x: v for x, v in others.items() if x != "l"}, **width}
+    return raised(mixer, found)
 
 
 def _distinct(tried: Iterable[dict[str, int]]) -> list[dict[str, int]]:

@@ -8,7 +8,7 @@ from typing import Any, Literal, TypedDict, TypeVar, cast
 
 from costmodel.errors import ConventionError, EquationError, Refused, Unanswered
 from costmodel.language.equations import TRAINED, Mixer, System
-from costmodel.program.chosen_sizes import divisors, fit
+from costmodel.program.chosen_sizes import divisors, fit, halved
 from costmodel.program.chunks import token_by_token
 from costmodel.program.conventions import (
     LOSS,
@@ -167,7 +167,7 @@ def _fits(mixer: Mixer, given: Mapping[str, int]) -> dict[str, int]:
     """
     sizes = {**checked(given, mixer.letters), **mixer.given}
     parted = any(sizes.get(size, 0) % sizes.get(by, 1) for size, by in divisors(mixer).items())
-    if parted or mixer.powers_of_two:
+    if parted or mixer.powers_of_two or halved(mixer):
         fit(mixer, sizes)
     if "h" not in mixer.letters:
         head_width(sizes)

@@ -53,7 +53,7 @@ def narrowed(constraints: Constraints, extra: Poly) -> Constraints | None:
 @lru_cache(maxsize=200_000)
 def nonnegative(poly: Poly) -> bool:
     """Whether `poly >= 0` is proven from: sizes >= 1, n divides d, t <= l, and quotients of sizes
-    such as l/C and h*n/g are integers. False means "not proven"."""
+    such as l/C, h*n/g and d/(n*r) are integers. False means "not proven"."""
     if poly.constant() is not None:
         return poly.rational({}) >= 0
     divided = poly
@@ -67,11 +67,11 @@ def nonnegative(poly: Poly) -> bool:
 
 
 def _whole_products(poly: Poly) -> Iterator[tuple[Monomial, str]]:
-    """The products of two sizes over a third that occur in a term by themselves, each with the
-    first of its two factors."""
+    """The products of two sizes over a third, and the quotients of a size over two others, that
+    occur in a term by themselves, each with the first of its factors."""
     for monomial in poly.terms:
         sizes = not any(is_variable(a) or isinstance(a, Fn) for a, _ in monomial)
-        if sizes and sorted(power for _, power in monomial) == [-1, 1, 1]:
+        if sizes and sorted(power for _, power in monomial) in ([-1, 1, 1], [-1, -1, 1]):
             yield monomial, next(atom for atom, power in monomial if power == 1)
 
 
