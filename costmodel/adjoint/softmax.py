@@ -32,7 +32,8 @@ from costmodel.symbolic.polynomial import Poly, index_atom
 
 
 def softmax_of(system: System, equation: Equation) -> Ref | None:
-    """The scores of an equation that is a complete softmax; None for any other equation."""
+    """The scores of an equation that is a complete softmax, without a sink; None for any other
+    equation."""
     value = equation.value
     if not (
         isinstance(value, Div) and isinstance(value.left, Ref) and isinstance(value.right, Ref)
@@ -44,6 +45,8 @@ def softmax_of(system: System, equation: Equation) -> Ref | None:
     if {power.whole for power in powers} != {equation.array}:
         return None
     if len({power.written for power in powers}) != 1:
+        return None
+    if not all(isinstance(e.value, Reduce) for e in system.defining[value.right.array]):
         return None
     exponent = _exponent(system, equation)
     scores = exponent.left if isinstance(exponent, Sub) else exponent

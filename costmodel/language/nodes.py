@@ -556,6 +556,9 @@ GRADIENT = "gradient"
 AGAIN = "again"
 """The relation of a recomputed copy to its array."""
 
+SHIFT = "shift"
+"""The step of a composite that cancels in its result: it gets no gradient."""
+
 
 @dataclass(frozen=True)
 class Origin:

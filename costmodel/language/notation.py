@@ -15,6 +15,7 @@ from costmodel.language.equations import Equation
 from costmodel.language.functions import TABLE
 from costmodel.language.indices import Index, UnionIndex
 from costmodel.language.macros import MACROS
+from costmodel.language.macros.softmax import scores_and_sink
 from costmodel.language.nodes import (
     TRANSFORMS,
     Add,
@@ -300,12 +301,15 @@ def _scaled(notation: Notation, node: Composite) -> Piece:
 
 def _softmax(notation: Notation, node: Composite) -> Piece:
     """A softmax as e^z over a sum of e^z with primed indices, as in eq. (14) of Chen 2023 v2."""
-    assert isinstance(node.body, Ref)
+    scores, sink = scores_and_sink(node)
     named = {i.atom: replace(i, name=i.name + "'").as_poly() for i in node.over}
     primed = tuple(replace(i.substitute(named), name=i.name + "'") for i in node.over)
-    other = Ref(node.body.array, substitute(node.body.positions, named))
-    above, below = (printed(notation, Call("exp", part)) for part in (node.body, other))
+    other = Ref(scores.array, substitute(scores.positions, named))
+    above, below = (printed(notation, Call("exp", part)) for part in (scores, other))
     total = Piece(notation.reduction("sum", primed, below.text), REDUCTION)
+    if sink is not None:
+        further = printed(notation, Call("exp", sink))
+        total = Piece(f"{total.text} + {further.text}", SUM)
     return notation.fraction(above, total)
 
 

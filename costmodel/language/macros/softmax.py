@@ -9,8 +9,20 @@ from costmodel.errors import EquationError
 from costmodel.language.arguments import checked
 from costmodel.language.equations import Equation
 from costmodel.language.macros.macro import Parts
-from costmodel.language.nodes import Call, Composite, Div, Node, Reduce, Ref, Sub, node
-from costmodel.language.writing import indices_in
+from costmodel.language.nodes import (
+    SHIFT,
+    Call,
+    Composite,
+    Div,
+    Node,
+    Operands,
+    Reduce,
+    Ref,
+    Sub,
+    node,
+    record,
+)
+from costmodel.language.writing import indices_in, maximum
 from costmodel.symbolic.polynomial import Poly
 
 
@@ -20,28 +32,59 @@ def scaled(body: Node, by: Poly) -> Node:
     return Composite("scaled", node(body), by=Poly.of(by))
 
 
+@record
+class WithSink(Operands):
+    """The operands of a softmax with a sink: an entry of the scores, and the sink's score."""
+
+    scores: Ref
+    sink: Ref
+
+
 @checked
-def softmax(body: Ref, over: Any) -> Node:
+def softmax(body: Ref, over: Any, *, sink: Ref | None = None) -> Node:
     """The softmax of array entries along `over`, an index of the left side or a tuple of them. It
-    is expanded to three equations: exponentials, their sum, and one division each."""
+    is expanded to three equations: exponentials, their sum, and one division each.
+
+    With a `sink`, an array entry, the sum has the exponential of this entry as one more term, which
+    takes 1 add and 1 exp for each row.
+    """
     if not isinstance(body, Ref):
         raise EquationError("softmax takes an array entry: define the scores first")
-    return Composite("softmax", body, indices_in(over))
+    if not isinstance(sink, Ref | None):
+        raise EquationError("the sink of a softmax is an array entry: define the sink first")
+    return Composite("softmax", body if sink is None else WithSink(body, sink), indices_in(over))
+
+
+def scores_and_sink(composite: Composite) -> tuple[Ref, Ref | None]:
+    """The scores of a softmax, and its sink if there is one."""
+    body = composite.body
+    if isinstance(body, WithSink):
+        return body.scores, body.sink
+    assert isinstance(body, Ref)
+    return body, None
 
 
 def write_softmax(
     equation: Equation, composite: Composite, rewrites: Sequence[str]
 ) -> list[Equation]:
     """Expand a softmax: exponentials, their sum over the composite's indices, and quotients. Under
-    `safe-softmax` the row's maximum is subtracted first."""
-    parts, over, exponent = Parts(equation), composite.over, composite.body
+    `safe-softmax` the row's maximum, the sink's among it, is subtracted first."""
+    parts, over, (scores, sink) = Parts(equation), composite.over, scores_and_sink(composite)
     for index in over:
         if index not in equation.indices:
             raise EquationError(
                 f"{equation.name}: softmax runs over {index.name}, an index of its row"
             )
-    if "safe-softmax" in rewrites:
-        largest = parts.define("max", Reduce("max", composite.body, over), *over)
-        exponent = Sub(composite.body, largest)
-    power = parts.define("exp", Call("exp", exponent))
-    return parts.finish(Div(power, parts.define("sum", Reduce("sum", power, over), *over)))
+
+    def power(score: Ref) -> Node:
+        return Call("exp", score if largest is None else Sub(score, largest))
+
+    largest = None
+    if "safe-softmax" in rewrites and sink is None:
+        largest = parts.define("max", Reduce("max", scores, over), *over)
+    elif "safe-softmax" in rewrites:
+        largest = parts.define(SHIFT, maximum(Reduce("max", scores, over), sink), *over)
+    powers = parts.define("exp", power(scores))
+    total: Node = Reduce("sum", powers, over)
+    total = total if sink is None else total + power(sink)
+    return parts.finish(Div(powers, parts.define("sum", total, *over)))
