@@ -126,7 +126,7 @@ def test_every_file_of_equations_brings_its_mixers() -> None:
 
 def test_every_mixer_has_names_of_its_own_and_one_line_that_says_what_it_does() -> None:
     found = [mixers.builtin(name) for name in mixers.names()]
-    called = [name for mixer in found for name in (mixer.name, *mixer.aliases)]
+    called = [name for m in found for name in (m.name, *m.aliases, *m.variants)]
     assert len(called) == len(set(called))
     assert [mixer.name for mixer in found if not 0 < len(mixer.idea) <= 60] == []
 

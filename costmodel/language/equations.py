@@ -40,6 +40,7 @@ from costmodel.language.indices import Extremum, Index, Ranges, UnionIndex, one_
 from costmodel.language.nodes import (
     KINDS,
     MOST_NESTED,
+    SHIFT,
     Add,
     Array,
     Composite,
@@ -200,13 +201,15 @@ class System:
 
     @cached_property
     def active(self) -> frozenset[Array]:
-        """The arrays in `wanted`, and those computed from them; without index arrays."""
+        """The arrays in `wanted`, and those computed from them; without index arrays and shifts,
+        which cancel."""
         found = frozenset(self.wanted)
         while True:
             more = {
                 e.array
                 for e in self.equations
                 if e.array.below is None and not found.isdisjoint(e.value.arrays)
+                if e.array.origin is None or e.array.origin.step != SHIFT
             }
             if more <= found:
                 return found
@@ -423,6 +426,8 @@ class Mixer:
         """The options that the mixer is written with."""
         self.offers: Mapping[str, str] = {}
         """Option -> its meaning, for every option that may follow the name."""
+        self.variants: Mapping[str, str] = {}
+        """A variant's own name -> the name with options and sizes that it stands for."""
         self.letters: tuple[str, ...] = ()
         """The letters of its sizes; without h, unless `given` has h."""
         self.own: dict[str, Letter] = {}

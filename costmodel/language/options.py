@@ -8,6 +8,9 @@ A file of equations declares the options of its mixer, above a function that wri
         ...
         if "bias" in chosen: ...
         return m
+
+A variant may have a name of its own, `@offering({...}, variants={"gqa": "grouped", "mqa":
+"grouped{g=1}"})`; further options and sizes follow such a name as they follow the mixer's.
 """
 
 from __future__ import annotations
@@ -18,7 +21,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.util import module_from_spec
-from itertools import combinations
 from types import MappingProxyType, ModuleType
 
 from costmodel.errors import (
@@ -114,6 +116,8 @@ class Family:
     """Option -> its meaning, in the order in which names print options."""
     apart: Mapping[tuple[str, str], str] = field(default_factory=dict)
     """Two options that exclude each other -> the reason."""
+    variants: Mapping[str, str] = field(default_factory=dict)
+    """Name of its own -> the options of a variant, with sizes in braces: `grouped{g=1}`."""
     _made: dict[tuple[tuple[str, ...], Sizes], Mixer] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -127,6 +131,12 @@ class Family:
                 raise EquationError(
                     f"'{option}' is said to exclude another option, but is no option"
                 )
+        for name, text in self.variants.items():
+            for option in _options_of(text):
+                if option not in self.offers:
+                    raise EquationError(
+                        f"'{name}' stands for '{text}', but '{option}' is no option"
+                    )
 
     @cached_property
     def plain(self) -> Mixer:
@@ -152,11 +162,10 @@ class Family:
         return self._made[key]
 
     def choices(self) -> Iterator[tuple[str, ...]]:
-        """Every allowed set of options, the empty set first."""
-        for number in range(len(self.offers) + 1):
-            for options in combinations(self.offers, number):
-                if not any(set(pair) <= set(options) for pair in self.apart):
-                    yield options
+        """The empty set of options, each option by itself, and the sets of `variants`."""
+        named = (set(_options_of(text)) for text in self.variants.values())
+        chosen = [set[str](), *({option} for option in self.offers), *named]
+        yield from dict.fromkeys(tuple(o for o in self.offers if o in some) for some in chosen)
 
     def _written(self, options: tuple[str, ...]) -> Mixer:
         mixer: object = self.make(frozenset(options))
@@ -168,6 +177,10 @@ class Family:
         mixer.base, mixer.options, mixer.offers = mixer.name, options, self.offers
         mixer.name = mixer.origin = joined(mixer.base, options)
         mixer.aliases = tuple(joined(alias, options) for alias in mixer.aliases)
+        mixer.variants = {
+            name: joined(mixer.base, _options_of(text), braces(text))
+            for name, text in self.variants.items()
+        }
         if options:
             mixer.title = f"{mixer.title} ({', '.join(options)})"
         return mixer
@@ -188,15 +201,23 @@ class Family:
                 raise UnknownMixer(f"{name} takes '{one}' or '{two}', not both: {reason}")
 
 
+def _options_of(text: str) -> tuple[str, ...]:
+    """The options in `grouped+window{g=1}`."""
+    return tuple(text.partition("{")[0].split(SEPARATOR))
+
+
 @checked
 def offering(
-    offers: Mapping[str, str], apart: Mapping[tuple[str, str], str] | None = None
+    offers: Mapping[str, str],
+    apart: Mapping[tuple[str, str], str] | None = None,
+    variants: Mapping[str, str] | None = None,
 ) -> Callable[[Callable[[Chosen], Mixer]], Family]:
     """Decorate a function that writes a mixer with the chosen options; the result is a `Family`.
 
     Args:
         offers: option -> its meaning, in the order in which names print options.
         apart: two options that exclude each other -> the reason.
+        variants: a variant's own name -> its options, with sizes in braces.
     """
     if not isinstance(offers, Mapping):
         raise WrongKind(f"@offering takes a table of options, got {described(offers)}")
@@ -206,7 +227,7 @@ def offering(
             raise WrongKind(
                 f"@offering stands above a function that writes a mixer, got {described(make)}"
             )
-        return Family(make, dict(offers), dict(apart or {}))
+        return Family(make, dict(offers), dict(apart or {}), dict(variants or {}))
 
     return decorate
 
@@ -218,6 +239,25 @@ def defined(module: ModuleType) -> dict[str, Mixer]:
         if isinstance(value, (Mixer, Family)):
             found[key] = value.plain if isinstance(value, Family) else value
     return found
+
+
+def is_called(mixer: Mixer, base: str) -> bool:
+    """Whether a name without options and sizes is a mixer's, an alias, or that of a variant."""
+    return base in (mixer.name, *mixer.aliases, *mixer.variants)
+
+
+def stands_for(mixer: Mixer, name: str) -> tuple[tuple[str, ...], dict[str, int]]:
+    """The options and the sizes of a mixer's variant, by the name that was typed.
+
+    Raises:
+        UnknownMixer: a size in braces that the name of the variant has already.
+    """
+    (base, options), sizes = split(name), braces(name)
+    text = mixer.variants.get(base, mixer.name)
+    own = braces(text)
+    for letter in own.keys() & sizes.keys():
+        raise UnknownMixer(f"'{base}' is {text}: leave {letter} out of its braces")
+    return (*split(text)[1], *options), own | sizes
 
 
 def variant(

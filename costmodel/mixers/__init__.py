@@ -16,7 +16,7 @@ from types import ModuleType
 
 from costmodel.errors import UnknownMixer as UnknownMixer
 from costmodel.language.equations import Mixer
-from costmodel.language.options import braces, defined, joined, split, variant
+from costmodel.language.options import defined, is_called, joined, split, stands_for, variant
 
 DEFAULT = ("self-attention", "she", "he", "we", "me")
 """The mixers that a command shows if none is named: self-attention and the Extractor family."""
@@ -51,23 +51,23 @@ def groups() -> dict[str, tuple[Mixer, ...]]:
 
 
 def builtin(name: str) -> Mixer:
-    """The built-in mixer with a name or alias, with the options and the sizes after it
-    (`NAME+OPTION{n=32,h=128}`).
+    """The built-in mixer with a name or alias, or the variant with a name of its own, with the
+    options and the sizes after it (`NAME+OPTION{n=32,h=128}`).
 
     Raises:
         UnknownMixer: the message has the nearest known name, or the options or sizes that the mixer
             takes.
     """
     base, options = split(name)
-    sizes = braces(name)
     file = file_of(base)
     if file is not None:
-        found = next(m for m in _load(file).values() if base in (m.name, *m.aliases))
-        chosen = variant(_module(file), found, options, sizes)
+        found = next(m for m in _load(file).values() if is_called(m, base))
+        chosen = variant(_module(file), found, *stands_for(found, name))
         chosen.builtin = True
         return chosen
-    aliases = [alias for file in _texts() for m in _load(file).values() for alias in m.aliases]
-    near = difflib.get_close_matches(base, [*names(), *aliases], 1)
+    loaded = [mixer for file in _texts() for mixer in _load(file).values()]
+    others = [other for mixer in loaded for other in (*mixer.aliases, *mixer.variants)]
+    near = difflib.get_close_matches(base, [*names(), *others], 1)
     hint = f"; did you mean '{_nearest(near[0], options)}'? " if near else ": "
     raise UnknownMixer(
         f"unknown mixer '{name}'{hint}`costmodel list` shows them all, and a mixer of your own "
@@ -77,9 +77,10 @@ def builtin(name: str) -> Mixer:
 
 @cache
 def file_of(base: str) -> str | None:
-    """The file that defines the mixer with a name or alias; None for an unknown name."""
+    """The file that defines the mixer with a name or alias, or the variant with a name of its own;
+    None for an unknown name."""
     for file, text in _texts().items():
-        if f'"{base}"' in text and any(base in (m.name, *m.aliases) for m in _load(file).values()):
+        if f'"{base}"' in text and any(is_called(m, base) for m in _load(file).values()):
             return file
     return None
 

@@ -23,7 +23,7 @@ from costmodel.errors import (
     words_of,
 )
 from costmodel.language.equations import Mixer
-from costmodel.language.options import braces, defined, joined, split, variant
+from costmodel.language.options import defined, joined, split, stands_for, variant
 from costmodel.mixers import builtin, names as builtin_names
 
 PACKAGE = Path(__file__).parents[1]
@@ -108,22 +108,22 @@ def _in_file(path: Path, attribute: str) -> Mixer:
     """The mixer NAME or NAME+OPTION of a user's file; UnknownMixer names what the file has."""
     module = user_module(path)
     found = _mixers(path, module)
-    base, options = split(attribute)
-    sizes = braces(attribute)
+    base, _ = split(attribute)
     for key, plain in found.items():
-        if base in (key, plain.name):
+        if base in (key, plain.name, *plain.variants):
             if plain.name in builtin_names():
                 raise UnknownMixer(
                     f"{path} calls its mixer '{plain.name}', which is the name of a built-in one: "
                     f"choose another"
                 )
             with _told(path, f"does not write '{attribute}'"):
-                value = variant(module, plain, options, sizes)
+                value = variant(module, plain, *stands_for(plain, attribute))
             if value.arrays and not value.letters:
                 raise UnknownMixer(
                     f"{path}:{base} declares no sizes of its own: write `l, d = m.sizes('l d')`"
                 )
-            value.origin = joined(f"{path}:{base}", value.options, value.given)
+            called = plain.name if base in plain.variants else base
+            value.origin = joined(f"{path}:{called}", value.options, value.given)
             value.home = value.at_any_sizes.home = module.__name__
             return value
     if isinstance(getattr(module, base, None), type):

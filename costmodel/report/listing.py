@@ -86,6 +86,7 @@ class Entry:
             "source": self.mixer.source,
             "forms": {f: {"inference": r is None, "reason": r} for f, r in self.inference.items()},
             "options": dict(self.mixer.offers),
+            "variants": dict(self.mixer.variants),
             "implementations": None if modules is None else list(modules),
             "classes": None if modules is None else dict(modules),
             "references": list(self.references),
@@ -110,7 +111,8 @@ def matching(word: str) -> tuple[str, ...]:
 
 
 def _searched(mixer: Mixer) -> str:
-    said = (mixer.name, *mixer.aliases, mixer.title, mixer.idea, mixer.group, mixer.source)
+    called = (mixer.name, *mixer.aliases, *mixer.variants)
+    said = (*called, mixer.title, mixer.idea, mixer.group, mixer.source)
     packages = (one.of for one in of_mixer(mixer.name))
     options = (*mixer.offers, *mixer.offers.values())
     return "\n".join((*said, *options, *mixer.references, *packages))
@@ -177,6 +179,7 @@ def _table(found: Sequence[Entry], whole: bool) -> Table:
         *((*_options(found), *_classes(found)) if whole else [Note((BRIEF,))]),
         Note(("--group FAMILY shows a family in every table",)),
         Note(("a mixer of your own is given as FILE.py:NAME wherever a name is taken",)),
+        *_variants(found, whole),
         Note(("`costmodel explain NAME` prints title, source and equations",)),
     )
     return Table("Mixers, by family", columns, tuple(rows), notes)
@@ -210,6 +213,14 @@ def _options(found: Sequence[Entry]) -> list[Note]:
         taken = ", ".join(f"{option} ({means})" for option, means in offers)
         lines.append(f"options of {', '.join(members)}: {taken}")
     return [Note((line,)) for line in lines]
+
+
+def _variants(found: Sequence[Entry], whole: bool) -> list[Note]:
+    """A note with the names of variants, and with what they stand for if `whole`."""
+    named = [item for entry in found for item in entry.mixer.variants.items()]
+    listed = ", ".join(f"{name} ({stands})" if whole else name for name, stands in named)
+    what = "variants with names of their own, which options and sizes may follow"
+    return [Note((f"{what}: {listed}",))] if named else []
 
 
 FEW = 5

@@ -75,16 +75,35 @@ class Implementation:
     """The mixer's options that the class accepts."""
     options: tuple[str, ...] = ()
     """The mixer's options that the module is built with."""
+    option_kernels: Mapping[str, str] = field(default_factory=dict, hash=False)
+    """Array that an option brings -> kernel class of its equation."""
 
     def __post_init__(self) -> None:
         """Refuse a kernel class outside `KERNEL_CLASSES`."""
-        for kernels in (self.kernels or {}, self.step_kernels or {}):
+        for kernels in (self.kernels or {}, self.step_kernels or {}, self.option_kernels):
             for array, kernel in kernels.items():
                 if kernel not in KERNEL_CLASSES:
                     raise ValueError(
                         f"{self.mixer} {self.name}: the kernel class of {array} is {kernel!r} and "
                         f"must be one of {', '.join(sorted(KERNEL_CLASSES))}"
                     )
+
+    def built_with(self, mixer: Equations) -> Implementation:
+        """The implementation of a variant, with kernel classes for arrays of its options."""
+
+        def every(known: Mapping[str, str] | None, form: str | None) -> Mapping[str, str] | None:
+            if known is None or form not in mixer.forms:
+                return known
+            made = {equation.name for equation in mixer.forms[form].equations}
+            return {**known, **{a: k for a, k in self.option_kernels.items() if a in made}}
+
+        return replace(
+            self,
+            mixer=mixer.name,
+            options=mixer.options,
+            kernels=every(self.kernels, self.form),
+            step_kernels=every(self.step_kernels, self.step_form),
+        )
 
     @property
     def home(self) -> str:
@@ -114,12 +133,14 @@ def implementation(
     step_rewrites: tuple[str, ...] | None = None,
     step_kernels: Mapping[str, str] | None = None,
     options: tuple[str, ...] = (),
+    option_kernels: Mapping[str, str] | None = None,
 ) -> Callable[[_Module], _Module]:
     """Describe the decorated module class as an implementation of `mixer`.
 
     The default name is the form. By default `step` has the form and rewrites of `forward`, except
     `OF_SEQUENCES`, which concern sums over whole sequences. The class also implements the mixer
     with any of `options`; its constructor gets the chosen options as the argument `options`.
+    `option_kernels` are the classes of the arrays that only these options bring.
 
     Raises:
         ValueError: an unknown kernel class or rewrite, or a second class with the same name."""
@@ -151,6 +172,7 @@ def implementation(
                 step_rewrites=tuple(step_rewrites),
                 step_kernels=step_kernels,
                 takes=tuple(options),
+                option_kernels=option_kernels or {},
             )
         )
         return module
@@ -165,7 +187,7 @@ def implementations(mixer: Equations | str) -> dict[str, Implementation]:
     user's file. With options, only classes that accept the options are included. Raises ValueError
     for a mixer without implementations.
     """
-    if isinstance(mixer, str) and split(mixer)[1]:
+    if isinstance(mixer, str) and (split(mixer)[1] or file_of(split(mixer)[0])):
         mixer = builtin(mixer)
     name, home = (mixer, "") if isinstance(mixer, str) else (mixer.name, mixer.home)
     base, options = split(name)
@@ -183,7 +205,8 @@ def implementations(mixer: Equations | str) -> dict[str, Implementation]:
             _require_arrays(mixer, described)
     if not options:
         return found
-    return {own: replace(it, mixer=name, options=options) for own, it in found.items()}
+    variant = builtin(name) if isinstance(mixer, str) else mixer
+    return {own: it.built_with(variant) for own, it in found.items()}
 
 
 def _require_arrays(mixer: Equations, described: Implementation) -> None:
