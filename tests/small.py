@@ -9,12 +9,11 @@ import pytest
 
 import costmodel as cm
 from costmodel import Mixer
-from costmodel.errors import SizeError
 from costmodel.language.equations import Form
 from costmodel.language.nodes import Call, Position, Ref, walk
 from costmodel.language.options import joined
 from costmodel.mixers import builtin, names
-from costmodel.program.chosen_sizes import divisors, fit
+from costmodel.program.chosen_sizes import divisors, raised
 from costmodel.program.lowering import lower
 from costmodel.program.recurrences import blocks
 from costmodel.program.tokens import tokens
@@ -47,6 +46,7 @@ def complete(mixer: Mixer, sizes: Mapping[str, int]) -> dict[str, int]:
         if by in letters:
             whole = found[size]
             found[by] = next((k for k in range(2, whole) if whole % k == 0), whole)
+    found = raised(mixer, found)
     if mixer.powers_of_two:  # that of h = d/n, wherever there is one
         found["d"] = found["n"] * 2 ** (found["d"] // found["n"] - 1).bit_length()
     return found
@@ -54,24 +54,22 @@ def complete(mixer: Mixer, sizes: Mapping[str, int]) -> dict[str, int]:
 
 def least(mixer: Mixer) -> dict[str, int]:
     """The size 1 for every letter of a mixer, or 2 where half of the size has to be whole."""
-    return {letter: 1 if _fits(mixer, {letter: 1}) else 2 for letter in mixer.letters}
-
-
-def _fits(mixer: Mixer, sizes: Mapping[str, int]) -> bool:
-    try:
-        fit(mixer, sizes)
-    except SizeError:
-        return False
-    return True
+    return raised(mixer, dict.fromkeys(mixer.letters, 1))
 
 
 def variants() -> list[str]:
-    """Every built-in mixer, and each of its options by itself: `self-attention+bias`."""
-    return [
+    """Every built-in mixer, each of its options by itself (`self-attention+bias`), and its variants
+    with names of their own, at any sizes."""
+    found = [
         variant
-        for name in names()
-        for variant in (name, *(joined(name, [option]) for option in builtin(name).offers))
+        for mixer in map(builtin, names())
+        for variant in (
+            mixer.name,
+            *(joined(mixer.name, [option]) for option in mixer.offers),
+            *(stands.partition("{")[0] for stands in mixer.variants.values()),
+        )
     ]
+    return list(dict.fromkeys(found))
 
 
 def forms(mixers: Sequence[str] = ()) -> list[tuple[str, str]]:

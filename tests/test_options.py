@@ -2,7 +2,8 @@
 
 The values and operations of the variants of self-attention are written here with one loop per
 printed index, Vaswani et al. 2017 section 3.2 with biases as torch.nn.MultiheadAttention adds them.
-Nothing is shared with the package.
+A norm, a rotary embedding and a gate count as the docstrings of their macros say. Nothing is shared
+with the package.
 """
 
 from __future__ import annotations
@@ -25,16 +26,29 @@ from costmodel.language.options import Family, offering
 from costmodel.mixers import builtin, names
 from costmodel.mixers.self_attention import self_attention
 from costmodel.oracle.execute import random_arrays
+from costmodel.program.chosen_sizes import raised
 from costmodel.proofs.against_oracle import differences
 from tests.small import by_sizes
 
 Array = npt.NDArray[np.float64]
 
-CHOICES = list(self_attention.choices())
+AT_ONCE = [
+    tuple(text.split("+"))
+    for text in (
+        "bias+wide+grouped",
+        "output-bias+bidirectional+grouped",
+        "bias+wide+grouped+window+sinks+gate+qk-norm+soft-cap+rotary-pairs",
+        "bias+grouped+chunked-window+sinks+head-gate+qk-norm+soft-cap+rotary",
+        "bias+bidirectional+wide+sinks+gate+qk-norm+soft-cap+partial-rotary",
+        "output-bias+wide+cross+grouped+sinks+head-gate+qk-norm+soft-cap",
+    )
+]
+"""Sets of options in which every two that go together do so."""
+CHOICES = [*self_attention.choices(), *AT_ONCE]
 SIZES = [
-    {"l": 5, "d": 8, "n": 4, "g": 2, "K": 5, "V": 7, "e": 2},
-    {"l": 3, "d": 2, "n": 2, "g": 1, "K": 1, "V": 3, "e": 7},
-    {"l": 1, "d": 1, "n": 1, "g": 1, "K": 1, "V": 1, "e": 1},
+    {"l": 5, "d": 8, "n": 4, "g": 2, "w": 2, "r": 2, "K": 5, "V": 7, "e": 2},
+    {"l": 3, "d": 2, "n": 2, "g": 1, "w": 1, "r": 1, "K": 1, "V": 3, "e": 7},
+    {"l": 1, "d": 1, "n": 1, "g": 1, "w": 3, "r": 1, "K": 1, "V": 1, "e": 1},
 ]
 
 every_choice = pytest.mark.parametrize("options", CHOICES, ids=lambda o: "+".join(o) or "plain")
@@ -42,8 +56,8 @@ every_size = by_sizes(SIZES)
 
 
 def own(mixer: Mixer, sizes: dict[str, int]) -> dict[str, int]:
-    """The sizes that a mixer has."""
-    return {letter: value for letter, value in sizes.items() if letter in mixer.letters}
+    """The sizes that a mixer has, greater where the channels of a head turn in pairs."""
+    return raised(mixer, {x: value for x, value in sizes.items() if x in mixer.letters})
 
 
 # The equations, loop by loop.
@@ -63,19 +77,68 @@ def linear(row: Array, weight: Array, bias: Array | None, done: Counter[str]) ->
     return out
 
 
-def attend(query: Array, keys: list[Array], values: list[Array], done: Counter[str]) -> Array:
-    """One query over the keys that it sees, eq. (1) of Vaswani et al."""
+def attend(
+    query: Array,
+    keys: list[Array],
+    values: list[Array],
+    done: Counter[str],
+    sink: float | None = None,
+    capped: bool = False,
+) -> Array:
+    """One query over the keys that it sees, eq. (1) of Vaswani et al.; with the sink's power in the
+    sum, and scores of at most 50."""
     scores = []
     for key in keys:
         scores.append(sum(query[c] * key[c] for c in range(len(key))) / math.sqrt(len(key)))
         done.update(mul=len(key), add=len(key) - 1, div=1, exp=1)
+        if capped:
+            scores[-1] = 50 * math.tanh(scores[-1] / 50)
+            done.update(div=1, tanh=1, mul=1)
     powers = [math.exp(score) for score in scores]
     done.update(add=len(powers) - 1, div=len(powers))
+    total = sum(powers)
+    if sink is not None:
+        total += math.exp(sink)
+        done.update(exp=1, add=1)
     out = np.zeros(len(values[0]))
     for power, value in zip(powers, values, strict=True):
-        out += power / sum(powers) * value
+        out += power / total * value
     done.update(mul=len(values) * len(out), add=(len(values) - 1) * len(out))
     return out
+
+
+def normed(row: Array, weight: Array, done: Counter[str]) -> Array:
+    """An RMS norm, its weight last."""
+    m = len(row)
+    done.update(mul=2 * m, add=m, div=m + 1, sqrt=1)
+    return np.array([row[c] / math.sqrt(sum(row**2) / m + 2**-52) * weight[c] for c in range(m)])
+
+
+def turned(row: Array, position: int, share: int, layout: str, done: Counter[str]) -> Array:
+    """The first of `share` parts of a row, in pairs turned by angles of its position, from 0."""
+    m, out = len(row) // share, row.copy()
+    for p in range(m // 2):
+        one, two = (2 * p, 2 * p + 1) if layout == "rotary-pairs" else (p, p + m // 2)
+        angle = position * 10_000 ** (-2 * p / m)
+        out[one] = row[one] * math.cos(angle) - row[two] * math.sin(angle)
+        out[two] = row[two] * math.cos(angle) + row[one] * math.sin(angle)
+    done.update(mul=2 * m, add=m)
+    return out
+
+
+def gated(row: Array, gates: Array, done: Counter[str]) -> Array:
+    """A head times the sigmoid of its gates, one a channel or one in all."""
+    done.update(mul=len(row), exp=len(gates), add=len(gates), div=len(gates))
+    return np.asarray(row / (1 + np.exp(-gates)))
+
+
+def seen_by(i: int, options: tuple[str, ...], tokens: int, w: int | None) -> range:
+    """The tokens that token i sees, from 0."""
+    if {"cross", "bidirectional"} & {*options}:
+        return range(tokens)
+    if w is None:
+        return range(i + 1)
+    return range(max(0, i - w + 1) if "window" in options else i // w * w, i + 1)
 
 
 def reference(
@@ -84,9 +147,14 @@ def reference(
     """y, the operations that each token adds, and those that read the second sequence alone."""
     n, groups = sizes["n"], sizes["g"] if "grouped" in options else sizes["n"]
     x, source = arrays["x"], arrays.get("z")
-    given = {name: arrays.get(f"b_{name}") for name in ("Q", "K", "V", "out")}
+    given = {name: arrays.get(f"b_{name}") for name in ("Q", "K", "V", "G", "out")}
     bias = {name: None if own is None else own.ravel() for name, own in given.items()}
-    weight = {name: arrays[f"W_{name}"].reshape(x.shape[1], -1) for name in "QKV"}
+    weight = {
+        name: arrays[f"W_{name}"].reshape(x.shape[1], -1)
+        for name in "QKVG"
+        if f"W_{name}" in arrays
+    }
+    layouts = [option for option in options if "rotary" in option]
     added, apart = [Counter[str]() for _ in x], Counter[str]()
     heads = {"Q": [], "K": [], "V": []}  # type: dict[str, list[list[Array]]]
     for name in heads:
@@ -94,19 +162,32 @@ def reference(
         for i, row in enumerate(rows):
             done = added[i] if rows is x else apart
             whole = linear(row, weight[name], bias[name], done)
-            heads[name].append(np.split(whole, n if name == "Q" else groups))
+            of_row = np.split(whole, n if name == "Q" else groups)
+            if name != "V":
+                if "qk-norm" in options:
+                    of_row = [normed(head, arrays[f"w_{name}"], done) for head in of_row]
+                for layout in layouts:
+                    share = sizes["r"] if layout == "partial-rotary" else 1
+                    of_row = [turned(head, i, share, layout, done) for head in of_row]
+            heads[name].append(of_row)
     y = []
     for i in range(len(x)):
-        seen = len(heads["K"]) if {"cross", "bidirectional"} & {*options} else i + 1
+        seen = seen_by(i, options, len(heads["K"]), sizes.get("w"))
+        sinks = arrays["b_sink"].ravel() if "sinks" in options else [None] * n
         read = [
             attend(
                 heads["Q"][i][j],
-                [heads["K"][k][j * groups // n] for k in range(seen)],
-                [heads["V"][k][j * groups // n] for k in range(seen)],
+                [heads["K"][k][j * groups // n] for k in seen],
+                [heads["V"][k][j * groups // n] for k in seen],
                 added[i],
+                sinks[j],
+                "soft-cap" in options,
             )
             for j in range(n)
         ]
+        if "G" in weight:
+            gates = np.split(linear(x[i], weight["G"], bias["G"], added[i]), n)
+            read = [gated(row, gate, added[i]) for row, gate in zip(read, gates, strict=True)]
         W_out = arrays["W_out"].reshape(-1, x.shape[1])
         y.append(linear(np.concatenate(read), W_out, bias["out"], added[i]))
     return np.array(y), added, apart
@@ -116,12 +197,19 @@ def arrays_of(mixer: Mixer, sizes: dict[str, int]) -> dict[str, Array]:
     return random_arrays(mixer.forms["direct"], own(mixer, sizes))
 
 
+def references(
+    mixer: Mixer, sizes: dict[str, int]
+) -> tuple[dict[str, Array], Array, list[Counter[str]], Counter[str]]:
+    """Numbers for the arrays, and the answers of the loops."""
+    arrays = arrays_of(mixer, sizes)
+    return arrays, *reference(mixer.options, arrays, own(mixer, sizes))
+
+
 @every_choice
 @every_size
 def test_values_are_those_of_the_loops(options: tuple[str, ...], sizes: dict[str, int]) -> None:
     mixer = self_attention.of(options)
-    arrays = arrays_of(mixer, sizes)
-    expected, _, _ = reference(options, arrays, sizes)
+    arrays, expected, _, _ = references(mixer, sizes)
     found = cm.evaluate(mixer, arrays, own(mixer, sizes))
     # sums of at most 7 * 8 products of size about one, in float64
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
@@ -132,7 +220,7 @@ def test_values_are_those_of_the_loops(options: tuple[str, ...], sizes: dict[str
 def test_counts_are_those_of_the_loops(options: tuple[str, ...], sizes: dict[str, int]) -> None:
     mixer = self_attention.of(options)
     given = own(mixer, sizes)
-    _, added, apart = reference(options, arrays_of(mixer, sizes), sizes)
+    _, _, added, apart = references(mixer, sizes)
     counts = cm.count(mixer).at(**given)
     assert +Counter(counts.by_class()) == +sum(added, apart)
     assert counts.once is None or not counts.once.total
@@ -232,8 +320,8 @@ def test_options_come_in_any_order_and_are_printed_in_one() -> None:
 
 def test_every_combination_is_a_mixer_of_its_own() -> None:
     assert len({self_attention.of(options).name for options in CHOICES}) == len(CHOICES)
-    # bias, output-bias or neither; bidirectional, cross or neither; wide or not; grouped or not
-    assert len(CHOICES) == 3 * 3 * 2 * 2
+    assert [*CHOICES[:3], CHOICES[-1]] == [(), ("bias",), ("output-bias",), AT_ONCE[-1]]
+    assert {option for options in CHOICES for option in options} == {*self_attention.offers}
     assert all(builtin(self_attention.of(options).name).options == options for options in CHOICES)
 
 
@@ -247,12 +335,17 @@ def test_no_mixer_changes_by_its_options() -> None:
 BAD = {
     "self-attention+bais": "self-attention has no option 'bais'; did you mean 'bias'? It takes "
     "bias (b_Q, b_K, b_V and b_out, a bias on each linear map), output-bias (",
-    "self-attention+rotary": "self-attention has no option 'rotary': it takes bias (b_Q,",
+    "self-attention+alibi": "self-attention has no option 'alibi': it takes bias (b_Q,",
     "self-attention+": "self-attention has no option '': it takes bias (",
     "self-attention+bias+wide+bias": "self-attention+bias+wide+bias names the option 'bias' twice",
     "self-attention+output-bias+bias": "self-attention takes 'bias' or 'output-bias', not both: "
     "'bias' has b_out among its biases",
     "self-attention+cross+bidirectional": "takes 'bidirectional' or 'cross', not both: with",
+    "gqa+bidirectional+window": "self-attention takes 'bidirectional' or 'window', not both: a "
+    "window is one of earlier tokens of the same sequence",
+    "gqa+grouped": "self-attention+grouped+grouped names the option 'grouped' twice",
+    "mqa+window{g=2,w=3}": "'mqa' is self-attention+grouped{g=1}: leave g out of its braces",
+    "gpa": "unknown mixer 'gpa'; did you mean 'gqa'?",
     "she+bias": "she takes no options, got 'bias'",
     "extractor+bias+wide": "she takes no options, got 'bias+wide'",
     "self-atention+bias": "unknown mixer 'self-atention+bias'; did you mean 'self-attention+bias'?",

@@ -1,20 +1,32 @@
 """What are the equations of multi-head self-attention, and of its variants?
 
 The plain mixer is causal, without biases, and has heads of width d/n, as in Chen 2023. Options add
-biases, bidirectional attention, other widths of keys and values, grouped queries (GQA), or
-cross-attention to a second sequence.
+biases, bidirectional attention, other widths of keys and values, grouped queries (GQA),
+cross-attention to a second sequence, and what layers ship with: windows, sinks, gates, norms of
+queries and keys, bounded scores and rotary embedding. Norms come before the rotary embedding. Each
+scale is a division, and each bound of scores the constant of Gemma 2, 50.
 """
 
 from __future__ import annotations
 
-from costmodel.language.equations import Mixer
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from costmodel.language.equations import Form, Mixer
+from costmodel.language.indices import Index, max_, min_
+from costmodel.language.macros.norms import rms_norm
+from costmodel.language.macros.positions import rotary
 from costmodel.language.macros.softmax import scaled, softmax
 from costmodel.language.nodes import Array, Node
 from costmodel.language.options import Chosen, offering
-from costmodel.language.writing import sum_
+from costmodel.language.writing import function, sum_
+from costmodel.symbolic.polynomial import Poly
 
 CHEN = "Chen 2023, arXiv 2308.07661v2, eqs. (10)-(17)"
 VASWANI = "Vaswani et al. 2017, arXiv 1706.03762"
+SU = "Su et al. 2021, arXiv 2104.09864, eq. (34)"
 TORCH = "torch.nn.MultiheadAttention"
 
 OPTIONS = {
@@ -24,6 +36,16 @@ OPTIONS = {
     "wide": "keys of width K and values of width V in each head, in place of d/n",
     "cross": "keys and values of a second sequence z of e tokens",
     "grouped": "keys and values in g heads, each for n/g heads of queries: GQA, or MQA with g = 1",
+    "window": "a token attends to the last w tokens, its own among them",
+    "chunked-window": "a token attends to its chunk of w tokens, up to itself",
+    "sinks": "a learned score per head in the softmax's denominator",
+    "gate": "heads times sigmoid(x W_G), a number per channel, before the output",
+    "head-gate": "heads times sigmoid(x W_G), a number per head, before the output",
+    "qk-norm": "an RMS norm of each head of queries and of keys",
+    "soft-cap": "scores s as 50 tanh(s/50)",
+    "rotary": "rotary embedding of queries and keys, channel c with c + h/2",
+    "rotary-pairs": "rotary embedding of queries and keys, channel 2c-1 with 2c",
+    "partial-rotary": "rotary embedding of the first h/r channels of a head, in halves",
 }
 SOURCES = {
     "bias": f"biases as {TORCH} has them",
@@ -33,11 +55,58 @@ SOURCES = {
     "cross": f"{VASWANI}, section 3.2.3: encoder-decoder attention",
     "grouped": "Ainslie et al. 2023, arXiv 2305.13245, section 2.2; with g = 1, but for the scale, "
     "Shazeer 2019, arXiv 1911.02150, section 3",
+    "window": "window: Beltagy et al. 2020, arXiv 2004.05150, section 3.1, the causal half",
+    "chunked-window": "chunks: transformers, masking_utils, chunked_causal_mask_function (Llama 4)",
+    "sinks": "sinks: Agarwal et al. 2025, arXiv 2508.10925, gpt-oss",
+    "gate": "gate: Qiu et al. 2025, arXiv 2505.06708, elementwise, after the heads",
+    "head-gate": "gate: Qiu et al. 2025, arXiv 2505.06708, headwise, after the heads",
+    "qk-norm": "norms: Dehghani et al. 2023, arXiv 2302.05442; RMS norms as in Qwen3",
+    "soft-cap": "bound of scores: Gemma Team 2024, arXiv 2408.00118, Gemma 2",
+    "rotary": f"{SU}, halves as in GPT-NeoX and Llama",
+    "rotary-pairs": SU,
+    "partial-rotary": f"{SU}, of some channels as in GPT-NeoX and GPT-J",
 }
+OF_TORCH = {"bias", "output-bias", "bidirectional", "cross"}
+"""The options that `TORCH` has."""
+ROTARY = ("rotary", "rotary-pairs", "partial-rotary")
 APART = {
     ("bias", "output-bias"): "'bias' has b_out among its biases",
     ("bidirectional", "cross"): "with 'cross' a token attends to all e tokens of z as it is",
+    ("window", "chunked-window"): "each says which earlier tokens a token attends to",
+    **{
+        (all_tokens, near): "a window is one of earlier tokens of the same sequence"
+        for all_tokens in ("bidirectional", "cross")
+        for near in ("window", "chunked-window")
+    },
+    ("gate", "head-gate"): "each is the gate of the heads, by channel or by head",
+    ("rotary", "rotary-pairs"): "each says which two channels turn together",
+    **{
+        (whole, "partial-rotary"): "'partial-rotary' turns the first h/r channels in halves"
+        for whole in ("rotary", "rotary-pairs")
+    },
+    **{("cross", turned): "the tokens of z have positions of their own" for turned in ROTARY},
 }
+VARIANTS = {
+    "mqa": "grouped{g=1}",
+    "gqa": "grouped",
+    "llama-attention": "grouped+rotary",
+    "llama-4-attention": "grouped+chunked-window+rotary-pairs",
+    "mistral-attention": "grouped+window+rotary",
+    "gemma-2-attention": "grouped+window+soft-cap+rotary",
+    "qwen3-attention": "grouped+qk-norm+rotary",
+    "qwen3-next-attention": "grouped+gate+qk-norm+partial-rotary",
+    "gpt-oss-attention": "bias+grouped+window+sinks+rotary",
+}
+"""The combinations that ship, by names of their own, but for biases, scales and bases."""
+
+BASE = 10_000
+"""The base of the angles: pair p of m turns by BASE**(-(p - 1)/m) from token to token."""
+CAP = 50
+
+
+def angle(row: int, pair: int, pairs: int) -> float:
+    """The angle of a pair of channels at a row; row and pair count from 1."""
+    return float((row - 1) * BASE ** (-(pair - 1) / pairs))
 
 
 def with_bias(product: Node, bias: Array | None, at: object) -> Node:
@@ -45,7 +114,74 @@ def with_bias(product: Node, bias: Array | None, at: object) -> Node:
     return product if bias is None else product + bias[at]
 
 
-@offering(OPTIONS, APART)
+class Rotated:
+    """The rotary embedding of queries and keys: how many channels turn, in which pairs, by which
+    tables."""
+
+    def __init__(self, m: Mixer, chosen: Chosen, width: Poly) -> None:
+        (l,) = m.sizes("l")
+        self.width, self.turned = width, width
+        self.layout = "interleaved" if "rotary-pairs" in chosen else "halves"
+        if "partial-rotary" in chosen:
+            self.turned = width / m.size("r", "one channel in r of a head turns", 4)
+        turned, pairs = self.turned, "rotary-pairs" in chosen
+
+        def of(turn: Any) -> Any:
+            def entry(row: int, channel: int, sizes: Mapping[str, int]) -> float:
+                half = max(1, turned.at(sizes) // 2)
+                pair = (channel + 1) // 2 if pairs else (channel - 1) % half + 1
+                return float(turn(angle(row, pair, half)))
+
+            return entry
+
+        self.cos, self.sin = (
+            m.buffer(name, l, self.turned, value=of(turn))
+            for name, turn in (("cos", math.cos), ("sin", math.sin))
+        )
+
+    def define(self, f: Form, into: Array, of: Array, head: tuple[Index, ...], i: Index) -> None:
+        """Define the rows of an array as those of another, turned."""
+        partial = self.turned != self.width
+        c, p = f.index("c1" if partial else "c", 1, self.turned), f.index("p", 1, self.turned / 2)
+        tables = {"cos": self.cos[i, c], "sin": self.sin[i, c]}
+        into[*head, i, c] = rotary(of[*head, i, c], over=c, pairs=p, layout=self.layout, **tables)
+        if partial:
+            rest = f.index("c2", self.turned + 1, self.width)
+            into[*head, i, rest] = of[*head, i, rest]
+
+
+@dataclass(frozen=True)
+class Seen:
+    """Which rows a row attends to: row `key`, whose score stands at `slot` of the own row `row`,
+    which stands at `place`."""
+
+    row: Any
+    key: Any
+    place: tuple[Any, ...]
+    slot: Any
+    extents: tuple[Any, ...]
+    over: Index
+
+
+def seen_rows(f: Form, chosen: Chosen, i: Index, rows: Poly) -> Seen:
+    """The rows that row i attends to: all of a number, those up to itself, or the last of these."""
+    (l,) = f.mixer.sizes("l")
+    if "chunked-window" in chosen:
+        (w,) = f.mixer.sizes("w")
+        q = f.index("q", 1, l // w + 1)
+        e = f.index("e", 1, min_(w, l - (q - 1) * w))
+        s = f.index("s", 1, e)
+        at = (q - 1) * w
+        return Seen(at + e, at + s, (q, e), s, (l // w + 1, w, w), s)
+    first: Any = 1
+    if "window" in chosen:
+        (w,) = f.mixer.sizes("w")
+        first = max_(1, i - w + 1)
+    k = f.index("k", first, rows if chosen & {"bidirectional", "cross"} else i)
+    return Seen(i, k, (i,), k, (l, rows), k)
+
+
+@offering(OPTIONS, APART, VARIANTS)
 def self_attention(chosen: Chosen) -> Mixer:
     """Self-attention with options; weights are (in, out), biases (out,)."""
     m = Mixer(
@@ -54,7 +190,7 @@ def self_attention(chosen: Chosen) -> Mixer:
         idea="each token weighs earlier tokens by a softmax of q k",
         source="; ".join([CHEN, *(SOURCES[option] for option in OPTIONS if option in chosen)]),
         group="attention",
-        references=() if chosen & {"wide", "grouped"} else (TORCH,),
+        references=() if chosen - OF_TORCH else (TORCH,),
     )
     cited = not chosen
     l, d, n = m.sizes("l d n")
@@ -62,48 +198,90 @@ def self_attention(chosen: Chosen) -> Mixer:
     x = m.input("x", l, d)
     z = m.context("z", *m.sizes("e"), d) if "cross" in chosen else x
     y = m.output("y", l, d, cite="(17)" if cited else "")
-    grouped = "grouped" in chosen
+    grouped, gate = "grouped" in chosen, chosen & {"gate", "head-gate"}
     (g,) = m.sizes("g") if grouped else (n,)
     # Output axes of W_Q, and input axes of W_out: all heads, or groups of n/g heads.
-    queries, rows = ((g, n / g * x) if grouped else (n * x,) for x in (key, value))
-    maps = {"Q": (d, *queries), "K": (d, g * key), "V": (d, g * value), "out": (*rows, d)}
-    biased = maps if "bias" in chosen else {"out"} if "output-bias" in chosen else {}
-    W_Q, W_K, W_V, W_out = (m.parameter(f"W_{name}", *shape) for name, shape in maps.items())
-    b_Q, b_K, b_V, b_out = (
-        m.parameter(f"b_{name}", *(shape[1:] if name != "out" else (d,)))
-        if name in biased
-        else None
-        for name, shape in maps.items()
+    queries, rows, gates = (
+        ((g, n / g * x) if grouped else (n * x,))
+        for x in (key, value, value if "gate" in chosen else 1)
     )
+    maps = {"Q": (d, *queries), "K": (d, g * key), "V": (d, g * value), "out": (*rows, d)}
+    maps |= {"G": (d, *gates)} if gate else {}
+    biased = maps if "bias" in chosen else {"out"} if "output-bias" in chosen else {}
+    W = {name: m.parameter(f"W_{name}", *shape) for name, shape in maps.items()}
+    b_ = {
+        name: m.parameter(f"b_{name}", *(shape[1:] if name != "out" else (d,)))
+        for name, shape in maps.items()
+        if name in biased
+    }
+    gains = {one: m.parameter(f"w_{one}", key) for one in "QK"} if "qk-norm" in chosen else {}
+    heads = (g, n / g) if grouped else (n,)
+    sink = m.parameter("b_sink", *heads) if "sinks" in chosen else None
+    turned = Rotated(m, chosen, key) if chosen & {*ROTARY} else None
 
     with m.form("direct") as f:
         i = f.index("i", 1, l)
-        k = f.index("k", 1, z.shape[0] if chosen & {"bidirectional", "cross"} else i)
+        seen = seen_rows(f, chosen, i, z.shape[0])
+        k = seen.over
         s = k if "cross" in chosen else i
         j, c = f.index("j", 1, g), f.index("c", 1, key)
         o = f.index("o", 1, n / g) if grouped else j
         a, b = f.index("a", 1, d), f.index("b", 1, d)
         same = value == key and not grouped
-        v, r = (c, a) if same else (f.index("v", 1, value), f.index("r", 1, rows[-1]))
-        heads, head = ((g, n / g), (j, o)) if grouped else ((n,), (j,))
-        group = (j,) if grouped else ()
+        v, r = (
+            (c, a)
+            if same
+            else (
+                f.index("v", 1, value),
+                f.index("m" if "partial-rotary" in chosen else "r", 1, rows[-1]),
+            )
+        )
+        head, group = ((j, o), (j,)) if grouped else ((j,), ())
 
-        def array(name: str, *shape: object, cite: str) -> Array:
+        def array(name: str, *shape: object, cite: str = "") -> Array:
             return f.array(name, *shape, cite=cite if cited else "")
 
-        Q = array("Q", *heads, l, key, cite="(10)")
-        K = array("K", g, z.shape[0], key, cite="(11)")
-        V = array("V", g, z.shape[0], value, cite="(12)")
-        Z = array("Z", *heads, l, z.shape[0], cite="(13)")
-        A = array("A", *heads, l, z.shape[0], cite="(14)")
-        R = array("R", l, *rows, cite="(15)-(16)")
+        def mapped(name: str, of: Array, row: Index, *at: Any) -> Node:
+            return with_bias(sum_(of[row, a] * W[name][a, *at], over=a), b_.get(name), at)
 
-        q, p, w = (*group, (o - 1) * key + c), (j - 1) * key + c, (j - 1) * value + v
-        Q[*head, i, c] = with_bias(sum_(x[i, a] * W_Q[a, *q], over=a), b_Q, q)
-        K[j, s, c] = with_bias(sum_(z[s, a] * W_K[a, p], over=a), b_K, p)
-        V[j, s, v] = with_bias(sum_(z[s, a] * W_V[a, w], over=a), b_V, w)
-        Z[*head, i, k] = scaled(sum_(Q[*head, i, c] * K[j, k, c], over=c), by=key)
-        A[*head, i, k] = softmax(Z[*head, i, k], over=k)
-        R[i, *group, (o - 1) * value + v] = sum_(A[*head, i, k] * V[j, k, v], over=k)
-        y[i, b] = with_bias(sum_(R[i, *group, r] * W_out[*group, r, b], over=(*group, r)), b_out, b)
+        steps = ["_p", *(["_n"] if gains else []), *(["_r"] if turned else [])]
+        names = [*steps[:-1], ""]
+        """Queries and keys after each step: the last one is the name without an ending."""
+        Q = [array(f"Q{end}", *heads, l, key, cite="(10)") for end in names]
+        K = [array(f"K{end}", g, z.shape[0], key, cite="(11)") for end in names]
+        V = array("V", g, z.shape[0], value, cite="(12)")
+
+        Q[0][*head, i, c] = mapped("Q", x, i, *group, (o - 1) * key + c)
+        K[0][j, s, c] = mapped("K", z, s, (j - 1) * key + c)
+        V[j, s, v] = mapped("V", z, s, (j - 1) * value + v)
+        for one, stages, of, row in (("Q", Q, head, i), ("K", K, (j,), s)):
+            for step, before, after in zip(steps[1:], stages, stages[1:], strict=False):
+                if step == "_n":
+                    gain = gains[one][c]
+                    after[*of, row, c] = rms_norm(before[*of, row, c], over=c, gain=gain)
+                else:
+                    assert turned is not None
+                    turned.define(f, after, before, of, row)
+
+        S = array("S", *heads, *seen.extents) if "soft-cap" in chosen else None
+        Z = array("Z", *heads, *seen.extents, cite="(13)")
+        A = array("A", *heads, *seen.extents, cite="(14)")
+        R = array("R", l, *rows, cite="(15)-(16)")
+        at = (*head, *seen.place, seen.slot)
+        (Z if S is None else S)[at] = scaled(
+            sum_(Q[-1][*head, seen.row, c] * K[-1][j, seen.key, c], over=c), by=key
+        )
+        if S is not None:
+            Z[at] = CAP * function("tanh", S[at] / CAP)
+        A[at] = softmax(Z[at], over=k, sink=None if sink is None else sink[head])
+        R[seen.row, *group, (o - 1) * value + v] = sum_(A[at] * V[j, seen.key, v], over=k)
+        if gate:
+            G, O = array("G", l, *gates), array("O", l, *rows)
+            column = (o - 1) * value + v
+            own = column if "gate" in chosen else o
+            G[i, *group, own] = function("sigmoid", mapped("G", x, i, *group, own))
+            O[i, *group, column] = R[i, *group, column] * G[i, *group, own]
+            R = O
+        total = sum_(R[i, *group, r] * W["out"][*group, r, b], over=(*group, r))
+        y[i, b] = with_bias(total, b_.get("out"), b)
     return m

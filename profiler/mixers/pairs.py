@@ -79,7 +79,7 @@ class Restricted(Heads):
 
     def mix(self, x: Tensor) -> Tensor:
         """Q, K, V (b, n, s, h), then heads, then y (b, s, d)."""
-        return self._across(*self._project(x), causal=False)
+        return self._across(x, *self._project(x), causal=False)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, *, causal: bool) -> Tensor:
         """R (b, n, s, h): attention of each row to its neighbourhood."""
@@ -182,7 +182,7 @@ class InBlocks(Heads):
 
     def mix(self, x: Tensor) -> Tensor:
         """Q, K, V (b, n, s, h), then heads, then y (b, s, d)."""
-        return self._across(*self._project(x), causal=self.causal)
+        return self._across(x, *self._project(x), causal=self.causal)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, *, causal: bool) -> Tensor:
         """R (b, n, s, h): attention within the complete blocks at once, then the short block."""

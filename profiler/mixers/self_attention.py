@@ -1,23 +1,39 @@
 """Multi-head self-attention in PyTorch, with the options of costmodel.mixers.self_attention.
 
 The equations are (10)-(17) of Chen's SHE/HE/WE/ME paper: Vaswani et al. 2017 with a causal mask.
+Norms, rotary embedding and gates are around any attention; windows, sinks and bounded scores are in
+the explicit one alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import torch
+import torch.nn.functional as F  # noqa: N812 - PyTorch's own name for it
 from torch import Tensor, nn
 
+from costmodel.mixers.self_attention import BASE, CAP, ROTARY
 from profiler.modules.attention import EXPLICIT, SDPA, Attention
 from profiler.modules.base import Mixer, SequenceMixer, State, head_width, require_sizes
 from profiler.modules.registry import implementation
+from profiler.modules.running_sums import ChunkState
 
 PROJECTIONS = dict.fromkeys(("Q", "K", "V", "y"), "contraction")
+STEPS = dict.fromkeys(("Q_p", "K_p", "S", "G"), "contraction") | dict.fromkeys(
+    ("Q_n", "K_n", "O"), "elementwise"
+)
+"""Array -> kernel class, of the arrays that options bring."""
 
-BIASES = {"bias": ("Q", "K", "V", "out"), "output-bias": ("out",)}
+BIASES = {"bias": ("Q", "K", "V", "out", "G"), "output-bias": ("out",)}
 """Option -> the linear maps that get a bias."""
+
+AROUND = ("gate", "head-gate", "qk-norm")
+"""The options around an attention of any kind."""
+INSIDE = ("sinks", "soft-cap")
+"""The options inside an attention of any kind."""
+WINDOWS = ("window", "chunked-window")
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -31,14 +47,24 @@ class Heads(SequenceMixer):
 
     W_Q is (d, n*K), W_K (d, g*K), W_V (d, g*V) and W_out (n*V, d); if `grouped`, W_Q is (d, g,
     n/g*K) and W_out (g, n/g*V, d). A bias has the output axes of its map. `l` is only the default
-    capacity of a state.
+    capacity of a state, but for a rotary embedding, whose tables cos and sin end at l.
+
+    W_G is (d, n*V), or (d, n) for a gate per head; b_sink is (n), and the weights of norms w_Q and
+    w_K are (K); if `grouped`, W_G and b_sink have axes of groups as W_Q has.
     """
 
     way: Attention
+    W_G: nn.Parameter | None
     b_Q: nn.Parameter | None
     b_K: nn.Parameter | None
     b_V: nn.Parameter | None
+    b_G: nn.Parameter | None
     b_out: nn.Parameter | None
+    b_sink: nn.Parameter | None
+    w_Q: nn.Parameter | None
+    w_K: nn.Parameter | None
+    cos: Tensor
+    sin: Tensor
 
     def __init__(
         self,
@@ -50,25 +76,50 @@ class Heads(SequenceMixer):
         h: int | None = None,
         K: int | None = None,
         V: int | None = None,
+        w: int | None = None,
+        r: int | None = None,
         options: Sequence[str] = (),
     ) -> None:
         super().__init__(d=d, l=l)
         require_sizes(n=n)
         self.n = n
+        self.window = self._needed("window", "w", w, options)
+        self.chunk = self._needed("chunked-window", "w", w, options)
+        self.cap = float(CAP) if "soft-cap" in options else None
         self.g = self._groups(g, "grouped" in options)
         self.K, self.V = self._widths(h, K, V, "wide" in options)
         self.W_Q: nn.Parameter = self.weight(d, n * self.K)
         self.W_K: nn.Parameter = self.weight(d, self.g * self.K)
         self.W_V: nn.Parameter = self.weight(d, self.g * self.V)
         self.W_out: nn.Parameter = self.weight(n * self.V, d)
+        gates = n * self.V if "gate" in options else n if "head-gate" in options else 0
+        self.register_parameter("W_G", self.weight(d, gates) if gates else None)
+        heads = (self.g, n // self.g) if "grouped" in options else (n,)
+        sink = nn.Parameter(self.like.new_zeros(heads)) if "sinks" in options else None
+        self.register_parameter("b_sink", sink)
+        for name in ("w_Q", "w_K"):
+            gain = nn.Parameter(self.like.new_ones(self.K)) if "qk-norm" in options else None
+            self.register_parameter(name, gain)
         if "grouped" in options:
             self.W_Q = nn.Parameter(self.W_Q.detach().view(d, self.g, -1))
             self.W_out = nn.Parameter(self.W_out.detach().view(self.g, -1, d))
+            if self.W_G is not None:
+                self.W_G = nn.Parameter(self.W_G.detach().view(d, self.g, -1))
+        self.bounded = not {*ROTARY}.isdisjoint(options)
+        self.pairs = "rotary-pairs" in options
+        share = self._needed("partial-rotary", "r", r, options) or 1
+        self.turned = self.K // share
+        if self.bounded and self.K % (2 * share):
+            part = f"1/{share} of {self.K}" if share > 1 else str(self.K)
+            raise ValueError(f"a rotary embedding turns pairs of channels, and a head has {part}")
+        if self.bounded:
+            self._make_tables()
         biased = {name for option in options for name in BIASES.get(option, ())}
         for name in BIASES["bias"]:
-            weight: nn.Parameter = getattr(self, f"W_{name}")
-            extents = weight.shape[1:] if name != "out" else (d,)
-            bias = nn.Parameter(self.like.new_zeros(extents)) if name in biased else None
+            weight: nn.Parameter | None = getattr(self, f"W_{name}")
+            extents = (d,) if name == "out" else () if weight is None else weight.shape[1:]
+            has = name in biased and weight is not None
+            bias = nn.Parameter(self.like.new_zeros(extents)) if has else None
             self.register_parameter(f"b_{name}", bias)
 
     def _groups(self, g: int | None, grouped: bool) -> int:
@@ -82,6 +133,27 @@ class Heads(SequenceMixer):
             raise ValueError(f"n = {self.n} heads are not divisible into g = {g} groups")
         return g
 
+    def _needed(
+        self, option: str, letter: str, size: int | None, options: Sequence[str]
+    ) -> int | None:
+        """The size of an option; None without the option. ValueError if the size is missing."""
+        if option not in options:
+            return None
+        if size is None:
+            raise ValueError(f"the option '{option}' needs the size {letter}")
+        require_sizes(**{letter: size})
+        return size
+
+    def _make_tables(self) -> None:
+        """Register cos and sin of the angles of the channels that turn, (l, K) or (l, K/r)."""
+        half, device = self.turned // 2, self.like.device
+        pair = torch.arange(half, dtype=torch.float64, device=device) / half
+        row = torch.arange(self.l, dtype=torch.float64, device=device)
+        angles = row.unsqueeze(1) * BASE**-pair
+        angles = angles.repeat_interleave(2, 1) if self.pairs else angles.repeat(1, 2)
+        for name, table in (("cos", angles.cos()), ("sin", angles.sin())):
+            self.register_buffer(name, table.to(self.like.dtype), persistent=False)
+
     def _widths(self, h: int | None, K: int | None, V: int | None, wide: bool) -> tuple[int, int]:
         """The widths of a head's keys and values; ValueError if a size is missing."""
         if not wide:
@@ -92,58 +164,123 @@ class Heads(SequenceMixer):
         require_sizes(K=K, V=V)
         return K, V
 
-    def _project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Q (..., n, K), K (..., g, K) and V (..., g, V) of x (..., d)."""
-        return self._queries(x), *self._keys_and_values(x)
+    def _project(self, x: Tensor, first: int = 0) -> tuple[Tensor, Tensor, Tensor]:
+        """Q (..., n, K), K (..., g, K) and V (..., g, V) of x (..., d), whose first row is at the
+        position `first`."""
+        return self._queries(x, first), *self._keys_and_values(x, first)
 
-    def _queries(self, x: Tensor) -> Tensor:
+    def _queries(self, x: Tensor, first: int = 0) -> Tensor:
         bias = None if self.b_Q is None else self.b_Q.flatten()
-        return self._split(linear(x, self.W_Q.flatten(1), bias), self.n)
+        rows = self._split(linear(x, self.W_Q.flatten(1), bias), self.n)
+        return self._placed(rows, self.w_Q, first)
 
-    def _keys_and_values(self, x: Tensor) -> tuple[Tensor, Tensor]:
+    def _keys_and_values(self, x: Tensor, first: int = 0) -> tuple[Tensor, Tensor]:
         keys, values = linear(x, self.W_K, self.b_K), linear(x, self.W_V, self.b_V)
-        return self._split(keys, self.g), self._split(values, self.g)
+        rows = self._placed(self._split(keys, self.g), self.w_K, first)
+        return rows, self._split(values, self.g)
+
+    def _placed(self, rows: Tensor, gain: Tensor | None, first: int) -> Tensor:
+        """Heads (b, s, n, K) or (b, n, K) after their norm and rotary embedding, if any."""
+        if gain is not None:
+            rows = F.rms_norm(rows, (self.K,), gain)
+        if not self.bounded:
+            return rows
+        last = first + (rows.shape[1] if rows.ndim == 4 else 1)
+        if last > self.l:
+            raise ValueError(f"token {last} is behind the last row of the tables, l = {self.l}")
+        cos, sin = (table[first:last].unsqueeze(1) for table in (self.cos, self.sin))
+        turned, rest = rows[..., : self.turned], rows[..., self.turned :]
+        turned = turned * cos + self._swapped(turned) * sin
+        return torch.cat([turned, rest], dim=-1) if self.turned < self.K else turned
+
+    def _swapped(self, rows: Tensor) -> Tensor:
+        """(-v, u) for each pair of channels (u, v)."""
+        if self.pairs:
+            return torch.stack([-rows[..., 1::2], rows[..., ::2]], dim=-1).flatten(-2)
+        one, other = rows.chunk(2, dim=-1)
+        return torch.cat([-other, one], dim=-1)
 
     def _split(self, rows: Tensor, heads: int) -> Tensor:
         """Reshape rows (..., n*w) to heads (..., n, w)."""
         return rows.view(*rows.shape[:-1], heads, rows.shape[-1] // heads)
 
-    def _out(self, rows: Tensor) -> Tensor:
-        """The output map: the concatenated heads (..., n*V) to y (..., d)."""
-        return linear(rows, self.W_out.flatten(0, -2), self.b_out)
+    def _out(self, heads: Tensor, x: Tensor) -> Tensor:
+        """The output map: the heads (..., n, V) of rows x (..., d), with their gate, to y."""
+        if self.W_G is not None:
+            bias = None if self.b_G is None else self.b_G.flatten()
+            gate = torch.sigmoid(linear(x, self.W_G.flatten(1), bias))
+            heads = heads * self._split(gate, self.n)
+        return linear(heads.flatten(-2), self.W_out.flatten(0, -2), self.b_out)
 
-    def _across(self, q: Tensor, k: Tensor, v: Tensor, *, causal: bool) -> Tensor:
-        """y (b, s, d): attention of q (b, s, n, K) to k (b, t, g, K) and v (b, t, g, V)."""
+    def _across(self, x: Tensor, q: Tensor, k: Tensor, v: Tensor, *, causal: bool) -> Tensor:
+        """y (b, s, d) of x: attention of q (b, s, n, K) to k (b, t, g, K) and v (b, t, g, V)."""
         q, k, v = (heads.transpose(1, 2) for heads in (q, k, v))
-        rows = self.attend(q, k, v, causal=causal).transpose(1, 2).flatten(2)
-        return self._out(rows)
+        return self._out(self.attend(q, k, v, causal=causal).transpose(1, 2), x)
 
-    def _row(self, q_t: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    def _row(self, x_t: Tensor, q_t: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """Attend from one query (b, n, K) to held keys and values (b, g, t, K or V): y_t (b, d)."""
-        return self._out(self.attend(q_t.unsqueeze(2), k, v, causal=False).flatten(1))
+        return self._out(self.attend(q_t.unsqueeze(2), k, v, causal=False).squeeze(2), x_t)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, *, causal: bool) -> Tensor:
         """R (b, n, s, V): attention of queries (b, n, s, K) to keys and values (b, g, t, ...)."""
-        return self.way.compute(q, k, v, by=self.K, causal=causal)
+        sink = None if self.b_sink is None else self.b_sink.reshape(-1, 1, 1)
+        more = {"window": self.window, "cap": self.cap, "sink": sink}
+        within: Callable[..., Tensor] = partial(self.way.compute, by=self.K, causal=causal)
+        within = partial(within, **{name: one for name, one in more.items() if one is not None})
+        return self._by_chunks(within, q, k, v) if self.chunk and causal else within(q, k, v)
+
+    def _by_chunks(self, within: Callable[..., Tensor], q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """Attention within the complete chunks at once, then within the short last one."""
+        assert self.chunk is not None
+        batch, length = q.shape[0], int(q.shape[2])
+        whole, found = length - length % self.chunk, []
+        for start, end, size in ((0, whole, self.chunk), (whole, length, length - whole)):
+            if start < end:
+                apart = (
+                    rows[:, :, start:end].reshape(batch, rows.shape[1], -1, size, rows.shape[-1])
+                    for rows in (q, k, v)
+                )
+                read = within(*(rows.transpose(1, 2).flatten(0, 1) for rows in apart))
+                chunks = read.view(batch, -1, *read.shape[1:])
+                found.append(chunks.transpose(1, 2).flatten(2, 3))
+        return torch.cat(found, dim=2)
 
 
 class SelfAttention(Heads, Mixer):
     """Causal self-attention: a token attends to itself and all earlier tokens."""
 
     def initial_state(self, batch: int, length: int | None = None) -> State:
-        """The KV cache: K (batch, g, length, K) and V (batch, g, length, V)."""
+        """The KV cache: K (batch, g, length, K) and V (batch, g, length, V); of a window the last
+        w-1 rows, of chunks the w rows of the current one, for any number of tokens."""
+        rows = length = self._tokens(batch, length)
+        if last := self.chunk or self.window:
+            rows = last if self.chunk else last - 1
         widths = {"K": self.K, "V": self.V}
-        return State({name: self._rows(batch, length, self.g, w) for name, w in widths.items()})
+        arrays = {
+            name: self.like.new_zeros(batch, self.g, rows, width) for name, width in widths.items()
+        }
+        return (ChunkState if self.chunk else State)(arrays, sliding=bool(last))
 
     def mix(self, x: Tensor) -> Tensor:
         """Q, K, V (b, n, s, h), then heads, then y (b, s, d)."""
-        return self._across(*self._project(x), causal=True)
+        return self._across(x, *self._project(x), causal=True)
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
-        """Append k_t and v_t to the cache, then attend from q_t to all held rows."""
-        q_t, k_t, v_t = self._project(x_t)
+        """Attend from q_t to the rows that are held and the token's own, k_t and v_t, which are
+        appended to the state."""
+        q_t, k_t, v_t = self._project(x_t, state.position)
+        if self.window is not None:
+            held = (("K", k_t), ("V", v_t))
+            k, v = (torch.cat([state.held(one), row.unsqueeze(2)], dim=2) for one, row in held)
+            state.append(K=k_t, V=v_t)
+            return self._row(x_t, q_t, k, v)
         state.append(K=k_t, V=v_t)
-        return self._row(q_t, state.held("K"), state.held("V"))
+        if not isinstance(state, ChunkState):
+            return self._row(x_t, q_t, state.held("K"), state.held("V"))
+        y_t = self._row(x_t, q_t, state.chunk("K"), state.chunk("V"))
+        if not state.in_chunk:
+            state.complete()
+        return y_t
 
 
 class BidirectionalSelfAttention(Heads):
@@ -151,7 +288,7 @@ class BidirectionalSelfAttention(Heads):
 
     def mix(self, x: Tensor) -> Tensor:
         """Q, K, V (b, n, s, h), then heads, then y (b, s, d)."""
-        return self._across(*self._project(x), causal=False)
+        return self._across(x, *self._project(x), causal=False)
 
 
 class SourceState(State):
@@ -173,7 +310,7 @@ class CrossAttention(Heads, Mixer):
         self._require_sequence(x)
         self._require_source(z, x.shape[0])
         try:
-            return self._across(self._queries(x), *self._keys_and_values(z), causal=False)
+            return self._across(x, self._queries(x), *self._keys_and_values(z), causal=False)
         except RuntimeError as error:
             self._require_kernel(x, error)
             raise
@@ -198,7 +335,7 @@ class CrossAttention(Heads, Mixer):
     def advance(self, x_t: Tensor, state: State) -> Tensor:
         """Attend from q_t to all held rows."""
         state.position += 1
-        return self._row(self._queries(x_t), state.held("K"), state.held("V"))
+        return self._row(x_t, self._queries(x_t), state.held("K"), state.held("V"))
 
     def _require_source(self, z: Tensor, batch: int) -> None:
         if z.dim() != 3 or z.shape[0] != batch or z.shape[1] < 1 or z.shape[2] != self.d:
@@ -213,7 +350,8 @@ class CrossAttention(Heads, Mixer):
 @implementation(
     "self-attention",
     "explicit",
-    options=("bias", "output-bias", "wide", "grouped"),
+    options=("bias", "output-bias", "wide", "grouped", *WINDOWS, *INSIDE, *AROUND, *ROTARY),
+    option_kernels=STEPS,
     rewrites=EXPLICIT.rewrites,
     kernels=PROJECTIONS | EXPLICIT.kernels,
     step_kernels=PROJECTIONS | EXPLICIT.kernels,
@@ -227,7 +365,8 @@ class ExplicitSelfAttention(SelfAttention):
 @implementation(
     "self-attention",
     "sdpa",
-    options=("bias", "output-bias", "grouped"),
+    options=("bias", "output-bias", "grouped", *AROUND, *ROTARY),
+    option_kernels=STEPS,
     rewrites=SDPA.rewrites,
     kernels=PROJECTIONS | SDPA.kernels,
     step_kernels=PROJECTIONS | SDPA.kernels,
@@ -241,7 +380,8 @@ class FusedSelfAttention(SelfAttention):
 @implementation(
     "self-attention+bidirectional",
     "explicit",
-    options=("bias", "output-bias", "wide", "grouped"),
+    options=("bias", "output-bias", "wide", "grouped", *INSIDE, *AROUND, *ROTARY),
+    option_kernels=STEPS,
     rewrites=EXPLICIT.rewrites,
     kernels=PROJECTIONS | EXPLICIT.kernels,
 )
@@ -254,7 +394,8 @@ class ExplicitBidirectional(BidirectionalSelfAttention):
 @implementation(
     "self-attention+bidirectional",
     "sdpa",
-    options=("bias", "output-bias", "grouped"),
+    options=("bias", "output-bias", "grouped", *AROUND, *ROTARY),
+    option_kernels=STEPS,
     rewrites=SDPA.rewrites,
     kernels=PROJECTIONS | SDPA.kernels,
 )
@@ -267,7 +408,8 @@ class FusedBidirectional(BidirectionalSelfAttention):
 @implementation(
     "self-attention+cross",
     "explicit",
-    options=("bias", "output-bias", "wide", "grouped"),
+    options=("bias", "output-bias", "wide", "grouped", *INSIDE, *AROUND),
+    option_kernels=STEPS,
     rewrites=EXPLICIT.rewrites,
     kernels=PROJECTIONS | EXPLICIT.kernels,
     step_kernels=PROJECTIONS | EXPLICIT.kernels,
@@ -281,7 +423,8 @@ class ExplicitCrossAttention(CrossAttention):
 @implementation(
     "self-attention+cross",
     "sdpa",
-    options=("bias", "output-bias", "grouped"),
+    options=("bias", "output-bias", "grouped", *AROUND),
+    option_kernels=STEPS,
     rewrites=SDPA.rewrites,
     kernels=PROJECTIONS | SDPA.kernels,
     step_kernels=PROJECTIONS | SDPA.kernels,

@@ -243,7 +243,7 @@ class BigBird(Windowed):
 
     def mix(self, x: Tensor) -> Tensor:
         """Q, K, V (b, n, s, h), then heads, then y (b, s, d)."""
-        return self._across(*self._project(x), causal=False)
+        return self._across(x, *self._project(x), causal=False)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, *, causal: bool) -> Tensor:
         """R (b, n, s, h) of whole sequences: the global rows, then the others."""

@@ -38,14 +38,44 @@ class Attention:
     kernels: dict[str, str] = field(hash=False)
 
 
-def dense_attention(q: Tensor, k: Tensor, v: Tensor, *, by: int, causal: bool) -> Tensor:
-    """Compute all scores, divide them, then mask the scores of later tokens."""
+def dense_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    by: int,
+    causal: bool,
+    window: int | None = None,
+    cap: float | None = None,
+    sink: Tensor | None = None,
+) -> Tensor:
+    """Compute all scores, divide them, then mask the scores of later tokens.
+
+    Args:
+        window: scores of all but the last so many tokens are masked too.
+        cap: scores s are bounded to cap * tanh(s / cap).
+        sink: scores (n, 1, 1) that are in the softmax's denominator alone.
+    """
     scores = products(q, k) / math.sqrt(by)
+    if cap is not None:
+        scores = cap * torch.tanh(scores / cap)
     if causal:
         length = scores.shape[-1]
-        later = torch.ones(length, length, dtype=torch.bool, device=q.device).triu(1)
-        scores = scores.masked_fill(later, -math.inf)
-    return by_groups(torch.softmax(scores, dim=-1), v)
+        every = torch.ones(length, length, dtype=torch.bool, device=q.device)
+        outside = every.triu(1)
+        if window is not None:
+            outside |= every.tril(-window)
+        scores = scores.masked_fill(outside, -math.inf)
+    weights = torch.softmax(scores, dim=-1) if sink is None else sink_softmax(scores, sink)
+    return by_groups(weights, v)
+
+
+def sink_softmax(scores: Tensor, sink: Tensor) -> Tensor:
+    """The softmax of rows (b, n, s, t) with a score more in the denominator, (n, 1, 1). The maximum
+    is subtracted, which has no gradient: the maximum cancels."""
+    largest = torch.maximum(scores.detach().amax(-1, keepdim=True), sink.detach())
+    powers = torch.exp(scores - largest)
+    return powers / (powers.sum(-1, keepdim=True) + torch.exp(sink - largest))
 
 
 def products(q: Tensor, k: Tensor) -> Tensor:

@@ -313,11 +313,16 @@ class Mixer(SequenceMixer):
 
     def _rows(self, batch: int, length: int | None, *inner: int) -> Tensor:
         """Zeros (batch, *inner[:-1], length, inner[-1]) with the device and dtype of `like`."""
+        length = self._tokens(batch, length)
+        return self.like.new_zeros((batch, *inner[:-1], length, inner[-1]))
+
+    def _tokens(self, batch: int, length: int | None) -> int:
+        """The number of tokens that a state is asked to hold; a ValueError if there is no room."""
         length = self.l if length is None else length
         require_sizes(batch=batch, length=length)
         if self.bounded and length > self.l:
             raise ValueError(f"length {length} is greater than l = {self.l}, where the weights end")
-        return self.like.new_zeros((batch, *inner[:-1], length, inner[-1]))
+        return length
 
     def _require_token(self, x_t: Tensor, state: State) -> None:
         if x_t.shape != (state.batch, self.d):

@@ -629,8 +629,10 @@ def test_what_a_fused_kernel_hides_is_not_blamed() -> None:
 class ScaledValues(ExplicitSelfAttention):
     """Scales the values before they are summed."""
 
-    def _keys_and_values(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        k, v = super()._keys_and_values(x)
+    def _keys_and_values(
+        self, x: torch.Tensor, first: int = 0
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        k, v = super()._keys_and_values(x, first)
         return k, 1.5 * v
 
 
@@ -664,8 +666,10 @@ class AheadFused(FusedSelfAttention):
 class NegatedKeysInStep(ExplicitSelfAttention):
     """Negates the keys of a step."""
 
-    def _row(self, q_t: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        return super()._row(q_t, -k, v)
+    def _row(
+        self, x_t: torch.Tensor, q_t: torch.Tensor, k: torch.Tensor, v: torch.Tensor
+    ) -> torch.Tensor:
+        return super()._row(x_t, q_t, -k, v)
 
 
 class OffByOne(Reformer):

@@ -21,15 +21,18 @@ from profiler.mixers.self_attention import SelfAttention
 from profiler.modules import Implementation, build, implementations
 from profiler.proofs.equality import dispatched_equals, module_equals, state_equals, step_equals
 from profiler.run.plan import users_class
+from tests.test_options import CHOICES
 
 MADE = [
     described
-    for options in self_attention.choices()
+    for options in CHOICES
     for described in implementations(self_attention.of(options)).values()
 ]
-SIZES = {"l": 5, "d": 8, "n": 4, "g": 2, "K": 5, "V": 4, "e": 7}
+SIZES = {"l": 5, "d": 16, "n": 4, "g": 2, "w": 3, "r": 2, "K": 8, "V": 4, "e": 7}
+OF_TORCH = {"bias", "output-bias", "bidirectional", "cross", "grouped"}
+"""The options that torch's own module has; with its keys repeated, for groups."""
 ROUNDING = 1e-12
-"""Sums of at most 7 * 8 products of size about one, in float64."""
+"""Sums of at most 7 * 16 products of size about one, in float64."""
 
 each = pytest.mark.parametrize("described", MADE, ids=lambda i: f"{i.mixer}-{i.name}")
 
@@ -50,9 +53,11 @@ def sequences(described: Implementation, batch: int = 2) -> tuple[Tensor, ...]:
 
 
 def test_every_combination_has_modules() -> None:
-    """The fused call is left out where values have another width than keys."""
-    for options in self_attention.choices():
-        names = ["explicit"] if "wide" in options else ["explicit", "sdpa"]
+    """The fused call is left out where values have another width than keys, and where its mask is
+    not that of all earlier tokens or its softmax another."""
+    explicit = {"wide", "window", "chunked-window", "sinks", "soft-cap"}
+    for options in CHOICES:
+        names = ["explicit"] if explicit & {*options} else ["explicit", "sdpa"]
         assert list(implementations(self_attention.of(options))) == names
     by_name = implementations("self-attention+wide+bias")
     (found,) = by_name.values()
@@ -116,7 +121,7 @@ def peer(module: Any, options: tuple[str, ...]) -> nn.MultiheadAttention:
 
 @pytest.mark.parametrize(
     "described",
-    [described for described in MADE if "wide" not in described.options],
+    [described for described in MADE if {*described.options} <= OF_TORCH],
     ids=lambda i: f"{i.mixer}-{i.name}",
 )
 def test_variants_equal_torch_nn(described: Implementation) -> None:
@@ -181,23 +186,23 @@ CROSS = implementations("self-attention+cross")["explicit"]
 
 
 def test_a_second_sequence_may_have_any_length() -> None:
-    module, x = made(CROSS), inputs(2, 3, 8)
+    module, x = made(CROSS), inputs(2, 3, 16)
     for length in (1, 4, 11):
-        z = inputs(2, length, 8)
+        z = inputs(2, length, 16)
         state = module.initial_state(2, 1, z)
-        assert state.elements == 2 * length * 8
+        assert state.elements == 2 * length * 16
         rows = [module.step(x[:, i], state) for i in range(3)]  # more than it was asked to hold
         torch.testing.assert_close(torch.stack(rows, 1), module(x, z), atol=ROUNDING, rtol=0)
-        assert state.position == 3 and state.elements == 2 * length * 8
+        assert state.position == 3 and state.elements == 2 * length * 16
 
 
 def test_a_missing_or_misshapen_second_sequence_is_refused() -> None:
-    module, x = made(CROSS), inputs(2, 3, 8)
-    for shape in [(3, 4, 8), (2, 4, 5), (2, 0, 8), (2, 8)]:
-        with pytest.raises(ValueError, match=r"z must be \(2, source length, 8\) and is \("):
+    module, x = made(CROSS), inputs(2, 3, 16)
+    for shape in [(3, 4, 16), (2, 4, 5), (2, 0, 16), (2, 16)]:
+        with pytest.raises(ValueError, match=r"z must be \(2, source length, 16\) and is \("):
             module(x, torch.zeros(shape, dtype=torch.float64))
     with pytest.raises(ValueError, match=r"z is torch\.float32 and the parameters are"):
-        module(x, torch.zeros(2, 4, 8))
+        module(x, torch.zeros(2, 4, 16))
     with pytest.raises(ValueError, match=r"is made of z \(batch, e, d\): give it"):
         module.initial_state(2)
     with pytest.raises(ValueError, match=r"a second sequence z: call forward\(x, z\)"):
