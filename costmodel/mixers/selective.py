@@ -26,7 +26,8 @@ N/2; -A = max(softplus(x W_A), 1e-4), as in mamba-ssm 2.3.2 (its repository has 
 since June 2026).
 
 Layers as in transformers and mamba-ssm: the short convolutions have biases, no other map but that
-of Delta has one; eps is 1e-5. One in-projection there is a map for each part here.
+of Delta has one; eps is 1e-5. One in-projection there is a map for each part here. Later rows read
+k-1 rows before a convolution; transformers keeps k.
 """
 
 from __future__ import annotations
