@@ -138,7 +138,9 @@ OWN: Mapping[tuple[str, str], Places] = {
         "S": of_head(at_end),
         "Z": of_head(at_end),
     },
-    **{(name, "chunked"): {"A": in_pairs, "S": of_head(at_end)} for name in ("lightning",)},
+    **{
+        (name, "chunked"): {"A": in_pairs, "S": of_head(at_end)} for name in ("retnet", "lightning")
+    },
 }
 """Rows that lie on no axis of one entry per token."""
 FORMS = [
@@ -186,7 +188,7 @@ def test_chunks_of_every_length(name: str, form: str) -> None:
     mixer = cm.mixer(name)
     derived = cm.path_length(mixer, form)
     for length, chunk in lengths_and_chunks(12):
-        sizes = dict.fromkeys(mixer.letters, 1) | {"l": length, "C": chunk}
+        sizes = least(mixer) | {"l": length, "C": chunk}
         assert derived.at(**sizes) == furthest(mixer, form, sizes, OWN[name, form]), sizes
 
 

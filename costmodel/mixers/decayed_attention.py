@@ -1,24 +1,31 @@
-"""What are the equations of linear attention with decay: GLA and Lightning attention?
+"""What are the equations of linear attention with decay: RetNet, GLA and Lightning attention?
 
 A head carries S, the sum of k v^T of all rows so far, each weakened at every row since:
 
     S_i = a_i S_(i-1) + k_i v_i^T,  o_i = q_i S_i.
 
-The decay a is a number of the head in Lightning, and a vector over the key's channels, made from
-the token, in GLA. `recurrent` is the recurrence; `parallel` computes the scores of all pairs, times
-the decay between their rows; `chunked`, of Lightning, computes scores within chunks of C tokens,
-and a recurrence over chunks.
+The decay a is a number of the head in RetNet and Lightning, and a vector over the key's channels,
+made from the token, in GLA. `recurrent` is the recurrence; `parallel` computes the scores of all
+pairs, times the decay between their rows; `chunked`, of the former two, computes scores within
+chunks of C tokens, and a recurrence over chunks.
+
+RetNet, Sun et al. 2023: queries and keys are rotated, the decay of head j is 1 - 2^(-4-j), each
+head's row is normalised, and a swish gate multiplies it. As in fla's MultiScaleRetention, values
+are v = 2 times as wide as keys, rotation is RoPE by halves with base 10000 in place of xPos, the
+norm is RMSNorm with one gain for all heads; the paper's divisions that a norm without eps would
+undo (by the sums of decays and of scores) are left out.
 
 GLA, Yang et al. 2023: the logarithm of the decay is log sigmoid(.)/16 of a map of rank r; keys are
 K wide, half of the values as shipped. The scores of pairs are products of queries times B and keys
 over B, the product of all decays so far; B is the exponential of a sum of logarithms, as in fla.
-Each head's read is normalised, with one gain for all heads, and multiplied by a swish gate.
+Norm and gate are RetNet's.
 
 Lightning attention, as MiniMax-Text-01 ships it: silu of queries, keys and values; no scale; the
 decay is exp(-s) with s = 2^(-8j/n) (1 - layer/(layers - 1) + 1e-5), here that of layer 0, since
 each layer has another constant; a norm over all heads, times a sigmoid gate.
 
-Option `core` leaves out what stands around the recurrence: silu, norm and gate of the output.
+Option `core` leaves out what stands around the recurrence: the rotation, silu, norm and gate of the
+output.
 """
 
 from __future__ import annotations
@@ -31,6 +38,7 @@ from fractions import Fraction
 from costmodel.language.equations import Form, Mixer
 from costmodel.language.indices import Index, min_
 from costmodel.language.macros.norms import rms_norm
+from costmodel.language.macros.positions import rotary
 from costmodel.language.nodes import Array, Constant, Node
 from costmodel.language.options import Chosen, offering
 from costmodel.language.writing import exp, function, sum_
@@ -40,6 +48,7 @@ EPS = Fraction(1, 100_000)
 """What fla's norms add under the root."""
 MINIMAX_EPS = Fraction(1, 1_000_000)
 """What MiniMax's norm adds under the root."""
+ROTARY_BASE = 10_000
 LOGITS = 16
 """What divides the logarithm of GLA's gate."""
 
@@ -235,6 +244,27 @@ def scaled_by_width(f: Form, name: str, rows: Array) -> Array:
     return scaled
 
 
+def turned(f: Form, name: str, rows: Array) -> Array:
+    """Rows (n, l, K) with their channels rotated in pairs."""
+    n, l, K = rows.shape
+    j, i, p = f.index("j", 1, n), f.index("i", 1, l), f.index("p", 1, K)
+    cos, sin, found = f.mixer.arrays["cos"], f.mixer.arrays["sin"], f.array(name, n, l, K)
+    pairs = f.index("p2", 1, K / 2)
+    found[j, i, p] = rotary(rows[j, i, p], over=p, pairs=pairs, cos=cos[i, p], sin=sin[i, p])
+    return found
+
+
+def head_width(sizes: Mapping[str, int]) -> int:
+    """h at sizes, where it is d/n unless given."""
+    return sizes["h"] if "h" in sizes else sizes["d"] // sizes["n"]
+
+
+def angle(i: int, p: int, sizes: Mapping[str, int]) -> float:
+    """The angle of row i and channel p: channels p and p + K/2 turn by one angle."""
+    half = head_width(sizes) // 2
+    return float((i - 1) * ROTARY_BASE ** (-((p - 1) % half) / half))
+
+
 def tables(m: Mixer, power: Powers) -> None:
     """Declare gamma (n), the decays of the heads; D (n, l) and D_C (n, C+1), their powers 0 to l-1
     and 0 to C."""
@@ -242,6 +272,11 @@ def tables(m: Mixer, power: Powers) -> None:
     m.buffer("gamma", n, latex=r"\gamma", value=lambda j, sizes: power(j, 1, sizes))
     for name, many in (("D", l), ("D_C", C + 1)):
         m.buffer(name, n, many, value=lambda j, s, sizes: power(j, s - 1, sizes))
+
+
+def retention_power(j: int, rows: int, sizes: Mapping[str, int]) -> float:
+    """(1 - 2^(-4-j))^rows."""
+    return float((1 - 2.0 ** (-4 - j)) ** rows)
 
 
 def lightning_power(j: int, rows: int, sizes: Mapping[str, int]) -> float:
@@ -327,6 +362,34 @@ def maps(m: Mixer, K: Poly, V: Poly, gain: Poly | None) -> None:
         m.parameter("W_G", d, n * V)
         m.parameter("gain", gain)
     m.parameter("W_out", n * V, d)
+
+
+@offering(CORE)
+def retnet(chosen: Chosen) -> Mixer:
+    """RetNet's multi-scale retention."""
+    m = Mixer(
+        "retnet",
+        title="RetNet" if not chosen else "Retention",
+        idea="a carried sum of k v, each head forgets at its own pace",
+        source="Sun et al. 2023, arXiv 2307.08621, section 2; fla, MultiScaleRetention",
+        group="linear",
+    )
+    (h,) = m.sizes("h")
+    V = m.size("v", "width of a head's values over that of its keys", 2) * h
+    maps(m, h, V, None if chosen else V)
+    tables(m, retention_power)
+    if not chosen:
+        (l,) = m.sizes("l")
+        m.buffer("cos", l, h, value=lambda i, p, sizes: math.cos(angle(i, p, sizes)))
+        m.buffer("sin", l, h, value=lambda i, p, sizes: math.sin(angle(i, p, sizes)))
+
+    def made(f: Form) -> tuple[Array, Array, Array]:
+        Q, K = projected(f, "Q", h, "X_Q"), projected(f, "K", h, "K" if chosen else "X_K")
+        if not chosen:
+            Q, K = turned(f, "T_Q", Q), turned(f, "K", K)
+        return scaled_by_width(f, "Q", Q), K, projected(f, "V", V)
+
+    return written(m, (h, V), made, BY_HEAD, None if chosen else by_heads)
 
 
 @offering(CORE)

@@ -1,4 +1,4 @@
-"""Linear attention with decay in PyTorch: GLA and Lightning attention.
+"""Linear attention with decay in PyTorch: RetNet, GLA and Lightning attention.
 
 Shapes: queries and keys (b, n, s, K), values and reads (b, n, s, V), the sum S (b, n, K, V). A
 class combines a mixer, which has the maps and what follows the reads, with a way to read: a
@@ -71,6 +71,14 @@ class Decayed(Mixer):
         """Register a table, which was computed in float64."""
         self.register_buffer(name, values.to(self.like), persistent=False)
 
+    def require_length(self, length: int | None) -> None:
+        """Raise a ValueError for a number of tokens that is no size, or for which a table is too
+        short, though the state has room."""
+        length = self.l if length is None else length
+        require_sizes(length=length)
+        if self.bounded and length > self.l:
+            raise ValueError(f"length {length} is greater than l = {self.l}, where the tables end")
+
     def heads(self, rows: Tensor) -> Tensor:
         """Concatenated heads (b, s, n*w) as (b, n, s, w)."""
         return rows.view(*rows.shape[:2], self.n, rows.shape[2] // self.n).transpose(1, 2)
@@ -81,6 +89,8 @@ class Decayed(Mixer):
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
         """The token's query, key and value, its read, and y_t (b, d)."""
+        if self.bounded:
+            self.require_length(state.position + 1)
         x = x_t.unsqueeze(1)
         read = self.latest(x, *self.projected(x, state.position), state)
         return self.finished(x, read).squeeze(1)
@@ -136,7 +146,7 @@ class Recurrent(Decayed):
 
     def initial_state(self, batch: int, length: int | None = None) -> State:
         """S, (batch, n, 1, K*V), for any number of tokens."""
-        require_sizes(length=self.l if length is None else length)
+        self.require_length(length)
         return State({"S": self._rows(batch, 1, self.n, self.K * self.V)}, sliding=True)
 
 
@@ -268,7 +278,8 @@ class ChunksByHead(ByHead):
 
     def initial_state(self, batch: int, length: int | None = None) -> State:
         """The keys and values of one chunk, and S, for any number of tokens."""
-        require_sizes(batch=batch, length=self.l if length is None else length)
+        require_sizes(batch=batch)
+        self.require_length(length)
         shapes = {"K": (self.C, self.K), "V": (self.C, self.V), "S": (1, self.K * self.V)}
         arrays = {k: self.like.new_zeros(batch, self.n, *shape) for k, shape in shapes.items()}
         return ChunkState(arrays, sliding=True)
@@ -353,6 +364,79 @@ def decayed(mixer: _Class) -> _Class:
             step_kernels=kernels | mixer.STEP,
         )(mixer)
     return mixer
+
+
+class RetNet(ByHead):
+    """Keys as wide as the head, h, and values v*h; cos and sin (l, h) are tables of the rotation of
+    queries and keys, which limit the length."""
+
+    MIXER = "retnet"
+    CORE: ClassVar[dict[str, str]] = {
+        **MAPS, **dict.fromkeys(("X_Q", "K"), "contraction"), "Q": "elementwise",
+    }  # fmt: skip
+    KERNELS: ClassVar[dict[str, str]] = {
+        **CORE, **AROUND, "X_K": "contraction", **dict.fromkeys(("T_Q", "K"), "elementwise"),
+    }  # fmt: skip
+    cos: Tensor
+    sin: Tensor
+
+    def __init__(
+        self,
+        *,
+        d: int,
+        l: int,
+        n: int,
+        v: int,
+        h: int | None = None,
+        C: int | None = None,
+        options: Sequence[str] = (),
+    ) -> None:
+        require_sizes(v=v)
+        h = head_width(d, n) if h is None else h
+        core = "core" in options
+        super().__init__(d=d, l=l, n=n, K=h, V=v * h, gain=v * h, C=C, core=core)
+        if not core:
+            if h % 2:
+                raise ValueError(f"the width of a head is {h} and must be even, to turn pairs")
+            self.bounded = True
+            half = torch.arange(h // 2, dtype=torch.float64) / (h // 2)
+            rows = torch.arange(l, dtype=torch.float64).unsqueeze(1)
+            angles = (rows * 10_000.0**-half).repeat(1, 2)
+            self.table("cos", angles.cos())
+            self.table("sin", angles.sin())
+
+    def powers(self, rows: Tensor) -> Tensor:
+        """Powers of 1 - 2^(-4-j)."""
+        j = torch.arange(1, self.n + 1, dtype=torch.float64)
+        return (1 - 2.0 ** (-4 - j)).unsqueeze(1) ** rows
+
+    def projected(self, x: Tensor, first: int) -> Heads:
+        """Queries and keys are rotated, and queries scaled."""
+        q, k, v = (self.heads(x @ W) for W in (self.W_Q, self.W_K, self.W_V))
+        if not self.core:
+            q, k = self.turned(q, first), self.turned(k, first)
+        return q * self.K**-0.5, k, v
+
+    def turned(self, rows: Tensor, first: int) -> Tensor:
+        """Rows (b, n, s, h), their channels rotated in pairs p and p + h/2."""
+        one, other = rows.chunk(2, dim=-1)
+        part = slice(first, first + rows.shape[2])
+        return rows * self.cos[part] + torch.cat([-other, one], dim=-1) * self.sin[part]
+
+
+@decayed
+class RetNetRecurrent(RecurrentByHead, RetNet):
+    """RetNet by the recurrence."""
+
+
+@decayed
+class RetNetParallel(PairsByHead, RetNet):
+    """RetNet by the scores of all pairs."""
+
+
+@decayed
+class RetNetChunked(ChunksByHead, RetNet):
+    """RetNet in chunks of C rows."""
 
 
 class GLA(ByChannel):

@@ -1,8 +1,8 @@
-"""Are GLA and Lightning attention what their papers and shipped layers compute?
+"""Are RetNet, GLA and Lightning attention what their papers and shipped layers compute?
 
-Values are computed here row by row from the papers: Yang et al. 2023 (arXiv 2312.06635), and
-MiniMax 2025 (arXiv 2501.08313), with the choices of the shipped layers (flash-linear-attention;
-transformers). Operations of one token are written as formulas. Tests in
+Values are computed here row by row from the papers: Sun et al. 2023 (arXiv 2307.08621), Yang et al.
+2023 (arXiv 2312.06635), and MiniMax 2025 (arXiv 2501.08313), with the choices of the shipped layers
+(flash-linear-attention; transformers). Operations of one token are written as formulas. Tests in
 tests/references compare with the shipped code itself.
 """
 
@@ -28,12 +28,12 @@ from tests.mixers.held import (
     operations,
 )
 
-NAMES = ("gla", "lightning", "gla+core", "lightning+core")
+NAMES = ("retnet", "gla", "lightning", "retnet+core", "gla+core", "lightning+core")
 ROUNDING = 1e-11
 SIZES: list[Sizes] = [
-    {"l": 7, "d": 8, "n": 2, "K": 3, "r": 2, "C": 3},
-    {"l": 4, "d": 6, "n": 3, "K": 1, "r": 4, "C": 5},
-    {"l": 1, "d": 2, "n": 1, "K": 2, "r": 1, "C": 1},
+    {"l": 7, "d": 8, "n": 2, "v": 2, "K": 3, "r": 2, "C": 3},
+    {"l": 4, "d": 6, "n": 3, "v": 3, "K": 1, "r": 4, "C": 5},
+    {"l": 1, "d": 2, "n": 1, "v": 1, "K": 2, "r": 1, "C": 1},
 ]
 """Chunks that end within the sequence, and a chunk longer than the sequence."""
 
@@ -62,6 +62,16 @@ def rms(row: Array, gain: Array, eps: float) -> Array:
     return np.array([v / math.sqrt(np.mean(row**2) + eps) for v in row]) * gain
 
 
+def rotated(row: Array, place: int) -> Array:
+    """RoPE: channels p and p + K/2, as a complex number, turn by place 10000^(-2p/K), p from 0."""
+    half = len(row) // 2
+    turned = np.empty_like(row)
+    for p in range(half):
+        z = (row[p] + 1j * row[half + p]) * np.exp(1j * place * 10_000 ** (-2 * p / len(row)))
+        turned[p], turned[half + p] = z.real, z.imag
+    return turned
+
+
 def carried(q: Array, k: Array, v: Array, decay: Array) -> Array:
     """S = decay S + k v^T and o = q S, row by row; decay (l, K)."""
     S = np.zeros((k.shape[1], v.shape[1]))
@@ -75,6 +85,22 @@ def carried(q: Array, k: Array, v: Array, decay: Array) -> Array:
 def columns(W: Array, j: int, n: int) -> Array:
     width = W.shape[-1] // n
     return W[..., j * width : (j + 1) * width]
+
+
+def retention(x: Array, W: Arrays, sizes: Sizes, whole: bool) -> Array:
+    """Section 2.1 with the rotation, section 2.2: gamma = 1 - 2^(-5-j), j from 0."""
+    n, heads = sizes["n"], []
+    for j in range(n):
+        q, k, v = (x @ columns(W[f"W_{name}"], j, n) for name in "QKV")
+        if whole:
+            q, k = (np.array([rotated(row, i) for i, row in enumerate(rows)]) for rows in (q, k))
+        decay = np.full(k.shape, 1 - 2.0 ** (-5 - j))
+        o = carried(q / math.sqrt(q.shape[1]), k, v, decay)
+        if whole:
+            gate = silu(x @ columns(W["W_G"], j, n))
+            o = np.array([rms(row, W["gain"], 1e-5) for row in o]) * gate
+        heads.append(o)
+    return np.concatenate(heads, axis=1) @ W["W_out"]
 
 
 def gated(x: Array, W: Arrays, sizes: Sizes, whole: bool) -> Array:
@@ -106,7 +132,7 @@ def lightning(x: Array, W: Arrays, sizes: Sizes, whole: bool) -> Array:
     return o @ W["W_out"]
 
 
-PAPERS = {"gla": gated, "lightning": lightning}
+PAPERS = {"retnet": retention, "gla": gated, "lightning": lightning}
 
 
 @each_name
@@ -142,7 +168,8 @@ def widths(name: str, at: Sizes) -> tuple[int, int, int, int]:
     """d, n, and the widths K and V of a head."""
     d, n = at["d"], at["n"]
     h = d // n
-    return d, n, at["K"] if split(name)[0] == "gla" else h, h
+    K, V = {"retnet": (h, at["v"] * h), "gla": (at["K"], h), "lightning": (h, h)}[split(name)[0]]
+    return d, n, K, V
 
 
 def outside(name: str, at: Sizes) -> Counter[str]:
@@ -161,6 +188,7 @@ def recurrence(name: str, at: Sizes) -> Counter[str]:
     """A later token's recurrence."""
     _, n, K, V = widths(name, at)
     of_base = {
+        "retnet": {"mul": 3 * K * V + K, "add": 2 * K * V - V},
         "gla": {"mul": 3 * K * V + K, "add": 2 * K * V - V, "exp": K},
         "lightning": {"mul": 3 * K * V, "add": 2 * K * V - V},
     }
@@ -169,19 +197,21 @@ def recurrence(name: str, at: Sizes) -> Counter[str]:
 
 def around(name: str, at: Sizes) -> Counter[str]:
     """What the whole layer has besides."""
-    d, n, _, V = widths(name, at)
+    d, n, K, V = widths(name, at)
     m = n * V
     done = maps((d, m)) + Counter(mul=m)  # the gate, and its product
     silu_, sigmoid_ = {"exp": 1, "add": 1, "div": 1, "mul": 1}, {"exp": 1, "add": 1, "div": 1}
     rows, row = (1, m) if split(name)[0] == "lightning" else (n, V)
     norm = {"mul": 2 * row, "add": row, "div": 1 + row, "sqrt": 1}
     done += heads(rows, **norm)
+    if split(name)[0] == "retnet":
+        done += heads(2 * n, mul=2 * K, add=K)  # queries and keys are rotated
     if split(name)[0] == "lightning":
         return done + heads(m, **sigmoid_) + heads(3 * m, **silu_)
     return done + heads(m, **silu_)
 
 
-WIDE: list[Sizes] = [SIZES[0], {"l": 1, "d": 24, "n": 3, "K": 5, "r": 4, "C": 4}]
+WIDE: list[Sizes] = [SIZES[0], {"l": 1, "d": 24, "n": 3, "v": 2, "K": 5, "r": 4, "C": 4}]
 
 
 @each_name
@@ -202,7 +232,7 @@ def in_pairs(name: str, at: Sizes, t: int) -> Counter[str]:
     if split(name)[0] == "gla":
         done += Counter(add=K * (t > 1), exp=K, mul=2 * K, div=K)
     else:
-        done += Counter(mul=t)
+        done += Counter(mul=t + K * (split(name)[0] == "retnet"))
     return +heads(n, **done)
 
 
@@ -220,7 +250,7 @@ def in_chunks(name: str, at: Sizes, t: int) -> Counter[str]:
     return +heads(n, **done)
 
 
-@pytest.mark.parametrize("name", NAMES[2:])
+@pytest.mark.parametrize("name", NAMES[3:])
 def test_operations_of_a_token_by_pairs_and_in_chunks(name: str) -> None:
     for t in (1, 2, 3, 4, 6, 7, 31):
         at = {**sized(name, SIZES[0]), "t": t}
@@ -240,18 +270,21 @@ def test_operations_of_a_token_by_pairs_and_in_chunks(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "d", "expected"),
     [
+        ("retnet{n=8,h=128,v=2}", 1024, 8_388_864),
         ("gla{n=4,h=256,K=128,r=16}", 1024, 4_219_648),
         ("lightning{n=64,h=128}", 6144, 5 * 6144 * 8192 + 8192),
     ],
 )
 def test_parameters_are_those_of_the_shipped_layers(name: str, d: int, expected: int) -> None:
-    """fla's GatedLinearAttention by default, and a layer of MiniMax-Text-01."""
+    """fla's MultiScaleRetention and GatedLinearAttention by default, and a layer of
+    MiniMax-Text-01."""
     assert cm.parameters(cm.mixer(name)).at(d=d) == expected
 
 
 def test_parameters_of_the_default_widths() -> None:
-    """4d^2 + 16d + 16K n + K n + d/n where all keys are d/2 wide; 5d^2 + d."""
+    """8d^2 + 2d/n; 4d^2 + 16d + 16K n + K n + d/n where all keys are d/2 wide; 5d^2 + d."""
     for d, n in ((128, 8), (96, 4)):
+        assert cm.parameters(cm.mixer("retnet")).at(d=d, n=n, v=2) == 8 * d**2 + 2 * d // n
         assert cm.parameters(cm.mixer("lightning")).at(d=d, n=n) == 5 * d**2 + d
         keys = d // 2
         gla = 4 * d**2 + 16 * d + 16 * keys + keys + d // n
@@ -269,7 +302,7 @@ def test_the_state_is_one_matrix_for_each_head(name: str) -> None:
         assert pairs == n * ((K + V) * t + K * gla)
 
 
-@pytest.mark.parametrize("name", ["lightning"])
+@pytest.mark.parametrize("name", ["retnet", "lightning"])
 def test_the_state_of_chunks_is_a_sawtooth(name: str) -> None:
     """S once a chunk of 3 is complete; keys and values of the current one."""
     _, n, K, V = widths(name, SIZES[0])
@@ -283,15 +316,15 @@ def test_the_state_of_chunks_is_a_sawtooth(name: str) -> None:
 # Modules
 # --------------------------------------------------------------------------------------------------
 
-SMALL: Sizes = {"l": 4, "d": 4, "n": 2, "K": 2, "r": 1, "C": 2}
+SMALL: Sizes = {"l": 4, "d": 4, "n": 2, "v": 1, "K": 2, "r": 1, "C": 2}
 
 
-@pytest.mark.parametrize("name", NAMES[:2])
+@pytest.mark.parametrize("name", NAMES[:3])
 def test_a_training_step_is_explained(name: str) -> None:
     everything_is_explained(name, {**sized(name, SMALL), "b": 2})
 
 
-@pytest.mark.parametrize("name", NAMES[:2])
+@pytest.mark.parametrize("name", NAMES[:3])
 def test_gradients_of_the_modules_are_those_of_differences(name: str) -> None:
     for implementation in registry.implementations(name):
         assert gradients_pass(name, implementation, sized(name, SMALL)), implementation
@@ -299,6 +332,7 @@ def test_gradients_of_the_modules_are_those_of_differences(name: str) -> None:
 
 def test_wrong_sizes_are_refused() -> None:
     for name, form, sizes, said in (
+        ("retnet", "recurrent", {"n": 2, "v": 1}, "the width of a head is 3 and must be even"),
         ("gla", "recurrent", {"n": 2, "K": 2, "r": 0}, "size r must be a positive integer"),
         ("lightning", "recurrent", {"n": 4}, "d must be divisible by n"),
         ("lightning", "chunked", {"n": 2}, "size C must be a positive integer"),

@@ -505,11 +505,12 @@ def test_wrong_tokens_and_lengths_are_refused(described: Implementation) -> None
     sizes = {"d": 6, "l": 5, "n": 2}
     module, contexts = made(described, sizes), sequences(described, sizes, 2)[1:]
     state = module.initial_state(2, 3, *contexts)
-    for shape in [(2, 7), (3, 6), (2, 1, 6)]:
-        with pytest.raises(ValueError, match=r"x_t must be \(2, 6\), one token for each sample"):
+    d = module.d
+    for shape in [(2, d + 1), (3, d), (2, 1, d)]:
+        with pytest.raises(ValueError, match=rf"x_t must be \(2, {d}\), one token for each sample"):
             module.step(torch.zeros(shape, dtype=torch.float64), state)
     with pytest.raises(ValueError, match=r"x is torch.float32 and the parameters are"):
-        module.step(torch.zeros(2, 6, dtype=torch.float32), state)
+        module.step(torch.zeros(2, d, dtype=torch.float32), state)
     assert state.position == 0
     for batch, length in [(0, 3), (1, 0), (1, -2)]:
         with pytest.raises(ValueError, match="must be a positive integer and is"):

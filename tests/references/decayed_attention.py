@@ -83,6 +83,35 @@ def gated(of: Any, ours: Weights, each: Comparison) -> Any:
     return in_double(of.__globals__, theirs)
 
 
+RETENTION = "fla/ops/retention/naive.py:naive_retention"
+
+
+@compared("retnet", "fla-core", RETENTION, l=7, d=8, n=2, v=2, C=3)
+@compared("retnet", "fla-core", RETENTION, l=5, d=12, n=3, v=1, C=2)
+@compared("retnet+core", "fla-core", RETENTION, l=7, d=8, n=2, v=2, C=3)
+@compared("retnet+core", "fla-core", RETENTION, l=5, d=9, n=3, v=1, C=2)
+def retention(of: Any, ours: Weights, each: Comparison) -> Any:
+    """All pairs by their operator, which scales queries and makes the decays; rotation as a product
+    of complex numbers."""
+    n = each.sizes["n"]
+
+    def turned(rows: Tensor) -> Tensor:
+        one, other = rows.chunk(2, dim=-1)
+        half, places = one.shape[-1], torch.arange(rows.shape[1], dtype=torch.float64)
+        angles = torch.outer(places, 10_000.0 ** (-torch.arange(half, dtype=torch.float64) / half))
+        z = torch.complex(one, other) * torch.polar(torch.ones_like(angles), angles)[:, None]
+        return torch.cat([z.real, z.imag], dim=-1)
+
+    def theirs(x: Tensor) -> Tensor:
+        q, k, v = maps(x, ours, n)
+        if "core" not in each.options:
+            q, k = turned(q), turned(k)
+        read = of(*(rows.transpose(1, 2) for rows in (q, k, v)))
+        return whole(x, read.transpose(1, 2), ours)
+
+    return in_double(of.__globals__, theirs)
+
+
 SIMPLE = "fla/ops/simple_gla/naive.py:naive"
 
 
