@@ -15,8 +15,8 @@ are v = 2 times as wide as keys, rotation is RoPE by halves with base 10000 in p
 norm is RMSNorm with one gain for all heads; the paper's divisions that a norm without eps would
 undo (by the sums of decays and of scores) are left out.
 
-GLA, Yang et al. 2023: the logarithm of the decay is log sigmoid(.)/16 of a map of rank r; keys are
-K wide, half of the values as shipped. The scores of pairs are products of queries times B and keys
+GLA, Yang et al. 2023: the logarithm of the decay is log sigmoid(.)/16 of a map of rank r; values
+are v = 2 times as wide as keys. The scores of pairs are products of queries times B and keys
 over B, the product of all decays so far; B is the exponential of a sum of logarithms, as in fla.
 Norm and gate are RetNet's.
 
@@ -403,7 +403,7 @@ def gla(chosen: Chosen) -> Mixer:
         group="linear",
     )
     d, n, V = m.sizes("d n h")
-    K = m.size("K", "width of a head's keys", 8)
+    K = V / m.size("v", "width of a head's values over that of its keys", 2)
     r = m.size("r", "rank of the decay's map", 16)
     maps(m, K, V, None if chosen else V)
     m.parameter("W_1", d, r)

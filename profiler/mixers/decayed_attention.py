@@ -440,7 +440,7 @@ class RetNetChunked(ChunksByHead, RetNet):
 
 
 class GLA(ByChannel):
-    """Keys of width K, values of width h; the map of the decays has rank r."""
+    """Values of width h, keys h/v; the map of the decays has rank r."""
 
     MIXER = "gla"
     CORE: ClassVar[dict[str, str]] = {
@@ -454,15 +454,17 @@ class GLA(ByChannel):
         d: int,
         l: int,
         n: int,
-        K: int,
+        v: int,
         r: int,
         h: int | None = None,
         options: Sequence[str] = (),
     ) -> None:
-        require_sizes(r=r)
+        require_sizes(r=r, v=v)
         self.r = r
         h = head_width(d, n) if h is None else h
-        super().__init__(d=d, l=l, n=n, K=K, V=h, gain=h, core="core" in options)
+        if h % v:
+            raise ValueError(f"the width of a head is {h} and must be divisible by v = {v}")
+        super().__init__(d=d, l=l, n=n, K=h // v, V=h, gain=h, core="core" in options)
 
     def projected(self, x: Tensor, first: int) -> Heads:
         """Queries are scaled."""

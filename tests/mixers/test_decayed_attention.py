@@ -31,9 +31,9 @@ from tests.mixers.held import (
 NAMES = ("retnet", "gla", "lightning", "retnet+core", "gla+core", "lightning+core")
 ROUNDING = 1e-11
 SIZES: list[Sizes] = [
-    {"l": 7, "d": 8, "n": 2, "v": 2, "K": 3, "r": 2, "C": 3},
-    {"l": 4, "d": 6, "n": 3, "v": 3, "K": 1, "r": 4, "C": 5},
-    {"l": 1, "d": 2, "n": 1, "v": 1, "K": 2, "r": 1, "C": 1},
+    {"l": 7, "d": 8, "n": 2, "v": 2, "r": 2, "C": 3},
+    {"l": 4, "d": 18, "n": 3, "v": 3, "r": 4, "C": 5},
+    {"l": 1, "d": 2, "n": 1, "v": 1, "r": 1, "C": 1},
 ]
 """Chunks that end within the sequence, and a chunk longer than the sequence."""
 
@@ -168,7 +168,9 @@ def widths(name: str, at: Sizes) -> tuple[int, int, int, int]:
     """d, n, and the widths K and V of a head."""
     d, n = at["d"], at["n"]
     h = d // n
-    K, V = {"retnet": (h, at["v"] * h), "gla": (at["K"], h), "lightning": (h, h)}[split(name)[0]]
+    K, V = {"retnet": (h, at["v"] * h), "gla": (h // at["v"], h), "lightning": (h, h)}[
+        split(name)[0]
+    ]
     return d, n, K, V
 
 
@@ -211,7 +213,7 @@ def around(name: str, at: Sizes) -> Counter[str]:
     return done + heads(m, **silu_)
 
 
-WIDE: list[Sizes] = [SIZES[0], {"l": 1, "d": 24, "n": 3, "v": 2, "K": 5, "r": 4, "C": 4}]
+WIDE: list[Sizes] = [SIZES[0], {"l": 1, "d": 24, "n": 3, "v": 4, "r": 4, "C": 4}]
 
 
 @each_name
@@ -271,7 +273,7 @@ def test_operations_of_a_token_by_pairs_and_in_chunks(name: str) -> None:
     ("name", "d", "expected"),
     [
         ("retnet{n=8,h=128,v=2}", 1024, 8_388_864),
-        ("gla{n=4,h=256,K=128,r=16}", 1024, 4_219_648),
+        ("gla{n=4,h=256,v=2,r=16}", 1024, 4_219_648),
         ("lightning{n=64,h=128}", 6144, 5 * 6144 * 8192 + 8192),
     ],
 )
@@ -288,7 +290,7 @@ def test_parameters_of_the_default_widths() -> None:
         assert cm.parameters(cm.mixer("lightning")).at(d=d, n=n) == 5 * d**2 + d
         keys = d // 2
         gla = 4 * d**2 + 16 * d + 16 * keys + keys + d // n
-        assert cm.parameters(cm.mixer("gla")).at(d=d, n=n, K=keys // n, r=16) == gla
+        assert cm.parameters(cm.mixer("gla")).at(d=d, n=n, v=2, r=16) == gla
 
 
 @each_name
@@ -316,7 +318,7 @@ def test_the_state_of_chunks_is_a_sawtooth(name: str) -> None:
 # Modules
 # --------------------------------------------------------------------------------------------------
 
-SMALL: Sizes = {"l": 4, "d": 4, "n": 2, "v": 1, "K": 2, "r": 1, "C": 2}
+SMALL: Sizes = {"l": 4, "d": 4, "n": 2, "v": 1, "r": 1, "C": 2}
 
 
 @pytest.mark.parametrize("name", NAMES[:3])
@@ -333,7 +335,8 @@ def test_gradients_of_the_modules_are_those_of_differences(name: str) -> None:
 def test_wrong_sizes_are_refused() -> None:
     for name, form, sizes, said in (
         ("retnet", "recurrent", {"n": 2, "v": 1}, "the width of a head is 3 and must be even"),
-        ("gla", "recurrent", {"n": 2, "K": 2, "r": 0}, "size r must be a positive integer"),
+        ("gla", "recurrent", {"n": 2, "v": 1, "r": 0}, "size r must be a positive integer"),
+        ("gla", "recurrent", {"n": 2, "v": 2, "r": 1}, "is 3 and must be divisible by v = 2"),
         ("lightning", "recurrent", {"n": 4}, "d must be divisible by n"),
         ("lightning", "chunked", {"n": 2}, "size C must be a positive integer"),
     ):

@@ -67,10 +67,10 @@ def whole(x: Tensor, reads: Tensor, ours: Weights) -> Tensor:
 GLA = "fla/ops/gla/naive.py:naive_recurrent_gla"
 
 
-@compared("gla", "fla-core", GLA, l=7, d=6, n=2, K=4, r=3)
-@compared("gla", "fla-core", GLA, l=4, d=6, n=3, K=1, r=2)
-@compared("gla+core", "fla-core", GLA, l=7, d=6, n=2, K=4, r=3)
-@compared("gla+core", "fla-core", GLA, l=4, d=6, n=3, K=1, r=2)
+@compared("gla", "fla-core", GLA, l=7, d=8, n=2, v=2, r=3)
+@compared("gla", "fla-core", GLA, l=4, d=9, n=3, v=3, r=2)
+@compared("gla+core", "fla-core", GLA, l=7, d=8, n=2, v=2, r=3)
+@compared("gla+core", "fla-core", GLA, l=4, d=9, n=3, v=3, r=2)
 def gated(of: Any, ours: Weights, each: Comparison) -> Any:
     """Their recurrence, given queries that it scales, and logarithms of the decays."""
     n = each.sizes["n"]
