@@ -347,9 +347,7 @@ def written(
     return m
 
 
-CORE = {
-    "core": "the recurrence between bare maps to queries, keys, values and decays, and from V to d"
-}
+CORE = {"core": "bare maps to queries, keys, values and decays, the recurrence, the output map"}
 
 
 def maps(m: Mixer, K: Poly, V: Poly, gain: Poly | None) -> None:
