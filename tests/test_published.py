@@ -408,13 +408,13 @@ def test_a_threshold_is_no_equation() -> None:
         replace(CLAIM["v1.s7.most.parameters"], relation="=").validate()
 
 
-@pytest.mark.parametrize("growing", [{"w": "sqrt(l)"}, {"n": "w"}])
+@pytest.mark.parametrize("growing", [{"k": "sqrt(l)"}, {"n": "k"}])
 def test_only_sizes_of_the_mixer_grow(growing: dict[str, str]) -> None:
     claim = OrderClaim(
         id="x", source="a paper", place="a table", claimed="O(l^2)", mixer="self-attention",
         phase="training", quantity="mul", formula="l^2*d", growing=growing,
     )  # fmt: skip
-    with pytest.raises(PublishedError, match="w is no size of self-attention: its sizes are b, l"):
+    with pytest.raises(PublishedError, match="k is no size of self-attention: its sizes are b, l"):
         check(claim)
 
 

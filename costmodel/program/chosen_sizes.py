@@ -230,14 +230,16 @@ def divisors(mixer: Mixer, form: str | None = None) -> Mapping[str, str]:
 @cache
 def halved(mixer: Mixer, form: str | None = None) -> Mapping[Poly, str]:
     """Extents and bounds of one term that numbers divide, such as h/2, or several sizes, such as
-    d/(n*r), with the first size above the bar: these need not be whole where `divisors` are."""
+    d/(n*r), with the first size above the bar, other than l: these need not be whole where
+    `divisors` are."""
     found = {}
     for extent in _extents(mixer, form):
         (monomial, number), *others = extent.terms.items() if extent.terms else [((), 1)]
         below = sum(power < 0 for _, power in monomial)
         if not others and (below > 1 or Fraction(number).denominator > 1):
             found[extent] = next(atom for atom, power in monomial if power > 0)
-    return {extent: above for extent, above in found.items() if above in mixer.letters}
+    widths = {*mixer.letters} - {"l"}
+    return {extent: above for extent, above in found.items() if above in widths}
 
 
 def raised(mixer: Mixer, sizes: Mapping[str, int], form: str | None = None) -> dict[str, int]:

@@ -105,14 +105,15 @@ class Heads(SequenceMixer):
             self.W_out = nn.Parameter(self.W_out.detach().view(self.g, -1, d))
             if self.W_G is not None:
                 self.W_G = nn.Parameter(self.W_G.detach().view(d, self.g, -1))
-        self.bounded = not {*ROTARY}.isdisjoint(options)
+        self.rotary = not {*ROTARY}.isdisjoint(options)
+        self.bounded = self.bounded or self.rotary
         self.pairs = "rotary-pairs" in options
         share = self._needed("partial-rotary", "r", r, options) or 1
         self.turned = self.K // share
-        if self.bounded and self.K % (2 * share):
+        if self.rotary and self.K % (2 * share):
             part = f"1/{share} of {self.K}" if share > 1 else str(self.K)
             raise ValueError(f"a rotary embedding turns pairs of channels, and a head has {part}")
-        if self.bounded:
+        if self.rotary:
             self._make_tables()
         biased = {name for option in options for name in BIASES.get(option, ())}
         for name in BIASES["bias"]:
@@ -183,7 +184,7 @@ class Heads(SequenceMixer):
         """Heads (b, s, n, K) or (b, n, K) after their norm and rotary embedding, if any."""
         if gain is not None:
             rows = F.rms_norm(rows, (self.K,), gain)
-        if not self.bounded:
+        if not self.rotary:
             return rows
         last = first + (rows.shape[1] if rows.ndim == 4 else 1)
         if last > self.l:

@@ -61,10 +61,9 @@ def dense_attention(
         scores = cap * torch.tanh(scores / cap)
     if causal:
         length = scores.shape[-1]
-        every = torch.ones(length, length, dtype=torch.bool, device=q.device)
-        outside = every.triu(1)
+        outside = torch.ones(length, length, dtype=torch.bool, device=q.device).triu(1)
         if window is not None:
-            outside |= every.tril(-window)
+            outside |= torch.ones_like(outside).tril(-window)
         scores = scores.masked_fill(outside, -math.inf)
     weights = torch.softmax(scores, dim=-1) if sink is None else sink_softmax(scores, sink)
     return by_groups(weights, v)
