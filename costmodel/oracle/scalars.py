@@ -188,7 +188,7 @@ FUNCTIONS: Mapping[str, Callable[[float], float]] = {
     "relu": lambda v: max(v, 0.0),
     "sigmoid": lambda v: 1 / (1 + math.exp(-v)),
     "silu": lambda v: v / (1 + math.exp(-v)),
-    "softplus": lambda v: math.log(1 + math.exp(v)),
+    "softplus": lambda v: max(v, 0.0) + math.log1p(math.exp(-abs(v))),
     "elu_plus_1": lambda v: v + 1 if v > 0 else math.exp(v),
     "gelu": lambda v: 0.5 * v * (1 + math.erf(v / math.sqrt(2))),
     "silu_slope": lambda v: (1 + math.exp(-v) * (1 + v)) / (1 + math.exp(-v)) ** 2,

@@ -79,7 +79,7 @@ VALUES: Mapping[str, Callable[[Any], Any]] = {
     "relu": lambda x: np.maximum(x, 0),
     "sigmoid": _sigmoid,
     "silu": lambda x: x * _sigmoid(x),
-    "softplus": lambda x: np.log(1 + np.exp(x)),
+    "softplus": lambda x: np.logaddexp(0, x),
     "elu_plus_1": lambda x: np.where(x > 0, x + 1, np.exp(np.minimum(x, 0))),
     "gelu": lambda x: x * (0.5 * (1 + _erf(x * 2**-0.5))),
     "silu_slope": lambda x: _sigmoid(x) * (1 + x * (1 - _sigmoid(x))),

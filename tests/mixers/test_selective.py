@@ -25,6 +25,8 @@ from tests.mixers.held import (
     everything_is_explained,
     gradients_pass,
     module_of,
+    same,
+    stepped,
 )
 from tests.small import by_sizes
 
@@ -174,6 +176,14 @@ def test_gradients_of_selective_state_spaces_pass(name: str) -> None:
 def test_nothing_of_selective_state_spaces_is_left_unexplained(name: str) -> None:
     sizes = {x: SIZES[0][x] for x in cm.mixer(name).letters}
     everything_is_explained(name, {**sizes, "b": 2, "l": 2})
+
+
+def test_equations_take_a_step_beyond_the_range_of_exp() -> None:
+    """exp(800) is no number of float64; softplus(800) is 800."""
+    sizes = {"l": 2, "d": 1, "E": 1, "R": 1, "N": 1}
+    arrays = drawn("mamba+core", sizes) | {"b_dt": np.array([800.0])}
+    module = module_of("mamba+core", "recurrent", sizes, arrays)
+    same(cm.evaluate(cm.mixer("mamba+core"), arrays, sizes), stepped(module, arrays["x"]), ROUNDING)
 
 
 # --------------------------------------------------------------------------------------------------
