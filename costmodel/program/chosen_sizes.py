@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from functools import cache
 from itertools import product
+from math import lcm
 
 from costmodel.errors import SizeError, shortened
 from costmodel.language.equations import Form, Mixer
@@ -205,6 +206,23 @@ def _extents(mixer: Mixer, form: str | None) -> tuple[Poly, ...]:
             fixed = [b for b in index.ends if not any(is_index(a) for a in b.letters)]
             extents.update(dict.fromkeys(fixed))
     return tuple(extents)
+
+
+@cache
+def multiples(mixer: Mixer) -> Mapping[str, int]:
+    """Size -> the number that divides it, for sizes over a number among the extents, such as R/2.
+
+    >>> import costmodel as cm
+    >>> multiples(cm.mixer("mla")), multiples(cm.mixer("she"))
+    ({'R': 2}, {})
+    """
+    found: dict[str, int] = {}
+    for extent in _extents(mixer, None):
+        for monomial, number in extent.terms.items() if len(extent.terms) == 1 else ():
+            if len(monomial) == 1 and monomial[0][1] == 1 and isinstance(number, Fraction):
+                letter = str(monomial[0][0])
+                found[letter] = lcm(found.get(letter, 1), number.denominator)
+    return found
 
 
 @cache

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from costmodel.language.equations import Mixer
+from costmodel.program.chosen_sizes import multiples
 from costmodel.program.conventions import Convention
 from costmodel.report import mixer_document
 from costmodel.report.document import (
@@ -113,7 +114,8 @@ def _trace(mixer: Mixer, described: Implementation) -> Trace:
     """The trace of a module over the letters of its equations; d is n heads of width h. If the
     module calls fused kernels, the `fused` backend counts each as one operation."""
     letters = [x for x in mixer.letters if x != "d" or "n" not in mixer.letters]
-    over = [*letters, *(["h"] if "n" in mixer.letters else [])]
+    parts = multiples(mixer)
+    over = [*(f"{x}:{parts.get(x, 1)}" for x in letters), *(["h"] if "n" in mixer.letters else [])]
     lets = ["d=n*h"] if "n" in mixer.letters else []
     backend = "math" if FUSED.isdisjoint((described.kernels or {}).values()) else "fused"
     return trace(described.module, over=",".join(over), let=lets, backend=backend, grad="both")
