@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - PyTorch's own name for it
 from torch import Tensor, nn
 
+from costmodel.language.macros.norms import RMS_EPS
 from costmodel.mixers.self_attention import BASE, CAP, ROTARY
 from profiler.modules.attention import EXPLICIT, SDPA, Attention
 from profiler.modules.base import Mixer, SequenceMixer, State, head_width, require_sizes
@@ -183,7 +184,7 @@ class Heads(SequenceMixer):
     def _placed(self, rows: Tensor, gain: Tensor | None, first: int) -> Tensor:
         """Heads (b, s, n, K) or (b, n, K) after their norm and rotary embedding, if any."""
         if gain is not None:
-            rows = F.rms_norm(rows, (self.K,), gain)
+            rows = F.rms_norm(rows, (self.K,), gain, float(RMS_EPS))
         if not self.rotary:
             return rows
         last = first + (rows.shape[1] if rows.ndim == 4 else 1)
