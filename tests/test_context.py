@@ -192,7 +192,7 @@ def test_bytes_of_a_context() -> None:
     whole = cm.traffic(mixer(cross_attention)).compulsory.at(sizes)
     assert whole == {"activations": 4 * 3 + 5 * 3 + 4 * 3, "weights": 2 * 9}
     token = cm.traffic(mixer(cross_attention), "inference").compulsory.at({**sizes, "t": 2})
-    assert token == {"activations": 3 + 3, "state": 2 * 5 * 3}
+    assert token == {"activations": 3 + 3, "cache": 2 * 5 * 3}
 
 
 def test_a_context_waits_for_no_token() -> None:

@@ -175,7 +175,7 @@ def test_a_shared_letter_may_get_another_default_and_meaning(run: Run, tmp_path:
     (tmp_path / "states.py").write_text(text)
     out = run("table", f"{tmp_path / 'states.py'}:own", "s4d", "--d", "8")
     assert "states (own) N = 128" in out
-    assert "SSM state per channel (s4d) N = 16" in out
+    assert "SSM state per channel N = 16" in out
 
 
 @pytest.mark.parametrize("letter", ["b", "l", "d", "h", "L", "PQ", "", "1", "é"])

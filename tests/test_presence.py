@@ -235,7 +235,7 @@ def test_a_row_that_reads_nothing_belongs_to_no_token() -> None:
     assert [cm.count(made, "inference").at(l=5, d=3, t=t).mul for t in (1, 2, 5)] == [0, 3, 12]
     assert cm.traffic(made, "inference").compulsory.at({"l": 5, "d": 3, "t": 1}) == {
         "activations": 0,
-        "state": 3,
+        "cache": 3,
     }
 
 

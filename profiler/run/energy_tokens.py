@@ -57,7 +57,7 @@ def divided(reading: Reading, name: str, number: int) -> Reading:
 
 def inverted(reading: Reading) -> Measured:
     """Tokens per joule from joules per token; Unavailable if an energy is zero or less."""
-    if min(reading.value, *reading.samples) <= 0:
+    if min([reading.value, *reading.samples]) <= 0:
         return Unavailable("tokens per joule need energies above zero")
     if reading.interval is not None and min(reading.interval) <= 0:
         reading = replace(reading, details={**reading.details, "ci_low": None})
