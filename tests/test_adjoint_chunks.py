@@ -51,6 +51,45 @@ def test_every_question_about_gradients_equals_execution(name: str) -> None:
     assert (made.apart, made.refused) == ([], [])
 
 
+def decayed() -> Mixer:
+    """Rows of a chunk, and a state at the end of each complete chunk that decays, as in Mamba-2's
+    chunks: F, the running sum of a chunk, is read by pairs of its rows, by later chunks and by the
+    decays up to its end, each in a region of its own."""
+    m = Mixer("decayed-chunks")
+    l, C = m.sizes("l C")
+    x, y = m.input("x", l), m.output("y", l)
+    with m.form("direct") as f:
+        q = f.index("q", 1, l // C + 1)
+        r = f.index("r", 1, min_(C, l - (q - 1) * C))
+        k = f.index("k", 1, r)
+        F, W, V = f.array("F", l), f.array("W", l // C + 1, C, C), f.array("V", l)
+        row = (q - 1) * C + r
+        F[row] = sum_(x[(q - 1) * C + k], over=k)
+        W[q, r, k] = cm.exp(F[row] - F[(q - 1) * C + k])
+        V[row] = sum_(W[q, r, k], over=k)
+        e, w = f.index("e", 1, l // C), f.index("w", 1, C)
+        first, later = f.index("o", 1, min_(1, l // C)), f.index("v", 2, l // C)
+        L, T, S = f.array("L", l // C), f.array("T", l), f.array("S", l // C)
+        L[e] = sum_(x[(e - 1) * C + w], over=w)
+        T[(e - 1) * C + w] = cm.exp(L[e] - F[(e - 1) * C + w])
+        S[first] = sum_(T[(first - 1) * C + w], over=w)
+        S[later] = L[later] * S[later - 1] + sum_(T[(later - 1) * C + w], over=w)
+        b, z = f.index("b", 1, min_(C, l)), f.index("z", 2, l // C + 1)
+        u = f.index("u", 1, min_(C, l - (z - 1) * C))
+        E, here = f.array("E", l), (z - 1) * C + u
+        E[here] = cm.exp(F[here])
+        y[b] = V[b]
+        y[here] = V[here] + E[here] * S[z - 1]
+    return m
+
+
+def test_an_entry_gets_every_gradient_whose_region_it_lies_in() -> None:
+    made = GradientComparison(decayed(), "direct")
+    for length, chunk in SIZES:
+        made.at({"l": length, "C": chunk})
+    assert (made.apart, made.refused) == ([], [])
+
+
 @pytest.mark.parametrize("name", READ)
 @pytest.mark.parametrize("phase", ["backward", "training-step"])
 def test_the_critical_path_has_as_many_steps_as_are_derived(name: str, phase: str) -> None:

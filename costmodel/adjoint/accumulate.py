@@ -106,11 +106,15 @@ class Sums:
             return
         layout = handed[0].cotangent.layout
         inside = entries(array, layout, self.system)
-        cells = [inside]
+        cells: list[tuple[Constraints, frozenset[Constraints]]] = [(inside, frozenset())]
         for where in dict.fromkeys(h.cotangent.where for h in handed):
-            cells = [part for cell in cells for part in _split(cell, inside | where)]
-        for cell in cells:
-            present = [h for h in handed if all(implied(cell, c) for c in h.cotangent.where)]
+            cells = [
+                (part, (regions | {where}) if within else regions)
+                for cell, regions in cells
+                for part, within in _split(cell, inside | where)
+            ]
+        for cell, regions in cells:
+            present = [h for h in handed if h.cotangent.where in regions]
             self._certain(array, present, cell, inside)
             if present:
                 for part, sequence in self._kinds(array, cell, handed[0].cotangent):
@@ -271,12 +275,13 @@ def plain_region(cotangent: Cotangent) -> Constraints:
     return found
 
 
-def _split(cell: Constraints, where: Constraints) -> list[Constraints]:
-    """A cell as its part inside a region and its parts outside."""
+def _split(cell: Constraints, where: Constraints) -> list[tuple[Constraints, bool]]:
+    """A cell as its part inside a region and its parts outside, each with whether it is inside."""
     inside = cell | where
     if infeasible(inside):
-        return [cell]
-    return [irredundant(inside), *map(irredundant, outside(cell, [where]))]
+        return [(cell, False)]
+    parts = outside(cell, [where])
+    return [(irredundant(inside), True), *((irredundant(part), False) for part in parts)]
 
 
 def _expression(cotangent: Cotangent, at: Mapping[str, Poly], names: Mapping[str, str]) -> Node:
