@@ -104,12 +104,18 @@ class Integers:
         return found
 
     def sizes_go_together(self, polys: Iterable[Poly]) -> None:
-        """n divides d, t is at most l, and a quotient of two sizes is whole (`nonnegative`)."""
+        """n divides d, t is at most l, and quotients of two sizes, and halves of one, are whole
+        (`nonnegative`)."""
+        polys = [*polys]
         if {"t", "l"} <= self.atoms.keys():
             self.solver.add(self.value("t") <= self.value("l"))
         pairs = {pair for poly in polys for pair in kernel.quotients(poly)}
         if {"n", "d"} <= self.atoms.keys():
             pairs.add(("d", "n"))
+        for poly in polys:
+            for monomial, number in poly.terms.items():
+                if len(monomial) == 1 and Fraction(number).denominator == 2:
+                    self.solver.add(self.value(monomial[0][0]) % 2 == 0)
         for above, below in pairs:
             quotient = z3.Int(f"{above}/{below}")
             self.solver.add(quotient >= 1, self.value(above) == self.value(below) * quotient)
@@ -146,7 +152,7 @@ def attacked(queries: Iterable[tuple[Constraints, Poly | None]]) -> None:
 def drawn(random_: random.Random) -> Query:
     """Constraints on two or three indices and a claim, such as programs have."""
     l, w, C, i, j, p = (Poly.atom(name) for name in ("l", "w", "C", "@i", "@j", "@p"))
-    chunk = call("floor_div", l, C)
+    chunk, half, nothing = call("floor_div", l, C), w / 2, Poly()
     ends = (
         [i - 1, l - i],
         [j - 1, i - j],
@@ -157,11 +163,14 @@ def drawn(random_: random.Random) -> Query:
         [call("Min", l, w) - j],
         [l - w - 1],
         [w - l],
+        [j - 1, half - j],
+        [half + i - l],
         [2 * i - j - random_.randint(-2, 2)],
         [i + j - 2 * p],
     )
     known = frozenset(c for part in random_.sample(ends, random_.randint(2, 4)) for c in part)
-    left, right = random_.choices([l, w, C, i, j, p, p * C, chunk * C, i + j, l + w, chunk], k=2)
+    some = [l, w, C, i, j, p, p * C, chunk * C, i + j, l + w, chunk, half, half - l, nothing]
+    left, right = random_.choices(some, k=2)
     return known, left * random_.randint(1, 2) - right - random_.randint(-2, 2)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import costmodel as cm
 from costmodel import Mixer, exp, irfft, max_, max_over, min_, rfft, softmax, sum_
 from costmodel.errors import OracleError
 from costmodel.mixers import builtin
@@ -304,3 +305,18 @@ def test_transform_reads_its_own_shape() -> None:
         mixer.arrays["y"][i] = irfft(s[q, p], over=(q, p), length=8)
     found = execute(mixer.forms["direct"], {"l": 6})
     assert np.allclose(found.output, found.arrays["x"], rtol=0, atol=1e-14)
+
+
+def test_an_index_up_to_the_smaller_of_a_half_and_a_rest() -> None:
+    """The turning channels of a head of width d, r of which turn in pairs."""
+    m = Mixer("turning")
+    l, d, r = m.sizes("l d r")
+    x, y = m.input("x", l, d), m.output("y", l, d)
+    with m.form("direct") as f:
+        i, c = f.index("i", 1, l), f.index("c", 1, cm.min_(d - r / 2, r / 2))
+        e, u = f.index("e", 1, d), f.array("u", l, d)
+        u[i, c] = x[i, c] * x[i, c]
+        y[i, e] = cm.sum_(u[i, c], over=c) + x[i, e]
+    for width, turning in ((2, 2), (4, 2), (5, 2), (8, 4), (8, 6), (6, 8)):
+        found = cm.count(m).at(l=3, d=width, r=turning).mul
+        assert found == 3 * min(width - turning // 2, turning // 2)

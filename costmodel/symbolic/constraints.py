@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from fractions import Fraction
 from functools import cache, lru_cache
 from math import gcd, lcm
 
@@ -355,9 +356,9 @@ def implied(constraints: Constraints, claim: Poly) -> bool:
 
 
 def without_common_sizes(claim: Poly) -> Poly:
-    """The claim divided by the sizes that are factors of every term: d*i - d becomes i - 1. Sizes
-    are positive, so the sign stays. The claim stays as it is if a fraction would result: d*i/n - d
-    keeps d, as i/n - 1 need not be an integer."""
+    """The claim divided by the sizes that are factors of every term: d*i - d becomes i - 1, and
+    d*i/2 - d becomes i - 2. Sizes are positive, so the sign stays. The claim stays as it is if a
+    quotient of sizes would result: d*i/n - d keeps d, as i/n - 1 need not be an integer."""
     shared: dict[str, int] | None = None
     for monomial in claim.terms:
         powers = {a: p for a, p in monomial if not is_variable(a) and not isinstance(a, Fn)}
@@ -370,7 +371,9 @@ def without_common_sizes(claim: Poly) -> Poly:
     factor = Poly({tuple(sorted((a, -p) for a, p in shared.items() if p)): 1})
     divided = claim * factor
     whole = all(power > 0 for monomial in divided.terms for _, power in monomial)
-    return divided if whole else claim
+    if not whole:
+        return claim
+    return divided * lcm(*(Fraction(number).denominator for number in divided.terms.values()))
 
 
 def implied_all(constraints: Constraints, claims: Iterable[Poly]) -> bool:
