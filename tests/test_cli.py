@@ -447,7 +447,10 @@ def test_the_list_is_complete_and_true(capsys: pytest.CaptureFixture[str]) -> No
     assert isinstance(found, list)
     assert [entry["name"] for entry in found] == list(names())
     by_name = {entry["name"]: entry for entry in found}
-    assert by_name["self-attention"]["references"] == ["torch.nn.MultiheadAttention"]
+    assert by_name["self-attention"]["references"] == [
+        "torch.nn.MultiheadAttention",
+        "transformers 5.23.0",
+    ]
     assert by_name["lstm"]["references"] == ["torch.nn.LSTM"]
     assert by_name["she"]["references"] == []
     used = used_in_tests()

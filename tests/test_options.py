@@ -233,6 +233,7 @@ def test_counts_are_those_of_the_loops(options: tuple[str, ...], sizes: dict[str
         assert +Counter(token.by_class()) == +done
 
 
+@pytest.mark.grid(2)
 @every_choice
 def test_rules_equal_the_oracle(options: tuple[str, ...]) -> None:
     mixer = self_attention.of(options)

@@ -255,7 +255,7 @@ def _exact(found: Derived) -> Answer:
     if isinstance(found, CriticalPath):
         return Answer(Exact.of(found.length), tuple(map(_step, found.steps)))
     if isinstance(found, Largest):
-        return Answer(Exact.of(call("Max", *found.values)))
+        return Answer(Exact.of(call("Max", *found.values())))
     assert isinstance(found, Exact), found
     return Answer(found)
 

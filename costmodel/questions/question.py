@@ -75,11 +75,16 @@ class Largest:
 
     terms: tuple[Exact, ...]
 
-    @property
-    def values(self) -> tuple[Poly, ...]:
-        """Polynomials with the same maximum: one per case of a term, 0 outside of the case."""
-        cases = [case for term in self.terms for case in term.chambers()]
-        return tuple(dict.fromkeys(guarded(Level(value, where)) for where, value in cases))
+    def values(self, most: int | None = None) -> tuple[Poly, ...]:
+        """Polynomials with the same maximum: one per case of a term, 0 outside of the case. Of more
+        than `most`, if given, the first `most` + 1."""
+        found: dict[Poly, None] = {}
+        for term in self.terms:
+            for where, value in term.chambers():
+                found[guarded(Level(value, where))] = None
+                if most is not None and len(found) > most:
+                    return tuple(found)
+        return tuple(found)
 
 
 Answer = Exact | Largest | CriticalPath | Quotient | Fraction | int | str
@@ -338,7 +343,8 @@ class Case:
     def _largest(self, answer: Largest) -> Value:
         if not self.symbolic:
             return max(int(term.rational(self.sizes)) for term in answer.terms)
-        values = Largest(tuple(term.substitute(self._letters) for term in answer.terms)).values
+        terms = tuple(term.substitute(self._letters) for term in answer.terms)
+        values = Largest(terms).values(CASES)
         if len(values) > CASES:
             raise Unanswered(
                 f"the value is the largest of more than {CASES} formulas, and only numbers for "

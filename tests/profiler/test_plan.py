@@ -11,7 +11,6 @@ import costmodel as cm
 from costmodel.errors import SizeError
 from costmodel.mixers import names
 from costmodel.proofs.check import Proof
-from costmodel.symbolic.sizes import LETTERS
 from profiler.mixers.extractor import MeToeplitz
 from profiler.modules import Implementation, build, implementations
 from profiler.proofs.equality import module_equals
@@ -94,7 +93,9 @@ def test_every_mixer_is_planned_with_all_its_sizes() -> None:
         assert named(ours) == [(m, name) for m in names() for name in implementations(m)]
     for request in found:
         known = {"l": 48, "d": 32, "t": 48}
-        assert request.sizes == {x: known.get(x, LETTERS[x].default) for x in request.sizes}
+        assert request.sizes == {
+            x: known.get(x, request.equations.letter(x).default) for x in request.sizes
+        }
         letters = {*request.equations.letters, "b"} | (
             {"t"} if request.phase == "inference" else set()
         )
