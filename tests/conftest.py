@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -134,7 +135,8 @@ def _keep_what_is_left(phase: str, search: dict[str, int]) -> None:
 
 def _thinned(items: Iterable[pytest.Item]) -> set[pytest.Item]:
     """The tests without a grid; of a grid(every), the cases whose places in the lists of parameters
-    add up to a multiple of `every`: of `every` values of one parameter one for each of the others.
+    add up to a number of the test modulo `every`: of `every` values of one parameter one for each
+    of the others, and other ones in another test.
     """
     kept: set[pytest.Item] = set()
     places: dict[tuple[str, str], dict[int, int]] = {}  # test and parameter -> value -> place
@@ -143,9 +145,10 @@ def _thinned(items: Iterable[pytest.Item]) -> set[pytest.Item]:
         if marker is None or call is None:
             kept.add(item)
             continue
-        total = 0
+        test = _function(item.nodeid)
+        total = crc32(test.encode())
         for name, value in call.params.items():
-            known = places.setdefault((_function(item.nodeid), name), {})
+            known = places.setdefault((test, name), {})
             total += known.setdefault(id(value), len(known))
         if total % marker.args[0] == 0:
             kept.add(item)

@@ -77,6 +77,7 @@ UNDERIVED = "a bound of index q has a stride"
 """Why the span of a gradient summed over rows of one place in their blocks is searched."""
 
 
+@pytest.mark.grid(2)
 @pytest.mark.parametrize(
     ("name", "form", "option"), in_turn(("recompute=all", "only=parameters", "some", "only=inputs"))
 )
@@ -115,6 +116,7 @@ def test_gradients_of_random_systems_with_options_equal_execution(
     assert made.apart == []
 
 
+@pytest.mark.grid(2)
 @pytest.mark.parametrize(("name", "form"), FORMS)
 def test_gradients_keep_their_values(name: str, form: str) -> None:
     """Computed again or kept: the numbers are the same, to the last bit."""
@@ -158,6 +160,7 @@ def forward_operations(mixer: Mixer, form: str, arrays: Collection[str], sizes: 
     return operations([i for i in done.instances if i.equation in numbers])
 
 
+@pytest.mark.grid(2)
 @EACH_AT_A_SIZE
 def test_counts_grow_by_what_is_recomputed(name: str, form: str, sizes: Mapping[str, int]) -> None:
     """By the forward operations of the arrays that are computed again, each as often as there; and
@@ -202,6 +205,7 @@ def needed(done: Execution, system: System, only: str) -> dict[int, Instance]:
     return found
 
 
+@pytest.mark.grid(2)
 @EACH_AT_A_SIZE
 def test_nothing_is_computed_that_no_wanted_gradient_needs(
     name: str, form: str, sizes: Mapping[str, int]

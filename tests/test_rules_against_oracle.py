@@ -44,6 +44,7 @@ def rewritten() -> Iterator[tuple[str, str, tuple[str, ...]]]:
         yield from ((name, form, rewrites) for rewrites in changing[k % 2 :: 2])
 
 
+@pytest.mark.grid(3)
 @pytest.mark.parametrize(("name", "form", "rewrites"), [*rewritten()])
 def test_rules_under_rewrites_equal_execution(
     name: str, form: str, rewrites: tuple[str, ...]
@@ -54,12 +55,14 @@ def test_rules_under_rewrites_equal_execution(
     assert differences(builtin(name), sizes, form=form, rewrites=rewrites) == []
 
 
+@pytest.mark.grid(2)
 @pytest.mark.parametrize(("name", "form"), distinct())
 def test_multiply_accumulates_equal_execution(name: str, form: str) -> None:
     sizes = complete(builtin(name), SIZES)
     assert differences(builtin(name), sizes, form=form, accounting="mac") == []
 
 
+@pytest.mark.grid(2)
 @pytest.mark.parametrize(("name", "form"), distinct())
 def test_batch_multiplies_what_depends_on_the_input(name: str, form: str) -> None:
     mixer, sizes = builtin(name), complete(builtin(name), SIZES)
@@ -83,6 +86,7 @@ def test_batch_multiplies_the_state(name: str, form: str) -> None:
     assert cm.state(mixer, form).at(**sizes, t=3, b=64) == 64 * run.state(3)
 
 
+@pytest.mark.grid(2)
 @pytest.mark.parametrize(("name", "form"), CAUSAL)
 def test_one_token_is_the_difference_of_two_lengths(name: str, form: str) -> None:
     """inference(t) = training(t) - training(t-1), by the rules alone, at sizes no oracle runs."""

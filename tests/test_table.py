@@ -116,6 +116,7 @@ def test_work_done_once_is_apart_and_not_multiplied_by_the_batch() -> None:
     assert many.value("total") == 3 * (total - once) + once
 
 
+@pytest.mark.grid(2)
 @pytest.mark.parametrize("name", variants())
 @pytest.mark.parametrize("phase", ["training", "inference"])
 def test_rows_equal_the_public_questions(name: str, phase: str) -> None:

@@ -15,6 +15,7 @@ from costmodel.proofs.unread import said
 from tests.small import forms, has_inference, variants
 
 
+@pytest.mark.grid(2)
 @pytest.mark.parametrize("name", variants())
 def test_built_in_mixers_define_what_is_read(name: str) -> None:
     for form in builtin(name).forms.values():
@@ -33,6 +34,7 @@ def token_by_token() -> list[tuple[str, str]]:
     ]
 
 
+@pytest.mark.grid(2)
 @pytest.mark.parametrize(("name", "form"), token_by_token())
 def test_the_tokens_add_up_to_the_forward_pass(name: str, form: str) -> None:
     """But for what is done once."""

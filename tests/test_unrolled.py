@@ -55,6 +55,7 @@ UNSEARCHED = (
 )
 
 
+@pytest.mark.grid(2)
 @pytest.mark.parametrize(
     ("name", "form", "phase", "names"),
     [

@@ -43,6 +43,7 @@ LOSSES: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = {
 }
 
 
+@pytest.mark.grid(2)
 @pytest.mark.parametrize(
     ("described", "loss"),
     [*zip(every(), cycle(LOSSES))],

@@ -288,6 +288,7 @@ def test_on_the_meta_device_there_are_shapes_alone(described: Implementation) ->
         assert (y.shape, y.dtype, y.device.type) == (x.shape, torch.float64, "meta")
 
 
+@pytest.mark.grid(2)
 @each
 def test_autograd_equals_finite_differences(described: Implementation) -> None:
     sizes = {"d": 2, "l": 3, "n": 2}

@@ -135,6 +135,7 @@ def test_rung_2_is_what_executing_the_description_does(chosen: Implementation, p
             assert +Counter(executed_classes(equations, does, phase, at)) == done, at
 
 
+@pytest.mark.grid(2)
 @each_case
 def test_causes_lead_from_every_rung_to_the_next(chosen: Implementation, phase: str) -> None:
     result = swept(chosen, phase, 1)
@@ -415,6 +416,7 @@ each_trained = pytest.mark.parametrize(
 )
 
 
+@pytest.mark.grid(2)
 @each_trained
 def test_gradients_are_explained(chosen: Implementation, phase: str) -> None:
     for place in range(len(SIZES)):
@@ -423,6 +425,7 @@ def test_gradients_are_explained(chosen: Implementation, phase: str) -> None:
         assert result.explained
 
 
+@pytest.mark.grid(2)
 @each_trained
 def test_causes_lead_to_what_is_dispatched(chosen: Implementation, phase: str) -> None:
     result = swept(chosen, phase, 1)
