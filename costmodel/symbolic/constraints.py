@@ -206,6 +206,12 @@ def _is_violated(constraint: Poly) -> bool:
     return nonnegative(-constraint - 1)
 
 
+def _without_fractions(poly: Poly) -> Poly:
+    """The polynomial times the least number that makes all its coefficients whole: -h/2 becomes -h,
+    which is at most -1."""
+    return poly * lcm(*(Fraction(number).denominator for number in poly.terms.values()))
+
+
 def between_bounds(low_scale: Poly, low: Poly, up_scale: Poly, up: Poly) -> Poly:
     """low/low_scale <= up/up_scale as a constraint: a variable between the bounds is eliminated."""
     if low_scale is ONE and up_scale is ONE:
@@ -340,8 +346,7 @@ def floor_div(above: Poly, below: Poly) -> Poly:
 @lru_cache(maxsize=200_000)
 def implied(constraints: Constraints, claim: Poly) -> bool:
     """Whether the constraints prove `claim >= 0` over the integers; False is "not proven"."""
-    claim = without_common_sizes(claim)
-    if claim in constraints:
+    if claim in constraints or (claim := without_common_sizes(claim)) in constraints:
         return True
     if not claim.variables and nonnegative(claim):
         return True
@@ -373,7 +378,7 @@ def without_common_sizes(claim: Poly) -> Poly:
     whole = all(power > 0 for monomial in divided.terms for _, power in monomial)
     if not whole:
         return claim
-    return divided * lcm(*(Fraction(number).denominator for number in divided.terms.values()))
+    return _without_fractions(divided)
 
 
 def implied_all(constraints: Constraints, claims: Iterable[Poly]) -> bool:
