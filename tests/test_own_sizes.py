@@ -11,12 +11,13 @@ import pytest
 
 import cli
 import costmodel as cm
-from costmodel.errors import EquationError, SizeError, UnknownMixer
+from costmodel.errors import EquationError, ModelError, SizeError, UnknownMixer
 from costmodel.language.equations import Mixer
 from costmodel.language.options import braces, listed
 from costmodel.mixers.load import mixer as load_mixer
 from costmodel.networks import changed, network, preset
 from costmodel.proofs.tried_sizes import equation_sizes
+from profiler.networks import twin
 
 Run = Callable[..., str]
 
@@ -194,6 +195,22 @@ def test_layers_of_a_network_have_sizes_of_their_own() -> None:
         assert both[name].parameters.at({"d": d}) == 2 * d * n * h + 2 * d * g * h
 
 
+@pytest.mark.parametrize(
+    "mixers", ["self-attention+grouped{n=4,g=2,h=16},she", "mamba-2{n=4,P=16,G=2},mamba-2"]
+)
+def test_a_twin_has_the_sizes_of_each_mixer(mixers: str) -> None:
+    """In braces; else the defaults of the letters that the mixer brings, as the network counts."""
+    sizes = {"d": 16, "l": 4, "u": 7, "n": 4}
+    net = network(changed(preset("decoder"), {"mixers": mixers}), L=2, **sizes)
+    numbers = sum(p.numel() for p in twin(net, sizes).parameters())
+    assert numbers == net.parameters().at(**sizes, k=4)
+
+
+def test_a_layer_has_one_input() -> None:
+    with pytest.raises(ModelError, match=r"rwkv-7\+later reads several inputs"):
+        network(changed(preset("decoder"), {"mixers": "rwkv-7+later"}))
+
+
 def test_braces_are_proven_at_all_sizes(run: Run, own: str) -> None:
     """`check` tries other sizes than those in the braces, and head widths apart from d/n."""
     out = run("check", f"{own}{{P=4}}")
@@ -201,3 +218,20 @@ def test_braces_are_proven_at_all_sizes(run: Run, own: str) -> None:
     assert "P = 5" in out
     free = load_mixer("self-attention{h=16}").at_any_sizes
     assert any(sizes["h"] * sizes["n"] != sizes["d"] for sizes in equation_sizes(free))
+
+
+def test_claims_have_the_sizes_in_braces(run: Run) -> None:
+    """A number, a formula in the sizes that braces leave open, and a letter that they do not."""
+    grouped, layer = "gqa{n=32,g=8,h=128}", "mamba-2{n=128,P=64,N=128,G=8,k=4}"
+    assert "1 agrees" in run("check", grouped, "--claim", "parameters = 10240*d")
+    assert "1 agrees" in run("check", layer, "--claim", "parameters = 26752*d + 59776")
+    told = run("check", grouped, "--claim", "parameters = 2*d*n*h + 2*d*g*h")
+    assert "h is d/n" in told and "its sizes are b, l, t, d" in told
+    number = run("check", "mamba-2", "--claim", "parameters = 5")
+    assert "at the default sizes d = 128, n = 8, k = 4, N = 128, G = 1, P = 64" in number
+
+
+def test_a_claim_about_a_variant_tries_the_options_that_fit(run: Run) -> None:
+    """s is a size of neither; `bias` is chosen, and `output-bias` excluded by it."""
+    told = run("check", "self-attention+bias", "--claim", "parameters = s*d^2")
+    assert "s is no size of self-attention+bias" in told

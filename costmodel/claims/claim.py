@@ -15,6 +15,7 @@ from costmodel.claims.quantities import (
     Answer,
     derive,
     derive_network,
+    further_options,
     mixer_of,
     own_sizes,
     phases_of,
@@ -214,13 +215,13 @@ class Claim(ABC):
         the mixer with one more option, and for a size of which no mixer of the claim has the
         letter, unless mixers share the letter."""
         brought = self.sizes.keys() - LETTERS.keys()
-        found = frozenset[str]().union(*(mixer_of(name).letters for _, name in self.subjects))
+        found = frozenset[str]().union(*(mixer_of(name).open_sizes for _, name in self.subjects))
         refuse_letters(brought, found, self.mixer)
         named, mixer = self.letters_of_formulas, mixer_of(self.mixer)
-        if not named <= own_sizes(mixer.letters):
-            options = (mixer_of(self.mixer, option).letters for option in mixer.offers)
-            if not named <= own_sizes(mixer.letters).union(*options):
-                refuse_letters(named, mixer.letters, self.mixer)
+        if not named <= own_sizes(mixer.open_sizes):
+            options = (m.open_sizes for m in further_options(self.mixer).values())
+            if not named <= own_sizes(mixer.open_sizes).union(*options):
+                refuse_letters(named, mixer.open_sizes, self.mixer)
 
     def compared(self, interpretation: Interpretation) -> object:
         """What decides the check: many interpretations have the same answers."""
@@ -240,9 +241,7 @@ class Claim(ABC):
         in_length = bool(self.formulas) and "l" in self.letters and "t" not in self.letters
         return LeftOpen(
             forms=tuple(f for f in mixer.forms if f != own) if mixer and formed else (),
-            options=tuple(o for o in mixer.offers if o not in mixer.options)
-            if mixer and one
-            else (),
+            options=tuple(further_options(self.mixer)) if mixer and one else (),
             phases=_other_phases(phases_of(asked), self.interpretation.phase),
             operations=asked.unit == "operations",
             total=self.quantity == "total",

@@ -45,9 +45,11 @@ MOST_TRIED = 400
 
 
 def completed(mixer: Mixer, sizes: Sizes) -> dict[str, int] | None:
-    """The sizes, with the first values of the mixer's other sizes that fit; None if none fit."""
-    missing = [x for x in dict.fromkeys(("l", *mixer.letters)) if x not in sizes]
+    """The sizes, with those in the mixer's braces and with the first values of its other sizes that
+    fit; None if none fit."""
     values = sorted({1, *sizes.values()})
+    sizes = {**sizes, **mixer.given}
+    missing = [x for x in dict.fromkeys(("l", *mixer.letters)) if x not in sizes]
     for chosen in islice(product(values, repeat=len(missing)), MOST_TRIED):
         found = {**sizes, **dict(zip(missing, chosen, strict=True))}
         if found["l"] < found.get("t", 1):

@@ -24,7 +24,7 @@ from costmodel.claims.table_cells import Cell, of_csv, of_latex
 from costmodel.errors import PublishedError, TooMuch, UnknownMixer
 from costmodel.language.equations import Mixer
 from costmodel.language.formula_text import Symbols, printed
-from costmodel.language.options import joined
+from costmodel.language.options import joined, listed
 from costmodel.mixers import builtin, names
 from costmodel.mixers.load import mixer as load_mixer, only_imported
 from costmodel.program.phases import PHASES
@@ -97,7 +97,7 @@ def named_rows(text: str) -> dict[str, str]:
         UnknownMixer: a part that is no pair, or an unknown mixer.
     """
     found = {}
-    for part in filter(None, (part.strip() for part in text.split(","))):
+    for part in listed(text):
         row, separator, name = (side.strip() for side in part.partition("="))
         if not (row and separator and name):
             raise UnknownMixer(f"--mixers takes the table's name=mixer, got '{part}'")
@@ -308,9 +308,9 @@ def _claim(cell: Cell, name: str, named: tuple[str, str], source: str, asked: As
 
 def _refuse_letters(named: frozenset[str], known: Mixer, name: str) -> None:
     """Raise ValueError for letters that are no sizes of a mixer; advises `--symbols`."""
-    foreign = next(iter(in_order({*named} - own_sizes(known.letters))), "")
+    foreign = next(iter(in_order({*named} - own_sizes(known.open_sizes))), "")
     try:
-        refuse_letters(named, known.letters, name)
+        refuse_letters(named, known.open_sizes, name)
     except ValueError as reason:
         raise ValueError(f"{reason} (--symbols {foreign}=SIZE names the size meant)") from None
 
@@ -333,4 +333,4 @@ def _by_case(text: str, symbols: Symbols) -> str:
 
 
 def _own(sizes: Mapping[str, int], mixer: Mixer) -> dict[str, int]:
-    return {x: size for x, size in sizes.items() if x in own_sizes(mixer.letters)}
+    return {x: size for x, size in sizes.items() if x in own_sizes(mixer.open_sizes)}

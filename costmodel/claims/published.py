@@ -316,7 +316,7 @@ def _at_default_sizes(
     gives = f"the claim gives {what}"
     mixer = mixer_of(claim.mixer)
     try:
-        (every,) = combinations(letters_of(mixer, "inference"), {})
+        (every,) = combinations(letters_of(mixer, "inference"), {}, mixer)
         fit(mixer, every)
     except SizeError:
         without = [x for x in letters_of(mixer, "training") if mixer.letter(x).default is None]

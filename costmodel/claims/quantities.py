@@ -6,13 +6,14 @@ For a mixer the quantities are figures of the registry of questions, for a netwo
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from costmodel.claims.interpretations import Interpretation
-from costmodel.errors import Unanswered, Unsupported
+from costmodel.errors import Unanswered, UnknownMixer, Unsupported
 from costmodel.language.equations import Mixer
 from costmodel.mixers.load import mixer as load_mixer
 from costmodel.paths.chains import CriticalPath
@@ -108,7 +109,7 @@ class AtSizes(Answer):
 
     @property
     def letters(self) -> frozenset[str]:
-        return frozenset({"l", *self.case.mixer.letters} - self.case.sizes.keys())
+        return frozenset({"l", *self.case.mixer.open_sizes} - self.case.sizes.keys())
 
     @property
     def text(self) -> str:
@@ -118,7 +119,7 @@ class AtSizes(Answer):
     def at(self, sizes: Mapping[str, int]) -> Fraction:
         """The value found by search; Unanswered if the search takes too long."""
         spend(SEARCH)
-        sizes = {**sizes, **self.case.sizes}
+        sizes = {**sizes, **self.case.sizes, **self.case.mixer.given}
         value = replace(self.case, sizes=sizes, symbolic=False).figure(self.figure)
         if isinstance(value, Missing):
             raise Unanswered(value.reason)
@@ -194,7 +195,19 @@ def refuse_letters(named: Iterable[str], declared: Iterable[str], of: str) -> No
 
 def mixer_of(name: str, option: str = "") -> Mixer:
     """A mixer by name or FILE.py:NAME, with one more option unless it is ""."""
-    return load_mixer(f"{name}+{option}" if option else name)
+    before, brace, sizes = name.partition("{")
+    return load_mixer(f"{before}+{option}{brace}{sizes}" if option else name)
+
+
+@cache
+def further_options(name: str) -> Mapping[str, Mixer]:
+    """Option -> the mixer of this name with one more option, for each option that fits the name's
+    options and sizes."""
+    found: dict[str, Mixer] = {}
+    for option in mixer_of(name).offers:
+        with suppress(UnknownMixer):
+            found[option] = mixer_of(name, option)
+    return found
 
 
 @cache
@@ -227,14 +240,14 @@ def derive(mixer: str, quantity_name: str, interpretation: Interpretation) -> An
     if interpretation.position:
         after = {"t = l": L, "t = l + 1": L + 1}[interpretation.position]
         answer = answer.substitute({"t": after})
-    return answer
+    return answer.substitute(found.given) if found.given else answer
 
 
 def path_at(mixer: str, interpretation: Interpretation, sizes: Mapping[str, int]) -> Answer:
     """The critical path with ties broken at some sizes; `derive` breaks ties without sizes."""
     found = mixer_of(mixer, interpretation.option)
     phase, form = interpretation.phase or "training", interpretation.form or None
-    own = {letter: size for letter, size in sizes.items() if letter != "b"}
+    own = {letter: size for letter, size in sizes.items() if letter != "b"} | {**found.given}
     convention = interpretation.parsed_convention
     return _exact(critical_path(found, phase, form, convention, own))
 

@@ -515,6 +515,11 @@ class Mixer:
             )
 
     @property
+    def open_sizes(self) -> tuple[str, ...]:
+        """The letters of its sizes, without those in its braces."""
+        return tuple(letter for letter in self.letters if letter not in self.given)
+
+    @property
     def own_sizes(self) -> frozenset[str]:
         """The letters whose value or meaning is the mixer's own."""
         return frozenset({*self.own, *self.given})

@@ -12,6 +12,7 @@ from costmodel.language.equations import Mixer
 from costmodel.mixers.load import mixer as load_mixer
 from costmodel.networks import parts
 from costmodel.networks.choices import Choices
+from costmodel.program.chosen_sizes import default
 from costmodel.program.losses import FORMS_OF_SCORES
 from costmodel.symbolic.polynomial import Poly
 from costmodel.symbolic.sizes import checked
@@ -185,10 +186,18 @@ def _mixer(c: Choices, mixer: Mixer, number: Poly, *, cross: bool = False) -> Us
             f"{c.name}: {mixer.origin} reads no second sequence, so it cannot read the encoder's "
             f"output (cross): self-attention+cross does"
         )
+    if sum(array.role == "input" for array in mixer.arrays.values()) > 1:
+        raise ModelError(f"{c.name}: {mixer.origin} reads several inputs, and a layer has only one")
     form = c.form if c.form in mixer.forms else None
-    defaults = {x: one.default or 1 for x, one in mixer.own.items() if x not in c.sizes}
-    own = {letter: Poly.of(value) for letter, value in {**defaults, **mixer.given}.items()}
+    own = {letter: Poly.of(value) for letter, value in own_sizes(c, mixer).items()}
     return Use(mixer.origin, mixer, number, number, sizes=own, form=form)
+
+
+def own_sizes(c: Choices, mixer: Mixer) -> dict[str, int]:
+    """The sizes of a mixer that are not the network's: the defaults of letters that the mixer
+    brings, unless the network's choices give them, and the sizes in its braces."""
+    brought = {x: default(x, {}, mixer) for x in mixer.own if x not in c.sizes}
+    return {**brought, **mixer.given}
 
 
 def _pattern(c: Choices, mixers: tuple[str, ...], layers: Poly) -> list[tuple[str, Poly]]:

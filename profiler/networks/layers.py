@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from costmodel.language.equations import Mixer
 from costmodel.mixers.load import mixer as mixer_of
+from costmodel.networks.assembly import own_sizes
 from costmodel.networks.choices import Choices
 from profiler.modules.registry import Implementation, build, implementations, without_token
 from profiler.networks.parts import Dense, Embedding, LayerNorm, Made
@@ -54,7 +55,8 @@ class Making:
     def mixer(self, name: str, number: int, length: int) -> nn.Module:
         """The module of a mixer for `length` tokens; `number` varies the seed of its weights."""
         mixer = mixer_of(name)
-        sizes = {x: self.sizes[x] for x in mixer.letters if x != "l"} | {"l": length}
+        own = {**self.sizes, **own_sizes(self.choices, mixer), "l": length}
+        sizes = {letter: own[letter] for letter in dict.fromkeys(("l", *mixer.letters))}
         return build(
             self._implementation(mixer), sizes, device=self.device, dtype=self.dtype,
             seed=self.seed * 10_000 + number,
