@@ -17,7 +17,7 @@ from costmodel.language.equations import Form, Mixer
 from costmodel.language.nodes import polys_of, walk
 from costmodel.symbolic.constraints import quotients
 from costmodel.symbolic.polynomial import Number, Poly, is_index
-from costmodel.symbolic.sizes import LARGEST, LETTERS, checked, in_order, out_of_bounds
+from costmodel.symbolic.sizes import LARGEST, LETTERS, Letter, checked, in_order, out_of_bounds
 
 MOST = 100_000
 """More values or rows are refused as a typing error."""
@@ -111,11 +111,16 @@ def _letters_in(mixer: Mixer, form: Form) -> tuple[str, ...]:
 
 def default(letter: str, sizes: Mapping[str, int], mixer: Mixer | None = None) -> int:
     """The default of a size, in a mixer if one is given; for t it is the last position, l."""
-    known = LETTERS[letter] if mixer is None else mixer.letter(letter)
-    value = sizes["l"] if letter == "t" else known.default
-    if value is None:
-        raise SizeError(f"size {letter} has no default: give --{letter}")
-    return value
+    if letter == "t":
+        return sizes["l"]
+    return usual(LETTERS[letter] if mixer is None else mixer.letter(letter))
+
+
+def usual(size: Letter) -> int:
+    """The default of a size; SizeError if the size has none."""
+    if size.default is None:
+        raise SizeError(f"size {size.letter} has no default: give --{size.letter}")
+    return size.default
 
 
 def combinations(
@@ -210,18 +215,17 @@ def _extents(mixer: Mixer, form: str | None) -> tuple[Poly, ...]:
 
 @cache
 def multiples(mixer: Mixer) -> Mapping[str, int]:
-    """Size -> the number that divides it, for sizes over a number among the extents, such as R/2.
+    """Size -> the number that divides it, for sizes over a number in `halved`, such as R/2.
 
     >>> import costmodel as cm
     >>> multiples(cm.mixer("mla")), multiples(cm.mixer("she"))
     ({'R': 2}, {})
     """
     found: dict[str, int] = {}
-    for extent in _extents(mixer, None):
-        for monomial, number in extent.terms.items() if len(extent.terms) == 1 else ():
-            if len(monomial) == 1 and monomial[0][1] == 1 and isinstance(number, Fraction):
-                letter = str(monomial[0][0])
-                found[letter] = lcm(found.get(letter, 1), number.denominator)
+    for extent, letter in halved(mixer).items():
+        ((monomial, number),) = extent.terms.items()
+        if monomial == ((letter, 1),):
+            found[letter] = lcm(found.get(letter, 1), Fraction(number).denominator)
     return found
 
 

@@ -12,7 +12,7 @@ from costmodel.errors import SizeError, TableError
 from costmodel.language.equations import Mixer
 from costmodel.language.nodes import SELECTIONS, Fft, Select, walk
 from costmodel.paths.chains import CriticalPath
-from costmodel.program.chosen_sizes import letters_of
+from costmodel.program.chosen_sizes import letters_of, usual
 from costmodel.program.conventions import PEERS, Convention
 from costmodel.program.lowering import lower
 from costmodel.program.phases import TRAINING_STEP
@@ -295,7 +295,7 @@ def sizes_line(request: Request, phases: Sequence[str]) -> Line:
         "": [size(said, *request.given.get(x, ())) for x in ordered if x not in taken
              for said in _meanings(x, letters[x])],
         "by default ": [
-            size(said, doc.letter("l") if x == "t" else said.default or 1)
+            size(said, doc.letter("l") if x == "t" else usual(said))
             for x in taken for said in _meanings(x, letters[x])
         ],
     }  # fmt: skip

@@ -17,6 +17,7 @@ import torch.nn.functional as F  # noqa: N812 - PyTorch's own name for it
 from torch import Tensor, nn
 
 from profiler.modules.base import Mixer, State, head_width, require_sizes
+from profiler.modules.norms import rms_norm
 from profiler.modules.registry import implementation
 from profiler.modules.running_sums import ChunkState
 
@@ -26,12 +27,6 @@ Heads = tuple[Tensor, Tensor, Tensor]
 MAPS = dict.fromkeys(("V", "y"), "contraction")
 AROUND = {"Z": "contraction", **dict.fromkeys(("R_N", "H"), "elementwise")}
 """Array -> kernel class, for the gate, the norm, and their product."""
-
-
-def rms_norm(x: Tensor, gain: Tensor, eps: float) -> Tensor:
-    """Rows (..., m) over the root of their mean square, times the gain; one division each."""
-    mean = (x * x).sum(-1, keepdim=True) / x.shape[-1]
-    return x / (mean + eps).sqrt() * gain
 
 
 class Decayed(Mixer):

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from profiler.mixers.long_convolution import short_convolution, short_latest
 from profiler.modules.base import Mixer, PreparedState, State, head_width, require_sizes
+from profiler.modules.norms import rms_norm
 from profiler.modules.registry import implementation
 
 KERNELS = {
@@ -51,11 +52,6 @@ class Rows(NamedTuple):
 def l2_norm(x: Tensor) -> Tensor:
     """Rows (..., m) over the root of their sum of squares plus 1e-6."""
     return x / ((x * x).sum(-1, keepdim=True) + 1e-6).sqrt()
-
-
-def rms_norm(x: Tensor, gain: Tensor, eps: float) -> Tensor:
-    """Rows (..., m) over the root of their mean square plus eps, times the gain."""
-    return x / ((x * x).sum(-1, keepdim=True) / x.shape[-1] + eps).sqrt() * gain
 
 
 def decayed(S: Tensor, decay: Tensor) -> Tensor:

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from costmodel.language.options import joined
 from profiler.modules.base import Mixer, State, require_sizes
+from profiler.modules.norms import rms_norm
 from profiler.modules.registry import implementation
 
 EPS = 1e-6
@@ -65,11 +66,6 @@ def latent(name: str, form: str) -> Callable[[Module], Module]:
         return module
 
     return described
-
-
-def rms_norm(x: Tensor, gain: Tensor) -> Tensor:
-    """Rows (..., m) over the root of the mean of their squares, times the gain."""
-    return x / ((x * x).sum(-1, keepdim=True) / x.shape[-1] + EPS).sqrt() * gain
 
 
 def rotated(rows: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
@@ -149,13 +145,13 @@ class LatentAttention(Mixer):
 
     def queries(self, x: Tensor, first: int) -> tuple[Tensor, Tensor | None]:
         """Q_C (b, n, s, K) and Q_R (b, n, s, R) of x (b, s, d), whose first row is at `first`."""
-        row = rms_norm(x @ self.W_DQ, self.gain_Q) if self.compressed else x
+        row = rms_norm(x @ self.W_DQ, self.gain_Q, EPS) if self.compressed else x
         at_place = self.placed(self.heads(row @ self.W_QR), first) if self.shared else None
         return self.heads(row @ self.W_UQ), at_place
 
     def latent(self, x: Tensor, first: int) -> dict[str, Tensor]:
         """C_KV (b, s, c) and K_R (b, s, R)."""
-        rows = {"C_KV": rms_norm(x @ self.W_DKV, self.gain_KV)}
+        rows = {"C_KV": rms_norm(x @ self.W_DKV, self.gain_KV, EPS)}
         return rows | {"K_R": self.placed(x @ self.W_KR, first)} if self.shared else rows
 
     def placed(self, rows: Tensor, first: int) -> Tensor:

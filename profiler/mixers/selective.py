@@ -15,13 +15,11 @@ from torch import Tensor, nn
 
 from profiler.mixers.long_convolution import short_convolution, short_latest
 from profiler.modules.base import Mixer, PreparedState, State, require_sizes
+from profiler.modules.norms import rms_norm
 from profiler.modules.registry import implementation
 
-
-def rms_norm(rows: Tensor, gain: Tensor) -> Tensor:
-    """Divide rows (..., m) by the root of their mean square plus 1e-5, and multiply by the gain."""
-    mean = (rows * rows).sum(-1, keepdim=True) / rows.shape[-1]
-    return rows / (mean + 1e-5).sqrt() * gain
+EPS = 1e-5
+"""What is added to a mean square, as in transformers and mamba-ssm."""
 
 
 class Selective(Mixer):
@@ -230,7 +228,7 @@ class Mamba2(Selective):
         if not self.core:
             split = (self.G, self.n // self.G * self.P)
             gated = (rows * F.silu(x @ self.W_Z)).view(*rows.shape[:-1], *split)
-            rows = rms_norm(gated, self.gain.view(split)).flatten(-2)
+            rows = rms_norm(gated, self.gain.view(split), EPS).flatten(-2)
         return rows @ self.W_out
 
 
@@ -424,7 +422,7 @@ class Mamba3(Selective):
         """The rows that the recurrence reads."""
         B, C = ((x @ W.flatten(1)).view(*x.shape[:-1], self.G, -1) for W in (self.W_B, self.W_C))
         if not self.core:
-            B, C = rms_norm(B, self.gain_B), rms_norm(C, self.gain_C)
+            B, C = rms_norm(B, self.gain_B, EPS), rms_norm(C, self.gain_C, EPS)
         return Rows3(
             (x @ self.W_X).view(*x.shape[:-1], self.n, self.P),
             F.softplus(x @ self.W_dt + self.b_dt),
