@@ -41,7 +41,7 @@ def at_sizes(method: M) -> M:
         rest = {name: given.pop(name) for name in options & given.keys()}
 
         def one(sizes: Mapping[str, int]) -> Any:
-            return method(answer, **getattr(answer, FITS, _whole)(sizes), **rest)
+            return method(answer, **getattr(answer, FITS, _of_a_part)(sizes), **rest)
 
         plain = all(isinstance(size, int) for size in given.values())
         return one(given) if plain else _each(one, given)
@@ -54,8 +54,8 @@ FITS = "_fits"
 
 
 def held_to(answer: A, fits: Callable[[Mapping[str, int]], Mapping[str, int]]) -> A:
-    """The answer, with a function that checks sizes and returns the subject's: with those that the
-    subject has of its own. The function raises SizeError at sizes that contradict the subject."""
+    """The answer, with a function of the given sizes. The function returns the sizes to evaluate
+    at, the subject's own among them, or raises SizeError for sizes that contradict the subject."""
     object.__setattr__(answer, FITS, fits)
     return answer
 
@@ -65,8 +65,8 @@ def nonzero(number: Any) -> bool:
     return bool(number.any() if hasattr(number, "any") else number)
 
 
-def _whole(sizes: Mapping[str, int]) -> dict[str, int]:
-    """The checked sizes of an answer without a subject, such as a part of another answer."""
+def _of_a_part(sizes: Mapping[str, int]) -> dict[str, int]:
+    """The sizes, checked for an answer without a subject: a part of an answer that has one."""
     return checked(sizes, [letter for letter in sizes if is_letter(letter)])
 
 

@@ -203,12 +203,13 @@ def _shadow(constraints: Constraints) -> Constraints | None:
 @lru_cache(maxsize=200_000)
 def _is_violated(constraint: Poly) -> bool:
     """Whether a constraint without variables is proven to fail at all sizes."""
-    return nonnegative(-constraint - 1)
+    return nonnegative(-_without_fractions(constraint) - 1)
 
 
 def _without_fractions(poly: Poly) -> Poly:
-    """The polynomial times the least number that makes all its coefficients whole: -h/2 becomes -h,
-    which is at most -1."""
+    """The polynomial times the least number that makes all coefficients whole; the sign stays. Of
+    whole numbers, a polynomial with whole coefficients is whole: it is negative where it is at most
+    -1, as -h is; -h/2 is negative at h = 1 too, and greater than -1."""
     return poly * lcm(*(Fraction(number).denominator for number in poly.terms.values()))
 
 
