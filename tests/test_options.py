@@ -22,7 +22,7 @@ import cli
 import costmodel as cm
 from costmodel import EquationError, Mixer
 from costmodel.errors import UnknownMixer
-from costmodel.language.options import Family, offering
+from costmodel.language.options import Family, offering, split
 from costmodel.mixers import builtin, names
 from costmodel.mixers.self_attention import self_attention
 from costmodel.oracle.execute import random_arrays
@@ -44,7 +44,9 @@ AT_ONCE = [
     )
 ]
 """Sets of options in which every two that go together do so."""
-CHOICES = [*self_attention.choices(), *AT_ONCE]
+ALONE = [(), *((option,) for option in self_attention.offers)]
+NAMED = [split(stands)[1] for stands in self_attention.plain.variants.values()]
+CHOICES = [*dict.fromkeys([*ALONE, *NAMED]), *AT_ONCE]
 SIZES = [
     {"l": 5, "d": 8, "n": 4, "g": 2, "w": 2, "r": 2, "K": 5, "V": 7, "e": 2},
     {"l": 3, "d": 2, "n": 2, "g": 1, "w": 1, "r": 1, "K": 1, "V": 3, "e": 7},

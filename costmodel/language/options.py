@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.util import module_from_spec
@@ -160,12 +160,6 @@ class Family:
             else:
                 self._made[key] = self._written(ordered)
         return self._made[key]
-
-    def choices(self) -> Iterator[tuple[str, ...]]:
-        """The empty set of options, each option by itself, and the sets of `variants`."""
-        named = (set(_options_of(text)) for text in self.variants.values())
-        chosen = [set[str](), *({option} for option in self.offers), *named]
-        yield from dict.fromkeys(tuple(o for o in self.offers if o in some) for some in chosen)
 
     def _written(self, options: tuple[str, ...]) -> Mixer:
         mixer: object = self.make(frozenset(options))
