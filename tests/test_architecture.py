@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[1]
 
 HEAVY = (
     "torch", "numpy", "rich", "fvcore", "pynvml", "psutil", "typer", "profiler", "scipy",
-    "matplotlib", "ray", "lark",
+    "matplotlib", "ray", "lark", "pandas", "pyarrow",
 )  # fmt: skip
 """What `import costmodel` does not load; numpy and rich load where they are needed."""
 
