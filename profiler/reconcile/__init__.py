@@ -1,1 +1,1 @@
-"""What stands on each rung of a reconciliation, and what explains the gaps?"""
+"""Reconciliation: the counts on each rung of a ladder, and the causes of the gaps between rungs."""

@@ -1,8 +1,9 @@
-"""Which array of the equations may a tensor be, by its shape?
+"""Matches the tensors that a record lists with arrays of the equations, by shape.
 
-A tensor that the call returns under a name (its result, a gradient) is the array of that name. All
-other tensors are compared by their extents, in any order: first with whole arrays, then with arrays
-without one axis, since a loop holds one row. If several arrays fit, all are named.
+A *row* is one entry of a record's list of live tensors (`schema.LiveTensor`). A tensor that the
+call returns under a name (its result, a gradient) is the array of that name. All other tensors are
+compared by their extents, in any order: first with whole arrays, then with arrays without one axis,
+since a module that loops over an axis holds one slice. If several arrays fit, all are named.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ class Arrays:
 
     @cached_property
     def shapes(self) -> Mapping[Array, Extents]:
-        """Array -> its extents, the batch first if each sequence has an array of its own."""
+        """Array -> its extents at the sizes, with the batch b in front unless all sequences share
+        the array."""
         found: dict[Array, Extents] = {}
         for array in (*self.system.defining, *self.system.mixer.arrays.values()):
             own = tuple(extent.at(self.sizes) for extent in array.shape)
@@ -49,7 +51,13 @@ class Arrays:
         return self.system.mixer.role("output").name
 
     def candidates(self, row: Mapping[str, Any]) -> Iterator[tuple[str, Array | None]]:
-        """(name, array) of each array that a tensor may be; the array is None for a part of one."""
+        """(name, array) of each array that the tensor of a row may be.
+
+        - A tensor with a name is the array of this name; None if the equations have no such array.
+        - Another tensor is any array with the tensor's extents; if no array has them, any array
+          that has them when one axis is left out, as ("part of A", None).
+        - A tensor of unknown shape has no candidates.
+        """
         if row["name"]:
             name = self.output if row["name"] == "result" else row["name"]
             yield name, next((array for array in self.shapes if array.name == name), None)
@@ -64,13 +72,17 @@ class Arrays:
         if not whole:
             for array in pool:
                 own = self.shapes[array]
-                axes = range(len(own) - len(array.shape), len(own))
+                axes = range(len(own) - len(array.shape), len(own))  # all axes but the batch
                 if any(extents_of(own[:k] + own[k + 1 :]) in shapes for k in axes):
                     yield PART_OF + array.name, None
 
     def is_made(self, array: Array, row: Mapping[str, Any]) -> bool:
-        """Whether the operation of a row may have made an array. The forward pass makes no
-        gradients, and only a copy makes an array that was given, such as an input."""
+        """Whether the operation of a row may have made an array.
+
+        Autograd nodes (`row["node"]`) make gradients, the forward pass makes all other arrays that
+        equations define. A copy may also make an array that no equation defines, such as an input;
+        a copy in the backward pass may be of any array.
+        """
         defining, forward = self.system.defining, self.system.forward.defining
         gradient = array not in forward and (array in defining or array.gradient_of is not None)
         if row["cause"] == COPY:
@@ -78,8 +90,12 @@ class Arrays:
         return array in defining and gradient == bool(row["node"])
 
     def is_dense(self, shape: Any, found: list[tuple[str, Array | None]]) -> bool:
-        """Whether a tensor has more entries than any array that it may be, within the ranges of the
-        equations: masked entries are stored too."""
+        """Whether a tensor of this shape has more entries than the equations define for each array
+        in `found`, the tensor's candidates: the tensor stores masked entries too.
+
+        False if there are no candidates, if no equation defines a candidate, or if the number of a
+        candidate's entries has no formula.
+        """
         arrays = [
             array for _, array in found if array is not None and array in self.system.defining
         ]
@@ -91,13 +107,17 @@ class Arrays:
             return False
 
     def entries(self, array: Array) -> int:
-        """The entries of an array, for all sequences."""
+        """The number of entries that the equations define of an array, over all sequences."""
         number = entries_held(self.system, array).at(self.sizes)
         return number if held_once(self.system, array) else number * self.sizes["b"]
 
 
 def listed_tensor(row: Mapping[str, Any], arrays: Arrays | None) -> ListedTensor:
-    """A tensor in a record, with the names of the arrays that it may be."""
+    """The tensor of a row, with the names of the arrays that the tensor may be.
+
+    No array is named for workspaces and masks, nor without `arrays`. The cause is the row's; a
+    tensor without a cause that stores masked entries has the cause `DENSE`.
+    """
     operation, cause = row["operation"], row["cause"]
     by = f" ({row['node']})" if row["node"] else ""
     found: list[tuple[str, Array | None]] = []

@@ -1,4 +1,8 @@
-"""What did a call cost (rung 5: time, memory, energy), and do its rates mean anything?"""
+"""Rung 5 of a ladder: the time, memory and energy of a call, and its rates if they mean anything.
+
+A *rate* is an amount per second or joule: operations per second, bytes per second, J per operation.
+A *ceiling* is the highest rate that the device reached in a measurement of its own.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +35,12 @@ RATES = ("operations_per_s", "bytes_per_s", "J_per_operation")
 def cost_of(
     measurement: Measurement, theory: Derived, executed: int
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """Rung 5 of a call that dispatched `executed` operations, and a reason for every None in it.
+    """Rung 5 of a call that dispatched `executed` operations.
+
+    Returns:
+        Quantity -> value, with `verdict` among the quantities: `COMPARABLE`, or the sentence that
+        forbids rates. And quantity -> reason, for every value that is None; the reason under "5" is
+        the verdict that forbids rates.
 
     Time, memory and energy may each be missing. Rates are given only if the call kept the device
     busy, no other process used the device, and every reading reaches its lower bound.
@@ -70,7 +79,11 @@ OF_LATENCY = ("latency_s", "latency_p20_s", "latency_p80_s", "latency_samples",
 
 
 def latency_of(measurement: Measurement) -> tuple[dict[str, Any], dict[str, str]]:
-    """The latency entries of rung 5, and a reason for every None among them."""
+    """The entries of rung 5 about the latency, and a reason for every None among them.
+
+    `latency_processor_s`, the processor time of one call, is present only if the call ran in one
+    thread and its processor time was recorded.
+    """
     latency = measurement.readings.get("latency")
     if latency is None:
         missing = measurement.reason("latency")
@@ -100,8 +113,11 @@ def latency_of(measurement: Measurement) -> tuple[dict[str, Any], dict[str, str]
 def with_ceilings(
     cost: dict[str, Any], why: dict[str, str], measurement: Measurement
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """Rung 5 with the highest rates (ceilings) measured in the same process, the share of them that
-    the call reaches, and the data sheet's bandwidth."""
+    """Rung 5 and its reasons, with three further figures: the ceilings measured in the same
+    process, the call's rates as shares of the ceilings, and the data sheet's bandwidth.
+
+    A share is None if the ceiling or the call's rate is; `why` receives a reason for each None.
+    """
     environment = measurement.environment
     tops = {"operations_per_s": product_name(measurement.dtype), "bytes_per_s": COPY}
     for key, name in tops.items():

@@ -1,4 +1,8 @@
-"""The answers of the equations about the call of one record: all that a ladder asks costmodel."""
+"""The answers of the equations about the call of one record: all that a ladder asks costmodel.
+
+A *description* (`Described`) says which form, rewrites and kernel classes an implementation
+executes. A *peer* is another tool's counter of operations: torch's FlopCounterMode, or fvcore.
+"""
 
 from __future__ import annotations
 
@@ -38,13 +42,15 @@ APART = {
     "inference": "the memory of one new token is its state and one row: ask for the state",
     "backward": "the call begins with the tensors of the forward pass: compare the training step",
 }
-"""Phase -> why its peak is not compared."""
+"""Phase -> why the derived peak memory of the phase is not compared with the measured peak."""
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """The figure that a peer is predicted to print, and the steps that lead to it from rung 2's
-    total, in operations; or the reason why no figure is predicted."""
+    """The figure that a peer is predicted to print, in the peer's unit; or None and the `reason`.
+
+    `causes` are (name, added operations): added to the total of rung 2, they give the figure.
+    """
 
     figure: int | None = None
     causes: tuple[tuple[str, int], ...] = ()
@@ -53,8 +59,9 @@ class Prediction:
 
 @dataclass(frozen=True)
 class Held:
-    """The bytes that the equations hold and the arrays that hold them, each None with a `reason`;
-    `compared` is false in a phase in which the bytes are not compared with measured ones."""
+    """The bytes that the equations hold, and the arrays that hold the bytes. `reason` says why one
+    of both is None; `compared` is false in a phase whose bytes are not compared with measured
+    bytes."""
 
     bytes: int | None = None
     arrays: Arrays | None = None
@@ -77,9 +84,10 @@ class Derived:
     """The re-counts between rung 1 and rung 2."""
     peers: Mapping[str, Prediction]
     moved: Mapping[str, int]
-    """Bytes moved: `compulsory`, and `unfused` where each equation reads and writes memory."""
+    """Bytes moved: `compulsory`, if every input is read and every result written once, and
+    `unfused`, if every equation reads its operands from memory and writes its result to memory."""
     held: Mapping[str, Held]
-    """`activations`, kept for the backward pass, and `peak`, the largest live set."""
+    """`activations`: what is kept for the backward pass; `peak`: the largest live set."""
     below: Mapping[str, str]
     """Name of each reading that is below its lower bound -> a sentence."""
 
@@ -112,8 +120,9 @@ def derived(measurement: Measurement, mixer: Mixer, implementation: Implementati
 
 
 def telling(measurement: Measurement) -> Collection[str]:
-    """The names of dispatched operations from which `description_of` infers what a module
-    executes: the forward pass's operations and the backward kernels."""
+    """The names of dispatched operations from which `description_of` infers a module's rewrites:
+    without a backward pass all operations; with one, the forward pass's operations and the backward
+    kernels, such as `aten::_softmax_backward_data`."""
     dispatched: Collection[str] = measurement.counts.get("dispatch", {}).get("by_op", ())
     if "forward" not in measurement.counts:
         return dispatched
@@ -124,13 +133,20 @@ def telling(measurement: Measurement) -> Collection[str]:
 def recounts(
     mixer: Mixer, does: Described, phase: str, sizes: Mapping[str, int]
 ) -> tuple[Classes, Classes, tuple[Cause, ...]]:
-    """Rung 1, rung 2, and the causes between them.
+    """Rung 1, rung 2, and the causes of the gap between them, with `does` the description.
 
-    The equations are counted again after each switch; a switch after which they cannot be counted
-    is joined with the next one. The last count is rung 2, so the causes add up to the whole gap.
+    The switches lead from the default form to the description, for instance `form=stream`, then
+    `safe-softmax`. The equations are counted again after each switch: a cause is the difference
+    from the count before. A switch after which the equations cannot be counted forms one cause with
+    the next switch. The last count is rung 2, so the causes add up to the whole gap; causes without
+    a difference are left out.
+
+    Raises:
+        Unsupported: the equations cannot be counted after the last switch.
     """
     first = current = executed_classes(mixer, Described(mixer.default_form, ()), phase, sizes)
     causes: list[Cause] = []
+    # `current` is the count after the first `turned` switches
     switches, turned = [*switches_to(mixer, does.form, does.rewrites)], 0
     for number, (_, _, form, rewrites) in enumerate(switches, 1):
         try:
@@ -153,7 +169,8 @@ def predictions(
     phase: str,
     sizes: Mapping[str, int],
 ) -> dict[str, Prediction]:
-    """Peer -> the prediction of its figure."""
+    """Peer -> the prediction of its figure: a reason alone in a phase with gradients, or if the
+    description `does` states no kernel class for some contraction."""
     if phase in TRAINING_STEP:
         of_gradients = "the count of {} for a backward pass is only measured, not derived"
         return {name: Prediction(reason=of_gradients.format(name)) for name in PEERS}
@@ -170,6 +187,7 @@ def predictions(
 
 
 def _unpredicted(unnamed: Sequence[str], phase: str) -> str:
+    """Why no figure is predicted if the arrays `unnamed` have no kernel class."""
     where = "step_kernels=" if phase == "inference" else "kernels="
     them = "it" if len(unnamed) == 1 else "them"
     return (
@@ -179,8 +197,8 @@ def _unpredicted(unnamed: Sequence[str], phase: str) -> str:
 
 
 def classes_seen(printed: Mapping[str, Any] | None) -> frozenset[str]:
-    """Kernel classes whose own operations the peer printed a figure for; other versions of the peer
-    may have no formula for them."""
+    """{"fused-attention"} if a peer's printed figures include operations of fused attention, else
+    {}. Only some versions of a peer have a formula for this kernel class."""
     names = () if printed is None else printed.get("by_op", ())
     fused = any(nominal(name) == "fused attention" for name in names)
     return frozenset({"fused-attention"} if fused else ())
@@ -195,8 +213,16 @@ def predict(
     sizes: Mapping[str, int],
     known: Collection[str],
 ) -> Prediction:
-    """A peer's predicted figure, by the rule of each contraction's kernel class. `known` are the
-    classes for which this version of the peer has a formula."""
+    """A peer's predicted figure, by the rule of each contraction's kernel class.
+
+    The causes lead from rung 2's total to the figure: operations outside contractions are
+    subtracted; of each contraction, masked pairs are added if the peer counts them, then the
+    peer's operations per product replace the strict count, then the figure is rounded.
+
+    Args:
+        does: the description, with a kernel class for each contraction.
+        known: the classes for which this version of the peer has a formula.
+    """
     system = system_of(mixer, does.form, does.rewrites, phase)
     total = sum(executed_classes(mixer, does, phase, sizes).values())
     causes: dict[str, int] = {}
@@ -229,8 +255,8 @@ def predict(
 def bytes_held(
     mixer: Mixer, does: Described, phase: str, dtype: str, sizes: Mapping[str, int]
 ) -> dict[str, Held]:
-    """Quantity -> the bytes and arrays that the equations hold as the implementation executes
-    them."""
+    """`activations` and `peak` -> the bytes and the arrays that hold them, by the equations under
+    the rewrites of the description `does`."""
     rewrites = held_rewrites(does)
 
     def held(elements: Callable[[], int], apart: str) -> Held:
@@ -239,6 +265,7 @@ def bytes_held(
         number: int | None = None
         try:
             number = elements() * BYTES[dtype]
+            # without "dense": the arrays' entries are unmasked, so that a dense tensor has more
             plain = tuple(name for name in rewrites if name != "dense")
             return Held(number, Arrays(system_of(mixer, does.form, plain, phase), sizes))
         except (Unsupported, Unanswered) as error:
@@ -254,8 +281,8 @@ def bytes_held(
 
 
 def live_set(mixer: Mixer, does: Described, phase: str, sizes: Mapping[str, int]) -> Exact:
-    """The equations' largest live set at these sizes in elements, as an implementation executes
-    them: without arrays that exist before the call, with the gradients of parameters.
+    """The largest live set at these sizes, in elements, under the rewrites of the description
+    `does`: with the gradients of parameters, without arrays that exist before the call.
 
     Raises:
         Unanswered: a phase whose peak is not compared.

@@ -1,6 +1,6 @@
-"""What did the hardware execute (rung 4), and why does it differ from the dispatched operations?
+"""The causes of the gap between the dispatched operations (rung 3) and the executed ones (rung 4).
 
-Causes of the gap 3-4 are re-counts of the dispatched operations with observations of this chip:
+A cause is a re-count of the dispatched operations with an observation of this chip:
 
 - a function executes several instructions: each dispatched function counts as the operations that
   the calibration kernel of this function executed;
@@ -39,7 +39,8 @@ DISPATCHED = "every dispatched operation reads its operands and writes its resul
 
 
 def hardware_causes(measurement: Measurement) -> tuple[Cause, ...]:
-    """The causes of the gap 3-4; causes that change no count are left out."""
+    """The causes of the gap 3-4, without causes that change no count; () if the record has no
+    hardware counters."""
     record, dispatch = measurement.counts.get("hardware"), measurement.counts["dispatch"]
     if record is None:
         return ()
@@ -52,7 +53,12 @@ def hardware_causes(measurement: Measurement) -> tuple[Cause, ...]:
 
 
 def functions(record: Mapping[str, Any], operations: Mapping[str, Any]) -> Iterator[Cause]:
-    """A cause for each dispatched function, from the counts of its calibration kernel."""
+    """A cause for each calibrated function: the operations that its calibration kernel executed,
+    scaled to the number of dispatched calls, replace the dispatched calls.
+
+    For instance, if one `div` executes 1 div and 8 mul on this chip, 10 dispatched divisions add 80
+    multiplications.
+    """
     calibration = record["calibration"]
     entries = calibration["entries"]
     dispatched = {**{name: operations[name] for name in CLASSES}, **operations["other"]}
@@ -62,11 +68,13 @@ def functions(record: Mapping[str, Any], operations: Mapping[str, Any]) -> Itera
         added = {each: n - number * (each == name) for each, n in executed.items()}
         one = ", ".join(f"{n / entries:.4g} {each}" for each, n in counts.items() if n)
         meaning = f"in the calibration, one {name} executes {one or 'no counted operation'}"
+        # a function that executes no operation of its own class loses all its dispatched calls
         yield Cause(3, 4, f"{name} on this chip", {name: -number} | added, meaning)
 
 
 def from_zero(by_op: Mapping[str, Any]) -> Cause:
-    """The cause that sums begin at zero: as many additions as multiplications in a contraction."""
+    """The cause that sums begin at zero: a kernel executes R additions for a sum of R products,
+    where the dispatched contraction counts R - 1."""
     added = 0
     for name, found in by_op.items():
         rule = rule_for(name)
@@ -76,8 +84,9 @@ def from_zero(by_op: Mapping[str, Any]) -> Cause:
 
 
 def tiles(record: Mapping[str, Any]) -> Cause:
-    """The cause that matrix products are padded to the tiles of their kernels; it counts nothing if
-    the numbers of kernels and products differ."""
+    """The cause that matrix products are padded to whole tiles: the multiply-adds beyond the edges
+    of the matrices. The k-th product has the tile of the k-th kernel; if the numbers of kernels and
+    products differ, the cause counts 0."""
     products = [Product(*shape) for shape in record.get("products", ())]
     sides = [(down, across, deep) for down, across, deep in record["tiles"]]
     beyond = padding(products, sides) if len(products) == len(sides) else 0
@@ -86,7 +95,11 @@ def tiles(record: Mapping[str, Any]) -> Cause:
 
 
 def moved(measurement: Measurement, least: Mapping[str, int]) -> dict[str, MovedMemory]:
-    """Bytes that the memory moved, and the derived ones; {} if no counters were read."""
+    """`dram_cold` and `dram_in_sequence` -> the bytes that the memory moved, by the hardware
+    counters and by the equations; {} if no counters were read.
+
+    `least`: the derived bytes, `compulsory` and `unfused`.
+    """
     if "hardware" not in measurement.counts:
         return {}
     found: dict[str, MovedMemory] = {}
@@ -103,8 +116,9 @@ def moved(measurement: Measurement, least: Mapping[str, int]) -> dict[str, Moved
 
 
 def more_bytes(measurement: Measurement, least: Mapping[str, int]) -> Iterator[MemoryCause]:
-    """The re-counts of bytes: by equations that each read and write memory, then by dispatched
-    operations that do."""
+    """The causes between the compulsory and the measured bytes: first every equation reads its
+    operands and writes its result, then every dispatched operation does. A cause of 0 B is left
+    out."""
     by_op = measurement.counts["dispatch"]["by_op"].values()
     dispatched = sum(found["bytes_read"] + found["bytes_written"] for found in by_op)
     for name, number, meaning in (
@@ -116,7 +130,8 @@ def more_bytes(measurement: Measurement, least: Mapping[str, int]) -> Iterator[M
 
 
 def beyond(third: Classes, found: HardwareLevel, causes: tuple[Cause, ...]) -> Classes:
-    """The unexplained rest of the gap 3-4, by class; classes that rung 4 lacks are left out."""
+    """The unexplained rest of the gap 3-4, by class: rung 4 less rung 3 (`third`) less the causes.
+    Classes without a rest, and classes of unknown number on rung 4, are left out."""
     explained: Classes = {}
     for cause in causes:
         for name, number in cause.counts.items():

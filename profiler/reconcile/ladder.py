@@ -1,11 +1,13 @@
-"""Why does the measurement differ from the theory? A ladder of rungs with a cause for every gap.
+"""Reconciles a measurement with the equations: a *ladder* of rungs, with causes for each gap.
 
-Rung 1 counts the equations; rung 2 the algorithm of the implementation's description
-(`reconcile.derived` asks for both); rung 3 the dispatched operations; rung 4 the operations that
-the hardware executed; rung 5 is time, memory and energy. A cause is a re-count under a named
-switch, never a subtraction of two rungs. Rung 2 is the last re-count of the equations, so its
-causes explain the gap 1-2 by construction. The gaps 2-3 and 3-4 are observed, and may have an
-unexplained rest; the causes of 3-4 re-count the dispatched operations (`reconcile.hardware`).
+A *rung* is one count of the operations of a call. Rung 1 counts the equations; rung 2 the algorithm
+of the implementation's description (`reconcile.derived` asks for both); rung 3 the dispatched
+operations; rung 4 the operations that the hardware executed; rung 5 is time, memory and energy.
+The *gap* 1-2 is the difference between rungs 1 and 2. A *cause* of a gap is a re-count under a
+named switch, never a subtraction of two rungs: `dense`, for instance, counts masked pairs too.
+Rung 2 is the last re-count of the equations, so its causes explain the gap 1-2 by construction.
+The gaps 2-3 and 3-4 are observed, and may have an unexplained rest; the causes of 3-4 re-count the
+dispatched operations (`reconcile.hardware`).
 """
 
 from __future__ import annotations
@@ -31,7 +33,8 @@ from profiler.run.plan import candidate_in_record
 
 
 def zeros(measurement: Measurement) -> tuple[Cause, ...]:
-    """The cause that the backward pass computed with zeros in place of absent gradients."""
+    """The cause that the backward pass computed with zeros in place of absent gradients; () if the
+    record counts no operation on such zeros."""
     counted = measurement.counts.get("zeros")
     found = class_differences(dispatched_classes(counted), {}) if counted else {}
     return (Cause(2, 3, "zeros", found, MEANING),) if found else ()
@@ -87,7 +90,12 @@ def ladder(measurement: Measurement, mixer: Mixer, implementation: Implementatio
 
 
 def unobserved(measurement: Measurement) -> dict[str, str]:
-    """Rung 3 or 4 -> which of its operations were not observed, and why."""
+    """Rung "3" or "4" -> what its count leaves out or does not observe; a rung whose operations
+    were all observed has no key.
+
+    Rung 3: dispatched operations without a counting rule, and operations counted by an algorithm
+    that their kernel may not run (`nominal_words`). Rung 4: `untold`.
+    """
     dispatch, said = measurement.counts["dispatch"], []
     if dispatch["unknown"]:
         listed = ", ".join(f"{k} ({v['calls']} calls)" for k, v in dispatch["unknown"].items())
@@ -99,7 +107,7 @@ def unobserved(measurement: Measurement) -> dict[str, str]:
 
 
 def untold(measurement: Measurement) -> dict[str, str]:
-    """{"4": why rung 4, or some of its classes, are missing}; {} if none is."""
+    """{"4": why rung 4, or some class of it, is missing}; {} if every class is known."""
     fourth = hardware_level(measurement)
     if fourth is None:
         nothing = "the record holds no hardware counters"
@@ -112,7 +120,12 @@ def untold(measurement: Measurement) -> dict[str, str]:
 
 
 def peer_figure(peer: Peer, measurement: Measurement, predicted: Prediction) -> PeerFigure:
-    """A peer's predicted and printed figures, and the causes of the prediction."""
+    """A peer's predicted and printed figures, the causes of the prediction, and a reason for each
+    figure that is None.
+
+    The share of the time in operations that the peer does not count is None if the peer printed
+    nothing, if single operations were not timed, or if the device was not quiet.
+    """
     printed = measurement.counts.get("peers", {}).get(peer.name)
     reasons = dict.fromkeys(("predicted", "unexplained"), predicted.reason)
     reasons = {name: why for name, why in reasons.items() if why}
@@ -137,8 +150,12 @@ def peer_figure(peer: Peer, measurement: Measurement, predicted: Prediction) -> 
 
 
 def ladders(measurements: Sequence[Measurement]) -> tuple[list[Ladder], list[str]]:
-    """The ladder of every record whose mixer and implementation are known, and a sentence for each
-    kind of other record."""
+    """The ladder of every record that can be reconciled, and a sentence for each problem.
+
+    A problem is a record that keeps a failure, names a mixer or an implementation that does not
+    exist, has sizes that its mixer refuses, or lacks a count. Records of one mixer with one problem
+    share a sentence.
+    """
     found: list[Ladder] = []
     problems: dict[tuple[str, str], list[str]] = {}
 
@@ -146,7 +163,7 @@ def ladders(measurements: Sequence[Measurement]) -> tuple[list[Ladder], list[str
         problems.setdefault((record.mixer, said), []).append(record.id[:8])
 
     for record in measurements:
-        if record.failure and "dispatch" not in record.counts:  # more than its latency is missing
+        if record.failure and "dispatch" not in record.counts:  # with counts, only time is missing
             tell(record, f" keeps a failure: {record.reasons.get(REASON, 'unknown')}")
             continue
         try:
@@ -156,7 +173,7 @@ def ladders(measurements: Sequence[Measurement]) -> tuple[list[Ladder], list[str
             found.append(ladder(record, mixer, implementation))
         except ValueError as error:
             tell(record, f": {error}")
-        except KeyError as error:  # counts are read as they stand
+        except KeyError as error:  # counts are read without a check that each key is present
             tell(record, f" lacks {error}, which every measurement of schema 1 has")
     return found, [
         f"record {ids[0]} ({mixer}){said}{f' (and {len(ids) - 1:,} more)' if ids[1:] else ''}"

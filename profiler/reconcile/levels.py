@@ -1,4 +1,8 @@
-"""The results of a reconciliation: rungs, causes, unexplained rests, other counters' figures."""
+"""The results of a reconciliation: rungs, causes, unexplained rests, other counters' figures.
+
+The words (rung, gap, cause) are defined in `reconcile/ladder.py`. A *peer* is another tool's
+counter of operations: torch's FlopCounterMode, or fvcore.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +19,14 @@ EXHAUSTED = (
     "each cause is the difference between two counts of the equations, with one more switch; the "
     "last count is rung 2, so the causes explain all of this gap; gap 2-3 is the observed one"
 )
+"""Why the gap 1-2 has no unexplained rest."""
 
 
 def row_classes(counts: Mapping[str, int], untold: Collection[str] = ()) -> dict[str, Any]:
-    """Counts as a table's row prints them: mul, add, div, exp, other; None for `untold` classes.
+    """Counts with the keys mul, add, div, exp and other; `other` holds all further classes.
+
+    The number of a class in `untold` is unknown, and so None; `other` is None if "other" is in
+    `untold`.
 
     >>> row_classes({"mul": 3, "compare": 2})
     {'mul': 3, 'add': 0, 'div': 0, 'exp': 0, 'other': {'compare': 2}}
@@ -30,7 +38,7 @@ def row_classes(counts: Mapping[str, int], untold: Collection[str] = ()) -> dict
 
 
 class Cause(Record, frozen=True):
-    """A named re-count: `counts` is what the switch adds, per class."""
+    """A named re-count between rungs `start` and `end`: the operations that it adds, by class."""
 
     start: int
     end: int
@@ -39,7 +47,7 @@ class Cause(Record, frozen=True):
     meaning: str = ""
 
     def written(self) -> dict[str, Any]:
-        """from, to, name, counts, meaning."""
+        """The fields, with `start` and `end` written as `from` and `to`."""
         ends = {"from": self.start, "to": self.end}
         return ends | {
             "name": self.name, "counts": row_classes(self.counts), "meaning": self.meaning
@@ -62,26 +70,27 @@ class PeerFigure(Record, frozen=True):
     printed: int | None
     unit: str
     causes: tuple[tuple[str, int], ...]
-    """From rung 2's total to the prediction: re-counts, in operations."""
+    """(name, added operations): added to the total of rung 2, they give the prediction."""
     uncounted: Mapping[str, int] = {}
+    """Operation that the peer did not count -> number of calls."""
     uncounted_time_share: float | None = None
     reasons: Mapping[str, str] = {}
 
     @property
     def unexplained(self) -> int | None:
-        """printed - predicted."""
+        """printed - predicted; None if either is missing."""
         if self.printed is None or self.predicted is None:
             return None
         return self.printed - self.predicted
 
     def written(self) -> dict[str, Any]:
-        """The fields, with causes as objects."""
+        """The fields and the unexplained rest, with each cause as an object: name, counts."""
         causes = [{"name": name, "counts": {"total": n}} for name, n in self.causes]
         return super().written() | {"causes": causes}
 
 
 class MemoryCause(Record, frozen=True):
-    """The bytes that a named re-count adds to the moved ones."""
+    """The bytes that a named re-count adds to the derived bytes moved."""
 
     name: str
     bytes: int
@@ -94,7 +103,7 @@ MEMORY_WORDS = {
     "dram_cold": "moved, caches flushed before each kernel",
     "dram_in_sequence": "moved, caches as kernels leave them",
 }
-"""Quantity of memory -> its words."""
+"""Quantity of memory -> its words: the first two are held bytes, the others moved bytes."""
 
 
 class MovedMemory(Record, frozen=True):
@@ -153,27 +162,30 @@ class HeldMemory(Record, frozen=True):
     reason: str = ""
 
     def total(self, *, workspace: bool) -> int:
-        """The bytes of all tensors of the list, or of all workspaces inside operations."""
+        """The bytes of the listed workspaces inside operations, or of all other listed tensors; 0
+        without a list."""
         rows = [row for row in self.listed or () if row.workspace == workspace]
         return sum(row.bytes * row.number for row in rows)
 
     @property
     def difference(self) -> int | None:
-        """The measured bytes less those of the run whose tensors are listed."""
+        """measured - watched; None if either is missing."""
         if self.measured is None or self.watched is None:
             return None
         return self.measured - self.watched
 
     @property
     def unexplained(self) -> int | None:
-        """The bytes that belong to no listed tensor; None without a list."""
+        """The bytes that were alive in the watched run and belong to no listed tensor, nor to the
+        allocator's rounding; None without a list."""
         if self.watched is None:
             return None
         named = self.total(workspace=False) + self.total(workspace=True)
         return self.watched + self.released - self.rounding - named
 
     def written(self) -> dict[str, Any]:
-        """The fields, the sums of the list, and what is unexplained, in bytes."""
+        """The fields, the sums of the list (None without a list) and the unexplained rest, in
+        bytes; `watching` is `difference`."""
         sums = {
             "listed": self.total(workspace=False),
             "rounding": self.rounding,
@@ -196,10 +208,11 @@ Memory = MovedMemory | HeldMemory
 
 
 class Ladder(Record, frozen=True):
-    """Theory and measurement of one implementation, rung by rung.
+    """Theory and measurement of one implementation in one phase, rung by rung.
 
-    Rung 2 is the last of the re-counts that explain the gap 1-2, so this gap has no unexplained
-    rest. The gap 2-3 is observed; the gap 3-4 needs hardware counters.
+    `rungs` has the keys "1" to "5": operations by class on "1" to "4" (None on "4" without hardware
+    counters), quantity -> value on "5". `unexplained` has a key for each gap, "1-2", "2-3" and,
+    with hardware counters, "3-4": the operations without a cause, by class.
     """
 
     mixer: str
@@ -214,14 +227,15 @@ class Ladder(Record, frozen=True):
     unexplained: Mapping[str, Classes]
     peers: tuple[PeerFigure, ...]
     reasons: Mapping[str, str]
-    """Rung, gap or quantity of rung 5 -> why it is missing, nominal or without a rest."""
+    """A rung ("3", "4"), a quantity of rung 5 or the gap "1-2" -> the reason: why the rung is
+    incomplete or nominal, the quantity missing, or the gap without an unexplained rest."""
     uncounted: tuple[str, ...] = ()
     """Dispatched operations without a counting rule: no rung counts them."""
     memory: Mapping[str, Memory] = {}
     """Quantity -> bytes: `activations` (kept for the backward pass), `peak`, and the bytes moved if
     hardware counters were read."""
     hardware: HardwareLevel | None = None
-    """Rung 4; None where no hardware counters were read."""
+    """Rung 4 with its labels and reasons; None if no hardware counters were read."""
 
     @property
     def unexplained_operations(self) -> int:
@@ -254,7 +268,8 @@ class Ladder(Record, frozen=True):
         return not gaps and not any(peer.unexplained for peer in self.peers)
 
     def written(self) -> dict[str, Any]:
-        """The ladder as schema 1 prints it."""
+        """The ladder as schema 1 prints it: counts by `row_classes`, with None for the classes that
+        rung 4 does not know; the key `hardware` only if hardware counters were read."""
         counted = {rung: row_classes(self.rungs[rung]) for rung in "123"}
         untold = {} if self.hardware is None else {"3-4": self.hardware.untold}
         fourth = None

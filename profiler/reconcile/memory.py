@@ -1,5 +1,5 @@
-"""Which tensors hold the bytes that a module keeps for its backward pass, or holds at its peak, and
-which arrays of the equations are these tensors?"""
+"""Compares the bytes that the equations hold with the measured ones, tensor by tensor, for the
+bytes kept for the backward pass and for the bytes held at the peak."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ READ = {"activations": ("activations", "activations"), "peak": ("tensors_at_peak
 
 
 def memory(measurement: Measurement, derived: Derived) -> dict[str, HeldMemory]:
-    """Quantity -> the bytes that the equations hold, and the tensors that the module held."""
+    """`activations` and `peak` -> the bytes that the equations hold, and the tensors that the
+    module held; a reason alone if the phase does not compare the quantity."""
     return {
         name: held_memory(measurement, held, *READ[name])
         if held.compared
@@ -25,7 +26,11 @@ def memory(measurement: Measurement, derived: Derived) -> dict[str, HeldMemory]:
 
 
 def held_memory(measurement: Measurement, held: Held, listed: str, told: str) -> HeldMemory:
-    """The derived bytes beside the reading `told`, and the tensors of the reading `listed`."""
+    """The derived bytes, the bytes of the reading `told`, and the tensors of the reading `listed`.
+
+    If the record has no list of tensors, the reason says why. Otherwise the reason is that of a
+    missing `told` or, if `told` exists, of missing derived bytes.
+    """
     lists, reading = measurement.readings.get(listed), measurement.readings.get(told)
     reason = held.reason
     if reading is None:
@@ -40,5 +45,6 @@ def held_memory(measurement: Measurement, held: Held, listed: str, told: str) ->
 
 
 def figure(reading: Reading | None) -> int | None:
-    """The bytes of a reading: of whole blocks of the allocator if the reading has them."""
+    """The bytes of a reading, in whole blocks of the allocator if these were recorded; None without
+    a reading."""
     return None if reading is None else round(reading.details.get("allocated", reading.value))

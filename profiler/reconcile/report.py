@@ -1,4 +1,8 @@
-"""The document that shows reconciliations: a line for each implementation, then the ladders."""
+"""The document that shows reconciliations: a line for each implementation, then the ladders.
+
+The words (rung, gap, cause) are defined in `reconcile/ladder.py`; *peers* are other tools' counters
+of operations: torch's FlopCounterMode and fvcore.
+"""
 
 from __future__ import annotations
 
@@ -61,8 +65,9 @@ def document(found: Sequence[Ladder], *, full: bool = False) -> Document:
 
 
 def tables(ladder: Ladder, *, full: bool) -> Iterator[Table]:
-    """The tables of operations by rung, peers, memory and cost; without `full` only tables with an
-    unexplained rest."""
+    """The tables of operations by rung, of peers, of memory and of cost. Without `full` only the
+    tables with an unexplained rest, or with operations that have no counting rule; never the
+    cost."""
     of = (
         f"{ladder.mixer} {ladder.implementation}, {PHASES[ladder.phase]}, "
         f"{sizes_words(ladder.sizes)}, {ladder.dtype} on {ladder.device}"
@@ -126,7 +131,7 @@ def summary(found: Sequence[Ladder]) -> Iterator[Table]:
 
 
 def _sizes(group: Sequence[Ladder]) -> tuple[str, list[str]]:
-    """In words, the sizes with one value in all ladders, and the other sizes of each ladder."""
+    """The sizes that all ladders share, in words; and for each ladder its other sizes, in words."""
     values: dict[str, set[int]] = {}
     for ladder in group:
         for letter, size in ladder.sizes.items():
@@ -159,14 +164,14 @@ def _line(ladder: Ladder) -> Mapping[str, Text]:
 
 
 def _mark(ladder: Ladder) -> str:
-    """The mark after a time that was measured on a busy device; "" for a quiet one."""
+    """The mark after a time that was measured on a busy device; "" for a quiet or missing time."""
     cost = ladder.rungs["5"]
     return mark(cost["latency_labels"]) if cost["latency_grade"] == BUSY else ""
 
 
 TAKEN = ("latency_s", "latency_ci_low_s", "latency_ci_high_s", "latency_grade",
          "peak_memory_bytes", "energy_J")  # fmt: skip
-"""The quantities of rung 5 that stand in the summary."""
+"""The quantities of rung 5 that the summary shows."""
 
 
 def summary_record(ladder: Ladder) -> dict[str, Any]:
@@ -192,8 +197,8 @@ def summary_record(ladder: Ladder) -> dict[str, Any]:
 
 
 def _verdict(ladder: Ladder) -> Line:
-    """The findings in words; footnotes name unobserved operations, and why a time is not
-    comparable."""
+    """The findings, with a footnote on operations that rung 3 does not count or observe; then the
+    remark on the time, with a footnote on why the time is not comparable."""
     found: Cell = "; ".join(ladder.findings or ["explained"])
     if third := ladder.reasons.get("3"):
         found = Marked(found, third)
@@ -202,12 +207,16 @@ def _verdict(ladder: Ladder) -> Line:
 
 
 def _of_time(ladder: Ladder) -> tuple[str, str]:
-    """The labels of the time in a few words, and a sentence on why it is not comparable; two empty
-    strings for a comparable time without labels."""
+    """A remark on the time in a few words, and a sentence on why the time is not comparable.
+
+    ("", "") for a comparable time without labels; ("time throttled", "") for a comparable time with
+    a label; ("time not comparable", the verdict) for other times; for a missing time the reason.
+    """
     cost = ladder.rungs["5"]
     if cost["latency_s"] is None:
         return "time not measured", ladder.reasons["latency_s"]
     why = "" if cost["verdict"] == COMPARABLE else cost["verdict"]
+    # the mark behind the time (`_mark`) already says these two
     told = [label for label in cost["latency_labels"] if label not in (INTERRUPTED, ONE_THREAD)]
     words = ", ".join(filter(None, [*told, why.partition(":")[0]]))
     return f"time {words}" if words else "", why
@@ -263,7 +272,8 @@ def _operations(ladder: Ladder, title: str) -> Table:
 
 
 def _known(row: Row, names: Sequence[str], found: HardwareLevel) -> Row:
-    """A row with a dash for each unknown class, and for a total that includes an unknown class."""
+    """A row of `_operations` whose cells of unknown classes are `Missing`; the total is too, if any
+    class is unknown."""
     name, note, *cells, total = row
     lacking = [Missing(found.why(each)) if found.lacks(each) else None for each in names]
     shown = [missing or cell for missing, cell in zip(lacking, cells, strict=True)]
@@ -271,7 +281,8 @@ def _known(row: Row, names: Sequence[str], found: HardwareLevel) -> Row:
 
 
 def _told(found: HardwareLevel | None) -> list[Note]:
-    """Notes on hardware counters: labels, and each reason with the readings that it explains."""
+    """Notes on hardware counters: a note per label, and a note per reason with the parts that were
+    not read for this reason; [] without counters."""
     if found is None:
         return []
     lacking: dict[str, list[str]] = {}
@@ -289,6 +300,8 @@ def signed(number: int) -> str:
 
 
 def _peers(ladder: Ladder, title: str) -> Table:
+    """A section per peer: the total of rung 2, the causes, the predicted and the printed figure,
+    and their difference."""
     rows: list[Row | Section] = []
     for peer in ladder.peers:
         rows.append(Section((peer.name,)))
@@ -334,10 +347,12 @@ MEANINGS = {
     WATCHING: "the measured bytes less those of the run in which this list was recorded",
     **CAUSES,
 }
-"""Word of a list of tensors -> what it means."""
+"""A word of the table of memory -> its meaning, which is a note if the word occurs."""
 
 
 def _memory(ladder: Ladder, title: str) -> Table:
+    """A section per quantity of memory with a derived or a measured figure: its tensors or causes;
+    and notes on the words that occur."""
     rows: list[Row | Section] = []
     for name, found in ladder.memory.items():
         if (found.derived, found.measured) == (None, None):
@@ -353,7 +368,8 @@ def _memory(ladder: Ladder, title: str) -> Table:
 
 
 def _listed(found: HeldMemory) -> Iterator[Row]:
-    """Rows of held bytes: by the equations, of each tensor, their sums, and as measured."""
+    """Rows of held bytes: by the equations, of each listed tensor, the sums of the list, the
+    unexplained rest, and as measured."""
 
     def step(words: str, number: int | None, *, sign: bool = False) -> Row:
         missing = Missing(found.reason)
@@ -380,7 +396,8 @@ def _listed(found: HeldMemory) -> Iterator[Row]:
 
 
 def _moved(found: MovedMemory) -> Iterator[Row]:
-    """Rows of moved bytes: by the equations, of each cause, unexplained, and as measured."""
+    """Rows of moved bytes: by the equations, of each cause, the unexplained rest, and as
+    measured."""
 
     def step(words: str, shown: Cell) -> Row:
         return (words, "", "", "", "", shown)
@@ -413,7 +430,7 @@ SHARES = {
     "operations_per_s": "  share of the measured rate of matrix products",
     "bytes_per_s": "  share of the measured rate of copying",
 }
-"""Rate -> the words of its share of the ceiling that was measured beside it."""
+"""Rate of the call -> the words for the rate as a share of the measured ceiling."""
 CEILINGS = ("ceiling_operations_per_s", "operations_per_s_share", "ceiling_bytes_per_s",
             "bytes_per_s_share", "datasheet_bytes_per_s")  # fmt: skip
 
@@ -423,6 +440,8 @@ ENDS = ("latency_ci_low_s", "latency_ci_high_s")
 
 
 def _cost(ladder: Ladder, title: str) -> Table:
+    """The table of rung 5, with notes on the stopping rule of the latency and on the verdict; the
+    shares of ceilings have rows only if ceilings were asked for."""
     cost = ladder.rungs["5"]
     columns = (Column("quantity", "quantity", numeric=False), Column("value", "value"))
     rows: list[Row] = []
@@ -442,7 +461,8 @@ def _cost(ladder: Ladder, title: str) -> Table:
 
 
 def _quantity(ladder: Ladder, key: str, unit: str) -> Cell:
-    """A quantity of rung 5, or the reason why it is missing."""
+    """A quantity of rung 5 in words, a disturbed latency with its mark; or the reason why the
+    quantity is missing."""
     value = ladder.rungs["5"][key]
     if value is None:
         return Missing(ladder.reasons[key])
@@ -452,7 +472,7 @@ def _quantity(ladder: Ladder, key: str, unit: str) -> Cell:
 
 
 def _share(ladder: Ladder, key: str, unit: str) -> Cell:
-    """`12.5% of 98.2 Gop/s`, and the rate of the data sheet if it is known."""
+    """`12.5% of 98.2 Gop/s`, and the data sheet's rate if known; or why the share is missing."""
     cost = ladder.rungs["5"]
     top, share, told = cost[f"ceiling_{key}"], cost[f"{key}_share"], cost.get(f"datasheet_{key}")
     if share is None:
@@ -462,7 +482,7 @@ def _share(ladder: Ladder, key: str, unit: str) -> Cell:
 
 
 def _between(ladder: Ladder, ends: tuple[str, str]) -> Cell:
-    """The two ends of a range of times, or why they are missing."""
+    """`1.2 ms to 3.4 ms`, for the keys of two times of rung 5; or the reason why one is missing."""
     low, high = (ladder.rungs["5"][end] for end in ends)
     if low is None or high is None:
         return Missing(ladder.reasons[ends[0]])
@@ -478,7 +498,11 @@ def in_words(row: ListedTensor) -> str:
 
 
 def _csv_hardware(x: Ladder, lead: tuple[Any, ...]) -> list[tuple[Any, ...]]:
-    """A row for each class of rung 4, and for each that is not known."""
+    """A row for each class that rung 4 counts, a row with the reason for each class of unknown
+    number, and a row for each label; one row with the reason without hardware counters.
+
+    `lead`: the first cells of every row, which identify the ladder.
+    """
     if x.hardware is None:
         return [(*lead, "4", "rung", None, None, x.reasons["4"])]
     counts, untold = x.hardware.counts, x.hardware.untold
@@ -492,7 +516,8 @@ def _csv_hardware(x: Ladder, lead: tuple[Any, ...]) -> list[tuple[Any, ...]]:
 
 
 def csv_rows(x: Ladder) -> list[tuple[Any, ...]]:
-    """A row for each class of each rung, cause and rest, for each peer's figures and each cost."""
+    """The rows of CSV of one ladder: after the cells that identify it, the rung or gap (or `peer`,
+    `memory`), its entry, the class or quantity, the value, and the reason if a value is missing."""
     lead = (x.mixer, x.implementation, x.form, x.phase, sizes_words(x.sizes), x.dtype, x.device)
     entries: list[tuple[str, str, Mapping[str, int]]] = []
     entries += [(rung, "rung", x.rungs[rung]) for rung in "123"]
