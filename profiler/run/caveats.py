@@ -41,7 +41,8 @@ def stopped(rule: str) -> str:
 
 
 def processes_words(timed: Iterable[tuple[int, str]]) -> list[str]:
-    """The meaning of the intervals of quiet times.
+    """The meaning of the intervals of quiet times: a sentence for each number of processes that an
+    interval spans.
 
     Args:
         timed: for each time the number of processes that its interval spans, and its grade.
@@ -62,7 +63,7 @@ def processes_words(timed: Iterable[tuple[int, str]]) -> list[str]:
 
 
 def no_quiet_time(measurement: Measurement) -> str:
-    """Why shares of the time are unknown, without an undisturbed latency; "" with one."""
+    """Why shares of the time are unknown: the latency is missing or was disturbed; else ""."""
     latency = measurement.readings.get("latency")
     if latency is None:
         return measurement.reason("latency")
@@ -82,6 +83,7 @@ def contention(measurement: Measurement) -> str:
     spread = details["p80"] > SPREAD * details["p20"]
     if _is_known(latency) and not spread:
         return ""
+    # only a call that runs in several threads of the CPU could run in fewer
     one = measurement.device.startswith("cuda") or measurement.environment.get("threads") == 1
     threads = "" if one else "fewer threads (OMP_NUM_THREADS=1), "
     what = f"the median is not known to {KNOWN:.0%}"
@@ -96,7 +98,8 @@ def contention(measurement: Measurement) -> str:
 
 
 def _is_known(latency: Reading) -> bool:
-    """Whether the median settled, or its interval is narrow under any other stopping rule."""
+    """Whether the median is known well enough: sampling stopped by a rule that makes sure of it, or
+    the interval reaches at most `KNOWN` of the median to either side."""
     if details_of_time(latency)["stop_rule"] in ("median settled", "rounds done", "processes done"):
         return True
     ends = [abs(end - latency.value) for end in latency.interval or ()]
@@ -104,7 +107,8 @@ def _is_known(latency: Reading) -> bool:
 
 
 def idleness(measurement: Measurement) -> str:
-    """Why rates are meaningless here: a sentence, or "" if the device is kept busy."""
+    """Why rates are meaningless, as a sentence: launches keep the device idle most of the time; ""
+    if the device is kept busy, or if the time of launches was not estimated."""
     latency = measurement.readings["latency"]
     launches = measurement.readings.get("launch_estimate")
     if latency.details.get("launch_bound"):

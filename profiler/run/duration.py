@@ -11,8 +11,8 @@ from profiler.run.request import Request
 
 
 def longest_s(request: Request, limits: LatencyLimits) -> float:
-    """The most seconds for the latencies and the energy of one point. Building, counting, compiling
-    and hardware counters come on top."""
+    """The most seconds for the latencies and the energy of one point, if no warm-up restarts.
+    Building, counting, compiling and hardware counters take additional time."""
     on_gpu = request.device.startswith("cuda")
     kinds = len(LATENCIES) - (not on_gpu)  # no graph on a CPU
     timed = kinds * (limits.warmup_seconds + limits.max_seconds)
@@ -22,8 +22,7 @@ def longest_s(request: Request, limits: LatencyLimits) -> float:
 
 
 def estimate(asked: Collection[Request], limits: LatencyLimits) -> str:
-    """The number of points, and a bound on the time of timing them on one device, if no warm-up
-    restarts."""
+    """A sentence with the number of points and the sum of `longest_s` over all points."""
     total = sum(longest_s(request, limits) for request in asked)
     points = f"{len(asked):,} point{'s' if len(asked) != 1 else ''}"
     return (

@@ -31,7 +31,7 @@ def per_token(record: Measurement) -> dict[str, Measured]:
     """Joules per token, gross and net, and tokens/s per W, which is tokens per joule.
 
     `tokens_per_s_per_W` is 1 / `J_per_token`: (tokens / s) / (J / s). Intervals are converted too.
-    Without energy, the values are the record's reason.
+    A value is Unavailable if the record lacks the energy, b or l.
     """
     found: dict[str, Measured] = {}
     for name, derived in PER_TOKEN.items():
@@ -56,7 +56,8 @@ def divided(reading: Reading, name: str, number: int) -> Reading:
 
 
 def inverted(reading: Reading) -> Measured:
-    """Tokens per joule from joules per token; Unavailable if an energy is zero or less."""
+    """Tokens per joule from joules per token, without the interval if the interval reaches down to
+    zero; Unavailable if an energy is zero or less."""
     if min([reading.value, *reading.samples]) <= 0:
         return Unavailable("tokens per joule need energies above zero")
     if reading.interval is not None and min(reading.interval) <= 0:

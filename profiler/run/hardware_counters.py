@@ -14,7 +14,8 @@ from profiler.run.request import Request, request_json
 
 
 def made(asked: Mapping[str, Any]) -> tuple[Callable[[], Any], Callable[[], Any]]:
-    """The call of a described request, and the function that restores the state that it changes."""
+    """The call of a request that `request_json` described, and the function that restores the state
+    that the call changes."""
     work = prepare(request_of(asked))
     return work.bare, work.restore
 

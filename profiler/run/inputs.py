@@ -77,11 +77,12 @@ def input_layout(value: Any) -> Any:
 def why_one_set(
     device: torch.device, inputs: Iterable[Tensor], beside: Iterable[Tensor] = ()
 ) -> str:
-    """Why calls get the same inputs every time; "" if `SETS` sets may take turns.
+    """Why all calls get the same inputs; "" if `SETS` sets of inputs may take turns.
 
-    Sets take turns if they fit into the device's last-level cache together, along with the tensors
-    that every call reads (`beside`: weights, buffers, a state): the state of the cache in a hot
-    call is then as with one set. Otherwise turns would make hot calls cold.
+    Sets take turns if all of them fit into the device's last-level cache together, along with the
+    tensors that every call reads (`beside`: weights, buffers, a state): a hot call then finds as
+    much in the cache as with one set. Otherwise, or if the size of the cache is unknown, turns
+    might make hot calls cold.
     """
     try:
         holds, source = cache_bytes(device)

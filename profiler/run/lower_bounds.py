@@ -43,7 +43,7 @@ CLOSE = 1.05
 """A time is below its floor if the floor is more than this many times the time: the board's clock
 and the timing clock are accurate to a few per cent."""
 COUNTED = 0.97
-"""Counted bytes are below their floor if they are less than this share of it."""
+"""The floor of counted bytes is this share of the least bytes: counters may miss a few per cent."""
 PER_CYCLE = 2
 """Transfers per line of the memory bus and cycle of the clock that NVML states."""
 
@@ -59,7 +59,11 @@ class LowerBound:
 def lower_bounds(
     measurement: Measurement, mixer: Mixer, form: str | None = None
 ) -> Mapping[str, LowerBound]:
-    """Name of a reading -> its floor, for the known floors."""
+    """Name of a reading -> its floor, for the known floors; {} if the equations cannot say what the
+    call moves or leaves.
+
+    `form`: the form of the equations; by default the record's.
+    """
     chosen = form or measurement.form
     try:
         return (
@@ -72,7 +76,7 @@ def lower_bounds(
 
 
 def memory_floor(measurement: Measurement, mixer: Mixer, form: str) -> dict[str, LowerBound]:
-    """The floor of the peak memory: the bytes that the call leaves."""
+    """The floor of the peak memory: the bytes that the call leaves; {} for one new token."""
     if phase_name(measurement.phase) == "inference":
         return {}
     number = left_bytes(measurement, mixer, form)
@@ -83,13 +87,14 @@ def left_bytes(measurement: Measurement, mixer: Mixer, form: str) -> int:
     """The bytes of a forward pass's output, or of the gradients that a backward pass computes."""
     phase = phase_name(measurement.phase)
     system = system_of(mixer, form, (), phase)
+    # of a phase with gradients, only gradients are certain to be left
     left = [a for a in system.results(phase) if phase == "training" or a.role != "output"]
     return array_bytes(left, system.weights, measurement)
 
 
 def array_bytes(arrays: Iterable[Array], once: Container[Array], measurement: Measurement) -> int:
-    """Bytes of arrays: per sequence, but only once for arrays in `once` (weights, their gradients,
-    tables)."""
+    """Bytes of arrays: b copies of each, but one of the arrays in `once` (weights, gradients of
+    weights, tables)."""
     sizes = dict(measurement.sizes)
     entries = sum(
         math.prod(extent.at(sizes) for extent in array.shape) * (1 if array in once else sizes["b"])
@@ -99,8 +104,8 @@ def array_bytes(arrays: Iterable[Array], once: Container[Array], measurement: Me
 
 
 def time_floors(measurement: Measurement, mixer: Mixer, form: str) -> dict[str, LowerBound]:
-    """Seconds to move the bytes that exceed the cache; {} if the board does not state its
-    bandwidth."""
+    """The floor of each latency: the seconds to move the bytes that exceed the L2 cache; {} if all
+    bytes fit, or if the bandwidth or the size of the cache is unknown."""
     rate, held = bandwidth(measurement.environment), measurement.environment.get("l2_bytes")
     if rate is None or held is None:
         return {}
@@ -124,12 +129,14 @@ def least_moved(measurement: Measurement, mixer: Mixer, form: str) -> int:
 
 
 def byte_floors(measurement: Measurement, mixer: Mixer, form: str) -> dict[str, LowerBound]:
-    """The fewest bytes that a GPU's memory moves; {} if its cache may hold all bytes."""
+    """The floors of the counted bytes, for each state of the caches in which the cache cannot hold
+    all bytes; {} if no bytes were counted or the size of the cache is unknown."""
     held = measurement.environment.get("l2_bytes")
     if held is None or "hardware" not in measurement.counts:
         return {}
     moved = least_moved(measurement, mixer, form)
     token = phase_name(measurement.phase) == "inference"
+    # how many bytes one new token writes is not derived: at most all of them
     written = moved if token else left_bytes(measurement, mixer, form)
     found: dict[str, LowerBound] = {}
     for caches, may_stay in ((COLD, min(held, written)), (IN_SEQUENCE, held)):
@@ -155,7 +162,8 @@ NOT_ASKED = "no ceiling was measured (--ceilings measures them)"
 
 
 def ceiling(environment: Mapping[str, Any], name: str) -> Reading | Unavailable:
-    """The best rate of the device, measured beside a measurement: `product fp32`, `copy`, ...
+    """The best rate of the device, measured beside a measurement: `product fp32`, `copy`, ...; or
+    the reason why it was not measured.
 
     A ceiling is not a floor of a time: a call may find data in a cache where a copy did not, or may
     run when the device is faster.

@@ -120,7 +120,12 @@ def time_again(
 def _made(
     request: Request, note: Callable[[str], None], take: Callable[[PreparedCall], Measurement]
 ) -> Measurement:
-    """The record of `take(work)`, with the device's earlier state; errors become MeasureError."""
+    """The record of `take(work)`, with the state of the device before the call was prepared.
+
+    Raises:
+        MeasureError: the implementation cannot mix one new token though the request is for one, or
+            preparing or measuring the call fails.
+    """
     note("building")
     require_token(request)
     with on_device(request.device):
@@ -155,7 +160,8 @@ def measure_with_ceilings(
 def require_token(request: Request) -> None:
     """MeasureError if one new token is asked for and the implementation cannot mix one.
 
-    If the reason is the equations', it names only the mixer, as it holds for all implementations.
+    The message names the implementation if its class lacks `step`; a reason that follows from the
+    equations holds for all implementations, so that the message names the mixer alone.
     """
     if phase_name(request.phase) != "inference":
         return
@@ -185,6 +191,8 @@ COUNTS_ONLY = Unavailable("only counts were asked for (--counts-only)")
 
 
 def _counts_of(request: Request, work: PreparedCall, note: Callable[[str], None]) -> Measurement:
+    """The record of everything that `count` counts; readings that need a clock are missing for the
+    reason `COUNTS_ONLY`."""
     dispatched, told, measured = counted(work, request, note)
     note("asking other counters")
     peers = peers_of(work)
@@ -210,8 +218,12 @@ def _record(
 def counted(
     work: PreparedCall, request: Request, note: Callable[[str], None]
 ) -> tuple[DispatchCounts, dict[str, Any], dict[str, Measured]]:
-    """Figures that need no clock: the dispatched operations; these and the hardware counters'
-    figures as JSON values; bytes held and saved."""
+    """Figures that need no clock.
+
+    Returns:
+        The dispatched operations; the `counts` of a record as JSON values (`dispatch`, `zeros` and,
+        where there are any, `forward`, `traced`, `hardware`); and the readings, or their reasons.
+    """
     phase = phase_name(request.phase)
     note("counting operations")
     dispatched, zeros = dispatched_by(work), zeros_of(work)
@@ -244,8 +256,12 @@ def profiled(
     measured: Mapping[str, Measured],
     note: Callable[[str], None],
 ) -> tuple[dict[str, Any], dict[str, Measured]]:
-    """Figures from torch's profiler: other counters' figures as JSON values, with the share of the
-    time in operations that they do not count; kernels, and why a counter has no figure.
+    """Figures that need torch's profiler.
+
+    Returns:
+        Name of another counter -> its figures as JSON values, with the share of the time spent in
+        operations that it does not count; and the readings: `kernels`, and `peer NAME` with the
+        reason for each counter without figures.
 
     Call it last: the profiler stays attached to a GPU for a while and slows every launch. Shares
     are computed only if the latency was undisturbed.
@@ -269,7 +285,8 @@ def profiled(
 def figures_of(
     peers: Mapping[str, PeerCount | Unavailable], times: OperationTimes | Unavailable
 ) -> tuple[dict[str, Any], dict[str, Measured]]:
-    """Other counters' figures as JSON values, and the reason for each counter without figures."""
+    """Name of another counter -> its figures as JSON values; and `peer NAME` -> the reason, for
+    each counter without figures."""
     printed = {n: peer_json(p, times) for n, p in peers.items() if isinstance(p, PeerCount)}
     return printed, {f"peer {n}": p for n, p in peers.items() if isinstance(p, Unavailable)}
 
@@ -277,8 +294,9 @@ def figures_of(
 def hardware_of(
     work: PreparedCall, request: Request, note: Callable[[str], None]
 ) -> tuple[dict[str, Any], dict[str, Measured]]:
-    """The hardware's counts as JSON values, with the matrix products that the call dispatches, and
-    the moved bytes as readings; or the reason why they are unknown."""
+    """{"hardware": the hardware's counts as JSON values, with the matrix products that the call
+    dispatches}, and the moved bytes as readings; if nothing was read, {} and {"hardware": the
+    reason}."""
     found = hardware_counts(request, note)
     if isinstance(found, Unavailable):
         return {}, {"hardware": found}
@@ -334,8 +352,8 @@ def dispatched_by(work: PreparedCall) -> DispatchCounts:
 
 
 def forward_of(work: PreparedCall) -> list[str]:
-    """The operations, by torch's names, of the forward pass before a backward pass; none where the
-    call takes no gradients."""
+    """The names in torch of the operations that the forward pass before a backward pass dispatches;
+    [] if the call takes no gradients."""
     if work.halves is None:
         return []
     work.restore()
@@ -357,7 +375,7 @@ FORWARD_ONLY = "fvcore counts forward passes only, no gradients"
 
 
 def peers_of(work: PreparedCall) -> dict[str, PeerCount | Unavailable]:
-    """The figures of other counters for the same call."""
+    """Name of another counter -> its figures for the same call, or why there are none."""
 
     def call(*_: torch.Tensor) -> Any:
         return work.once()
@@ -367,12 +385,14 @@ def peers_of(work: PreparedCall) -> dict[str, PeerCount | Unavailable]:
         return {"torch": flop_counter_mode(work.bare), "fvcore": Unavailable(FORWARD_ONLY)}
     return {
         "torch": flop_counter_mode(work.bare),
+        # fvcore traces the module, or, if a call changes a state, a function that resets and calls
         "fvcore": fvcore_count(work.module, *work.args, call=call if work.reset else None),
     }
 
 
 def peer_json(peer: PeerCount, times: OperationTimes | Unavailable) -> dict[str, Any]:
-    """A counter's figures, with the share of the time spent in operations that it did not count."""
+    """A counter's figures, with the share of the time spent in operations that it did not count;
+    None if the operations were not timed."""
     share = None if isinstance(times, Unavailable) else times.share(peer.uncounted)
     return peer.to_json() | {"uncounted_time_share": share}
 
@@ -384,7 +404,8 @@ def weight_bytes(module: nn.Module) -> Reading:
 
 
 def state_bytes(work: PreparedCall, phase: str = "training") -> Measured:
-    """Bytes of the state's valid rows after the token is stored; details: allocated bytes."""
+    """Bytes of the state's valid rows after one new token; `allocated` in the details are the bytes
+    of all its rows. Unavailable without a state, or if the state does not tell its valid rows."""
     if work.state is None:
         return Unavailable(f"a {PHASES[phase]} keeps no state between tokens")
     if not hasattr(work.state, "held"):
@@ -495,13 +516,14 @@ NOT_QUIET = Unavailable("the device was not quiet while the call was timed")
 
 
 def is_busy(latency: Measured | None) -> bool:
-    """Whether a time was disturbed by others on the device; a time of one sample alone was not."""
+    """Whether a time was measured and disturbed by others on the device. One sample alone is no
+    disturbance."""
     return isinstance(latency, Reading) and not undisturbed(latency)
 
 
 def lost_in(measured: Mapping[str, Measured]) -> DeviceLost | None:
-    """The reading after which the device is unusable, so that nothing may follow; None if there is
-    none."""
+    """The first reading that left the device unusable, so that no other may follow; None if the
+    device is usable."""
     return next((m for m in measured.values() if isinstance(m, DeviceLost)), None)
 
 
@@ -510,6 +532,7 @@ def launch_estimate(device: str, launched: int, limits: LatencyLimits | None = N
 
     This is an estimate, not a bound: a nested operation launches faster.
     """
+    # 0.3 s are enough samples of the smallest operation
     one = torch.ones(1, device=device)
     target = torch.empty(1, device=device)
     seconds = min(0.3, limits.max_seconds) if limits else 0.3
@@ -527,8 +550,8 @@ OF_ITS_OWN = "a compiled call launches generated kernels, whose number is not co
 def compiled_work(
     work: PreparedCall, request: Request, limits: LatencyLimits | None
 ) -> tuple[PreparedCall, Measured]:
-    """The call compiled by torch.compile, and the time of compiling; or the call itself and why
-    not."""
+    """The call compiled by torch.compile, and the time of compiling; or the call as it was, and why
+    it was not compiled."""
     made = compile_call(work.fn, work.args, device=request.device, reset=work.reset, limits=limits)
     if isinstance(made, Unavailable):
         return work, made

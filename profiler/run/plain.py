@@ -86,8 +86,9 @@ class PlainModule:
         return {MODULE: only}
 
     def combinations(self, phase: str, given: Given) -> list[dict[str, int]]:
-        """Every combination of the sizes: those that the parameters name, with their defaults, and
-        b, l and d for an input x (b, l, d), unless the function returns inputs of its own.
+        """Every combination of the sizes: the sizes that the parameters name, by default with the
+        parameters' defaults, and b, l and d of the input x (b, l, d). A function that returns
+        inputs of its own has only the sizes that its parameters name.
 
         Raises:
             SizeError: there are more than 100,000, or the function fails when its inputs are asked
@@ -151,12 +152,14 @@ class PlainModule:
 
 
 def named_sizes(target: Target, given: Given) -> dict[str, int | None]:
-    """Size -> default, for the parameters of a class or function that name sizes. The default is
-    None for a parameter that has no whole-number default; with another default it is listed only if
-    `given`."""
+    """Size -> default, for the parameters of a class or function that name sizes.
+
+    The default is None for a parameter without default. A parameter whose default is no whole
+    number (`n=None`) is left out, unless `given` has the size; its default is then None.
+    """
     found: dict[str, int | None] = {}
     for name, taken in parameters_of(target).items():
-        if name not in LETTERS or LETTERS[name].networks or name == "h":
+        if name not in LETTERS or LETTERS[name].networks or name == "h":  # h follows from d and n
             continue
         whole = isinstance(taken.default, int) and not isinstance(taken.default, bool)
         if whole or taken.default is taken.empty or name in given:
@@ -170,7 +173,8 @@ class Bound(nn.Module):
     def __init__(
         self, module: nn.Module, leaves: Sequence[Any], places: Sequence[int | None], structure: Any
     ) -> None:
-        """`places`: for each leaf of the inputs the index of its tensor; None for other leaves."""
+        """`leaves` and `structure` are the inputs as torch's pytree flattens them; `places` has for
+        each leaf the index of its tensor among the positional tensors, or None for other values."""
         super().__init__()
         self.module = module
         self.leaves, self.places, self.structure = leaves, places, structure
@@ -184,14 +188,18 @@ class Bound(nn.Module):
 
 
 def with_inputs(module: nn.Module, made: Made, device: torch.device) -> Built:
-    """The module as a module of positional tensors, and these tensors by their names in its
-    forward; a tensor that occurs twice is listed once."""
+    """The module as a module of positional tensors, and the tensors by name.
+
+    A tensor has the name of its parameter in `forward`, with its place inside a nested input
+    (`pair[0]`); without a name in `forward` it is `input 2`. A tensor that occurs twice is listed
+    once. The module is returned as it is if it takes distinct tensors alone, by position.
+    """
     paths, structure = tree_flatten_with_path((made.args, dict(made.kwargs)))
     names = [*positional(module), *(f"input {n + 1}" for n in range(len(made.args)))]
     found: dict[str, Tensor] = {}
     places: list[int | None] = []
-    known: dict[int, int] = {}
-    path: Any
+    known: dict[int, int] = {}  # id of a tensor -> its index in `found`
+    path: Any  # (0 for args or 1 for kwargs, index or keyword, keys inside the input ...)
     for path, leaf in paths:
         if not isinstance(leaf, Tensor):
             places.append(None)
@@ -217,9 +225,10 @@ def positional(module: nn.Module) -> list[str]:
 
 
 def traced_at(target: Target, phase: str, sizes: Mapping[str, int]) -> Operations | Unavailable:
-    """The operations of a phase by the trace's formulas in l and d, or in all sizes if there is
-    neither; the other sizes are numbers in the formulas. Unavailable below the sizes from which the
-    formulas hold, or if an operation has no counting rule.
+    """The operations of a phase at these sizes, by the formulas of the module's trace. The formulas
+    are in l and d, or in all sizes if there is neither l nor d; other sizes are numbers in them.
+    Unavailable below the sizes from which the formulas hold, or if an operation has no counting
+    rule.
 
     Raises:
         TraceError: the module cannot be traced, or a part of it has no formula.

@@ -101,6 +101,7 @@ def requests(plan: Plan, *, refused: bool = False) -> list[Request]:
         bounded(len(found) + len(combined) * len(chosen) * len(dtypes))
         _fit(mixer, [sizes for _, sizes in combined], refused)
         for implementation in chosen:
+            # a registered module of a user's file; a class given as FILE.py:Class is proven already
             own = implementation.home and not is_class(implementation.name)
             if isinstance(mixer, Mixer) and own:
                 named = f"the module {implementation.module.__qualname__}"
@@ -166,11 +167,11 @@ def with_implementation(wanted: str, mixers: Sequence[Measurable]) -> str:
 def chosen_implementations(
     mixer: Measurable, wanted: str, mixers: Sequence[Measurable]
 ) -> list[Implementation]:
-    """The implementations of a mixer that a user names, without names that only other mixers have.
+    """The implementations of a mixer that `wanted` names: names separated by commas, FILE.py:Class,
+    or `all`. A name that another one of `mixers` has, but not this mixer, is skipped.
 
     Raises:
-        MeasureError: neither the mixer nor one of `mixers` has a name; the message lists known
-            ones.
+        MeasureError: neither the mixer nor any of `mixers` has the name.
     """
     found: dict[str, Implementation] = {}
     for name in (part.strip() for part in wanted.split(",")):
@@ -197,8 +198,9 @@ def candidate_in_record(mixer: str, implementation: str, form: str) -> tuple[Mix
     files that this process has already imported.
 
     Raises:
-        UnknownMixer, MeasureError: one does not exist any more, or its file has not been imported;
-            or the record (with the form "") is of a module without equations.
+        UnknownMixer, MeasureError: the mixer or the implementation does not exist any more, or its
+            file has not been imported; or the record (with the form "") is of a module without
+            equations.
     """
     if not form:
         raise MeasureError(without_equations(mixer))
@@ -257,7 +259,8 @@ def users_class(
 
 
 def shown_equal(mixer: Mixer, claimed: Implementation, named: str, phases: Sequence[str]) -> None:
-    """MeasureError if a module differs from its equations; with inference, `step` is tested too."""
+    """MeasureError if a module is shown to differ from its equations; if `phases` has inference,
+    its `step` is compared too."""
     mixer = mixer.at_any_sizes
     proofs = [module_equals] + [step_equals] * ("inference" in phases)
     for prove in proofs:
@@ -268,12 +271,13 @@ def shown_equal(mixer: Mixer, claimed: Implementation, named: str, phases: Seque
 
 
 def _users_implementation(mixer: Mixer, found: type[nn.Module], name: str) -> Implementation:
-    """The described implementation of a user's class, else one that runs the plain equations."""
+    """The described implementation of a user's class under the given name; for a class without
+    description, one that executes the default form without rewrites."""
     try:
         for implementation in implementations(mixer).values():
             if implementation.module is found:
                 return replace(implementation, name=name)
-    except ValueError:
+    except ValueError:  # the mixer has no described implementation
         pass
     form = mixer.default_form
     return Implementation(

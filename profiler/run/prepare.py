@@ -78,8 +78,9 @@ class PreparedCall:
         return self.fn(*self.args)
 
     def timed(self) -> tuple[Callable[[], Any], Callable[[], None] | None]:
-        """The call and its reset; with `others`, one of both takes the next inputs each time.
-        Weights and a decoding state are the same every time."""
+        """The call and its reset, or None without one. With `others`, each call takes the next set
+        of inputs: through its reset if the reset runs the forward pass (`lead`), else directly.
+        Weights and a decoding state are the same in every call."""
         sets = (self.args, *self.others)
         if len(sets) < 2:
             return self.bare, self.reset
@@ -110,7 +111,7 @@ def prepare(request: Request) -> PreparedCall:
 
 
 def _built(request: Request, sizes: Mapping[str, int], *, train: bool) -> Built:
-    """The module with random parameters and its inputs; in train mode for gradients."""
+    """The module with random parameters, in train or eval mode, and its inputs."""
     made = subject(request.mixer).build(
         request.implementation,
         sizes,
@@ -126,6 +127,8 @@ def _inputs(
     request: Request, built: Built, turn: int = 0, *, first: int = 0
 ) -> tuple[torch.Tensor, ...]:
     """The module's inputs, from input number `first` on; `turn` selects the set of inputs."""
+    # random streams: 1 for the first input, from 2 on for a state, from 100 on for further inputs,
+    # from 200 on for gradients of outputs
     return tuple(
         random_values(tuple(like.shape), request, (99 + k if k else 1) + turn * STREAMS)
         if like.is_floating_point()
@@ -167,7 +170,7 @@ def _step_work(request: Request) -> PreparedCall:
     sizes = dict(request.sizes)
     t = sizes.get("t", sizes["l"])
     if not getattr(request.implementation.module, "bounded", False):
-        sizes["l"] = max(sizes["l"], t)
+        sizes["l"] = max(sizes["l"], t)  # room in the state for a token after the l-th
     built = _built(request, sizes, train=False)
     module, contexts = built.module, _inputs(request, built, first=1)
     state = module.initial_state(sizes["b"], t, *contexts)  # type: ignore[operator]
@@ -219,7 +222,7 @@ class Trained:
         return self.forward, self.backward
 
     def another(self, given: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
-        """Add a set of inputs, which require gradients too; returns the set."""
+        """Add a set of inputs, which require gradients from then on, and return the set."""
         self.others.append(wanting(given))
         return self.others[-1]
 
@@ -240,7 +243,7 @@ class Trained:
         self.forward(*given)
 
     def result(self) -> Any:
-        """The result of a forward pass, which is not kept here."""
+        """Run a forward pass and return its result, without keeping it."""
         self.forward()
         y, self.y = self.y, None
         return y

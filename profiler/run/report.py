@@ -84,6 +84,8 @@ def missing(m: Measurement, name: str) -> Missing:
 
 
 def _of_latency(words: Callable[[Reading], Cell]) -> Callable[[Measurement], Cell]:
+    """The function from a measurement to the cell `words(latency)`, or to why it has no latency."""
+
     def cell(m: Measurement) -> Cell:
         latency = m.readings.get("latency")
         return missing(m, "latency") if latency is None else words(latency)
@@ -92,7 +94,7 @@ def _of_latency(words: Callable[[Reading], Cell]) -> Callable[[Measurement], Cel
 
 
 def _range(latency: Reading) -> Cell:
-    """The samples from 20 % to 80 %; of an estimate, the ends of its interval."""
+    """The 20 % and 80 % quantiles of the samples; of an estimate, the ends of its interval."""
     ends = ("p20", "p80") if grade_of(latency) == QUIET else ("ci_low", "ci_high")
     low, high = map(details_of_time(latency).get, ends)
     if low is None or high is None:
@@ -101,7 +103,7 @@ def _range(latency: Reading) -> Cell:
 
 
 def _operations(m: Measurement) -> Cell:
-    """The number of dispatched operations, unless one has no counting rule."""
+    """The number of dispatched operations; missing if an operation has no counting rule."""
     dispatch = m.counts["dispatch"]
     if dispatch["unknown"]:
         listed = ", ".join(dispatch["unknown"])
@@ -111,7 +113,7 @@ def _operations(m: Measurement) -> Cell:
 
 
 def _traced(m: Measurement) -> Cell:
-    """The number of operations by tracing, for a module without equations."""
+    """The number of operations by tracing; missing for a mixer, which has equations."""
     found = m.counts.get("traced")
     if found is None:
         return Missing(m.reasons.get("traced", "it has equations: `reconcile` counts them"))
@@ -126,7 +128,8 @@ def _peer(m: Measurement, name: str) -> Cell:
 
 
 def _executed(m: Measurement) -> Cell:
-    """The number of operations of all classes that the hardware executed."""
+    """The number of operations that the hardware executed, conversions (`UNTOLD`) left out; missing
+    if another class is unknown."""
     found = hardware_level(m)
     if found is None:
         return _uncounted_by_hardware(m)
@@ -270,14 +273,15 @@ def _labelled(found: Sequence[Measurement]) -> Iterator[str]:
 
 
 def _contended(found: Sequence[Measurement]) -> Iterator[str]:
-    """A sentence for each latency that is not of the call alone."""
+    """A sentence for each latency that is not comparable."""
     for m, row in _about(found):
         if "latency" in m.readings and (why := contention(m)):
             yield f"latency of {row}: {why}"
 
 
 def _left_out(found: Sequence[Measurement]) -> Iterator[str]:
-    """The operations that another counter did not count, and their share of the time."""
+    """A sentence for each measurement and other counter with the operations that the counter did
+    not count, and their share of the time; without the share if there is no latency."""
     for m, row in _about(found):
         for name, peer in m.counts["peers"].items():
             if not peer["uncounted"]:

@@ -151,8 +151,9 @@ class WithEquations:
         dtype: torch.dtype,
         seed: int,
     ) -> Built:
-        """As the protocol. Inputs: x (b, l, d), and per further array of the equations a tensor (b,
-        ...), which the module reads whole, and with which a state begins."""
+        """As the protocol. The inputs are x (b, l, d), and a tensor (b, ...) for each further array
+        that the equations are given (`beside`): the module reads it whole, and a decoding state
+        begins with it. They lie on the meta device, as only their shapes are used."""
         module = build(implementation, dict(sizes), device=device, dtype=dtype, seed=seed)
         shapes: dict[str, tuple[int, ...]]
         shapes = {self.mixer.role("input").name: (sizes["l"], sizes["d"])}
