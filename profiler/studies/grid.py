@@ -1,4 +1,8 @@
-"""A study of mixers: which points of its grid are measured on a device, and which are left out?"""
+"""A study of mixers: the points of its grid that a device measures, and the points left out.
+
+A *point* is one candidate (a mixer and an implementation) at one set of sizes, in one phase and
+dtype. The *manner* of a study is how the user wants it measured: device, rounds, energy, ...
+"""
 
 from __future__ import annotations
 
@@ -80,6 +84,7 @@ class GridStudy:
         found: list[Request] = []
         for d in values("d", scale.widths):
             given = {"l": lengths, **dict.fromkeys(("d", *self.plan.as_wide), (d,))}
+            # planned for the CPU, as this machine may lack the device
             plan = Plan(mixers, given, self.plan.phases, "all", scale.dtypes, "cpu")
             found += requests(plan, refused=True)
         kept, left = within(found, scale)
@@ -176,7 +181,8 @@ class GridStudy:
         return (*names, sizes["d"], sizes["l"], round_, record.created, record.id)
 
     def left_out(self, records: Sequence[Measurement], kind: str) -> list[str]:
-        """Sentences on points that the plan leaves out, and on planned points without a record."""
+        """Sentences on points that the plan leaves out for a kind of device (cpu, cuda), and on
+        planned points without a record; one sentence if the plan has no grid for this kind."""
         if kind not in self.plan.devices:
             return [f"the study has no plan for {kind}"]
         scale = self.plan.devices[kind]
@@ -191,7 +197,8 @@ class GridStudy:
 
 
 def at_any_energy(sweep: Mapping[str, Any]) -> dict[str, Any]:
-    """A record's `sweep` with round 0 and without energy options, to compare it with a plan."""
+    """A record's `sweep` with round 0 and without energy options: the record's key then equals the
+    key of its point in a plan of one round, whichever energy options it was measured with."""
     options = {k: v for k, v in sweep.get("options", {}).items() if k not in OF_ENERGY}
     return {**sweep, "round": 0, "options": options}
 
@@ -221,7 +228,8 @@ def within(found: Sequence[Request], scale: Scale) -> tuple[list[Request], tuple
 
 
 def derived(rule: Callable[[ExecutedMixer], Exact], request: Request) -> int:
-    """The value of a derived quantity for a request; 0, below any limit, if it has none."""
+    """The value of a derived quantity for a request; 0 if the quantity is not derived, so that no
+    limit leaves the request out."""
     phase = phase_name(request.phase)
     try:
         does = description_of(request.equations, request.implementation, phase)
@@ -238,8 +246,9 @@ linear in the length."""
 
 
 class Launches:
-    """The launches of a call, extrapolated linearly in l from the dispatched operations at two
-    `SHORT` lengths (0 if the call fails there). Launches do not depend on the width."""
+    """Request -> number of launches, extrapolated linearly in l from the operations that the call
+    dispatches at two `SHORT` lengths (0 if the call fails there). Launches do not depend on d, so
+    that each candidate and phase is counted once."""
 
     def __init__(self) -> None:
         self.counted: dict[tuple[str, ...], tuple[int, int]] = {}
@@ -264,7 +273,8 @@ class Launches:
 
 
 def listed(found: Sequence[Request]) -> str:
-    """Requests in words, grouped by candidate and phase, with their lengths per width."""
+    """Requests in words, grouped by candidate and phase, with their lengths per width: `she conv
+    (forward pass) d = 64: l = 128, 256`."""
     groups: dict[str, dict[int, set[int]]] = {}
     for request in found:
         phase = PHASES[phase_name(request.phase)]
@@ -278,7 +288,8 @@ def listed(found: Sequence[Request]) -> str:
 
 
 def lacking(absent: Sequence[Request]) -> str:
-    """The sentence on planned points without a record: the number per candidate, the longest."""
+    """A sentence on planned points without a record: the number of points of each candidate, and
+    the sizes of the longest point."""
     by = Counter(f"{r.mixer.name} {r.implementation.name}" for r in absent)
     named = ", ".join(f"{name} ({number})" for name, number in by.items())
     largest = max(absent, key=lambda r: r.sizes["l"])

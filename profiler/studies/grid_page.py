@@ -53,7 +53,7 @@ def parts(plan: StudyPlan, records: Sequence[Measurement]) -> Iterator[Part]:
 
 
 def standing(own: Sequence[Pair], base: str) -> str:
-    """The comparison of one mixer with the base over all points, in words."""
+    """The comparison of one mixer with the base over all points (`own`), in words."""
     if not own:
         return f"no point was measured at which this mixer and {base} can be compared"
     shorter = [pair for pair in own if pair.shorter]
@@ -82,7 +82,8 @@ def standing(own: Sequence[Pair], base: str) -> str:
 
 
 def tally(found: Sequence[Ratio], less: str, more: str) -> str:
-    """At how many points less, more and no difference is shown, and why others are refused."""
+    """A sentence: at how many points the ratio is shown to be less than 1, more than 1, or neither,
+    and at how many points it is refused, with the first reason."""
     fewer, larger = [r for r in found if r.less], [r for r in found if r.more]
     reasons = [r.refused for r in found if r.refused]
     same = len(found) - len(fewer) - len(larger) - len(reasons)
@@ -94,10 +95,12 @@ def tally(found: Sequence[Ratio], less: str, more: str) -> str:
 
 
 SHOWN, FEWER = "yes", "faster, with fewer operations"
+"""Of a faster mixer with a shorter path: the path alone explains the time, or operations may."""
 
 
 def shows(pair: Pair) -> str:
-    """`SHOWN` if only the shorter path explains a shorter time; else words on why it does not."""
+    """`SHOWN` if a shorter time is explained by the shorter path alone, as the mixer executes no
+    fewer operations; else words on why the path does not show."""
     if pair.steps is None:
         return "not known: paths not derived"
     if not pair.shorter:
@@ -197,13 +200,16 @@ def over_lengths(cells: Cells, reading: str) -> Table | None:
 
 
 def cell(records: Rounds, reading: str, unit: str) -> Cell:
-    """The geometric mean of a reading over the rounds of a point, as an estimate where the device
-    of one was busy; or the reason for its absence."""
+    """The geometric mean of a reading over the rounds of a point; or the reason for its absence.
+
+    A time is marked as an estimate if the device was busy in some round. A value that launches
+    affect is in brackets if launches bound the time of some round.
+    """
     found = readings_of(records, reading)
     if not found:
         return Missing(absence(records, reading))
     read = [each.value for each in found]
-    mean = statistics.geometric_mean(read) if min(read) > 0 else max(read)
+    mean = statistics.geometric_mean(read) if min(read) > 0 else max(read)  # a peak may be 0 B
     busy = mark_of_all(found) if unit == "s" else ""
     words = marked(mean, busy) if busy else scaled(mean, unit)
     exact = reading in QUANTITIES and QUANTITIES[reading].exact
@@ -211,7 +217,8 @@ def cell(records: Rounds, reading: str, unit: str) -> Cell:
 
 
 def absence(records: Rounds, reading: str) -> str:
-    """Why a point lacks a reading: the kind of its failure, or the recorded reason."""
+    """Why a point lacks a reading: the kind of its failure (else the reason of the failure), or the
+    recorded reason for the missing reading."""
     for record in records:
         if record.failure:
             kind = str(record.failure.get("kind", ""))

@@ -1,4 +1,4 @@
-"""The page of any study: question, command, missing points and why, machine."""
+"""The page of any study: its question, its command, its own parts, what is missing, the machine."""
 
 from __future__ import annotations
 
@@ -54,7 +54,8 @@ def page(
 
 
 def missing(records: Sequence[Measurement], left_out: Sequence[str]) -> list[Paragraph]:
-    """List items on absent readings, failed points, and points left out by the plan."""
+    """List items: each reason for absent readings, each kind of failed points, and the sentences
+    `left_out` on points outside the plan; a single paragraph if nothing is missing."""
     measured = [record for record in records if not record.failure]
     reasons = {
         each.reading: [r.reasons[each.reading] for r in measured if each.reading in r.reasons]

@@ -1,4 +1,8 @@
-"""How do the costs of two mixers compare at each point of a study, measured and derived?"""
+"""Pairs of mixers at each point of a study, with the ratios of their measured and derived costs.
+
+A *candidate* is a mixer with one of its implementations; `Rounds` are its records at one point, one
+per round.
+"""
 
 from __future__ import annotations
 
@@ -99,7 +103,7 @@ class Pair:
 
 def pairs(records: Sequence[Measurement], first: str, others: Sequence[str]) -> list[Pair]:
     """The pairs of `first` with each of `others`, at each point at which both were measured. The
-    confidence level holds for all intervals of the page together."""
+    confidence level holds for the intervals of all pairs together."""
     points = [
         (cells, length, other)
         for cells in settings(records)
@@ -111,8 +115,12 @@ def pairs(records: Sequence[Measurement], first: str, others: Sequence[str]) -> 
 
 
 def _pair(cells: Cells, length: int, first: str, second: str, number: int) -> Pair:
-    """Two mixers at one length, each by its fastest implementation. The records that choose the
-    implementation also give the ratios; `number` is the number of pairs of the page."""
+    """Two mixers at one length, each by its fastest implementation, or by its first one if no time
+    was measured. `number` is the number of pairs whose intervals hold together.
+
+    The records that choose the fastest implementation also give the ratios. Launches bound the time
+    only if it is a hot latency: the replay of a CUDA graph excludes them.
+    """
     one, other = cells.at(first, length), cells.at(second, length)
     a, b = fastest(one) or next(iter(one)), fastest(other) or next(iter(other))
     sides = (one[a][0], other[b][0])
@@ -128,7 +136,8 @@ def _pair(cells: Cells, length: int, first: str, second: str, number: int) -> Pa
 
 
 def _both(rule: Callable[[Measurement], int], *sides: Measurement) -> tuple[int, int] | None:
-    """The derived quantities of the first and of the second; None if one is not derived."""
+    """The derived quantity `rule` of the first and of the second record; None if it is not derived
+    for one of them."""
     try:
         first, second = map(rule, sides)
     except (Unsupported, Unanswered):

@@ -1,5 +1,5 @@
-"""The plan of a study as a TOML file: mixers beside a base mixer on a grid, or networks whose
-training steps are compared with printed times.
+"""The plan of a study as a TOML file: mixers that are compared with a base mixer on a grid, or
+networks whose training steps are compared with printed times.
 
 The keys are listed in tables/studies/README.md.
 """
@@ -57,7 +57,7 @@ class StudyPlan(Struct, frozen=True, forbid_unknown_fields=True):
     as_wide: tuple[Name, ...] = ()
     """The letters of further sizes that equal the width d."""
     claim: str = ""
-    """The id of the published claim that the page quotes."""
+    """The id of the published claim that the page quotes; "" for none."""
 
     @property
     def mixers(self) -> tuple[str, ...]:
@@ -86,7 +86,7 @@ class TrainingPlan(Struct, frozen=True, forbid_unknown_fields=True):
 
     question: Name
     printed: Name
-    """The table under tables/published whose training times the page stands beside."""
+    """The table under tables/published whose training times are compared with: `Table 7.4`."""
     batch: Size
     """Sequences in a batch of the printed trainings."""
     iterations: Size
@@ -97,12 +97,12 @@ class TrainingPlan(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def load(path: Path) -> StudyPlan | TrainingPlan:
-    """The plan in a TOML file: of networks if it says `printed`, else of mixers, renamed to their
-    `origin`, as in records.
+    """The plan in a TOML file: a `TrainingPlan` if the file has the key `printed`, else a
+    `StudyPlan`, in which each mixer has the name that its records have (`origin`).
 
     Raises:
-        StudyError: a file that is no TOML, lacks a key, has an unknown key, or has a value that
-            cannot be read; the message names file and key.
+        StudyError: a file that is no TOML, lacks a key, has an unknown key, has a value that cannot
+            be read, or names a mixer twice; the message names file and key.
     """
     try:
         data = read_data(path)
@@ -129,7 +129,8 @@ def load(path: Path) -> StudyPlan | TrainingPlan:
 def rules(
     plan: StudyPlan | TrainingPlan,
 ) -> Iterator[tuple[str, Callable[[str], Any], Sequence[str]]]:
-    """Triples (key, rule, texts): the rule raises ValueError for a bad text under the key."""
+    """The checks of a plan, as (key, rule, texts): the rule is called with each of the texts under
+    the key, and raises ValueError for a bad one."""
     yield "devices", kind, tuple(plan.devices)
     if isinstance(plan, TrainingPlan):
         yield "printed", printed_times, (plan.printed,)
@@ -147,26 +148,29 @@ def rules(
 
 
 def measurable(name: str) -> None:
-    """Refuse the name of an unknown mixer, or of a mixer without size l or d."""
+    """StudyError (or UnknownMixer) for the name of an unknown mixer, of a mixer in a user's file
+    that was not imported before, or of a mixer without size l or d."""
     only_imported(name)
     if lacking := {"l", "d"} - set(load_mixer(name).letters):
         raise StudyError(f"{name} has no size {' and no size '.join(sorted(lacking))}")
 
 
 def size_of_one(letter: str, mixers: Sequence[str]) -> None:
-    """Refuse a letter that is a size of no mixer, and the letters l and d of the grid."""
+    """StudyError for a letter that is a size of none of the mixers, and for l and d, which the grid
+    sets."""
     if letter in ("l", "d") or not any(letter in load_mixer(name).letters for name in mixers):
         raise StudyError(f"'{letter}' is no further size of {', '.join(mixers)}")
 
 
 def kind(device: str) -> None:
-    """Refuse a name that is no kind of device."""
+    """StudyError for a name that is no kind of device."""
     if device not in KINDS:
         raise StudyError(f"'{device}' is no kind of device: expected {' or '.join(KINDS)}")
 
 
 def of_device(devices: Mapping[str, T], device: str, study: str) -> T:
-    """What the plan of a study says of a kind of device; StudyError if the plan has none."""
+    """The entry of a kind of device (cpu, cuda) in the plan of a study; StudyError if the plan has
+    no entry for it."""
     if device not in devices:
         known = ", ".join(devices)
         raise StudyError(f"study {study} has no plan for '{device}': it has one for {known}")

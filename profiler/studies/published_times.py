@@ -43,7 +43,10 @@ def printed_times(place: str) -> list[PrintedTime]:
     """The training times of a paper's table, converted from changes in percent to ratios.
 
     Args:
-        place: the table, as in the `place` of the claims: `Table 7.4`.
+        place: the table, with which the `place` of its claims begins: `Table 7.4`.
+
+    Raises:
+        StudyError: no training time of the table is transcribed.
     """
     found = []
     for each in claims():

@@ -21,7 +21,8 @@ LATENCY = ("latency_graph", "latency")
 
 @dataclass(frozen=True)
 class Ratio:
-    """The cost of the second over the cost of the first, or why it is unknown (`refused`)."""
+    """The cost of the second candidate over the cost of the first, with the ends of its interval;
+    or why the ratio is unknown (`refused`)."""
 
     value: float | None = None
     low: float | None = None
@@ -96,7 +97,9 @@ def ratio(
     """The ratio of medians of the first of `readings` that all records of the common rounds have.
 
     The value is the geometric mean of the rounds' ratios. The interval covers the intervals of all
-    rounds, each wide enough that the level holds for all `comparisons` together (Bonferroni).
+    rounds, each wide enough that the level holds for all `comparisons` together (Bonferroni). The
+    ratio is refused if there is no common round, no such reading, a round whose ratio is refused,
+    or a time that is an estimate of a busy machine.
     """
     one, other = by_round(first), by_round(second)
     rounds = sorted(one.keys() & other.keys())
@@ -120,7 +123,8 @@ def ratio(
 
 
 def bytes_ratio(first: Sequence[Measurement], second: Sequence[Measurement]) -> Ratio:
-    """The ratio of peak memories; refused unless the peaks are equal in all rounds."""
+    """The ratio of peak memories; refused unless the peaks of each side are equal in all rounds and
+    above 0 B."""
     name = "peak_memory"
     peaks = [[r.value for r in readings_of(side, name)] for side in (first, second)]
     if not all(peaks):
@@ -134,8 +138,8 @@ def bytes_ratio(first: Sequence[Measurement], second: Sequence[Measurement]) -> 
 
 
 def energy_ratio(first: Sequence[Measurement], second: Sequence[Measurement]) -> Ratio:
-    """The ratio of gross energies, with the interval from the ends of the two intervals. A gain
-    error of the sensor cancels."""
+    """The ratio of the mean gross energies; its interval goes from the lower end of the second over
+    the upper end of the first to the upper over the lower. A gain error of the sensor cancels."""
     name = "energy"
     sides = [readings_of(side, name) for side in (first, second)]
     if not all(sides):
@@ -147,7 +151,8 @@ def energy_ratio(first: Sequence[Measurement], second: Sequence[Measurement]) ->
 
 
 def span(readings: Sequence[Reading]) -> tuple[float, float, float]:
-    """The mean value of readings, the lowest and the highest end of their intervals."""
+    """(mean value of readings, lowest and highest end of their intervals); for a reading without an
+    interval its extreme samples, or its value, are the ends."""
     lows = [r.details.get("ci_low", min(r.samples, default=r.value)) for r in readings]
     highs = [r.details.get("ci_high", max(r.samples, default=r.value)) for r in readings]
     return statistics.fmean(r.value for r in readings), min(lows), max(highs)

@@ -1,4 +1,4 @@
-"""Which studies are there, by name or as a user's TOML file?"""
+"""The studies: built-in ones by name, and plans of a user's as TOML files."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def studies() -> dict[str, Study]:
 
 
 def planned(name: str, file: Path) -> Study:
-    """The study of a plan."""
+    """The study of the plan in a file."""
     plan = load(file)
     return GridStudy(name, plan) if isinstance(plan, StudyPlan) else TrainingStudy(name, plan)
 

@@ -1,4 +1,4 @@
-"""What the user chooses of a study, its outcome, and words that all studies share."""
+"""The options that a user chooses for a study, its outcome, and words that all studies share."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from profiler.records.reading import MeasureError
 from profiler.records.words import options_words
 
 Progress = Callable[[int, int, str], None]
+"""A function that shows progress, from (steps done, number of steps, the current step)."""
 
 
 class StudyError(MeasureError):
@@ -67,7 +68,8 @@ class Manner:
 
     @property
     def options(self) -> dict[str, Any]:
-        """The energy options that replace the study's own: field of a request -> value."""
+        """The energy options that replace the study's own: field of a request -> value; an option
+        that the user leaves to the study is absent."""
         asked = {
             "energy": None if self.with_energy else False,
             "energy_window_s": self.energy_window_s,
@@ -114,7 +116,11 @@ def counted(number: int, noun: str) -> str:
 
 
 def grouped(reasons: Mapping[str, Sequence[str]]) -> list[str]:
-    """Sentences `latency, energy: reason`, one per distinct reason, from name -> reasons."""
+    """One sentence per distinct reason, with the names that have the reason, from name -> reasons.
+
+    >>> grouped({"latency": ["no GPU"], "energy": ["no GPU", "no sensor"]})
+    ['latency, energy: no GPU', 'energy: no sensor']
+    """
     about: dict[str, list[str]] = {}
     for what, found in reasons.items():
         for reason in dict.fromkeys(found):

@@ -1,4 +1,4 @@
-"""A study of networks: are their training times, relative to each other, as printed?"""
+"""A study of networks: their measured training times, relative to a baseline, and printed ones."""
 
 from __future__ import annotations
 
@@ -49,7 +49,13 @@ class TrainingStudy:
         progress: Progress,
         tell: Callable[[str], None],
     ) -> Done:
-        """Measure all networks, unless the file already holds a complete run with these options."""
+        """Measure all networks and add their records to the file, unless the last run in the file
+        holds all networks, measured with these options.
+
+        Raises:
+            StudyError: an option that a comparison of networks does not have, or energy options out
+                of range.
+        """
         from profiler.host.device import device_name
         from profiler.records.store import append, read
         from profiler.sweep.results import writable
@@ -86,12 +92,13 @@ class TrainingStudy:
         return Done(failures, len(records) == len(names))
 
     def networks(self) -> list[str]:
-        """The names of the networks: the baseline, then the others in the table's order."""
+        """The names of the networks: the baseline, then the others in the printed order."""
         found = printed_times(self.plan.printed)
         return list(dict.fromkeys([*(p.against for p in found), *(p.model for p in found)]))
 
     def page(self, records: Sequence[Measurement], source: str) -> Document:
-        """The page of the last run in the records."""
+        """The page of the last run in the records; StudyError if the run lacks the baseline or any
+        other network."""
         found = latest(records)
         baseline = self.networks()[0]
         if baseline not in found or len(found) < 2:
@@ -132,8 +139,8 @@ class Compared:
 
     @property
     def derived(self) -> float:
-        """The ratio of derived operations of a training step, network over baseline, in the
-        convention of the printed claim (masked pairs are computed, as in the thesis's code)."""
+        """The ratio of the derived operations of a training step, network over baseline, in the
+        convention of the printed claim, which counts masked pairs as the thesis's code does."""
         b = self.base.sizes["b"]
         convention = self.printed.claim.convention
         return step_operations(self.printed.model, convention, b) / step_operations(
@@ -151,7 +158,8 @@ class Compared:
 
     @property
     def printed_place(self) -> str:
-        """`place_of` the printed ratio: inside, if part of its rounding interval is inside."""
+        """`place_of` the printed ratio: "inside the interval" if any number that rounds to the
+        printed ratio is inside."""
         places = [self.place_of(v) for v in (self.printed.low, self.printed.high)]
         return places[0] if places[0] == places[1] else "inside the interval"
 
@@ -170,14 +178,14 @@ def latest(records: Sequence[Measurement]) -> dict[str, Measurement]:
 
 def ratios_to(baseline: str, found: Mapping[str, Measurement]) -> dict[str, Verdict]:
     """Network -> verdict on its time over the baseline's, paired by rounds."""
-    run = {name: {0: found[name]} for name in (baseline, *found)}
+    run = {name: {0: found[name]} for name in (baseline, *found)}  # 0: the only record of each
     verdicts = (row.verdict for row in rows_of(run, LEVEL) if row.quantity == "latency")
     return {each.second: each for each in verdicts if each.first == baseline}
 
 
 def overall(compared: Sequence[Compared]) -> str:
-    """How many printed and derived ratios lie in the measured intervals, and whether they order the
-    networks as the measured medians do."""
+    """A sentence: how many printed and how many derived ratios lie in the measured intervals, and
+    whether measured and derived ratios order the networks as the printed ratios do."""
     known = [c for c in compared if not c.verdict.refused and c.verdict.ratio is not None]
     if not known:
         return "No ratio was measured with an interval, so the printed ratios are not judged."
@@ -232,6 +240,8 @@ def table(compared: Sequence[Compared], base: Measurement, printed: str) -> Tabl
 
 
 def _row(each: Compared) -> tuple[Cell, ...]:
+    """The cells of `COLUMNS` for one network; measured cells are missing without a measured ratio,
+    and so are memory and energy without a record."""
     v = each.verdict
     measured: tuple[Cell, ...] = (Missing(v.refused),) * 3
     if v.ratio is not None:

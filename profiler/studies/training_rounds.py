@@ -1,7 +1,8 @@
-"""What does a training step of several networks cost, measured in turns so that drift cancels?
+"""Measures a training step of several networks in turns, so that drift of the machine cancels.
 
 A step is a forward pass with the loss, a backward pass and a step of AdamW, on one batch of random
-tokens. All networks stay on the device. A round visits them in random order, then in reverse.
+tokens. All networks stay on the device. A *visit* is one timed region with several steps of one
+network; a *round* visits all networks in random order, then in reverse.
 """
 
 from __future__ import annotations
@@ -56,7 +57,8 @@ METHOD = (
 
 
 class Step:
-    """A network with optimiser and batch; a call makes one training step."""
+    """A network with optimiser and batch; a call makes one training step. `given` and `wanted` are
+    tokens (b, l): the next token is wanted at each position."""
 
     def __init__(self, name: str, batch: int, device: str, seed: int = 0) -> None:
         network = model(name)
@@ -91,12 +93,14 @@ class Training:
     watch: Watch | None = None
     """`timer` and `watch` replace the device's own in tests."""
     visits: dict[str, Visitor] = field(default_factory=dict)
-    """What times each network, with what was seen of the device meanwhile."""
+    """Network -> the visitor that times it and logs disturbances of the device."""
     steps: dict[str, Callable[[], None]] = field(default_factory=dict)
+    """Network -> the function that makes one training step."""
     sizes: dict[str, Mapping[str, int]] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
     """Energy options that replace those of `OWN_LIMITS`."""
     failed: dict[str, str] = field(default_factory=dict)
+    """Network that could not be built or timed -> the reason."""
 
     def records(self) -> list[Measurement]:
         """One record per network that did not fail; sample k of its latency is from round k."""
@@ -115,14 +119,15 @@ class Training:
         ]
 
     def energies(self, kept: Sequence[str]) -> PairedEnergy | Unavailable:
-        """The energy of a step of each network, in trials that take turns."""
+        """The energy of a step of each network in `kept`, in trials that take turns; or why there
+        is none."""
         asked = {**OWN_LIMITS, **self.options}
         if not asked["energy"]:
             return NO_ENERGY
         self.progress(self.amount.rounds, self.amount.rounds, "measuring energy")
         limits = replace(
             EnergyLimits.in_turns(asked["energy_window_s"], asked["energy_trials"]),
-            confidence=1 - LEVEL / max(1, len(kept)),
+            confidence=1 - LEVEL / max(1, len(kept)),  # all intervals hold together (Bonferroni)
             seed=self.seed,
         )
         calls = {name: (self.steps[name], None) for name in kept}
@@ -134,7 +139,8 @@ class Training:
         return peak_memory(step, device=self.device, reset=getattr(step, "forget", None))
 
     def prepare(self) -> None:
-        """Build each network on the device and make one step; a failure goes to `failed`."""
+        """Build each network on the device and make one step; the reason of a failure is kept in
+        `failed`. A network that already has a step is kept."""
         for name in self.names:
             if name in self.steps:
                 continue
@@ -164,7 +170,10 @@ class Training:
         return found
 
     def latency(self, name: str, found: Rounds, identity: str) -> Measured:
-        """The median latency over rounds, or Unavailable with too few undisturbed rounds."""
+        """The median latency over rounds, or Unavailable with too few undisturbed rounds.
+
+        `identity`: the id of this comparison, which all its records share.
+        """
         needed = min(least_number(), self.amount.rounds)
         if why := undisturbed_too_few(
             {each: visit.log for each, visit in self.visits.items()}, len(found.orders), needed
@@ -184,7 +193,8 @@ class Training:
         energy: Measured,
         identity: str,
     ) -> Measurement:
-        """The record of a network."""
+        """The record of a network, from its times in `found`, its other readings and the id of the
+        comparison."""
         latency = self.latency(name, found, identity)
         readings, reasons = divide({"latency": latency, "peak_memory": memory, "energy": energy})
         return Measurement(
