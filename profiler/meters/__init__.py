@@ -1,1 +1,1 @@
-"""How long does a call take, how much memory and how much energy does it need?"""
+"""Meters of one call: its duration, the memory that it holds, and its energy."""

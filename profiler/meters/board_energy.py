@@ -70,7 +70,8 @@ class NvmlSensor(Board):
         self.limit_W = None if limit_mW is None else limit_mW * 1e-3
 
     def answers(self, question: Callable[[], Any]) -> bool:
-        """Whether the board has this sensor; errors other than "not supported" are raised."""
+        """Whether the board has the sensor that `question` reads: False if NVML answers that the
+        device (code 3) or the driver (code 13) does not support it; other errors are raised."""
         try:
             question()
         except SensorError as error:
@@ -208,9 +209,13 @@ def energies_in_turn(
     force: bool = False,
     pause: Callable[[float], None] = time.sleep,
 ) -> PairedEnergy | Unavailable:
-    """Joules per call of several `(fn, reset)` whose trials take turns (`paired_energy`).
+    """Joules per call of several candidates whose trials take turns (`paired_energy`); Unavailable
+    with the reason.
 
     All candidates stay in the device's memory for the whole measurement.
+
+    Args:
+        calls: name of a candidate -> its call, and the reset before every call, or None.
     """
     sensor = open_sensor(device, force=force)
     if isinstance(sensor, Unavailable):
@@ -275,7 +280,7 @@ class QueuedLoad:
         self.clock = clock
         self.queue: deque[Marker] = deque()
         self.calls = 1
-        self.calls = self.fitting(self.fitting(1))
+        self.calls = self.fitting(self.fitting(1))  # a longer batch gives a better estimate
 
     def submit(self) -> None:
         """Queue one batch of calls and a marker behind it."""
@@ -287,7 +292,8 @@ class QueuedLoad:
             self.queue.append(self.marker(self.device))
 
     def ready(self) -> bool:
-        """Whether the oldest batch is done, or the queue is not full."""
+        """Whether another batch may be queued: the queue is not full, or its oldest batch is done
+        and leaves the queue."""
         if len(self.queue) < DEPTH:
             return True
         if not self.queue[0].query():

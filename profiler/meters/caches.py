@@ -80,7 +80,10 @@ def cache_bytes(device: torch.device) -> tuple[int, str]:
 
 
 def cpu_flush(held: tuple[int, str] | None = None) -> Flush:
-    """A flush that reads, with torch's threads, a buffer of twice the last-level caches."""
+    """A flush that reads, with torch's threads, a buffer of twice the last-level caches.
+
+    `held`: the bytes of these caches and the source of the number; by default from the system.
+    """
     cache_bytes, source = held or last_level_bytes()
     return reading_flush(2 * cache_bytes, torch.device("cpu"), cache_bytes, source)
 

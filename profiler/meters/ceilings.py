@@ -274,7 +274,12 @@ def elementwise_ceiling(
     """The highest rate of one elementwise operation over all sizes and variants, in op/s.
 
     Details: `entries`, `how` (the variant); `tried`, variant and entries -> operations per second;
-    `not_tried`, variant -> the reason.
+    `not_tried`, variant -> the reason. Unavailable if no rate is sound (`of_the_work`).
+
+    Args:
+        held: bytes of the caches, of which all arrays take at most half.
+        timing: the meter of the calls.
+        facts: further details of the reading.
     """
     name = operation.name(dtype)
     best: Measured = Unavailable("nothing was tried")

@@ -67,7 +67,7 @@ def compile_call(
             f"torch.compile: no three calls in a row agreed within {steady:.0%} in {CALLS} calls"
         )
     settled = statistics.median(durations[-3:])
-    seconds = max(sum(durations[:-2]) - settled, 0.0)
+    seconds = max(sum(durations[:-2]) - settled, 0.0)  # the first settled call is durations[-3]
     details = facts | {
         "calls": len(durations) - 2,
         "settled_call_s": settled,
@@ -132,7 +132,8 @@ def float_tensors(result: Any) -> list[torch.Tensor]:
 
 def relative_difference(expected: list[torch.Tensor], found: list[torch.Tensor]) -> float | None:
     """The largest difference between two lists of tensors, divided by the largest entry of the
-    first; None if nothing is comparable."""
+    first list unless all its entries are 0. None if the lists have different lengths, or no two
+    tensors have equal shapes and an entry."""
     pairs = [(a.double(), b.detach().double()) for a, b in zip(expected, found, strict=False)]
     pairs = [(a, b) for a, b in pairs if a.numel() and a.shape == b.shape]
     if not pairs or len(expected) != len(found):

@@ -52,7 +52,8 @@ class Graphs(Protocol):
     """The operations of torch that a capture needs."""
 
     def rehearse(self, fn: Call) -> Any:
-        """Call `fn` on a side stream, the last time refusing waits for the GPU; the last result."""
+        """Call `fn` several times on a side stream, the last time with waits for the GPU refused,
+        and return the last result."""
         ...
 
     def record(self, fn: Call) -> tuple[Call, Call, Any]:
@@ -71,8 +72,8 @@ class TorchGraphs:
         self.device = device
 
     def rehearse(self, fn: Call) -> Any:
-        """On a side stream, which waits for the current stream first and is waited for at the
-        end."""
+        """As the protocol. The side stream waits for the current stream first, and the current
+        stream waits for the side stream at the end."""
         stream: Any = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]  # torch leaves it untyped
         here = torch.cuda.current_stream(self.device)
         stream.wait_stream(here)
@@ -190,8 +191,8 @@ def fill_with_nan(result: Any) -> None:
 
 
 def results_agree(expected: list[torch.Tensor], result: Any) -> bool | None:
-    """Whether a replay gave the call's result (`tensors_close`); None if no tensor is
-    floating-point."""
+    """Whether a replay gave the result that the call had (`expected`), compared by `tensors_close`;
+    None if no tensor is floating-point."""
     found = tensor_leaves(result)
     pairs = [(a, b) for a, b in zip(expected, found, strict=False) if a.is_floating_point()]
     if not pairs:

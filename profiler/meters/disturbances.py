@@ -217,7 +217,8 @@ class CpuWatch:
         self.used = self._counted(-1)
 
     def _counted(self, sign: int) -> dict[int, ThreadTime]:
-        """`used` plus `sign` times the times that the threads have used so far."""
+        """`used` plus `sign` times the time that each thread has used so far: -1 where counting
+        begins and 1 where counting ends leave the time used in between."""
         found = dict(self.used)
         for thread, now in self.threads().items():
             then = found.get(thread, ThreadTime(0, 0))
@@ -314,7 +315,7 @@ def switches_and_faults() -> tuple[int, int]:
 
 def thread_times(tasks: Path = Path("/proc/self/task")) -> Threads:
     """The time used by every thread of this process, from Linux's scheduler (proc(5), schedstat);
-    on other systems one entry: the process's running time, and all of its other time."""
+    on other systems one entry, in which all time that the process does not run is waiting time."""
     found: dict[int, ThreadTime] = {}
     try:
         for thread in tasks.iterdir():
@@ -399,10 +400,10 @@ def label_meanings(labels: Iterable[str]) -> list[str]:
 
 
 class DisturbanceLog:
-    """The observations of the kept blocks of a measurement, and the reasons why others were left
-    out.
+    """The observations of the blocks that a measurement keeps, and the reason for each block that
+    it leaves out.
 
-    Whether a clock is low is judged against the median clock of all blocks so far.
+    A clock is low if it is below the part `slow_clock` of the median clock of all blocks so far.
     """
 
     def __init__(self, watch: Watch, slow_clock: float) -> None:
@@ -414,7 +415,8 @@ class DisturbanceLog:
         """The reason for each block that was left out."""
 
     def heat(self, seen: BlockObservation) -> str:
-        """The reason why the clock was held down in a block; "" if it was not."""
+        """The reason why the clock was held down in a block; "" if it was not. The block's clock is
+        added to the clocks so far, unless a counter shows that it was held down."""
         if seen.slowed:
             return ", ".join(seen.slowed)
         if seen.clock_MHz is None:

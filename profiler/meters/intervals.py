@@ -42,6 +42,7 @@ def median_ranks(n: int, confidence: float = CONFIDENCE) -> tuple[int, int] | No
     >>> median_ranks(6), median_ranks(30)
     ((1, 6), (10, 21))
     """
+    # (1 - confidence) / 2 of all 2**n outcomes, in whole numbers, as 2**n may exceed every float
     allowed = math.floor((1 - confidence) / 2 * 2**64) * 2**n >> 64
     below, term, k = 0, 1, 0  # term = comb(n, k)
     while below + term <= allowed:
@@ -161,10 +162,11 @@ def over_processes(found: Mapping[int, Reading]) -> Reading:
 
 
 def all_regions(found: Mapping[int, Reading]) -> Reading:
-    """The busy time of the regions of all processes together.
+    """The busy time (`busy_estimate`) of the regions of all processes together.
 
-    Threads that wait for one another on one processor make one process much slower than the others:
-    that process has few regions in the same time, so its weight is small.
+    Threads that wait for one another on one processor may make one process much slower than the
+    others: that process has few regions in the same time, so its weight is small. The lower end is
+    the least lower end of a process, or its fastest region where the process has no interval.
     """
     told = [reading.details for reading in found.values()]
     regions = [sample for reading in found.values() for sample in reading.samples]
@@ -247,7 +249,11 @@ def busy_estimate(
 
 def block_medians(reading: Reading) -> list[float]:
     """The values from which the interval of a reading's median is made: the median of each block of
-    samples, or the samples themselves if each is of a round, a trial or a process."""
+    samples, or the samples themselves if each is of a round, a trial or a process.
+
+    In a record without the sizes of blocks, a latency has blocks of `ROUND` samples, unless its
+    samples are of rounds (`comparison`).
+    """
     samples, details = reading.samples, reading.details
     sizes = details.get("blocks")
     if sizes is None:

@@ -147,8 +147,8 @@ def sample_with_threads(
 
 
 def launching_label(median_s: float, enqueue_s: float, launches: int) -> str:
-    """The label for the way a call is launched; "" if the host enqueues faster than the GPU
-    works."""
+    """`QUEUE_FULL` if the call has more launches than a queue holds, `LAUNCH_BOUND` if it takes
+    less than 1.3 times its enqueueing time, "" for other calls."""
     if launches > QUEUED_LAUNCHES:
         return QUEUE_FULL
     return LAUNCH_BOUND if median_s < LAUNCHING * enqueue_s else ""

@@ -160,7 +160,7 @@ class Board:
         return decoded(self.ask(name))
 
     def mode(self, names: Mapping[int, str], name: str) -> str:
-        """The current mode of a board in words, or its number where it has no word."""
+        """The current mode of a board: its word in `names` (number -> word), or `mode 7`."""
         told = self.ask(name)
         number = told if isinstance(told, int) else told[0]  # (current, after the next start)
         return names.get(number, f"mode {number}")

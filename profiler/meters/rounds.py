@@ -38,7 +38,8 @@ ATTEMPTS = 3
 
 
 class Timeable(Protocol):
-    """A call that is ready to be timed."""
+    """A call that is ready to be timed. `reset` restores the state that the call changes, `trivial`
+    says whether the reset is too short to matter inside a timed region."""
 
     @property
     def reset(self) -> Callable[[], object] | None: ...
@@ -80,7 +81,7 @@ class Visitor:
         """
         timer = self.setting.timer
         for _ in range(ATTEMPTS):
-            timer.several_s(self.call, 1, lambda: True, self.prepare)
+            timer.several_s(self.call, 1, lambda: True, self.prepare)  # the untimed call
             region = self.call if self.block == 1 else calls_as_one(self.call, self.block)
             found = take_block(
                 self.setting, self.log, region, self.prepare, self.block, lambda: 0.0
@@ -105,7 +106,8 @@ def visitor(work: Timeable, setting: Instruments) -> Visitor:
 
 
 def equal_regions(visitors: Iterable[Visitor]) -> None:
-    """Give all candidates regions of about the duration of the fastest one's regions, or one call.
+    """Give all candidates regions of about the duration of the fastest candidate's regions, of one
+    call at least; a candidate whose reset runs between calls keeps regions of one call.
 
     Disturbances then hit equally many regions of each candidate. If warm-up had grouped calls of
     equal cost by twos for one candidate and by threes for another, the longer regions would be hit
@@ -120,8 +122,8 @@ def equal_regions(visitors: Iterable[Visitor]) -> None:
 
 
 def undisturbed_too_few(logs: Mapping[str, DisturbanceLog], rounds: int, needed: int) -> str:
-    """Why the rounds are too few, with the disturbed candidates; "" if they suffice, or none was
-    disturbed."""
+    """Why the undisturbed rounds are fewer than `needed`, with the disturbed candidates; "" if they
+    suffice, or if no candidate was disturbed."""
     disturbed = [f"{name}: {log.by} visits" for name, log in logs.items() if log.left_out]
     if rounds >= needed or not disturbed:
         return ""

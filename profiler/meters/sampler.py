@@ -66,6 +66,7 @@ class Clock:
     read_MHz: list[float] = field(default_factory=list)
     next_s: float = 0.0
     told: bool = True
+    """Whether the last reading gave a clock."""
 
     def look(self, now_s: float) -> None:
         """Read the clock, unless the last reading is less than `CLOCK_EVERY_S` old."""
@@ -172,7 +173,12 @@ class Sampled:
         return [sample for block in self.kept for sample in block.samples]
 
     def estimate(self) -> tuple[float, float, float]:
-        """Value, lower end and upper end of a busy time, in seconds per call."""
+        """Value, lower end and upper end of a busy time, in seconds per call.
+
+        A time of one thread in place of several has a smaller lower end: the fastest region of
+        several threads if it took at most `SEEN` times the value, and so was hardly disturbed; else
+        the lower end divided by the number of threads, the best that threads can do.
+        """
         used = [block.processor_s for block in self.kept if block.processor_s is not None]
         value, low, high = busy_estimate(self.samples, min(used, default=None))
         if self.several_s <= SEEN * value:
@@ -181,7 +187,8 @@ class Sampled:
 
     @property
     def vague(self) -> bool:
-        """Whether a disturbed time's ends, or its value and lower end, are far apart."""
+        """Whether the time is disturbed and its upper end more than `APART` times, or its value
+        more than `WAITED` times, its lower end."""
         if self.undisturbed:
             return False
         value, low, high = self.estimate()
@@ -368,8 +375,12 @@ def take_block(
     size: int,
     spent_s: Callable[[], float],
 ) -> Block:
-    """One block of regions of `size` calls, with the disturbances of the device during the
-    block."""
+    """One block of regions of `size` calls, with the disturbances of the device during the block.
+    If threads were preempted, each working thread is then moved to a processor of its own
+    (`spread_threads`).
+
+    `spent_s()` is the time since sampling began, which `max_seconds` limits.
+    """
     limits, timer, watch = setting.limits, setting.timer, setting.watch
     watch.before()
     began = timer.now_s()
@@ -507,7 +518,8 @@ FEWEST = 3
 
 def why_busy(taken: Sequence[Block], spent_s: float, limits: LatencyLimits) -> str:
     """The name of the rule that stops sampling if, at the current rate of quiet blocks,
-    `max_seconds` will end before `min_blocks` are quiet; "" if sampling continues."""
+    `max_seconds` will end before `min_blocks` are quiet; "" if sampling continues. It continues for
+    `busy_seconds` at least, and until half of the blocks, and `FEWEST`, were preempted."""
     waited = [block for block in taken if not (block.heat or block.quiet)]
     quiet = sum(block.quiet for block in taken)
     if spent_s < limits.busy_seconds or len(waited) < max(FEWEST, len(taken) / 2):

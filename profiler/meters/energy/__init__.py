@@ -1,1 +1,1 @@
-"""How is the energy of a call measured, from one window to the estimate?"""
+"""The energy of a call, from the power over one window of load to the estimate over trials."""

@@ -225,8 +225,8 @@ def window_details(
 
 
 def power_check(sensor: Sensor, trials: Sequence[Trial]) -> dict[str, Any]:
-    """The energy by the power reading, integrated over the counter's windows, and the relative gap
-    to the counter that is largest in magnitude."""
+    """The energy in J by the power reading, integrated over the counter's windows, and the relative
+    gap to the counter that is largest in magnitude; None, and a reason, without a second sensor."""
     checks = checks_of(trials)
     if not checks:
         only = "there is no power reading" if sensor.counter else "there is no energy counter"
@@ -304,18 +304,20 @@ def bursty(trials: Sequence[Trial], across: float, limits: EnergyLimits) -> bool
     """Whether power comes in bursts: within a window, or between windows at different phases.
 
     The counter shows differences between phases, or the second sensor does, which samples a smaller
-    part of the time.
+    part of the time. `across` is the relative standard deviation of energy between trials.
     """
     stretches = [trial.window.stretch for trial in trials]
     if max(stretch.bursts for stretch in stretches) > limits.steady:
         return True
+    # a trial is the mean of `parts` parts; without a second sensor, its spread is 0
     within = max(stretch.spread for stretch in stretches) / math.sqrt(limits.parts)
     other = relative_sd(checks_of(trials) or [1.0])
     return max(across, other) > max(limits.accept, BURSTS * within)
 
 
 def idle_gap(found: Trials) -> float:
-    """The largest gap between the two sensors at idle, relative to the primary sensor."""
+    """The largest gap between the two sensors at idle, relative to the primary sensor; 0 without a
+    second sensor."""
     pairs = [(idle.stretch.check_W, idle.stretch.power_W) for idle in found.idles]
     return max(abs(check / power - 1) if check is not None else 0.0 for check, power in pairs)
 

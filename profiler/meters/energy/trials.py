@@ -67,7 +67,7 @@ class Trials:
     batch_s: Mapping[str, float]
     cooled_s: float
     discarded: tuple[str, ...]
-    """Why a trial or a reading of idle power was repeated."""
+    """The reason for each trial or reading of idle power that was repeated."""
 
     def of(self, name: str) -> tuple[Trial, ...]:
         """The trials of one candidate, in the order of the rounds."""
@@ -126,7 +126,8 @@ class Campaign:
         return Running(self.loads[name], Poller(self.sensor, self.limits, self.period_s))
 
     def warm_up(self, name: str) -> None:
-        """Load until the board is warm; measure the counter's period and a batch's duration."""
+        """Load until the board is warm; measure the counter's period, if there is a counter and its
+        period is unknown, and the duration of a batch."""
         with self.running(name) as running:
             self.warm(running)
             if self.sensor.counter and self.period_s is None:

@@ -293,6 +293,7 @@ def by_power(poller: Poller, start_ns: float, end_ns: float, limits: EnergyLimit
 
 def refuse_jumps(edges: Sequence[Edge], limit_W: float | None) -> None:
     """CounterFault if one step implies more power than the board can draw."""
+    # mJ/ns = 1e6 W, over the longest time that the step may have taken
     steps = [
         (b.energy_mJ - a.energy_mJ) / (b.late_ns - a.early_ns) * 1e6 for a, b in pairwise(edges)
     ]

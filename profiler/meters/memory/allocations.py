@@ -146,8 +146,8 @@ class WatchedRun:
     allocations: Sequence[Allocation]
 
     def at_most(self) -> tuple[int, list[Allocation], int]:
-        """The peak in bytes, the allocations alive then, and the released bytes from before the
-        call."""
+        """The peak in bytes, the allocations alive then, and the bytes from before the call that
+        were released by then, which the peak counts as negative."""
         most, when = alive_at_most(self.events)
         alive = alive_at(self.allocations, when)
         return most, alive, sum(one.bytes for one in alive) - most
@@ -184,7 +184,11 @@ def recorded_moments(
     tree: Iterable[Any], device: str, operation: Any = None, node: str = ""
 ) -> Iterator[AllocatorEvent | TensorSeen]:
     """The allocations, releases and reads in the profiler's tree of events, each allocation with
-    the outermost enclosing operation that is not a composite."""
+    the outermost enclosing operation that is not a composite, and with the autograd node around it.
+
+    Args:
+        operation, node: of the events around `tree`; None and "" at the root.
+    """
     for event in tree:
         kind, inside, within = event.tag.name, operation, node
         if kind == "Allocation":

@@ -136,7 +136,8 @@ def seen_now(address: Address, tensor: Tensor) -> TensorSeen:
 
 
 def described(one: Allocation, name: str = "", cause: str = "") -> LiveTensor:
-    """An allocation as an entry of the list of live tensors."""
+    """An allocation as an entry of the list of live tensors; its cause is by default
+    `cause_of(one)`."""
     whole, operation = one.whole, one.made.operation.removeprefix("aten::")
     own = extents_of(whole.shape) if whole else ()
     views = {
@@ -197,7 +198,7 @@ def kept(
     listed = {address_of(t) for t in tree_leaves(run.result) if isinstance(t, Tensor)}
     for tensors in saved.storages().values():
         address = address_of(tensors[0])
-        if address in apart or not address[1]:
+        if address in apart or not address[1]:  # address 0: a storage without bytes
             continue
         listed.add(address)
         rows.append(saved_tensor(alive.get(address), tensors, names.get(address, "")))
