@@ -1,4 +1,9 @@
-"""Properties of this machine that disturb measurements or limit their meaning, and remedies."""
+"""Properties of this machine that disturb measurements or limit their meaning, and remedies.
+
+A finding *disturbs* if it changes what is measured now (other work on the cores); it *limits* if
+measurements are right but mean less, or something cannot be measured (Triton is missing). Every
+function is given the machine as `around`, or one fact about a board.
+"""
 
 from __future__ import annotations
 
@@ -22,6 +27,7 @@ from profiler.meters.nvml import IDENTITY, STATE, ask_nvml
 DISTURBS, LIMITS = "disturbs", "limits"
 
 Sign = Callable[[Surroundings], Iterator[MachineFinding]]
+"""A function that examines the machine for one kind of finding."""
 
 
 NO_CUDA = ("torch was built without CUDA", "pip install a build of torch with CUDA")
@@ -85,7 +91,8 @@ def triton(around: Surroundings) -> Iterator[MachineFinding]:
 
 
 def board(around: Surroundings) -> Iterator[MachineFinding]:
-    """Findings from the board's own facts (`BOARD`), and on other processes."""
+    """Findings from the facts that NVML states about the board (`BOARD`), and on other processes;
+    none on a CPU, or if NVML cannot be loaded."""
     if not (around.on_gpu and around.cuda_usable()) or nvml_fault(around):
         return
     try:
@@ -171,7 +178,8 @@ def load(around: Surroundings) -> Iterator[MachineFinding]:
 
 
 def limited(around: Surroundings) -> Iterator[MachineFinding]:
-    """Findings if torch has more threads than granted processors, usable or physical cores."""
+    """Findings if torch has more threads than the processors that the control group grants, the
+    cores that the process may use, or the physical cores: one finding for each."""
     limit, cores = cpu_limit(around.host), usable_cores(around.host)
     threads = around.threads()
     if isinstance(limit, float) and limit < threads:

@@ -1,6 +1,7 @@
-"""What can this machine measure, why not the rest, and what would change that?
+"""Finds out which quantities this machine can measure, why not the others, and the remedies.
 
-Every quantity is tried. A failing probe is a finding with its cause, never an error.
+A *probe* tries to measure one quantity and returns a finding. A failing probe is a finding with its
+cause, never an error.
 """
 
 from __future__ import annotations
@@ -59,7 +60,10 @@ def small_call(device: str) -> Callable[[], Any]:
 
 
 def timed(around: Surroundings, meter: str) -> MachineFinding:
-    """Try a meter of latency on a short call, for at most a fraction of a second."""
+    """Try a meter of latency on a short call, for at most a fraction of a second.
+
+    `meter`: the name of a function of `meters.latency`, which is also the name of its reading.
+    """
     from profiler.meters import latency, sampler
 
     what = QUANTITIES[meter].title
@@ -133,7 +137,7 @@ COMPILE_FAULTS: Mapping[str, tuple[str, str]] = {
     "Python.h": ("Python's headers are missing", "apt-get install python3-dev"),
     "Dynamo is not supported": ("torch.compile does not take this Python", "take an older Python"),
 }  # fmt: skip
-"""Text in the failing process's output -> the cause in words, and the remedy."""
+"""Text in the output of a process that failed to compile -> the cause in words, and the remedy."""
 
 
 def compiling(around: Surroundings) -> MachineFinding:
@@ -208,7 +212,7 @@ def power(around: Surroundings) -> MachineFinding:
 
 
 def gpm(around: Surroundings) -> MachineFinding:
-    """Find NVML's utilisation of DRAM and tensor cores, which boards have since Hopper."""
+    """Ask whether the board has GPM: utilisation of DRAM and tensor cores, since Hopper."""
     what = "GPM utilisation"
     if found := without_board(around, what):
         return found
@@ -222,7 +226,8 @@ def gpm(around: Surroundings) -> MachineFinding:
 
 
 def counters(around: Surroundings) -> MachineFinding:
-    """Run ncu on a process with one kernel: counters, or at least instructions by opcode."""
+    """Run ncu on a process with one kernel: whether ncu reads the counters, or at least the
+    instructions by opcode (`PARTLY`)."""
     what = "hardware counters"
     if not around.on_gpu:
         return MachineFinding(what, NO, NEEDS_GPU, "take a machine with an NVIDIA GPU")

@@ -31,6 +31,8 @@ def tables(found: Diagnosis) -> list[Table]:
 
 
 def _table(title: str, verdict: str, findings: Sequence[MachineFinding]) -> Table:
+    """A row per finding; `verdict` heads the column of verdicts. The column of remedies is left out
+    if no finding has a remedy."""
     fixes = any(each.fix for each in findings)
     columns = (
         Column("what", "what", numeric=False, wide=True, names=True),
