@@ -64,6 +64,7 @@ ONE_THREAD_WORDS = (
 )
 
 Progress = Callable[[int, int, str], None]
+"""A function that shows progress, from (rounds done, number of rounds, the current step)."""
 
 
 def candidates(plan: Plan) -> dict[str, Request]:
@@ -86,7 +87,9 @@ def candidates(plan: Plan) -> dict[str, Request]:
 
 
 def with_names(found: Sequence[Request]) -> dict[str, Request]:
-    """Requests by unique names. A request may occur twice, as a test of the comparison itself."""
+    """Requests by unique names: mixer (its origin if mixers of different files share the name),
+    implementation, and dtype if there are several. A request may occur twice, as a test of the
+    comparison itself: the name of the second ends with `#2`."""
     dtypes = len({request.dtype for request in found}) > 1
     origins: dict[str, set[str]] = {}
     for request in found:
@@ -153,8 +156,9 @@ class Run:
 
     @property
     def building(self) -> list[str]:
-        """The order in which a process builds and warms up the candidates: random for every two
-        processes and reversed in the second, so that none has the better place in all of them."""
+        """The order in which a process builds and warms up the candidates, as its place in memory
+        may favour a candidate. Processes 0 and 1, 2 and 3, ... have one random order, which the
+        second process of each two reverses. A single process has the order of `asked`."""
         if self.process is None:
             return list(self.asked)
         pair, backwards = divmod(self.process, 2)
@@ -164,7 +168,7 @@ class Run:
 
     @property
     def unit(self) -> str:
-        """The source of the test's values."""
+        """The source of the test's values: "rounds", or "processes" if there are several."""
         return PROCESSES if self.processes > 1 else "rounds"
 
     @property
@@ -174,8 +178,9 @@ class Run:
 
     @property
     def needed(self) -> int:
-        """The number of undisturbed rounds that a process needs: as many as the test if rounds are
-        tested, else as many as an interval."""
+        """The number of undisturbed rounds that a process needs: as many as the test needs, if
+        rounds are tested; else as many as the interval of a median needs, or all if fewer are
+        asked for."""
         if self.process is None:
             return rounds_needed(self.pairs, self.level)
         return min(least_number(), self.rounds)
@@ -219,7 +224,8 @@ class Run:
             raise MeasureError(f"fewer than two candidates can be measured: {why}")
 
     def warmed_up(self) -> dict[str, Visitor]:
-        """Candidate -> its visitor, all on one number of threads: 1 if the processors are busy."""
+        """Candidate -> its visitor, all with one number of threads: `threads` if given, else
+        torch's number, or 1 if other programs use the processors. `threads` keeps the number."""
         if self.threads:
             torch.set_num_threads(self.threads)
         found = self.visitors()
@@ -232,7 +238,7 @@ class Run:
         return self.warmed_up()
 
     def visitors(self) -> dict[str, Visitor]:
-        """Candidate -> its visitor, warmed up."""
+        """Candidate -> its visitor, warmed up; the reason of a failure is kept in `failed`."""
         watch = self.watch or watch_for(self.device)
         visitors: dict[str, Visitor] = {}
         for name in filter(self.works.__contains__, self.building):
@@ -264,7 +270,7 @@ class Run:
         self.progress(done, self.rounds, f"round {done + 1} of {self.rounds}")
 
     def besides(self) -> tuple[dict[str, Measured], PairedEnergy | Unavailable]:
-        """Memory and energy, unless the user interrupts."""
+        """(candidate -> peak memory, energies); each is the reason if the user interrupted."""
         stopped = Unavailable("the comparison was interrupted before")
         if not self.interrupted:
             try:
@@ -298,7 +304,7 @@ PROBES = 2
 
 
 def others_have_processors(visitors: Iterable[Visitor]) -> bool:
-    """Whether most visits of a candidate were preempted: several threads of a call then wait for
+    """Whether most visits of some candidate were preempted: several threads of a call then wait for
     one another, and its time means little."""
     listed = list(visitors)
     for each in (*listed, *listed[::-1]) * (PROBES // 2):
@@ -348,6 +354,7 @@ def timed(made: Run, threads: int) -> InProcess:
         rounds, visitors = made.visited()
         logs = {name: each.log for name, each in visitors.items()}
         why = undisturbed_too_few(logs, len(rounds.orders), made.needed)
+        # with too few rounds, a candidate without values has a record too, with the reason
         kept = [n for n in visitors if rounds.values[n] or (why and n not in made.failed)]
         latencies: dict[str, Measured] = {
             name: Unavailable(why)
@@ -380,7 +387,8 @@ def record(
     memory: Mapping[str, Measured],
     energies: PairedEnergy | Unavailable,
 ) -> Measurement:
-    """The record of one candidate; sample k of its latency is from round k."""
+    """The record of one candidate, from its latency and the memory and energies of all candidates;
+    sample k of the latency is from round k."""
     request = made.asked[name]
     joules: Measured
     if isinstance(energies, Unavailable):
@@ -425,6 +433,7 @@ def latency_reading(
         launches: the operations that a call launches, where they were counted.
     """
     values = rounds.values[name]
+    # a candidate that fails in a round is in the order of this round, but has no value
     places = [order.index(name) for order in rounds.orders if name in order]
     timer, log = visitor.setting.timer, visitor.log
     details: dict[str, Any] = latency_summary(values) | timer.facts(len(values)) | log.details() | {

@@ -171,8 +171,14 @@ def blocks_in(records: Sequence[Measurement]) -> dict[str, list[Measurement]]:
 
 
 def sweep_rows(point: str, block: Sequence[Measurement], level: float) -> list[Row]:
-    """The latencies of a block compared. With several processes, each gives one value per
-    candidate, the mean of its rounds; with one process, each pair of rounds does."""
+    """The latencies of a block, the records of one point of a sweep, compared; [] for fewer than
+    two candidates.
+
+    With several processes, each gives one value per candidate: the mean of its rounds. With one
+    process, each pair of rounds (0 and 1, 2 and 3, ...) gives one: the second round of a pair has
+    the reverse order of the first. A candidate is refused if a round was measured twice, or if its
+    times are of one thread and not all compared times are.
+    """
     by_round: dict[str, dict[int, Reading]] = {}
     shared = set.intersection(*(set(r.sizes) for r in block))
     failed: dict[str, str] = {}
@@ -236,13 +242,14 @@ def by_process(rounds: Mapping[str, Sequence[Reading]]) -> dict[str, list[float]
 
 
 def together_only(records: Sequence[Sequence[Measurement]]) -> bool:
-    """Whether all records are of one run of `compare`."""
+    """Whether all records of all files are of one run of `compare`."""
     runs = {details_of(record).get("comparison") for found in records for record in found}
     return len(runs) == 1 and None not in runs
 
 
 def file_names(paths: Sequence[Path]) -> list[str]:
-    """The shortest suffixes of the paths that distinguish the files."""
+    """The shortest suffixes of the paths that distinguish the files; MeasureError if a path is
+    given twice."""
     for parts in range(1, max(len(path.parts) for path in paths) + 1):
         names = ["/".join(path.parts[-parts:]) for path in paths]
         if len(set(names)) == len(names):
@@ -251,7 +258,8 @@ def file_names(paths: Sequence[Path]) -> list[str]:
 
 
 def keyed(records: Sequence[Measurement]) -> dict[Key, Measurement]:
-    """Each record by its point; further records of a point become repetitions 2, 3, ..."""
+    """Each record by its point and repetition. The repetition is the record's round, counted from
+    1; if another record has it, the next free number."""
     found: dict[Key, Measurement] = {}
     for r in records:
         repetition = r.round + 1
@@ -311,7 +319,8 @@ def environments(first: Sequence[Measurement], second: Sequence[Measurement]) ->
 def pointwise(
     a: str, b: str, first: Sequence[Measurement], second: Sequence[Measurement], level: float
 ) -> list[Row]:
-    """Every point that both files have compared, and a test over all points per quantity."""
+    """The rows of two files, named `a` and `b`: per quantity, each point that both files have, and
+    a test over all points; exact quantities last, point by point."""
     one, other = keyed(first), keyed(second)
     shared = [key for key in one if key in other]
     rows: list[Row] = []
@@ -374,10 +383,13 @@ def medians(
     """Two medians compared by their intervals: they differ if the interval of the ratio excludes 1.
 
     Each interval misses its median with probability at most level / (2 points), so that all ratio
-    intervals together hold at the level. If one of two times is busy, there is
-    a ratio without an interval; one sample has no ratio.
+    intervals together hold at the level. If one of two times is busy, there is a ratio without an
+    interval. There is no ratio for a value of zero or less, for too few values (a time of one
+    sample among them), for a disturbed time of an old record, or for a busy time of one thread
+    beside one of several.
 
     Args:
+        points: the number of comparisons whose intervals hold together.
         gains: for each reading the relative error that all its samples share.
     """
     share = level / (2 * points)
@@ -417,7 +429,9 @@ def _too_few(x: Reading, y: Reading, confidence: float) -> str:
 def over_all(
     a: str, b: str, quantity: str, both: Mapping[Key, tuple[Reading, Reading]], level: float
 ) -> list[Row]:
-    """A test whether one file's values tend to be larger; repetitions of a point are averaged."""
+    """A row with the test whether one file's values tend to be larger; [] for fewer than two
+    points, and a row without a test for points too few to show a difference. The repetitions of a
+    point are averaged."""
     logs: dict[tuple[object, ...], list[float]] = {}
     for key, (x, y) in both.items():
         if min(x.value, y.value) > 0:

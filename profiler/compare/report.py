@@ -1,4 +1,4 @@
-"""The document that shows a comparison."""
+"""The document that shows a comparison: a row per quantity and two candidates."""
 
 from __future__ import annotations
 
@@ -56,6 +56,8 @@ def tables(made: Comparison) -> list[Table]:
 
 
 def _table(quantity: str, rows: Sequence[Row], made: Comparison, notes: Sequence[Note]) -> Table:
+    """The table of one quantity; columns of points, intervals and p-values only if a row has one.
+    `notes` follow the notes on this quantity."""
     by_point = any(row.point for row in rows)
     tested = any(row.verdict.p is not None for row in rows)
     intervals = any(row.verdict.ci_low is not None for row in rows)
@@ -78,6 +80,7 @@ def _table(quantity: str, rows: Sequence[Row], made: Comparison, notes: Sequence
 
 
 def _where(made: Comparison) -> str:
+    """The end of a title: phase, sizes, device and machine; "" in a comparison of files."""
     if not made.records:
         return ""
     record = made.records[0]
@@ -88,6 +91,8 @@ def _where(made: Comparison) -> str:
 
 
 def _line(row: Row, by_point: bool, intervals: bool, tested: bool) -> tuple[Cell, ...]:
+    """The cells of a row for the columns that the table has; a refused verdict leaves `Missing`
+    cells with its reason, a verdict without a test leaves `-`."""
     v = row.verdict
     none: Cell = Missing(v.refused) if v.refused else "-"
     interval: Cell = none
@@ -163,6 +168,7 @@ def _bytes_words(row: Row) -> str:
 
 
 def _explained(quantity: str, rows: Sequence[Row], level: float) -> list[Note]:
+    """Notes on how the ratios, intervals and p-values of a quantity were computed."""
     if QUANTITIES[quantity].exact:
         return [Note(("bytes repeat exactly: they are compared without a test",))]
     found = []

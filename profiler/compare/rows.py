@@ -75,7 +75,8 @@ def latency_rows(
 
 
 def exact(quantity: str, first: str, second: str, a: Measured, b: Measured) -> Row:
-    """Two readings that repeat to the byte, such as peaks of memory, compared for equality."""
+    """Two readings that repeat to the byte, such as peaks of memory, compared for equality; refused
+    if one is missing or its runs disagree. A first value of 0 has no ratio."""
     for name, reading in ((first, a), (second, b)):
         if isinstance(reading, Unavailable):
             why = f"{name}: {reading.reason}"
@@ -137,7 +138,8 @@ class Candidate:
         return [value for rounds in self.rounds.values() for value in rounds]
 
     def agreed(self, name: str) -> Reading | Unavailable:
-        """A reading that repeats to the byte, if all processes agree."""
+        """A reading that repeats to the byte, as the first process has it; Unavailable if no
+        process has it, or if the processes disagree."""
         found = readings_of(self.records.values(), name)
         if not found:
             said = [r.reasons[name] for r in self.records.values() if name in r.reasons]

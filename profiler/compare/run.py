@@ -76,6 +76,11 @@ def in_fresh_process(made: Run, number: int) -> InProcess:
 def run(made: Run, output: Path | None = None) -> Comparison:
     """Measure in turns and compare; with `output`, append a record per candidate and process.
 
+    Further processes replace those that were disturbed or gave no results, until `made.processes`
+    processes count or more are lost than count. The first process determines the number of threads
+    and the counts of operations for all. After an interrupt by the user, what was measured is
+    compared.
+
     Raises:
         MeasureError: too few processes or rounds to show anything, or fewer than two candidates
             run.
@@ -117,7 +122,8 @@ def counts_in(taken: InProcess) -> dict[str, dict[str, Any]]:
 
 
 def compared(made: Run, found: Mapping[int, InProcess], interrupted: str) -> Comparison:
-    """The comparison of the results of all processes."""
+    """The comparison of the results of all processes; `interrupted` says how the user ended the
+    measurement, or is ""."""
     failed = {name: why for each in found.values() for name, why in each.failed.items()}
     run = {
         name: {p: each.records[name] for p, each in found.items() if name in each.records}

@@ -161,7 +161,8 @@ def too_few(rounds: int, pairs: int, level: float, unit: str = "rounds") -> str:
 
 
 def ranks(values: Sequence[float]) -> list[int]:
-    """Twice the rank of each absolute value; equal values share their mean rank.
+    """Twice the rank of each absolute value; equal values share their mean rank, so that twice the
+    rank is a whole number.
 
     >>> ranks([0.5, -0.1, 0.5])
     [5, 2, 5]
@@ -223,6 +224,7 @@ def interval_rank(n: int, confidence: float) -> int:
     >>> interval_rank(5, 0.95), interval_rank(6, 0.95), interval_rank(10, 0.95)
     (0, 1, 9)
     """
+    # (1 - confidence) / 2 of all 2**n choices of signs, in whole numbers
     allowed = math.floor((1 - confidence) / 2 * 2.0**64) * 2**n >> 64
     below = 0
     for rank, number in enumerate(signed_rank_counts(range(1, n + 1))):
