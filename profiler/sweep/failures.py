@@ -45,7 +45,12 @@ class Failure(Record, frozen=True):
 
 
 def failure_of(error: BaseException) -> Failure:
-    """The failure for an exception, of the kind that its chain of causes shows."""
+    """The failure for an exception, of the kind that its chain of causes shows.
+
+    `MEMORY` if any cause is an allocator's refusal; `LOST` if the device became unusable; `FAULT`
+    for an exception other than ValueError; `FAILED` for a MeasureError with another exception among
+    its causes, which the measured call raised; `REFUSED` otherwise.
+    """
     sentence = reason_of(error)
     raised = list(chain(error))
     if any(map(is_out_of_memory, raised)):

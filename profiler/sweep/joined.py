@@ -26,9 +26,10 @@ def process_of(record: Measurement) -> int:
 def joined(records: Sequence[Measurement]) -> list[Measurement]:
     """The points in the order of their first records, each joined over its processes.
 
-    Records are joined if they agree in point, plan and environment. A process's failure is replaced
-    by its later measurement. A plan that was measured twice into one file gives two records per
-    point. A remaining failure of a later process is a reason of its point.
+    Records are joined if they agree in point, plan and environment; records of comparisons in turns
+    are not joined. A process's failure is replaced by its later measurement. A plan that was
+    measured twice into one file gives two records per point. A remaining failure of a later process
+    is a reason of its point.
     """
     if not any(map(process_of, records)):
         return list(records)
@@ -55,7 +56,8 @@ def plan_and_point(record: Measurement) -> str:
 
 
 def fits(record: Measurement, process: int, group: Mapping[int, Measurement]) -> bool:
-    """Whether a group has no measurement of this process yet, and has the record's environment."""
+    """Whether a record joins a group (process -> record): the group has no measurement of this
+    process yet, and has the record's environment, which is not asked of a failure."""
     if process in group and not group[process].failure:
         return False
     others = [each for each in group.values() if not each.failure]

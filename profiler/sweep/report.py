@@ -47,7 +47,7 @@ def document(
 def table(
     blocks: Sequence[Block], results: Results | None, title: str, limits: LatencyLimits
 ) -> Table:
-    """A row per candidate: the number of its points, and how many are done."""
+    """A row per candidate, and one for all candidates: the numbers of their points (`numbers`)."""
     groups: dict[tuple[str, str, str, str], list[Point]] = {}
     for point in (point for block in blocks for point in block.points):
         asked = point.request

@@ -138,7 +138,8 @@ def run(
 
 
 def busy_words(found: Measurement) -> str:
-    """A sentence on a machine whose processors others use; "" if the machine was quiet."""
+    """A sentence on a machine whose processors others use, if the latency of a record shows it;
+    "" otherwise."""
     latency = found.readings.get("latency")
     if latency is None or INTERRUPTED not in latency.labels:
         return ""
@@ -249,7 +250,8 @@ def settle(
     keep: Callable[[Outcome], None],
     progress: Progress,
 ) -> None:
-    """Obtain the outcome of every point; each is kept before its worker begins the next point."""
+    """Take the outcomes of all points from `outcomes` and give each to `keep`, before the worker
+    that measured it begins its next point."""
     points, done = sum(len(block.points) for block in blocks), 0
 
     def note(point: Point, what: str) -> None:
@@ -269,8 +271,8 @@ def recorded(
     *,
     every: bool = False,
 ) -> tuple[list[Measurement], list[str]]:
-    """The records of results files, joined over processes, and a sentence for each line without
-    one.
+    """The records of results files, joined over processes, and a sentence for each line that is no
+    record.
 
     Failures of points that were measured or failed again later are left out, unless `every`. A
     record that occurs more than once counts once. `tell` receives remarks on duplicates, on such

@@ -122,7 +122,8 @@ class Deal:
         self._lock = threading.Lock()
 
     def next_for(self, worker: str) -> Block | None:
-        """The next block for this worker: one that no other worker has begun; None without one."""
+        """The next waiting block that this worker began, or that no worker of the team began (its
+        `home` is the worker that began it); None if there is none."""
         with self._lock:
             for place, block in enumerate(self.waiting):
                 if self.home(block) in self.workers - {worker}:
@@ -131,7 +132,8 @@ class Deal:
         return None
 
     def lose(self, worker: str, block: Block) -> None:
-        """Return the block of a worker that cannot measure, so that others may take its blocks."""
+        """Return the block of a worker that cannot measure, so that other workers may take it and
+        every other block that this worker began."""
         with self._lock:
             self.workers.discard(worker)
             self.waiting.insert(0, block)
@@ -144,7 +146,9 @@ class Event:
     outcome: Outcome | None = None
     error: BaseException | None = None
     lost: str = ""
+    """At the end of the thread: why its worker cannot measure; "" if no block is left for it."""
     handled: threading.Event = field(default_factory=threading.Event)
+    """Set once the caller has taken the outcome."""
 
 
 class Team:
