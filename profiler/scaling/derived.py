@@ -71,6 +71,7 @@ class Derived:
     name: str
     series: Series
     asked: Callable[[Sizes], Exact]
+    """All sizes -> the formula of the quantity that holds at these sizes."""
     found: dict[int, int] = field(default_factory=dict, compare=False)
     """Size -> the value, for the sizes asked for so far."""
 
@@ -87,13 +88,15 @@ class Derived:
         return self.found[size]
 
     def local(self, size: int) -> Fraction:
-        """The local exponent at one size, d log f / d log of the letter; NotSmooth without one."""
+        """The local exponent at one size: d log f / d log x, where x is the series' letter, and t
+        moves with l in a series of last tokens. NotSmooth without one."""
         sizes = self.sizes(size)
         return local_exponent(self.asked(sizes), self.series.moving, sizes)
 
     def between(self, first: int, last: int) -> tuple[float, float, str]:
-        """The local exponents at both ends of a range, and `LOCAL`. A formula with steps gives the
-        exponent between the ends, twice, and a phrase that says so."""
+        """(exponent at the first size, exponent at the last size, how they were found): the local
+        exponents and `LOCAL`; for a formula with steps twice the exponent between both ends, and a
+        phrase that says so."""
         try:
             return float(self.local(first)), float(self.local(last)), LOCAL
         except NotSmooth:
@@ -130,7 +133,8 @@ def local_exponent(answer: Exact, letters: frozenset[str], sizes: Sizes) -> Frac
 
 
 def executed_operations(of: ExecutedMixer) -> Exact:
-    """Operations for b sequences; work common to all sequences counts once."""
+    """Operations for b sequences. Work common to all sequences counts once; each entry that is
+    summed over sequences (a gradient of weights) takes b - 1 further additions."""
     found = executed_counts(of.mixer, of.does, of.phase)
     total = Exact()
     for each in found.classes.values():
@@ -141,14 +145,15 @@ def executed_operations(of: ExecutedMixer) -> Exact:
 
 
 def executed_exponentiations(of: ExecutedMixer) -> Exact:
-    """The exponentiations among the operations."""
+    """The exponentiations among the operations; work common to all sequences counts once."""
     found = executed_counts(of.mixer, of.does, of.phase)
     once = found.once.classes.get("exp", Exact()) if found.once else Exact()
     return found.classes.get("exp", Exact()) * of.sizes["b"] + once
 
 
 def moved_bytes(which: str) -> Derive:
-    """A derivation of the bytes moved for b sequences; `which`: `unfused` or `compulsory`."""
+    """The derivation of the bytes moved for b sequences, where weights move once; `which`:
+    `unfused` or `compulsory`."""
 
     def bytes_(of: ExecutedMixer) -> Exact:
         rules = convention(("strict", *of.does.rewrites))

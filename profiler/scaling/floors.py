@@ -1,4 +1,4 @@
-"""From which size on do the known floors no longer explain the measured values?
+"""Finds the size from which on the known floors no longer explain the measured values.
 
 A floor is the least time or memory that a call needs for one purpose, at every size of a series:
 the launches of its operations, the bytes that it moves, its arithmetic. The time of launches is
@@ -103,12 +103,13 @@ class Departure:
 
     @property
     def rates(self) -> list[str]:
-        """Each scaled floor with its rate and source."""
+        """Each floor that a rate scales, with the rate and its source."""
         return [f"{f.name} {f.constant}" for f in self.floors if f.source]
 
     @property
     def words(self) -> str:
-        """The text of a cell in a table."""
+        """The departure in words: which floors explain which sizes, and at which sizes the values
+        lie above the sum of all floors, and how far."""
         said = [regimes(self.highest)] if self.highest else []
         before = [size for size in sorted(self.above) if size < min(self.highest, default=0)]
         after = [size for size in sorted(self.above) if size not in before]
@@ -191,9 +192,10 @@ def in_time(
     derived: Derived,
     apart: Derived | None = None,
 ) -> ScaledFloor | str:
-    """A floor in seconds, or the reason why there is none.
+    """The floor of a derived quantity in seconds at each size of `values`, by the measured ceiling
+    of its rate, or else, for bytes, by the data sheet; or the reason why there is none.
 
-    `apart`: operations with a floor of their own, which are subtracted here.
+    `apart`: operations with a floor of their own, which are subtracted from the operations.
     """
     numbers: dict[int, float] = {value.size: derived.at(value.size) for value in values}
     if (top := measured_ceiling(series, derived.name)) is not None:
@@ -233,8 +235,9 @@ def floors_of(
 ) -> list[ScaledFloor] | str:
     """Every floor of a measured quantity along a series, or why one of them is unknown.
 
-    `exponentials`: their number, which has a floor of its own if the device's ceiling of
-    exponentials was measured.
+    Bytes have the floor of the live set; joules have none. Times have the floors of the `derived`
+    quantities, of launches if launches affect the quantity and are known at every size, and of
+    `exponentials` if the device's ceilings of exponentials and of operations were measured.
     """
     if quantity.unit == "B":
         held = [in_bytes(values, each) for each in derived]

@@ -208,9 +208,15 @@ def departure_of(
     kernels: frozenset[str],
     exponentials: Derived | str,
 ) -> Departure | str:
-    """The sizes at which the values leave their floors, or why these are unknown. The traffic floor
-    is the compulsory traffic of a fused kernel, else the unfused traffic. `exponentials`: a
-    sentence if they could not be derived."""
+    """The sizes at which the values leave their floors, or the reason why these are unknown.
+
+    The traffic floor is the compulsory traffic of a fused kernel, else the unfused traffic. Values
+    that launches bound are kept, as launches have a floor; values with another `cut` are left out.
+
+    Args:
+        kernels: the kernel classes of the implementation.
+        exponentials: their number, or the reason why it was not derived.
+    """
     left_out = UNFUSED if FUSED in kernels else COMPULSORY
     wanted = {name: each for name, each in derived.items() if name != left_out}
     if missing := [each for each in wanted.values() if isinstance(each, str)]:

@@ -234,14 +234,15 @@ def drawn_figure(columns: Sequence[Sequence[Panel]], look: Colours) -> Figure:
     for j, row in enumerate(rows):
         for k, axes in enumerate(grid[j]):
             if k < len(row):
-                draw_panel(axes, row[k], look, title=j % len(DRAWN) == 0)
+                draw_panel(axes, row[k], look, title=j % len(DRAWN) == 0)  # atop a band
             else:
                 axes.remove()
     return figure
 
 
 def rows_of_panels(columns: Sequence[Sequence[Panel]], across: int) -> list[list[Panel]]:
-    """The rows of panels, with `across` columns side by side and the others in bands below."""
+    """The rows of panels: `across` columns side by side form a band of one row per quantity, and
+    further columns form bands below."""
     bands = [columns[k : k + across] for k in range(0, len(columns), across)]
     return [[column[j] for column in band] for band in bands for j in range(len(DRAWN))]
 
@@ -252,7 +253,8 @@ def height(row: Sequence[Panel]) -> float:
 
 
 def inches(rows: Sequence[Sequence[Panel]]) -> tuple[float, float]:
-    """Width and height of a figure of these rows, with the legends below them."""
+    """Width and height in inches of a figure of these rows, with the legends below them, in which
+    each series has two lines: measurement and theory."""
     entries = sum(2 * max(len(each.drawn) for each in row) for row in rows)
     return WIDTH * max(map(len, rows)), sum(map(height, rows)) + ENTRY * entries
 
@@ -316,7 +318,8 @@ def draw_theory(
     values: Sequence[MeasuredValue],
     look: dict[str, Any],
 ) -> None:
-    """Draw the derived quantity as its floor; without one, only the reason in the legend."""
+    """Draw the derived quantity, scaled to the measured unit (`scaled_theory`); if it is unknown,
+    write the reason in the legend."""
     found = scaled_theory(series, quantity, values)
     if isinstance(found, str):
         axes.plot([], [], label=f"{series.name}: no theory ({folded(found, 60)})", alpha=0)

@@ -95,7 +95,8 @@ def table_of(group: Sequence[Scaling], last: Sequence[Note]) -> Table:
 
 
 def row(each: Scaling, names: Sequence[str]) -> tuple[Cell, ...]:
-    """The row of one series."""
+    """The row of one series, with the derived quantities `names`; a cell without a value has the
+    reason."""
     measured: tuple[Cell, Cell, Cell]
     if isinstance(each.measured, Unsettled):
         dash = Missing(each.measured.reason)
@@ -117,7 +118,8 @@ def row(each: Scaling, names: Sequence[str]) -> tuple[Cell, ...]:
 
 
 def csv_rows(each: Scaling) -> list[list[Any]]:
-    """A row for each derived answer beside the measured exponent."""
+    """The rows of CSV of one series: the measured exponent beside each derived quantity, or alone
+    in one row if nothing was measured."""
     printed = each.to_json()
     s, m = each.series, printed["measured"] or {}
     lead = [

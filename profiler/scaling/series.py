@@ -185,7 +185,10 @@ def fixed_of(record: Measurement, letter: str) -> list[Fixed]:
 def pooled_value(
     records: Sequence[Measurement], size: int, quantity: MeasuredQuantity
 ) -> MeasuredValue | None:
-    """The rounds at one size as one value; None if no round has a value above zero."""
+    """The rounds at one size as one value; None if no round has a value above zero.
+
+    The value is cut if a round has no interval, or if launches bound the time of a round.
+    """
     read = [(r, r.readings[quantity.reading]) for r in records if quantity.reading in r.readings]
     rounds = [reading for _, reading in read if reading.value > 0]
     if not rounds:
