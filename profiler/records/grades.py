@@ -49,12 +49,15 @@ def mark_of(reading: Reading) -> str:
 
 
 def mark_of_all(readings: Iterable[Reading]) -> str:
-    """The words in brackets behind a value from several readings; "" if all of them are quiet."""
+    """The words in brackets behind a value from several readings: those of the first reading that
+    is not quiet; "" if all are quiet."""
     return next(filter(None, map(mark_of, readings)), "")
 
 
 def mark(labels: Iterable[str]) -> str:
-    """The words in brackets behind an estimate with these labels.
+    """The words in brackets behind an estimate with these labels: the disturbances other than
+    preemption, else `1 sample` if nothing disturbed it, else `busy`; then `one thread` and
+    `1 sample` if these labels are not said yet.
 
     >>> mark(["preempted", "one thread"]), mark(["throttled"]), mark(["1 sample"])
     ('busy, one thread', 'throttled', '1 sample')

@@ -54,8 +54,13 @@ class Reading(Record, frozen=True):
 
     @classmethod
     def from_json(cls, name: str, stored: Any, place: str = "readings") -> Reading:
-        """The reading stored under `name` in a mapping; RecordError says which field is wrong,
-        below the mapping's `place`."""
+        """The reading stored under `name` in a mapping.
+
+        Raises:
+            RecordError: a field has a wrong type, unit or bounds: a duration of zero, a negative
+                value of an unsigned quantity, half an interval, or a value outside its interval.
+                The message names the field below `place`, the mapping's place in the record.
+        """
         where = f"{place}.{name}"
         given = {**stored, "name": name} if isinstance(stored, dict) else stored
         found = checked(given, cls, where)
@@ -92,8 +97,8 @@ def quantile(samples: Sequence[float], part: float) -> float:
 
 
 def details_of_time(timed: Reading) -> Mapping[str, Any]:
-    """The details of a time; those that every time has are taken from its samples where the record
-    lacks them."""
+    """The details of a time, with `n`, `p20`, `p80` and `stop_rule`. Where the record lacks one of
+    the four, numbers are computed from the samples, and the rule is `NOT_RECORDED`."""
     if {"n", "p20", "p80", "stop_rule"} <= timed.details.keys():
         return timed.details
     low, high = (quantile(timed.samples or (timed.value,), part) for part in (0.2, 0.8))

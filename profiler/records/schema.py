@@ -340,7 +340,8 @@ def checked(value: Any, kind: type[Kind], where: str) -> Kind:
 
 
 def with_key(value: Any, kind: type, path: str) -> str:
-    """A path of msgspec, with `[...]` (a key) replaced by the first key whose entry fails."""
+    """A path in a message of msgspec, such as `.readings[...].value`, with the key in place of
+    `[...]`: the first key whose entry fails to convert if it stands alone in the mapping."""
     head, dots, tail = path.partition("[...]")
     alone = deepcopy(value)
     holder = alone
@@ -397,7 +398,8 @@ def plain(value: Any, where: str = "", depth: int = 0) -> Any:
 
 
 def looked_at(value: Any, depth: int = 0) -> Any:
-    """Nested JSON values whose texts have no control character, checked as by `plain`.
+    """Nested JSON values, returned as they are after the checks of `plain`; only for values whose
+    texts are known to have no control character, which `plain` would replace.
 
     Raises:
         RecordError: as `plain`.

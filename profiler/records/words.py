@@ -13,7 +13,9 @@ PHASES = {
     "backward": "backward pass",
     "training-step": "training step",
 }
+"""Phase -> its words."""
 DIGITS = 4
+"""Significant digits of a measured value."""
 PREFIXES = ((1.0, ""), (1e-3, "m"), (1e-6, "µ"), (1e-9, "n"), (1e-12, "p"))
 LARGE = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
 
