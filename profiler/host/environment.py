@@ -1,4 +1,4 @@
-"""On what machine, with what software and in what state was a measurement taken?
+"""The environment of a measurement: the machine, its software, and its state at the time.
 
 The environment is a nested mapping. Facts that identify machine and software stand at the top level
 and under `gpu`; facts that vary from run to run (temperature, clocks, load, other users of the
@@ -129,7 +129,8 @@ def _own_revision() -> tuple[str | None, str]:
 
 
 def git_revision(checkout: Path, reasons: dict[str, str]) -> str | None:
-    """The commit of a checkout, followed by `+changes` if tracked files differ from the commit."""
+    """The commit of a checkout, followed by `+changes` if tracked files differ from the commit;
+    None, with the reason in `reasons`, if the folder is no checkout or git fails."""
     if not (checkout / ".git").exists():
         reasons["revision"] = "not run from a checkout"
         return None
@@ -153,7 +154,8 @@ def git(checkout: Path, *arguments: str) -> str:
 def board_facts(
     place: torch.device, reasons: dict[str, str]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """NVML's facts about the board of a device: (`IDENTITY`, `STATE`)."""
+    """NVML's facts about the board of a device: (facts of `IDENTITY`, facts of `STATE`); both are
+    empty, with a reason, on a CPU or without NVML."""
     try:
         load_nvml()
         if place.type != "cuda" or not torch.cuda.is_available():
@@ -168,7 +170,8 @@ def board_facts(
 
 
 def cuda_facts(place: torch.device, reasons: dict[str, str]) -> dict[str, Any]:
-    """The name, compute capability, multiprocessors, memory and L2 size that torch reports."""
+    """The name, compute capability, multiprocessors, memory and L2 size that torch reports; a
+    missing fact has a sentence in `reasons`."""
     if not torch.cuda.is_available():
         reasons["cuda_device"] = "torch finds no NVIDIA GPU"
         return {}

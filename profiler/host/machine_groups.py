@@ -52,12 +52,12 @@ def machine_groups(records: Sequence[Measurement]) -> list[Group]:
     known: dict[str, dict[Hashable, int]] = {}  # fact -> value -> bit set of groups with the value
     for record in records:
         facts = compared(record.environment)
-        left = (1 << len(found)) - 1
+        left = (1 << len(found)) - 1  # bit k: group k contradicts none of the facts so far
         for name, value in facts.items():
             having = known.setdefault(name, {})
             left &= having.get(value, 0) | ~having.get(None, 0)
         if left:
-            place = (left & -left).bit_length() - 1
+            place = (left & -left).bit_length() - 1  # the lowest bit: the first group
             found[place].append(record)
         else:
             place = len(found)
@@ -83,7 +83,8 @@ def compared(environment: Mapping[str, Any]) -> dict[str, Hashable]:
 
 
 def facts_together(environments: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The union of the facts of several environments; the first value of a fact wins."""
+    """The union of the facts of several environments, with nested mappings united too; of a fact
+    with several values, the first."""
     facts: dict[str, Any] = {}
     for environment in environments:
         for name, value in environment.items():

@@ -1,4 +1,4 @@
-"""How is a machine examined for what it can measure, and how is a finding recorded?
+"""How a machine is examined, and how a finding on what it can measure is recorded.
 
 Tests replace the functions of `Surroundings` by fakes.
 """
@@ -38,8 +38,11 @@ class ChildExit:
 
 
 def run_child(words: Sequence[str], seconds: float, variables: Mapping[str, str]) -> ChildExit:
-    """Run a command; kill it and its child processes after `seconds`, or on an interrupt. In the
-    added environment `variables`, "{folder}" stands for a temporary folder."""
+    """Run a command, and return its exit status and output; kill it and its child processes after
+    `seconds`, or on an interrupt. The status of a command that cannot be started is 127.
+
+    `variables` are added to the environment; "{folder}" in them stands for a temporary folder.
+    """
     with tempfile.TemporaryDirectory() as folder:
         own = {name: value.replace("{folder}", folder) for name, value in variables.items()}
         try:
@@ -83,7 +86,8 @@ def stopped(started: subprocess.Popen[str]) -> str:
 
 
 def last_line(done: ChildExit) -> str:
-    """The last line of output that reports an error, or else the last line, with exit status."""
+    """The last line of output that reports an error, or else the last line; without paths, and with
+    the exit status."""
     lines = [line.strip() for line in done.text.splitlines() if line.strip()]
     errors = [line for line in lines if "Error" in line or "==ERROR==" in line]
     said = (errors or lines or ["it said nothing"])[-1]

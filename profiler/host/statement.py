@@ -229,7 +229,11 @@ def timed_calls(group: Group) -> str:
 
 
 def timed_s(reading: Reading) -> float | None:
-    """Seconds of a reading's timed calls in all its processes; None if unknown."""
+    """Seconds of a reading's timed calls in all its processes; None if unknown.
+
+    An older record gives the seconds per call of each region (`samples`) and the calls in a region
+    (`block`), except if its samples are means over a round (`comparison`).
+    """
     if "sampled_s" in reading.details:
         return float(reading.details["sampled_s"])
     if "comparison" in reading.details or "block" not in reading.details:
@@ -327,8 +331,8 @@ def labels(group: Group) -> str:
 
 
 def widest(readings: Sequence[Reading], of: str) -> str:
-    """The largest distance from a value to an end of its interval, relative to the value; ""
-    without intervals."""
+    """The largest distance from a value to an end of its interval, relative to the value: `3.2% of
+    its median`, where `of` is "its median"; "" without intervals."""
     found = [
         max(abs(end - reading.value) for end in reading.interval) / abs(reading.value)
         for reading in readings
@@ -361,7 +365,8 @@ def software(group: Group) -> Iterator[str]:
 
 
 def missing(group: Group) -> Iterator[str]:
-    """The readings that some records lack, with their reasons, and the facts that none states."""
+    """The readings that some records lack, with their reasons, and the facts that no record
+    states."""
     found = []
     for name, words in EXPECTED.items():
         asked = [r for r in group.records if name != "compile" or r.compiled]

@@ -1,4 +1,4 @@
-"""What are the processor and the operating system, and how much of them may be used?
+"""Facts about the processor, the memory and the operating system, and how much may be used.
 
 Files and variables are read through a `Host`, which tests replace.
 """
@@ -165,7 +165,7 @@ def megahertz(host: Host, path: str) -> float | None:
 
 
 def boost(host: Host) -> str | None:
-    """Whether cores may run above their base frequency: on or off."""
+    """Whether cores may run above their base frequency: on or off; None if unknown."""
     allowed = host.number(f"{CPU}/cpufreq/boost")
     forbidden = host.number(f"{CPU}/intel_pstate/no_turbo")
     if allowed is None and forbidden is None:
