@@ -152,7 +152,8 @@ def counter_runs(
 def merged_runs(
     chip: Chip, dtype: str, known: Calibration, version: str, runs: Mapping[str, Ran | Refused]
 ) -> HardwareCounts:
-    """The counts of a call from its runs, without runs whose kernels differ (see `alike`)."""
+    """The counts of a call from its runs, without runs whose kernels differ (see `alike`); each
+    missing number has a reason. `known` is the calibration."""
     read, reasons = alike(runs)
     names = chip.executed(dtype)
     counted, moved = None, {}

@@ -85,6 +85,7 @@ def arithmetic_of(
     """Multiplications and additions, or why they are unknown. Opcodes replace counters that were
     not read, unless tensor cores worked: opcodes do not give their number of operations."""
     matrix = None if executed is None else tensor_total(executed)
+    # whether tensor cores worked; None without opcodes
     worked = None if opcodes is None else any(o.partition(".")[0] in MATRIX for o in opcodes)
     if worked and not matrix:
         return f"tensor cores worked, and their totals were not read{without and f': {without}'}"
@@ -96,7 +97,7 @@ def arithmetic_of(
     if dtype in HALF and halves is None and any(half.values()):
         return "what a counted instruction of half precision stands for was not calibrated"
     scale = halves or 0 if dtype in HALF else 0
-    of_tiles = (matrix or 0) / 2
+    of_tiles = (matrix or 0) / 2  # a multiply-add counts two: one mul, one add
     return {name: round(plain[name] + scale * half[name] + of_tiles) for name in ("mul", "add")}
 
 

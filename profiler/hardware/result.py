@@ -95,9 +95,9 @@ class HardwareCounts(Record, frozen=True):
 
 
 class HardwareLevel(Record, frozen=True):
-    """Level 4 of a reconciliation: the operations that the hardware executed, by class."""
+    """Rung 4 of a reconciliation: the operations that the hardware executed, by class."""
 
-    WRITTEN = ("chip", "ncu", "untold", "labels", "reasons")  # counts: with the other levels'
+    WRITTEN = ("chip", "ncu", "untold", "labels", "reasons")  # counts: with the other rungs'
 
     chip: str
     ncu: str
@@ -120,7 +120,7 @@ class HardwareLevel(Record, frozen=True):
 
 
 def hardware_level(measurement: Measurement) -> HardwareLevel | None:
-    """Level 4 of a measurement; None if the measurement has no hardware counts."""
+    """Rung 4 of a measurement; None if the measurement has no hardware counts."""
     record = measurement.counts.get("hardware")
     if record is None:
         return None

@@ -95,7 +95,7 @@ class Products(DispatchMode):
         self.found: list[Product] = []
 
     def see(self, kind: OperationKind, args: tuple[Any, ...], kwargs: Any) -> Any:
-        """The result of an operation, whose product is noted where it is one."""
+        """The result of an operation; the shape of a matrix product is recorded."""
         if places := OPERANDS.get(kind.name):
             self.found.append(product_shape(*(args[place] for place in places)))
         return super().see(kind, args, kwargs)
