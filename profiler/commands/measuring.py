@@ -182,7 +182,8 @@ def _measuring(
 
 
 def measuring(command: Command) -> Command:
-    """Give the decorated command the options of `_measuring`; it receives them as one `asked`."""
+    """Give a command the options of `_measuring` beside its own: typer sees the joint signature,
+    and the command receives the shared options as one `asked`."""
     signature = inspect.signature(command, eval_str=True)
     shared = inspect.signature(_measuring, eval_str=True).parameters
 

@@ -114,7 +114,8 @@ def study(
 
 
 def measured(found: Study, manner: Manner, output: Path) -> Done:
-    """Measure what the file lacks; after an interrupt the message says how to continue."""
+    """Measure the points that the file lacks; after an interrupt by the user, KeyboardInterrupt
+    says how to continue."""
     try:
         with bar() as progress:
             return found.measure(manner, output, progress, lambda sentence: told([sentence]))

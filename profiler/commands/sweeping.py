@@ -111,7 +111,8 @@ def sweep(
 
 
 def blocks_of(asked: Asked, manner: Manner, device: str | None = None) -> list[Block]:
-    """The blocks of the grid, or of one shard, in the order of measurement."""
+    """The blocks of the grid, or of one shard, in the order of measurement. Their device is its
+    kind, cpu or cuda, as a worker may use any board."""
     from profiler.run.plan import requests
     from profiler.sweep import order
 
@@ -191,8 +192,11 @@ def so_far(blocks: Sequence[Block], results: Results) -> str:
 def conclude(
     blocks: Sequence[Block], results: Results, found: Session, retry: bool, *, quiet: bool = False
 ) -> None:
-    """Print the plan's state, on standard error if `quiet`; Failed if nothing is measured, or a
-    failure is not `EXPECTED`."""
+    """Print the plan's state, on standard error if `quiet`.
+
+    Failed unless every point is measured or failed in an `EXPECTED` way, and at least one point is
+    measured; a plan without points (an empty shard) is accepted.
+    """
     from profiler.sweep.failures import EXPECTED
     from profiler.sweep.results import MEASURED
 
