@@ -25,7 +25,8 @@ without its probability."""
 
 @dataclass(frozen=True)
 class Making:
-    """The arguments of a twin, from which its parts are made."""
+    """The arguments of a twin (`twin.twin`), from which its parts are made; `sizes` are all sizes
+    of the network, derived sizes included."""
 
     choices: Choices
     sizes: Mapping[str, int]
@@ -59,7 +60,7 @@ class Making:
         sizes = {letter: own[letter] for letter in dict.fromkeys(("l", *mixer.letters))}
         return build(
             self._implementation(mixer), sizes, device=self.device, dtype=self.dtype,
-            seed=self.seed * 10_000 + number,
+            seed=self.seed * 10_000 + number,  # numbers stay below 10,000: no two seeds are equal
         )  # fmt: skip
 
     def implementations(self) -> tuple[str, ...]:
@@ -75,7 +76,8 @@ class Making:
         return without_token(mixer, self._implementation(mixer))
 
     def _implementation(self, mixer: Mixer) -> Implementation:
-        """The implementation of the chosen name, else the first of the chosen form, else any."""
+        """The implementation of the chosen name, else the first of the chosen form, else the
+        first."""
         known = implementations(mixer)
         if self.implementation in known:
             return known[self.implementation]
@@ -84,7 +86,8 @@ class Making:
 
 
 class Layer(nn.Module):
-    """One layer: a mixer, a mixer that reads an encoder's output (or None), and an FFN."""
+    """One layer: a mixer, a mixer `cross` that reads an encoder's output (or None), and an FFN if
+    the network has FFNs."""
 
     def __init__(self, making: Making, mixer: nn.Module, cross: nn.Module | None) -> None:
         super().__init__()
@@ -106,7 +109,8 @@ class Layer(nn.Module):
         return self._through(x, self.mixer, lambda rows: self.cross(rows, memory))
 
     def start(self, batch: int, length: int, memory: Tensor | None) -> list[Any]:
-        """The empty states of the layer's mixers, with room for `length` tokens."""
+        """The states of the layer's mixers before the first token, with room for `length` tokens;
+        `memory` (b, e, d) is an encoder's output."""
         held = [self.mixer.initial_state(batch, length)]
         if self.cross is not None:
             held.append(self.cross.initial_state(batch, length, memory))
@@ -121,7 +125,9 @@ class Layer(nn.Module):
         )
 
     def _through(self, x: Tensor, mix: Sublayer, read: Sublayer) -> Tensor:
-        """Apply each sublayer with its residual connection, and its norm before or after."""
+        """Apply each sublayer with its residual connection and its norm: to the sublayer's input
+        ("pre"), or to the sum of input and output ("post"). `mix` stands for the mixer, and `read`
+        for `cross`."""
         sublayers = [mix]
         if self.cross is not None:
             sublayers.append(read)
@@ -136,8 +142,14 @@ class Layer(nn.Module):
 
 
 class Stack(nn.Module):
-    """An encoder (`length` "e") or decoder ("l"): embedding, layers, a norm at the end if pre-norm.
-    The mixer `cross` of a decoder reads an encoder's output; E is a shared embedding matrix."""
+    """An encoder or a decoder: embedding, layers, and a norm at the end if the network is pre-norm.
+
+    Args:
+        mixers: the names of the mixers, which the layers take in turns.
+        length: the letter of the sequence length, "e" of an encoder and "l" of a decoder.
+        cross: the name of the mixer with which a decoder's layers read an encoder's output, or "".
+        E: an embedding matrix (u, d) to share; by default a new one.
+    """
 
     def __init__(
         self,
@@ -156,6 +168,7 @@ class Stack(nn.Module):
         self.dropout = making.dropout()
         self.layers = nn.ModuleList()
         for k in range(sizes["L"]):
+            # 3 numbers a layer: a decoder's mixer 0, its cross mixer 1, an encoder's mixer 2
             number = 3 * k + (0 if length == "l" else 2)
             mixer = making.mixer(mixers[k % len(mixers)], number, sizes[length])
             reader = making.mixer(cross, number + 1, sizes[length]) if cross else None
@@ -173,7 +186,8 @@ class Stack(nn.Module):
         return rows
 
     def step(self, tokens_t: Tensor, position: int, held: list[Any]) -> Tensor:
-        """One token (b,) of each sequence, after `position` tokens, to its row (b, d)."""
+        """One token (b,) of each sequence, after `position` tokens, to its row (b, d); `held` has
+        the states of each layer."""
         x = self.dropout(self.embedding.at(tokens_t, position))
         for layer, own in zip(self.layers, held, strict=True):
             x = layer.step(x, own)  # type: ignore[operator]  # a Layer

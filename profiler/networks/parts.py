@@ -81,7 +81,8 @@ class LayerNorm(nn.Module):
 
 
 def sinusoids(l: int, d: int, made: Made) -> Tensor:
-    """Sinusoidal position embeddings (l, d), Vaswani et al. 2017, section 3.5."""
+    """Sinusoidal position embeddings (l, d), Vaswani et al. 2017, section 3.5: sines in even
+    channels (from 0) and cosines in odd ones, a frequency for each two channels."""
     position = torch.arange(l, dtype=torch.float64).unsqueeze(1)
     channel = torch.arange(d, dtype=torch.float64)
     angle = position / 10_000 ** ((channel - channel % 2) / d)
@@ -89,7 +90,8 @@ def sinusoids(l: int, d: int, made: Made) -> Tensor:
 
 
 class Embedding(nn.Module):
-    """Token numbers (b, s) to rows (b, s, d): token, position and segment embeddings, norm."""
+    """Token numbers (b, s) to rows (b, s, d): the sum of token, position and segment embeddings,
+    and a norm, as far as the network chooses them. E (u, d) is an embedding matrix to share."""
 
     def __init__(
         self, c: Choices, *, u: int, l: int, d: int, made: Made, E: nn.Parameter | None = None

@@ -33,11 +33,14 @@ class TwinError(ValueError):
 
 @dataclass
 class Decoding:
-    """The state of a twin between tokens: the states of its mixers, layer by layer."""
+    """The state of a twin between tokens."""
 
     held: list[list[Any]]
+    """For each layer the states of its mixers."""
     length: int
+    """The number of tokens for which there is room."""
     position: int = 0
+    """The number of tokens read so far."""
 
 
 class Twin(nn.Module):
@@ -61,7 +64,8 @@ class Twin(nn.Module):
         self._end(making)
 
     def _end(self, making: Making) -> None:
-        """Make pooler, transform, classifier and head."""
+        """Make pooler, transform, classifier and head, each the identity (the pooler: None) if the
+        network has none."""
         c, d, made = making.choices, making.sizes["d"], making.made
         self.pooler = making.dense(d, d, "tanh") if c.pooler else None
         self.transform: nn.Module = nn.Identity()
@@ -91,7 +95,8 @@ class Twin(nn.Module):
         return rows
 
     def _encoded(self, source: Tensor | None, batch: int) -> Tensor:
-        """The encoder's output (b, e, d)."""
+        """The encoder's output (b, e, d) for its tokens `source` (b, e); TwinError without a source
+        for each of `batch` sequences."""
         assert self.encoder is not None
         if source is None or source.shape[0] != batch:
             raise TwinError(f"an encoder reads a source for each sequence: give ({batch}, e)")
@@ -231,7 +236,8 @@ class Twin(nn.Module):
 
 
 def all_sizes(network: Network, given: Mapping[str, int] | None = None) -> dict[str, int]:
-    """Letter -> every size of a network: given, the network's own, derived, or the default.
+    """Letter -> every size of a network: given, else the network's own, else the letter's default;
+    and the sizes that the network's formulas derive from these.
 
     Raises:
         SizeError: a size that the network refuses, or a derived size that is a fraction.
