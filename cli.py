@@ -72,6 +72,7 @@ from costmodel.report.formats import SCREEN, formats
 if TYPE_CHECKING:
     from costmodel.claims.claim import Claim
     from costmodel.claims.printed_tables import TableClaims
+    from costmodel.language.equations import Mixer
     from costmodel.proofs.check import Proof
 
 app = typer.Typer(
@@ -212,6 +213,18 @@ def explain(
     context: typer.Context,
     mixer: Annotated[str, typer.Argument(metavar="MIXER", help="A name, or FILE.py:NAME.")],
     sizes: dict[str, str | None] = {},  # noqa: B006 - filled in by `sized`, never changed
+    against: Annotated[
+        str | None,
+        typer.Option(
+            "--against",
+            metavar="OTHER",
+            help="Subtract another mixer, or another form of this one, equation by equation.",
+        ),
+    ] = None,
+    symbolic: Annotated[
+        bool,
+        typer.Option("--symbolic", help="--against: formulas in the sizes that are not given."),
+    ] = False,
     form: Form = None,
     phase: Phase = "both",
     convention: ConventionOption = "strict",
@@ -226,20 +239,53 @@ def explain(
 ) -> None:
     """A mixer's equations, each one's share of every count, its critical path and its state."""
     from costmodel.program.chosen_sizes import given_sizes, one_combination
+    from costmodel.report.differences import Differences
     from costmodel.report.document import Document
     from costmodel.report.explanation import Explanation
     from costmodel.report.mixer_document import symbol_names
 
     chosen(format_, "--format", formats())
     typeset(format_, symbols=symbols)
-    found, wanted = load_mixer(mixer), phases(phase)
-    names = symbol_names(symbols, [found])
-    named = tuple(found.forms) if form == "all" else (form or found.default_form,)
-    at = one_combination(found, given_sizes(sizes))
+    found, wanted, given = load_mixer(mixer), phases(phase), given_sizes(sizes)
+    other, its = found, ""
+    if against is not None:
+        if form == "all":
+            raise UsageError("--against is about one form: name it, or leave out --form")
+        other, its = compared(found, against)
+    elif symbolic:
+        raise UsageError("--symbolic is for --against: explain prints formulas and numbers anyway")
+    names = symbol_names(symbols, [found, other])
     counting = trained(read_convention(convention), wanted, recompute, only, loss, optimiser)
-    explained = [Explanation(found, name, wanted, at, counting, names, optimiser) for name in named]
-    document = Document(lambda: [part for one in explained for part in one.parts()])
+
+    def about(mixer: Mixer, form: str) -> Explanation:
+        at = one_combination(mixer, given, found, other)
+        return Explanation(mixer, form, wanted, at, counting, names, optimiser)
+
+    if its:
+        fixed = {size: value for size, (value, *_) in given.items()}
+        one, two = about(found, form or found.default_form), about(other, its)
+        document = Document(Differences(one, two, symbolic, fixed).parts)
+    else:
+        named = tuple(found.forms) if form == "all" else (form or found.default_form,)
+        explained = [about(found, name) for name in named]
+        document = Document(lambda: [part for one in explained for part in one.parts()])
     show(document, format_, output, force, context, names=names)
+
+
+def compared(mixer: Mixer, against: str) -> tuple[Mixer, str]:
+    """The mixer and the form that `against` names: a form of a mixer, or another mixer."""
+    from costmodel.errors import UnknownMixer
+
+    if against in mixer.forms:
+        return mixer, against
+    try:
+        other = load_mixer(against)
+    except UnknownMixer as error:
+        if len(mixer.forms) < 2:
+            raise
+        listed = ", ".join(mixer.forms)
+        raise UnknownMixer(f"{error}; the forms of {mixer.name} are {listed}") from None
+    return other, other.default_form
 
 
 CHOICES = "Choices: in place of the network's own"

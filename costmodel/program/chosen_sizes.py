@@ -162,16 +162,17 @@ def refuse_unknown(given: Iterable[str], mixers: Iterable[Mixer]) -> None:
             raise SizeError(f"size {letter} is a size of none of these mixers")
 
 
-def one_combination(mixer: Mixer, given: Given) -> dict[str, int]:
-    """The sizes of a mixer for a command that takes one value of each size.
+def one_combination(mixer: Mixer, given: Given, *others: Mixer) -> dict[str, int]:
+    """The sizes of a mixer for a command that takes one value of each size, and may be about other
+    mixers too.
 
     Raises:
-        SizeError: a size with several values.
+        SizeError: a size with several values, or a size of none of the mixers.
     """
     for letter, found in given.items():
         if len(found) > 1:
             raise SizeError(f"size {letter}: expected one value, got {len(found)}")
-    refuse_unknown(given, [mixer])
+    refuse_unknown(given, [mixer, *others])
     (sizes,) = combinations(letters_of(mixer, "inference"), given, mixer)
     return sizes
 

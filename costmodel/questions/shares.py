@@ -19,6 +19,7 @@ from costmodel.questions.counting.by_equation import count_equations, count_inst
 from costmodel.questions.counting.counts import Counts
 from costmodel.questions.counting.peers import of_system
 from costmodel.questions.question import (
+    BATCH,
     Case,
     Explained,
     Listing,
@@ -80,19 +81,22 @@ class Shares:
             return once if column == "once" else counts.exact_total
         return counts.exact(column)
 
-    def number(self, name: str, column: str) -> int:
-        """`value` at the sizes, for b sequences; work on weights alone is not multiplied by b, and
-        the gradients of weights are added up over the sequences."""
-        own = self.value(name, column).rational(self.case.sizes)
-        batch = self.case.sizes["b"]
+    def of_batch(self, name: str, column: str) -> Exact:
+        """`value` for b sequences; work on weights alone is not multiplied by b, and the gradients
+        of weights are added up over the sequences."""
+        own = self.value(name, column)
         if column == "once":
-            return int(own)
-        number = own * batch
+            return own
+        found = own * BATCH
         if column == "total":
-            number -= self.value(name, "once").rational(self.case.sizes) * (batch - 1)
+            found = found - self.value(name, "once") * (BATCH - 1)
         if column in ("add", "total"):
-            number += self.counts[name].joined.rational(self.case.sizes) * (batch - 1)
-        return int(number)
+            found = found + self.counts[name].joined * (BATCH - 1)
+        return found
+
+    def number(self, name: str, column: str) -> int:
+        """`of_batch` at the sizes."""
+        return self.of_batch(name, column).at(self.case.sizes)
 
     def parts(self) -> Explained:
         """The section: the sums, then tables of operations by equation, as formulas and numbers."""

@@ -1,0 +1,294 @@
+"""The document of `explain A --against B`: the operations of two mixers, equation by equation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from costmodel.errors import Unanswered, Unsupported
+from costmodel.language.equations import System
+from costmodel.language.functions import CLASSES
+from costmodel.language.nodes import Array
+from costmodel.program.chosen_sizes import fit
+from costmodel.questions.shares import Shares
+from costmodel.questions.subject import system_of
+from costmodel.report.document import (
+    Cell,
+    Column,
+    Equal,
+    Formula,
+    Heading,
+    Line,
+    Note,
+    Paragraph,
+    Part,
+    Row,
+    Section,
+    Table,
+    letter,
+)
+from costmodel.report.explanation import OCCASIONS, PHASE_TITLES, Explanation
+from costmodel.symbolic.piecewise import Exact
+from costmodel.symbolic.polynomial import Poly
+
+Pair = tuple[str, str]
+"""The names of two equations that are compared; "" if only the other mixer has the equation."""
+
+LAST = ("once", "total")
+"""The columns behind those of the classes of operations."""
+
+OUTSIDE = ("parameter", "buffer")
+"""The roles of arrays that the alignment leaves out of what an equation reads."""
+
+
+@dataclass(frozen=True)
+class Named:
+    """The arrays of one phase by name, and what each equation reads."""
+
+    shares: Shares
+
+    @property
+    def system(self) -> System:
+        """The equations of the phase."""
+        return self.shares.system
+
+    @cached_property
+    def whole(self) -> Mapping[str, Array]:
+        """Name of an equation -> the array that its author defines."""
+        return {e.part_of: e.whole for e in self.system.equations}
+
+    @cached_property
+    def reads(self) -> Mapping[str, frozenset[str]]:
+        """Name of an equation -> the other arrays that it reads, without weights."""
+        owner = {e.array.name: e.part_of for e in self.system.equations}
+        found: dict[str, set[str]] = {}
+        for equation in self.system.equations:
+            arrays = (a for a in equation.value.arrays if a.role not in OUTSIDE)
+            names = {owner.get(array.name, array.name) for array in arrays}
+            found.setdefault(equation.part_of, set()).update(names - {equation.part_of})
+        return {name: frozenset(names) for name, names in found.items()}
+
+    @cached_property
+    def made_for(self) -> Mapping[tuple[str, str, str], str]:
+        """(array, how, step) -> the name of the array that is made for another one so."""
+        arrays = (*self.whole.values(), *self.system.mixer.arrays.values())
+        origins = {array.name: array.origin for array in arrays if array.origin}
+        return {(o.of.name, o.how, o.step): name for name, o in origins.items()}
+
+    def of_role(self, role: str) -> list[str]:
+        """The arrays of a role, in the order in which they are declared."""
+        return [a.name for a in self.system.mixer.arrays.values() if a.role == role]
+
+    def classes(self, name: str) -> frozenset[str]:
+        """The kinds of operations of an equation."""
+        columns = (c for c in self.shares.columns if not self.shares.value(name, c).is_zero)
+        return frozenset(columns)
+
+
+def aligned(one: Shares, two: Shares) -> list[Pair]:
+    """Which equations of two mixers are compared, in the order of the first mixer, then the second.
+
+    Equations with one name are, if the two mixers are variants of one, or the equations read
+    matching arrays; then equations that read the same arrays and execute the same kinds of
+    operations. Inputs and outputs match, and gradients of matching arrays.
+    """
+    left, right = Named(one), Named(two)
+    partner: dict[str, str] = {}
+    for role in ("input", "context", "output"):
+        partner |= dict(zip(left.of_role(role), right.of_role(role), strict=False))
+    variants = left.system.mixer.base == right.system.mixer.base
+
+    def counterpart(name: str) -> str:
+        """The array of the second mixer that matches an array of the first; "" if none."""
+        array = left.whole.get(name) or left.system.mixer.arrays.get(name)
+        if name in partner or array is None or array.origin is None:
+            return partner.get(name, "")
+        made = array.origin
+        of = counterpart(made.of.name)
+        return right.made_for.get((of, made.how, made.step), "")
+
+    def match(name: str) -> str:
+        """The equation of the second mixer that is compared with one of the first; "" if none."""
+        free = [n for n in two.counts if n not in partner.values()]
+        read = {counterpart(n) for n in left.reads[name]}
+        if (found := counterpart(name)) in two.counts:
+            return found
+        if name in free and (variants or read & right.reads[name]):
+            return name
+        alike = (
+            n for n in free
+            if n not in one.counts and right.reads[n] == read
+            and left.classes(name) == right.classes(n)
+        )  # fmt: skip
+        return next(alike, "")
+
+    pairs = []
+    for name in one.counts:
+        if found := match(name):
+            partner[name] = found
+        pairs.append((name, found))
+    taken = {found for _, found in pairs}
+    return [*pairs, *(("", name) for name in two.counts if name not in taken)]
+
+
+@dataclass(frozen=True)
+class Differences:
+    """The operations of one explained mixer minus those of another, in the same phases.
+
+    With `symbolic`, differences are formulas in the sizes that are not in `given`; b is 1 unless
+    given.
+    """
+
+    one: Explanation
+    two: Explanation
+    symbolic: bool = False
+    given: Mapping[str, int] = field(default_factory=dict)
+
+    @cached_property
+    def names(self) -> Pair:
+        """The names of the two mixers; of two forms of one mixer, the names of the forms."""
+        if self.one.mixer is self.two.mixer and self.one.form != self.two.form:
+            return self.one.form, self.two.form
+        return self.one.mixer.name, self.two.mixer.name
+
+    @property
+    def sides(self) -> tuple[tuple[str, Explanation], ...]:
+        """The name and the explanation of both mixers."""
+        return tuple(zip(self.names, (self.one, self.two), strict=True))
+
+    def parts(self) -> list[Part]:
+        """The whole document.
+
+        Raises:
+            SizeError: sizes that do not fit one of the mixers; EquationError: an unknown form.
+        """
+        for _, side in self.sides:
+            system_of(side.mixer, side.form, (), "training")
+            if not self.symbolic:
+                fit(side.mixer, side.sizes)
+        found: list[Part] = [Heading(f"{self.names[0]} against {self.names[1]}", 1)]
+        found += [Paragraph(self._about(*side), item=True) for side in self.sides]
+        chosen = self.one.convention
+        found.append(Paragraph((f"Convention {chosen.title}: {chosen.caption}.",)))
+        for phase in self.one.phases:
+            found += [Heading(PHASE_TITLES[phase]), *self._phase(phase)]
+        return found
+
+    def _about(self, name: str, side: Explanation) -> Line:
+        line: list[Cell] = [f"{name}: {side.mixer.title}, form {side.form}"]
+        for size, value in self._at(side).items():
+            line += [", ", Equal((letter(size), str(value)))]
+        return (*line, ".")
+
+    def _at(self, side: Explanation) -> Mapping[str, int]:
+        """The sizes that differences are given at."""
+        if not self.symbolic:
+            return side.sizes
+        own = {"b": 1, **self.given, **side.mixer.given}
+        return {size: value for size, value in own.items() if size in side.sizes}
+
+    def _phase(self, phase: str) -> Iterator[Part]:
+        found = []
+        for name, side in self.sides:
+            try:
+                found.append(self._shares(side, phase))
+            except (Unanswered, Unsupported) as reason:
+                yield Paragraph((f"There is no answer for {name}: {reason}.",))
+        if len(found) < 2:
+            return
+        one, two = found
+        table = self._table(one, two, phase)
+        yield table
+        if not self.symbolic:
+            yield Paragraph((self._in_all(table, phase),))
+
+    def _shares(self, side: Explanation, phase: str) -> Shares:
+        """The operations of a phase by equation.
+
+        Raises:
+            Unanswered, Unsupported: there are none; the message is the reason.
+        """
+        shares = Shares(side.case(phase))
+        about = shares.case.about
+        if reason := about.unanswered or (not self.symbolic and about.beyond(side.sizes)):
+            raise Unanswered(reason)
+        _ = shares.counts
+        return shares
+
+    def _values(self, side: Explanation, shares: Shares, name: str, column: str) -> Exact:
+        """The operations of an equation at the sizes of `_at`; 0 for the name ""."""
+        if not name or column not in shares.columns:
+            return Exact()
+        if not self.symbolic:
+            return Exact.of(Poly.of(shares.number(name, column)))
+        at = {size: Poly.of(value) for size, value in self._at(side).items()}
+        return shares.of_batch(name, column).substitute(at)
+
+    def _cell(self, value: Exact) -> Cell:
+        return Formula(value) if self.symbolic else value.at({})
+
+    def _table(self, one: Shares, two: Shares, phase: str) -> Table:
+        """The equations of both mixers: those that differ, those that one has, those alike."""
+        classes = {*one.columns, *two.columns}
+        columns = [c for c in CLASSES if c in classes] + sorted(classes - {*CLASSES, *LAST})
+        columns += [c for c in LAST if c in classes]
+        differ, left, right, alike = (list[Row]() for _ in range(4))
+        sums = [Exact()] * (2 + len(columns))
+        for pair in aligned(one, two):
+            own, other = (
+                [self._values(side, shares, name, column) for column in columns]
+                for (_, side), shares, name in zip(self.sides, (one, two), pair, strict=True)
+            )
+            apart = [a - b for a, b in zip(own, other, strict=True)]
+            values = [own[-1], other[-1], *apart]
+            sums = [total + value for total, value in zip(sums, values, strict=True)]
+            same = not any(part.terms for value in apart for _, part in value.chambers())
+            place = left if not pair[1] else right if not pair[0] else alike if same else differ
+            place.append((self._called(pair), *map(self._cell, values)))
+        first, second = self.names
+        words = ("differ", f"only in {first}", f"only in {second}", "alike")
+        rows: list[Row | Section] = []
+        for said, found in zip(words, (differ, left, right, alike), strict=True):
+            rows += [Section((said,)), *found] if found else []
+        rows += [Section(), ("all", *map(self._cell, sums))]
+        title = PHASE_TITLES[phase]
+        return Table(
+            f"{first} minus {second} by equation, {title[:1].lower()}{title[1:]}",
+            (
+                Column("equation", "equation", numeric=False, names=True),
+                *(Column(f"operations of {name}", name) for name in self.names),
+                *(Column(name, name) for name in columns),
+            ),
+            tuple(rows),
+            tuple(Note((note,)) for note in self._notes(columns)),
+        )
+
+    def _notes(self, columns: Sequence[str]) -> Iterator[str]:
+        first, second = self.names
+        yield f"{first}, {second}: all operations of the equation"
+        yield f"{', '.join(columns)}: operations of {first} minus operations of {second}"
+        if "once" in columns:
+            yield "once: work done once for the weights, which classes leave out; total includes it"
+        yield (
+            "equations are compared by the name of their array, further ones by what they read; "
+            "alike: as many operations of every class"
+        )
+
+    def _called(self, pair: Pair) -> Line:
+        """The name of an equation, or both names where they differ."""
+        one, two = pair
+        own = [self.one.array(one)] if one else []
+        if not two or one == two:
+            return tuple(own)
+        return (*own, *([" / "] if own else []), self.two.array(two))
+
+    def _in_all(self, table: Table, phase: str) -> str:
+        """The totals as a sentence."""
+        _, own, other, *_ = table.body[-1]
+        assert isinstance(own, int) and isinstance(other, int)
+        (one, two), occasion = self.names, OCCASIONS[phase]
+        if own == other:
+            return f"{occasion}, {one} takes as many operations as {two}: {own:,}."
+        than = f"{abs(own - other):,} operations {'fewer' if own < other else 'more'} than {two}"
+        return f"{occasion}, {one} takes {own:,} operations, {than} with {other:,}."
