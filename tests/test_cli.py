@@ -154,7 +154,7 @@ def test_csv_holds_the_numbers_of_json(capsys: pytest.CaptureFixture[str]) -> No
         assert line["mixer"] == row["mixer"] and line["phase"] == row["phase"]
         assert int(line["total"]) == row["total"] and line["ratio"] == str(row["ratio"])
         assert int(line["other_compare"]) == row["counts"]["other"].get("compare", 0)
-        assert line["path"].split() == row["critical_path"]
+        assert line["critical_path"].split() == row["critical_path"]
 
 
 def test_columns_choose_and_order(capsys: pytest.CaptureFixture[str]) -> None:

@@ -97,7 +97,6 @@ def test_names_keys_and_words_are_told_apart() -> None:
     for named in (
         [figure.name for figure in figures],
         [figure.key or figure.name for figure in figures],
-        [figure.claim for figure in figures if figure.claim],
         [one.name for one in QUESTIONS],
     ):
         assert len(named) == len(set(named))

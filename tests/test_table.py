@@ -104,7 +104,7 @@ def test_batch_multiplies_work_and_state_and_not_the_weights(name: str) -> None:
             continue
         apart = once if column == "total" else 0
         assert isinstance(value, int) and many.value(column) == 64 * (value - apart) + apart
-    for column in ("parameters", "weights", "span", "path"):
+    for column in ("parameters", "weights", "span", "critical_path"):
         assert many.value(column) == alone.value(column)
 
 
@@ -147,7 +147,7 @@ def test_rows_equal_the_public_questions(name: str, phase: str) -> None:
                 assert isinstance(hops, Searched)
             else:
                 assert hops == cm.path_length(mixer, form).at(**at)
-        assert row.value("path") == cm.critical_path(mixer, phase, form, sizes=at)
+        assert row.value("critical_path") == cm.critical_path(mixer, phase, form, sizes=at)
         moved = cm.traffic(mixer, phase, form)
         least, unfused = (kind.at({**at, "b": 3}) for kind in (moved.compulsory, moved.unfused))
         assert row.value("traffic") == 4 * sum(least.values())  # bytes of fp32
@@ -247,7 +247,8 @@ def test_overruns_are_exactly_reads_past_the_end(l: int, t: int, w: int) -> None
 
 def test_a_form_without_inference_keeps_its_parameters() -> None:
     row = one("she", "inference", form="fft")
-    for column in ("mul", "other", "once", "total", "span", "path", "state", "traffic", "ratio"):
+    shown = ("mul", "other", "once", "total", "span", "critical_path", "state", "traffic", "ratio")
+    for column in shown:
         value = row.value(column)
         assert isinstance(value, Missing) and "form 'direct' works token by token" in value.reason
     assert row.value("parameters") == 2_129_920

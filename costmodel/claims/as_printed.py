@@ -65,5 +65,5 @@ def words(text: str) -> str:
     for figure in CLAIMED.values():
         title = figure.title.lower().split()
         if said == figure.name or same_words(said.lower().split(), title):
-            return figure.claim
+            return figure.name
     return said.lower().replace(" ", "_")

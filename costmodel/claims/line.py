@@ -82,7 +82,7 @@ def _claim(
                 mixer=mixer,
                 phase=phase_of(asked, phase),
                 form=form,
-                quantity=asked.claim,
+                quantity=asked.name,
                 convention=tuple(names),
             )
             claim.validate()
@@ -103,7 +103,7 @@ def stated(
     """A claim that lacks only its subject: the sides of its equation say its kind and formulas."""
     if growing and not _ORDER.fullmatch(parts[0]):
         raise ValueError("'growing as' stands behind O(...) only")
-    if asked.claim == "critical_path":
+    if asked.name == "critical_path":
         return partial(PathClaim, steps=" ".join(parts))
     if order := _ORDER.fullmatch(parts[0]):
         if len(parts) > 1:

@@ -270,7 +270,7 @@ def _claim(cell: Cell, name: str, named: tuple[str, str], source: str, asked: As
     said: dict[str, Any] = {
         "id": place, "source": source, "place": place, "claimed": cell.text, "mixer": mixer,
         "phase": phase_of(figure, PHASES.get(cell.labels.get("phase", ""), asked.phase)),
-        "form": cell.labels.get("form") or form, "quantity": figure.claim,
+        "form": cell.labels.get("form") or form, "quantity": figure.name,
         "convention": tuple(names_of.split(",")),
     }  # fmt: skip
     known = load_mixer(mixer)

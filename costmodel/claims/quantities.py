@@ -31,7 +31,7 @@ from costmodel.questions.question import (
     Missing,
     answers,
 )
-from costmodel.questions.registry import CLAIMED
+from costmodel.questions.registry import CLAIMED, meant
 from costmodel.symbolic.constraints import Constraints
 from costmodel.symbolic.effort import limited, spend
 from costmodel.symbolic.piecewise import Exact
@@ -139,21 +139,15 @@ def _hold(guards: Constraints, sizes: Mapping[str, int]) -> bool:
 
 
 def quantity(name: str) -> Figure:
-    """The figure with a name in claims.
+    """The figure that a name or another word means in claims.
 
     Raises:
-        ValueError: an unknown name; the message lists the known ones.
+        ValueError: an unknown word, whose message lists the known names, or an ambiguous one.
     """
-    if name not in CLAIMED:
-        known = ", ".join(CLAIMED)
-        raise ValueError(f"unknown quantity '{name}': expected one of {known}{_hint(name)}")
-    return CLAIMED[name]
-
-
-def _hint(name: str) -> str:
-    if not name.lower().startswith(("flop", "mac")):
-        return ""
-    return "; claim a total: all weightings of the operations are tried"
+    found = meant(name, CLAIMED)
+    if found is None:
+        raise ValueError(f"unknown quantity '{name}': expected one of {', '.join(CLAIMED)}")
+    return CLAIMED[found]
 
 
 def phases_of(asked: Figure) -> tuple[str, ...]:
@@ -170,7 +164,7 @@ def _phase(asked: Figure, phase: str) -> str:
         return "".join(known)
     if not phase:
         *others, last = known
-        raise ValueError(f"'{asked.claim}' needs a phase: {', '.join(others)} or {last}")
+        raise ValueError(f"'{asked.name}' needs a phase: {', '.join(others)} or {last}")
     return phase_name(phase)
 
 

@@ -21,9 +21,11 @@ from costmodel.claims.numeric_claims import (
     NumberClaim,
     RatioClaim,
 )
+from costmodel.claims.quantities import OF_NETWORKS
 from costmodel.data import read_data
 from costmodel.errors import PublishedError, TooMuch
 from costmodel.mixers.load import only_imported
+from costmodel.questions.registry import CLAIMED, meant
 from costmodel.symbolic.effort import limited
 
 KINDS: Mapping[str, type[Claim]] = {
@@ -89,7 +91,8 @@ def _claim_of_entry(path: Path, common: Mapping[str, Any], number: int, entry: A
         raise PublishedError(f"{where}: kind '{entry['kind']}' is none of {', '.join(KINDS)}")
     stated = {key: value for key, value in entry.items() if key != "kind"}
     try:
-        claim = kind(**{**common, **_checked(kind, stated)})
+        found = _checked(kind, stated)
+        claim = kind(**{**common, **found, **_derived(kind, found)})
         for key in ("mixer", "against", "against_mixer"):
             only_imported(stated.get(key, ""))
         with limited():
@@ -97,6 +100,17 @@ def _claim_of_entry(path: Path, common: Mapping[str, Any], number: int, entry: A
     except (ValueError, TooMuch) as reason:
         raise PublishedError(f"{where}: {reason}") from None
     return claim
+
+
+def _derived(kind: type[Claim], stated: Mapping[str, Any]) -> dict[str, str]:
+    """The key of the quantity that is derived for a record, with the figure's name for the word
+    that stands there; ValueError for an ambiguous word."""
+    key = "beside" if {"unchecked", "lacks"} & stated.keys() else "quantity"
+    word = stated.get(key, "")
+    if key not in (*kind.needs, "beside") or ("model" in stated and word in OF_NETWORKS):
+        return {}
+    name = meant(word, CLAIMED)
+    return {} if name is None else {key: name}
 
 
 def _checked(kind: type[Claim], stated: Mapping[str, Any]) -> dict[str, Any]:

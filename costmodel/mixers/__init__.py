@@ -52,14 +52,16 @@ def groups() -> dict[str, tuple[Mixer, ...]]:
 
 def builtin(name: str) -> Mixer:
     """The built-in mixer with a name or alias, or the variant with a name of its own, with the
-    options and the sizes after it (`NAME+OPTION{n=32,h=128}`).
+    options and the sizes after it (`NAME+OPTION{n=32,h=128}`). `GQA` is another spelling of `gqa`.
 
     Raises:
         UnknownMixer: the message has the nearest known name, or the options or sizes that the mixer
             takes.
     """
     base, options = split(name)
-    file = file_of(base)
+    if (file := file_of(base)) is None and (file := file_of(base.lower())) is not None:
+        before, *inside = name.partition("{")
+        name, base = before.lower() + "".join(inside), base.lower()
     if file is not None:
         found = next(m for m in _load(file).values() if is_called(m, base))
         chosen = variant(_module(file), found, *stands_for(found, name))
@@ -67,7 +69,7 @@ def builtin(name: str) -> Mixer:
         return chosen
     loaded = [mixer for file in _texts() for mixer in _load(file).values()]
     others = [other for mixer in loaded for other in (*mixer.aliases, *mixer.variants)]
-    near = difflib.get_close_matches(base, [*names(), *others], 1)
+    near = difflib.get_close_matches(base.lower(), [*names(), *others], 1)
     hint = f"; did you mean '{_nearest(near[0], options)}'? " if near else ": "
     raise UnknownMixer(
         f"unknown mixer '{name}'{hint}`costmodel list` shows them all, and a mixer of your own "

@@ -191,6 +191,7 @@ def self_attention(chosen: Chosen) -> Mixer:
         source="; ".join([CHEN, *(SOURCES[option] for option in OPTIONS if option in chosen)]),
         group="attention",
         references=() if chosen - OF_TORCH else (TORCH,),
+        aliases=("mha",),
     )
     cited = not chosen
     l, d, n = m.sizes("l d n")

@@ -136,7 +136,7 @@ ACTIVATIONS = Question(
             phases=TRAINING_STEP,
             varies=frozenset({"form", "convention"}),
             usual=always,
-            claim="activations",
+            claimed=True,
         ),
     ),
     activations,

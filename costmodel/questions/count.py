@@ -154,7 +154,7 @@ def _class(name: str, meaning: str, heading: str, within: str = "") -> Figure:
         unit="operations",
         per_token=True,
         usual=never if within else always,
-        claim=name,
+        claimed=True,
         within=within,
         notes=(_apart, _of_no_term) if name in ("add", "mul") else (_apart,),
     )
@@ -215,7 +215,7 @@ TOTAL = Figure(
     unit="operations",
     per_token=True,
     usual=always,
-    claim="total",
+    claimed=True,
     notes=(_apart, _of_no_term),
 )
 OTHER = tuple(sorted({step for f in TABLE.values() for step in f.steps} - {*CLASSES} | {"compare"}))
@@ -232,7 +232,7 @@ OTHERS = Figure(
     kind="names",
     per_token=True,
     usual=_where_any(other),
-    claim="other",
+    claimed=True,
     notes=(_apart,),
 )
 ONCE = Figure(

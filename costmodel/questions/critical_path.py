@@ -279,14 +279,13 @@ CRITICAL_PATH = Question(
     "Critical path",
     (
         Figure(
-            "path",
+            "critical_path",
             "the longest chain of steps",
             _path_of,
             header="critical path",
-            key="critical_path",
             kind="steps",
             usual=always,
-            claim="critical_path",
+            claimed=True,
             notes=(lambda cases, shown: (CUMULATION,),),
         ),
     ),

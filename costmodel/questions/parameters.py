@@ -80,7 +80,7 @@ PARAMETERS = Question(
             varies=frozenset(),
             always=True,
             usual=always,
-            claim="parameters",
+            claimed=True,
         ),
     ),
     parameters,

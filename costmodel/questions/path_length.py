@@ -162,7 +162,7 @@ PATH_LENGTH = Question(
             header="maximum\npath length",
             phases=("training",),
             varies=frozenset({"form"}),
-            claim="path_length",
+            claimed=True,
             search=_searched,
             notes=(_notes,),
         ),

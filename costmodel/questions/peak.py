@@ -323,7 +323,7 @@ PEAK = Question(
             key="peak_elements",
             unit="elements",
             phases=("training", *TRAINING_STEP),
-            claim="peak",
+            claimed=True,
         ),
         Figure(
             "optimiser",

@@ -472,7 +472,7 @@ class Figure:
     """One figure of an answer: a column of tables, a key of JSON, a quantity of claims.
 
     Args:
-        name: its name in `--columns` and its header in CSV.
+        name: its name in `--columns` and in claims, and its header in CSV.
         meaning: a phrase that says what the figure counts.
         value: computes the figure of a case; raises Unanswered or Unsupported if there is none.
         header: the column's header on a terminal; the name if empty.
@@ -485,7 +485,7 @@ class Figure:
         always: whether the figure exists even if the form lacks the phase (parameters do).
         per_token: whether a table per token divides the figure by the tokens.
         usual: whether the default table of some cases shows the column.
-        claim: its name in claims; "" if no claim may be about the figure.
+        claimed: whether claims may be about the figure.
         within: the name of a figure that has this one as a part, or that is this one in another
             unit. Explanations show only that figure; JSON holds this one inside its parts.
         search: finds the figure at a case's sizes if no formula is derived; raises Unsupported if
@@ -507,7 +507,7 @@ class Figure:
     always: bool = False
     per_token: bool = False
     usual: Callable[[Sequence[Case]], bool] = never
-    claim: str = ""
+    claimed: bool = False
     within: str = ""
     search: Callable[[Case], int] | None = None
     notes: tuple[Notes, ...] = ()

@@ -1,12 +1,15 @@
-"""The list of all questions, which tables, explanations, claims, exports and proofs read.
+"""The list of all questions, which tables, explanations, claims, exports and proofs read; and what
+other words mean their figures.
 
 To add a question, write its file with its record in this folder, and add a line to `QUESTIONS`.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
+from costmodel.errors import TableError
 from costmodel.questions.activations import ACTIVATIONS
 from costmodel.questions.best_size import BEST_SIZE
 from costmodel.questions.count import COUNT
@@ -43,9 +46,62 @@ QUESTIONS: tuple[Question, ...] = (
 FIGURES: Mapping[str, Figure] = {
     figure.name: figure for question in QUESTIONS for figure in question.figures
 }
-"""Name of a figure in `--columns` -> the figure."""
+"""Name of a figure, in `--columns` and in claims -> the figure."""
 
-CLAIMED: Mapping[str, Figure] = {
-    figure.claim: figure for question in QUESTIONS for figure in question.figures if figure.claim
+CLAIMED: Mapping[str, Figure] = {name: figure for name, figure in FIGURES.items() if figure.claimed}
+"""The figures that claims may be about."""
+
+KEPT, MOVED = ("state", "activations", "peak", "parameters"), ("traffic", "unfused")
+
+WORDS: Mapping[str, tuple[str, ...]] = {
+    **dict.fromkeys(("flops", "flop", "ops", "operations", "compute"), ("total",)),
+    **dict.fromkeys(("macs", "mac", "multiply-adds", "multiplications"), ("mul",)),
+    "additions": ("add",),
+    "divisions": ("div",),
+    **dict.fromkeys(("exponentials", "exponentiations"), ("exp",)),
+    **dict.fromkeys(("params", "param", "parameter"), ("parameters",)),
+    **dict.fromkeys(("kv-cache", "kvcache", "cache", "kv"), ("state",)),
+    "path": ("critical_path",),
+    "compulsory": ("traffic",),
+    "arithmetic-intensity": ("intensity",),
+    "complexity": ("order",),
+    "depth": ("span", "critical_path", "sequential"),
+    **dict.fromkeys(("memory", "mem", "space", "vram", "footprint"), KEPT),
+    "bytes": (*MOVED, "weights_bytes", "state_bytes"),
+    **dict.fromkeys(("io", "bandwidth", "data-movement", "memory-traffic"), MOVED),
 }
-"""Name of a quantity in claims -> the figure."""
+"""Word, in lower case with hyphens -> the figures that the word may mean."""
+
+TIMED = "is measured, not derived: `costmodel profile MIXER` measures it"
+RATE = (
+    "is no column: total counts every operation, and `costmodel reconcile MIXER` measures the "
+    "operations in a second"
+)
+MEASURED: Mapping[str, str] = {
+    **dict.fromkeys(("latency", "time", "runtime", "seconds", "throughput", "speed"), TIMED),
+    **dict.fromkeys(("energy", "power", "joules", "watts"), TIMED),
+    **dict.fromkeys(("gflops", "tflops", "mflops", "gflop", "tflop", "flop/s", "flops/s"), RATE),
+}
+"""Word that no derived figure answers -> what answers it."""
+
+
+def meant(word: str, known: Mapping[str, Figure] = FIGURES) -> str | None:
+    """The name of the figure of `known` that a word means, in any case; None for an unknown word.
+
+    >>> meant("total"), meant("FLOPs"), meant("kv cache"), meant("attention")
+    ('total', 'total', 'state', None)
+
+    Raises:
+        TableError: the word may mean several figures, or is answered by a measurement.
+    """
+    plain = "-".join(re.split(r"[\s_-]+", word.strip().lower()))
+    means = [name for name in WORDS.get(plain, ()) if name in known]
+    for name in (word, plain.replace("-", "_"), *(means if len(means) == 1 else [])):
+        if name in known:
+            return name
+    if means:
+        *others, last = [f"{name} ({known[name].meaning})" for name in means]
+        raise TableError(f"'{word}' may mean {', '.join(others)} or {last}: name one of them")
+    if plain in MEASURED:
+        raise TableError(f"'{word}' {MEASURED[plain]}")
+    return None

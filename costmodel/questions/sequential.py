@@ -89,7 +89,7 @@ SEQUENTIAL = Question(
             "steps that follow one another",
             lambda case: case.about.of(_steps).exact,
             header="sequential\noperations",
-            claim="sequential",
+            claimed=True,
             search=_searched,
         ),
     ),

@@ -329,7 +329,7 @@ SPAN = Question(
             "levels of dependent operations",
             lambda case: Largest(tuple(map(Exact.of, case.about.of(levels_of_span).terms))),
             usual=always,
-            claim="span",
+            claimed=True,
             search=_searched,
         ),
     ),

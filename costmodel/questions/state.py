@@ -202,7 +202,7 @@ STATE = Question(
             phases=("inference",),
             varies=frozenset({"form"}),
             usual=always,
-            claim="state",
+            claimed=True,
         ),
         Figure(
             "state_bytes",

@@ -442,7 +442,7 @@ TRAFFIC = Question(
             key="traffic.compulsory",
             unit="bytes",
             per_token=True,
-            claim="compulsory",
+            claimed=True,
             notes=(at_budget,),
         ),
         Figure(
@@ -454,7 +454,7 @@ TRAFFIC = Question(
             key="traffic.unfused",
             unit="bytes",
             per_token=True,
-            claim="unfused",
+            claimed=True,
             notes=(at_budget,),
         ),
     ),

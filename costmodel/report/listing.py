@@ -12,6 +12,7 @@ from costmodel.language.options import joined
 from costmodel.mixers import builtin, groups, names
 from costmodel.program.conventions import Convention
 from costmodel.questions.question import answers
+from costmodel.questions.registry import FIGURES, meant
 from costmodel.report.document import Column, Document, Note, Rows, Section, Table
 from costmodel.report.references import of_mixer
 
@@ -98,11 +99,16 @@ def matching(word: str) -> tuple[str, ...]:
     idea, family, source, options or references; all mixers for "".
 
     Raises:
-        UnknownMixer: there is none; the message names the families.
+        UnknownMixer: there is none; the message names the column that the word means, or the
+            families. TableError: there is none, and the word may mean several columns.
     """
     begins = re.compile(rf"\b{re.escape(word)}", re.IGNORECASE) if word else re.compile("")
     found = tuple(name for name in names() if begins.search(_searched(builtin(name))))
     if not found:
+        if (column := meant(word)) is not None:
+            about = f"{column} ({FIGURES[column].meaning})"
+            raise UnknownMixer(f"'{word}' is no mixer but a column: `costmodel table --columns "
+                               f"mixer,{column}` shows {about}")  # fmt: skip
         raise UnknownMixer(
             f"no mixer has a word that begins with '{word}' in its name, title, idea, family, "
             f"source, options or references; the families are {', '.join(groups())}"

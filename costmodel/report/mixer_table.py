@@ -32,7 +32,7 @@ from costmodel.program.chosen_sizes import (
 )
 from costmodel.program.conventions import Convention
 from costmodel.questions.question import FORWARD, Case, Dtypes, Figure, Missing, Value, answers
-from costmodel.questions.registry import FIGURES
+from costmodel.questions.registry import FIGURES, meant
 from costmodel.questions.subject import system_of
 from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.sizes import LETTERS, in_order, is_letter
@@ -155,19 +155,22 @@ def column_names(text: str) -> tuple[str, ...]:
     """Read `--columns a,b,c`.
 
     Raises:
-        TableError: an unknown column, with the nearest known one and the list.
+        TableError: an unknown column, with the nearest known one and the list, or a word that may
+            mean several.
     """
-    found = tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
-    for name in found:
-        _known_column(name)
+    typed = [part.strip() for part in text.split(",") if part.strip()]
+    found = tuple(dict.fromkeys(map(_column, typed)))
     if not found:
         raise TableError(f"no column is named: choose from {', '.join(COLUMNS)} and size letters")
     return found
 
 
-def _known_column(name: str) -> None:
-    if name in COLUMNS or (is_letter(name) and name != "h"):
-        return
+def _column(name: str) -> str:
+    """The column that a word means."""
+    if is_letter(name) and name != "h":
+        return name
+    if (found := meant(name, COLUMNS)) is not None:
+        return found
     near = difflib.get_close_matches(name, COLUMNS, 1)
     hint = f"; did you mean '{near[0]}'? The" if near else ": the"
     raise TableError(
@@ -303,8 +306,7 @@ def varying(rows: Sequence[Row]) -> tuple[str, ...]:
 def _sorted(rows: Sequence[Row], request: Request) -> list[Row]:
     """The rows sorted by the column `request.sort`; rows without a value come last."""
     assert request.sort is not None
-    name, down = request.sort.removeprefix("-"), request.sort.startswith("-")
-    _known_column(name)
+    name, down = _column(request.sort.removeprefix("-")), request.sort.startswith("-")
     keyed = [(row, _comparable(row.value(name))) for row in rows]
     here = [(row, value) for row, value in keyed if isinstance(value, (int, Fraction, str))]
     away = [(row, value) for row, value in keyed if isinstance(value, Missing) or value is None]

@@ -1,1 +1,0 @@
-"""The ranges of one size in which exact quantities keep their order, proven for every size."""
