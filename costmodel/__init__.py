@@ -1,10 +1,65 @@
 """What does a sequence mixer cost, derived from its equations?
 
-import costmodel as cm
-cm.count(cm.mixer("she"), phase="training").at(d=128, l=128).total
+>>> import costmodel as cm
+>>> she, attention = cm.mixer("she"), cm.mixer("self-attention")  # `costmodel list` shows the names
+
+A table, as `costmodel table` prints it; also `.to_pandas()`, `.to_latex()`, `.to_csv()`:
+
+>>> costs = cm.table(["self-attention", "she"], d=128, l=[64, 128], phase="training")
+>>> [(row["mixer"], row["l"], row["total"]) for row in costs][-1]
+('she', 128, 278888448)
+
+Numbers at sizes; several sizes at once, exact at any magnitude; formulas, which sympy changes:
+
+>>> cm.count(she).at(d=128, l=128).total
+278888448
+>>> cm.count(she).at(d=128, l=[64, 128]).total
+array([ 72335360, 278888448])
+>>> l, d = cm.symbols("l d")
+>>> cm.count(she).mul.subs(d, 128).diff(l)
+16384*l + 41088
+
+Operations, of one new token, of gradients, by another convention:
+
+>>> cm.count(attention, "inference").at(d=128, l=128, t=128, n=8).total
+199032
+>>> cm.count(attention, "training-step", recompute="all").at(d=128, l=128, n=8).exp
+132096
+>>> cm.count(attention, convention="mac,dense").total
+8*d**2*l + 4*d*l**2 + 4*l**2*n
+
+Parameters, state, traffic in bytes, memory of training:
+
+>>> cm.parameters(attention).expr, cm.state(attention).expr
+(4*d**2, 2*d*t)
+>>> cm.traffic(attention, "inference").at(d=128, l=128, t=128, n=8, dtype="bf16")["compulsory"]
+197120
+>>> cm.activations(she).at(d=128, l=128), cm.peak(she, "training-step").at(d=128, l=128)
+(65536, 131072)
+
+Depth and its steps, sequential operations, path length, order of growth:
+
+>>> cm.span(she).at(d=128, l=128), cm.critical_path(she).text
+(24, 'mul sum mul mul sum')
+>>> cm.sequential(she).at(l=128), cm.path_length(she).at(l=128)
+(5, 1)
+>>> cm.order(cm.count(she).exact_total).expr
+d**2*l**2
+
+A mixer of your own: its equations (README.md, "A mixer of your own"); proofs of a mixer, and the
+values of its output and of its gradients:
+
+>>> all(proof.passed for proof in cm.prove(cm.mixer("me")))
+True
+>>> arrays = {"x": [[1.0], [2.0]], "w_ext": [3.0, 4.0]}
+>>> cm.evaluate(cm.mixer("me"), arrays, {"l": 2, "d": 1}).tolist()
+[[3.0], [10.0]]
+
+What a machine does: `profiler.measure` and `profiler.trace`; whole networks:
+`costmodel.networks.model`.
 
 A name is imported from its file when it is first asked for, so that importing the package costs
-nothing.
+nothing. What is refused raises a ValueError of one sentence (`costmodel.errors`).
 """
 
 from typing import TYPE_CHECKING
@@ -12,6 +67,7 @@ from typing import TYPE_CHECKING
 __all__: list[str]
 
 if TYPE_CHECKING:
+    from costmodel.commands.tables import table as table
     from costmodel.errors import EquationError as EquationError, Unanswered as Unanswered
     from costmodel.language.complex_numbers import (
         Complex as Complex,
@@ -38,6 +94,7 @@ if TYPE_CHECKING:
         top_k as top_k,
     )
     from costmodel.mixers.load import mixer as mixer
+    from costmodel.proofs.check import prove as prove
     from costmodel.questions.activations import activations as activations
     from costmodel.questions.count import count as count
     from costmodel.questions.critical_path import critical_path as critical_path
@@ -50,9 +107,11 @@ if TYPE_CHECKING:
     from costmodel.questions.span import span as span
     from costmodel.questions.state import state as state
     from costmodel.questions.traffic import traffic as traffic
+    from costmodel.symbolic.sympy_form import symbols as symbols
 
 if not TYPE_CHECKING:
     PLACES = {
+        "costmodel.commands.tables": "table",
         "costmodel.errors": "EquationError Unanswered",
         "costmodel.language.complex_numbers": "Complex complex_ complex_pair complex_sum polar",
         "costmodel.language.equations": "Mixer",
@@ -61,6 +120,7 @@ if not TYPE_CHECKING:
         "costmodel.language.writing": "argmax exp fft function irfft max_over maximum minimum"
         " rfft sort sum_ top_k",
         "costmodel.mixers.load": "mixer",
+        "costmodel.proofs.check": "prove",
         "costmodel.questions.activations": "activations",
         "costmodel.questions.count": "count",
         "costmodel.questions.critical_path": "critical_path",
@@ -73,6 +133,7 @@ if not TYPE_CHECKING:
         "costmodel.questions.span": "span",
         "costmodel.questions.state": "state",
         "costmodel.questions.traffic": "traffic",
+        "costmodel.symbolic.sympy_form": "symbols",
     }
     """File -> the names that the package has of it."""
 

@@ -1,10 +1,30 @@
-"""What do the mixers, as real PyTorch modules, execute and cost on this machine?"""
+"""What do the mixers, as real PyTorch modules, execute and cost on this machine?
 
+    import profiler
 
-def __getattr__(name: str) -> object:
-    """`profiler.trace`, loaded when it is first asked for: it imports torch."""
-    if name == "trace":
-        from profiler.tracing import trace
+    profiler.measure("she", d=128, l=128)      # time, memory, operations: `costmodel profile`
+    profiler.trace(module, over="l,d")         # any nn.Module counted as formulas
+    help(profiler.measure)                     # the options, and what a record holds
 
-        return trace
-    raise AttributeError(f"module 'profiler' has no attribute '{name}'")
+A name is imported from its file when it is first asked for: it imports torch.
+"""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from profiler.commands.in_python import measure as measure
+    from profiler.tracing import trace as trace
+
+if not TYPE_CHECKING:
+    PLACES = {"measure": "profiler.commands.in_python", "trace": "profiler.tracing"}
+    """Name -> the file that has it."""
+
+    __all__ = [*PLACES]
+
+    def __getattr__(name: str) -> object:
+        """A name of `PLACES`."""
+        from importlib import import_module
+
+        if name not in PLACES:
+            raise AttributeError(f"module 'profiler' has no attribute '{name}'")
+        return getattr(import_module(PLACES[name]), name)

@@ -22,6 +22,7 @@ ASKED: dict[str, Callable[[], Any]] = {
         "traffic",
     )
 }  # fmt: skip
+ASKED["entries moved"] = lambda: cm.traffic(cm.mixer("self-attention")).compulsory
 ASKED["network"] = lambda: model("gpt-2").count("training")
 
 
@@ -52,6 +53,15 @@ def test_arrays_are_broadcast_and_numpy_integers_taken() -> None:
     assert count.at(l=4, d=6, n=2, h=3) == count.at(l=4, d=6, n=2)
 
 
+def test_a_sum_of_classes_stays_exact_where_no_class_is_large() -> None:
+    """Multiplications and additions fit int64 each, and their sum does not."""
+    count: Any = cm.count(cm.mixer("she"))
+    one, found = count.at(l=60_000, d=2**16), count.at(l=[1, 60_000], d=2**16)
+    assert one.mul < 2**63 < one.total
+    assert found.mul.dtype == np.int64 and found.total[1] == one.total
+    assert count.at(l=[1, 2], d=2).total.dtype == np.int64
+
+
 def test_large_numbers_stay_exact() -> None:
     count: Any = cm.count(cm.mixer("she"))
     found = count.at(l=[2, 2**30], d=2**20).mul
@@ -71,6 +81,9 @@ def test_large_numbers_stay_exact() -> None:
         ({"h": 2}, "size h is d/n: give d and n, not h = 2"),
         ({"l": [1, 2], "b": [1, 2, 3]}, "shapes that do not fit together: "),
         ({"l": []}, "an array of sizes is empty"),
+        ({"l": np.array([4.5, 2])}, "size l must be a positive integer, got 4.5"),
+        ({"l": np.array([2, -4])}, r"size l must lie in 1..2\*\*40, got -4"),
+        ({"l": [[1, 2], [3]]}, "size l must be a positive integer or an array of such, got lists"),
     ],
 )
 def test_sizes_that_cannot_be_are_refused(name: str, sizes: dict[str, Any], said: str) -> None:
@@ -98,3 +111,34 @@ def test_expressions_take_letters_as_subs_of_sympy() -> None:
     assert str(cm.state(cm.mixer("self-attention")).subs(t="l")) == "2*d*l"
     with pytest.raises(SizeError, match="unknown size 'zz'"):
         found.subs(zz=3)
+
+
+def test_expressions_take_the_letters_that_a_mixer_brings() -> None:
+    mamba = cm.mixer("mamba-2")
+    found = cm.count(mamba)
+    assert found.subs(P=64) == found.expr.subs({"P": 64})
+    assert cm.state(cm.mixer("self-attention")).subs(d=2) == 4 * cm.symbols("t")
+    with pytest.raises(SizeError, match="unknown size 'P'"):
+        cm.count(cm.mixer("she")).subs(P=64)
+
+
+def test_symbols_stand_in_the_formulas() -> None:
+    l, d = cm.symbols("l, d")
+    she = cm.count(cm.mixer("she"))
+    assert she.expr.free_symbols == {l, d}
+    assert she.mul.subs({l: 3, d: 2}) == she.at(l=3, d=2).mul
+    assert cm.symbols("P", cm.mixer("mamba-2")) in cm.count(cm.mixer("mamba-2")).expr.free_symbols
+    assert cm.span(cm.mixer("me")).expr.subs(l, 128) == cm.span(cm.mixer("me")).at(l=128)
+
+
+@pytest.mark.parametrize(
+    ("letters", "said"),
+    [
+        ("l P", "unknown size 'P': the letters are b, l, "),
+        ("ld", "unknown size 'ld'"),
+        (" ", "expected size letters, such as 'l d'"),
+    ],
+)
+def test_a_letter_that_is_no_size_is_told(letters: str, said: str) -> None:
+    with pytest.raises(SizeError, match=said):
+        cm.symbols(letters)

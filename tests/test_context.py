@@ -189,9 +189,9 @@ def test_what_is_held_of_a_context_does_not_grow(t: int) -> None:
 def test_bytes_of_a_context() -> None:
     """Forward: x and z are read, y is written, weights are read. For a token K and V are state."""
     sizes = {"l": 4, "d": 3, "e": 5}
-    whole = cm.traffic(mixer(cross_attention)).compulsory.at(sizes)
+    whole = cm.traffic(mixer(cross_attention)).compulsory.at(**sizes)
     assert whole == {"activations": 4 * 3 + 5 * 3 + 4 * 3, "weights": 2 * 9}
-    token = cm.traffic(mixer(cross_attention), "inference").compulsory.at({**sizes, "t": 2})
+    token = cm.traffic(mixer(cross_attention), "inference").compulsory.at(**sizes, t=2)
     assert token == {"activations": 3 + 3, "cache": 2 * 5 * 3}
 
 

@@ -31,7 +31,7 @@ def test_each_role_has_its_type() -> None:
     d, k, N, b = 6, 4, 5, 2
     rows, recurrent = (k - 1) * d, 2 * d * N
     moved = cm.traffic(cm.mixer("h3"), "inference", "recurrent")
-    kinds = moved.compulsory.at({"d": d, "k": k, "N": N, "t": 9, "b": b})
+    kinds = moved.compulsory.at(d=d, k=k, N=N, t=9, b=b)
     assert kinds["cache"] == b * (rows + d)
     assert kinds["state"] == b * 2 * recurrent
 

@@ -41,6 +41,8 @@ def mixer(name: str | Mixer) -> Mixer:
     """
     if isinstance(name, Mixer):
         return name
+    if not isinstance(name, str):
+        raise UnknownMixer(f"expected the name of a mixer, or a mixer, got {described(name)}")
     path, separator, attribute = name.rpartition(":")
     if separator and attribute and path.endswith(".py"):
         return _in_file(Path(path), attribute)

@@ -11,10 +11,12 @@ from fractions import Fraction
 from functools import cache
 from itertools import product
 from math import lcm
+from typing import Any
 
 from costmodel.errors import SizeError, shortened
 from costmodel.language.equations import Form, Mixer
 from costmodel.language.nodes import polys_of, walk
+from costmodel.symbolic.at_sizes import array_of
 from costmodel.symbolic.constraints import quotients
 from costmodel.symbolic.polynomial import Number, Poly, is_index
 from costmodel.symbolic.sizes import LARGEST, LETTERS, Letter, checked, in_order, out_of_bounds
@@ -86,6 +88,29 @@ def _whole(letter: str, text: str) -> int:
 def given_sizes(typed: Mapping[str, str | None]) -> Given:
     """The values of every size that was typed; letters with None are left out."""
     return {letter: values(letter, text) for letter, text in typed.items() if text is not None}
+
+
+def sizes_in_python(sizes: Mapping[str, Any]) -> Given:
+    """The values of every size that Python code gives: an integer, several (a list, a range, a
+    numpy array), or a text as on the command line.
+
+    >>> sizes_in_python({"l": "128:512:x2", "d": [64, 128], "n": 8})
+    {'l': (128, 256, 512), 'd': (64, 128), 'n': (8,)}
+
+    Raises:
+        SizeError: what was expected and what came.
+    """
+    found: dict[str, tuple[int, ...]] = {}
+    for letter, given in sizes.items():
+        if isinstance(given, str):
+            found |= given_sizes({letter: given})
+            continue
+        found[letter] = tuple(dict.fromkeys(array_of(letter, given).ravel().tolist()))
+        if not found[letter]:
+            raise SizeError(f"size {letter}: expected an integer or several, got none")
+        for value in found[letter]:
+            checked({letter: value}, letter)
+    return found
 
 
 def letters_of(mixer: Mixer, phase: str, form: str | None = None) -> tuple[str, ...]:

@@ -180,6 +180,6 @@ def about_mixer(question: Q) -> Q:
     @wraps(question)
     @addressed
     def asked(mixer: Mixer, *args: Any, **named: Any) -> Any:
-        return held_to(question(mixer, *args, **named), partial(_fits, mixer))
+        return held_to(question(mixer, *args, **named), partial(_fits, mixer), mixer.letters)
 
     return cast(Q, asked)

@@ -46,6 +46,7 @@ from costmodel.symbolic.constraints import Constraints, outside
 from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.polyhedral_sums import total, union_size
 from costmodel.symbolic.polynomial import Poly
+from costmodel.symbolic.sympy_form import Symbolic
 
 if TYPE_CHECKING:
     import sympy
@@ -57,7 +58,7 @@ computed by earlier tokens or from a context, activations are the rest."""
 
 
 @dataclass(frozen=True)
-class Elements:
+class Elements(Symbolic):
     """Kind -> the number of distinct entries moved, for one sequence."""
 
     kinds: Mapping[str, Exact] = field(default_factory=dict)
@@ -76,11 +77,11 @@ class Elements:
             result = result + number
         return result.expr
 
-    def at(self, sizes: Mapping[str, int]) -> dict[str, int]:
+    @at_sizes
+    def at(self, *, b: int = 1, **sizes: int) -> dict[str, int]:  # type: ignore[override]  # by kind
         """Kind -> entries: activations and state for `b` sequences, weights once."""
-        batch = sizes.get("b", 1)
         return {
-            kind: number.at(sizes) * (1 if kind == "weights" else batch)
+            kind: number.at(sizes) * (1 if kind == "weights" else b)
             for kind, number in self.kinds.items()
         }
 
@@ -115,7 +116,9 @@ class Traffic:
         rows of tokens, `state_dtype` that of recurrent arrays; both are `dtype` by default."""
         types = Dtypes(dtype, state_dtype, weight_dtype, cache_dtype)
         return {
-            name: sum(number * types.bytes_of(kind) for kind, number in elements.at(sizes).items())
+            name: sum(
+                number * types.bytes_of(kind) for kind, number in elements.at(**sizes).items()
+            )
             for name, elements in (("compulsory", self.compulsory), ("unfused", self.unfused))
         }
 
@@ -389,7 +392,7 @@ def _tallied(kind: str) -> Callable[[Answers, Mapping[str, int]], object]:
     def derived(about: Answers, sizes: Mapping[str, int]) -> object:
         elements: Elements = getattr(about.of(_traffic), kind)
         found: dict[str, int] = {}
-        for name, number in elements.at(sizes).items():
+        for name, number in elements.at(**sizes).items():
             of = "state" if name in ROLES else name
             found[of] = found.get(of, 0) + number
         found = {name: number for name, number in sorted(found.items()) if number}

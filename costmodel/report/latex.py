@@ -186,8 +186,10 @@ def _mark(number_of: int) -> str:
 
 
 def preamble(command: str) -> str:
-    """Two comments: the command that writes the fragment, and the packages that it needs."""
-    return f"% {' '.join(command.split())}\n% needs \\usepackage{{{','.join(PACKAGES)}}}"
+    """Two comments: the command that writes the fragment, if there is one, and the packages that it
+    needs."""
+    written = f"% {' '.join(command.split())}\n" if command else ""
+    return f"{written}% needs \\usepackage{{{','.join(PACKAGES)}}}"
 
 
 def _loosely(words: str) -> str:

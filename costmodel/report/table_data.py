@@ -16,8 +16,14 @@ from costmodel.symbolic.sizes import in_order, is_letter
 
 
 def rows(table: Table) -> Rows:
-    """The header and all rows of CSV: the columns shown in any phase, one column for each class of
-    `other`, exact fractions, and the reasons for missing values last.
+    """The header and all rows of CSV, as `valued` with every value in exact text."""
+    header, found = valued(table)
+    return header, [[exact(value) for value in row] for row in found]
+
+
+def valued(table: Table) -> tuple[list[str], list[list[Value]]]:
+    """The names and the values of all columns: those shown in any phase, one for each class of
+    `other`, and the reasons for missing values last.
 
     Mixer, form, phase and sizes are always included, first unless they are asked for elsewhere.
     """
@@ -33,10 +39,10 @@ def rows(table: Table) -> Rows:
     others = [name for name in names if name not in columns]
     others = others if "other" in columns else []
     header = ["convention", *columns, *(f"other_{n}" for n in others), "reasons"]
-    return header, [_csv_row(row, block, columns, others) for row, block in found]
+    return header, [_valued(row, block, columns, others) for row, block in found]
 
 
-def _csv_row(row: Row, block: Block, columns: Sequence[str], others: Sequence[str]) -> list[Any]:
+def _valued(row: Row, block: Block, columns: Sequence[str], others: Sequence[str]) -> list[Value]:
     named = (*block.columns, *LABELS)
     values = {
         name: row.value(name, columns) if name in named or is_letter(name) else None
@@ -53,8 +59,8 @@ def _csv_row(row: Row, block: Block, columns: Sequence[str], others: Sequence[st
             reasons.setdefault(f"{FOUND} ({value.reason})", []).append(name)
     return [
         ",".join(row.about.convention.names),
-        *(exact(value) for value in values.values()),
-        *(exact(by_name.get(name, absent)) for name in others),
+        *values.values(),
+        *(by_name.get(name, absent) for name in others),
         "; ".join(f"{' '.join(columns)}: {reason}" for reason, columns in reasons.items()),
     ]
 

@@ -6,7 +6,7 @@ subject: n divides d, for example. Arrays of sizes are broadcast and evaluated e
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from costmodel.errors import SizeError
 from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.sizes import LETTERS, checked, is_letter
-from costmodel.symbolic.sympy_form import Symbolic
+from costmodel.symbolic.sympy_form import LETTERS_OF, Symbolic
 
 if TYPE_CHECKING:
     import sympy
@@ -23,7 +23,7 @@ A = TypeVar("A")
 M = TypeVar("M", bound=Callable[..., Any])
 
 LARGEST_INTEGER = 2**63 - 1
-"""The largest int64; an array with a larger number holds Python integers."""
+"""The largest int64; an array with a larger number holds Python integers (dtype object)."""
 
 
 def at_sizes(method: M) -> M:
@@ -53,10 +53,18 @@ FITS = "_fits"
 """The attribute of an answer that holds the function `fits` of `held_to`."""
 
 
-def held_to(answer: A, fits: Callable[[Mapping[str, int]], Mapping[str, int]]) -> A:
-    """The answer, with a function of the given sizes. The function returns the sizes to evaluate
-    at, the subject's own among them, or raises SizeError for sizes that contradict the subject."""
-    object.__setattr__(answer, FITS, fits)
+def held_to(
+    answer: A,
+    fits: Callable[[Mapping[str, int]], Mapping[str, int]],
+    letters: Collection[str] = (),
+) -> A:
+    """The answer and its parts, with a function of the given sizes and the letters of the subject's
+    sizes. The function returns the sizes to evaluate at, the subject's own among them, or raises
+    SizeError for sizes that contradict the subject."""
+    parts = [part for part in vars(answer).values() if isinstance(part, Symbolic)]
+    for one in (answer, *parts):
+        object.__setattr__(one, FITS, fits)
+        object.__setattr__(one, LETTERS_OF, letters)
     return answer
 
 
@@ -65,8 +73,14 @@ def nonzero(number: Any) -> bool:
     return bool(number.any() if hasattr(number, "any") else number)
 
 
+def exact_sum(numbers: Iterable[Any]) -> Any:
+    """The sum of integers, or of arrays of integers of one shape, element by element; exact."""
+    total = sum(n.astype(object) if hasattr(n, "astype") else n for n in numbers)
+    return _exact_array(total.ravel().tolist(), total.shape) if hasattr(total, "ravel") else total
+
+
 def _of_a_part(sizes: Mapping[str, int]) -> dict[str, int]:
-    """The sizes, checked for an answer without a subject: a part of an answer that has one."""
+    """The sizes, checked for an answer without a subject."""
     return checked(sizes, [letter for letter in sizes if is_letter(letter)])
 
 
@@ -80,7 +94,7 @@ def _each(one: Callable[[Mapping[str, int]], Any], sizes: Mapping[str, Any]) -> 
     """The results of `one` at every element of the sizes, broadcast to one shape."""
     import numpy as np
 
-    arrays = [np.asarray(size) for size in sizes.values()]
+    arrays = [array_of(letter, size) for letter, size in sizes.items()]
     try:
         shape = np.broadcast_shapes(*(array.shape for array in arrays))
     except ValueError:
@@ -93,10 +107,21 @@ def _each(one: Callable[[Mapping[str, int]], Any], sizes: Mapping[str, Any]) -> 
     return _stacked(found, shape) if shape else found[0]
 
 
-def _stacked(found: Sequence[Any], shape: tuple[int, ...]) -> Any:
-    """Stack results of one type to arrays, entry by entry for mappings (missing: 0) and records."""
+def array_of(letter: str, size: Any) -> Any:
+    """The values given for a size as an array; SizeError for lists that make none."""
     import numpy as np
 
+    try:
+        return np.asarray(size)
+    except ValueError:
+        raise SizeError(
+            f"size {letter} must be a positive integer or an array of such, got lists of different "
+            "lengths"
+        ) from None
+
+
+def _stacked(found: Sequence[Any], shape: tuple[int, ...]) -> Any:
+    """Stack results of one type to arrays, entry by entry for mappings (missing: 0) and records."""
     first = found[0]
     if isinstance(first, Mapping):
         names = dict.fromkeys(name for one in found for name in one)
@@ -105,7 +130,14 @@ def _stacked(found: Sequence[Any], shape: tuple[int, ...]) -> Any:
         parts = {f.name: [getattr(one, f.name) for one in found] for f in fields(first)}
         held = {k: p for k, p in parts.items() if isinstance(p[0], Mapping) or is_dataclass(p[0])}
         return replace(first, **{name: _stacked(part, shape) for name, part in held.items()})
-    large = isinstance(first, int) and max(found) > LARGEST_INTEGER
+    return _exact_array(found, shape)
+
+
+def _exact_array(found: Sequence[Any], shape: tuple[int, ...]) -> Any:
+    """Values of one type as an array of a shape; integers beyond int64 stay Python integers."""
+    import numpy as np
+
+    large = isinstance(found[0], int) and max(found) > LARGEST_INTEGER
     return np.array(found, dtype=object if large else None).reshape(shape)
 
 

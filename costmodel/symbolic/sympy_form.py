@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
+from costmodel.errors import SizeError
 from costmodel.symbolic.polynomial import Fn, Poly, atom_name
 from costmodel.symbolic.sizes import ceil_log2, known
 
@@ -78,6 +79,45 @@ def ceil_log2_sympy() -> Any:
     return CeilLog2
 
 
+class Sized(Protocol):
+    """What has sizes of its own: a mixer."""
+
+    @property
+    def letters(self) -> Collection[str]:
+        """The letters of its sizes."""
+
+
+def symbols(letters: str, mixer: Sized | None = None) -> Any:
+    """The sympy symbols that stand for sizes in derived formulas (`.expr`, `.mul`, `.total`).
+
+    Args:
+        letters: size letters, separated by spaces or commas.
+        mixer: a mixer whose own letters are sizes too.
+
+    Returns:
+        One symbol for one letter, else a tuple of symbols in the order of the letters.
+
+    Raises:
+        SizeError: a letter that is no size.
+
+    >>> import costmodel as cm
+    >>> l, d = cm.symbols("l d")
+    >>> cm.count(cm.mixer("she")).total.diff(l).subs(d, 128)
+    32768*l + 81664
+    """
+    named = letters.replace(",", " ").split()
+    if not named:
+        raise SizeError("symbols: expected size letters, such as 'l d'")
+    for letter in named:
+        known(letter, () if mixer is None else mixer.letters)
+    found = tuple(map(symbol, named))
+    return found[0] if len(found) == 1 else found
+
+
+LETTERS_OF = "_letters_of"
+"""The attribute of an answer that holds the letters of its subject's sizes."""
+
+
 class Symbolic:
     """Base of derived answers: `.expr` (sympy), `.at(l=128, ...)` (int; arrays where a size is an
     array), `.subs(l=128)` (sympy); notebooks show LaTeX."""
@@ -99,7 +139,7 @@ class Symbolic:
         """
         given = {**{str(letter): value for letter, value in (sizes or {}).items()}, **more}
         for letter in given:
-            known(letter)
+            known(letter, getattr(self, LETTERS_OF, ()))
         return self.expr.subs(given)
 
     def _repr_latex_(self) -> str:

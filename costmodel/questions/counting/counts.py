@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from costmodel.errors import Unanswered
 from costmodel.language.functions import CLASSES
 from costmodel.program.conventions import PEERS
-from costmodel.symbolic.at_sizes import at_sizes, nonzero
+from costmodel.symbolic.at_sizes import at_sizes, exact_sum, nonzero
 from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.sympy_form import Symbolic
 
@@ -71,7 +71,7 @@ class CountsAt:
     @property
     def total(self) -> int:
         """All operations, each counted 1, including work on parameters alone."""
-        return sum(self.classes.values()) + (self.once.total if self.once else 0)
+        return exact_sum([*self.classes.values(), self.once.total if self.once else 0])
 
     def by_class(self) -> dict[str, int]:
         """Class -> operations, without `once`; the four classes even if 0, others if not 0."""
