@@ -63,7 +63,7 @@ def apart(mixer: Mixer, form: str, sizes: Mapping[str, int], loss: str = "") -> 
             ("counts", classes(counts), batches.operations(done)),
             (
                 "compulsory traffic",
-                sum(cm.traffic(mixer, phase, form, names).compulsory.at(sizes).values()),
+                sum(cm.traffic(mixer, phase, form, names).compulsory.at(**sizes).values()),
                 batches.moved(done, system, phase),
             ),
         ]

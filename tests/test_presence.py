@@ -233,7 +233,7 @@ def test_a_row_that_reads_nothing_belongs_to_no_token() -> None:
     assert str(term.token).lstrip("#") == "0"
     assert [str(c).lstrip("#") for c in term.where] == ["0 - 2"]
     assert [cm.count(made, "inference").at(l=5, d=3, t=t).mul for t in (1, 2, 5)] == [0, 3, 12]
-    assert cm.traffic(made, "inference").compulsory.at({"l": 5, "d": 3, "t": 1}) == {
+    assert cm.traffic(made, "inference").compulsory.at(l=5, d=3, t=1) == {
         "activations": 0,
         "cache": 3,
     }

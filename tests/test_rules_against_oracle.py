@@ -71,7 +71,7 @@ def test_batch_multiplies_what_depends_on_the_input(name: str, form: str) -> Non
     once = sum(run.once().values())
     assert counts.total == 3 * sum(run.counts().values()) + once
     least = run.compulsory()
-    moved = cm.traffic(mixer, form=form).compulsory.at({**sizes, "b": 3})
+    moved = cm.traffic(mixer, form=form).compulsory.at(**sizes, b=3)
     assert moved["activations"] == 3 * (least.inputs + least.outputs)
     assert moved.get("weights", 0) == least.weights
 

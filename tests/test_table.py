@@ -149,7 +149,7 @@ def test_rows_equal_the_public_questions(name: str, phase: str) -> None:
                 assert hops == cm.path_length(mixer, form).at(**at)
         assert row.value("critical_path") == cm.critical_path(mixer, phase, form, sizes=at)
         moved = cm.traffic(mixer, phase, form)
-        least, unfused = (kind.at({**at, "b": 3}) for kind in (moved.compulsory, moved.unfused))
+        least, unfused = (kind.at(**at, b=3) for kind in (moved.compulsory, moved.unfused))
         assert row.value("traffic") == 4 * sum(least.values())  # bytes of fp32
         assert row.value("unfused") == 4 * sum(unfused.values())
         assert row.value("weights") == least.get("weights", 0)

@@ -294,7 +294,7 @@ def test_an_equation_reads_its_operands_once_for_all_ranges() -> None:
     """Unfused traffic: one equation in the file reads an entry once, for whatever ranges."""
     m, sizes = written(free_union), {"l": 6, "d": 1, "s": 2}
     # S reads x at rows 1, 4, 5, 6, and for rows 2 and 3 at rows 1..3; y reads S and x.
-    assert cm.traffic(m).unfused.at(sizes)["activations"] == 4 + 3 + 2 * 6 + (6 + 6)
+    assert cm.traffic(m).unfused.at(**sizes)["activations"] == 4 + 3 + 2 * 6 + (6 + 6)
 
     sink = sink_attention()
     at = {"l": 6, "d": 2, "n": 1, "w": 2, "s": 2}
@@ -303,7 +303,7 @@ def test_an_equation_reads_its_operands_once_for_all_ranges() -> None:
     projections, scores = 3 * 2 * rows, 2 * rows + pairs
     softmax, output = 2 * pairs + (pairs + 6) + (2 * pairs + 6), 2 * rows
     moved = projections + scores + softmax + (pairs + 2 * rows) + output
-    assert cm.traffic(sink).unfused.at(at)["activations"] == moved
+    assert cm.traffic(sink).unfused.at(**at)["activations"] == moved
 
 
 def test_values_are_those_of_a_mask() -> None:

@@ -73,10 +73,13 @@ def nonzero(number: Any) -> bool:
     return bool(number.any() if hasattr(number, "any") else number)
 
 
-def exact_sum(numbers: Iterable[Any]) -> Any:
+def exact_sum(numbers: Iterable[A]) -> A:
     """The sum of integers, or of arrays of integers of one shape, element by element; exact."""
-    total = sum(n.astype(object) if hasattr(n, "astype") else n for n in numbers)
-    return _exact_array(total.ravel().tolist(), total.shape) if hasattr(total, "ravel") else total
+    total: Any = sum(n.astype(object) if hasattr(n, "astype") else n for n in numbers)
+    if hasattr(total, "ravel"):
+        total = _exact_array(total.ravel().tolist(), total.shape)
+    found: A = total
+    return found
 
 
 def _of_a_part(sizes: Mapping[str, int]) -> dict[str, int]:
