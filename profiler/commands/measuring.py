@@ -234,7 +234,11 @@ def energy_wanted(asked: bool | None, device: str | None) -> bool:
 
 
 def measured(asked: Asked, command: str, *, counts_only: bool = False) -> Session:
-    """Measure what a command line asks for, and print the failures."""
+    """Measure what a command line asks for, and print the failures.
+
+    A plan that may take longer than `LONG_S` is announced. UsageError if `counts_only` is given
+    together with an option of timing.
+    """
     from profiler.meters.sampler import LatencyLimits
     from profiler.run.duration import estimate, longest_s
     from profiler.run.plan import bounded, requests
@@ -342,7 +346,7 @@ def held_against_equations(names: Sequence[str]) -> None:
 
 
 def not_interrupted(found: Session, output: Path | None) -> None:
-    """After an interrupt, raise KeyboardInterrupt with the place of the earlier measurements."""
+    """KeyboardInterrupt, with the place of the earlier measurements, if the user interrupted."""
     if not found.interrupted:
         return
     if not found.measurements:

@@ -127,7 +127,8 @@ def measured(found: Study, manner: Manner, output: Path) -> Done:
 def written(
     found: Study, source: Path, page: Path | None, force: bool, context: typer.Context
 ) -> None:
-    """Print the page of a file's records, or write the page to a file."""
+    """Print the page of a file's records, or write the page to a file; Failed if a line of the file
+    is no record."""
     no_source(page, [source])
     from profiler.sweep.session import recorded
 

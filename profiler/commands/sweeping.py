@@ -145,7 +145,8 @@ def printed_plan(asked: Asked, manner: Manner, format_: str, context: typer.Cont
 
 @contextmanager
 def fleet(asked: Asked, manner: Manner) -> Iterator[tuple[str, Starts]]:
-    """A context with the kind of the measured device, and functions that start the workers."""
+    """A context with the kind of the measured device (cpu, cuda), and functions that start the
+    workers: on the Ray cluster if one is named, else processes of this machine."""
     if manner.ray is not None:
         from profiler.meters.sampler import LatencyLimits
         from profiler.sweep.child import MEASURE, MEASURE_WITH_CEILINGS
@@ -162,7 +163,8 @@ def fleet(asked: Asked, manner: Manner) -> Iterator[tuple[str, Starts]]:
 def swept(
     blocks: Sequence[Block], results: Results, starts: Starts, retry: bool, command: str
 ) -> Session:
-    """Measure what the file lacks; after an interrupt the message says how to continue."""
+    """Measure the points that the file lacks; after an interrupt by the user, KeyboardInterrupt
+    says how to continue."""
     from profiler.sweep import session
 
     try:

@@ -287,7 +287,8 @@ class Run:
         return {name: peak_of_call(work, str(self.device)) for name, work in self.works.items()}
 
     def energies(self) -> PairedEnergy | Unavailable:
-        """The energies of the candidates that have not failed, in trials that take turns."""
+        """The energies of the candidates that have not failed, in trials that take turns; or the
+        reason why there are none, as in every process but the first."""
         if self.process:
             return Unavailable("energy is measured in the first process alone")
         if not self.energy:

@@ -185,7 +185,8 @@ def _explained(quantity: str, rows: Sequence[Row], level: float) -> list[Note]:
 
 
 def _about(made: Comparison) -> list[Note]:
-    """How the records were taken, and which of them are unreliable."""
+    """Notes on how the records were taken, and which of their readings are unreliable; [] in a
+    comparison of files."""
     if not made.records:
         return []
     several = any(record.sweep.get("processes", 1) > 1 for record in made.records)

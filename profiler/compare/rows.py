@@ -91,7 +91,8 @@ def exact(quantity: str, first: str, second: str, a: Measured, b: Measured) -> R
 
 
 def energy_rows(found: PairedEnergy | Unavailable) -> list[Row]:
-    """The gross energies of every two candidates, judged by Student's t interval of the ratio."""
+    """The gross energies of every two candidates, judged by Student's t interval of the ratio; []
+    if energy was not measured."""
     if isinstance(found, Unavailable):
         return []
     rows = []

@@ -110,14 +110,14 @@ def board(around: Surroundings) -> Iterator[MachineFinding]:
 
 
 def mig(mode: str) -> MachineFinding | None:
-    """A finding if MIG splits the board into parts."""
+    """A finding if MIG splits the board into parts; else None."""
     said = "MIG is on: latency and memory are of one MIG instance, energy is unavailable"
     fix = "take a whole GPU (sudo nvidia-smi -mig 0)"
     return MachineFinding("MIG", LIMITS, said, fix) if mode == "on" else None
 
 
 def virtual(mode: str) -> MachineFinding | None:
-    """A finding if other virtual machines may share the board."""
+    """A finding if other virtual machines may share the board; else None."""
     if mode in ("none", "passthrough"):
         return None
     said = f"virtualisation mode '{mode}': other machines may share the board and its sensors"
@@ -125,7 +125,7 @@ def virtual(mode: str) -> MachineFinding | None:
 
 
 def sharing(others: int) -> MachineFinding | None:
-    """A finding if other processes use the board."""
+    """A finding if other processes use the board; else None."""
     return shared(others) if others else None
 
 
@@ -138,7 +138,7 @@ def shared(others: int) -> MachineFinding:
 
 
 def persistence(mode: str) -> MachineFinding | None:
-    """A finding if the driver is unloaded between processes."""
+    """A finding if the driver is unloaded between processes; else None."""
     said = "persistence mode is off: the driver loads anew for each process, counters begin at 0"
     return (
         MachineFinding("driver", LIMITS, said, "sudo nvidia-smi -pm 1") if mode == "off" else None
@@ -149,7 +149,7 @@ SLOW_CLOCKS = ("slowdown", "brake", "power cap")
 
 
 def clocks(events: list[str]) -> MachineFinding | None:
-    """A finding if clocks are held down at rest."""
+    """A finding if clocks are held down at rest (`events` of `Board.clock_events`); else None."""
     slow = [event for event in events if any(word in event for word in SLOW_CLOCKS)]
     said = f"clocks are throttled now: {', '.join(slow)}"
     return (

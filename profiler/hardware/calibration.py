@@ -250,12 +250,12 @@ def bytes_moved(found: KernelCounts) -> int | None:
 
 
 def executed_exponentials(found: KernelCounts) -> int | None:
-    """Executed MUFU.EX2 instructions."""
+    """The number of executed MUFU.EX2 instructions; None if opcodes were not read."""
     return None if found.opcodes is None else special_functions(found.opcodes).get("EX2", 0)
 
 
 def executed_pairs(found: KernelCounts) -> int | None:
-    """Executed multiply-adds on pairs of halves."""
+    """The number of executed multiply-adds on pairs of halves; None if opcodes were not read."""
     return None if found.opcodes is None else executed_by(found.opcodes).get("hfma", 0)
 
 

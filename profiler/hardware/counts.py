@@ -72,7 +72,8 @@ def counts_of_call(
 
 
 def not_asked() -> Unavailable:
-    """Why a measurement without `--counters` has no counters: not asked for, or impossible."""
+    """The reason why a measurement without `--counters` has no counters: they were not asked for,
+    or cannot be read here."""
     missing = missing_tools("cuda", shutil.which(NCU))
     if not missing:
         return Unavailable("hardware counters were not asked for (--counters reads them)")
@@ -119,7 +120,8 @@ def runs_of(chip: Chip, dtype: str) -> tuple[NcuRun, NcuRun, NcuRun]:
 
 @cache
 def calibration(ncu: str, device: str, dtype: str) -> Calibration:
-    """The calibration of a device for a number type, run once per process."""
+    """The calibration of a device for a number type, run once per process. What ncu may not read
+    here is not run: its reason stands in place of the run."""
     chip, able = CHIPS[torch.cuda.get_device_capability(device)], abilities(ncu, device)
     counters, _, opcodes = runs_of(chip, dtype)
     asked = {"device": device, "dtype": dtype}

@@ -117,7 +117,8 @@ def metric_value(name: str, text: str, factor: int) -> tuple[int, dict[str, int]
 
 
 def scale(name: str, unit: str) -> int:
-    """The factor of a unit (ncu may print scaled units despite `--print-units base`).
+    """The factor of a unit (ncu may print scaled units despite `--print-units base`); ReportError
+    for an unknown unit. `name`: the metric, for the message.
 
     >>> scale("bytes", "byte"), scale("bytes", "Mbyte")
     (1, 1000000)
@@ -129,7 +130,8 @@ def scale(name: str, unit: str) -> int:
 
 
 def counted_number(name: str, text: str, factor: int = 1) -> int:
-    """A number with commas at thousands, times a factor, rounded to an integer.
+    """A number with commas at thousands, times a factor, rounded to an integer; ReportError for
+    other text. `name`: the metric, for the message.
 
     >>> counted_number("bytes", "1,048,576"), counted_number("bytes", "1.5", 1000)
     (1048576, 1500)

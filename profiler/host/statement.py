@@ -220,7 +220,7 @@ def times(group: Group) -> Iterator[str]:
 
 
 def timed_calls(group: Group) -> str:
-    """The total time of timed calls, a lower bound of the compute time."""
+    """The total time of timed calls in words, a lower bound of the compute time; "" if unknown."""
     timed = latencies(group)
     known = [seconds for reading in timed if (seconds := timed_s(reading))]
     rest = len(timed) - len(known)

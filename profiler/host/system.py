@@ -136,7 +136,7 @@ def cpu_model(host: Host) -> str | None:
 
 
 def usable_cores(host: Host) -> int | None:
-    """The number of cores on which the process may run."""
+    """The number of cores on which the process may run; None if the system does not tell."""
     try:
         return host.usable()
     except (AttributeError, OSError):
@@ -159,7 +159,7 @@ def caches(host: Host) -> dict[str, int]:
 
 
 def megahertz(host: Host, path: str) -> float | None:
-    """The frequency in MHz from a file in kHz."""
+    """The frequency in MHz from a file in kHz; None if the file cannot be read."""
     number = host.number(path)
     return None if number is None else number / 1000
 
@@ -174,7 +174,8 @@ def boost(host: Host) -> str | None:
 
 
 def load_average(host: Host) -> float | None:
-    """The load average: running and waiting processes, averaged over the last minute."""
+    """The number of running and waiting processes, averaged over the last minute; None if the
+    system does not tell."""
     try:
         return round(host.load()[0], 2)
     except (AttributeError, OSError):

@@ -130,7 +130,8 @@ class NvmlSensor(Board):
         return int(self.ask("nvmlDeviceGetTotalEnergyConsumption"))
 
     def power_mW(self) -> float | None:
-        """Milliwatts: the instant power if the board has it, else the driver's mean (up to 1 s)."""
+        """Milliwatts: the instant power if the board has it (None if a reading fails), else the
+        driver's mean over up to 1 s."""
         if self.power == "instant":
             return self.field(INSTANT, self.scope)
         return self.power_mW_averaged()

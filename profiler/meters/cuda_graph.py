@@ -101,7 +101,7 @@ class TorchGraphs:
         return graph.replay, graph.reset, result
 
     def probe(self) -> None:
-        """Add one and one on the device."""
+        """Add one and one on the device; RuntimeError if the device cannot."""
         torch.cuda.synchronize(self.device)
         ones = torch.ones(2, device=self.device)
         if float((ones + ones).sum()) != 4.0:

@@ -142,7 +142,7 @@ class NvmlWatch:
         return found
 
     def clock(self) -> float | None:
-        """The clock of the multiprocessors in MHz."""
+        """The clock of the multiprocessors in MHz; None, with the reason noted, if unreadable."""
         read = self.told("clock", self.board.sm_clock_MHz)
         return None if read is None else float(read)
 
@@ -202,7 +202,7 @@ class CpuWatch:
         """Thread -> time used since `before()`, without the time used in calls made by `aside`."""
 
     def clock(self) -> float | None:
-        """The highest clock of the usable processors, in MHz."""
+        """The highest clock of the usable processors, in MHz; None if unknown."""
         return self.frequency()
 
     def before(self) -> None:

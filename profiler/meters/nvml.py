@@ -228,7 +228,8 @@ class Board:
         return mine, others
 
     def own_bytes(self, own: int | None = None) -> int:
-        """The bytes of the board's memory that NVML attributes to this process (`own`: its id)."""
+        """The bytes of the board's memory that NVML attributes to this process (`own`: its id);
+        SensorError if NVML does not list the process or its memory."""
         mine, _ = self.processes_apart(own)
         if not mine:
             raise SensorError(NOT_LISTED)

@@ -133,7 +133,8 @@ class Twin(nn.Module):
         return first if c.head == "none" else self._ended(self.head(self.classifier(first)))
 
     def _first(self, tokens: Tensor, segments: Tensor | None) -> Tensor:
-        """The rows of the first position, concatenated over towers: (b, towers * d)."""
+        """The rows of the first position, concatenated over towers: (b, towers * d); TwinError
+        unless the tokens of several towers are (b, towers, s)."""
         towers = self.choices.towers
         if towers == 1:
             return self.hidden(tokens, None, segments)[:, 0]

@@ -114,7 +114,7 @@ class Measurement(Record, frozen=True, kw_only=True):
 
     @classmethod
     def of_values(cls, record: Any) -> Measurement:
-        """`from_json` for values that `plain` has checked."""
+        """`from_json` for values that `plain` has checked; RecordError as `from_json`."""
         if not isinstance(record, dict):
             raise RecordError(f"expected an object, got {type(record).__name__}")
         if record.get("schema") != SCHEMA:

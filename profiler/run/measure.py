@@ -208,7 +208,8 @@ def _counts_of(request: Request, work: PreparedCall, note: Callable[[str], None]
 def _record(
     request: Request, measured: Mapping[str, Measured], counts: Mapping[str, Any]
 ) -> Measurement:
-    """The record of readings, reasons and counts."""
+    """The record of readings, reasons and counts, with this machine's environment and a label on
+    each reading that is below its floor."""
     readings, reasons = divide(measured)
     facts = environment(request.device) | tools(counts)
     found = record_of(request, readings=readings, reasons=reasons, counts=counts, environment=facts)
@@ -332,7 +333,8 @@ def metered(
 
 
 def tools(counts: Mapping[str, Any]) -> dict[str, str]:
-    """The versions of other programs that took part in the measurement."""
+    """The versions of other programs that took part in the measurement: of ncu, if hardware
+    counters were read; else {}."""
     return {"ncu": counts["hardware"]["ncu"]} if "hardware" in counts else {}
 
 

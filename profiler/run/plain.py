@@ -98,6 +98,7 @@ class PlainModule:
         given = {x: (usual,) for x, usual in named.items() if usual is not None} | dict(given)
         letters = [x for x in LETTERS if x in {*named, "b", "l", "d"}]
         found = combinations(letters, given)
+        # the first combination shows whether a function returns inputs of its own
         if isinstance(self.target.make, type) or not self._on_meta(found[0]).own_inputs:
             return found
         return combinations([x for x in letters if x in named], given)
@@ -140,7 +141,8 @@ class PlainModule:
         return with_inputs(module, made, where)
 
     def traced(self, phase: str, sizes: Mapping[str, int]) -> Operations | Unavailable:
-        """The operations of a phase by the formulas of the module's trace, at these sizes."""
+        """The operations of a phase by the formulas of the module's trace, at these sizes, or the
+        reason why they are unknown."""
         try:
             return traced_at(self.target, phase_name(phase), sizes)
         except TraceError as error:
@@ -216,7 +218,7 @@ def with_inputs(module: nn.Module, made: Made, device: torch.device) -> Built:
 
 
 def positional(module: nn.Module) -> list[str]:
-    """The names of the positional parameters of a module's forward."""
+    """The names of the positional parameters of a module's forward; [] if Python cannot tell."""
     try:
         taken = inspect.signature(module.forward).parameters.values()
     except ValueError:  # one of torch's forwards, written in C++

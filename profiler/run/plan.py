@@ -54,7 +54,7 @@ class Plan:
 
     @property
     def options(self) -> dict[str, Any]:
-        """The options of requests, which are no fields of records."""
+        """The options that each request of the plan gets: its fields that no record has."""
         return {
             "compile": self.compile,
             "shared": self.shared,

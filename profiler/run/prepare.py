@@ -218,7 +218,7 @@ class Trained:
 
     @property
     def halves(self) -> tuple[Callable[[], None], Callable[[], None]]:
-        """The forward and the backward pass."""
+        """(the forward pass, the backward pass), as functions without arguments."""
         return self.forward, self.backward
 
     def another(self, given: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:

@@ -61,7 +61,8 @@ class Subject(Protocol):
         """A module with random parameters, and its inputs."""
 
     def traced(self, phase: str, sizes: Mapping[str, int]) -> Operations | Unavailable | None:
-        """The operations of a phase by tracing; None for a mixer, whose equations count them."""
+        """The operations of a phase by tracing, or the reason why they are unknown; None for a
+        mixer, whose equations count them."""
 
     def flagged(self, measurement: Measurement) -> Measurement:
         """The measurement, with a label on each reading that is below its floor."""

@@ -82,7 +82,8 @@ class Scaling:
 
     @property
     def agrees_with(self) -> list[str]:
-        """The derived quantities whose exponent lies in the measured interval."""
+        """The derived quantities whose exponent lies in the measured interval; [] without a
+        measured exponent."""
         if isinstance(self.measured, Unsettled):
             return []
         known = [g for g in self.derived.values() if isinstance(g, DerivedGrowth)]

@@ -43,7 +43,7 @@ class Ratio:
         return self.low is not None and self.low > 1
 
     def words(self, less: str = "faster", more: str = "slower") -> str:
-        """The interval in words, as factors above 1.
+        """The interval in words, as factors above 1; of a refused ratio the reason.
 
         >>> Ratio(0.5, 0.4, 0.625).words(), Ratio(1.0, 0.9, 1.1).words()
         ('faster by 1.60 to 2.50 times', 'no difference shown (0.90 to 1.10)')

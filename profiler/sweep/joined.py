@@ -96,8 +96,9 @@ def together(found: Mapping[int, Measurement]) -> Measurement:
 
 
 def settled(records: Sequence[Measurement]) -> list[Measurement]:
-    """Records, without failures of points that were measured or failed again later; records of a
-    sweep, which have a random order, sorted by `what`. Repeated measurements stay."""
+    """The records without superseded failures: a failure is left out if its point was measured, or
+    failed again later; repeated measurements stay. Records of a sweep, which have a random order,
+    are sorted by `what`."""
     last: dict[str, Measurement] = {}
     for record in records:
         key = key_of(record)

@@ -60,7 +60,8 @@ class Point:
 
     @property
     def options(self) -> dict[str, Any]:
-        """The request's options that no other field of a record holds."""
+        """{"options": the request's options that no other field of a record holds}; {} if all are
+        defaults."""
         options = options_of(self.request)
         return {"options": options} if options else {}
 

@@ -121,7 +121,8 @@ class Child:
             raise MeasureError(f"no measuring process: {gone}") from None
 
     def measure(self, point: Point, note: Note) -> Measurement | Failure:
-        """The outcome of a point; a process whose device is unusable is replaced first."""
+        """The outcome of a point; a process whose device is unusable is replaced first. WorkerGone
+        if the process ended."""
         if self.leaving:
             self.stop()
             self._start()

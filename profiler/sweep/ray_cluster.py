@@ -152,7 +152,8 @@ class Actor:
         self.leaving = False
 
     def measure(self, point: Point, note: Note) -> Measurement | Failure:
-        """The outcome of a point; an actor whose device is unusable is replaced first."""
+        """The outcome of a point; an actor whose device is unusable is replaced first. WorkerGone
+        if the actor ended."""
         if self.leaving:
             self.stop()
             self._start()

@@ -69,7 +69,8 @@ class Results:
             self._catch_up(handle)
 
     def _catch_up(self, handle: int) -> None:
-        """Take the records that were appended to the open file since the last read."""
+        """Take the records that were appended to the open file since the last read; StoreError if
+        the file became shorter."""
         size = os.fstat(handle).st_size
         if size < self._read:
             raise StoreError(

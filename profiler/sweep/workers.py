@@ -198,7 +198,8 @@ class Team:
                     thread.join(LONGEST_WAIT_S)
 
     def _handled(self, threads: int, deal: Deal) -> Outcomes:
-        """Outcomes from the threads' events, until all threads end; an event's error is raised."""
+        """Outcomes from the threads' events, until all threads end. An event's error is raised;
+        MeasureError if blocks are left that no worker could measure."""
         lost = []
         while threads:
             event = self._next_event()

@@ -64,6 +64,7 @@ def peak_memory(
 
     One unmeasured call first; then calls until two consecutive ones agree to the byte, six at most.
     If none do, the value is the largest, with the label "runs disagree" and `agree` false.
+    Unavailable if the call fails, or if torch does not count the allocations here.
     """
     place = torch.device(device)
     try:
