@@ -291,7 +291,7 @@ def objects_settled() -> Iterator[None]:
 
 
 def workers(asked: Asked) -> tuple[str, Starts]:
-    """The kind of the measured device, and a function per device that starts its process."""
+    """(kind of the measured device, name of each device -> a function that starts its process)."""
     from profiler.host.device import device_name
     from profiler.meters.sampler import LatencyLimits
     from profiler.sweep.child import MEASURE, MEASURE_WITH_CEILINGS

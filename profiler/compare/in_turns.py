@@ -198,7 +198,8 @@ class Run:
         self.limits = replace(asked, confidence=1 - self.level / self.pairs, seed=self.seed)
 
     def prepare(self) -> None:
-        """Build every candidate, or note why it cannot be built."""
+        """Build every candidate, or note in `failed` why it cannot be built; MeasureError if fewer
+        than two are built."""
         for name in self.building:
             request = self.asked[name]
             self.progress(0, self.rounds, f"building {name}")
@@ -255,7 +256,8 @@ class Run:
         return visitors
 
     def visited(self) -> tuple[Rounds, dict[str, Visitor]]:
-        """All rounds; after an interrupt by the user, the completed rounds."""
+        """(the rounds, candidate -> its visitor); after an interrupt by the user, the completed
+        rounds."""
         visitors = self.warmed_up()
         found = Rounds(visitors, self.order_seed)
         try:

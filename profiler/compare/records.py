@@ -156,8 +156,9 @@ def by_rounds(records: Sequence[Measurement], level: float) -> list[Row]:
 
 
 def blocks_in(records: Sequence[Measurement]) -> dict[str, list[Measurement]]:
-    """Point -> its records, if several. Records of one point agree in the dtype, phase, kind of
-    device, seed, options, and in the sizes that all records of the phase have."""
+    """Point in words -> its records, for the points with several records. Records of one point
+    agree in the dtype, phase, kind of device, seed and options, and in the sizes that all records
+    of the phase have."""
     shared: dict[str, set[str]] = {}
     for r in records:
         shared[r.phase] = shared.get(r.phase, set(r.sizes)) & set(r.sizes)

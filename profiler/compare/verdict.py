@@ -92,7 +92,8 @@ class Rounds:
     def visited(
         self, describe: Callable[[Exception], str]
     ) -> tuple[list[str], dict[str, list[float]]]:
-        """The order of a round, and the two values of each candidate that has not failed."""
+        """The order of a round, and candidate -> its two values; a candidate that fails has fewer.
+        Raises Disturbed, as a visit does."""
         order = [name for name in self.visits if name not in self.failed]
         self.chance.shuffle(order)
         found: dict[str, list[float]] = {name: [] for name in order}
@@ -189,7 +190,8 @@ def signed_rank_counts(doubled: Sequence[int]) -> list[int]:
 
 
 def signed_rank_p(logs: Sequence[float]) -> float:
-    """The exact two-sided probability of signed ranks this uneven if the signs were coin tosses.
+    """The exact two-sided p-value of the Wilcoxon signed-rank test: the probability of a rank sum
+    as far from its mean as this one, if each sign is as likely plus as minus.
 
     Zeros are left out; equal values share their mean rank, as in the distribution.
     """

@@ -170,7 +170,7 @@ BOARD: Mapping[str, Callable[[Any], MachineFinding | None]] = {
 
 
 def load(around: Surroundings) -> Iterator[MachineFinding]:
-    """A finding if other work loads the processors."""
+    """A finding if more processes want to run than there are usable cores."""
     now, cores = load_average(around.host), usable_cores(around.host) or around.host.cores()
     if now is not None and cores and now > cores:
         said = f"load average {now:.1f} on {cores} cores: other processes compete for the cores"

@@ -193,7 +193,8 @@ def merged_runs(
 
 
 def alike(runs: Mapping[str, Ran | Refused]) -> tuple[dict[str, Ran], dict[str, str]]:
-    """The successful runs with the launches of the first successful run; other runs: reasons."""
+    """Name -> run, for the successful runs with the launches of the first successful run; and name
+    -> reason, for all other runs."""
     read: dict[str, Ran] = {}
     reasons: dict[str, str] = {}
     for name, run in runs.items():

@@ -60,7 +60,8 @@ class HardwareCounts(Record, frozen=True):
         return [*self.calibration.labels, *([said] if rounded else [])]
 
     def written(self) -> dict[str, Any]:
-        """The fields, special functions and labels."""
+        """The fields (the version as `ncu`, moved bytes as `dram`), the labels, and executed
+        special functions as `mufu`."""
         return {
             "chip": self.chip,
             "ncu": self.version,

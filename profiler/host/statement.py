@@ -71,7 +71,7 @@ def said(words: str, fact: Any) -> str:
 
 
 def machine(group: Group) -> Iterator[str]:
-    """Board, processor, memory, and the facts that vary from run to run."""
+    """Sentences on board, processor, memory, and the facts that vary from run to run."""
     threads = group.fact("threads")
     number = "an unknown number of threads" if threads is None else plural(threads, "thread")
     host = f"{group.fact('cpu') or 'a processor whose name is not recorded'} ({host_facts(group)})"
@@ -127,7 +127,8 @@ STATES = {
 
 
 def state(group: Group, when: str) -> dict[str, str]:
-    """Temperature, clocks and other users; "" for an unknown one."""
+    """Name of a fact of `STATES` -> the fact in words, as a range over the records; "" if unknown.
+    `when`: as of `Group.states`."""
     seen = {name: group.states(name, when) for name in STATES}
     return {
         name: said(STATES[name], values and ends(values, lambda v: f"{v:g}"))
@@ -136,7 +137,8 @@ def state(group: Group, when: str) -> dict[str, str]:
 
 
 def runs(group: Group) -> Iterator[str]:
-    """Numbers of records, implementations and mixers, dates, sizes, seeds and failures."""
+    """Sentences on the numbers of records, implementations and mixers, on dates, sizes, seeds and
+    failures."""
     records = group.records
     first, last = (end(r.created for r in records) for end in (min, max))
     implementations = plural(len({(r.mixer, r.implementation) for r in records}), "implementation")
@@ -190,8 +192,8 @@ def latencies(group: Group) -> list[Reading]:
 
 
 def times(group: Group) -> Iterator[str]:
-    """Times of compiling and of calls, times of one sample, estimates of a busy machine, and why
-    sampling stopped."""
+    """Sentences on times of compiling and of calls, times of one sample, estimates of a busy
+    machine, and why sampling stopped."""
     yield said(
         "Compiling took {}, which is in no latency.", readings_words(quiet(group, "compile"))
     )
@@ -257,7 +259,8 @@ def readings_words(readings: Sequence[Reading]) -> str:
 
 
 def memory_and_energy(group: Group) -> Iterator[str]:
-    """Peak memory of calls, runs that do not agree to the byte, and joules per call."""
+    """Sentences on the peak memory of calls, runs that do not agree to the byte, and joules per
+    call."""
     peaks, joules = group.readings("peak_memory"), group.readings("energy")
     yield said("Peak memory of a call beyond weights and inputs: {}.", readings_words(peaks))
     loose = sum(r.details.get("agree") is False for r in peaks)
@@ -274,7 +277,8 @@ def memory_and_energy(group: Group) -> Iterator[str]:
 
 
 def counters(group: Group) -> Iterator[str]:
-    """The tool that read hardware counters, and whether it counted known kernels correctly."""
+    """Sentences on the tool that read hardware counters, and on whether it counted known kernels
+    correctly; none if no record has counters."""
     read = [r.counts["hardware"] for r in group.records if "hardware" in r.counts]
     labels = dict.fromkeys(label for found in read for label in found["labels"])
     if not read:
@@ -290,7 +294,7 @@ def counters(group: Group) -> Iterator[str]:
 
 
 def bars(group: Group) -> Iterator[str]:
-    """Error bars: the variation that they cover, and their widths; and labels."""
+    """Sentences on error bars (the variation that they cover, and their widths) and on labels."""
     timed = [r for name in LATENCIES for r in quiet(group, name)]
     joules = group.readings("energy")
     alone = [r for r in timed if processes_in(r) == 1]
@@ -352,7 +356,8 @@ PROGRAMS = {
 
 
 def software(group: Group) -> Iterator[str]:
-    """Ceilings, versions, and the settings and variables that affect speed or precision."""
+    """Sentences on ceilings, versions, and the settings and variables that affect speed or
+    precision."""
     reached = ceilings_words(r.environment for r in group.records)
     yield said("At best the device reached, in the same processes: {}.", reached)
     versions = [f"{name} {group.fact(each)}" for each, name in PROGRAMS.items() if group.fact(each)]
@@ -365,8 +370,8 @@ def software(group: Group) -> Iterator[str]:
 
 
 def missing(group: Group) -> Iterator[str]:
-    """The readings that some records lack, with their reasons, and the facts that no record
-    states."""
+    """Sentences on the readings that some records lack, with their reasons, and on the facts that
+    no record states."""
     found = []
     for name, words in EXPECTED.items():
         asked = [r for r in group.records if name != "compile" or r.compiled]

@@ -112,7 +112,8 @@ def ceilings(device: str, dtype: str, kind: torch.dtype) -> dict[str, Any]:
 
 
 def rate_reading(timed: Measured, name: str, amount: float, unit: str, **facts: Any) -> Measured:
-    """The rate `amount` / seconds, in `unit`; the interval's short time becomes its high rate."""
+    """The rate `amount` / seconds in `unit`, from a time: the lower end of the time's interval
+    becomes the upper end of the rate's. Unavailable as it is. `facts`: further details."""
     if isinstance(timed, Unavailable):
         return timed
     found = timed.converted(name, unit, lambda seconds: amount / seconds, KEPT)
@@ -129,7 +130,8 @@ def of_the_work(found: Measured) -> Measured:
 
 
 def better(best: Measured | None, found: Measured) -> Measured:
-    """The higher of two rates; a rate that `of_the_work` rejects never replaces a Reading."""
+    """The higher of two rates, `best` being None before the first; a rate that `of_the_work`
+    rejects never replaces a Reading."""
     sound = of_the_work(found)
     if not isinstance(best, Reading):
         return sound

@@ -201,7 +201,8 @@ def results_agree(expected: list[torch.Tensor], result: Any) -> bool | None:
 
 
 def tensors_close(expected: torch.Tensor, found: torch.Tensor) -> bool:
-    """Whether shapes are equal, and entries up to a thousandth, or 4 eps, of the largest entry."""
+    """Whether shapes are equal, and entries differ by at most a thousandth of the largest expected
+    entry, or by 4 eps of it if the dtype is that coarse."""
     if expected.shape != found.shape:
         return False
     scale = float(expected.abs().max()) if expected.numel() else 0.0

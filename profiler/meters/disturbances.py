@@ -294,7 +294,8 @@ class NoWatch:
 
 
 def watch_for(device: torch.device) -> Watch:
-    """Watches the board of a CUDA device through NVML, and a CPU through the operating system."""
+    """The watch of a device: of a CUDA device's board through NVML, or, if NVML cannot be used, one
+    that observes nothing; of a CPU through the operating system."""
     if device.type != "cuda":
         return CpuWatch()
     try:
@@ -448,7 +449,8 @@ class DisturbanceLog:
         return found + ([SHARED] if any(seen.others for seen in self.kept) else [])
 
     def details(self) -> dict[str, Any]:
-        """JSON values for the reading."""
+        """The details of a reading about disturbances, as JSON values; `disturbances` and
+        `left_out_blocks` are of the blocks left out, other values of the blocks kept."""
         clocks = [s.clock_MHz for s in self.kept if s.clock_MHz is not None]
         others = sorted({seen.others for seen in self.kept} - {""})
         return {

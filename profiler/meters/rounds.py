@@ -96,7 +96,8 @@ class Visitor:
 
 
 def visitor(work: Timeable, setting: Instruments) -> Visitor:
-    """The visitor of a prepared call; a non-trivial reset runs outside regions of one call each."""
+    """The visitor of a prepared call. A trivial reset is timed with each call; for another reset, a
+    region is one call, and the reset runs before it, untimed."""
     alone = work.reset is not None and not work.trivial
     timed, restored = work.timed()
     reset = restored or do_nothing

@@ -87,7 +87,7 @@ class Clock:
 
     @property
     def details(self) -> dict[str, Any]:
-        """JSON values for the reading."""
+        """The details of the reading about the clock, as JSON values."""
         return {"warmup_clocks_MHz": self.read_MHz[-CLOCKS:], "warmup_clock_settled": self.settled}
 
 
@@ -218,7 +218,8 @@ class Sampled:
 
     @property
     def details(self) -> dict[str, Any]:
-        """JSON values for the reading."""
+        """The details of the reading, as JSON values: spread, interval, blocks, stopping rule,
+        warm-up, labels and disturbances."""
         kept = self.kept
         found = latency_summary(self.samples, [len(block.samples) for block in kept])
         if self.grade == BUSY and len(self.samples) > 1:
@@ -313,14 +314,15 @@ def is_steady(durations: Sequence[float], limits: LatencyLimits) -> bool:
 
 
 def block_size(setting: Instruments, durations: Sequence[float], *, alone: bool) -> int:
-    """Calls per timed region: as many as fill the shortest useful region, for the clock's
-    resolution and for the number of regions per block; one with `alone`."""
+    """Calls per timed region, from the seconds of some calls (`durations`): as many as take
+    `BLOCK_TICKS` ticks of the timer, and the time of a region (`region_seconds`); one with
+    `alone`."""
     if alone:
         return 1
     tick = setting.timer.tick_s
     needed = max(BLOCK_TICKS * tick, region_seconds(setting))
     typical = max(min(durations), tick)
-    return max(1, math.ceil(needed / typical - 1e-9))
+    return max(1, math.ceil(needed / typical - 1e-9))  # a rounding error adds no call
 
 
 def region_seconds(setting: Instruments) -> float:

@@ -129,6 +129,7 @@ class Embedding(nn.Module):
         return self._finished(x, torch.zeros_like(tokens_t))
 
     def _tokens(self, tokens: Tensor) -> Tensor:
+        """The rows of E at the tokens, looked up or as products of one-hot rows with E, scaled."""
         if not self.one_hot:
             x = self.E[tokens]
         else:

@@ -229,6 +229,7 @@ class Twin(nn.Module):
         self._require_length(tokens.shape[1], what, "e" if what == "source" else "l")
 
     def _require_length(self, length: int, what: str, letter: str = "l") -> None:
+        """TwinError if `length` exceeds the network's positions, whose number is size `letter`."""
         if self.choices.positions != "none" and length > self.sizes[letter]:
             raise TwinError(
                 f"{self.choices.name}: {what} has {length} tokens, and there are positions for "

@@ -45,8 +45,8 @@ class Reading(Record, frozen=True):
     def converted(
         self, name: str, unit: str, convert: Callable[[float], float], keep: Iterable[str] = ()
     ) -> Reading:
-        """The same measurement as another quantity: value, samples and interval by a monotone
-        function, with the details `keep` as far as there are."""
+        """The same measurement as another quantity: the monotone function `convert` is applied to
+        value, samples and the ends of the interval. Of the other details, only `keep` remain."""
         details = {key: self.details[key] for key in keep if key in self.details}
         if self.interval is not None:
             details["ci_low"], details["ci_high"] = sorted(map(convert, self.interval))

@@ -29,7 +29,7 @@ def spread_words(p20: float, p80: float) -> str:
 
 
 def stopped(rule: str) -> str:
-    """When sampling stopped, in words, from the name of the rule."""
+    """When sampling stopped, in words, from the name of the rule; of an unknown rule its name."""
     return {
         "median settled": "once the median had settled",
         "stable noise": "once the noise no longer changed",

@@ -120,7 +120,8 @@ def time_floors(measurement: Measurement, mixer: Mixer, form: str) -> dict[str, 
 
 
 def least_moved(measurement: Measurement, mixer: Mixer, form: str) -> int:
-    """The bytes that a call must move, without tables of constants."""
+    """The fewest bytes that a call moves: the compulsory ones without tables of constants, which a
+    module may compute instead."""
     phase = phase_name(measurement.phase)
     sizes: dict[str, Any] = dict(measurement.sizes)
     moved = traffic(mixer, phase, form).at(dtype=measurement.dtype, **sizes)["compulsory"]

@@ -79,7 +79,8 @@ def count(
     limits: LatencyLimits | None = None,
     note: Callable[[str], None] = lambda _: None,
 ) -> Measurement:
-    """The figures of one implementation that need no clock: operations, other counters', bytes.
+    """The record of one implementation with the figures that need no clock: its operations, the
+    figures of other counters, and bytes.
 
     Args:
         limits: ignored, as no latency is sampled.
@@ -96,7 +97,7 @@ def time_again(
     limits: LatencyLimits | None = None,
     note: Callable[[str], None] = lambda _: None,
 ) -> Measurement:
-    """Only the hot latency of one implementation; meant for a fresh process.
+    """The record of one implementation with its hot latency alone; meant for a fresh process.
 
     Raises:
         MeasureError: as `measure`.
@@ -313,7 +314,8 @@ def metered(
     limits: LatencyLimits | None,
     note: Callable[[str], None],
 ) -> dict[str, Measured]:
-    """Time and energy of the call, compiled by torch.compile if the request says so.
+    """Time and energy of the call, compiled by torch.compile if the request says so; each may be
+    the reason why it was not measured: compiling failed, or the device was lost.
 
     `dispatched`: the operations of the call, from which the time of its launches is estimated.
     """
@@ -363,7 +365,7 @@ def forward_of(work: PreparedCall) -> list[str]:
 
 
 def zeros_of(work: PreparedCall) -> Operations:
-    """The backward pass's arithmetic on zeros that stand for missing gradients; nothing without a
+    """The backward pass's arithmetic on zeros that stand for missing gradients; `NOTHING` without a
     backward pass."""
     if work.halves is None:
         return NOTHING
@@ -440,7 +442,8 @@ def peak_of_call(work: PreparedCall, device: str) -> Measured:
 
 def tensors_at_peak(work: PreparedCall, request: Request) -> Measured:
     """The largest number of bytes that the call holds at once, by the allocator, in a separate run;
-    details: the tensors alive at that moment."""
+    details: the tensors alive at that moment. Unavailable for one new token, for a backward pass
+    alone, or if the call fails."""
     if phase_name(request.phase) == "inference":
         return Unavailable("the memory of one new token is its state: its tensors are not listed")
     if not work.trivial:
@@ -468,7 +471,7 @@ def inputs_of(work: PreparedCall) -> dict[str, torch.Tensor]:
 
 def activation_bytes(work: PreparedCall, request: Request) -> Measured:
     """Bytes that the forward pass keeps for the backward pass, without parameters; details: the
-    tensors."""
+    tensors. Unavailable without a backward pass, or if the call fails."""
     if work.forward is None:
         return Unavailable("nothing is kept for a backward pass: the call takes no gradients")
     kind = torch.device(request.device).type
@@ -494,7 +497,7 @@ def latencies_of_work(
     limits: LatencyLimits | None,
 ) -> dict[str, Measured]:
     """The call's latency, hot, cold and as a graph, and an estimate of the time to launch its
-    operations."""
+    operations; no estimate if the device was busy or lost."""
     call, reset = work.timed()
     found = latency_kinds(
         call,

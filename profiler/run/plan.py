@@ -127,11 +127,12 @@ def _fit(mixer: Measurable, combined: Sequence[Mapping[str, int]], refused: bool
 
 
 def chosen_of_each(plan: Plan) -> list[tuple[Measurable, list[Implementation]]]:
-    """Each mixer with the implementations to measure: its own one, or those of the plan.
+    """Each mixer with the implementations to measure: the one that is named with the mixer, as in
+    MIXER:IMPLEMENTATION, or those that `plan.implementation` names.
 
     Raises:
-        MeasureError: a mixer has none of them, or every mixer has its own and the plan names some
-            too.
+        MeasureError: a mixer has none of the implementations that the plan names, or the plan names
+            some although each mixer is named with its own.
     """
     named = [each if isinstance(each, tuple) else (each, None) for each in plan.mixers]
     plain = [mixer for mixer, own in named if own is None]
@@ -217,7 +218,7 @@ def implementation_of(
         load: imports a user's file and returns the module.
 
     Raises:
-        UnknownMixer, MeasureError: it does not exist any more, or `load` refuses its file.
+        UnknownMixer, MeasureError: there is no such implementation, or `load` refuses its file.
     """
     if is_class(name):
         return users_class(mixer, name, load)

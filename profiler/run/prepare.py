@@ -78,9 +78,9 @@ class PreparedCall:
         return self.fn(*self.args)
 
     def timed(self) -> tuple[Callable[[], Any], Callable[[], None] | None]:
-        """The call and its reset, or None without one. With `others`, each call takes the next set
-        of inputs: through its reset if the reset runs the forward pass (`lead`), else directly.
-        Weights and a decoding state are the same in every call."""
+        """(the call, its reset or None). With `others`, each call takes the next set of inputs:
+        through its reset if the reset runs the forward pass (`lead`), else directly. Weights and a
+        decoding state are the same in every call."""
         sets = (self.args, *self.others)
         if len(sets) < 2:
             return self.bare, self.reset
@@ -89,7 +89,8 @@ class PreparedCall:
         return rotated(self.fn, sets), self.reset
 
     def noted(self, measured: Measured) -> Measured:
-        """A reading with the number of sets of inputs added, unless its meter stated it."""
+        """A reading with the number of sets of inputs in its details, unless its meter stated the
+        number; Unavailable as it is."""
         if not isinstance(measured, Reading):
             return measured
         facts: dict[str, Any] = {"input_sets": 1 + len(self.others)}

@@ -47,7 +47,8 @@ def tables(measurements: Sequence[Measurement]) -> list[Table]:
 
 
 def _table(phase: str, device: str, found: Sequence[Measurement]) -> Table:
-    """The table of these measurements; a column that none of them fills is hidden."""
+    """The table of these measurements, without the columns of `RARE`, `COUNTED` and `TRACED` that
+    no measurement fills."""
     counted = any(m.options.get("counters") or "hardware" in m.counts for m in found)
     hidden = {
         *(name for name, of in RARE.items() if not any(of in m.readings for m in found)),
@@ -71,7 +72,8 @@ def named(m: Measurement) -> str:
 
 
 def measured(m: Measurement, name: str) -> Cell:
-    """A reading with four significant digits; bytes and counts as whole numbers."""
+    """A reading in words: bytes and counts as whole numbers, others with four significant digits, a
+    disturbed time with its mark; or why the reading is missing."""
     if name not in m.readings:
         return missing(m, name)
     reading = m.readings[name]
@@ -167,7 +169,8 @@ BEHIND: Mapping[str, Sequence[Shown]] = {
 
 
 def _read(*meters: Meter, cell: Callable[..., Cell] = measured) -> Iterator[Shown]:
-    """The columns of the readings of these meters."""
+    """The columns of the readings of these meters, each with the columns behind it (`BEHIND`);
+    `cell` makes a reading's cell from a measurement and the name of the reading."""
     for each in (QUANTITIES[name] for name in read_by(*meters)):
         if each.column:
             heading = each.heading or each.title or each.column

@@ -92,8 +92,8 @@ def measurable(name: str) -> Measurable:
 
 
 def named(word: str) -> Named:
-    """The mixer or module, with an implementation if one is given, of MIXER, MIXER:IMPLEMENTATION,
-    FILE.py:NAME or FILE.py:NAME:IMPLEMENTATION.
+    """The mixer or module that a word names: MIXER or FILE.py:NAME; behind a further colon may
+    stand an implementation, which the result then includes.
 
     Raises:
         UnknownMixer, TraceError: as `measurable`.

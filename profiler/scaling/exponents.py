@@ -149,8 +149,8 @@ def settled_range(values: Sequence[MeasuredValue]) -> tuple[list[MeasuredValue],
 
 
 def follows(value: MeasuredValue, above: Sequence[MeasuredValue]) -> bool:
-    """Whether a value lies on the line through the values at larger sizes, within the
-    uncertainty."""
+    """Whether a value lies on the line through the values at larger sizes: at most `SURE` standard
+    deviations away, besides what a change of the slope by `AGREE` explains."""
     fitted = line_through(above)
     uncertain = SURE * math.hypot(value.deviation, fitted.deviation(value.x))
     bend = AGREE * (min(v.x for v in above) - value.x)
@@ -204,7 +204,8 @@ def student(free: int) -> float:
 def power_of(
     function: Callable[[int], float], values: Sequence[MeasuredValue], first: int, last: int
 ) -> float:
-    """The power of a known function over a range, by the same weighted line at the same sizes."""
+    """The power of a known function over a range: the slope of the line through its logarithms, at
+    the sizes and with the weights of measured values."""
     kept = [v for v in values if first <= v.size <= last]
     ys = [math.log(function(v.size)) for v in kept]
     return fit_line([v.x for v in kept], ys, [v.deviation for v in kept]).slope

@@ -146,8 +146,8 @@ def regimes(highest: Mapping[int, str]) -> str:
 
 
 def departure(floors: Sequence[ScaledFloor], values: Sequence[MeasuredValue]) -> Departure:
-    """Which values are explained: those whose interval's low end is at most `NEAR` times the sum of
-    all floors."""
+    """The departure of values from their floors: a value is explained if the low end of its
+    interval is at most `NEAR` times the sum of all floors."""
     highest: dict[int, str] = {}
     above: dict[int, float] = {}
     for value in values:

@@ -172,8 +172,8 @@ def not_drawn(shown: Sequence[Panel]) -> list[str]:
 def panels(
     records: Sequence[Measurement], letters: Sequence[str]
 ) -> tuple[list[list[Panel]], list[str]]:
-    """The columns of the figure, one panel per quantity; a sentence for each letter without
-    series."""
+    """The columns of the figure, each with one panel per quantity; and sentences on the letters
+    without a series, and on records that are in no series."""
     columns, problems = [], []
     for letter in letters:
         groups: dict[str, list[Series]] = {}

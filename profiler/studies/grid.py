@@ -150,7 +150,12 @@ class GridStudy:
         return [record for record in records if record.mixer in self.plan.mixers]
 
     def page(self, records: Sequence[Measurement], source: str) -> Document:
-        """The page of the study, from the records of its mixers; StudyError if they mix manners."""
+        """The page of the study, from the records of its mixers.
+
+        Raises:
+            StudyError: records were measured in different manners, none is a measurement, one has
+                no l or d, or they are of several kinds of device.
+        """
         own = self.own(records)
         if len(several := manners(own)) > 1:
             raise StudyError(

@@ -66,8 +66,9 @@ class Measuring:
     def answer(
         self, description: Mapping[str, Any], note: Callable[[str], None] = lambda _: None
     ) -> dict[str, Any]:
-        """The outcome of a described request; `leaving` is true if the process cannot measure
-        again, because its device refuses every call."""
+        """The outcome of a described request as JSON values: `found`, a record, or `failed`, a
+        `Failure`; `leaving` is true if the process cannot measure again, because its device refuses
+        every call."""
         found = printable(self._attempt(description, note))
         kind = "found" if isinstance(found, Measurement) else "failed"
         return {kind: found.to_json(), "leaving": not recovered(self.device)}
@@ -87,7 +88,7 @@ class Measuring:
 
 
 def printable(found: Measurement | Failure) -> Measurement | Failure:
-    """The argument; a failure instead if it cannot be written as a line of a file."""
+    """The outcome as it is, or a failure if its record cannot be written as a line of a file."""
     try:
         if isinstance(found, Measurement):
             line_of(found)

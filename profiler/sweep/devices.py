@@ -31,7 +31,8 @@ def devices(
     count: Callable[[], int] = torch.cuda.device_count,
     boards: Callable[[], Sequence[str]] | None = None,
 ) -> list[Device]:
-    """`cpu` is one device; `cuda` is every GPU that this process sees, `cuda:N` one of them.
+    """The devices that a word stands for: one for `cpu`, every GPU that this process sees for
+    `cuda`, one of these for `cuda:N`.
 
     Words of CUDA_VISIBLE_DEVICES are kept as they are; without them a board is named by its UUID if
     NVML lists as many whole boards as torch finds, else by its number.

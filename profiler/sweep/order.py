@@ -41,7 +41,8 @@ def blocks(
 
 
 def shared_letters(requests: Iterable[Request]) -> dict[str, frozenset[str]]:
-    """Phase -> the sizes that all its requests have, at equal values of which they are compared."""
+    """Phase -> the sizes that all requests of the phase have. Requests of one dtype with equal
+    values of these sizes form a block."""
     found: dict[str, frozenset[str]] = {}
     for request in requests:
         phase, letters = phase_name(request.phase), frozenset(request.sizes)

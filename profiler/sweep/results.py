@@ -114,7 +114,8 @@ class Results:
         return not self.settled(point, retry=retry)
 
     def add(self, record: Measurement) -> bool:
-        """Append a record, unless its point is already measured; whether it was written.
+        """Append a record, unless its point is already measured; returns whether the record was
+        written.
 
         A record whose environment differs from the file's is labelled with the difference.
         """
@@ -133,7 +134,7 @@ class Results:
         return "; ".join(environment_differences(self.environment or {}, environment))
 
     def accept(self, environment: Mapping[str, Any]) -> None:
-        """StoreError if, unless `mixed`, records of this environment would mix environments.
+        """StoreError if the file has records of another environment, unless `mixed` allows it.
 
         In a file without records the first environment becomes the file's.
         """
@@ -153,7 +154,8 @@ class Results:
         return Counter(self.state[key] for key in keys if key in self.state)
 
     def by_others(self, blocks: Iterable[Block], command: str) -> Counter[str]:
-        """Command -> the number of a plan's points that it measured with another `manner`."""
+        """Command line -> the number of a plan's points that it measured, for the command lines
+        whose `manner` differs from that of `command`."""
         keys = (point.key for block in blocks for point in block.points)
         by = Counter(self.commands[key] for key in keys if self.state.get(key) == MEASURED)
         own = manner(command)

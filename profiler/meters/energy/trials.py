@@ -187,7 +187,8 @@ class Campaign:
             self.cooled_s += 1.0
 
     def warm_again(self, running: Running) -> None:
-        """Load while the device is colder than the reference and the load heats it."""
+        """Load while the device is colder than the reference and the load heats it, for at most
+        `warm_cap_s`."""
         if self.reference_C is None:
             return
         least, limits = self.reference_C - self.limits.temperature_C / 2, self.limits
@@ -197,10 +198,11 @@ class Campaign:
                 return
 
     def retried(self, attempt: Callable[[], Found], again: Callable[[Found], bool]) -> Found:
-        """The result of `attempt()`, tried again if it is void or `again(result)` holds.
+        """The result of `attempt()`, which is made again if it raises CounterFault or `again` holds
+        for its result; the result of the last of `ATTEMPTS` attempts is kept in any case.
 
         Raises:
-            SensorError: the last attempt was void too.
+            SensorError: the last attempt raised CounterFault too.
         """
         for left in reversed(range(ATTEMPTS)):
             try:

@@ -230,7 +230,8 @@ def loaded(running: Running, window_s: float) -> Window:
 
 
 def idling(poller: Poller, pause: Callable[[float], None]) -> Stretch:
-    """Power of an idle device, polled for `idle_s`."""
+    """Power of an idle device over `idle_s`: between two steps of the counter, or without a counter
+    by the power readings. SensorError if a sensor is unusable."""
     limits, sensor = poller.limits, poller.sensor
 
     def step() -> None:
@@ -306,8 +307,8 @@ def refuse_jumps(edges: Sequence[Edge], limit_W: float | None) -> None:
 
 
 def mean_power(powers: Sequence[tuple[float, float]], start: float, end: float) -> float | None:
-    """The integral of power readings over a window, each reading held until the next, divided by
-    the window's length.
+    """The integral of power readings (ns, W) over a window, divided by the window's length; None
+    without a reading in the window. Each reading holds until the next, the first from the start.
 
     >>> mean_power([(0, 100.0), (5, 200.0)], 0, 10)
     150.0
