@@ -7,7 +7,6 @@ from hypothesis import given, strategies as st
 
 import costmodel as cm
 from costmodel.claims.crossover import Crossover
-from costmodel.errors import Unsupported
 from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.polynomial import Poly, call, padded
 from costmodel.symbolic.sizes import LARGEST
@@ -52,8 +51,3 @@ def test_tokens_at_which_a_step_takes_fewer_operations(c: int, said: str) -> Non
         expanded, absorbed = about.at({**sizes, "t": t, "b": 1})
         assert (expanded < absorbed) == any(a <= t <= b for a, b in found), t
     assert about.over_lengths(sizes).endswith(said)
-
-
-def test_what_is_not_padded_to_a_power_of_two_is_refused() -> None:
-    with pytest.raises(Unsupported, match="changes between two powers of two"):
-        positive(Exact.of(call("ceil_log2", L * 3 + 1) - 4), "l", {})

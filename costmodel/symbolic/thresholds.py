@@ -5,26 +5,24 @@ The difference of two counts is a polynomial p; the question is where p > 0. Not
 - With letters (`where_positive`, `where_zero`): "always" and "never" are proven by writing every
   size as 1 + a nonnegative number. Otherwise p, or its factor of unproven sign, must be affine in
   the length (or another size), p = a*x + b, and is solved for x.
-- With numbers for all sizes but one (`positive`): between two powers of two, a count with padded
-  lengths is a polynomial in the size. Between its turning points the polynomial is monotone, so
-  bisection finds every change of sign.
+- With numbers for all sizes but one (`positive`): `symbolic/ranges`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
-from itertools import count, pairwise, product
+from itertools import count, product
 from math import floor, gcd, lcm
 from typing import TYPE_CHECKING
 
 from costmodel.errors import Unsupported
 from costmodel.symbolic.constraints import nonnegative
 from costmodel.symbolic.piecewise import Exact
-from costmodel.symbolic.polynomial import Fn, Monomial, Poly
-from costmodel.symbolic.sizes import LARGEST
+from costmodel.symbolic.polynomial import Monomial, Poly
+from costmodel.symbolic.ranges.solve import NOTHING, Quantity, ranges
 from costmodel.symbolic.sympy_form import to_sympy
 
 if TYPE_CHECKING:
@@ -285,122 +283,23 @@ def _quotient_text(above: Poly, below: Poly) -> str:
     return f"{top}/({below})"
 
 
-Range = tuple[int, int]
-"""(first, last), both inclusive."""
-
-
-def positive(count: Exact, letter: str, sizes: Mapping[str, int]) -> list[Range]:
-    """The ranges of one size in 1..2**40 at which a count is greater than 0.
+def positive(count: Exact, letter: str, sizes: Mapping[str, int]) -> list[tuple[int, int]]:
+    """The ranges of one size in 1..2**40 at which a count is greater than 0, as (first, last).
 
     Args:
         count: in sizes; `letter` is free, `sizes` gives the others.
 
     Raises:
-        Unsupported: a piecewise count, or a function of the size other than a padding to a power of
-            two.
+        Unsupported: the sign changes with the remainder of the size without end.
 
     >>> l = Poly.atom("l")
     >>> positive(Exact.of(l * l - 10 * l + 21), "l", {})
     [(1, 2), (8, 1099511627776)]
     """
-    if any(guards for guards, _ in count.pieces):
-        raise Unsupported("the count differs from case to case, and its threshold is not solved")
-    total = sum((poly for _, poly in count.pieces), Poly())
     given = {name: Poly.of(value) for name, value in sizes.items() if name != letter}
-    total = total.substitute(given)
-    found: list[Range] = []
-    for low, high in _bands():
-        for first, last in _positive_within(_in_band(total, letter, low, high), letter, low, high):
-            if found and found[-1][1] == first - 1:
-                found[-1] = found[-1][0], last
-            else:
-                found.append((first, last))
-    return found
-
-
-def _bands() -> Iterator[Range]:
-    """The ranges 1, 2, 3..4, 5..8, ... of lengths that are padded to the same power of two."""
-    yield 1, 1
-    low = 1
-    while low < LARGEST:
-        yield low + 1, 2 * low
-        low *= 2
-
-
-def _in_band(poly: Poly, letter: str, low: int, high: int) -> Poly:
-    """The polynomial with the values of its functions, each of which must be constant in the range.
-
-    Raises:
-        Unsupported: a function that is not proven to be constant in the range.
-    """
-    values: dict[str, Poly] = {}
-    for atom in poly.atoms:
-        if isinstance(atom, Fn):
-            ends = [Poly.atom(atom).at({letter: size}) for size in (low, high)]
-            padded = all(set(a.letters) <= {letter} for a in atom.args) and _steps_at_powers(atom)
-            if ends[0] != ends[1] or not padded:
-                raise Unsupported(f"{Poly.atom(atom)} changes between two powers of two")
-            values[atom] = Poly.of(ends[0])
-    return poly.substitute(values)
-
-
-def _steps_at_powers(atom: Fn) -> bool:
-    """Whether a function changes at powers of two only: ceil_log2(l) and 2**ceil_log2(l) do."""
-    (argument,) = atom.args if len(atom.args) == 1 else (Poly(),)
-    if atom.function == "ceil_log2":
-        return len(argument.terms) == 1 and argument.coefficient(next(iter(argument.atoms))) == 1
-    return atom.function == "pow2" and all(
-        isinstance(inner, Fn) and _steps_at_powers(inner) for inner in argument.atoms
-    )
-
-
-def _positive_within(poly: Poly, letter: str, low: int, high: int) -> Iterator[Range]:
-    """The parts of low..high in which a polynomial of one size is positive."""
-    cuts = [low, *_sign_changes(poly, letter, low, high), high + 1]
-    for first, after in pairwise(cuts):
-        if first < after and poly.rational({letter: first}) > 0:
-            yield first, after - 1
-
-
-def _sign_changes(poly: Poly, letter: str, low: int, high: int) -> list[int]:
-    """Each value x in low+1..high such that exactly one of poly(x - 1) > 0 and poly(x) > 0
-    holds."""
-    if low >= high:
-        return []
-    turns = [low, *_turning_points(poly, letter, low, high), high]
-    found: list[int] = []
-    for first, last in pairwise(turns):
-        before, after = (poly.rational({letter: x}) > 0 for x in (first, last))
-        if before == after:
-            continue
-        while last - first > 1:
-            middle = (first + last) // 2
-            if (poly.rational({letter: middle}) > 0) == before:
-                first = middle
-            else:
-                last = middle
-        found.append(last)
-    return found
-
-
-def _turning_points(poly: Poly, letter: str, low: int, high: int) -> Sequence[int]:
-    """Values between which a polynomial is monotone: those beside each sign change of its
-    derivative."""
-    slope = _derivative(poly, letter)
-    if slope.constant() is not None:
-        return []
-    around = {x for turn in _sign_changes(slope, letter, low, high) for x in (turn - 1, turn)}
-    around |= {x for turn in _sign_changes(-slope, letter, low, high) for x in (turn - 1, turn)}
-    return sorted(x for x in around if low < x < high)
-
-
-def _derivative(poly: Poly, letter: str) -> Poly:
-    result = Poly()
-    for monomial, number in poly.terms.items():
-        powers = dict(monomial)
-        power = powers.pop(letter, 0)
-        if power < 0 or powers:
-            raise Unsupported(f"{poly} is no polynomial in {letter} alone")
-        if power:
-            result = result + Poly.atom(letter) ** (power - 1) * (number * power)
-    return result
+    quantity = Quantity((count,)).substitute(given)
+    solved = ranges([quantity, NOTHING], letter, lambda x: quantity.at({letter: x}) > 0)
+    found = [one for one, holds in solved if holds]
+    if any(one.step > 1 for one in found):
+        raise Unsupported(f"the sign changes with the remainder of {letter} without end")
+    return [(one.first, one.last) for one in found]

@@ -1,0 +1,316 @@
+"""A quantity of one size as cells: consecutive ranges, in each of which it is a polynomial.
+
+A window, a bracket of ceil_log2, the argument that a maximum takes: each changes at few sizes,
+where a cell ends. A quotient floor(x/8) changes at every eighth size. There it is x/8 minus a
+*remainder*, an unknown number between 0 and 7/8, and the bounds of a polynomial over all values
+of its remainders decide its sign at nearly all sizes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from fractions import Fraction
+from functools import reduce
+from itertools import pairwise
+from math import ceil, floor, lcm
+from typing import Any
+
+from costmodel.errors import Unsupported
+from costmodel.symbolic.piecewise import Exact
+from costmodel.symbolic.polynomial import Fn, Monomial, Number, Poly, stand_in
+from costmodel.symbolic.ranges.one_size import (
+    changes,
+    coefficients,
+    product,
+    ratio,
+    sign,
+    sign_changes,
+    turns,
+    value,
+)
+from costmodel.symbolic.sizes import ceil_log2
+
+FEW = 16
+"""A quotient with at most this many changes in a range is split into its values."""
+
+Cell = tuple[int, Poly | None]
+"""The first size of a cell, and the polynomial there; None where the quantity is not defined."""
+
+Side = tuple[Callable[[int], Any], Sequence[int]]
+"""A function of the size, a whole number or None, and the sizes between which it is monotone."""
+
+ZERO, ONE = Poly(), Poly.of(1)
+
+
+class Cells:
+    """Quantities of one size, `letter`, in first..last, as lists of cells in ascending order."""
+
+    def __init__(self, letter: str, first: int, last: int) -> None:
+        self.letter, self.first, self.last = letter, first, last
+        self.size = Poly.atom(letter)
+        self.most: dict[str, Number] = {}
+        """Remainder -> its greatest value; the least is 0."""
+        self.period = 1
+        """The quotients that stand in remainders are polynomials in a residue class modulo this."""
+        self._known: dict[Fn, list[Cell]] = {}
+
+    def exact(self, quantity: Exact) -> list[Cell]:
+        """A sum of guarded polynomials."""
+        return self.combined([self._piece(*piece) for piece in quantity.pieces], _sum)
+
+    def largest(self, cells: Iterable[list[Cell]]) -> list[Cell]:
+        """The maximum of quantities."""
+        return reduce(lambda one, two: self._extreme(one, two, 1), cells)
+
+    def combined(
+        self, parts: Sequence[list[Cell]], of: Callable[[Sequence[Poly | None]], Poly | None]
+    ) -> list[Cell]:
+        """A function of quantities."""
+        return [(start, of(polys)) for start, _, polys in self.joined(parts)]
+
+    def joined(
+        self, parts: Sequence[list[Cell]]
+    ) -> Iterator[tuple[int, int, Sequence[Poly | None]]]:
+        """The ranges in which every quantity is one polynomial: first, last, the polynomials."""
+        starts = sorted({self.first}.union(*([start for start, _ in part] for part in parts)))
+        places = [0] * len(parts)
+        for start, after in pairwise([*starts, self.last + 1]):
+            for k, part in enumerate(parts):
+                if places[k] + 1 < len(part) and part[places[k] + 1][0] == start:
+                    places[k] += 1
+            yield (
+                start,
+                after - 1,
+                [part[place][1] for part, place in zip(parts, places, strict=True)],
+            )
+
+    def bounds(self, poly: Poly) -> tuple[Poly, Poly]:
+        """Polynomials in the size alone between which a polynomial with remainders lies."""
+        if not any(atom in self.most for atom in poly.atoms):
+            return poly, poly
+        low: dict[Monomial, Number] = {}
+        high: dict[Monomial, Number] = {}
+        for monomial, number in poly.terms.items():
+            kept = tuple(pair for pair in monomial if pair[0] not in self.most)
+            for atom, power in monomial:
+                number = number * self.most.get(atom, 1) ** power
+            for side in (low, high):
+                if kept == monomial or (number > 0) == (side is high):
+                    side[kept] = side.get(kept, 0) + number
+        return Poly(low), Poly(high)
+
+    def signs(self, poly: Poly, first: int, last: int) -> Iterator[tuple[int, int, int, int]]:
+        """The ranges in which the signs of both `bounds` are constant: first, last, the signs."""
+        sides = [coefficients(bound, self.letter) for bound in self.bounds(poly)]
+        cuts = {first}.union(*(sign_changes(side, first, last) for side in sides))
+        for start, after in pairwise([*sorted(cuts), last + 1]):
+            low, high = (sign(value(side, start)) for side in sides)
+            yield start, after - 1, low, high
+
+    def _remainder(self, most: Number) -> Poly:
+        """A new number between 0 and `most`."""
+        name = stand_in(len(self.most))
+        self.most[name] = most
+        return Poly.atom(name)
+
+    def _piece(self, guards: Iterable[Poly], poly: Poly) -> list[Cell]:
+        """A polynomial where all guards are at least 0, and 0 elsewhere."""
+        holding = self.combined([self._holds(guard) for guard in guards], _product)
+        if all(holds == ZERO for _, holds in holding):
+            return [(self.first, ZERO)]
+        return self.combined([holding, self.poly(poly)], _product)
+
+    def _holds(self, guard: Poly) -> list[Cell]:
+        """1 where a guard is at least 0, 0 where not, a number between where not known."""
+        found: list[Cell] = []
+        for start, end, polys in self.joined([self.poly(guard)]):
+            if polys[0] is None:
+                found.append((start, None))
+                continue
+            for first, _, low, high in self.signs(polys[0], start, end):
+                known = ONE if low >= 0 else ZERO if high < 0 else self._remainder(1)
+                found.append((first, known))
+        return found
+
+    def poly(self, poly: Poly) -> list[Cell]:
+        """A polynomial in the size and in functions of it."""
+        functions = [atom for atom in poly.atoms if isinstance(atom, Fn)]
+        if not functions:
+            return [(self.first, poly)]
+
+        def placed(polys: Sequence[Poly | None]) -> Poly | None:
+            known = [one for one in polys if one is not None]
+            if len(known) < len(polys):
+                return None
+            return poly.substitute(dict(zip(functions, known, strict=True)))
+
+        return self.combined([self._function(atom) for atom in functions], placed)
+
+    def _function(self, atom: Fn) -> list[Cell]:
+        if atom not in self._known:
+            inside = [self.poly(argument) for argument in atom.args]
+            if atom.function in ("Max", "Min"):
+                way = 1 if atom.function == "Max" else -1
+                found = reduce(lambda one, two: self._extreme(one, two, way), inside)
+            else:
+                rules: Mapping[str, Callable[..., Iterator[Cell]]] = {
+                    "ceil_log2": self._log,
+                    "pow2": self._power,
+                    "floor_div": self._quotient,
+                }
+                found = []
+                for start, end, polys in self.joined(inside):
+                    known = [one for one in polys if one is not None]
+                    if len(known) < len(polys):
+                        found.append((start, None))
+                    else:
+                        found += rules[atom.function](start, end, *known)
+            self._known[atom] = found
+        return self._known[atom]
+
+    def _extreme(self, one: list[Cell], two: list[Cell], way: int) -> list[Cell]:
+        """The larger (way 1) or the smaller (way -1) of two quantities."""
+        found: list[Cell] = []
+        for start, end, (left, right) in self.joined([one, two]):
+            if left is None or right is None:
+                found.append((start, None))
+                continue
+            for first, _, low, high in self.signs((right - left) * way, start, end):
+                if low >= 0 or high <= 0:
+                    found.append((first, right if low >= 0 else left))
+                else:
+                    most = self.bounds((right - left) * way)[1]
+                    found.append((first, left + most * self._remainder(1) * way))
+        return found
+
+    def _log(self, first: int, last: int, poly: Poly) -> Iterator[Cell]:
+        """ceil_log2, bracket by bracket."""
+
+        def of(x: int) -> int | None:
+            return ceil_log2(x) if x >= 1 else None
+
+        low, high = self.bounds(poly)
+        sides = [self._side(low, ONE, lambda x: of(ceil(x)), first, last)]
+        if low != high:
+            sides.append(self._side(high, ONE, lambda x: of(floor(x)), first, last))
+        return self._values(first, sides)
+
+    def _power(self, first: int, last: int, poly: Poly) -> Iterator[Cell]:
+        """2**x, of an exponent with few values."""
+        sides = [self._side(one, ONE, floor, first, last) for one in {*self.bounds(poly)}]
+        refused = Unsupported(f"2**({poly}) has too many values")
+        for start, exponent in self._values(first, sides, refused):
+            number = None if exponent is None else exponent.constant()
+            if not isinstance(number, int):
+                raise refused
+            yield start, Poly.of(Fraction(2) ** number)
+
+    def _quotient(self, first: int, last: int, above: Poly, below: Poly) -> Iterator[Cell]:
+        """floor(above/below): its few values, or the quotient minus a remainder."""
+        for start, end, low, _ in self.signs(2 * below - 1, first, last):
+            if low <= 0:
+                yield start, None
+            else:
+                yield from self._quotient_of(start, end, above, below)
+
+    def _quotient_of(self, first: int, last: int, above: Poly, below: Poly) -> Iterator[Cell]:
+        divisor = below.constant()
+        quotient = above / below if len(below.terms) == 1 else None
+        if quotient is not None and divisor is not None and not self._remains(above):
+            free = quotient.terms.get((), 0)
+            period = lcm(*(Fraction(n).denominator for m, n in quotient.terms.items() if m))
+            if period == 1:
+                yield first, quotient - free + floor(free)
+                return
+            self.period = lcm(self.period, period)
+        if self._remains(below):
+            raise Unsupported(f"floor(({above})/({below})) has an uncertain divisor")
+        sides = [
+            self._side(one, below, floor, first, last) for one in dict.fromkeys(self.bounds(above))
+        ]
+        other: Poly | Unsupported
+        if quotient is None:
+            other = Unsupported(f"floor(({above})/({below})) has too many values")
+        else:
+            other = quotient - self._remainder(1 if divisor is None else 1 - 1 / Fraction(divisor))
+        yield from self._values(first, sides, other)
+
+    def _remains(self, poly: Poly) -> bool:
+        """Whether a polynomial has remainders."""
+        return any(atom in self.most for atom in poly.atoms)
+
+    def _side(
+        self,
+        poly: Poly,
+        below: Poly,
+        of: Callable[[Fraction], int | None],
+        first: int,
+        last: int,
+    ) -> Side:
+        """A function that grows with poly/below as a function of the size, and the sizes between
+        which the function is monotone."""
+        (above, under), (divisor, over) = (ratio(one, self.letter) for one in (poly, below))
+        above, under = product(above, over), product(under, divisor)
+        return lambda x: of(Fraction(value(above, x), value(under, x))), turns(
+            above, under, first, last
+        )
+
+    def _values(
+        self, first: int, sides: Sequence[Side], other: Poly | Unsupported | None = None
+    ) -> Iterator[Cell]:
+        """A whole number between one or two functions of the size, value by value; with `other`,
+        the first and the last values alone, and `other` between them."""
+        cuts, many = {first}, []
+        for of, stops in sides:
+            for start, end in pairwise(stops):
+                if other is None or _is_few(of(start), of(end), 2):
+                    cuts.update(changes(of, start, end))
+                    continue
+                near, far = _last_few(of, start, end), _last_few(of, end, start)
+                cuts.update((*changes(of, start, near), *changes(of, far, end), near + 1, far))
+                many.append((near + 1, far))
+        for start in sorted(cuts):
+            if other is not None and any(low <= start < after for low, after in many):
+                if isinstance(other, Unsupported):
+                    raise other
+                yield start, other
+                continue
+            values = [of(start) for of, _ in sides]
+            low, high = values[0], values[-1]
+            if low is None or high is None:
+                yield start, None
+            else:
+                yield start, Poly.of(low) + (self._remainder(high - low) if high > low else 0)
+
+
+def _is_few(one: int | None, other: int | None, times: int = 1) -> bool:
+    """Whether there are at most `FEW` values, or some times as many, between two."""
+    return one is None or other is None or abs(one - other) < times * FEW
+
+
+def _last_few(of: Callable[[int], int | None], start: int, end: int) -> int:
+    """The size furthest from `start` towards `end` up to which a monotone function has few values;
+    it has many up to `end`."""
+    begin = of(start)
+    while abs(end - start) > 1:
+        middle = (start + end) // 2
+        start, end = (middle, end) if _is_few(begin, of(middle)) else (start, middle)
+    return start
+
+
+def _sum(polys: Sequence[Poly | None]) -> Poly | None:
+    """The sum; None where a term is not defined."""
+    terms: dict[Monomial, Number] = {}
+    for poly in polys:
+        if poly is None:
+            return None
+        for monomial, number in poly.terms.items():
+            terms[monomial] = terms.get(monomial, 0) + number
+    return Poly(terms)
+
+
+def _product(polys: Sequence[Poly | None]) -> Poly | None:
+    """The product: 0 where a factor is 0, whether or not the others are defined."""
+    if ZERO in polys:
+        return ZERO
+    return None if None in polys else reduce(lambda one, two: one * two, polys, ONE)

@@ -1,0 +1,278 @@
+"""The ranges of one size in which a property of exact quantities does not change, all of them.
+
+A property follows from the order of the quantities: which is the least, whether one is positive.
+Cell by cell (`cells`) the differences of the quantities are polynomials, whose changes of sign are
+found exactly. Where the bounds of a difference leave its sign open, the range is narrowed; a short
+range is tried size by size, and a long one is taken apart into residue classes, in which quotients
+such as floor(x/8) are polynomials.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import combinations, pairwise
+from math import lcm
+from typing import NamedTuple, TypeVar
+
+from costmodel.errors import Unsupported
+from costmodel.symbolic.piecewise import Exact
+from costmodel.symbolic.polynomial import Number, Poly
+from costmodel.symbolic.ranges.cells import Cell, Cells
+from costmodel.symbolic.sizes import LARGEST
+
+TRIED = 256
+"""A range of at most this many sizes is tried size by size."""
+
+CLASSES = 1024
+"""More residue classes are not taken."""
+
+L = TypeVar("L")
+
+
+class Range(NamedTuple):
+    """The sizes first, first + step, ..., last."""
+
+    first: int
+    last: int
+    step: int = 1
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """The largest of some terms, over `below` if given, which is positive."""
+
+    terms: tuple[Exact, ...]
+    below: Exact | None = None
+
+    def at(self, sizes: Mapping[str, int]) -> Number:
+        """The exact value at integer sizes."""
+        most = max(term.rational(sizes) for term in self.terms)
+        if self.below is None:
+            return most
+        found = Fraction(most) / Fraction(self.below.rational(sizes))
+        return found.numerator if found.denominator == 1 else found
+
+    def substitute(self, values: Mapping[str, Poly]) -> Quantity:
+        """Replace sizes."""
+        terms = tuple(_substituted(term, values) for term in self.terms)
+        return Quantity(terms, None if self.below is None else _substituted(self.below, values))
+
+
+NOTHING = Quantity((Exact(),))
+"""The number 0, to which a quantity is compared."""
+
+
+def _substituted(quantity: Exact, values: Mapping[str, Poly]) -> Exact:
+    """Replace sizes; a piece whose guards fail is left out before its value is computed."""
+    found = []
+    for guards, poly in quantity.pieces:
+        replaced = [guard.substitute(values) for guard in guards]
+        numbers = [guard.constant() for guard in replaced]
+        if all(number is None or number >= 0 for number in numbers):
+            open_ = frozenset(g for g, n in zip(replaced, numbers, strict=True) if n is None)
+            found.append(Exact(((open_, poly.substitute(values)),)))
+    return sum(found, Exact())
+
+
+def ranges(
+    quantities: Sequence[Quantity],
+    letter: str,
+    of: Callable[[int], L],
+    first: int = 1,
+    last: int = LARGEST,
+) -> list[tuple[Range, L]]:
+    """The ranges of one size in which a property `of` the order of the quantities is constant, and
+    the property there; adjacent ranges differ.
+
+    Args:
+        quantities: in the size `letter` alone.
+        of: the property at a size; it changes at most where the order of the quantities does.
+
+    Raises:
+        Unsupported: the order changes with the remainder of the size by a number above `CLASSES`.
+
+    >>> l = Poly.atom("l")
+    >>> apart = Quantity((Exact.of(l * l - 10 * l + 21),))
+    >>> for one, positive in ranges([apart, NOTHING], "l", lambda l: apart.at({"l": l}) > 0):
+    ...     print(one.first, one.last, positive)
+    1 2 True
+    3 7 False
+    8 1099511627776 True
+    """
+    found = _joined([*_solved(quantities, letter, of, first, last)])
+    return _periodic(found) if any(one.step > 1 for one, _ in found) else found
+
+
+def _solved(
+    quantities: Sequence[Quantity],
+    letter: str,
+    of: Callable[[int], L],
+    first: int,
+    last: int,
+) -> Iterator[tuple[Range, L]]:
+    """`ranges`, of which adjacent ones may be alike."""
+    if last - first < TRIED:
+        yield from ((Range(x, x), of(x)) for x in range(first, last + 1))
+        return
+    cells = Cells(letter, first, last)
+    for start, end, is_open in _settled(cells, _differences(cells, quantities)):
+        if not is_open:
+            yield Range(start, end), of(start)
+        elif 2 * (end - start) < last - first or end - start < TRIED:
+            yield from _solved(quantities, letter, of, start, end)
+        else:
+            yield from _by_class(quantities, letter, of, start, end, cells.period)
+
+
+def _differences(cells: Cells, quantities: Sequence[Quantity]) -> list[list[Cell]]:
+    """The difference of each two quantities, times what they are divided by."""
+    values = []
+    for quantity in quantities:
+        above = cells.largest([cells.exact(term) for term in quantity.terms])
+        below = None if quantity.below is None else cells.exact(quantity.below)
+        values.append((above, below))
+    found = []
+    for (one, under), (two, over) in combinations(values, 2):
+        scaled = [
+            part if by is None else cells.combined([part, by], _product)
+            for part, by in ((one, over), (two, under))
+        ]
+        found.append(cells.combined(scaled, _minus))
+    return found
+
+
+def _settled(cells: Cells, apart: Sequence[list[Cell]]) -> Iterator[tuple[int, int, bool]]:
+    """Ranges in which the sign of every difference is constant, or with True is open; open ranges
+    side by side are one."""
+    begun: int | None = None
+    for start, end, polys in cells.joined(apart):
+        known = [poly for poly in polys if poly is not None]
+        signs = [[*cells.signs(poly, start, end)] for poly in known]
+        starts = sorted({start}.union(*({first for first, *_ in one} for one in signs)))
+        for first, after in pairwise([*starts, end + 1]):
+            undecided = len(known) < len(polys) or any(
+                low != high
+                for one in signs
+                for begin, last, low, high in one
+                if begin <= first <= last
+            )
+            if undecided:
+                begun = first if begun is None else begun
+                continue
+            if begun is not None:
+                yield begun, first - 1, True
+                begun = None
+            yield first, after - 1, False
+    if begun is not None:
+        yield begun, cells.last, True
+
+
+def _by_class(
+    quantities: Sequence[Quantity],
+    letter: str,
+    of: Callable[[int], L],
+    first: int,
+    last: int,
+    period: int,
+) -> Iterator[tuple[Range, L]]:
+    """`_solved`, for each residue class of a period by itself."""
+    if not 1 < period <= CLASSES:
+        raise Unsupported(
+            f"the order changes with the remainder of {letter} by {period}"
+            if period > 1
+            else f"the order in {letter} is not solved"
+        )
+    found: list[tuple[Range, L]] = []
+    for offset in range(first - period, first):
+        value = {letter: Poly.atom(letter) * period + offset}
+        inside = [quantity.substitute(value) for quantity in quantities]
+
+        def placed(k: int, offset: int = offset) -> L:
+            return of(period * k + offset)
+
+        solved = _solved(inside, letter, placed, 1, (last - offset) // period)
+        for (start, end, step), label in _joined([*solved]):
+            one = Range(period * start + offset, period * end + offset, period * step)
+            found.append((one, label))
+    yield from _together(found, first, last, period)
+
+
+def _together(
+    found: Sequence[tuple[Range, L]], first: int, last: int, period: int
+) -> Iterator[tuple[Range, L]]:
+    """The ranges of residue classes as ranges of sizes side by side where the classes agree."""
+    classes: dict[int, list[tuple[Range, L]]] = {}
+    for one in found:
+        classes.setdefault(one[0].first % period, []).append(one)
+
+    def label(x: int) -> L:
+        return next(
+            label
+            for (start, end, step), label in classes[x % period]
+            if start <= x <= end and (x - start) % step == 0
+        )
+
+    turn = lcm(*(step for (_, _, step), _ in found))
+    starts = sorted({start for (start, _, _), _ in found} - {*range(first + 1, first + period)})
+    for start, after in pairwise([*starts, last + 1]):
+        some = [(x, label(x)) for x in range(start, min(start + turn, after))]
+        if all(one == some[0][1] for _, one in some):
+            yield Range(start, after - 1), some[0][1]
+        elif after - start <= 2 * turn:
+            yield from ((Range(x, x), label(x)) for x in range(start, after))
+        else:
+            yield from (
+                (Range(x, after - 1 - (after - 1 - x) % turn, turn), one) for x, one in some
+            )
+
+
+def _joined(found: Sequence[tuple[Range, L]]) -> list[tuple[Range, L]]:
+    """The ranges in ascending order; ranges side by side that are alike are one."""
+    result: list[tuple[Range, L]] = []
+    for one, label in sorted(found, key=lambda pair: pair[0].first):
+        if result:
+            before, known = result[-1]
+            if before.step == one.step == 1 and before.last + 1 == one.first and known == label:
+                result[-1] = Range(before.first, one.last), label
+                continue
+        result.append((one, label))
+    return result
+
+
+def _periodic(found: Sequence[tuple[Range, L]]) -> list[tuple[Range, L]]:
+    """The ranges, where short ones beside residue classes join the classes that they continue."""
+    result = [*found]
+    for way in (-1, 1):
+        waiting, result = result[::way], []
+        classes: dict[int, int] = {}
+        for one, label in waiting:
+            near = one.first if way > 0 else one.last
+            far = one.last if way > 0 else one.first
+            if one.step > 1:
+                classes[near % one.step] = len(result)
+                result.append((one, label))
+                continue
+            step = result[-1][0].step if result else 1
+            sizes = range(near, far + way, way)
+            if len(sizes) < step and all(result[classes[x % step]][1] == label for x in sizes):
+                for x in sizes:
+                    known, _ = result[classes[x % step]]
+                    longer = known._replace(**{"last" if way > 0 else "first": x})
+                    result[classes[x % step]] = longer, label
+                continue
+            classes = {}
+            result.append((one, label))
+        result = result[::way]
+    return sorted(result, key=lambda pair: pair[0].first)
+
+
+def _minus(polys: Sequence[Poly | None]) -> Poly | None:
+    left, right = polys
+    return None if left is None or right is None else left - right
+
+
+def _product(polys: Sequence[Poly | None]) -> Poly | None:
+    left, right = polys
+    return None if left is None or right is None else left * right
