@@ -44,6 +44,7 @@ def test_the_best_chunk_is_that_of_a_loop(name: str, phase: str) -> None:
 def test_only_a_size_that_another_form_lacks_is_free() -> None:
     linear = cm.mixer("linear-attention")
     assert free_size(linear, "chunked") == "C"
+    assert free_size(cm.mixer("retnet"), "chunked") == "C"  # a table of C + 1 powers is its own
     for mixer, form in ((linear, "parallel"), (cm.mixer("mega+chunk"), "recurrent")):
         with pytest.raises(Unanswered, match=f"form '{form}' has no size of free choice"):
             free_size(mixer, form)

@@ -48,7 +48,8 @@ Places = Mapping[str, int | Row]
 
 def row_of(entry: Entry, sizes: Mapping[str, int], own: Places) -> int | None:
     """The row of an entry: on the first axis of l entries, or of l + 1 with one for what is before
-    the first row, unless a system says otherwise; None where there is no such axis."""
+    the first row; by the axes of chunks and of places in them; or the last row of a complete chunk,
+    on an axis of these; unless a system says otherwise. None where there is no such axis."""
     array, where = entry
     place = own.get(array.name)
     if callable(place):
@@ -59,6 +60,12 @@ def row_of(entry: Entry, sizes: Mapping[str, int], own: Places) -> int | None:
         for axis, extent in enumerate(array.shape):
             if extent == size("l") + before:
                 return where[axis] - before
+    chunks = size("l") // size("C")
+    for axis, extent in enumerate(array.shape):
+        if array.shape[axis : axis + 2] == (chunks + 1, size("C")):
+            return (where[axis] - 1) * sizes["C"] + where[axis + 1]
+        if extent == chunks:
+            return where[axis] * sizes["C"]
     return None
 
 
@@ -112,11 +119,6 @@ def test_the_search_counts_hops_between_rows() -> None:
     assert distances({1: {2, ("M", (1,))}, 2: {3}, ("M", (1,)): {3}}, 1) == {1: 0, 2: 1, 3: 1}
 
 
-def in_pairs(where: tuple[int, ...], sizes: Mapping[str, int]) -> int:
-    """Head, chunk, row in it, and another row in it that the row reads."""
-    return (where[1] - 1) * sizes["C"] + where[2]
-
-
 def at_end(where: tuple[int, ...], sizes: Mapping[str, int]) -> int:
     """The last row of a chunk."""
     return where[0] * sizes["C"]
@@ -127,22 +129,6 @@ def at_start(where: tuple[int, ...], sizes: Mapping[str, int]) -> int:
     return (where[0] - 1) * sizes["C"] + 1
 
 
-def of_head(row: Row) -> Row:
-    """A row by the positions after that of the head."""
-    return lambda where, sizes: row(where[1:], sizes)
-
-
-OWN: Mapping[tuple[str, str], Places] = {
-    ("linear-attention", "chunked"): {
-        "A": in_pairs,
-        "S": of_head(at_end),
-        "Z": of_head(at_end),
-    },
-    **{
-        (name, "chunked"): {"A": in_pairs, "S": of_head(at_end)} for name in ("retnet", "lightning")
-    },
-}
-"""Rows that lie on no axis of one entry per token."""
 FORMS = [
     (name, form)
     for name in (*names(), "self-attention+bidirectional", "self-attention+cross")
@@ -168,19 +154,19 @@ def followed_at(case: Case) -> int:
 @pytest.mark.parametrize(("name", "form"), FORMS)
 def test_every_mixer_is_as_far_across_as_the_search_finds(name: str, form: str) -> None:
     """By its formula, where it has one, and by following its reads at the sizes."""
-    mixer, own = cm.mixer(name), OWN.get((name, form), {})
+    mixer = cm.mixer(name)
     for length in (1, 2, 3, 5, 8):
         for wide in (1, 2, 3, 4, 9) if {*"kwCB"} & {*mixer.letters} else (1,):
             sizes = least(mixer) | {"l": length}
             sizes |= dict.fromkeys("kwCB", wide)
-            asked, hops = case(mixer, form, sizes), furthest(mixer, form, sizes, own)
+            asked, hops = case(mixer, form, sizes), furthest(mixer, form, sizes, {})
             assert asked.figure(FIGURES["path_length"]) == hops, sizes
             assert furthest_executed(execute(mixer.forms[form], sizes)) == hops, sizes
             if (name, form) not in CHOSEN:
                 assert followed_at(asked) == hops, sizes
 
 
-CHUNKED = [key for key in OWN if key[1] == "chunked"]
+CHUNKED = [key for key in FORMS if key[1] == "chunked"]
 
 
 @pytest.mark.parametrize(("name", "form"), CHUNKED)
@@ -190,7 +176,7 @@ def test_chunks_of_every_length(name: str, form: str) -> None:
     derived = cm.path_length(mixer, form)
     for length, chunk in lengths_and_chunks(12):
         sizes = least(mixer) | {"l": length, "C": chunk}
-        assert derived.at(**sizes) == furthest(mixer, form, sizes, OWN[name, form]), sizes
+        assert derived.at(**sizes) == furthest(mixer, form, sizes, {}), sizes
 
 
 def lengths_and_chunks(longest: int) -> list[tuple[int, int]]:
@@ -232,14 +218,13 @@ def whole_chunks(length: int, chunk: int) -> int:
 def test_the_search_tells_a_mistake(mistake: Callable[[int, int], int]) -> None:
     """Lengths and chunks as they are compared above tell right from nearly right."""
     mixer = cm.mixer("linear-attention")
-    own = OWN["linear-attention", "chunked"]
     assert any(
         mistake(length, chunk)
         != furthest(
             mixer,
             "chunked",
             dict.fromkeys(mixer.letters, 1) | {"l": length, "C": chunk},
-            own,
+            {},
         )
         for length, chunk in lengths_and_chunks(6)
     )
@@ -486,6 +471,16 @@ def one_chunk_back(m: Mixer, f: Form, i: Index) -> None:
     carried(m, f, i, running=False)
 
 
+def weighed_by_the_end(m: Mixer, f: Form, i: Index) -> None:
+    """The sums of the chunk before, each times the last row of its chunk."""
+    x, y, (l, C) = m.arrays["x"], m.arrays["y"], m.sizes("l C")
+    o, s, (k, g, u) = f.index("o", 1, l // C), f.index("s", 1, C), later_chunk(f, C, l)
+    sums, a, b = f.array("S", l // C), f.index("a", 1, k), f.index("b", 1, u)
+    sums[o] = x[o * C] * cm.sum_(x[(o - 1) * C + s], over=s)
+    y[k] = cm.sum_(x[a], over=a)
+    y[(g - 1) * C + u] = cm.sum_(x[(g - 1) * C + b], over=b) + sums[g - 1]
+
+
 def handed_on(m: Mixer, f: Form, i: Index) -> None:
     """The sums, from a learned start, are handed on through a second array."""
     x, y, (l, C) = m.arrays["x"], m.arrays["y"], m.sizes("l C")
@@ -572,6 +567,7 @@ def carried_and_ahead(m: Mixer, f: Form, i: Index) -> Node:
 IN_CHUNKS: dict[Writer, Places] = {
     carried: {"S": at_end},
     one_chunk_back: {"S": at_end},
+    weighed_by_the_end: {"S": at_end},
     handed_on: {
         "S": lambda where, sizes: (where[0] - 1) * sizes["C"],
         "M": lambda where, sizes: (where[0] - 1) * sizes["C"],

@@ -20,6 +20,7 @@ from costmodel.language.nodes import Array, Gather, Position, position_value
 from costmodel.program.dependence import Read, after_token, reads
 from costmodel.program.nonempty import may_be_empty
 from costmodel.program.tokens import tokens
+from costmodel.program.wellformed import whole
 from costmodel.symbolic.constraints import Constraints, bounds, implied, implied_all, projected
 from costmodel.symbolic.polynomial import Poly, axis_atom, is_index
 
@@ -352,7 +353,7 @@ def _in_chunk(known: Rows, array: Array, ranges: set[RowRange]) -> Poly | None:
             row_range for row_range in exact if _proven_equal(there[row_range].last, here, around)
         } or ranges
     if len(ranges) > 1:
-        raise Unsupported(f"the rows of {array.name} lie on one of several axes")
+        ranges = {_united(array, ranges)}
     for row_range in ranges:
         if row_range.last is not None and (
             row_range.last == row_range.first or _all_after(row_range.last, readers, 1)
@@ -365,6 +366,29 @@ def _in_chunk(known: Rows, array: Array, ranges: set[RowRange]) -> Poly | None:
             "rows, and rows on both sides read the entry, or later rows do and its last row is "
             "not known"
         )
+    return None
+
+
+def _united(array: Array, ranges: set[RowRange]) -> RowRange:
+    """The first and the last row of all of an array's row ranges; None for an end that a range
+    lacks, or if which range has the end depends on the sizes.
+
+    Raises:
+        Unsupported: neither end is known.
+    """
+    firsts, lasts = zip(*map(_both_ends, ranges), strict=True)
+    found = RowRange(_outermost(array, firsts, -1), _outermost(array, lasts, 1))
+    if found == RowRange(None, None):
+        raise Unsupported(f"the rows of {array.name} lie on one of several axes")
+    return found
+
+
+def _outermost(array: Array, ends: Sequence[Poly | None], sign: int) -> Poly | None:
+    """The end that is proven to be the largest (sign 1) or smallest (-1) at every entry."""
+    known = [end for end in ends if end is not None]
+    for end in known if len(known) == len(ends) else ():
+        if implied_all(whole(array), [(end - other) * sign for other in known]):
+            return end
     return None
 
 

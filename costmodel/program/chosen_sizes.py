@@ -123,8 +123,11 @@ def letters_of(mixer: Mixer, phase: str, form: str | None = None) -> tuple[str, 
 
 @cache
 def _letters_in(mixer: Mixer, form: Form) -> tuple[str, ...]:
-    """The sizes of a mixer that occur in its arrays, or in the indices and equations of a form."""
-    polys = [extent for array in mixer.arrays.values() for extent in array.shape]
+    """The sizes of a mixer that occur in its arrays, of the tables in those that a form reads, or
+    in the indices and equations of the form."""
+    read = {array for equation in form.equations for array in equation.value.arrays}
+    declared = [array for array in mixer.arrays.values() if array.role != "buffer" or array in read]
+    polys = [extent for array in declared for extent in array.shape]
     polys += [extent for array in form.arrays.values() for extent in array.shape]
     polys += [bound for index in form.indices.values() for bound in index.ends]
     for equation in form.equations:
