@@ -12,8 +12,9 @@ Hyena, Poli et al. 2023, of order 2 as in the authors' code, which has one long 
 the paper's recurrence (definition 3.1) has two: three linear maps of the input, each with a short
 convolution of k taps; then a product, the long convolution, a product, and a linear map. The kernel
 is implicit (section 3.3): a perceptron with three sine layers of width F reads the position, and
-each channel has a window that decays with the distance. The kernel depends on weights alone. The
-code's defaults are F = 64 and k = 3.
+each channel has a window that decays with the distance. As in the code, a position is three
+numbers: its share of the way, cosine and sine of an angle that grows to 1e-4 of a circle. The
+kernel depends on weights alone. The code's defaults are F = 64 and k = 3.
 """
 
 from __future__ import annotations
@@ -71,16 +72,22 @@ def gated_linear_unit(H: Array, W_1: Array, W_2: Array, i: Index, a: Index, b: I
     return sum_(H[i, a] * W_1[a, b], over=a) * gate
 
 
+def elapsed(s: int, sizes: Mapping[str, int]) -> float:
+    """Position s on the way from 0, the first one, to 1, the last one."""
+    return (s - 1) / max(1, sizes["l"] - 1)
+
+
 def position(s: int, part: int, sizes: Mapping[str, int]) -> float:
-    """Input `part` of the perceptron at position s: t = (s-1)/l, cos(2 pi t) or -sin(2 pi t)."""
-    t = (s - 1) / sizes["l"]
-    return (t, math.cos(2 * math.pi * t), -math.sin(2 * math.pi * t))[part - 1]
+    """Input `part` of the perceptron at position s: t, cos(u) or -sin(u), with the small angle
+    u = 1e-4 * 2 pi (s-1)/l."""
+    turn = 1e-4 * 2 * math.pi * (s - 1) / sizes["l"]
+    return (elapsed(s, sizes), math.cos(turn), -math.sin(turn))[part - 1]
 
 
 def window(s: int, b: int, sizes: Mapping[str, int]) -> float:
     """The exponential window of the kernel at distance s-1, channel b. The first channel decays to
     0.01 over 1.5 lengths, the last over 0.3; the rates between are evenly spaced."""
-    t, share = (s - 1) / sizes["l"], (b - 1) / max(1, sizes["d"] - 1)
+    t, share = elapsed(s, sizes), (b - 1) / max(1, sizes["d"] - 1)
     slow, fast = 1 / 1.5, 1 / 0.3
     return math.exp(t * math.log(0.01) * (slow + share * (fast - slow)))
 

@@ -1,9 +1,9 @@
 """The recorded comparisons of built-in mixers with other packages, in float64 (tables/references).
 
-Each record names a mixer (with its options), a package, its version and the code compared, and the
-largest difference between any module of the mixer and that code, relative to the largest number:
-for whole sequences (`whole`), and token by token (`steps`). `python -m tests.references` writes the
-records.
+Each record names a mixer (with its options), a package and its version, or a repository of GitHub
+and its commit, and the code compared; and the largest difference between any module of the mixer
+and that code, relative to the largest number: for whole sequences (`whole`), and token by token
+(`steps`). `python -m tests.references` writes the records.
 """
 
 from __future__ import annotations
@@ -29,8 +29,9 @@ class Reference:
 
     @property
     def words(self) -> str:
-        """The package and its version, `linformer 0.2.3`."""
-        return f"{self.package} {self.version}"
+        """The package and its version, `linformer 0.2.3`, or the repository and the first digits of
+        a commit, `state-spaces/s4 e757cef57d`."""
+        return f"{self.package} {self.version[:10] if '/' in self.package else self.version}"
 
 
 @cache

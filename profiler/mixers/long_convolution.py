@@ -190,8 +190,8 @@ class Hyena(LongConvolved):
         shapes |= {"a_1": (F,), "a_2": (F,), "a_3": (F,), "W_out": (d, d), "b_out": (d,)}
         for name, shape in shapes.items():
             setattr(self, name, self.weight(*shape))
-        t = torch.arange(l, dtype=torch.float64).unsqueeze(1) / l
-        turn = 2 * math.pi * t
+        before = torch.arange(l, dtype=torch.float64).unsqueeze(1)
+        t, turn = before / max(1, l - 1), 1e-4 * 2 * math.pi * before / l
         rates = torch.linspace(1 / 1.5, 1 / 0.3, d, dtype=torch.float64)
         for name, table in (
             ("P", torch.cat([t, turn.cos(), -turn.sin()], dim=1)),

@@ -2,7 +2,7 @@
 Poli et al. 2023 (arXiv 2302.10866, definition 3.1 and section 3.3)?
 
 Values and operations are written distance by distance from the papers; the perceptron's input and
-the window are the authors' code's, with t = i/l.
+the window are the authors' code's (tests/references/convolutions.py runs that code).
 """
 
 from __future__ import annotations
@@ -73,8 +73,8 @@ def of_hyena(x: Array, W: Arrays, sizes: Sizes) -> Array:
     )
     kernel = np.zeros((l, d))
     for s in range(l):
-        t = s / l
-        row = np.array([t, math.cos(2 * math.pi * t), -math.sin(2 * math.pi * t)])
+        t, turn = s / max(1, l - 1), 2 * math.pi * 1e-4 * s / l
+        row = np.array([t, math.cos(turn), -math.sin(turn)])
         for n in (1, 2, 3):
             row = np.sin(W["omega"] * (row @ W[f"A_{n}"] + W[f"a_{n}"]))
         rates = np.abs(np.linspace(math.log(0.01) / 1.5, math.log(0.01) / 0.3, d))

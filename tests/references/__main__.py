@@ -2,10 +2,12 @@
 
 pip install -c constraints-references.txt ".[references]"; python -m tests.references
 pip install -c constraints-references-2026.txt ".[references-2026]"; python -m tests.references
+python -m tests.references.repositories FOLDER; REFERENCES=FOLDER python -m tests.references
 
-The second line, in another environment, is for layers of packages that no longer have older ones.
+The second line, in another environment, is for layers of packages that no longer have older ones;
+the third one, in either, for repositories that no package index has.
 
-Records of packages that are not installed stay as they are.
+Records of packages that are not installed in the version that is pinned stay as they are.
 """
 
 from __future__ import annotations
@@ -33,9 +35,9 @@ def main() -> None:
             print(found[-1])
         elif old := before.get(what(each)):
             found.append(vars(old))
-            print(f"{each.mixer}: {each.package} is not installed, its record stays")
+            print(f"{each.mixer}: {each.package} is not installed as pinned, its record stays")
         else:
-            print(f"{each.mixer}: {each.package} is not installed")
+            print(f"{each.mixer}: {each.package} is not installed as pinned")
     text = json.dumps({"schema": 1, "torch": torch.__version__, "records": found}, indent=1)
     (data_dir("references") / "equal.json").write_text(text + "\n", encoding="utf-8")
 

@@ -7,7 +7,8 @@ it. `python -m tests.references` runs those whose packages are installed and wri
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import distribution, version
@@ -23,10 +24,18 @@ import costmodel as cm
 from costmodel.language.options import split
 from profiler.modules import registry
 from tests.mixers.held import drawn, forward, module_of, stepped
+from tests.references.repositories import (
+    REPOSITORIES,
+    commit,
+    importable,
+    is_repository,
+    pinned,
+    place,
+)
 
 Given = Callable[[Any, Mapping[str, Tensor], "Comparison"], Any]
 """Called with what the package has, our weights by name and the comparison; returns their function
-of sequences (b, l, d)."""
+of sequences (b, l, d). A buffer that must be special is written into our weights."""
 
 
 @dataclass(frozen=True)
@@ -35,11 +44,16 @@ class Comparison:
 
     mixer: str
     package: str
-    """As pip names it."""
+    """As pip names it, or OWNER/NAME of a repository."""
     of: str
-    """The class or function, as MODULE.NAME, or FILE.py:NAME for a file of the package."""
+    """The class or function, as MODULE.NAME, or FILE.py:NAME for a file of the package or
+    repository."""
     sizes: Mapping[str, int]
     given: Given
+    without: tuple[str, ...] = ()
+    """Modules of a repository that its import does without: see `importable`."""
+    pins: str = "references"
+    """The kind of the file of constraints that has the package's version."""
 
     @property
     def options(self) -> tuple[str, ...]:
@@ -48,21 +62,29 @@ class Comparison:
 
     @property
     def installed(self) -> str | None:
-        """The version that is installed; None without one, or if it lacks the code compared."""
+        """The version or commit that is installed; None if this is not the one that is pinned."""
+        of = commit if is_repository(self.package) else version
         try:
-            self.theirs()
-        except (ImportError, AttributeError):  # PackageNotFoundError is an ImportError
+            found = of(self.package)
+        except ImportError:  # PackageNotFoundError is one
             return None
-        return version(self.package)
+        return found if pinned(self.pins).get(self.package, found) == found else None
 
     def theirs(self) -> Any:
         """The class or function of the package; a file is loaded by itself, since importing its
         package may need a GPU's compiler."""
+        if is_repository(self.package):
+            with importable(self.package, self.without):
+                return self._loaded(place(self.package))
+        return self._loaded(None)
+
+    def _loaded(self, root: Path | None) -> Any:
+        """What `of` names; a file is that of the installed package, or of a folder."""
         file, colon, name = self.of.partition(":")
         if not colon:
             module, _, name = self.of.rpartition(".")
             return getattr(import_module(module), name)
-        path = distribution(self.package).locate_file(file)
+        path = root / file if root else distribution(self.package).locate_file(file)
         spec = spec_from_file_location(file.removesuffix(".py").replace("/", "_"), str(path))
         assert spec is not None and spec.loader is not None
         loaded = module_from_spec(spec)
@@ -111,19 +133,35 @@ COMPARISONS: list[Comparison] = []
 def load() -> list[Comparison]:
     """`COMPARISONS`, from all files of this folder that compare."""
     for file in sorted(Path(__file__).parent.glob("*.py")):
-        if "@compared(" in file.read_text(encoding="utf-8"):
+        if "import Comparison, compared" in file.read_text(encoding="utf-8"):
             import_module(f"{__package__}.{file.stem}")
     return COMPARISONS
 
 
-def compared(mixer: str, package: str, of: str, **sizes: int) -> Callable[[Given], Given]:
-    """The decorated function gives our weights to what the package has."""
+def compared(
+    mixer: str, package: str, of: str, without: tuple[str, ...] = (), **sizes: int
+) -> Callable[[Given], Given]:
+    """The decorated function gives our weights to what the package has. A file whose packages are
+    pinned in constraints of another kind names the kind as `PINS`."""
+    own = REPOSITORIES if is_repository(package) else None
 
     def add(given: Given) -> Given:
-        COMPARISONS.append(Comparison(mixer, package, of, sizes, given))
+        pins = own or getattr(given, "__globals__", {}).get("PINS", Comparison.pins)
+        COMPARISONS.append(Comparison(mixer, package, of, sizes, given, without, pins))
         return given
 
     return add
+
+
+@contextmanager
+def made_in_float64() -> Iterator[None]:
+    """A block in which new tensors have float64 unless told."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
 
 
 def fill(*pairs: tuple[Tensor, Tensor]) -> None:

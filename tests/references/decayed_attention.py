@@ -19,6 +19,8 @@ from tests.references.comparison import Comparison, compared, fill, heads, linea
 from tests.references.delta_rule import in_double
 from tests.references.packages import Weights
 
+PINS = "references-2026"
+
 MINIMAX = "transformers.models.minimax.modeling_minimax.MiniMaxLightningAttention"
 
 

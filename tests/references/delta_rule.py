@@ -18,6 +18,8 @@ from torch import Tensor
 from tests.references.comparison import Comparison, compared, fill, heads, joined, linear
 from tests.references.packages import Weights
 
+PINS = "references-2026"
+
 
 class Double:
     """torch, with float64 under the names of float32."""

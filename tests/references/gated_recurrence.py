@@ -10,6 +10,8 @@ import torch
 from tests.references.comparison import Comparison, compared, fill, linear
 from tests.references.packages import Weights
 
+PINS = "references-2026"
+
 LFM2 = "transformers.models.lfm2.modeling_lfm2.Lfm2ShortConv"
 GRIFFIN = (
     "transformers.models.recurrent_gemma.modeling_recurrent_gemma.RecurrentGemmaRecurrentBlock"

@@ -18,6 +18,8 @@ import costmodel as cm
 from tests.references.comparison import Comparison, compared, fill, linear
 from tests.references.packages import Weights
 
+PINS = "references-2026"
+
 MODELS = "transformers.models"
 DEEPSEEK = f"{MODELS}.deepseek_v3.modeling_deepseek_v3.DeepseekV3Attention"
 KIMI = f"{MODELS}.kimi_linear.modeling_kimi_linear.KimiLinearAttention"

@@ -13,6 +13,8 @@ import torch
 from tests.references.comparison import Comparison, compared, fill, heads, joined, linear
 from tests.references.packages import Weights
 
+PINS = "references-2026"
+
 XLSTM = "transformers.models.xlstm.modeling_xlstm.xLSTMLayer"
 """transformers' own code, which it uses where the package xlstm is not installed."""
 

@@ -11,12 +11,23 @@ from unittest.mock import patch
 import torch
 from torch import nn
 
-from tests.references.comparison import Comparison, compared, fill, heads, joined, linear
+from tests.references.comparison import (
+    Comparison,
+    compared,
+    fill,
+    heads,
+    joined,
+    linear,
+    made_in_float64,
+)
 
 Weights = Mapping[str, torch.Tensor]
 
 
 @compared("linformer+headwise", "linformer", "linformer.LinformerSelfAttention", l=7, d=6, n=3, r=2)
+@compared("linformer+headwise", "linformer", "linformer.LinformerSelfAttention", l=4, d=8, n=2, r=3)
+@compared("linformer+key-value", "linformer", "linformer.LinformerSelfAttention",
+          l=7, d=6, n=3, r=2)  # fmt: skip
 @compared("linformer+key-value", "linformer", "linformer.LinformerSelfAttention",
           l=5, d=8, n=2, r=3)  # fmt: skip
 def linformer(of: Any, ours: Weights, each: Comparison) -> Any:
@@ -29,9 +40,13 @@ def linformer(of: Any, ours: Weights, each: Comparison) -> Any:
 
 
 @compared("gmlp", "g-mlp-pytorch", "g_mlp_pytorch.gMLPBlock", l=5, d=3, f=4)
+@compared("gmlp", "g-mlp-pytorch", "g_mlp_pytorch.gMLPBlock", l=8, d=4, f=2)
 @compared("gmlp+causal", "g-mlp-pytorch", "g_mlp_pytorch.gMLPBlock", l=5, d=3, f=4)
+@compared("gmlp+causal", "g-mlp-pytorch", "g_mlp_pytorch.gMLPBlock", l=8, d=4, f=2)
 @compared("amlp", "g-mlp-pytorch", "g_mlp_pytorch.gMLPBlock", l=5, d=3, f=4, K=2)
+@compared("amlp", "g-mlp-pytorch", "g_mlp_pytorch.gMLPBlock", l=8, d=4, f=2, K=3)
 @compared("amlp+causal", "g-mlp-pytorch", "g_mlp_pytorch.gMLPBlock", l=5, d=3, f=4, K=2)
+@compared("amlp+causal", "g-mlp-pytorch", "g_mlp_pytorch.gMLPBlock", l=8, d=4, f=2, K=3)
 def gated(of: Any, ours: Weights, each: Comparison) -> Any:
     theirs = of(
         dim=each.sizes["d"], dim_ff=2 * each.sizes["f"], seq_len=each.sizes["l"],
@@ -50,7 +65,9 @@ def gated(of: Any, ours: Weights, each: Comparison) -> Any:
 
 
 @compared("aft-full", "aft-pytorch", "aft_pytorch.AFTFull", l=7, d=5)
+@compared("aft-full", "aft-pytorch", "aft_pytorch.AFTFull", l=4, d=6)
 @compared("aft-simple", "aft-pytorch", "aft_pytorch.AFTSimple", l=7, d=5)
+@compared("aft-simple", "aft-pytorch", "aft_pytorch.AFTSimple", l=4, d=6)
 def attention_free(of: Any, ours: Weights, each: Comparison) -> Any:
     """Their last map, which ours has not, is the identity."""
     theirs = of(each.sizes["l"], each.sizes["d"], each.sizes["d"]).double()
@@ -67,6 +84,12 @@ def attention_free(of: Any, ours: Weights, each: Comparison) -> Any:
     "performer-pytorch",
     "performer_pytorch.performer_pytorch.causal_linear_attention_noncuda",
     l=7, d=6, n=3, C=3,
+)  # fmt: skip
+@compared(
+    "linear-attention",
+    "performer-pytorch",
+    "performer_pytorch.performer_pytorch.causal_linear_attention_noncuda",
+    l=9, d=8, n=2, C=4,
 )  # fmt: skip
 def linear_attention(of: Any, ours: Weights, each: Comparison) -> Any:
     """Their sum of k v^T after our maps and the feature map, nothing added to the denominator."""
@@ -85,6 +108,12 @@ def linear_attention(of: Any, ours: Weights, each: Comparison) -> Any:
     "linear_attention_transformer.linear_attention_transformer.linear_attn",
     l=7, d=6, n=3,
 )  # fmt: skip
+@compared(
+    "efficient-attention",
+    "linear-attention-transformer",
+    "linear_attention_transformer.linear_attention_transformer.linear_attn",
+    l=4, d=8, n=2,
+)  # fmt: skip
 def efficient_attention(of: Any, ours: Weights, each: Comparison) -> Any:
     """Their core after our maps; it scales queries by 1/sqrt(h), which is taken back."""
     h = each.sizes["d"] // each.sizes["n"]
@@ -98,6 +127,8 @@ def efficient_attention(of: Any, ours: Weights, each: Comparison) -> Any:
 
 @compared("mlp-mixer", "mlp-mixer-pytorch", "mlp_mixer_pytorch.mlp_mixer_pytorch.FeedForward",
           l=5, d=3, f=4)  # fmt: skip
+@compared("mlp-mixer", "mlp-mixer-pytorch", "mlp_mixer_pytorch.mlp_mixer_pytorch.FeedForward",
+          l=8, d=2, f=3)  # fmt: skip
 def token_mixing(of: Any, ours: Weights, each: Comparison) -> Any:
     """Their layers over the axis of tokens, which are the channels of a convolution of width 1."""
     first, _, _, second, _ = layers = of(
@@ -109,6 +140,7 @@ def token_mixing(of: Any, ours: Weights, each: Comparison) -> Any:
 
 
 @compared("fastformer", "espnet", "espnet2.asr.layers.fastformer.FastSelfAttention", l=5, d=6, n=3)
+@compared("fastformer", "espnet", "espnet2.asr.layers.fastformer.FastSelfAttention", l=8, d=4, n=2)
 def fastformer(of: Any, ours: Weights, each: Comparison) -> Any:
     theirs = of(each.sizes["d"], each.sizes["n"], 0.0).double()
     linear(theirs.query, ours["W_Q"], ours["b_Q"])
@@ -123,6 +155,10 @@ def fastformer(of: Any, ours: Weights, each: Comparison) -> Any:
     "restricted-attention-causal", "local-attention", "local_attention.LocalAttention",
     l=12, d=6, n=3, w=4,
 )  # fmt: skip
+@compared(
+    "restricted-attention-causal", "local-attention", "local_attention.LocalAttention",
+    l=7, d=4, n=2, w=3,
+)  # fmt: skip
 def last_tokens(of: Any, ours: Weights, each: Comparison) -> Any:
     """Their exact window of w - 1 earlier tokens and the token itself."""
     core = of(window_size=each.sizes["w"] - 1, causal=True, exact_windowsize=True, autopad=True)
@@ -135,6 +171,7 @@ def last_tokens(of: Any, ours: Weights, each: Comparison) -> Any:
 
 
 @compared("aft-local", "aft-pytorch", "aft_pytorch.AFTLocal", l=7, d=5, w=3)
+@compared("aft-local", "aft-pytorch", "aft_pytorch.AFTLocal", l=9, d=4, w=2)
 def nearby(of: Any, ours: Weights, each: Comparison) -> Any:
     """Their weights of all pairs, 0 far away; they are copied in torch's default type."""
     l, d, w = (each.sizes[letter] for letter in "ldw")
@@ -147,12 +184,8 @@ def nearby(of: Any, ours: Weights, each: Comparison) -> Any:
             fill((theirs.wbias[i, k], ours["u"][i, k - i + w - 1]))
 
     def called(x: torch.Tensor) -> torch.Tensor:
-        before = torch.get_default_dtype()
-        torch.set_default_dtype(torch.float64)
-        try:
+        with made_in_float64():
             return theirs(x)  # type: ignore[no-any-return]
-        finally:
-            torch.set_default_dtype(before)
 
     return called
 
@@ -161,7 +194,9 @@ LIGHT = "espnet.nets.pytorch_backend.transformer.lightconv.LightweightConvolutio
 
 
 @compared("light-convolution+centred", "espnet", LIGHT, l=7, d=6, n=2, k=3)
+@compared("light-convolution+centred", "espnet", LIGHT, l=9, d=4, n=1, k=5)
 @compared("light-convolution", "espnet", LIGHT, l=7, d=6, n=2, k=3)
+@compared("light-convolution", "espnet", LIGHT, l=9, d=4, n=1, k=5)
 def light_convolution(of: Any, ours: Weights, each: Comparison) -> Any:
     """A head's channels lie n apart in theirs, side by side in ours; a causal kernel is the first
     half of theirs and its middle, the token itself last."""
@@ -179,6 +214,7 @@ FNET = "transformers.models.fnet.modeling_fnet.FNetBasicFourierTransform"
 
 
 @compared("fnet", "transformers", FNET, l=7, d=6)
+@compared("fnet", "transformers", FNET, l=4, d=5)
 def fourier(of: Any, ours: Weights, each: Comparison) -> Any:
     theirs = of(SimpleNamespace(use_tpu_fourier_optimizations=False))
     return lambda x: theirs(x)[0]
@@ -188,7 +224,9 @@ KERNEL = "performer_pytorch.performer_pytorch.softmax_kernel"
 
 
 @compared("performer", "performer-pytorch", KERNEL, l=7, d=6, n=3, m=5)
+@compared("performer", "performer-pytorch", KERNEL, l=9, d=8, n=2, m=4)
 @compared("performer+causal", "performer-pytorch", KERNEL, l=7, d=6, n=3, m=5, C=3)
+@compared("performer+causal", "performer-pytorch", KERNEL, l=9, d=8, n=2, m=4, C=4)
 def performer(of: Any, ours: Weights, each: Comparison) -> Any:
     """Their features and sums after our maps, nothing added to either for stability."""
     sums = import_module("performer_pytorch.performer_pytorch")
@@ -207,6 +245,8 @@ def performer(of: Any, ours: Weights, each: Comparison) -> Any:
 
 @compared("gss", "gated-state-spaces-pytorch", "gated_state_spaces_pytorch.gss.GSS",
           l=7, d=4, f=8, r=3, N=5)  # fmt: skip
+@compared("gss", "gated-state-spaces-pytorch", "gated_state_spaces_pytorch.gss.GSS",
+          l=9, d=3, f=6, r=2, N=4)  # fmt: skip
 def gated_state_space(of: Any, ours: Weights, each: Comparison) -> Any:
     """Without their normalisation in front and what goes past the layer."""
     d, f, r, N = (each.sizes[letter] for letter in "dfrN")
@@ -233,6 +273,7 @@ NYSTROM = "transformers.models.nystromformer.modeling_nystromformer.Nystromforme
 
 
 @compared("nystromformer", "transformers", NYSTROM, l=12, d=6, n=2, r=3)
+@compared("nystromformer", "transformers", NYSTROM, l=8, d=4, n=1, r=2)
 def landmarks(of: Any, ours: Weights, each: Comparison) -> Any:
     """Their scale of the first inverse is that of the greatest matrix of a batch unless told, which
     their configuration cannot do in this version; theirs has no W_out."""
@@ -258,7 +299,9 @@ MEGA = "transformers.models.deprecated.mega.modeling_mega.MegaMovingAverageGated
 
 
 @compared("mega", "transformers", MEGA, l=7, d=4, N=3, K=5, v=2)
+@compared("mega", "transformers", MEGA, l=5, d=3, N=4, K=2, v=1)
 @compared("mega+chunk", "transformers", MEGA, l=6, d=4, N=3, K=5, v=2, C=3)
+@compared("mega+chunk", "transformers", MEGA, l=8, d=3, N=4, K=2, v=1, C=2)
 def gated_averages(of: Any, ours: Weights, each: Comparison) -> Any:
     """Without the normalisation in front; averages by their step, in float64 where their transform
     is not, without omega and the silu that the paper does not print; their eta is over sqrt(N)."""
@@ -306,6 +349,11 @@ def gated_averages(of: Any, ours: Weights, each: Comparison) -> Any:
     "longformer", "transformers",
     "transformers.models.longformer.modeling_longformer.LongformerSelfAttention",
     l=12, d=6, n=2, w=4, s=2,
+)  # fmt: skip
+@compared(
+    "longformer", "transformers",
+    "transformers.models.longformer.modeling_longformer.LongformerSelfAttention",
+    l=12, d=4, n=1, w=6, s=3,
 )  # fmt: skip
 def window_and_global(of: Any, ours: Weights, each: Comparison) -> Any:
     """Their softmax is taken in float64 too; theirs has no W_out."""

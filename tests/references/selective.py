@@ -16,6 +16,8 @@ import torch
 
 from tests.references.comparison import Comparison, compared, fill, linear
 
+PINS = "references-2026"
+
 Weights = Mapping[str, torch.Tensor]
 
 MODELS = "transformers.models"
@@ -90,3 +92,60 @@ def mamba_2(of: Any, ours: Weights, each: Comparison) -> Any:
         (theirs.norm.weight, ours["gain"]),
     )
     return then_three(theirs, config)
+
+
+MAMBA_3 = "tests/ops/triton/test_mamba3_siso.py:mamba3_siso_step_ref"
+KERNELS = "mamba_ssm.ops.triton.mamba3"
+COMPILED = ("triton", *(f"{KERNELS}.mamba3_siso_{name}" for name in ("combined", "step")))
+
+
+@compared("mamba-3", "state-spaces/mamba", MAMBA_3, COMPILED, l=7, d=5, n=4, P=3, R=2, M=2, G=2)
+@compared("mamba-3", "state-spaces/mamba", MAMBA_3, COMPILED, l=5, d=6, n=2, P=2, R=1, M=4, G=1)
+@compared("mamba-3+core", "state-spaces/mamba", MAMBA_3, COMPILED,
+          l=7, d=5, n=4, P=3, R=2, M=2, G=2)  # fmt: skip
+@compared("mamba-3+core", "state-spaces/mamba", MAMBA_3, COMPILED,
+          l=5, d=6, n=2, P=2, R=1, M=4, G=1)  # fmt: skip
+def mamba_3(of: Any, ours: Weights, each: Comparison) -> Any:
+    """Their reference of a whole sequence over all rows but three, their reference of a step for
+    these, both with the states in between, after our maps. Two states that turn are neighbours in
+    theirs. They are given A: softplus, as in the paper and in release 2.3.2; their layer has taken
+    another function since June 2026."""
+    n, N, R = each.sizes["n"], 2 * each.sizes["R"] + each.sizes["M"], each.sizes["R"]
+    turned = torch.arange(2 * R).view(2, R).t().flatten()
+    order = torch.cat([turned, torch.arange(2 * R, N)])
+    functions = of.__globals__
+    bias = {name: ours[f"b_{name}"][:, order] for name in "KQ"}
+
+    def of_groups(x: torch.Tensor, name: str) -> torch.Tensor:
+        rows = torch.einsum("bla,ags->blgs", x, ours[f"W_{name}"])
+        if (gain := ours.get(f"gain_{name}")) is not None:
+            rows = torch.nn.functional.rms_norm(rows, (N,), gain, 1e-5)
+        return rows[..., order]
+
+    def theirs(x: torch.Tensor) -> torch.Tensor:
+        softplus = torch.nn.functional.softplus
+        step = softplus(x @ ours["W_dt"] + ours["b_dt"])
+        A = -softplus(x @ ours["W_A"]).clamp_min(1e-4)
+        of_heads = {name: (x @ ours[name]).view(*step.shape, -1) for name in ("W_X", "W_Z")
+                    if name in ours}  # fmt: skip
+        turn = (x @ ours["W_turn"])[:, :, None].expand(-1, -1, n, -1)
+        by_row = [of_groups(x, "C"), of_groups(x, "B"), of_heads["W_X"], turn]
+        by_head = [(A * step).mT, step.mT, (x @ ours["W_lam"]).mT]
+
+        def rows(of_rows: slice, form: Any, **state: Any) -> Any:
+            Q, K, V, angles = (array[:, of_rows] for array in by_row)
+            gate = of_heads["W_Z"][:, of_rows] if "W_Z" in of_heads else None
+            given = (Q, K, V, *(array[..., of_rows] for array in by_head), bias["Q"], bias["K"])
+            return form(*given, angles, ours["D"], gate, **state)
+
+        first = x.shape[1] - 3
+        whole = functions["mamba3_siso_fwd_ref"]
+        with in_float64():
+            found, states = rows(slice(first), whole, dtype=torch.float64)
+            kept = [found]
+            for i in range(first, x.shape[1]):
+                found, states = rows(slice(i, i + 1), of, Input_States=states)
+                kept.append(found)
+        return torch.cat(kept, 1).flatten(2) @ ours["W_out"]
+
+    return theirs

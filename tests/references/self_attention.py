@@ -20,6 +20,8 @@ import costmodel as cm
 from tests.references.comparison import Comparison, compared, fill, linear
 from tests.references.packages import Weights
 
+PINS = "references-2026"
+
 STEPS = 3
 EPS = 2.0**-52
 ATTENTION = "self-attention+"

@@ -24,7 +24,7 @@ ten terms."""
 @pytest.mark.parametrize("each", load(), ids=lambda each: f"{each.mixer}-{each.package}")
 def test_it_equals_their_code(each: Comparison) -> None:
     if each.installed is None:
-        pytest.skip(f"{each.package} is not installed: see constraints-references.txt")
+        pytest.skip(f"{each.package} is not installed as constraints-{each.pins}.txt pins it")
     whole, steps = each.errors()
     assert max(whole, steps or 0) <= ROUNDING
 
@@ -34,6 +34,13 @@ def test_every_comparison_is_recorded_and_every_record_compared() -> None:
         (each.mixer, each.package, each.of, each.sizes) for each in load()
     ]
     assert [r for r in recorded() if max(r.whole, r.steps or 0) > ROUNDING] == []
+
+
+def test_every_mixer_is_compared_at_two_sizes() -> None:
+    sizes: dict[str, set[tuple[int, ...]]] = {}
+    for record in recorded():
+        sizes.setdefault(record.mixer.split("+")[0], set()).add(tuple(record.sizes.values()))
+    assert {name for name, of in sizes.items() if len(of) < 2} == set()
 
 
 def test_versions_are_those_of_the_constraints() -> None:
