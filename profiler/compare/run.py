@@ -160,7 +160,8 @@ class Comparing:
         return {}
 
     def answer(self, description: Mapping[str, Any], note: Callable[[str], None]) -> dict[str, Any]:
-        """The results of the rounds as JSON values, or the reason why there are none."""
+        """The results of the rounds as JSON values, or {"refused": the reason why there are
+        none}."""
         try:
             asked = {name: request_of(each) for name, each in description["asked"].items()}
             number = description["process"]

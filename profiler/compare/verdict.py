@@ -300,7 +300,8 @@ def _tested(
     pairs: int,
     unit: str,
 ) -> Verdict:
-    """The verdict on one pair, before the correction for many pairs."""
+    """The verdict on one of `pairs` pairs, refused for too few values. The interval holds together
+    with those of all pairs; the p-value is not corrected yet."""
     first, second = (values[name] for name in pair)
     logs = log_ratios(first, second)
     if why := too_few(len(logs), pairs, level, unit):

@@ -182,7 +182,8 @@ def calibrated(
     counters: Ran | Refused, opcodes: Ran | Refused, chip: Chip, dtype: str, l2_bytes: int
 ) -> Calibration:
     """The calibration, from a run of its kernels with performance counters and a run with counts
-    by opcode."""
+    by opcode; of a run that failed, the checks hold the reason. `l2_bytes`: the size of the cache,
+    in which as many written bytes may remain."""
 
     def found(name: str) -> KernelCounts:
         return counted_of(name, counters, opcodes, chip, dtype)
@@ -190,6 +191,7 @@ def calibrated(
     why = "; ".join(run.reason for run in (counters, opcodes) if isinstance(run, Refused))
     why = why or "no kernel of it was counted"
     half = half_counts(found(HALVES), why)
+    # known operations per counted instruction
     halves = PAIR * ENTRIES * CHAIN / half.expected if half.holds else None
     checks = (
         product_check(found(GEMM), dtype, halves, why),

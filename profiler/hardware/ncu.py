@@ -281,7 +281,8 @@ def ability(
     host: Host | None = None,
 ) -> Ability:
     """Test ncu on a process with one kernel. A second process tests counts by opcode if counters
-    fail for a reason that need not affect instrumented code, such as a missing permission."""
+    fail for a reason that need not affect instrumented code, such as a missing permission;
+    otherwise counts by opcode can be read if counters can."""
 
     def refused(metric: str) -> Refused | None:
         run = NcuRun("probe", (metric,), "none")

@@ -82,7 +82,8 @@ def table_rows(text: str) -> Iterator[list[str]]:
 
 
 def kernel(cells: Mapping[str, str], metrics: Sequence[str], units: Mapping[str, str]) -> Kernel:
-    """The kernel of one row."""
+    """The launch in one row of the table: `cells` maps a column to its text, `units` a metric to
+    its unit. A metric without a value is left out."""
     values: dict[str, int] = {}
     parts: dict[str, dict[str, int]] = {}
     for name in metrics:

@@ -102,7 +102,7 @@ def board(group: Group) -> str:
 
 
 def host_facts(group: Group) -> str:
-    """Cores, caches, main memory, and their limits."""
+    """Cores, caches, main memory, and their limits, in words."""
     container, limit = group.fact("container"), group.fact("cpu_limit")
     return comma_list([
         fact(group, "{} cores", "cores"),

@@ -87,7 +87,8 @@ class NvmlSensor(Board):
         return BOARD if module is None else MODULE
 
     def require_whole(self) -> None:
-        """SensorError if the device is a part of a board: the sensors cover the whole board."""
+        """SensorError if the device is a part of a board, or its board is split into parts: the
+        sensors cover the whole board."""
         if self.maybe("nvmlDeviceIsMigDeviceHandle") or self.split:
             raise SensorError(
                 "unsupported (shared): MIG mode is on, and NVML measures the whole board only"

@@ -110,7 +110,8 @@ def compiling_anew() -> Iterator[dict[str, Any]]:
 
 @contextmanager
 def without_disk_caches(facts: dict[str, Any]) -> Iterator[None]:
-    """A context in which the caches on disk are disabled, if this torch can disable them."""
+    """A context in which the caches on disk are disabled, if this torch can disable them; `facts`
+    receives `caches`, which says whether they are used."""
     try:
         from torch._inductor import config
 

@@ -165,6 +165,7 @@ class NvmlWatch:
         """The observation since `before()`; the clock is read first, before the board can rest."""
         clock, now = self.clock(), self.fields()
         events = self.told("event_reasons", self.board.clock_events) or []
+        # a counter that was not readable before counts as unmoved
         moved = {SLOWDOWNS[n] for n in now if now[n] != self.counters.get(n, now[n])}
         slowed = [event for event in events if event in HELD_DOWN.values()]
         slowed += ["a thermal counter moved"] if "throttled" in moved else []

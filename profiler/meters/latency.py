@@ -171,7 +171,8 @@ def latency_cold(
     A buffer is read before each call: on a GPU at least twice the L2 and 256 MiB, on a CPU twice
     the last-level caches. A GPU sleeps until flush, events and launches are all in its queue. Only
     the first operations of `fn` find cold caches. The details hold the buffer's size and the source
-    of the cache's size.
+    of the cache's size. Labels say if the GPU began with a call before all its launches were in the
+    queue, and if the time is only a few ticks of the timer.
 
     Unavailable if a call fails, the buffer does not fit, or the size of the caches is unknown.
 

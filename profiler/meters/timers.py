@@ -249,7 +249,7 @@ class AheadTimer(CudaTimer):
         self.sleep(2 * max(self.enqueued_s, default=0.0) + SLEEP_MARGIN_S)
         prepare()
         start, end = self.enqueue(work)
-        in_time = not start.query()
+        in_time = not start.query()  # all is in the queue before the GPU reaches the call
         self.enqueued_s.append((self.stream.clock_ns() - called) * 1e-9)
         self.ahead.append(in_time)
         elapsed = between_s(start, end)

@@ -74,6 +74,7 @@ class Twin(nn.Module):
         self.classifier: nn.Module = nn.Identity()
         self.head: nn.Module = nn.Identity()
         if c.head == "classes":
+            # the classifier has hidden layers of f, f / 2, f / 4, ... entries
             widths = [d * c.towers, *(making.sizes["f"] // 2**k for k in range(c.hidden))]
             hidden = (making.dense(a, b, "relu") for a, b in pairwise(widths))
             self.classifier = nn.Sequential(*hidden)

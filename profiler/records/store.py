@@ -156,7 +156,8 @@ def lines_of(texts: Iterable[bytes], before: int = 0) -> Iterator[Line]:
 
 
 def line_from(text: bytes, number: int, *, last: bool) -> Line:
-    """The content of one line; `last`: no newline follows it."""
+    """One line with its record; with a remark if the line ends with `CUT`, and with a problem if it
+    is no record for another reason. `last`: no newline follows the line."""
     if text.endswith(CUT) and not last:
         said = f"line {number} was cut off as its writer was stopped, and was skipped"
         return Line(number, text, remark=f"{said}; the records below it are whole")

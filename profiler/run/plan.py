@@ -239,8 +239,9 @@ def users_class(
     """The implementation of a user's class, after a proof that the class computes the mixer's
     equations, token by token too if it has `step`.
 
-    Unless the class carries its own description, it is described as the plain equations. Its name
-    is as the user gave it, so that a record leads back to the file.
+    A class without a description of its own is described as executing the default form without
+    rewrites. The implementation's name is as the user gave it, so that a record leads back to the
+    file.
 
     Raises:
         MeasureError: there is no such class, or it computes something else; the message says where.

@@ -284,7 +284,8 @@ def _contended(found: Sequence[Measurement]) -> Iterator[str]:
 
 def _left_out(found: Sequence[Measurement]) -> Iterator[str]:
     """A sentence for each measurement and other counter with the operations that the counter did
-    not count, and their share of the time; without the share if there is no latency."""
+    not count, and their share of the time: "an unknown share" if the device was not quiet, and no
+    words on the time without a latency."""
     for m, row in _about(found):
         for name, peer in m.counts["peers"].items():
             if not peer["uncounted"]:

@@ -203,7 +203,8 @@ class Predictions:
             return frozenset()
 
     def of(self, name: str) -> Derived | str:
-        """One derived quantity, or the reason why there is none."""
+        """One derived quantity, or the reason why there is none: the implementation is unknown, the
+        equations give no value at a size of the series, or give zero."""
         try:
             mixer, does = self._mixer
         except ValueError as error:

@@ -143,7 +143,8 @@ def times(value: float | None) -> Cell:
 
 
 def compared(found: Sequence[Pair], plan: StudyPlan) -> Iterator[Table]:
-    """One table of pairs per setting, without the columns that are empty in all tables."""
+    """One table of pairs per setting, without the columns that are empty in all tables; the last
+    table has the note."""
     rows = {id(pair): tuple(show(pair) for _, show in COLUMNS) for pair in found}
     empty = [
         column.name for k, (column, _) in enumerate(COLUMNS)

@@ -91,7 +91,7 @@ def failed(records: Sequence[Measurement]) -> list[str]:
 
 
 def point_words(record: Measurement) -> str:
-    """A point in words, such as `she reference (training, fp32, b=1, l=64)`."""
+    """A point in words, such as `she reference (forward pass, fp32, b = 1, l = 64)`."""
     return (
         f"{record.mixer} {record.implementation} ({PHASES[record.phase]}, {record.dtype}, "
         f"{sizes_words(record.sizes)})"

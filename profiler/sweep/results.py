@@ -69,8 +69,8 @@ class Results:
             self._catch_up(handle)
 
     def _catch_up(self, handle: int) -> None:
-        """Take the records that were appended to the open file since the last read; StoreError if
-        the file became shorter."""
+        """Take the records that were appended to the open file since the last read; a line that is
+        no record becomes a problem. StoreError if the file became shorter."""
         size = os.fstat(handle).st_size
         if size < self._read:
             raise StoreError(
@@ -88,7 +88,8 @@ class Results:
         self._lines += data.count(b"\n")
 
     def _take(self, record: Measurement) -> None:
-        """Note the state of a record's point; a measurement is never replaced."""
+        """Note the state of a record's point: `MEASURED`, which is never replaced, or the kind of
+        its last failure. A record of a comparison in turns is of no point."""
         if in_turns(record):
             return
         key = key_of(record)

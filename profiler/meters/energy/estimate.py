@@ -68,8 +68,8 @@ def paired_energy(
     """Joules per call of several loads that take turns, so that drift and gain cancel in ratios.
 
     Use an even number of trials: each round runs in the reverse order of its predecessor, and a
-    linear drift cancels over two rounds. Unavailable, as in `estimate_energy`, if any of the loads
-    is.
+    linear drift cancels over two rounds. Unavailable if `estimate_energy` would be for one of the
+    loads.
     """
     limits = limits or EnergyLimits()
     try:

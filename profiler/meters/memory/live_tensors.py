@@ -140,7 +140,7 @@ def described(one: Allocation, name: str = "", cause: str = "") -> LiveTensor:
     `cause_of(one)`."""
     whole, operation = one.whole, one.made.operation.removeprefix("aten::")
     own = extents_of(whole.shape) if whole else ()
-    views = {
+    views = {  # reversed: of several shapes with the same extents, the first one seen is kept
         extents_of(seen.shape): seen.shape
         for seen in reversed(one.seen)
         if whole is not None and seen.bytes == whole.bytes
