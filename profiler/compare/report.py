@@ -29,7 +29,7 @@ def as_record(row: Row) -> dict[str, Any]:
 
 
 def document(made: Comparison) -> Document:
-    """One table per quantity; notes on all of them are below the last."""
+    """The document of `tables`; JSON has the rows, records, notes and failures, CSV the rows."""
     return Document(
         lambda: tables(made),
         data=lambda: {
@@ -44,7 +44,7 @@ def document(made: Comparison) -> Document:
 
 
 def tables(made: Comparison) -> list[Table]:
-    """One table per quantity; notes on all of them are below the last."""
+    """One table per quantity; notes on the whole comparison stand below the last table."""
     quantities = list(dict.fromkeys(row.quantity for row in made.rows))
     notes = (*_about(made), *(Note((note,)) for note in made.notes))
     found = []

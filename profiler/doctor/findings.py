@@ -185,7 +185,7 @@ def energy(around: Surroundings) -> MachineFinding:
 
 
 def sharing_fix(reason: str) -> str:
-    """The remedy if others share the board; "" for other reasons."""
+    """The remedy if the reason is that MIG splits the board or others use it; "" for others."""
     if "MIG" in reason:
         return "take a whole GPU, or have MIG switched off (sudo nvidia-smi -mig 0)"
     if "process" in reason or "held by others" in reason or "busy" in reason:
@@ -310,7 +310,8 @@ def tried(name: str, probe: Probe, around: Surroundings) -> MachineFinding:
 
 
 def merged(findings: Sequence[MachineFinding]) -> list[MachineFinding]:
-    """Findings that differ only in their quantity, merged."""
+    """The findings, of which those that differ only in their quantity become one that names all of
+    the quantities."""
     found: dict[tuple[str, str, str], list[str]] = {}
     for each in findings:
         found.setdefault((each.verdict, each.said, each.fix), []).append(each.what)

@@ -98,8 +98,8 @@ CHIPS: Mapping[tuple[int, int], Chip] = {
 
 
 def complete_counts(read: Mapping[str, int], names: Collection[str]) -> dict[str, int] | None:
-    """The counters of `names` if complete: None if a counter of `OPERATIONS` was not read, and
-    without all tensor core totals if one of these was not read (the sum would be too small).
+    """The counters in `read` whose sums are complete: None if one of `names` in `OPERATIONS` was
+    not read; no tensor core total if one of the totals was not read (their sum would be too small).
 
     >>> complete_counts({"fadd": 1, "fmul": 2}, ["fadd", "fmul"])
     {'fadd': 1, 'fmul': 2}

@@ -119,7 +119,8 @@ class NvmlSensor(Board):
             self.share(found)
 
     def share(self, reason: str) -> None:
-        """SensorError; with `force`, note the reason instead."""
+        """SensorError with the reason why others share the board; with `force`, note the reason
+        instead."""
         if not self.force:
             raise SensorError(
                 f"{reason}; the energy would include that work: stop it, or measure with --shared"

@@ -118,6 +118,7 @@ def over_processes(found: Mapping[int, Reading]) -> Reading:
     as the first process read it.
 
     Times: if most processes were quiet, the quiet ones alone; else `all_regions` of all processes.
+    A reading of one process is returned as it is.
 
     Args:
         found: process -> the reading.

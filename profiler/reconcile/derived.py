@@ -142,7 +142,7 @@ def recounts(
     a difference are left out.
 
     Raises:
-        Unsupported: the equations cannot be counted after the last switch.
+        Unsupported: the equations cannot be counted before the first or after the last switch.
     """
     first = current = executed_classes(mixer, Described(mixer.default_form, ()), phase, sizes)
     causes: list[Cause] = []
@@ -215,9 +215,10 @@ def predict(
 ) -> Prediction:
     """A peer's predicted figure, by the rule of each contraction's kernel class.
 
-    The causes lead from rung 2's total to the figure: operations outside contractions are
-    subtracted; of each contraction, masked pairs are added if the peer counts them, then the
-    peer's operations per product replace the strict count, then the figure is rounded.
+    The causes lead from rung 2's total to the figure. Operations outside contractions, and
+    contractions of classes that the peer does not count, are subtracted. For each other contraction
+    masked pairs are added if the peer counts them, the peer's operations per product replace the
+    strict count, and the figure is rounded.
 
     Args:
         does: the description, with a kernel class for each contraction.

@@ -28,8 +28,8 @@ def memory(measurement: Measurement, derived: Derived) -> dict[str, HeldMemory]:
 def held_memory(measurement: Measurement, held: Held, listed: str, told: str) -> HeldMemory:
     """The derived bytes, the bytes of the reading `told`, and the tensors of the reading `listed`.
 
-    If the record has no list of tensors, the reason says why. Otherwise the reason is that of a
-    missing `told` or, if `told` exists, of missing derived bytes.
+    The reason is that of the first missing part: the reading `told`, the derived bytes or arrays,
+    the list of tensors.
     """
     lists, reading = measurement.readings.get(listed), measurement.readings.get(told)
     reason = held.reason

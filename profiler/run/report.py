@@ -253,7 +253,8 @@ def _notes(found: Sequence[Measurement]) -> Iterator[Note]:
 
 
 def _about(found: Sequence[Measurement]) -> list[tuple[Measurement, str]]:
-    """Each measurement with words that distinguish it from the others of its table."""
+    """Each measurement with words that identify it in its table: `she conv`, with sizes and dtype
+    if the table has several rows of this implementation."""
     rows = Counter((m.mixer, named(m)) for m in found)
     told = []
     for m in found:

@@ -162,7 +162,8 @@ def departure(floors: Sequence[ScaledFloor], values: Sequence[MeasuredValue]) ->
 def scaled_by(
     rate: float, source: str, derived: Derived, numbers: Mapping[int, float]
 ) -> ScaledFloor:
-    """The numbers of a derived quantity divided by a rate."""
+    """The floor of a derived quantity: its numbers (by size) divided by a rate, whose origin
+    `source` states in words."""
     words = f"{scaled(rate, RATES[derived.name])}, {source}"
     at = {size: number / rate for size, number in numbers.items()}
     return ScaledFloor(DERIVED[derived.name], at, words, source)

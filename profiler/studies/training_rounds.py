@@ -93,7 +93,7 @@ class Training:
     watch: Watch | None = None
     """`timer` and `watch` replace the device's own in tests."""
     visits: dict[str, Visitor] = field(default_factory=dict)
-    """Network -> the visitor that times it and logs disturbances of the device."""
+    """Network -> the visitor that times its steps and logs disturbances of the device."""
     steps: dict[str, Callable[[], None]] = field(default_factory=dict)
     """Network -> the function that makes one training step."""
     sizes: dict[str, Mapping[str, int]] = field(default_factory=dict)

@@ -203,7 +203,8 @@ def statistics_of(device: torch.device) -> Mapping[str, int]:
 
 
 def warm_cuda(fn: Call, reset: Call | None, device: torch.device) -> dict[str, Any]:
-    """Call once, so that libraries allocate their workspaces; the workspaces' size as details.
+    """Call, so that libraries allocate their workspaces; returns the size of the workspaces and how
+    it was found, as details of a reading.
 
     cuBLAS keeps a workspace per handle and stream in torch's allocator from the first product on.
     If torch can release workspaces (by a private function), earlier ones are released first, the
@@ -242,7 +243,8 @@ def requested_now(device: torch.device) -> int:
 
 
 def cuda_peak(fn: Call, reset: Call | None, device: torch.device) -> MeasuredPeak:
-    """Peaks above the baseline in bytes: requested; allocated and reserved in the details."""
+    """The peak of the bytes requested in a call, above those from before the call; the details have
+    the peaks of allocated and reserved bytes, and the bytes alive afterwards."""
     if reset is not None:
         reset()
     gc.collect()
