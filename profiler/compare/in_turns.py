@@ -433,7 +433,7 @@ def latency_reading(
 
     Args:
         identity: names the comparison to which the rounds belong.
-        launches: the operations that a call launches, where they were counted.
+        launches: the number of operations that a call launches; None if it was not counted.
     """
     values = rounds.values[name]
     # a candidate that fails in a round is in the order of this round, but has no value

@@ -175,7 +175,8 @@ TAKEN = ("latency_s", "latency_ci_low_s", "latency_ci_high_s", "latency_grade",
 
 
 def summary_record(ladder: Ladder) -> dict[str, Any]:
-    """The line of an implementation as JSON values, not rounded; `reasons` explains each None."""
+    """The line of an implementation as JSON values, not rounded; `reasons` explains each None, and
+    under "verdict" why the time is not comparable, if it is not."""
     derived, executed, dispatched = (sum(ladder.rungs[k].values()) for k in "123")
     cost, peak = ladder.rungs["5"], ladder.memory["peak"]
     taken = {name: cost[name] for name in TAKEN}

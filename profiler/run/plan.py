@@ -156,7 +156,8 @@ def chosen_of_each(plan: Plan) -> list[tuple[Measurable, list[Implementation]]]:
 
 
 def with_implementation(wanted: str, mixers: Sequence[Measurable]) -> str:
-    """An example of MIXER:IMPLEMENTATION: a mixer that has one of the wanted implementations."""
+    """An example of MIXER:IMPLEMENTATION: the first of `mixers` that has one of the implementations
+    in `wanted`, names separated by commas; at least one mixer must have one."""
     return next(
         f"{mixer.origin}:{name}"
         for mixer in mixers

@@ -62,7 +62,7 @@ def measured(records: Sequence[Measurement]) -> Rounds:
 
 
 def settings(records: Sequence[Measurement]) -> Iterator[Cells]:
-    """The records grouped by phase, dtype and width."""
+    """The records grouped by phase, dtype and width, in this order."""
     groups: dict[Setting, dict[tuple[str, str], dict[int, Rounds]]] = {}
     for record in records:
         setting = Setting(record.phase, record.dtype, record.sizes["d"])
