@@ -162,6 +162,21 @@ def earlier_rows(f: Form, y: Array, Q: Array, K: Array, V: Array, C: Poly) -> No
     y[row, b] = Q[row, b] * K[row, b] + cm.sum_(X[q, s, b], over=s)
 
 
+def earlier_pairs(f: Form, y: Array, Q: Array, K: Array, V: Array, C: Poly) -> None:
+    """Token i adds the values of its own chunk so far, weighed by its query, and the earlier ones,
+    weighed by its key: the gradient of the chunk's last key reads one query of each chunk."""
+    l, d = y.shape
+    q, e = places(f, l, C)
+    s, z, p, b = f.index("s", 1, e), f.index("z", 1, e - 1), f.index("p", 1, d), f.index("b", 1, d)
+    A, B, O = f.array("A", *pairs(y, C)), f.array("B", *pairs(y, C)), f.array("O", l, d)
+    row, i, W = (q - 1) * C + e, f.indices["i"], f.mixer.arrays["W_Q"]
+    A[q, e, s] = cm.sum_(Q[row, p] * K[(q - 1) * C + s, p], over=p)
+    B[q, e, z] = cm.sum_(K[row, p] * K[(q - 1) * C + z, p], over=p)
+    own = cm.sum_(A[q, e, s] * V[(q - 1) * C + s, b], over=s)
+    O[row, b] = own + cm.sum_(B[q, e, z] * V[(q - 1) * C + z, b], over=z)
+    y[i, b] = cm.sum_(O[i, p] * W[p, b], over=p)
+
+
 def strided(f: Form, y: Array, Q: Array, K: Array, V: Array, B: Poly) -> None:
     """Token i attends to the tokens of its place in all blocks so far; B divides l."""
     q, e = f.index("q", 1, y.shape[0] / B), f.index("e", 1, B)
@@ -234,12 +249,12 @@ STATE: Mapping[Write, str] = {
 }
 """What is held after t tokens: chunk by chunk a sawtooth."""
 CAUSAL: tuple[Write, ...] = (
-    *(*STATE, sums_by_floor, earlier_rows, ends, linear),
+    *(*STATE, sums_by_floor, earlier_rows, earlier_pairs, ends, linear),
     *(last_rows, last_rows_of_blocks),
 )
 SIZES = ({"l": 5, "C": 2}, {"l": 4, "C": 2}, {"l": 2, "C": 3}, {"l": 2, "C": 1})
 BLOCKS = ({"l": 6, "B": 2}, {"l": 3, "B": 3}, {"l": 2, "B": 1})
-GRADIENTS = (own_chunk_by_rows, whole_chunk, pooled, linear)
+GRADIENTS = (own_chunk_by_rows, whole_chunk, earlier_pairs, pooled, linear)
 
 
 def sizes_of(write: Write) -> tuple[dict[str, int], ...]:

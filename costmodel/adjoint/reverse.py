@@ -49,6 +49,7 @@ from costmodel.language.nodes import (
     names_in,
     position_value,
 )
+from costmodel.program.chunks import without_strides
 from costmodel.program.dependence import Read, anywhere
 from costmodel.program.recurrences import Block, blocks, references
 from costmodel.program.tokens import tokens
@@ -105,7 +106,7 @@ def adjoint(
     if "logsumexp-gradient" in rewrites:
         step, defined, weights = from_logarithms(step)
         also |= weights
-    return recomputed(step, recompute, defined=defined, also=also)
+    return without_strides(recomputed(step, recompute, defined=defined, also=also))
 
 
 def _with_gradient(system: System, trained: tuple[str, ...]) -> System:

@@ -8,12 +8,12 @@ references to the array must be numbered by chunk and place.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from typing import TypeGuard, TypeVar
 
-from costmodel.errors import EquationError
+from costmodel.errors import EquationError, Unsupported
 from costmodel.language.equations import Equation, System, chunk_of
 from costmodel.language.indices import Index, outer_first
 from costmodel.language.nodes import (
@@ -31,6 +31,8 @@ from costmodel.language.nodes import (
     with_refs,
 )
 from costmodel.program.chosen_sizes import is_extent
+from costmodel.program.dependence import reads
+from costmodel.program.wellformed import region
 from costmodel.symbolic.constraints import Constraints, implied, projected
 from costmodel.symbolic.polynomial import Fn, Poly, atom_name, axis_atom, call, ceil_div
 
@@ -40,6 +42,15 @@ def by_chunk_and_place(system: System) -> System:
     reference uses only some places of a chunk, or places that other positions depend on."""
     arrays = [array for array in system.defining if array.role == "intermediate"]
     return _with_parted(system, arrays, lambda lying: not lying.apart)
+
+
+def without_strides(system: System) -> System:
+    """The system with separate axes for chunk and place in each intermediate array of which a
+    reference uses entries at a stride, such as the last row of each chunk, which one axis cannot
+    describe; the results of a training step stay as they are."""
+    results = system.results("training-step")
+    arrays = [a for a in system.defining if a.role == "intermediate" and a not in results]
+    return _with_parted(system, arrays, lambda lying: lying.at_a_stride)
 
 
 @cache
@@ -129,6 +140,28 @@ class _Lying:
             or _apart(equation, positions, self.axis, self.array.shape[self.axis])
             for positions, equation in self.entries
         )
+
+    @property
+    def at_a_stride(self) -> bool:
+        """Whether no region on the axes of the array describes the entries of some reference."""
+        for positions, around, names in self.regions:
+            try:
+                region(self.array, positions, around, names)
+            except Unsupported:
+                return True
+        return False
+
+    @property
+    def regions(self) -> Iterator[tuple[tuple[Position, ...], Constraints, Sequence[str]]]:
+        """The positions at which the array is written and read, each with the constraints on its
+        indices and their names."""
+        for equation in self.system.equations:
+            if equation.array is self.array:
+                yield equation.positions, equation.domain, [i.atom for i in equation.indices]
+            for read in reads(equation):
+                if read.ref.array is self.array:
+                    names = [i.atom for i in (*equation.indices, *read.over)]
+                    yield read.ref.positions, equation.domain | read.constraints, names
 
     @property
     def parted(self) -> System:
