@@ -238,7 +238,7 @@ def explain(
     symbols: Symbols = "",
 ) -> None:
     """A mixer's equations, each one's share of every count, its critical path and its state."""
-    from costmodel.program.chosen_sizes import given_sizes, one_combination
+    from costmodel.program.chosen_sizes import given_sizes, listed, one_combination, ties
     from costmodel.report.differences import Differences
     from costmodel.report.document import Document
     from costmodel.report.explanation import Explanation
@@ -262,9 +262,9 @@ def explain(
         return Explanation(mixer, form, wanted, at, counting, names, optimiser)
 
     if its:
-        fixed = {size: value for size, (value, *_) in given.items()}
+        fixed = {size: value for size, (value,) in listed(given).items()}
         one, two = about(found, form or found.default_form), about(other, its)
-        document = Document(Differences(one, two, symbolic, fixed).parts)
+        document = Document(Differences(one, two, symbolic, fixed, ties(given)).parts)
     else:
         named = tuple(found.forms) if form == "all" else (form or found.default_form,)
         explained = [about(found, name) for name in named]

@@ -65,7 +65,7 @@ def sized(command: Command, *, networks: bool = False) -> Command:
                     *SIZE_NAMES.get(entry.letter, (f"--{entry.letter}",)),
                     metavar="N",
                     help=entry.meaning + (f" [{entry.default}]" if entry.default else ""),
-                    rich_help_panel="Sizes: 128, or 1,8,32, or 1:9:2, or 128:16384:x2",
+                    rich_help_panel="Sizes: 128, or 1,8,32, or 1:9:2, or 128:16384:x2, or --t l",
                     hidden=entry.letter in others,
                 ),
             ],

@@ -1,6 +1,6 @@
 """The sizes that a command line asks for, with defaults for the others.
 
-values:  128    1,8,32    1:9:2 (a step)    128:16384:x2 (a factor)    1,8:64:x2
+values:  128    1,8,32    1:9:2 (a step)    128:16384:x2 (a factor)    1,8:64:x2    l (as size l)
 """
 
 from __future__ import annotations
@@ -19,13 +19,22 @@ from costmodel.language.nodes import polys_of, walk
 from costmodel.symbolic.at_sizes import array_of
 from costmodel.symbolic.constraints import quotients
 from costmodel.symbolic.polynomial import Number, Poly, is_index
-from costmodel.symbolic.sizes import LARGEST, LETTERS, Letter, checked, in_order, out_of_bounds
+from costmodel.symbolic.sizes import (
+    LARGEST,
+    LETTERS,
+    Letter,
+    checked,
+    in_order,
+    is_letter,
+    out_of_bounds,
+)
 
 MOST = 100_000
 """More values or rows are refused as a typing error."""
 
-Given = Mapping[str, tuple[int, ...]]
-"""Size letter -> the values that the user gave."""
+Given = Mapping[str, tuple[int, ...] | str]
+"""Size letter -> the values that the user gave, or the letter of another size, which the size is
+tied to: it has the value of that size in each row."""
 
 _WHOLE = re.compile(r"[+-]?0*([0-9]+)")
 
@@ -86,8 +95,40 @@ def _whole(letter: str, text: str) -> int:
 
 
 def given_sizes(typed: Mapping[str, str | None]) -> Given:
-    """The values of every size that was typed; letters with None are left out."""
-    return {letter: values(letter, text) for letter, text in typed.items() if text is not None}
+    """The values of every size that was typed, or the size that it is tied to; letters with None
+    are left out.
+
+    >>> given_sizes({"l": "2,4", "t": "l", "d": None})
+    {'l': (2, 4), 't': 'l'}
+
+    Raises:
+        SizeError: what was expected and what came.
+    """
+    return {
+        letter: text if is_letter(text) else values(letter, text)
+        for letter, text in typed.items()
+        if text is not None
+    }
+
+
+def ties(given: Given) -> dict[str, str]:
+    """Size -> the size that it is tied to.
+
+    Raises:
+        SizeError: a size that is tied to itself, or to a size that is tied.
+    """
+    found = {letter: other for letter, other in given.items() if isinstance(other, str)}
+    for letter, other in found.items():
+        if other in found:
+            raise SizeError(
+                f"size {letter} is tied to {other}: expected a number, or a size that is not tied"
+            )
+    return found
+
+
+def listed(given: Given) -> dict[str, tuple[int, ...]]:
+    """The sizes that have values of their own."""
+    return {letter: found for letter, found in given.items() if isinstance(found, tuple)}
 
 
 def sizes_in_python(sizes: Mapping[str, Any]) -> Given:
@@ -162,22 +203,33 @@ def combinations(
     [{'b': 1, 'l': 2, 't': 2}, {'b': 1, 'l': 4, 't': 4}]
 
     Raises:
-        SizeError: more than 100,000 of them.
+        SizeError: more than 100,000 of them, or a size that is tied to no size.
     """
     own = {} if mixer is None else {letter: (value,) for letter, value in mixer.given.items()}
     given = {**given, **own}
-    named = [letter for letter in letters if letter in given]
+    tied = {letter: other for letter, other in ties(given).items() if letter in letters}
+    typed = {letter: found for letter, found in listed(given).items() if letter in letters}
+    named = [letter for letter in letters if letter in typed]
     number = 1
     for letter in named:
-        number *= len(given[letter])
+        number *= len(typed[letter])
     if number > MOST:
         raise SizeError(f"{number} combinations of sizes are given; at most {MOST} are allowed")
     found = []
-    for chosen in product(*(given[letter] for letter in named)):
+    for chosen in product(*(typed[letter] for letter in named)):
         sizes = dict(zip(named, chosen, strict=True))
         for letter in letters:
-            if letter not in sizes:
-                sizes[letter] = default(letter, {"l": 1, **sizes}, mixer)
+            if letter != "t" and letter not in (*sizes, *tied):
+                sizes[letter] = default(letter, sizes, mixer)
+        for letter, other in tied.items():
+            if other not in sizes:
+                known = ", ".join(in_order(sizes)) + ("" if mixer is None else f" of {mixer.name}")
+                raise SizeError(
+                    f"size {letter}: expected numbers or one of the sizes {known}, got {other}"
+                )
+        sizes |= {letter: sizes[other] for letter, other in tied.items()}
+        if "t" in letters and "t" not in sizes:
+            sizes["t"] = default("t", {"l": 1, **sizes})
         found.append({letter: sizes[letter] for letter in letters})
     return found
 
@@ -197,7 +249,7 @@ def one_combination(mixer: Mixer, given: Given, *others: Mixer) -> dict[str, int
     Raises:
         SizeError: a size with several values, or a size of none of the mixers.
     """
-    for letter, found in given.items():
+    for letter, found in listed(given).items():
         if len(found) > 1:
             raise SizeError(f"size {letter}: expected one value, got {len(found)}")
     refuse_unknown(given, [mixer, *others])

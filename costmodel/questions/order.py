@@ -139,7 +139,7 @@ def _of_the_total(case: Case) -> Exact:
     """The order of a case's total; in a symbolic case the given sizes are constants."""
     total = case.about.of(counted).exact_total
     if case.symbolic:
-        total = total.substitute({letter: Poly.of(size) for letter, size in case.sizes.items()})
+        total = total.substitute(case.known)
     found = order(total, divided=divisors(case.mixer, case.form))
     return Exact.of(sum(found.monomials, Poly()))
 

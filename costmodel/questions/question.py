@@ -228,6 +228,7 @@ class Case:
         optimiser: the optimiser whose state a training step holds; None if none is named.
         adding: how operations of several classes are added up.
         baseline: returns the case that ratios divide by, or raises Unanswered.
+        ties: with `symbolic`, size -> the size that is not given and takes its place in formulas.
     """
 
     about: Answers
@@ -238,6 +239,7 @@ class Case:
     optimiser: str | None = None
     adding: Adding = PLAIN
     baseline: Callable[[Case], Case] | None = None
+    ties: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def mixer(self) -> Mixer:
@@ -333,9 +335,7 @@ class Case:
     def settled(self, answer: Answer) -> Value:
         """An answer at the case's sizes: a formula if the case is symbolic, else a number."""
         if isinstance(answer, Exact):
-            return (
-                answer.substitute(self._letters) if self.symbolic else answer.rational(self.sizes)
-            )
+            return answer.substitute(self.known) if self.symbolic else answer.rational(self.sizes)
         if isinstance(answer, Largest):
             return self._largest(answer)
         return answer
@@ -343,7 +343,7 @@ class Case:
     def _largest(self, answer: Largest) -> Value:
         if not self.symbolic:
             return max(int(term.rational(self.sizes)) for term in answer.terms)
-        terms = tuple(term.substitute(self._letters) for term in answer.terms)
+        terms = tuple(term.substitute(self.known) for term in answer.terms)
         values = Largest(terms).values(CASES)
         if len(values) > CASES:
             raise Unanswered(
@@ -353,8 +353,10 @@ class Case:
         return values
 
     @property
-    def _letters(self) -> dict[str, Poly]:
-        return {letter: Poly.of(size) for letter, size in self.sizes.items()}
+    def known(self) -> dict[str, Poly]:
+        """Size -> its value in formulas: a number, or the size that it is tied to."""
+        tied = {letter: Poly.atom(other) for letter, other in self.ties.items()}
+        return tied | {letter: Poly.of(size) for letter, size in self.sizes.items()}
 
 
 def in_bytes(case: Case, role: str, elements: Exact) -> Exact:

@@ -137,13 +137,14 @@ class Differences:
     """The operations of one explained mixer minus those of another, in the same phases.
 
     With `symbolic`, differences are formulas in the sizes that are not in `given`; b is 1 unless
-    given.
+    given. `ties`: size -> the size that takes its place in formulas.
     """
 
     one: Explanation
     two: Explanation
     symbolic: bool = False
     given: Mapping[str, int] = field(default_factory=dict)
+    ties: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
     def names(self) -> Pair:
@@ -179,6 +180,8 @@ class Differences:
         line: list[Cell] = [f"{name}: {side.mixer.title}, form {side.form}"]
         for size, value in self._at(side).items():
             line += [", ", Equal((letter(size), str(value)))]
+        for size, other in self._tied(side).items():
+            line += [", ", Equal((letter(size), letter(other)))]
         return (*line, ".")
 
     def _at(self, side: Explanation) -> Mapping[str, int]:
@@ -187,6 +190,11 @@ class Differences:
             return side.sizes
         own = {"b": 1, **self.given, **side.mixer.given}
         return {size: value for size, value in own.items() if size in side.sizes}
+
+    def _tied(self, side: Explanation) -> Mapping[str, str]:
+        """The sizes that other sizes take the place of in formulas."""
+        own = side.sizes.keys() - side.mixer.given.keys()
+        return {x: y for x, y in self.ties.items() if self.symbolic and x in own}
 
     def _phase(self, phase: str) -> Iterator[Part]:
         found = []
@@ -222,8 +230,9 @@ class Differences:
             return Exact()
         if not self.symbolic:
             return Exact.of(Poly.of(shares.number(name, column)))
+        tied = {size: Poly.atom(other) for size, other in self._tied(side).items()}
         at = {size: Poly.of(value) for size, value in self._at(side).items()}
-        return shares.of_batch(name, column).substitute(at)
+        return shares.of_batch(name, column).substitute(tied).substitute(at)
 
     def _cell(self, value: Exact) -> Cell:
         return Formula(value) if self.symbolic else value.at({})

@@ -292,7 +292,7 @@ def sizes_line(request: Request, phases: Sequence[str]) -> Line:
     kept = {x for x in ordered if request.symbolic and x != "b"} - {*request.given}
     taken = [x for x in ordered if x not in request.given and x not in kept]
     groups = {
-        "": [size(said, *request.given.get(x, ())) for x in ordered if x not in taken
+        "": [size(said, *_values(request.given.get(x, ()))) for x in ordered if x not in taken
              for said in _meanings(x, letters[x])],
         "by default ": [
             size(said, doc.letter("l") if x == "t" else usual(said))
@@ -308,6 +308,11 @@ def sizes_line(request: Request, phases: Sequence[str]) -> Line:
             listed = ", ".join(x for x in unused if x in named)
             line = (*line, f" ({listed} is a size of none of these {what})")
     return line
+
+
+def _values(given: tuple[int, ...] | str) -> tuple[int | Formula, ...]:
+    """The values of a size, or the size that it is tied to."""
+    return (doc.letter(given),) if isinstance(given, str) else given
 
 
 def _meanings(letter: str, mixers: Iterable[Mixer]) -> list[Letter]:

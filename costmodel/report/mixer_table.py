@@ -28,7 +28,9 @@ from costmodel.program.chosen_sizes import (
     default,
     fit,
     letters_of,
+    listed,
     refuse_unknown,
+    ties,
 )
 from costmodel.program.conventions import Convention
 from costmodel.questions.question import FORWARD, Case, Dtypes, Figure, Missing, Value, answers
@@ -104,7 +106,7 @@ class Row(Case):
     def value(self, name: str, shown: Sequence[str] = ()) -> Value:
         """The value of a column or size; without the parts that `shown` has as columns."""
         if is_letter(name):
-            return self.sizes.get(name)
+            return self.sizes.get(name, self.ties.get(name))
         figure = COLUMNS[name]
         if not (figure.parts and any(x in COLUMNS and COLUMNS[x].within == name for x in shown)):
             return self.figure(figure)
@@ -133,8 +135,8 @@ def _baseline(request: Request) -> Callable[[Case], Case]:
         for letter in letters_of(mixer, case.phase, form):
             if letter in case.sizes and letter not in case.mixer.own_sizes:
                 sizes[letter] = case.sizes[letter]
-            elif letter in request.given:
-                values = request.given[letter]
+            elif letter in listed(request.given):
+                values = listed(request.given)[letter]
                 usual = LETTERS[letter].default
                 sizes[letter] = usual if usual is not None and usual in values else values[0]
             elif not request.symbolic:
@@ -256,8 +258,12 @@ def _rows(
     letters = letters_of(mixer, phase, form)
     rows = []
     for sizes in combinations(letters, request.given, mixer):
+        open_ties: dict[str, str] = {}
         if request.symbolic:
-            known = {"b", *request.given, *mixer.given}
+            known = {"b", *listed(request.given), *mixer.given}
+            tied = {x: y for x, y in ties(request.given).items() if x in {*sizes} - {*mixer.given}}
+            open_ties = {x: y for x, y in tied.items() if y not in known}
+            known |= tied.keys() - open_ties.keys()
             sizes = {k: v for k, v in sizes.items() if k in known}
         else:
             try:
@@ -278,6 +284,7 @@ def _rows(
                 request.dtypes,
                 request.optimiser,
                 baseline=_baseline(request),
+                ties=open_ties,
             )
         )
     return rows

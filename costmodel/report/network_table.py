@@ -14,7 +14,7 @@ from costmodel.networks.generation import generation
 from costmodel.networks.memory_budget import MemoryBudget, MemoryLine, MemoryOptions
 from costmodel.networks.network import Network, network
 from costmodel.networks.part_costs import Counting, PartCost
-from costmodel.program.chosen_sizes import Given, combinations, given_sizes
+from costmodel.program.chosen_sizes import Given, combinations, given_sizes, listed
 from costmodel.program.phases import PHASES as NAMES, TRAINING_STEP
 from costmodel.questions.counting.counts import Counts, answered
 from costmodel.questions.question import EVERY, Missing, Value
@@ -174,7 +174,7 @@ def sheets(request: Request) -> list[Sheet]:
     return found
 
 
-def _given(request: Request) -> dict[str, tuple[int, ...]]:
+def _given(request: Request) -> dict[str, tuple[int, ...] | str]:
     """Size -> its values: those given, else the network's own; without the sizes to keep."""
     own: dict[str, tuple[int, ...]] = {}
     if not request.symbolic:
@@ -199,7 +199,7 @@ def _combinations(request: Request, phase: str) -> list[dict[str, int]]:
         if (request.symbolic and "L" not in given) or "L" in request.kept:
             network(replace(choices, sizes={}))
         given.setdefault("L", (LETTERS["L"].default or 1,))
-    sample = {"L": given["L"][0]} if choices.patterned else {}
+    sample = {"L": listed(given).get("L", (1,))[0]} if choices.patterned else {}
     letters = letters_of(network(choices, **sample), phase)
     letters = tuple(x for x in LETTERS if x in letters or (x == "L" and choices.patterned))
     if request.symbolic:

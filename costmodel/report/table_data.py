@@ -109,9 +109,10 @@ def _json_value(value: Value | Mapping[str, Value]) -> Any:
 
 
 def _json_sizes(row: Row) -> dict[str, int | str]:
-    """Letter -> size; a letter that stays in formulas maps to itself."""
+    """Letter -> size; a letter that stays in formulas maps to itself, or to the letter it is tied
+    to."""
     letters = letters_of(row.mixer, row.phase, row.form)
-    return {x: row.sizes.get(x, x) for x in sorted(letters)}
+    return {x: row.sizes.get(x, row.ties.get(x, x)) for x in sorted(letters)}
 
 
 def data(table: Table) -> dict[str, Any]:

@@ -27,9 +27,9 @@ LARGEST_INTEGER = 2**63 - 1
 
 
 def at_sizes(method: M) -> M:
-    """Decorate a method that takes sizes by letter: sizes are checked, and may be arrays. The
-    method itself receives integers; results at the elements of arrays form arrays of the broadcast
-    shape.
+    """Decorate a method that takes sizes by letter: sizes are checked, and may be arrays, or the
+    letter of another given size, as in `at(l=128, t="l")`. The method itself receives integers;
+    results at the elements of arrays form arrays of the broadcast shape.
 
     Raises:
         SizeError: one sentence that names the size.
@@ -43,6 +43,8 @@ def at_sizes(method: M) -> M:
         def one(sizes: Mapping[str, int]) -> Any:
             return method(answer, **getattr(answer, FITS, _of_a_part)(sizes), **rest)
 
+        given = {x: given.get(size, size) if isinstance(size, str) else size
+                 for x, size in given.items()}  # fmt: skip
         plain = all(isinstance(size, int) for size in given.values())
         return one(given) if plain else _each(one, given)
 
