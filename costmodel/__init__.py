@@ -46,8 +46,8 @@ Depth and its steps, sequential operations, path length, order of growth:
 >>> cm.order(cm.count(she).exact_total).expr
 d**2*l**2
 
-A mixer of your own: its equations (README.md, "A mixer of your own"); proofs of a mixer, and the
-values of its output and of its gradients:
+A mixer of your own: its equations (README.md, "A mixer of your own"); proofs of a mixer, the values
+of its output and, by `cm.gradients`, of its gradients:
 
 >>> all(proof.passed for proof in cm.prove(cm.mixer("me")))
 True

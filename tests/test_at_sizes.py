@@ -10,7 +10,7 @@ import pytest
 import sympy
 
 import costmodel as cm
-from costmodel.errors import SizeError
+from costmodel.errors import EquationError, SizeError
 from costmodel.networks import model
 
 SIZES = {"d": 6, "n": 2, "t": 3}
@@ -24,6 +24,7 @@ ASKED: dict[str, Callable[[], Any]] = {
 }  # fmt: skip
 ASKED["entries moved"] = lambda: cm.traffic(cm.mixer("self-attention")).compulsory
 ASKED["network"] = lambda: model("gpt-2").count("training")
+ASKED["network's state"] = lambda: model("gpt-2").state()
 
 
 @pytest.mark.parametrize("name", ASKED)
@@ -136,9 +137,16 @@ def test_symbols_stand_in_the_formulas() -> None:
     [
         ("l P", "unknown size 'P': the letters are b, l, "),
         ("ld", "unknown size 'ld'"),
-        (" ", "expected size letters, such as 'l d'"),
+        (" ", "expected size letters, such as 'l d', got the text ' '"),
+        (3, "expected size letters, such as 'l d', got the number 3"),
     ],
 )
-def test_a_letter_that_is_no_size_is_told(letters: str, said: str) -> None:
+def test_a_letter_that_is_no_size_is_told(letters: Any, said: str) -> None:
     with pytest.raises(SizeError, match=said):
         cm.symbols(letters)
+
+
+@pytest.mark.parametrize("name", ["count", "span", "critical_path", "state", "traffic", "peak"])
+def test_a_name_in_place_of_a_mixer_is_told(name: str) -> None:
+    with pytest.raises(EquationError, match=r"expected a mixer, such as cm.mixer\('she'\), got"):
+        getattr(cm, name)("she")

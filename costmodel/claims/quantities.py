@@ -283,7 +283,7 @@ def _without_tables(network: Network, interpretation: Interpretation) -> Exact:
 
 
 def _state(network: Network, interpretation: Interpretation) -> Exact:
-    return network.state() * BATCH
+    return network.state().each * BATCH
 
 
 def _activations(network: Network, interpretation: Interpretation) -> Exact:

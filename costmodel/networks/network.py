@@ -13,6 +13,7 @@ from costmodel.networks.part_costs import (
     Counting,
     NetworkCounts,
     NetworkParameters,
+    NetworkState,
     PartCost,
     cost,
     counting,
@@ -75,8 +76,8 @@ class Network(Assembly):
         """
         return held_to(summed(self.costs(phase, convention), self.own), self._fit_with_own)
 
-    def state(self) -> Exact:
-        """Elements held after t tokens, in all layers, for one sequence.
+    def state(self) -> NetworkState:
+        """Elements held after t tokens, in all layers.
 
         Raises:
             Unanswered: a mixer has no one-token inference.
@@ -86,7 +87,7 @@ class Network(Assembly):
             if isinstance(part.state, Missing):
                 raise Unanswered(f"{part.use.name}: {part.state.reason}")
             result = result + part.state
-        return result
+        return held_to(NetworkState(result, self.own), self._fit_with_own)
 
     def fit(self, sizes: Mapping[str, int]) -> None:
         """Refuse sizes at which an extent of a part is no whole number.

@@ -125,6 +125,25 @@ class NetworkParameters(Amount):
 
 
 @dataclass(frozen=True)
+class NetworkState(Amount):
+    """Elements held after t tokens, in all layers; `at` completes the given sizes by the network's
+    own sizes."""
+
+    elements: Exact
+    own: OwnSizes = OwnSizes()
+
+    @property
+    def each(self) -> Exact:
+        """The elements per sequence."""
+        return self.elements
+
+    @at_sizes
+    def at(self, *, b: int = 1, **sizes: int) -> int:
+        """The elements at integer sizes, for `b` sequences."""
+        return super().at(b=b, **self.own.with_given(sizes))
+
+
+@dataclass(frozen=True)
 class NetworkCounts(Counts):
     """Operations of a network; `at` completes the given sizes by the network's own sizes."""
 

@@ -6,7 +6,14 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial, wraps
 from typing import Any, Literal, TypedDict, TypeVar, cast
 
-from costmodel.errors import ConventionError, EquationError, Refused, Unanswered
+from costmodel.errors import (
+    ConventionError,
+    EquationError,
+    Refused,
+    Unanswered,
+    WrongKind,
+    described,
+)
 from costmodel.language.equations import TRAINED, Mixer, System
 from costmodel.program.chosen_sizes import divisors, fit, halved
 from costmodel.program.chunks import token_by_token
@@ -31,10 +38,13 @@ Q = TypeVar("Q", bound=Callable[..., Any])
 
 
 def addressed(question: Q) -> Q:
-    """Wrap a question about a mixer: its refusals include their advice if an author's file asks."""
+    """Wrap a question about a mixer: it refuses what is no mixer, and its refusals include their
+    advice if an author's file asks."""
 
     @wraps(question)
     def asked(mixer: Mixer, *args: Any, **named: Any) -> Any:
+        if not isinstance(mixer, Mixer):
+            raise WrongKind(f"expected a mixer, such as cm.mixer('she'), got {described(mixer)}")
         try:
             return question(mixer, *args, **named)
         except Refused as refused:

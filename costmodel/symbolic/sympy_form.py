@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any, Protocol
 
-from costmodel.errors import SizeError
+from costmodel.errors import SizeError, described
 from costmodel.symbolic.polynomial import Fn, Poly, atom_name
 from costmodel.symbolic.sizes import ceil_log2, known
 
@@ -105,9 +105,9 @@ def symbols(letters: str, mixer: Sized | None = None) -> Any:
     >>> cm.count(cm.mixer("she")).total.diff(l).subs(d, 128)
     32768*l + 81664
     """
-    named = letters.replace(",", " ").split()
+    named = letters.replace(",", " ").split() if isinstance(letters, str) else []
     if not named:
-        raise SizeError("symbols: expected size letters, such as 'l d'")
+        raise SizeError(f"symbols: expected size letters, such as 'l d', got {described(letters)}")
     for letter in named:
         known(letter, () if mixer is None else mixer.letters)
     found = tuple(map(symbol, named))
