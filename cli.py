@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from costmodel.commands.crossover import crossover
 from costmodel.commands.options import (
     Caption,
     ConventionOption,
@@ -205,6 +206,9 @@ def table(
     hint = "" if mixers or group or all_ or format_ != SCREEN else mixer_document.HINT
     document = mixer_document.document(rows.table(request), hint)
     show(document, format_, output, force, context, names=names, label=label, caption=caption)
+
+
+app.command()(crossover)
 
 
 @app.command()

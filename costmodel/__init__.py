@@ -67,6 +67,7 @@ from typing import TYPE_CHECKING
 __all__: list[str]
 
 if TYPE_CHECKING:
+    from costmodel.backwards.crossover import crossover as crossover
     from costmodel.commands.tables import table as table
     from costmodel.errors import EquationError as EquationError, Unanswered as Unanswered
     from costmodel.language.complex_numbers import (
@@ -111,6 +112,7 @@ if TYPE_CHECKING:
 
 if not TYPE_CHECKING:
     PLACES = {
+        "costmodel.backwards.crossover": "crossover",
         "costmodel.commands.tables": "table",
         "costmodel.errors": "EquationError Unanswered",
         "costmodel.language.complex_numbers": "Complex complex_ complex_pair complex_sum polar",

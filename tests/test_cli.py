@@ -58,6 +58,11 @@ CASES = {
     "bytes.txt": "table --columns mixer,total,traffic,unfused,intensity,weights,state --b 64 "
     "--dtype bf16 --cache-dtype fp8 --state-dtype fp32",
     "per-token.md": "table --per-token --d 3 --l 4 --n 1 --phase training --format markdown",
+    "crossover.txt": "crossover simple --form all",
+    "crossover.md": "crossover self-attention linear-attention she --d 64:256:x2 --format markdown",
+    "crossover.tex": "crossover self-attention he --over d --l 512 --by span --format latex",
+    "crossover.csv": "crossover linear-attention self-attention --phase inference --d 1024 --n 16 "
+    "--format csv",
     "list.txt": "list",
     "list.md": "list --format markdown",
     "list.tex": "list --format latex",

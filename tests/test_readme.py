@@ -24,10 +24,17 @@ def block(mark: str) -> str:
     return found[1]
 
 
-def test_the_table_is_what_the_command_prints(capsys: pytest.CaptureFixture[str]) -> None:
-    shown = block("output: table --d 128 --l 128 --phase training")
-    assert cli.run(["table", "--d", "128", "--l", "128", "--phase", "training"]) == 0
-    assert capsys.readouterr().out.startswith(shown.rstrip())
+COMMANDS = (
+    "table --d 128 --l 128 --phase training",
+    "crossover linear-attention self-attention --phase inference --d 1024 --n 16",
+)
+
+
+def test_tables_are_what_the_commands_print(capsys: pytest.CaptureFixture[str]) -> None:
+    for command in COMMANDS:
+        shown = block(f"output: {command}")
+        assert cli.run(command.split()) == 0
+        assert capsys.readouterr().out.startswith(shown.rstrip())
 
 
 def test_the_summary_of_the_main_job_is_what_the_ladders_hold() -> None:

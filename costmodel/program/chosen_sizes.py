@@ -6,14 +6,15 @@ values:  128    1,8,32    1:9:2 (a step)    128:16384:x2 (a factor)    1,8:64:x2
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from fractions import Fraction
 from functools import cache
 from itertools import product
-from math import lcm
+from math import isqrt, lcm
 from typing import Any
 
-from costmodel.errors import SizeError, shortened
+from costmodel.errors import SizeError, Unsupported, shortened
 from costmodel.language.equations import Form, Mixer
 from costmodel.language.nodes import polys_of, walk
 from costmodel.symbolic.at_sizes import array_of
@@ -141,16 +142,17 @@ def sizes_in_python(sizes: Mapping[str, Any]) -> Given:
     Raises:
         SizeError: what was expected and what came.
     """
-    found: dict[str, tuple[int, ...]] = {}
+    found: dict[str, tuple[int, ...] | str] = {}
     for letter, given in sizes.items():
         if isinstance(given, str):
             found |= given_sizes({letter: given})
             continue
-        found[letter] = tuple(dict.fromkeys(array_of(letter, given).ravel().tolist()))
-        if not found[letter]:
+        several = tuple(dict.fromkeys(array_of(letter, given).ravel().tolist()))
+        if not several:
             raise SizeError(f"size {letter}: expected an integer or several, got none")
-        for value in found[letter]:
+        for value in several:
             checked({letter: value}, letter)
+        found[letter] = several
     return found
 
 
@@ -278,6 +280,81 @@ def fit(mixer: Mixer, sizes: Mapping[str, int], form: str | None = None) -> None
             raise SizeError(
                 f"{mixer.name} needs {size} to be a power of two, got {value} ({where})"
             )
+
+
+def fitting(
+    mixer: Mixer, letter: str, sizes: Mapping[str, int], tied: Collection[str] = ()
+) -> Sequence[int]:
+    """The values of one size that `fit` accepts beside the other sizes, in ascending order: the
+    multiples of a number as a range, or the divisors of a number, or numbers times powers of two.
+    The sizes `tied` have the same value.
+
+    >>> import costmodel as cm
+    >>> fitting(cm.mixer("self-attention"), "d", {"n": 8})
+    range(8, 1099511627777, 8)
+    >>> fitting(cm.mixer("self-attention"), "n", {"d": 12})
+    [1, 2, 3, 4, 6, 12]
+
+    Raises:
+        SizeError: the other sizes do not fit each other, or no value fits them.
+        Unsupported: a quantity that must be whole and is more than a product of sizes.
+    """
+    others = {x: size for x, size in sizes.items() if x != letter}
+    fit(mixer, others)
+    known = {x: Poly.of(size) for x, size in others.items()}
+    known |= dict.fromkeys(tied, Poly.atom(letter))
+    step, chosen = 1, None
+    for extent in _extents(mixer, None):
+        product = extent.substitute(known)
+        if product.letters != {letter} or _is_whole(product):
+            continue
+        power, number = _power_of(product, letter)
+        if power > 0:
+            step = lcm(step, number.denominator)
+        else:
+            chosen = _divisors_of(number.numerator)
+    for extent in mixer.powers_of_two:
+        product = extent.substitute(known)
+        if product.letters == {letter}:
+            power, number = _power_of(product, letter)
+            powers = [(Fraction(2**k) / number) ** power for k in range(2 * LARGEST.bit_length())]
+            chosen = [int(x) for x in powers if x.denominator == 1 and x <= LARGEST]
+    if chosen is None:
+        return range(step, LARGEST + 1, step)
+    found = []
+    for size in sorted(chosen):
+        with suppress(SizeError):
+            fit(mixer, {**others, **dict.fromkeys((letter, *tied), size)})
+            found.append(size)
+    if not found:
+        given = ", ".join(f"{x} = {size}" for x, size in others.items())
+        raise SizeError(f"no {letter} fits {mixer.name} at {given}")
+    return found
+
+
+def _is_whole(extent: Poly) -> bool:
+    """Whether a polynomial is whole at all whole numbers: no size and no number divides it."""
+    powers = (power for monomial in extent.terms for _, power in monomial)
+    return all(isinstance(x, int) for x in extent.terms.values()) and all(x > 0 for x in powers)
+
+
+def _power_of(extent: Poly, letter: str) -> tuple[int, Fraction]:
+    """The power, 1 or -1, and the factor of a size in a quantity that is a product.
+
+    Raises:
+        Unsupported: the quantity is another one.
+    """
+    terms = {monomial: Fraction(number) for monomial, number in extent.terms.items()}
+    for power in (1, -1):
+        if terms.keys() == {((letter, power),)}:
+            return power, terms[(letter, power),]
+    raise Unsupported(f"which {letter} make {extent} whole is not solved")
+
+
+def _divisors_of(number: int) -> list[int]:
+    """The divisors of a positive number."""
+    small = [x for x in range(1, isqrt(number) + 1) if number % x == 0]
+    return [*small, *(number // x for x in small if x * x < number)]
 
 
 @cache

@@ -193,9 +193,14 @@ class Answers:
 
     def beyond(self, sizes: Mapping[str, int]) -> str | None:
         """The reason why the weights do not cover position t at these sizes; else None."""
+        return next((o.reason(sizes) for o in self.overruns if o.at(sizes)), None)
+
+    @property
+    def overruns(self) -> tuple[Overrun, ...]:
+        """The reads of one new token that lie outside of the weights at some positions t."""
         if self.phase != "inference" or self.unanswered:
-            return None
-        return next((o.reason(sizes) for o in self.of(_overruns) if o.at(sizes)), None)
+            return ()
+        return self.of(_overruns)
 
 
 def _unanswered(about: Answers) -> str | None:

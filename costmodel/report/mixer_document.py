@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import cache
@@ -12,7 +12,7 @@ from costmodel.errors import SizeError, TableError
 from costmodel.language.equations import Mixer
 from costmodel.language.nodes import SELECTIONS, Fft, Select, walk
 from costmodel.paths.chains import CriticalPath
-from costmodel.program.chosen_sizes import letters_of, usual
+from costmodel.program.chosen_sizes import Given, letters_of, usual
 from costmodel.program.conventions import PEERS, Convention
 from costmodel.program.lowering import lower
 from costmodel.program.phases import TRAINING_STEP
@@ -60,7 +60,7 @@ def document(table: Table, hint: str = "") -> Document:
             *(doc.Paragraph((f"left out: {reason}",)) for reason in table.left_out),
             *([doc.Paragraph((hint,))] if hint else []),
         ],
-        lead=(sizes_line(table.request, phases), (convention_line(table.request),)),
+        lead=(sizes_line(table.request, phases), (convention_line(table.request.convention),)),
         data=lambda: table_data.data(table),
         rows=lambda: table_data.rows(table),
     )
@@ -85,7 +85,7 @@ def shown(block: Block, request: Request) -> doc.Table:
         part.format(result=result) if isinstance(part, str) else part
         for part in TITLES[block.phase]
     )
-    lead = (sizes_line(request, [block.phase]), (convention_line(request),))
+    lead = (sizes_line(request, [block.phase]), (convention_line(request.convention),))
     said = tuple(dict.fromkeys([*_left_out(unanswered), *notes(block, request)]))
     return doc.Table((*title, per_token), columns, rows, said, block.phase, lead)
 
@@ -283,16 +283,27 @@ def _selections(row: Row) -> set[str]:
 def sizes_line(request: Request, phases: Sequence[str]) -> Line:
     """The sizes that the rows depend on: first those given, then those with defaults."""
     forms = [(m, form) for m in request.mixers for form in forms_of(m, request)]
+    open_ = {*LETTERS, *(x for m in request.mixers for x in m.letters)} - {"b"}
+    return sizes_of(forms, phases, request.given, open_ if request.symbolic else ())
+
+
+def sizes_of(
+    forms: Sequence[tuple[Mixer, str]],
+    phases: Sequence[str],
+    given: Given,
+    open_: Collection[str] = (),
+) -> Line:
+    """The sizes of forms in phases: those given, those that are open, which have no value unless
+    given, then those with defaults."""
     letters: dict[str, dict[Mixer, None]] = {}
     for mixer, form in forms:
         for x in {x for phase in phases for x in letters_of(mixer, phase, form)}:
             having = letters.setdefault(x, {})
             having |= {} if x in mixer.given else {mixer: None}
     ordered = in_order(x for x, having in letters.items() if having)
-    kept = {x for x in ordered if request.symbolic and x != "b"} - {*request.given}
-    taken = [x for x in ordered if x not in request.given and x not in kept]
+    taken = [x for x in ordered if x not in given and x not in open_]
     groups = {
-        "": [size(said, *_values(request.given.get(x, ()))) for x in ordered if x not in taken
+        "": [size(said, *_values(given.get(x, ()))) for x in ordered if x not in taken
              for said in _meanings(x, letters[x])],
         "by default ": [
             size(said, doc.letter("l") if x == "t" else usual(said))
@@ -301,8 +312,8 @@ def sizes_line(request: Request, phases: Sequence[str]) -> Line:
     }  # fmt: skip
     parts = [(lead, *doc.listed(members)) for lead, members in groups.items() if members]
     line: Line = ("sizes: ", *doc.listed(parts, "; "))
-    unused = [x for x in request.given if x not in letters and not (x == "t" and "l" in letters)]
-    others = {x for m in request.mixers for phase in phases for x in letters_of(m, phase)}
+    unused = [x for x in given if x not in letters and not (x == "t" and "l" in letters)]
+    others = {x for m, _ in forms for phase in phases for x in letters_of(m, phase)}
     for what, named in (("mixers", {*unused} - others), ("forms", {*unused} & others)):
         if named:
             listed = ", ".join(x for x in unused if x in named)
@@ -343,9 +354,9 @@ def size(said: Letter, *values: int | Formula) -> Line:
     return (f"{meaning} ", Equal((doc.letter(letter), ", ".join(map(str, (first, *more))))))
 
 
-def convention_line(request: Request) -> str:
+def convention_line(convention: Convention) -> str:
     """The convention's name and its meaning."""
-    return f"convention: {request.convention.title} ({request.convention.caption})"
+    return f"convention: {convention.title} ({convention.caption})"
 
 
 _LABEL = re.compile(r"[A-Za-z0-9:._/-]+")

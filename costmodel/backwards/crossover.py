@@ -1,0 +1,419 @@
+"""At which values of one size does which mixer have the least of a figure?
+
+The figure of every candidate is exact in the sizes, and between two break-evens the order of the
+candidates is proven for every value of the size (`symbolic/ranges`), up to 2**40.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import cached_property
+from itertools import groupby
+from math import lcm
+from typing import Any
+
+from costmodel.errors import EquationError, SizeError, TableError, Unanswered, Unsupported
+from costmodel.language.equations import Mixer
+from costmodel.mixers.load import mixer as load_mixer
+from costmodel.program.chosen_sizes import (
+    combinations,
+    fit,
+    fitting,
+    letters_of,
+    sizes_in_python,
+)
+from costmodel.program.conventions import Convention
+from costmodel.program.phases import phase_name
+from costmodel.questions.question import (
+    Answers,
+    Case,
+    Dtypes,
+    Figure,
+    Largest,
+    answers,
+    element_bytes,
+)
+from costmodel.questions.registry import FIGURES, meant
+from costmodel.questions.subject import asked
+from costmodel.symbolic.at_sizes import head_width
+from costmodel.symbolic.cases import Quotient
+from costmodel.symbolic.piecewise import Exact
+from costmodel.symbolic.polynomial import Number, Poly
+from costmodel.symbolic.ranges.solve import NOTHING, Quantity, ranges
+from costmodel.symbolic.sizes import LARGEST
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """The sizes from first to last, of those that fit the candidates; of them every `step`-th one.
+
+    `least` are the candidates with the least of the figure there, several where they are equal.
+    """
+
+    first: int
+    last: int
+    least: tuple[str, ...]
+    step: int = 1
+
+
+@dataclass(frozen=True, eq=False)
+class Candidate:
+    """One form of a mixer, at sizes."""
+
+    about: Answers
+    name: str
+    sizes: Mapping[str, int]
+    """All its sizes but the one that is solved for, and those tied to it."""
+    tied: tuple[str, ...] = ()
+    """The sizes that equal the one that is solved for: t, where l is."""
+
+    def known(self, over: str) -> dict[str, Poly]:
+        """Size -> its value: a number, or the size that is solved for."""
+        numbers = {letter: Poly.of(size) for letter, size in self.sizes.items()}
+        return numbers | dict.fromkeys(self.tied, Poly.atom(over))
+
+    def at(self, over: str, size: int) -> dict[str, int]:
+        """All its sizes at a value of the size that is solved for."""
+        return {over: size, **dict.fromkeys(self.tied, size), **self.sizes}
+
+
+@dataclass(frozen=True, eq=False)
+class Crossover:
+    """Mixers compared by one figure, over one size.
+
+    Args:
+        over: the letter of the size; the others are given, or have their defaults.
+        given: the sizes that the user gave, or the letters of sizes that they are tied to.
+    """
+
+    forms: tuple[Answers, ...]
+    figure: Figure
+    over: str
+    given: Mapping[str, int | str] = field(default_factory=dict)
+    dtypes: Dtypes | None = None
+
+    def __post_init__(self) -> None:
+        if len(self.forms) < 2:
+            raise TableError("one candidate alone crosses nothing: name another, or --form all")
+        for k, name in enumerate(self.names):
+            if name in self.names[:k]:
+                raise TableError(f"{name} is given twice, and does not differ from itself")
+        if self.over in self.given:
+            raise SizeError(
+                f"size {self.over} is the one that is solved for: leave out --{self.over}, or "
+                "solve for another with --over"
+            )
+        if self.over == "h":
+            raise SizeError("size h is d/n: solve for d or n")
+        for letter in (self.over, *(x for x in self.given if x != "h")):
+            if not any(letter in self._letters(form) for form in self.forms):
+                raise SizeError(self._foreign(letter))
+
+    def _foreign(self, letter: str) -> str:
+        """The message for a letter that is no size of the candidates."""
+        where = ""
+        if any(letter in form.mixer.given for form in self.forms):
+            where = ": the braces of their names say it"
+        elif letter == "t":
+            where = f" in {self.phase}: t is for --phase inference"
+        return f"size {letter} is a size of none of these mixers{where}"
+
+    @property
+    def phase(self) -> str:
+        """The phase."""
+        return self.forms[0].phase
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The candidates: a mixer's name, with its form where that is not the default."""
+        return tuple(_name(form) for form in self.forms)
+
+    def _letters(self, form: Answers) -> tuple[str, ...]:
+        mixer = form.mixer
+        letters = letters_of(mixer, form.phase, form.form)
+        return tuple(letter for letter in letters if letter not in mixer.given)
+
+    @cached_property
+    def candidates(self) -> tuple[Candidate, ...]:
+        """The candidates at the sizes given, and at the defaults of the others; t is l where l is
+        asked for.
+
+        Raises:
+            SizeError: a size without a default.
+        """
+        found = []
+        for form in self.forms:
+            letters = [*letters_of(form.mixer, form.phase, form.form)]
+            if self.over in self._letters(form):
+                letters.remove(self.over)
+            tied = [x for x in letters if self.given.get(x) == self.over]
+            if self.over == "l" and "t" in letters and "t" not in self.given:
+                tied.append("t")
+            given = {x: y if isinstance(y, str) else (y,) for x, y in self.given.items()}
+            free = [x for x in letters if x not in tied]
+            (sizes,) = combinations(free, given, form.mixer)
+            if "h" not in form.mixer.letters and isinstance(h := self.given.get("h"), int):
+                head_width({**sizes, "h": h})
+            found.append(Candidate(form, _name(form), sizes, tuple(tied)))
+        return tuple(found)
+
+    @cached_property
+    def domain(self) -> Sequence[int]:
+        """The values of the size that fit every candidate at its other sizes.
+
+        Raises:
+            SizeError: no value fits.
+        """
+        found: Sequence[int] = range(1, LARGEST + 1)
+        for one in self.candidates:
+            if self.over in one.sizes:
+                fit(one.about.mixer, one.sizes)
+            else:
+                sizes = fitting(one.about.mixer, self.over, one.sizes, one.tied)
+                found = _common(found, sizes)
+        if not found:
+            names = ", ".join(self.names)
+            raise SizeError(f"no {self.over} fits all of {names} at these sizes")
+        return found
+
+    @cached_property
+    def quantities(self) -> tuple[Quantity, ...]:
+        """The figure of each candidate, as a function of the size alone.
+
+        Raises:
+            Unanswered: a candidate lacks the figure, or has no formula for it.
+        """
+        found = []
+        for one in self.candidates:
+            quantity = quantity_of(one.about, self.figure, self.dtypes, one.name)
+            found.append(quantity.substitute(one.known(self.over)))
+        return tuple(found)
+
+    @cached_property
+    def _beyond(self) -> Quantity:
+        """A quantity that is positive at positions beyond the weights of a candidate."""
+        pieces = Exact()
+        for one in self.candidates:
+            known = one.known(self.over)
+            known["now"] = known.get("t", Poly.atom(self.over))
+            for overrun in one.about.overruns:
+                guards = frozenset(c.substitute(known) for c in overrun.conditions)
+                pieces = pieces + Exact(((guards, Poly.of(1)),))
+        return Quantity((pieces,)).substitute({})
+
+    def least(self, size: int) -> tuple[str, ...]:
+        """The candidates with the least of the figure at one size; none at a size at which a
+        candidate has no value, a position beyond its weights."""
+        at = {self.over: size}
+        if self._beyond.at(at) > 0:
+            return ()
+        values = [quantity.at(at) for quantity in self.quantities]
+        return tuple(n for n, v in zip(self.names, values, strict=True) if v == min(values))
+
+    def values(self, size: int) -> dict[str, Number]:
+        """Candidate -> its figure at one size.
+
+        Raises:
+            SizeError: a size that does not fit the candidates.
+        """
+        if size not in self.domain:
+            raise SizeError(f"{self.over} = {size} does not fit {', '.join(self.names)}")
+        found = (quantity.at({self.over: size}) for quantity in self.quantities)
+        return dict(zip(self.names, found, strict=True))
+
+    @cached_property
+    def ranges(self) -> tuple[Stretch, ...]:
+        """Which candidates have the least, for every value of the size up to 2**40 that fits.
+
+        Raises:
+            Unanswered: the candidates never differ, or a candidate lacks the figure.
+            Unsupported: the order changes with the remainder of the size by a large number.
+        """
+        found = [one for one in self._stretches() if one.least]
+        if not found:
+            raise Unanswered(f"no {self.over} lies within the weights of {', '.join(self.names)}")
+        if all(len(one.least) == len(self.names) for one in found):
+            names = " and ".join(self.names)
+            same = f"the same {self.figure.name} at every {self.over}"
+            raise Unanswered(f"{names} never differ: they have {same} that fits")
+        return tuple(found)
+
+    def goes_on(self, stretch: Stretch) -> bool:
+        """Whether a stretch reaches the largest size that fits, of infinitely many that would."""
+        if not isinstance(self.domain, range):
+            return False
+        return stretch.last + stretch.step * self.domain.step > LARGEST
+
+    @cached_property
+    def beyond(self) -> tuple[int, str] | None:
+        """The first size at a position beyond the weights of a candidate, and the reason."""
+        first = next((one.first for one in self._stretches() if not one.least), None)
+        if first is None:
+            return None
+        for one in self.candidates:
+            if reason := one.about.beyond(one.at(self.over, first)):
+                return first, f"{one.name}: {reason}"
+        return None
+
+    def _stretches(self) -> Iterator[Stretch]:
+        """The stretches of all sizes that fit; without candidates where a position is beyond the
+        weights."""
+        if not isinstance(self.domain, range):
+            for least, sizes in groupby(self.domain, self.least):
+                first, *others = sizes
+                yield Stretch(first, (first, *others)[-1], least)
+            return
+        step = self.domain.step
+        scaled = {self.over: Poly.atom(self.over) * step}
+        compared = [quantity.substitute(scaled) for quantity in self.quantities]
+        if not self._beyond.terms[0].is_zero:
+            compared += [self._beyond.substitute(scaled), NOTHING]
+
+        def least_at(k: int) -> tuple[str, ...]:
+            return self.least(k * step)
+
+        last = len(self.domain)
+        for (first, end, every), least in ranges(compared, self.over, least_at, last=last):
+            yield Stretch(first * step, end * step, least, every)
+
+
+def crossover(
+    *mixers: str | Mixer,
+    by: str = "total",
+    over: str | None = None,
+    phase: str | None = None,
+    form: str | None = None,
+    convention: str | Sequence[str] | Convention = "strict",
+    dtype: str | None = None,
+    cache_dtype: str | None = None,
+    state_dtype: str | None = None,
+    weight_dtype: str | None = None,
+    **sizes: Any,
+) -> Crossover:
+    """Which mixer has the least of a figure, for every value of one size.
+
+    Args:
+        mixers: names, NAME:FORM for a form that is not the default, or mixers.
+        by: a figure, as a column of a table: total, mul, traffic, state, span, parameters, ...
+        over: the letter of the size; by default t for one new token, else l.
+        phase: training, inference, backward or training-step; by default the first that the figure
+            exists in.
+        form: the form of every mixer, or all for all forms of each.
+        convention: as `cm.count` takes it; options of a backward pass are among the sizes.
+        dtype: element types, for figures in bytes.
+        sizes: by letter an integer, or the letter of a size that it equals; others have their
+            defaults.
+
+    Raises:
+        UnknownMixer, TableError, SizeError, Unanswered, ...: one sentence each.
+
+    >>> import costmodel as cm
+    >>> found = cm.crossover("linear-attention", "self-attention", phase="inference", d=1024, n=16)
+    >>> [(one.first, one.last, *one.least) for one in found.ranges]
+    [(1, 65, 'self-attention'), (66, 1099511627776, 'linear-attention')]
+    >>> found.least(66), found.values(66)
+    (('linear-attention',), {'linear-attention': 8655856, 'self-attention': 8656976})
+    """
+    figure = figure_named(by)
+    chosen = phase_name(phase) if phase else (*figure.phases,)[0]
+    if chosen not in figure.phases:
+        raise Unanswered(f"{figure.elsewhere}: choose another phase")
+    training: Any = {name: sizes.pop(name) for name in [*sizes] if len(name) > 1}
+    found = asked(convention, chosen, training)
+    types = (dtype, state_dtype, weight_dtype, cache_dtype)
+    if any(types) and not figure.unit.endswith(("bytes", "/byte")):
+        raise TableError(
+            f"{figure.name} does not depend on element types: they are for figures in bytes, such "
+            "as traffic and state_bytes"
+        )
+    for name in filter(None, types):
+        element_bytes(name)
+    dtypes = Dtypes(dtype or "fp32", *types[1:])
+    given = {}
+    for letter, values in sizes_in_python(sizes).items():
+        if isinstance(values, tuple) and len(values) > 1:
+            raise SizeError(f"size {letter}: expected one value, got {len(values)}")
+        given[letter] = values if isinstance(values, str) else values[0]
+    forms = tuple(one for typed in mixers for one in _forms(typed, form, chosen, found))
+    over = over or ("t" if chosen == "inference" else "l")
+    return Crossover(forms, figure, over, given, dtypes)
+
+
+def figure_named(word: str) -> Figure:
+    """The figure that a word means.
+
+    Raises:
+        TableError: an unknown word, or a figure that is no number.
+    """
+    name = meant(word)
+    if name is None:
+        near = difflib.get_close_matches(word, FIGURES, 1)
+        hint = f"; did you mean '{near[0]}'? The" if near else ": the"
+        numbers = ", ".join(n for n, one in FIGURES.items() if one.kind not in NO_NUMBERS)
+        raise TableError(f"unknown figure '{word}'{hint} figures are {numbers}")
+    if FIGURES[name].kind in NO_NUMBERS:
+        raise TableError(
+            f"{name} ({FIGURES[name].meaning}) is no number, so that none is the least"
+        )
+    return FIGURES[name]
+
+
+NO_NUMBERS = ("steps", "order", "label")
+
+
+def quantity_of(about: Answers, figure: Figure, dtypes: Dtypes | None, name: str) -> Quantity:
+    """A figure of a candidate for all sizes.
+
+    Raises:
+        Unanswered: there is no formula; the message names the candidate and the reason.
+    """
+    try:
+        found = Case(about, dtypes=dtypes).answer(figure)
+    except (Unanswered, Unsupported) as reason:
+        lead = f"no formula of {figure.name}: " if isinstance(reason, Unsupported) else ""
+        raise Unanswered(f"{name}: {lead}{reason}") from None
+    if isinstance(found, Largest):
+        return Quantity(found.terms)
+    if isinstance(found, Quotient):
+        return Quantity((found.above,), found.below)
+    if isinstance(found, (int, Fraction)):
+        found = Exact.of(Poly.of(found))
+    assert isinstance(found, Exact)
+    return Quantity((found,))
+
+
+def _forms(
+    typed: str | Mixer, form: str | None, phase: str, convention: Convention
+) -> Iterator[Answers]:
+    """The forms that a name stands for."""
+    own = None
+    if isinstance(typed, str):
+        name, _, tail = typed.rpartition(":")
+        if name and not name.endswith(".py"):
+            typed, own = name, tail
+    mixer = load_mixer(typed)
+    named = own or form or mixer.default_form
+    for one in mixer.forms if named == "all" else (named,):
+        if one not in mixer.forms:
+            raise EquationError(
+                f"{mixer.name} has no form '{one}': expected all, {', '.join(mixer.forms)}"
+            )
+        yield answers(mixer, one, phase, convention)
+
+
+def _name(form: Answers) -> str:
+    """A mixer's name, with its form where that is not the default."""
+    default = form.form == form.mixer.default_form
+    return form.mixer.name if default else f"{form.mixer.name}:{form.form}"
+
+
+def _common(one: Sequence[int], other: Sequence[int]) -> Sequence[int]:
+    """The sizes in both, ranges of multiples or lists."""
+    if isinstance(one, range) and isinstance(other, range):
+        step = lcm(one.step, other.step)
+        return range(step, LARGEST + 1, step)
+    few, many = (other, one) if isinstance(one, range) else (one, other)
+    return [size for size in few if size in many]

@@ -1,0 +1,111 @@
+"""`costmodel crossover`: at which sizes which of several mixers has the least of a figure."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Annotated
+
+import typer
+
+from costmodel.commands.options import (
+    Caption,
+    ConventionOption,
+    Force,
+    Loss,
+    Only,
+    Output,
+    Recompute,
+    Symbols,
+    chosen,
+    formatted,
+    labelled,
+    show,
+    sized,
+    trained,
+    typeset,
+)
+from costmodel.report.formats import SCREEN, formats
+
+
+@sized
+def crossover(
+    context: typer.Context,
+    mixers: Annotated[
+        list[str],
+        typer.Argument(metavar="MIXER...", help="Names, FILE.py:NAME, or NAME:FORM."),
+    ],
+    sizes: dict[str, str | None] = {},  # noqa: B006 - filled in by `sized`, never changed
+    by: Annotated[
+        str, typer.Option("--by", metavar="FIGURE", help="total, mul, traffic, state, span, ...")
+    ] = "total",
+    over: Annotated[
+        str | None,
+        typer.Option(
+            "--over",
+            metavar="X",
+            help="The size: t for one new token, else l, unless named; or X,Y for a map.",
+        ),
+    ] = None,
+    phase: Annotated[
+        str | None,
+        typer.Option("--phase", help="training, inference, backward or training-step."),
+    ] = None,
+    form: Annotated[
+        str | None, typer.Option("--form", metavar="NAME", help="A form of all, or all.")
+    ] = None,
+    convention: ConventionOption = "strict",
+    recompute: Recompute = None,
+    only: Only = None,
+    loss: Loss = None,
+    dtype: Annotated[str | None, typer.Option("--dtype", help="Element type.")] = None,
+    cache_dtype: Annotated[
+        str | None,
+        typer.Option("--cache-dtype", help="Element type of rows of tokens in the state: keys."),
+    ] = None,
+    state_dtype: Annotated[
+        str | None,
+        typer.Option("--state-dtype", help="Element type of recurrent arrays in the state."),
+    ] = None,
+    weight_dtype: Annotated[
+        str | None, typer.Option("--weight-dtype", help="Element type of the weights.")
+    ] = None,
+    format_: Annotated[str, formatted("rows", "data")] = SCREEN,
+    output: Output = None,
+    force: Force = False,
+    symbols: Symbols = "",
+    label: Annotated[str, labelled("of the table")] = "",
+    caption: Caption = "",
+) -> None:
+    """From which size on one mixer is cheaper than another: every break-even, proven."""
+    from costmodel.backwards.crossover import crossover as asked, figure_named
+    from costmodel.program.chosen_sizes import given_sizes
+    from costmodel.program.conventions import convention as read_convention
+    from costmodel.program.phases import phase_name
+    from costmodel.report.backwards.crossover import document
+    from costmodel.report.mixer_document import checked_label, symbol_names
+
+    chosen(format_, "--format", formats("rows", "data"))
+    typeset(format_, symbols=symbols, label=label, caption=caption)
+    given = given_sizes(sizes)
+    wanted = phase_name(phase or figure_named(by).phases[0])
+    counting = trained(read_convention(convention), (wanted,), recompute, only, loss, None)
+    found = [
+        asked(
+            *mixers,
+            by=by,
+            over=over,
+            phase=wanted,
+            form=form,
+            convention=counting,
+            dtype=dtype,
+            cache_dtype=cache_dtype,
+            state_dtype=state_dtype,
+            weight_dtype=weight_dtype,
+            **dict(zip(given, values, strict=True)),
+        )
+        for values in product(*((x,) if isinstance(x, str) else x for x in given.values()))
+    ]
+    names = symbol_names(symbols, [form.mixer for form in found[0].forms])
+    checked_label(label)
+    said = document(found, given)
+    show(said, format_, output, force, context, names=names, label=label, caption=caption)

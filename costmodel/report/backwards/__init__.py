@@ -1,0 +1,1 @@
+"""Documents of the questions asked backwards."""

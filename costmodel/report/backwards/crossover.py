@@ -1,0 +1,208 @@
+"""The document of `crossover`: who has the least of a figure, range by range, and the values on
+both sides of each break-even."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+from costmodel.backwards.crossover import Crossover, Stretch
+from costmodel.program.chosen_sizes import Given
+from costmodel.report.document import (
+    Column,
+    Document,
+    Line,
+    Note,
+    Paragraph,
+    Part,
+    Row,
+    Rows,
+    Table,
+    letter,
+    listed,
+    number,
+)
+from costmodel.report.mixer_document import TITLES, convention_line, sizes_of
+from costmodel.report.records import exact
+
+FEW, MANY = 6, 40
+"""More ranges than FEW are shown as a table, and of more than MANY the first ones alone."""
+
+
+def document(found: Sequence[Crossover], given: Given) -> Document:
+    """One sentence and the break-evens for one combination of sizes; a row a range for several."""
+    one = found[0]
+    forms = [(form.mixer, form.form) for form in one.forms]
+    return Document(
+        lambda: [*_parts(found)],
+        lead=(
+            sizes_of(forms, [one.phase], given, {one.over}),
+            (convention_line(one.forms[0].convention),),
+        ),
+        data=lambda: {"crossovers": [_record(each) for each in found]},
+        rows=lambda: _rows(found),
+    )
+
+
+def _parts(found: Sequence[Crossover]) -> Iterator[Part]:
+    (one, *others) = found
+    few = not others and len(one.ranges) <= FEW
+    if few:
+        yield Paragraph((f"By {one.figure.name}, ", *_words(one), "."))
+    table = _both_sides(one) if few and len(one.ranges) > 1 else _ranges(found)
+    notes = dict.fromkeys(note for each in found for note in _notes(each))
+    yield replace(table, notes=(*table.notes, *map(Note, notes)))
+
+
+def _words(one: Crossover) -> Line:
+    """Who has the least where, as a clause."""
+    compared = "cheaper" if len(one.names) == 2 else "the cheapest"
+    if one.figure.kind == "ratio":
+        compared = "lower" if len(one.names) == 2 else "the lowest"
+    if len(one.ranges) == 1:
+        return (f"{one.ranges[0].least[0]} is {compared} at every ", letter(one.over))
+    places: dict[tuple[str, ...], list[Line]] = {}
+    for stretch in sorted(one.ranges, key=lambda each: len(each.least) == len(one.names)):
+        places.setdefault(stretch.least, []).append(_place(one, stretch))
+    clauses: list[Line] = []
+    for least, where in places.items():
+        who = " and ".join(least)
+        if len(least) == len(one.names):
+            who = "they are equal"
+        elif not clauses:
+            who += f" {'is' if len(least) == 1 else 'are'} {compared}"
+        clauses.append((f"{who} ", *listed(where, " and " if len(where) < 3 else ", ")))
+    return listed(clauses, ", " if all(len(where) == 1 for where in places.values()) else "; ")
+
+
+def _place(one: Crossover, stretch: Stretch) -> Line:
+    """A range as a phrase: for t = 1 to 65, from t = 66 on."""
+    first, last = number(stretch.first), number(stretch.last)
+    if stretch.step > 1:
+        every = f"every {_ordinal(stretch.step)} "
+        on = " on" if one.goes_on(stretch) else f" to {last}"
+        return (every, letter(one.over), f" from {first}{on}")
+    if stretch.first == stretch.last:
+        return ("for ", letter(one.over), f" = {first}")
+    if one.goes_on(stretch):
+        return ("from ", letter(one.over), f" = {first} on")
+    return ("for ", letter(one.over), f" = {first} to {last}")
+
+
+def _ordinal(count: int) -> str:
+    ending = {1: "st", 2: "nd", 3: "rd"}.get(count % 10, "th")
+    return f"{count:,}{'th' if 10 < count % 100 < 14 else ending}"
+
+
+def _range(one: Crossover, stretch: Stretch) -> str:
+    """A range as a cell: 1 to 65, 66 on."""
+    first, last = number(stretch.first), number(stretch.last)
+    every = f", every {_ordinal(stretch.step)}" if stretch.step > 1 else ""
+    if stretch.first == stretch.last:
+        return first
+    return (f"{first} on" if one.goes_on(stretch) else f"{first} to {last}") + every
+
+
+def _title(one: Crossover) -> Line:
+    result = "loss" if one.forms[0].convention.backward.loss else "output"
+    parts = (p.format(result=result) if isinstance(p, str) else p for p in TITLES[one.phase])
+    return (*parts, f": the least {one.figure.name} ({one.figure.meaning})")
+
+
+def _varying(found: Sequence[Crossover]) -> tuple[str, ...]:
+    """The sizes that differ between combinations."""
+    return tuple(x for x in found[0].given if len({each.given[x] for each in found}) > 1)
+
+
+def _ranges(found: Sequence[Crossover]) -> Table:
+    """A row for each range of each combination of sizes."""
+    one, varying = found[0], _varying(found)
+    columns = (
+        *(Column(x, letter(x), names=True) for x in varying),
+        Column(one.over, letter(one.over), names=True),
+        Column("least", f"least {one.figure.name}", numeric=False),
+    )
+    rows: list[Row] = []
+    notes = []
+    for each in found:
+        for stretch in each.ranges[:MANY]:
+            sizes = (each.given[x] for x in varying)
+            rows.append((*sizes, _range(each, stretch), " = ".join(stretch.least)))
+        if len(each.ranges) > MANY:
+            notes.append(
+                f"{len(each.ranges):,} ranges, of which the first {MANY} are shown: CSV and JSON "
+                "have all"
+            )
+    return Table(_title(one), columns, tuple(rows), tuple(Note((n,)) for n in dict.fromkeys(notes)))
+
+
+def _both_sides(one: Crossover) -> Table:
+    """The values of all candidates on both sides of each break-even."""
+    columns = (
+        Column(one.over, letter(one.over), names=True),
+        *(Column(name, name) for name in one.names),
+        Column("least", f"least {one.figure.name}", numeric=False),
+    )
+    sizes: dict[int, None] = {}
+    for before, after in pairwise(one.ranges):
+        sizes |= {before.last: None, after.first: None}
+    rows = [(x, *one.values(x).values(), " = ".join(one.least(x))) for x in sizes]
+    return Table(_title(one), columns, tuple(rows))
+
+
+def _notes(one: Crossover) -> Iterator[Line]:
+    """What bytes count, and what bounds the size: values that fit, positions within weights."""
+    if one.dtypes and one.figure.unit.endswith(("bytes", "/byte")):
+        yield (f"bytes: {one.dtypes.caption}",)
+    lead = ("values of ", letter(one.over), " that fit: ")
+    if not isinstance(one.domain, range):
+        yield (*lead, ", ".join(map(number, one.domain)))
+    elif one.domain.step > 1:
+        yield (*lead, f"the multiples of {one.domain.step:,}")
+    if one.beyond:
+        yield (letter(one.over), f" = {one.beyond[0]:,} and larger: no answer, {one.beyond[1]}")
+
+
+def _record(one: Crossover) -> Mapping[str, Any]:
+    """The object of JSON."""
+    domain = one.domain
+    return {
+        "by": one.figure.name,
+        "over": one.over,
+        "phase": one.phase,
+        "convention": list(one.forms[0].convention.names),
+        "candidates": [
+            {"name": each.name, "mixer": each.about.mixer.name, "form": each.about.form,
+             "sizes": dict(each.sizes)}
+            for each in one.candidates
+        ],
+        "fitting": {"multiples_of": domain.step} if isinstance(domain, range) else list(domain),
+        "ranges": [
+            {"first": each.first, "last": each.last, "step": each.step, "least": list(each.least),
+             "at_first": _values(one, each.first), "at_last": _values(one, each.last)}
+            for each in one.ranges
+        ],
+    }  # fmt: skip
+
+
+def _values(one: Crossover, size: int) -> dict[str, Any]:
+    return {name: exact(value) for name, value in one.values(size).items()}
+
+
+def _rows(found: Sequence[Crossover]) -> Rows:
+    """The header and the rows of CSV."""
+    one = found[0]
+    letters = [*one.given]
+    header = ["by", "phase", "convention", *letters, "over", "first", "last", "step", "least"]
+    header += [f"{name} at {end}" for end in ("first", "last") for name in one.names]
+    rows = []
+    for each in found:
+        convention = ",".join(each.forms[0].convention.names)
+        lead = [each.figure.name, each.phase, convention, *(each.given[x] for x in letters)]
+        for x in each.ranges:
+            ends = [v for end in (x.first, x.last) for v in _values(each, end).values()]
+            own = [each.over, x.first, x.last, x.step, " = ".join(x.least)]
+            rows.append([*lead, *own, *ends])
+    return header, rows

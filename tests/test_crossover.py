@@ -1,0 +1,198 @@
+"""Are the sizes at which mixers cross those that a scan finds, and are bad requests told why?"""
+
+from __future__ import annotations
+
+import json
+import random
+import shlex
+from fractions import Fraction
+from typing import Any
+
+import pytest
+
+import cli
+import costmodel as cm
+from costmodel.backwards.crossover import Crossover
+from costmodel.errors import SizeError, Unanswered
+from costmodel.mixers import builtin, names
+from costmodel.program.chosen_sizes import fit, letters_of
+from costmodel.questions.question import EVERY, Case, Value
+from costmodel.questions.registry import FIGURES
+from costmodel.symbolic.sizes import LARGEST
+
+NUMBERS = [
+    name for name, figure in FIGURES.items()
+    if figure.kind in ("number", "names") and name not in ("best_chunk", "optimiser")
+]  # fmt: skip
+
+
+def shown(found: Crossover) -> list[tuple[int, int, str]]:
+    return [(one.first, one.last, " = ".join(one.least)) for one in found.ranges]
+
+
+def test_linear_attention_and_self_attention_for_one_token() -> None:
+    """Each value is that of `cm.count`."""
+    found = cm.crossover("linear-attention", "self-attention", phase="inference", d=1024, n=16)
+    assert shown(found) == [(1, 65, "self-attention"), (66, LARGEST, "linear-attention")]
+    for t in (65, 66):
+        count = {
+            name: cm.count(cm.mixer(name), "inference").at(d=1024, n=16, t=t).total
+            for name in found.names
+        }
+        assert found.values(t) == count
+
+
+@pytest.mark.parametrize("b", [1, 8, 64, 4096])
+def test_grouped_attention_and_mamba_2_by_traffic(b: int) -> None:
+    """From more than 2,068 + 33,053/b tokens on, as tests/test_state_roles.py has by hand."""
+    found = cm.crossover(
+        "gqa{n=32,g=8}", "mamba-2{n=128,P=64,N=128,G=8,k=4}", by="traffic", phase="inference",
+        d=4096, b=b, dtype="bf16", state_dtype="fp32",
+    )  # fmt: skip
+    last = 2068 + 33053 // b
+    grouped, mamba = found.names
+    assert shown(found) == [(1, last, grouped), (last + 1, LARGEST, mamba)]
+
+
+def drawn(draw: random.Random) -> Crossover | None:
+    """A random request; None where a candidate is drawn twice."""
+    phase = draw.choice(EVERY)
+    by = draw.choice([name for name in NUMBERS if phase in FIGURES[name].phases] + ["total"] * 9)
+    mixers = [builtin(draw.choice(names())) for _ in range(draw.choice([2, 2, 3]))]
+    forms = [(mixer, draw.choice([*mixer.forms])) for mixer in mixers]
+    letters = {x for mixer, form in forms for x in letters_of(mixer, phase, form)}
+    usual = "t" if phase == "inference" else "l"
+    over = draw.choice([usual, usual, draw.choice(sorted(letters))])
+    values = {x: draw.choice([1, 2, 3, 4, 6, 8, 12, 16, 48, 96]) for x in sorted(letters - {over})}
+    given = {x: size for x, size in values.items() if draw.random() < 0.6}
+    if len({*forms}) < len(forms):
+        return None
+    typed = [f"{mixer.name}:{form}" for mixer, form in forms]
+    sizes: Any = given
+    return cm.crossover(*typed, by=by, over=over, phase=phase, **sizes)
+
+
+def values(found: Crossover, size: int) -> list[Value] | None:
+    """The figure of each candidate at one size, as tables show it; None at a size that does not
+    fit."""
+    result = []
+    for one in found.candidates:
+        sizes = {found.over: size, **one.sizes}
+        if "t" in one.tied:
+            sizes["t"] = size
+        try:
+            fit(one.about.mixer, sizes)
+        except SizeError:
+            return None
+        case = Case(one.about, sizes, symbolic=False, dtypes=found.dtypes)
+        result.append(case.figure(found.figure))
+    return result
+
+
+def winners(found: Crossover, size: int) -> tuple[str, ...] | None:
+    """The candidates with the least value; () where one has none; None where the size does not
+    fit."""
+    told = values(found, size)
+    if told is None:
+        return None
+    numbers = [value for value in told if isinstance(value, (int, Fraction))]
+    if len(numbers) < len(told):
+        return ()
+    return tuple(n for n, v in zip(found.names, numbers, strict=True) if v == min(numbers))
+
+
+SCANNED = 70
+
+
+@pytest.mark.grid(40)
+@pytest.mark.parametrize("seed", range(600))
+def test_random_requests_against_a_scan(seed: int) -> None:
+    """At the smallest sizes, at random ones, and at both sides of every break-even."""
+    draw = random.Random(seed)
+    found = None
+    while found is None:
+        found = drawn(draw)
+    small = {x: winners(found, x) for x in range(1, SCANNED)}
+    refused = ""
+    try:
+        ranges = found.ranges
+    except (SizeError, Unanswered) as reason:
+        refused = str(reason)
+    if refused:
+        there = {who for who in small.values() if who}
+        assert there <= ({found.names} if "never differ" in refused else set()), refused
+        return
+    ends = {x for r in ranges[:20] for x in (r.first - 1, r.first, r.last, r.last + 1)}
+    others = {*ends, *(draw.randint(1, LARGEST) for _ in range(5))}
+    large = {x: winners(found, x) for x in others if SCANNED <= x <= LARGEST}
+    step = found.domain.step if isinstance(found.domain, range) else 1
+    for size, who in (small | large).items():
+        inside = [
+            each.least
+            for each in ranges
+            if each.first <= size <= each.last and (size - each.first) % (each.step * step) == 0
+        ]
+        assert (size in found.domain) == (who is not None)
+        if who is not None:
+            assert inside == ([who] if who else []), (size, found.names, found.figure.name)
+
+
+def run(line: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
+    code = cli.run(["crossover", *shlex.split(line)])
+    printed = capsys.readouterr()
+    return code, printed.out, printed.err
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    {
+        "self-attention": "one candidate alone crosses nothing",
+        "self-attention self-attention": "self-attention is given twice",
+        "self-attention+bias self-attention --by exp": "never differ: they have the same exp",
+        "self-attention he --by foo": "unknown figure 'foo'",
+        "self-attention he --by totl": "did you mean 'total'?",
+        "self-attention he --by path": "is no number",
+        "self-attention he --by state --phase training": "exists in inference only",
+        "self-attention he --by total --dtype bf16": "does not depend on element types",
+        "self-attention he --over w": "size w is a size of none of these mixers",
+        "self-attention he --over t": "t is for --phase inference",
+        "self-attention he --w 3": "size w is a size of none of these mixers",
+        "self-attention he --l 5": "leave out --l",
+        "self-attention he --d 100": "needs d/n to be whole",
+        "self-attention he --h 5": "has no option --h",
+        "self-attention he --b n --n b": "is tied to",
+        "self-attention he --form recurrent": "self-attention has no form 'recurrent'",
+        "self-attention nobody:direct": "unknown mixer 'nobody'",
+        "self-attention fnet --phase inference": "fnet: not causal",
+        "fastfood-rks self-attention --over n --d 7 --phase inference": "fastfood-rks",
+    }.items(),
+)
+def test_a_bad_request_gets_one_sentence(
+    line: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, err = run(line, capsys)
+    assert code == 2 and not out
+    assert said in err and err.count("\n") == 1
+
+
+def test_the_sizes_that_fit_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    _, out, _ = run("self-attention he --l 512 --over d", capsys)
+    assert "values of d that fit: the multiples of 8" in out
+    _, out, _ = run("self-attention he --d 96 --over n", capsys)
+    assert "values of n that fit: 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 96" in out
+
+
+def test_json_and_csv_have_every_range(capsys: pytest.CaptureFixture[str]) -> None:
+    line = "linear-attention self-attention --phase inference --n 16 --d 512,1024"
+    _, out, _ = run(f"{line} --format json", capsys)
+    small, large = json.loads(out)["crossovers"]
+    assert [each["least"] for each in large["ranges"]] == [
+        ["self-attention"], ["linear-attention"]
+    ]  # fmt: skip
+    before, after = (each["first"] for each in large["ranges"])
+    assert (before, after) == (1, 66) and small["ranges"][1]["first"] < 66
+    _, out, _ = run(f"{line} --format csv", capsys)
+    assert [row.split(",")[6:8] for row in out.splitlines()[3:]] == [
+        ["1", "65"],
+        ["66", str(LARGEST)],
+    ]
