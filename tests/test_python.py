@@ -89,6 +89,9 @@ def test_a_data_frame_has_exact_types() -> None:
     assert frame["l"].dtype == "int64" and frame["state"].dtype == "Int64"
     assert frame["state"].isna().tolist() == [row["state"] is None for row in table]
     assert frame["ratio"].astype(float).dtype == float
+    she = frame[(frame["mixer"] == "she") & (frame["phase"] == "training")]
+    counts: Any = cm.count(cm.mixer("she"))
+    assert counts.at(d=she["d"], l=she["l"]).total.tolist() == she["total"].tolist()
     (reason,) = {*frame["reasons"]} - {""}
     assert reason.endswith(table[-1].reasons["total"])
 

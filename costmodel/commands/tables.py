@@ -217,7 +217,7 @@ def table(
         columns: names of columns, in this order; by default the usual ones.
         dtype: the element type of all figures in bytes, and of entries by their role in the others.
         sizes: by letter an integer, several (a list, a range, a numpy array: together they make a
-            grid), or a text as on the command line, such as `l="128:16384:x2"`.
+            grid), or a text as on the command line, such as `l="128:16384:x2"` or `t="l"`.
 
     Raises:
         SizeError, TableError, UnknownMixer, ConventionError, EquationError: one sentence.
@@ -297,6 +297,6 @@ def _dtype(values: Sequence[Any]) -> Any:
     there = [value for value in values if value is not None]
     if any(isinstance(value, str) for value in there):
         return None
-    if there and all(isinstance(v, int) and v <= LARGEST_INTEGER for v in there):
+    if there and all(isinstance(v, int) and abs(v) <= LARGEST_INTEGER for v in there):
         return "int64" if len(there) == len(values) else "Int64"
     return object
