@@ -46,6 +46,12 @@ Depth and its steps, sequential operations, path length, order of growth:
 >>> cm.order(cm.count(she).exact_total).expr
 d**2*l**2
 
+Asked backwards: from which size on which mixer has the least:
+
+>>> found = cm.crossover("linear-attention", "self-attention", phase="inference", d=1024, n=16)
+>>> [(one.first, *one.least) for one in found.ranges]
+[(1, 'self-attention'), (66, 'linear-attention')]
+
 A mixer of your own: its equations (README.md, "A mixer of your own"); proofs of a mixer, the values
 of its output and, by `cm.gradients`, of its gradients:
 
