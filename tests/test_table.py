@@ -276,7 +276,7 @@ def by_python(formula: str, at: Mapping[str, int]) -> Fraction:
     return Fraction(found)
 
 
-REFUSED = {"best_size": "needs a number for every size"}
+IN_NUMBERS = {"best_chunk": "needs a number for every size"}
 """Key of a row -> why the row has no formula for any mixer."""
 
 
@@ -296,7 +296,9 @@ def test_symbolic_rows_evaluate_to_the_numbers(name: str, form: str, phase: str)
             for inner in left:
                 same(left[inner], right[inner], inner)
         elif right is None:
-            reason = LEFT_OPEN.get((name, form, key), REFUSED.get(key, "the largest of more than"))
+            reason = LEFT_OPEN.get(
+                (name, form, key), IN_NUMBERS.get(key, "the largest of more than")
+            )
             assert reason in text["reasons"][key]
         elif isinstance(left, int) or key in ("ratio", "intensity"):
             assert by_python(right, at) == Fraction(str(left)), key
