@@ -1,0 +1,87 @@
+"""Do the formulas that frameworks and kernels have for recurrent layers get the verdicts of a count
+by hand?"""
+
+from __future__ import annotations
+
+import pytest
+
+import costmodel as cm
+from costmodel.claims.published import unrecorded, verify
+from costmodel.claims.records import load
+from costmodel.data import data_dir
+
+PATH = data_dir("published") / "recurrence-counters.json"
+d, n, g, K, V, P, N, G, r, v, k, l = 12, 6, 3, 5, 7, 5, 3, 2, 4, 2, 2, 9
+h = d // n
+LETTERS = {"d": d, "n": n, "g": g, "K": K, "V": V, "P": P, "N": N, "G": G, "r": r, "v": v, "k": k}
+
+AROUND = {
+    "gated-deltanet": 2 * d * (2 * g * K + 2 * n * V + 2 * n)
+    + g * (2 * (3 * K + 2) + K)  # l2 norms of k and q, and the scale of q
+    + n * (2 * V + 3 + 6),  # of v: what S has is subtracted, times beta; beta; the decay
+    "deltanet": 2 * d * (4 * d + n) + n * (2 * (3 * h + 2) + h + 2 * h + 3),
+    "gla": 2 * d * (2 * d // v + 2 * d + r)
+    + 2 * r * d // v
+    + d // v * (1 + 4 + 1 + 1),  # a gate's bias, log of a sigmoid, root and exp; less 1, scale of q
+    "mamba-2": 2 * d * (2 * G * N + 2 * n * P + n)
+    + n * (1 + 3 + 2 + 3 * P),  # bias, softplus, the decay; dt x, and D x added
+}
+"""Operations of a token around the recurrence, a multiply-add counting twice."""
+RECURRENCE = {
+    # S times the decay; k S and q S; k u^T and its sum with S.
+    "gated-deltanet": n * (K * V + 4 * K * V + 2 * K * V),
+    "deltanet": n * (4 * h * h + 2 * h * h),
+    # S times the decay, k v^T and its sum with S, q S.
+    "gla": n * 5 * (h // v) * h,
+    "mamba-2": n * 5 * N * P,
+}
+THEIRS = {
+    "tracelens.gated-deltanet": n * 7 * K * V,
+    "tileops.gated-deltanet": n * 2 * (3 * K * V + K),
+    "tileops.deltanet": n * 2 * (3 * h * h + h),
+    "tileops.gla": n * 2 * (2 * (h // v) * h + h // v),
+    "tileops.mamba-2": n * 8 * N * P,
+}
+
+
+def test_verdicts_are_those_known() -> None:
+    verdicts = verify([PATH])
+    found = {each.id.removeprefix("recurrence-counters."): each.verdict for each in verdicts}
+    assert found.pop("tracelens.gated-deltanet") == "agrees"
+    assert found.pop("tracelens.mamba-2") == "not-checkable"
+    assert set(found.values()) == {"disagrees"}
+    assert not unrecorded(verdicts)
+
+
+@pytest.mark.parametrize("name", THEIRS)
+def test_a_token_has_the_recurrence_and_what_is_around(name: str) -> None:
+    """The formula that is checked is theirs and what is around, which is ours without the
+    recurrence."""
+    (claim,) = (each for each in load(PATH) if each.id == f"recurrence-counters.{name}")
+    layer = name.split(".")[1]
+    mixer = cm.mixer(f"{layer}+core")
+    sizes = {letter: LETTERS[letter] for letter in mixer.letters if letter in LETTERS}
+    ours = cm.count(mixer, "inference", convention="mac").at(**sizes, t=9)
+    assert ours.total == AROUND[layer] + RECURRENCE[layer]
+    formula = claim.formula.replace("^", "**")  # type: ignore[attr-defined]
+    assert eval(formula, {}, LETTERS | {"h": h}) == AROUND[layer] + THEIRS[name]
+
+
+@pytest.mark.parametrize(
+    ("name", "state", "forward", "both"),
+    [("gated-deltanet", "KV", 7, 22), ("mamba-2", "PN", 5, 16)],
+)
+def test_gradients_of_a_recurrence_take_twice_as_much_and_more(
+    name: str, state: str, forward: int, both: int
+) -> None:
+    """What a token more costs, for each head and number of its state."""
+    mixer = cm.mixer(name)
+    sizes = {letter: LETTERS[letter] for letter in mixer.letters if letter in LETTERS}
+    one, two = ({letter: LETTERS[letter] + 1} for letter in state)
+    for phase, times in (("training", forward), ("training-step", both)):
+        count = cm.count(mixer, phase, convention="mac")
+        square = [
+            count.at(**sizes | more, l=l + 1).total - count.at(**sizes | more, l=l).total
+            for more in (one | two, one, two, {})
+        ]
+        assert square[0] - square[1] - square[2] + square[3] == times * n
