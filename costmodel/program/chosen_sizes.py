@@ -31,7 +31,7 @@ from costmodel.symbolic.sizes import (
 )
 
 MOST = 100_000
-"""More values or rows are refused as a typing error."""
+"""The largest number of values of one size, and of combinations of sizes; more are refused."""
 
 Given = Mapping[str, tuple[int, ...] | str]
 """Size letter -> the values that the user gave, or the letter of another size, which the size is
@@ -60,7 +60,11 @@ def values(letter: str, text: str) -> tuple[int, ...]:
 
 
 def _range(letter: str, part: str) -> Iterator[int]:
-    """The numbers of `first:last`, `first:last:step` or `first:last:xfactor`, or one number."""
+    """The numbers of `first:last`, `first:last:step` or `first:last:xfactor`, or one number.
+
+    Raises:
+        SizeError: text of another kind, first > last, a step below 1 or a factor below 2.
+    """
     ends = part.split(":")
     if len(ends) == 1:
         yield _whole(letter, part)
@@ -83,7 +87,8 @@ def _range(letter: str, part: str) -> Iterator[int]:
 
 
 def _whole(letter: str, text: str) -> int:
-    """Parse an integer in a list or range of sizes."""
+    """Parse an integer in a list or range of sizes; SizeError if the text is no integer, or has
+    more digits than `LARGEST`."""
     found = _WHOLE.fullmatch(text)
     if not found:
         raise SizeError(
@@ -157,8 +162,9 @@ def sizes_in_python(sizes: Mapping[str, Any]) -> Given:
 
 
 def letters_of(mixer: Mixer, phase: str, form: str | None = None) -> tuple[str, ...]:
-    """The sizes that a mixer's rows depend on: its own, the batch, and t for one new token. Its own
-    sizes are those of `form`, if given: a chunk size belongs to a chunked form alone."""
+    """The sizes that a mixer's rows in a table depend on, in the order of `LETTERS`: the batch b,
+    the sizes of the mixer, and t in phase `inference`. With a `form`, only the sizes that occur in
+    the form: a chunk size belongs to a chunked form alone."""
     named = mixer.letters if form is None else _letters_in(mixer, mixer.forms[form])
     own = ("b", *named, *(("t",) if phase == "inference" else ()))
     return in_order(own)
@@ -166,8 +172,8 @@ def letters_of(mixer: Mixer, phase: str, form: str | None = None) -> tuple[str, 
 
 @cache
 def _letters_in(mixer: Mixer, form: Form) -> tuple[str, ...]:
-    """The sizes of a mixer that occur in its arrays, of the tables in those that a form reads, or
-    in the indices and equations of the form."""
+    """The sizes of a mixer that occur in a form: in its equations, its indices and the extents of
+    arrays. Of the mixer's index tables (role `buffer`) only those that the form reads count."""
     read = {array for equation in form.equations for array in equation.value.arrays}
     declared = [array for array in mixer.arrays.values() if array.role != "buffer" or array in read]
     polys = [extent for array in declared for extent in array.shape]
@@ -181,7 +187,8 @@ def _letters_in(mixer: Mixer, form: Form) -> tuple[str, ...]:
 
 
 def default(letter: str, sizes: Mapping[str, int], mixer: Mixer | None = None) -> int:
-    """The default of a size, in a mixer if one is given; for t it is the last position, l."""
+    """The default of a size, in a mixer if one is given; the default of t is the last position,
+    `sizes["l"]`. SizeError if the size has no default."""
     if letter == "t":
         return sizes["l"]
     return usual(LETTERS[letter] if mixer is None else mixer.letter(letter))
@@ -197,15 +204,17 @@ def usual(size: Letter) -> int:
 def combinations(
     letters: Sequence[str], given: Given, mixer: Mixer | None = None
 ) -> list[dict[str, int]]:
-    """The cross product of the given values of these sizes, with defaults for the others.
+    """The combinations of values of `letters`, each as letter -> value: the cross product of the
+    given values, with defaults for letters without values.
 
-    A mixer's own sizes, those in its braces, replace given values.
+    Sizes in braces behind the mixer's name (`Mixer.given`) replace given values.
 
     >>> combinations(["b", "l", "t"], {"l": (2, 4), "n": (1, 8)})
     [{'b': 1, 'l': 2, 't': 2}, {'b': 1, 'l': 4, 't': 4}]
 
     Raises:
-        SizeError: more than 100,000 of them, or a size that is tied to no size.
+        SizeError: more than `MOST` combinations, a size without value and default, or a size that
+            is tied to a letter outside `letters`.
     """
     own = {} if mixer is None else {letter: (value,) for letter, value in mixer.given.items()}
     given = {**given, **own}
@@ -231,6 +240,7 @@ def combinations(
                 )
         sizes |= {letter: sizes[other] for letter, other in tied.items()}
         if "t" in letters and "t" not in sizes:
+            # a mixer without size l has one row, and hence one position
             sizes["t"] = default("t", {"l": 1, **sizes})
         found.append({letter: sizes[letter] for letter in letters})
     return found
@@ -245,8 +255,8 @@ def refuse_unknown(given: Iterable[str], mixers: Iterable[Mixer]) -> None:
 
 
 def one_combination(mixer: Mixer, given: Given, *others: Mixer) -> dict[str, int]:
-    """The sizes of a mixer for a command that takes one value of each size, and may be about other
-    mixers too.
+    """The sizes of a mixer, t among them, for a command that takes one value of each size. `others`
+    are further mixers of the command, whose sizes may be given too.
 
     Raises:
         SizeError: a size with several values, or a size of none of the mixers.
@@ -260,17 +270,17 @@ def one_combination(mixer: Mixer, given: Given, *others: Mixer) -> dict[str, int
 
 
 def fit(mixer: Mixer, sizes: Mapping[str, int], form: str | None = None) -> None:
-    """Refuse sizes at which an extent of a mixer, or of one of its forms, is not whole, or a size
-    that has to be a power of two is none. Extents that contain other sizes, those of another form,
-    are not checked.
+    """Refuse sizes at which an extent of a mixer, or of one of its forms, is a fraction, or at
+    which a quantity of `Mixer.powers_of_two` is no power of two. An extent with a letter that
+    `sizes` lacks is not checked.
 
     Raises:
-        SizeError: names the extent and the sizes, for instance d/n with d = 100 and n = 8.
+        SizeError: names the extent or quantity and its sizes, such as d/n with d = 100 and n = 8.
     """
     asked = (extent for extent in _extents(mixer, form) if extent.letters <= sizes.keys())
     values = {extent: extent.rational(sizes) for extent in asked}
     broken = [extent for extent, value in values.items() if not isinstance(value, int)]
-    if broken:  # where g divides n and n divides d, n/g is said before d/g
+    if broken:  # where g divides n and n divides d, the message names n/g rather than d/g
         rank = {size: k for k, size in enumerate(divisors(mixer, form))}
         first = min(broken, key=lambda extent: max(rank.get(x, -1) for x in extent.letters))
         raise SizeError(_not_whole(mixer, first, values[first], sizes))
@@ -373,7 +383,8 @@ def _extents(mixer: Mixer, form: str | None) -> tuple[Poly, ...]:
 
 @cache
 def multiples(mixer: Mixer) -> Mapping[str, int]:
-    """Size -> the number that divides it, for sizes over a number in `halved`, such as R/2.
+    """Size -> the least number that must divide the size, from extents that are one size over a
+    number. Extents R/2 and R/3 give R -> 6; a size without such an extent has no key.
 
     >>> import costmodel as cm
     >>> multiples(cm.mixer("mla")), multiples(cm.mixer("she"))
@@ -395,8 +406,9 @@ def is_extent(mixer: Mixer, form: str, quotient: Poly) -> bool:
 
 @cache
 def divisors(mixer: Mixer, form: str | None = None) -> Mapping[str, str]:
-    """Size -> the size that divides it, for quotients in the extents and bounds of a mixer or of
-    one form. The divisor's own entry comes before that of the size it divides."""
+    """Size -> a size that must divide it, from the quotients in extents and bounds of a mixer or of
+    one form: d/n gives d -> n. Of several divisors, the last in the alphabet. If n itself has a
+    divisor, the entry of n comes before the entry of d."""
     known = {"l", *mixer.letters}
     pairs = {pair for extent in _extents(mixer, form) for pair in quotients(extent)}
     found = dict(pair for pair in sorted(pairs) if known.issuperset(pair))
@@ -409,9 +421,9 @@ def divisors(mixer: Mixer, form: str | None = None) -> Mapping[str, str]:
 
 @cache
 def halved(mixer: Mixer, form: str | None = None) -> Mapping[Poly, str]:
-    """Extents and bounds of one term that numbers divide, such as h/2, or several sizes, such as
-    d/(n*r), with the first size above the bar, other than l: these need not be whole where
-    `divisors` are."""
+    """Extent -> the first size of its numerator, for extents and bounds of one term with a number
+    or several sizes in the denominator, such as h/2 -> h and d/(n*r) -> d. Such an extent can be a
+    fraction even at sizes that satisfy `divisors`. Extents with numerator l are left out."""
     found = {}
     for extent in _extents(mixer, form):
         (monomial, number), *others = extent.terms.items() if extent.terms else [((), 1)]
@@ -423,7 +435,8 @@ def halved(mixer: Mixer, form: str | None = None) -> Mapping[Poly, str]:
 
 
 def raised(mixer: Mixer, sizes: Mapping[str, int], form: str | None = None) -> dict[str, int]:
-    """Small sizes, multiplied such that the extents of `halved` are whole."""
+    """Sizes, with the numerator of each extent of `halved` multiplied such that it is whole: h = 3
+    becomes h = 6 for an extent h/2."""
     found = dict(sizes)
     for extent, above in halved(mixer, form).items():
         found[above] *= Fraction(extent.rational(found)).denominator

@@ -2,8 +2,10 @@
 
 An array may be written or read at rows of chunks, `A[(q-1)*C + e, s]`. On one row axis, such
 entries are not an affine region if another axis depends on the place (`s` in 1..e), or if only one
-place of each chunk is used (`q*C`, the last row). On two axes, the region has plain bounds. All
-references to the array must be numbered by chunk and place.
+place of each chunk is used (`q*C`, the last row). On two axes, the region has plain bounds. An axis
+can be split if each reference to the array has a position (q-1)*C + e there (a `Flat`, with chunk
+number q and place e; or a `Gather` of the chunk number), or one index alone, which is then replaced
+by two indices.
 """
 
 from __future__ import annotations
@@ -38,16 +40,16 @@ from costmodel.symbolic.polynomial import Fn, Poly, atom_name, axis_atom, call, 
 
 
 def by_chunk_and_place(system: System) -> System:
-    """The system with separate axes for chunk and place in each intermediate array of which a
-    reference uses only some places of a chunk, or places that other positions depend on."""
+    """The system with separate axes for chunk and place in each intermediate array that has a
+    reference to only some places of a chunk, or to places on which other positions depend."""
     arrays = [array for array in system.defining if array.role == "intermediate"]
     return _with_parted(system, arrays, lambda lying: not lying.apart)
 
 
 def without_strides(system: System) -> System:
-    """The system with separate axes for chunk and place in each intermediate array of which a
-    reference uses entries at a stride, such as the last row of each chunk, which one axis cannot
-    describe; the results of a training step stay as they are."""
+    """The system with separate axes for chunk and place in each intermediate array that has a
+    reference to entries at a stride, such as the last row of each chunk, which no region on one
+    axis describes. The results of a training step keep their axes."""
     results = system.results("training-step")
     arrays = [a for a in system.defining if a.role == "intermediate" and a not in results]
     return _with_parted(system, arrays, lambda lying: lying.at_a_stride)
@@ -55,13 +57,15 @@ def without_strides(system: System) -> System:
 
 @cache
 def token_by_token(system: System) -> System:
-    """The system for questions about one token: every row axis, of inputs too, split into chunk and
-    place; unchanged if some array of rows cannot be split."""
+    """The system for questions about one token: each row axis along which a reference is numbered
+    by chunk and place is split in two, of inputs too. If one of these axes cannot be split, the
+    system is returned unchanged."""
     length, found = system.inputs[0].shape[0], system
 
     def of_rows(lying: _Lying) -> bool:
         return lying.array.shape[lying.axis] == length
 
+    # a split numbers further arrays by chunk and place, so that more axes can be split
     before = None
     while before is not found:
         arrays = [a for a in found.defining if a.role == "intermediate"]
@@ -77,7 +81,8 @@ def token_by_token(system: System) -> System:
 
 
 def row_number(system: System, array: Array) -> Poly:
-    """The number of a row of an input, in the axes of the input as it is read."""
+    """The number of a row of an input, in the axes of the array: its first axis #0, or (#0 - 1)*C +
+    #1 if the row axis of the input was split into chunks of C rows."""
     first, second = _axis(0), _axis(1)
     declared = array in system.mixer.inputs
     return first if declared else (first - 1) * array.shape[1] + second
@@ -90,7 +95,8 @@ def _axis(number: int) -> Poly:
 def _with_parted(
     system: System, arrays: Sequence[Array], wanted: Callable[[_Lying], bool]
 ) -> System:
-    """The system with one axis of each array split where that is possible and `wanted`."""
+    """The system with an axis of each of these arrays split: the first axis that some reference
+    numbers by chunk and place, that can be split, and for which `wanted` holds."""
     flat = frozenset[tuple[Array, int]]().union(*map(_in_blocks, system.equations))
     for array in arrays:
         for axis in range(len(array.shape)):
@@ -104,7 +110,7 @@ def _with_parted(
 
 @dataclass(frozen=True)
 class _Lying:
-    """An axis of an array, with the references along it."""
+    """An axis of an array, with the positions on it that the equations write and read."""
 
     system: System
     array: Array
@@ -122,7 +128,8 @@ class _Lying:
 
     @cached_property
     def chunk(self) -> Poly | None:
-        """The length of the chunks; None if some reference is not numbered by chunk and place."""
+        """The number of rows of a chunk. None if the axis cannot be split: references differ in
+        this number, or a position is neither numbered by chunk and place nor one index alone."""
         found = [(positions[self.axis], equation) for positions, equation in self.entries]
         extents = {place.extent for place, _ in found if _in_block(place)}
         if len(extents) != 1 or any(
@@ -133,8 +140,8 @@ class _Lying:
 
     @property
     def apart(self) -> bool:
-        """Whether references by chunk and place cover whole chunks, whatever the other
-        positions."""
+        """Whether each reference by chunk and place runs over whole chunks, independently of its
+        other positions."""
         return all(
             not _in_block(positions[self.axis])
             or _apart(equation, positions, self.axis, self.array.shape[self.axis])
@@ -153,8 +160,8 @@ class _Lying:
 
     @property
     def regions(self) -> Iterator[tuple[tuple[Position, ...], Constraints, Sequence[str]]]:
-        """The positions at which the array is written and read, each with the constraints on its
-        indices and their names."""
+        """For each reference that writes or reads the array: its positions, the constraints on the
+        indices around it, and the names of these indices."""
         for equation in self.system.equations:
             if equation.array is self.array:
                 yield equation.positions, equation.domain, [i.atom for i in equation.indices]
@@ -200,14 +207,14 @@ class _Lying:
 
 @cache
 def _places(equation: Equation) -> Sequence[tuple[Array, tuple[Position, ...]]]:
-    """The entries that an equation writes and reads."""
+    """The entries that an equation writes and reads, as (array, positions)."""
     read = ((ref.array, ref.positions) for ref, _ in refs(equation.value))
     return [(equation.array, equation.positions), *read]
 
 
 @cache
 def _in_blocks(equation: Equation) -> frozenset[tuple[Array, int]]:
-    """The axes along which an equation writes or reads by chunk and place."""
+    """The axes that an equation numbers by chunk and place, as (array, axis)."""
     return frozenset(
         (array, axis)
         for array, positions in _places(equation)
@@ -217,7 +224,7 @@ def _in_blocks(equation: Equation) -> frozenset[tuple[Array, int]]:
 
 
 def _in_block(position: Position) -> TypeGuard[Flat | Gather]:
-    """Whether a position is a place in a chunk, whose number may be gathered."""
+    """Whether a position is numbered by chunk and place; the chunk number may be gathered."""
     return isinstance(position, Flat) or (isinstance(position, Gather) and position.extent != 1)
 
 
@@ -227,7 +234,8 @@ def _alone(equation: Equation, place: Position) -> Index | None:
 
 
 def _apart(equation: Equation, positions: Sequence[Position], axis: int, extent: Poly) -> bool:
-    """Whether a flattened position runs over all places, and no other position uses its indices."""
+    """Whether the flattened position on `axis` (of `extent` rows) runs over all places of each
+    chunk, while no other position, and no range of another position's index, uses its indices."""
     flat = positions[axis]
     named = {*names_in([flat])}
     others = {*names_in([*positions[:axis], *positions[axis + 1 :]])}
@@ -241,20 +249,22 @@ def _apart(equation: Equation, positions: Sequence[Position], axis: int, extent:
     own = frozenset(c for name in named for c in ranges[name].constraints if c.variables <= named)
     places = {flat.inner - 1, flat.extent - flat.inner}
     if isinstance(flat, Flat):
+        # the ranges of the place must follow from 1 <= place <= C and from the end of the array
         inner = {c for c in own if not c.variables.isdisjoint(flat.inner.variables)}
         within = (own - inner) | places | {extent - flat.value}
         if not all(implied(frozenset(within), c) for c in inner):
             return False
     own |= places
+    # the ranges of other indices must not restrict the indices of the position any further
     return all(implied(own, c) for c in projected(around, sorted({*ranges} - named, reverse=True)))
 
 
 def with_chunks(equation: Equation) -> Equation:
-    """The equation, with any row index i whose chunk (i - 1)//C occurs replaced by two indices, for
-    the chunk and for the place in it.
+    """The equation, with each row index i whose chunk number (i - 1)//C occurs replaced by two
+    indices, one over chunks and one over the places of a chunk.
 
     Raises:
-        EquationError: the chunk of a reduction index.
+        EquationError: (i - 1)//C occurs for a reduction index i.
     """
     for atom in _functions(equation):
         if (found := chunk_of(atom)) is None:
@@ -271,7 +281,8 @@ def with_chunks(equation: Equation) -> Equation:
 
 
 def _functions(equation: Equation) -> list[Fn]:
-    """The functions of indices in the positions and bounds of an equation."""
+    """The functions, such as (i - 1)//C, of indices in an equation's positions, bounds and
+    sizes."""
     indices = [*equation.indices, *(i for _, over in walk(equation.value) for i in over)]
     polys = [*polys_of(equation.positions), *(end for index in indices for end in index.ends)]
     polys += [poly for node, _ in walk(equation.value) for poly in polys_of(node)]
@@ -282,11 +293,13 @@ def _functions(equation: Equation) -> list[Fn]:
 def _numbered(
     equation: Equation, index: Index, chunk: Poly, number: Poly | None = None
 ) -> Equation:
-    """The equation with a free index replaced by a chunk index and a place index. `number` is the
-    number of chunks if all chunks are full."""
+    """The equation with a free index i replaced by a chunk index q and a place index e, with i =
+    (q - 1)*C + e for chunks of C = `chunk` rows. `number` is the number of chunks if all chunks are
+    full; else the last chunk ends with the range of i."""
     q, e = (Poly.atom(f"{index.atom}_{what}") for what in ("chunk", "place"))
     before = (q - 1) * chunk
     name = index.name
+    # the upper bound in sizes gives the last chunk; bounds with other indices limit the place
     last = min(index.upper, key=lambda end: len(end.variables))
     first = tuple((low - 1) // chunk + 1 for low in index.lower if not low.variables)
     chunks = Index(f"{name}_chunk", first or (Poly.of(1),), (number or last // chunk + 1,))
@@ -297,6 +310,7 @@ def _numbered(
         (chunk, *(end - before for end in index.upper if end / chunk != number)),
     )
     values = {index.atom: before + e}
+    # (e - 1)//C is 0 for a place e in 1..C: what is left of (i - 1)//C is q - 1
     zero = call("floor_div", e - 1, chunk)
     none: dict[str, Poly] = {
         atom: Poly.atom(atom) - zero for atom in zero.atoms if isinstance(atom, Fn)

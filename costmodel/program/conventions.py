@@ -1,4 +1,8 @@
-"""Named counting conventions: accountings (the first is the default), rewrites, and peers."""
+"""Named counting conventions: accountings (the first is the default), rewrites, and peers.
+
+An accounting says how many additions a sum takes, a rewrite changes the equations, and a peer is
+the operation counter of another tool (torch, fvcore), whose printed figure is derived.
+"""
 
 from __future__ import annotations
 
@@ -38,8 +42,10 @@ KERNEL_CLASSES: Mapping[str, str] = {
 class KernelRule:
     """What a peer counts for a kernel class, per real product in the equation's reductions.
 
-    `per_product` is None if the peer does not count the class; `masked`: pairs that a causal bound
-    leaves out are counted too; `digits`: twice the figure is rounded to so many significant digits.
+    `per_product` is None if the peer does not count the class; `meaning` is the rule in words;
+    `masked`: pairs that a causal bound leaves out are counted too; `digits`: the peer halves a
+    count of two operations per product that another library printed with so many significant
+    digits.
     """
 
     per_product: Fraction | None
@@ -48,7 +54,8 @@ class KernelRule:
     digits: int | None = None
 
     def rounded(self, figure: int) -> int:
-        """The peer's printed figure for an exact figure."""
+        """The peer's printed figure for an exact figure: the same number, or the rounded one if the
+        rule has `digits`."""
         if self.digits is None:
             return figure
         return int(float(f"{2 * figure:.{self.digits - 1}e}") // 2)
@@ -75,13 +82,15 @@ class Peer:
 
     @staticmethod
     def words(name: str) -> str:
-        """The words for an uncounted class in a reason."""
+        """The words for an uncounted operation class in a reason: `add` gives "additions"."""
         return _UNCOUNTED.get(name, f"operations of class '{name}'")
 
     def rule(self, kernel: str, backend: str, known: Collection[str] = ()) -> KernelRule:
-        """The rule for a kernel class on a backend (cpu, cuda). The peer printed figures for the
-        classes in `known`, so that for these the class's own rule holds: the backend's rule
-        describes a version of the peer that has no formula there.
+        """The rule for a kernel class on a backend (cpu, cuda): the rule of (kernel, backend)
+        before the rule of kernel; a rule that counts nothing if the peer has neither. For the
+        classes in `known` the measured peer printed a figure, so that only the rule of kernel
+        applies: the rule of (kernel, backend) is about versions of the peer without a formula
+        there.
 
         Raises:
             ValueError: a class outside the closed list.
@@ -189,7 +198,7 @@ class Backward:
 
     @property
     def caption(self) -> Sequence[str]:
-        """The options in words, for a caption."""
+        """The options in words, for a caption: a phrase per option that is set."""
         said = []
         if self.recompute:
             every = "all arrays of the forward pass"
@@ -212,7 +221,8 @@ class Backward:
 
 
 def parted(rewrites: Sequence[str]) -> tuple[tuple[str, ...], Backward]:
-    """(rewrites of equations, options of the backward pass) from a list of names."""
+    """Sort the names of rewrites into (rewrites of equations, options of the backward pass);
+    options are the names that begin with `recompute=`, `only=` or `loss=`."""
     again = tuple(r.removeprefix(RECOMPUTE) for r in rewrites if r.startswith(RECOMPUTE))
     only = "".join(r.removeprefix(ONLY) for r in rewrites if r.startswith(ONLY))
     loss = "".join(r.removeprefix(LOSS) for r in rewrites if r.startswith(LOSS))
@@ -268,7 +278,8 @@ def convention(names: str | Sequence[str] | Convention = ()) -> Convention:
     """Parse `a,b` or a sequence of names: one accounting and any rewrites, or one peer alone.
 
     Raises:
-        ConventionError: an unknown name (with the nearest known name) or a mixture with a peer.
+        ConventionError: no name, an unknown name (with the nearest known name), a peer with other
+            names, or names that exclude each other, such as two accountings.
     """
     if isinstance(names, Convention):
         return names
@@ -281,7 +292,8 @@ def convention(names: str | Sequence[str] | Convention = ()) -> Convention:
 
 @cache
 def _read(parts: tuple[str, ...]) -> Convention:
-    """Validate the names of a convention, and sort them into accounting, rewrites or peer."""
+    """Validate the names of a convention, and sort them into accounting, rewrites or peer. The
+    default scale is left out of the rewrites, so that naming the default changes no answer."""
     choices = [begin + end for begin, (ends, _) in _ONE_OF.items() for end in ends]
     known = [*ACCOUNTINGS, *REWRITES, *PEERS, *choices]
     for part in parts:

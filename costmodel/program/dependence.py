@@ -31,7 +31,7 @@ from costmodel.symbolic.polynomial import Poly, axis_atom, by_text, is_index
 
 @dataclass(frozen=True)
 class Term:
-    """A token at the points where all conditions are >= 0; token 0 elsewhere."""
+    """The token `token` at the points where all conditions `where` are >= 0; token 0 elsewhere."""
 
     token: Poly
     where: Constraints = frozenset()
@@ -42,7 +42,7 @@ class Term:
 
 
 Terms = tuple[Term, ...]
-"""tau is the maximum of these terms and 0."""
+"""A token as the maximum of these terms and 0."""
 
 SOMETHING = Poly.of(1)
 """The token of every entry of a context, when dependence on contexts is derived like a token."""
@@ -68,13 +68,15 @@ def reads(equation: Equation) -> tuple[Read, ...]:
 
 
 def anywhere(system: System, read: Read) -> Read:
-    """The read at all positions that it may gather; a read without a gather is unchanged."""
+    """A read whose gathered positions are replaced by new reduction indices over all positions that
+    the gather may select; a read without a gather is unchanged."""
     ref, among = every_choice(system, read.ref)
     return Read(ref, (*read.over, *among)) if among else read
 
 
 def unproven_inside(equation: Equation, read: Read) -> Constraints:
-    """The unproven conditions for a reference to lie inside its array, in the indices around it."""
+    """The conditions, in the indices around a reference, under which it lies inside its array, as
+    far as they are not proven. Gathered positions give no condition."""
     around = equation.domain | read.constraints
     conditions: set[Poly] = set()
     for position, extent in zip(read.ref.positions, read.ref.array.shape, strict=True):
@@ -85,14 +87,15 @@ def unproven_inside(equation: Equation, read: Read) -> Constraints:
 
 
 def bounded_by(index: Index, bound: Poly) -> Poly:
-    """The bound of an index in a constraint."""
+    """The bound of an index in a constraint: l for the constraint l - i >= 0, and 1 for i - 1 >=
+    0."""
     atom = Poly.atom(index.atom)
     return bound + atom if bound.coefficient(index.atom) == -1 else atom - bound
 
 
 def in_parts(domain: Constraints, terms: Terms, context: Terms) -> list[tuple[Constraints, bool]]:
-    """A domain in disjoint parts, each with whether it depends on an input (its token, the maximum
-    of `terms`, is at least 1) or a context (likewise for `context`)."""
+    """The disjoint parts of a domain, as (constraints, given). `given` is True where the maximum of
+    `terms` (dependence on inputs) or of `context` (dependence on contexts) is at least 1."""
     none = Poly()
     neither = [
         x for part in up_to_token(domain, terms, none) for x in up_to_token(part, context, none)
@@ -118,8 +121,13 @@ def latest(
     eliminated. Gathers count as reads of all positions that they may gather.
 
     Args:
+        arrays: array -> its token in the axes of the array; other arrays have token 0.
+        length: the sizes in the length of the sequence.
         zeros: whether reads outside of an array count as `SOMETHING`.
         passing: which references count.
+
+    Raises:
+        Unsupported: the maximum over a reduction index, or where it exists, is not derived.
     """
     found: dict[Term, None] = {}
     for read in filter(lambda read: passing(read.ref), reads(equation)):
@@ -135,7 +143,8 @@ def latest(
 
 
 def needed(domain: Constraints, terms: list[Term]) -> Terms:
-    """An equal maximum, without terms that are proven to be dominated."""
+    """The same maximum on the domain with fewer terms: a term is left out if another term is proven
+    to be at least as large wherever it holds. Of two equal terms, the first stays."""
     terms = _everywhere(domain, terms)
     return tuple(
         term
@@ -158,14 +167,16 @@ def hidden(ref: Ref, terms: Terms) -> bool:
 
 
 def covered(domain: Constraints, term: Term, rivals: Sequence[Term]) -> bool:
-    """Whether a term is proven to be at most the maximum of `rivals` and 0 wherever it holds."""
+    """Whether a term, wherever its conditions hold in the domain, is proven to be at most the
+    maximum of `rivals` and 0."""
     around = domain | term.where
     later = [r.where for r in rivals if implied(around | r.where, r.token - term.token)]
     return all(implied(left, -term.token) for left in outside(around, later))
 
 
 def _everywhere(domain: Constraints, terms: list[Term]) -> list[Term]:
-    """An equal maximum, with conditions dropped outside of which the term is dominated anyway."""
+    """The same maximum on the domain, with fewer conditions: a term loses all its conditions if the
+    other terms are proven to be at least as large at the points that the conditions exclude."""
     for k, term in enumerate(terms):
         others = [rival for j, rival in enumerate(terms) if j != k]
         without = outside(domain, [term.where]) if term.where else ()
@@ -177,9 +188,9 @@ def _everywhere(domain: Constraints, terms: list[Term]) -> list[Term]:
 def _latest_of(
     equation: Equation, read: Read, term: Term, length: frozenset[str]
 ) -> Iterator[Term]:
-    """The largest tokens among the entries of one term that a reference reads. If the sum around it
-    may be empty, or may skip these entries, the result is conditional on the existence of such a
-    term."""
+    """The maximum of one term (in the indices of a reference) over the reduction indices around the
+    reference, as terms in the free indices of the equation. The conditions of a result say where
+    the reduction has a term that reads such an entry, unless every point is proven to have one."""
     around = equation.domain | read.constraints
     found = [(term.token, around | term.where)]
     for index in reversed(read.over):
@@ -201,12 +212,17 @@ def _latest_of(
 def _maximised(
     token: Poly, index: Index, known: Constraints, further: Constraints, length: frozenset[str]
 ) -> Iterator[tuple[Poly, Constraints]]:
-    """The maximum of an affine term while `index` runs over its range, case by case. If the end of
-    the sequence is one of several possible bounds, the sequence is assumed to be endless; `length`
-    holds the size that ends it.
+    """The maximum of an affine term while `index` runs over its range, as (maximum, constraints)
+    per case. If the length of the sequence is one of several bounds of the index, the sequence is
+    taken to be endless: the maximum for j <= min(i, l) is the value at i.
 
     Args:
-        known: all constraints around the term; `further` are those besides the ranges of indices.
+        known: all constraints on the indices around the term.
+        further: the part of `known` that is no range of an index; it may bound `index` as well.
+        length: the sizes in the length of the sequence.
+
+    Raises:
+        Unsupported: the sign of the index's coefficient is unknown, or a bound is a multiple of it.
     """
     slope = token.coefficient(index.atom)
     if not slope.terms:
@@ -228,15 +244,18 @@ def _maximised(
                 return
     rivals = endless or ends
     for k, end in enumerate(rivals):
+        # of equal bounds the first counts, so that the cases are disjoint
         tightest = {(other - end) * sign - int(j < k) for j, other in enumerate(rivals) if j != k}
         if not infeasible(known | tightest):
             yield token.substitute({index.atom: end}), known | tightest
 
 
 def joined_terms(array: Array, equations: Mapping[Equation, Terms]) -> Terms:
-    """tau of an array in its axes, from all equations that define the array. If the terms of one
-    equation are right for all equations, they are used alone: token i also covers token 1 of a
-    first row. Otherwise the terms of each equation hold at its own entries."""
+    """The token of an array's entry in the axes of the array, from the tokens of the equations that
+    define the array (in their free indices). If the terms of one equation are right at the entries
+    of all equations, they are used alone: the token i of later rows also covers the token 1 of a
+    first row. Otherwise the terms of each equation hold at the entries that the equation
+    defines."""
     found = {
         equation: tuple(_on_axes(equation, term) for term in terms)
         for equation, terms in equations.items()
@@ -254,8 +273,8 @@ def joined_terms(array: Array, equations: Mapping[Equation, Terms]) -> Terms:
 
 
 def _own(equation: Equation) -> Constraints | None:
-    """The entries that an equation defines, as conditions beside the array's bounds; None if
-    none."""
+    """The conditions, beyond the extents of the array, on the entries that an equation defines;
+    None if the equation defines no entry."""
     where = defined(equation)
     if where is None:
         return None
@@ -275,7 +294,8 @@ def _same_token(equation: Equation, one: Terms, two: Terms) -> bool:
 
 
 def read_term(ref: Ref, term: Term) -> Term:
-    """A term in an array's axes, converted to the indices of a reference."""
+    """A term in an array's axes, converted to the indices of a reference. Unsupported if the term
+    depends on an axis where the reference gathers."""
     values: dict[str, Poly] = {}
     letters = term.token.letters.union(*(c.letters for c in term.where))
     for axis, position in enumerate(ref.positions):
@@ -291,7 +311,9 @@ def _substituted(term: Term, values: Mapping[str, Poly]) -> Term:
 
 
 def _on_axes(equation: Equation, term: Term) -> Term:
-    """A term in an equation's free indices, converted to the axes of the array that it defines."""
+    """A term in an equation's free indices, converted to the axes of the array that the equation
+    defines. Unsupported if an index occurs in no position without other indices."""
+    # where the token is a position plus a constant, the axis replaces the whole position
     token = term.token
     for axis, position in enumerate(equation.positions):
         rest = token - position_value(position)
@@ -305,6 +327,7 @@ def _on_axes(equation: Equation, term: Term) -> Term:
             poly = position_value(position)
             free = {a for a in poly.letters if is_index(a)}
             if free == {name}:
+                # from axis = slope * index + rest, for a slope of 1 or -1
                 slope = position_value(position).coefficient(name)
                 values[name] = (
                     Poly.atom(axis_atom(axis)) - (poly - slope * Poly.atom(name))
@@ -319,9 +342,10 @@ def _on_axes(equation: Equation, term: Term) -> Term:
 
 
 def at_token(domain: Constraints, terms: Terms, token: Poly) -> list[Constraints]:
-    """The disjoint parts of a domain in which the maximum of `terms` equals `token`, at least 1."""
+    """The disjoint parts of a domain in which the maximum of `terms` equals `token`, which is at
+    least 1."""
     found = []
-    for k, term in enumerate(terms):
+    for k, term in enumerate(terms):  # a point belongs to the first term that equals the token
         part = domain | term.where | {term.token - token, token - term.token}
         later = [o.over(token - int(j < k)) for j, o in enumerate(terms) if j != k]
         found += outside(part, later) if not infeasible(part) else []
@@ -331,7 +355,7 @@ def at_token(domain: Constraints, terms: Terms, token: Poly) -> list[Constraints
 def after_token(domain: Constraints, terms: Terms, token: Poly) -> list[Constraints]:
     """The disjoint parts of a domain in which the maximum of `terms` exceeds `token`."""
     found = []
-    for k, term in enumerate(terms):
+    for k, term in enumerate(terms):  # a point belongs to the first term that exceeds the token
         part = domain | term.over(token)
         found += outside(part, [o.over(token) for o in terms[:k]]) if not infeasible(part) else []
     return found

@@ -23,18 +23,20 @@ if TYPE_CHECKING:
 Sizes = tuple[tuple[str, int], ...]
 
 AT_ONCE = 10_000_000
-"""The maximum number of points of one expression in a search."""
+"""The largest number of points at which a search evaluates one expression."""
 IN_ALL = 20 * AT_ONCE
-"""The maximum number of points in a search."""
+"""The largest number of points of all expressions of a search together."""
 EACH_ROW = 5_000
-"""The number of points that take as long as one row of a loop's equation."""
+"""Evaluating an equation of a loop at one row takes about as long as this number of points at
+once."""
 
 SMALL = 100
 """Points are cached for sizes up to this one: proofs ask for the same few small sizes often."""
 
 
 def in_turn(block: Block, sizes: Mapping[str, int]) -> Iterable[Equation]:
-    """The equations of a block in the order of evaluation: those of a loop row by row."""
+    """The equations of a block in the order of evaluation. A loop gives each equation once per row,
+    with the row fixed: row by row, in the direction of the loop."""
     if not block.is_loop:
         return block.equations
     known = tuple(sizes.items())
@@ -42,6 +44,7 @@ def in_turn(block: Block, sizes: Mapping[str, int]) -> Iterable[Equation]:
 
 
 def _by_rows(block: Block, sizes: Sizes) -> Iterator[Equation]:
+    """The equations of a loop, row by row; a downward loop starts at the last row."""
     at = dict(sizes)
     rows = range(1, block.rows(at) + 1)
     for row in rows if block.step > 0 else reversed(rows):
@@ -57,12 +60,17 @@ def _few_rows(block: Block, sizes: Sizes) -> tuple[Equation, ...]:
 def _at_row(
     equation: Equation, here: Poly, row: int, sizes: Mapping[str, int]
 ) -> Iterator[Equation]:
-    """The equation with its row fixed, if it defines entries of that row."""
+    """The equation with its row fixed, or nothing if it defines no entry of the row.
+
+    Args:
+        here: the row that the equation defines, in its free indices.
+    """
     index = next((i for i in equation.indices if i.atom in here.letters), None)
     if index is None:
         if here.at(sizes) == row:
             yield equation
         return
+    # `here` is the index plus a constant. Bounds with other indices stay beside the fixed value.
     value = Poly.of(row) - (here - index)
     lower, upper = ([b for b in ends if b.variables] for ends in (index.lower, index.upper))
     low = max((b.at(sizes) for b in index.lower if b not in lower), default=value.at(sizes))
@@ -115,6 +123,8 @@ class Points:
         return self._ends[index]
 
     def _extreme(self, bound: Poly, sign: int) -> int:
+        """The smallest (`sign` -1) or largest (`sign` 1) value of a bound over all values of the
+        outer indices, each of which is put at one of its ends."""
         outer = {i.atom: self.extent(i) for i in self.indices if i.atom in bound.letters}
         if line := _line(bound, self.known):
             constant, slopes = line
@@ -125,7 +135,8 @@ class Points:
         return bound.at(at)
 
     def value(self, poly: Poly) -> Any:
-        """A polynomial of indices at every point of the grid."""
+        """A polynomial at every point of the grid: a number, or an array broadcastable to
+        `shape`."""
         if poly not in self._values:
             self._values[poly] = self._value(poly)
         return self._values[poly]
@@ -152,7 +163,8 @@ class Points:
 
     @cached_property
     def mask(self) -> Any:
-        """True at the points of the grid that lie inside the range of every index."""
+        """Booleans, broadcastable to `shape`: True at the points of the grid that lie inside the
+        range of every index."""
         import numpy as np
 
         inside: Any = np.asarray(True)
@@ -165,13 +177,14 @@ class Points:
 
     @cached_property
     def full(self) -> bool:
-        """Whether every point of the grid lies inside."""
+        """Whether every point of the grid lies inside the range of every index."""
         return bool(self.mask.all())
 
     def entries(
         self, positions: tuple[Position, ...], shape: tuple[int, ...]
     ) -> tuple[tuple[Values, ...], Values | None]:
-        """The entry of an array with this shape at the positions; see `places`."""
+        """The entry of an array of shape `shape` at the positions, for every point; see
+        `places`."""
         at = positions, shape
         if at not in self._entries:
             values = [self.value(position_value(p)) for p in positions]
@@ -188,12 +201,14 @@ _points = lru_cache(maxsize=5000)(Points)
 
 
 def _small(sizes: Sizes) -> bool:
+    """Whether no size exceeds `SMALL`."""
     return max([size for _, size in sizes], default=0) <= SMALL
 
 
 @lru_cache(maxsize=50_000)
 def _line(poly: Poly, sizes: Sizes) -> tuple[int, tuple[tuple[str, int], ...]] | None:
-    """An affine polynomial as (constant, slopes of indices), all integers; else None."""
+    """An affine polynomial at given sizes as (constant, ((index, slope), ...)). None if the
+    polynomial is not affine in the indices, or if the constant or a slope is a fraction."""
     at, slopes = dict(sizes), {"": Poly()}
     for monomial, number in poly.terms.items():
         along = [(atom, power) for atom, power in monomial if is_index(atom)]
@@ -212,15 +227,23 @@ def _line(poly: Poly, sizes: Sizes) -> tuple[int, tuple[tuple[str, int], ...]] |
 def places(
     positions: Sequence[Any], shape: Sequence[int]
 ) -> tuple[tuple[Values, ...], Values | None]:
-    """The zero-based entry of an array at some positions, and a mask of the positions that lie
-    outside the array (None if all lie inside)."""
+    """The entry of an array at positions counted from 1, for every point of a grid.
+
+    Args:
+        positions: for each axis, a number or an array of numbers, broadcastable to the grid.
+
+    Returns:
+        The entry as an index array per axis, counted from 0, and a mask of the points whose
+        position lies outside the array (their entry is arbitrary); None in place of the mask if
+        there are none.
+    """
     import numpy as np
 
     outside: Any = np.asarray(False)
     where: list[Any] = []
     for extent, position in zip(shape, positions, strict=True):
         index = np.asarray(position)
-        if index.dtype.kind != "i":
+        if index.dtype.kind != "i":  # quotients of sizes and exact numbers
             index = np.vectorize(int, otypes=[np.int64])(index)
         beyond = (index < 1) | (index > extent)
         if beyond.any():
@@ -237,14 +260,14 @@ class Budget:
     spent: int = 0
 
     def spend(self, at: Points) -> None:
-        """Count the points of one expression; see `count`."""
+        """Count the points of one expression; Unsupported if they exceed a limit, as in `count`."""
         self.count(prod(at.shape), AT_ONCE)
 
     def count(self, number: int, most: int = IN_ALL) -> None:
-        """Count entries, before an array for them is allocated.
+        """Count `number` entries, before an array for them is allocated.
 
         Raises:
-            Unsupported: these entries, or all so far, exceed the limit.
+            Unsupported: `number` exceeds `most`, or all entries so far exceed `IN_ALL`.
         """
         self.spent += number
         if number > most or self.spent > IN_ALL:
@@ -260,13 +283,15 @@ class Grid:
 
     points: Points
     known: Mapping[str, Values]
+    """Name of an array -> its values."""
 
     def extended(self, over: tuple[Index, ...]) -> Grid:
-        """The grid with more axes, for inner indices."""
+        """The grid with one more axis per index of `over`, for the indices of a reduction."""
         return Grid(points(self.points.indices + over, self.points.known), self.known)
 
     def put(self, equation: Equation, values: Values) -> None:
-        """Write the values at all points to the entries that the equation defines."""
+        """Write the values at all points to the entries that the equation defines; `values` is
+        broadcastable to the grid. EquationError if an entry lies outside its array."""
         import numpy as np
 
         at, target = self.points, self.known[equation.name]
@@ -284,7 +309,8 @@ class Grid:
         target[tuple(np.broadcast_to(w, at.shape)[inside] for w in where)] = value[inside]
 
     def _beyond(self, equation: Equation, shape: tuple[int, ...], inside: Values) -> str:
-        """The message for an equation that defines an entry outside its array."""
+        """The message for an equation that defines an entry outside its array, with the first axis
+        of such an entry. `inside` marks the points inside all ranges."""
         positions = [self.points.value(position_value(p)) for p in equation.positions]
         axis = next(
             k

@@ -27,6 +27,7 @@ SMOOTHING = Fraction(1, 10)
 
 
 def _loss(title: str, shape: Shape) -> Mixer:
+    """A mixer without equations, whose sizes are the letters of the shape."""
     m = Mixer("loss", title=title, group="part of a network")
     m.sizes(" ".join(sorted(frozenset().union(*(extent.letters for extent in shape)))))
     return m
@@ -34,7 +35,8 @@ def _loss(title: str, shape: Shape) -> Mixer:
 
 @cache
 def squared_error(shape: Shape) -> Mixer:
-    """The mean of the squared differences between x and a target, both of the given shape."""
+    """The mean of the squared differences between x and a target, both of the given shape; the
+    result y has shape (1,)."""
     m = _loss("Mean squared error", shape)
     x, target, y = m.input("x", *shape), m.buffer("target", *shape), m.output("y", 1)
     entries = Poly.of(1)
@@ -51,7 +53,8 @@ def squared_error(shape: Shape) -> Mixer:
 
 @cache
 def cross_entropy(shape: Shape, smoothed: bool = False) -> Mixer:
-    """Cross-entropy of scores (l, u): minus the mean over rows of the target's log-softmax.
+    """Cross-entropy of scores x of shape (l, u) and a target class per row, `target` of shape (l,):
+    minus the mean over rows of the target's log-softmax. The result y has shape (1,).
 
     Form `plain` takes exponentials of the scores as they are, `stable` subtracts each row's maximum
     first. `smoothed`: a tenth of the target is spread over the classes (label smoothing, Szegedy et
@@ -87,6 +90,7 @@ class Loss:
     """A loss for outputs with any number of axes, or with exactly `axes`."""
 
     of: Callable[[Shape], Mixer]
+    """Shape of the output -> the equations of the loss."""
     axes: int | None = None
     forms_under: Mapping[str, str] = field(default_factory=dict)
     """Rewrite -> the form that it selects in place of the first form."""
@@ -115,8 +119,9 @@ SYMBOL = r"\mathcal{L}"
 
 @cache
 def with_loss(system: System, name: str, rewrites: tuple[str, ...]) -> System:
-    """The forward pass followed by a loss of its output y; the result is `y.loss`. The target,
-    `y.target`, is given per sequence and gets no gradient.
+    """The equations of a forward pass with output y, followed by those of a loss. y becomes an
+    intermediate array, and the output is `y.loss`, of shape (1,). The target `y.target` becomes a
+    context of the mixer (given for each sequence) that gets no gradient.
 
     Raises:
         Unanswered: the output has another number of axes than the loss.
@@ -150,7 +155,9 @@ def with_loss(system: System, name: str, rewrites: tuple[str, ...]) -> System:
 
 
 def _renamed(loss: System, output: Array, owner: Mixer) -> dict[Array, Array]:
-    """Array of a loss -> the corresponding array of the mixer."""
+    """Array of a loss -> the array that stands for it behind the mixer with output y: the input is
+    y itself, the target `y.target` (a context), an intermediate array `y.loss.NAME`, the result
+    `y.loss`."""
     latex = output.latex or identifier(output.name)
     found = {loss.mixer.role("input"): output}
     for array in (*loss.mixer.arrays.values(), *loss.defining):
@@ -170,7 +177,7 @@ def _renamed(loss: System, output: Array, owner: Mixer) -> dict[Array, Array]:
 
 
 def _reading(equation: Equation, others: Mapping[Array, Array]) -> Equation:
-    """The equation with arrays replaced."""
+    """The equation with arrays replaced, on both sides; arrays that `others` lacks stay."""
     array = others.get(equation.array, equation.array)
     whole = others.get(equation.whole, equation.whole)
     return replace(equation, array=array, value=reading(equation.value, others), whole=whole)

@@ -50,7 +50,8 @@ def lower(form: Form, rewrites: tuple[str, ...] = ()) -> System:
     """Expand every composite of a form under the named rewrites.
 
     Raises:
-        ValueError: an unknown rewrite; the message lists the known ones.
+        ValueError: an unknown rewrite, or two scales; the message lists the possible names.
+        EquationError: a composite inside an expression, or the chunk number of a reduction index.
     """
     for name in rewrites:
         if name not in REWRITES:
@@ -90,7 +91,8 @@ def _written_out(equation: Equation, rewrites: Sequence[str]) -> list[Equation]:
 
 
 def _scale(rewrites: Sequence[str]) -> str:
-    """The rewrite for scaled scores that is in force."""
+    """The rewrite for scaled scores that applies, the first of `SCALES` if none is named;
+    ValueError if several are named."""
     chosen = [name for name in rewrites if name in SCALES]
     if len(chosen) > 1:
         raise ValueError(f"choose one of {', '.join(chosen)}")
@@ -122,9 +124,9 @@ def _range_by_range(system: System) -> System:
 
 
 def _dense(system: System) -> System:
-    """Widen every causal upper bound and every window to the full axis. An index over places within
-    a chunk keeps its range: the last chunk ends with the rows. Gaps between the ranges of a union
-    are computed and masked too, unless no widened range reaches them."""
+    """Widen every causal upper bound and every window to the full axis. An index over the places of
+    a chunk keeps its range, because the last chunk may have fewer rows. A gap between two ranges of
+    a union is closed, unless the widened ranges still leave the gap between them."""
     every = {i.atom: i for equation in system.equations for i in _all_indices(equation)}
     by_atom = {
         atom: index.hull if isinstance(index, UnionIndex) else index
@@ -159,10 +161,11 @@ def _dense(system: System) -> System:
 
 
 def _zero_state(system: System) -> System:
-    """Start the later rows of every recurrence at row 1, and drop equations for row 1 alone. Their
-    reads of row 0 lie outside the array, and give zeros. A gate of the state that has no row 1
-    gets one."""
+    """Drop the equations for row 1 of every recurrence, and start those for later rows at row 1.
+    There they read row 0, which lies outside the array and is zero. An array that they read at
+    their own row, such as a gate, and that begins at row 2 gets a row 1 as well."""
     started = {e: _from_row_1(block, e) for block in blocks(system) for e in block.equations}
+    # an array that gets a row 1 may read further arrays without row 1
     waiting = [(old, new) for old, new in started.items() if new is not None and new is not old]
     while waiting:
         more = [pair for old, new in waiting for pair in _gates_of_row_1(system, old, new)]
@@ -174,8 +177,8 @@ def _zero_state(system: System) -> System:
 
 
 def _from_row_1(block: Block, equation: Equation) -> Equation | None:
-    """An equation of a loop, extended to row 1; None for an equation of row 1 alone. A loop over
-    another axis than the tokens is unchanged: its initial values are no state."""
+    """An equation of a loop over tokens, with row 1 added to its rows; None for an equation of row
+    1 alone. An equation outside of loops over tokens is returned unchanged."""
     if not any("l" in last.letters for last in block.last_rows.values()):
         return equation
     row = block.row(equation)
@@ -192,8 +195,8 @@ def _from_row_1(block: Block, equation: Equation) -> Equation | None:
 def _gates_of_row_1(
     system: System, old: Equation, new: Equation
 ) -> Iterator[tuple[Equation, Equation]]:
-    """The equations of arrays without row 1 that `new`, which is `old` extended to row 1, reads at
-    its own row; each with the equation that has row 1 too."""
+    """The equations to extend to row 1 because `new`, which is `old` extended to row 1, reads their
+    array at its own row, and they begin at row 2; as (equation, extended equation)."""
     (row,) = (i for i, before in zip(new.indices, old.indices, strict=True) if i != before)
     for ref, _ in refs(new.value):
         if row.as_poly() in ref.positions and ref.array is not new.array:
@@ -222,9 +225,11 @@ def _all_indices(equation: Equation) -> Iterator[Index]:
 
 
 def _widened(index: Index, by_atom: Mapping[str, Index], rows: Set[str]) -> Index:
-    """An index without causal upper bound and without window. A bound that names an outer index is
-    dropped if there is a bound in sizes alone; else an upper bound is taken at the end of the outer
-    index. Indices over places within a chunk keep their range."""
+    """An index without causal upper bound and without window: bounds that name an outer index are
+    dropped where a bound in sizes alone remains. Without one, lower bounds stay, and each upper
+    bound takes the value at the end of the (widened) outer index: j <= i becomes j <= l. `rows` are
+    the indices over places of a chunk, which are not widened.
+    """
 
     def named(bound: Poly) -> list[Index]:
         return [by_atom[a] for a in sorted(bound.letters) if a in by_atom]
@@ -240,10 +245,12 @@ def _widened(index: Index, by_atom: Mapping[str, Index], rows: Set[str]) -> Inde
 
 
 def _joined(index: Index, pieces: Sequence[Index], together: Set[str]) -> Index:
-    """An index over its widened ranges: a union if they leave gaps or are paired with those of
-    another index, else one range over all."""
+    """An index over its widened ranges. A union, if its ranges are paired with those of another
+    index (then it is in `together`), or if it is proven that no two ranges overlap and not proven
+    that all of them adjoin; else one range from the first lower to the last upper bound."""
     if index.atom in together:
         return UnionIndex(index.name, (), (), tuple(pieces), index.beside)
+    # between two ranges, the number of values that each pair of their ends leaves out, if known
     spaces = [
         [(after - end - 1).constant() for end in one.upper for after in two.lower]
         for one, two in pairwise(pieces)
@@ -258,11 +265,12 @@ ONE = Poly.of(1)
 
 
 Window = tuple[int, Poly, Poly]
-"""(axis, first position read, last position read)"""
+"""(axis, first position read, last position read), of reads that reach outside of an array."""
 
 
 def padded(system: System, *, rows: bool = False) -> System:
-    """The equations, with padded copies of arrays (between zeros) for reads outside of an array.
+    """The system with a padded copy of an array (the array between zeros) for each reference that
+    reads outside of the array, so that each reference reads entries that exist.
 
     Args:
         rows: where a sum reads a weight outside its range, as a convolution does, pad the rows and
@@ -291,14 +299,16 @@ class _Pads:
         return found
 
     def array(self, of: Array, window: Window) -> Array:
-        """The copy of an array whose axis covers the whole window."""
+        """The padded copy of an array whose axis holds the positions of the window, from first to
+        last; made at the first call."""
         if (of, window) not in self.known:
             taken = sum(known is of for known, _ in self.known)
             self.known[of, window] = self._made(of, window, f"pad{taken or ''}")
         return self.known[of, window]
 
     def _made(self, of: Array, window: Window, step: str) -> Array:
-        """A copy of an array with zeros along one axis; its equations join `waiting`."""
+        """A new padded copy of an array. Its equations join `waiting`: one for the entries of the
+        array, one for the zeros before them and one for the zeros behind them."""
         axis, first, last = window
         shape = (*of.shape[:axis], last - first + 1, *of.shape[axis + 1 :])
         made = derived(of, "padding", step, shape=shape)
@@ -319,7 +329,7 @@ class _Pads:
 
 
 def _between_zeros(equation: Equation, pads: _Pads) -> Node:
-    """The right-hand side, with padded copies for reads outside of an array."""
+    """The right-hand side, with reads outside of an array replaced by reads of a padded copy."""
     at: dict[Ref, Ref] = {}
     for node, over in refs(equation.value):
         indices = (*equation.indices, *over)
@@ -335,7 +345,9 @@ def _between_zeros(equation: Equation, pads: _Pads) -> Node:
 
 
 def _windows(ref: Ref, indices: tuple[Index, ...]) -> Iterator[Window]:
-    """The axes along which a reference reads outside of its array."""
+    """The axes along which a reference may read outside of its array, with the first and last
+    position read. Axes with a gather or a flattened position, or without known ends, are
+    skipped."""
     around: Constraints = frozenset().union(*(index.constraints for index in indices))
     for axis, (place, extent) in enumerate(zip(ref.positions, ref.array.shape, strict=True)):
         if isinstance(place, Poly) and not _within(place, extent, around):
@@ -345,13 +357,14 @@ def _windows(ref: Ref, indices: tuple[Index, ...]) -> Iterator[Window]:
 
 
 def _within(place: Position, extent: Poly, around: Constraints) -> bool:
+    """Whether a position is proven to lie in 1..extent."""
     assert isinstance(place, Poly)
     return implied(around, place - 1) and implied(around, extent - place)
 
 
 def _ends(place: Poly, indices: tuple[Index, ...]) -> tuple[Poly, Poly] | None:
-    """The least and largest value of a position, if each of its indices has exactly one lower and
-    one upper bound in sizes; else None."""
+    """The least and largest value of a position; None unless each of its indices has exactly one
+    lower and one upper bound in sizes."""
     first = last = place
     for index in indices:
         slope = place.coefficient(index.atom).constant()
@@ -382,7 +395,9 @@ def _dependent(system: System) -> frozenset[Array]:
 
 
 def _by_taps(equation: Equation, given: frozenset[Array]) -> Equation:
-    """A sum over rows that reads weights outside of their range, as a sum over the weights."""
+    """A sum over rows j that reads a weight outside its range, as w[i - j + 1] does, rewritten as a
+    sum over the entries of the weight; any other equation unchanged. `given` are the arrays that
+    depend on an input or a context: all others are weights."""
     value = equation.value
     if not isinstance(value, Reduce):
         return equation
@@ -398,7 +413,8 @@ def _by_taps(equation: Equation, given: frozenset[Array]) -> Equation:
 
 
 def _turned(value: Reduce, row: Index, place: Poly, extent: Poly) -> Reduce:
-    """The sum with an index over the weight's entries in place of the row index."""
+    """The sum with an index k over the weight's entries in place of the row index j. `place` is the
+    weight's position in j with slope -1, so that j equals `place` with k in place of j."""
     tap = Index(row.name, (ONE,), (extent,))
     body = substitute(value.body, {row.atom: place})
     over = tuple(tap if index is row else index for index in value.over)

@@ -1,7 +1,9 @@
 """Empty sums: the points at which an expression has a term.
 
-A sum over no term is 0 and free, and so is adding it or multiplying by it. Emptiness is tracked
-within one equation; an entry that an equation writes is always present.
+A sum over no term is 0 and free, and so is adding it or multiplying by it. An expression is
+*present* where it has a term. Its *places* are conditions on the points around it: the sum over j
+in 2..i is present at the places i - 2 >= 0. Emptiness is tracked within one equation; an entry that
+an equation writes is always present.
 """
 
 from __future__ import annotations
@@ -36,14 +38,16 @@ from costmodel.language.rule_table import WRITTEN_OUT, Rules
 from costmodel.symbolic.constraints import Constraints, implied, infeasible, outside, projected
 
 Places = tuple[Constraints, ...]
-"""Disjoint conditions, beside those around an expression: it has a term where one is met."""
+"""Disjoint conditions on the points around an expression, which has a term where one is met; () if
+the expression has a term nowhere."""
 
 EVERYWHERE: Places = (frozenset(),)
 
 
 @cache
 def may_be_empty(equation: Equation) -> bool:
-    """Whether some reduction of an equation is not proven to have a term at every point."""
+    """Whether some reduction of an equation is not proven to have a term at every point, or a
+    bracket of the equation has no alternative."""
     for part, over in walk(equation.value):
         if RULES[type(part)] in (_always, both, _either, _inside):
             continue  # empty only where operands are
@@ -55,7 +59,7 @@ def may_be_empty(equation: Equation) -> bool:
 
 
 def _bare(node: Node, around: Constraints) -> bool:
-    """Whether some range of a reduction is not proven to be nonempty."""
+    """Whether some range of the indices that a node binds is not proven to be nonempty."""
     known = around
     for index in outer_first(node.binders):
         for low in index.lower:
@@ -86,6 +90,7 @@ def both(node: Binary, around: Constraints) -> Places:
 
 
 def _joined(left: Places, right: Places, around: Constraints) -> Places:
+    """The intersection of two unions of conditions, among the points with `around`."""
     if left == EVERYWHERE or right == EVERYWHERE:
         return right if left == EVERYWHERE else left
     pairs = (one | two for one in left for two in right)
@@ -93,7 +98,7 @@ def _joined(left: Places, right: Places, around: Constraints) -> Places:
 
 
 def _either(node: Binary, around: Constraints) -> Places:
-    """A sum or difference is present where an operand is present."""
+    """The places of a sum or difference, which is present where an operand is present."""
     left, right = (present(child, around) for child in node.children)
     if EVERYWHERE in (left, right):
         return EVERYWHERE
@@ -101,6 +106,7 @@ def _either(node: Binary, around: Constraints) -> Places:
 
 
 def _disjoint(places: Sequence[Constraints], around: Constraints) -> Places:
+    """The union of several conditions as disjoint conditions, among the points with `around`."""
     kept: list[Constraints] = []
     for place in places:
         kept += [part - around for part in outside(place | around, [k | around for k in kept])]
@@ -135,6 +141,7 @@ def _covered(around: Constraints, found: Sequence[Constraints]) -> bool:
 
 
 def _reduce(node: Reduce, around: Constraints) -> Places:
+    """The places at which a sum has a term; Unsupported for a maximum that may have no term."""
     found = with_terms(node, around)
     if node.kind != "sum" and found != EVERYWHERE:
         names = ", ".join(index.name for index in node.over)
@@ -143,12 +150,15 @@ def _reduce(node: Reduce, around: Constraints) -> Places:
 
 
 def _bracket(node: Bracket, around: Constraints) -> Places:
-    """A bracket without an alternative is present at one of the points of `first`. No cost depends
-    on which, so the first is taken, where each index equals the largest of its lower bounds."""
+    """The places of a bracket: everywhere, if it has an alternative (`otherwise`). Without one and
+    with indices `first`, it is present at one of their points, which values decide. No cost depends
+    on which point, so the point is taken where each index equals the largest of its lower
+    bounds."""
     if node.otherwise is not None:
         return EVERYWHERE
     places = present(node.body, around)
     for index in node.first:
+        # a condition per lower bound: the index equals it, and it exceeds the bounds listed before
         first = (
             frozenset({low - index.as_poly(), *(low - other - 1 for other in index.lower[:k])})
             for k, low in enumerate(index.lower)

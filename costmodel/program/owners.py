@@ -65,8 +65,7 @@ TOKEN = index_atom("token")
 
 
 class Owners:
-    """The owners of a system's instances, as maxima of guarded affine terms (`Terms`), as in
-    `tokens`.
+    """The owners of a system's instances, each the maximum of guarded affine terms (`Terms`).
 
     Raises:
         Unsupported: owners cannot be derived; the reason names the array.
@@ -96,7 +95,11 @@ class Owners:
 
     def _settle(self, block: Block) -> None:
         """Derive the owners of a block from those of its readers. In a loop, readers may belong to
-        the loop itself: owners are iterated to a fixed point."""
+        the loop itself: owners are iterated to a fixed point.
+
+        Raises:
+            Unsupported: the iteration does not converge, or an owner is not derived.
+        """
         reached = self._reached(block) if block.is_loop else {}
         waiting: dict[Equation, Sequence[Constraints]] = {}
         for equation in block.equations:
@@ -107,6 +110,7 @@ class Owners:
                 waiting[equation] = late
             else:
                 self._equations[equation] = self.tokens.instance(equation)
+        # each round passes owners on by one equation or more; the last one changes nothing
         for _ in range(len(block.equations) + 2):
             before = dict(self._equations)
             for equation, points in waiting.items():
@@ -123,7 +127,8 @@ class Owners:
             self._arrays[array] = self.tokens.of(array) if same else joined_terms(array, found)
 
     def _of_row(self, equation: Equation) -> Terms:
-        """The owner of an output row: its own number, where it depends on an input row."""
+        """The owner of an output row (rule 1): its own number, and tau where tau is later; token 0
+        where the row depends on no input."""
         row = position_value(equation.positions[0])
         return self._beside(equation, [Term(row)], [equation.domain])
 
@@ -145,11 +150,12 @@ class Owners:
     def _at_the_latest(
         self, block: Block, equation: Equation, late: Sequence[Constraints]
     ) -> Mapping[Equation, Terms]:
-        """The owner of an equation under rules 3 and 4; empty if no reader's owner is known yet.
+        """{equation: its owner}, with the points `late` under rules 3 and 4; {} if no reader's
+        owner is known yet.
 
         Raises:
-            Unsupported: it is not known, or differs among the results of one transform or
-                selection.
+            Unsupported: the owner of a reader is not derived, or the owner differs among the
+                results of one transform or selection.
         """
         array, tau = equation.array, self.tokens.instance(equation)
         place = Ref(array, equation.positions)
@@ -177,7 +183,8 @@ class Owners:
         return {equation: found}
 
     def _prompt(self, array: Array) -> list[Constraints]:
-        """The entries of an array, in its axes, known to be read by work of their own token."""
+        """Regions of the entries of an array, in its axes, that work of token tau reads: no reader
+        can need them earlier, so that their owner is tau."""
         return [
             reached
             for term in self.tokens.of(array)
@@ -186,8 +193,9 @@ class Owners:
         ]
 
     def _served(self, array: Array) -> tuple[list[Constraints], Unsupported | None]:
-        """Regions of the entries that are read, in the array's axes and `OWNER` (the reader's
-        owner), one per reference with a known owner; and the reason why some reference has none."""
+        """The entries that are read, as regions in the array's axes and `OWNER` (the reader's
+        owner), without duplicates; and the reason why a reference has no region, None if all have
+        one."""
         found = list(self._reached_by(array, Poly.atom(OWNER), frozenset()))
         regions = dict.fromkeys(reached for reached, _ in found if reached is not None)
         return list(regions), next((why for _, why in found if why), None)
@@ -195,8 +203,9 @@ class Owners:
     def _reached_by(
         self, array: Array, token: Poly, where: Constraints
     ) -> Iterator[tuple[Constraints | None, Unsupported | None]]:
-        """For each reference to an array, the region of entries that the work of a token reads, in
-        the axes of the array, or the reason why it is not known."""
+        """For each reference to an array and each case of the reader's owner, (region, None) with
+        the entries where `where` holds that the reader's instances owned by `token` read, in the
+        axes of the array (None if they read no entry); (None, reason) if no region is derived."""
         inside = {Poly.atom(axis_atom(axis)) - 1 for axis in range(len(array.shape))}
         for reader, read in self._readers(array):
             around = self.unbounded(reader) | read.constraints
@@ -213,14 +222,16 @@ class Owners:
                     yield None, Unsupported(why, error.advice)
 
     def _readers(self, array: Array) -> Iterator[tuple[Equation, Read]]:
-        """The references to an array, with their equations; gathers at all possible positions."""
+        """The references to an array as (equation, reference); gathers at all possible
+        positions."""
         for reader in self.system.equations:
             for read in reads(reader):
                 if read.ref.array is array:
                     yield reader, anywhere(self.system, read)
 
     def _late(self, equation: Equation, reached: Mapping[Equation, Terms]) -> list[Constraints]:
-        """The points under rules 3 and 4: all but those steps of a loop to which rule 2 applies."""
+        """The points of an equation under rules 3 and 4. These are all points outside of loops; in
+        a loop, the points at which rule 2 does not apply. `reached`: see `_reached`."""
         if equation not in reached or self._is_part(equation.array):
             return [equation.domain]
         return [
@@ -258,6 +269,8 @@ class Owners:
         return self._parts[array]
 
     def _read_once(self, array: Array) -> bool:
+        """Whether it is proven that no two instances read one entry of an array; False also for an
+        array that reads itself."""
         readers = list(self._readers(array))
         if any(reader.array is array for reader, _ in readers):
             return False
@@ -295,7 +308,7 @@ class Owners:
 
     def _tokens_read(self, equation: Equation) -> list[Constraints]:
         """The tokens of the entries that an instance reads, directly or through single-use
-        temporaries: regions in all indices and `TOKEN`."""
+        temporaries, as regions in the free indices, the reduction indices and `TOKEN`."""
         found: list[Constraints] = []
         for read in (anywhere(self.system, read) for read in reads(equation)):
             around = equation.domain | read.constraints | {Poly.atom(TOKEN) - 1}
@@ -312,7 +325,8 @@ class Owners:
         return found
 
     def unbounded(self, equation: Equation) -> Constraints:
-        """The domain in an endless sequence: token indices lose bounds given by the length."""
+        """The domain of an equation in an endless sequence: without the bounds, such as j <= l,
+        that the length gives to an index on which the owner or tau depends."""
         own, tau = self.instance(equation), self.tokens.instance(equation)
         terms = [term.token for term in (*own, *tau)]
         of_token = {a for term in terms for a in term.letters if is_index(a)}
@@ -335,8 +349,9 @@ class Owners:
 
     @cached_property
     def ending(self) -> str | None:
-        """The reason why the work of a token depends on where the sequence ends; None if every
-        bound with the length follows from the extents of arrays or from other bounds."""
+        """The reason why the work of a token depends on where the sequence ends, with the first
+        equation and bound that limit the work. None if each bound with the length l only repeats
+        what the extents of arrays (such as i <= l) or other bounds imply."""
         for equation in self.system.equations:
             if equation.array in self.tokens.dynamic:
                 for name, bound in self._bounded_by_the_end(equation):
@@ -347,8 +362,8 @@ class Owners:
         return None
 
     def _bounded_by_the_end(self, equation: Equation) -> Iterator[tuple[str, Poly]]:
-        """The indices, with bounds, that limit a token's work by the length beyond array
-        extents."""
+        """The bounds, as (name of the index, bound), by which the length of the sequence limits the
+        work of a token, beyond what array extents and other bounds imply."""
         known = self.unbounded(equation)
         tau = self.tokens.instance(equation)
         of_token = {a for x in (*self.instance(equation), *tau) for a in x.token.letters}
@@ -363,6 +378,7 @@ class Owners:
         }
         length = self.system.mixer.role("input").shape[0]
         terms = self.instance(equation)
+        # a token exists, so that its number is at most the length: per case of the owner's terms
         inside |= {length - term.token for term in terms if not term.where}
         always = not all(term.where for term in terms)
         cases = [frozenset()] if always else [x.where | {length - x.token} for x in terms]
@@ -375,6 +391,7 @@ class Owners:
                 ):
                     yield index.name, bounded_by(index, bound)
         for read in reads(equation):
+            # the indices of the entry's token, and those whose ranges depend on these indices
             seen = self.tokens.indices_of(read.ref)
             for index in reversed(read.over):
                 if any(seen & c.letters for c in index.constraints):
@@ -386,7 +403,8 @@ class Owners:
 
 
 def _least(array: Array, served: Sequence[Constraints]) -> Iterator[Term]:
-    """The least owner among the readers of an entry, in the axes of the array."""
+    """The least owner among the readers of an entry, as terms in the axes of the array: for each
+    region of `served`, the least owner where no other region has a smaller one."""
     found = [_lowest(array, reached) for reached in served]
     kept = [
         one
@@ -397,6 +415,7 @@ def _least(array: Array, served: Sequence[Constraints]) -> Iterator[Term]:
             if j != k
         )
     ]
+    # a region counts where no other region's maximum is smaller than its own
     for lows, where in kept:
         others = [other for other in kept if other != (lows, where)]
         before = [there | {low - end - 1 for end in ends} for ends, there in others for low in lows]
@@ -409,7 +428,8 @@ Lowest = tuple[tuple[Poly, ...], Constraints]
 
 
 def _lowest(array: Array, reached: Constraints) -> Lowest:
-    """The least owner in a region of entries and of the owners of their readers (`OWNER`)."""
+    """The least owner in a region of entries and of their readers' owners (`OWNER`): the maximum of
+    the lower bounds of `OWNER`; Unsupported if a bound is a multiple of `OWNER`."""
     lower, upper, rest = bounds(reached, OWNER)
     if any(scale != ONE for scale, _ in lower):
         raise Unsupported(
@@ -421,7 +441,8 @@ def _lowest(array: Array, reached: Constraints) -> Lowest:
 
 
 def _no_later(one: Lowest, other: Lowest) -> bool:
-    """Whether `one` is proven to be at most `other` wherever `other` exists."""
+    """Whether, wherever the conditions of `other` hold, those of `one` are proven to hold and its
+    maximum is proven to be at most the maximum of `other`."""
     (lows, where), (rivals, there) = one, other
     return all(implied(there, c) for c in where) and all(
         any(implied(there, rival - low) for rival in rivals) for low in lows
@@ -440,7 +461,8 @@ def _renamed(constraints: Constraints, kept: Collection[str] = ()) -> Constraint
 
 
 def _equal_places(one: Ref, other: Ref) -> Constraints:
-    """The constraints that two references, the second at a second point, read one entry."""
+    """The constraints under which two references, the second at a second point (its indices marked
+    '), read one entry; gathered positions are taken to be equal."""
     found: set[Poly] = set()
     for here, there in zip(one.positions, other.positions, strict=True):
         if not isinstance(here, Gather) and not isinstance(there, Gather):

@@ -1,7 +1,8 @@
 """The equations of a phase, and the points of each equation that the phase executes.
 
-A forward pass executes every point, one-token inference the points that the new token owns, a
-backward pass the equations of the gradients.
+A forward pass (phase `training`) executes every point, one-token inference (`inference`) the points
+that the new token t owns, a backward pass (`backward`) every point of the equations of gradients,
+and a `training-step` both passes.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ TRAINING_STEP = ("backward", "training-step")
 
 
 def phase_name(phase: str) -> str:
-    """The phase for a name or alias."""
+    """The phase for a name or alias; ValueError for any other text."""
     if phase not in PHASES:
         raise ValueError(f"unknown phase '{phase}': expected one of {', '.join(PHASES)}")
     return PHASES[phase]
@@ -56,7 +57,8 @@ class IterationDomain:
     equation: Equation
     constraints: Constraints
     once: bool
-    """Whether the points depend on no input and no context: executed once per forward pass."""
+    """Whether the points depend on no input and no context: executed once per pass, not per
+    sequence."""
     joined: bool = False
     """Whether results are summed over the sequences of a batch, like gradients of weights."""
 
@@ -69,7 +71,7 @@ class IterationDomain:
 def by_equation(
     parts: Iterable[IterationDomain],
 ) -> Mapping[Equation, Sequence[IterationDomain]]:
-    """Equation -> the points that a phase executes."""
+    """Equation -> the disjoint parts of its points that a phase executes, in the order given."""
     found: dict[Equation, list[IterationDomain]] = {}
     for part in parts:
         found.setdefault(part.equation, []).append(part)
@@ -77,7 +79,7 @@ def by_equation(
 
 
 def underivable(system: System) -> Unsupported | None:
-    """The reason why tokens cannot be derived for a system; else None."""
+    """The reason why tokens cannot be derived for a system; None if they can."""
     try:
         return tokens(token_by_token(system)).underivable
     except Unsupported as reason:
@@ -85,17 +87,21 @@ def underivable(system: System) -> Unsupported | None:
 
 
 def _has_inference(system: System) -> bool:
+    """Whether the tokens of a system are derived, and no output row depends on a later token."""
     return underivable(system) is None and tokens(token_by_token(system)).causal
 
 
 def inference_reason(system: System) -> str | None:
-    """The reason why one-token inference is undefined, with advice for authors; else None."""
+    """The reason why one-token inference is undefined, with advice if the mixer is the user's own;
+    None if it is defined."""
     refused = without_inference(system)
     return None if refused is None else str(refused.told(system.mixer.home))
 
 
 def without_inference(system: System) -> Unanswered | None:
-    """The reason why one-token inference is undefined for a form; else None."""
+    """The reason why one-token inference is undefined for a form: tokens are not derived, a step
+    takes the whole token axis at once, or an output depends on later tokens. None if it is
+    defined."""
     if unsupported := underivable(system):
         return Unanswered(
             f"the token of each entry is not derived: {unsupported}", unsupported.advice
@@ -123,7 +129,8 @@ def without_inference(system: System) -> Unanswered | None:
 
 
 def _unbounded(system: System) -> tuple[str, str] | None:
-    """The reason and advice if a table of positions gathers rows of all tokens; else None."""
+    """(reason, advice) for a given index table whose positions have no bound that depends on the
+    row, so that each row may gather rows of all tokens; None if there is no such table."""
     for equation in system.equations:
         for read in reads(equation):
             for at in (p.at.array for p in read.ref.positions if isinstance(p, Gather)):
@@ -139,11 +146,12 @@ def _unbounded(system: System) -> tuple[str, str] | None:
 
 @cache
 def iteration_domains(system: System, phase: str) -> tuple[IterationDomain, ...]:
-    """The points that a phase executes; work that depends on no input is marked `once`.
+    """The points that a phase executes: for each equation the disjoint parts of its points.
+    Inference leaves out work that depends on no input; the other phases mark it `once`.
 
     Raises:
         Unanswered: `inference` is undefined for the form; the reason names a form that has it.
-        Unsupported: `inference` depends on where the sequence ends.
+        Unsupported: `inference` depends on where the sequence ends, or owners are not derived.
         ValueError: an unknown phase.
     """
     if phase == "training":
@@ -171,6 +179,8 @@ def iteration_domains(system: System, phase: str) -> tuple[IterationDomain, ...]
 
 
 def _of_forward(system: System) -> tuple[IterationDomain, ...]:
+    """All points of a forward pass, in parts: those that depend on an input or a context, and the
+    others, which are marked `once`."""
     known = tokens(system)
     return tuple(
         IterationDomain(equation, constraints, not given)
@@ -180,22 +190,23 @@ def _of_forward(system: System) -> tuple[IterationDomain, ...]:
 
 
 NOW = Poly.atom("now")
-"""t without the assumption t <= l."""
+"""The new token t under another name, as t <= l is assumed wherever t occurs."""
 
 
 @dataclass(frozen=True)
 class Overrun:
-    """A read of weights by token t past the end or before the start of an axis, where all
-    `conditions` are >= 0."""
+    """A read of weights by token t past the end or before the start of an axis, which happens where
+    all `conditions` (in sizes and `NOW`) are >= 0."""
 
     array: str
     extent: Poly
+    """The extent of the axis."""
     where: str
     """`past the end` or `before the start`."""
     conditions: Constraints
 
     def at(self, sizes: Mapping[str, int]) -> bool:
-        """Whether the read lies outside at these sizes, which include t."""
+        """Whether the read lies outside its array at these sizes, which include t."""
         values = {**sizes, "now": sizes["t"]}
         return all(condition.rational(values) >= 0 for condition in self.conditions)
 
@@ -209,10 +220,12 @@ class Overrun:
 
 @cache
 def overruns(system: System) -> tuple[Overrun, ...]:
-    """The reads of one new token that lie outside of weights, or of work on weights, for large t.
+    """The reads of one new token that lie outside an array that depends on no input, at some t: a
+    table of l positions has no row l + 1.
 
     Raises:
         Unanswered: a form without one-token inference.
+        Unsupported: the points of one token are not derived.
     """
     found: dict[Overrun, None] = {}
     for part in iteration_domains(system, "inference"):
@@ -223,7 +236,8 @@ def overruns(system: System) -> tuple[Overrun, ...]:
 
 
 def _outside(part: IterationDomain, read: Read) -> Iterator[Overrun]:
-    """The axes along which a reference of token t reads outside of its array, past either end."""
+    """The overruns of one reference: per axis, past the end and before the start, where possible.
+    Axes with a gather or a flattened position are skipped."""
     hidden = sorted({*part.variables, *(index.atom for index in read.over)}, reverse=True)
     now = {"t": NOW}
     around = frozenset(c.substitute(now) for c in part.constraints | read.constraints)

@@ -3,7 +3,8 @@
 Within a loop every reference reads the row before (`S[i-1]`), rows further back (`S[i-C]`, a sum
 over all earlier rows), or an array of the same row that is written earlier. The row axis of each
 array is derived from the references, never declared. A loop runs upward, or downward if rows depend
-on later rows (`S[i+1]`, as in gradients).
+on later rows (`S[i+1]`, as in gradients). The *lag* of a reference is the row written minus the row
+read: 1 for `S[i-1]`, 0 for the same row.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ from costmodel.symbolic.polynomial import Poly, is_index
 
 @dataclass(frozen=True, eq=False)
 class Block:
-    """Equations that are computed together: a loop over rows, or the equations of one array."""
+    """The equations of one strongly connected component: a loop over rows, or, if they read none of
+    their own arrays, the equations of one array."""
 
     equations: tuple[Equation, ...]
     axes: Mapping[Array, int]
@@ -41,8 +43,9 @@ class Block:
 
     @cached_property
     def last_rows(self) -> Mapping[Array, Poly]:
-        """The last row of each array that the loop computes: its extent, or less if bounds prove
-        it."""
+        """The last row of each array that the loop computes: the extent of the row axis, or less if
+        the bounds of the loop's indices prove that no equation goes further. {} outside of
+        loops."""
         extents = {array: array.shape[axis] for array, axis in self.axes.items()}
         if len({*extents.values()}) == 1:
             ends = [_ends(self.row(equation), equation) for equation in self.equations]
@@ -58,7 +61,8 @@ class Block:
         return bool(self.axes)
 
     def rows(self, sizes: Mapping[str, int]) -> int:
-        """The number of rows of the loop at given sizes."""
+        """The largest extent of a row axis of the loop at given sizes; 0 for a block that is no
+        loop."""
         return max((array.shape[axis].at(sizes) for array, axis in self.axes.items()), default=0)
 
     def row(self, equation: Equation) -> Poly:
@@ -66,8 +70,9 @@ class Block:
         return _row(self.axes, equation)
 
     def lag(self, equation: Equation, ref: Ref) -> int | None:
-        """The distance in rows to the row that a reference reads: 0, 1 or `FURTHER`; None if the
-        reference reads outside the loop."""
+        """The number of steps of the loop between the row read and the row written: 0, 1 or
+        `FURTHER` (which a downward loop counts downward). None if the reference reads an array of
+        another block."""
         if ref.array not in self.axes:
             return None
         lag = _lag(self.axes, equation, ref)
@@ -76,7 +81,7 @@ class Block:
 
     @cached_property
     def reach(self) -> int:
-        """The largest lag of any reference."""
+        """The largest lag of any reference; 0 for a block that is no loop."""
         lags = (
             self.lag(equation, ref) for equation in self.equations for ref in references(equation)
         )
@@ -85,8 +90,8 @@ class Block:
 
 @cache
 def blocks(system: System) -> tuple[Block, ...]:
-    """The blocks of a system in topological order. Ties follow the file, a block standing at its
-    last equation.
+    """The blocks of a system in topological order. Blocks that do not depend on each other are in
+    the order of the file; the last equation of a block gives its place there.
 
     Raises:
         EquationError: an array is read before it is complete, or defined at gathered positions.
@@ -100,7 +105,7 @@ def blocks(system: System) -> tuple[Block, ...]:
 
 
 def _after_what_is_read(found: Sequence[Block]) -> Iterator[Block]:
-    """The blocks in topological order, each after those that it reads."""
+    """The blocks in topological order: always the first whose arrays to read are complete."""
     waiting = list(found)
     while waiting:
         missing = {equation.array for block in waiting for equation in block.equations}
@@ -126,7 +131,7 @@ def _components(system: System) -> list[list[Array]]:
         array: {r.array for e in equations for r in references(e) if r.array in system.defining}
         for array, equations in system.defining.items()
     }
-    for between in needs:
+    for between in needs:  # Warshall's transitive closure: which arrays each array depends on
         for found in needs.values():
             if between in found:
                 found |= needs[between]
@@ -164,7 +169,7 @@ def in_order(system: System) -> tuple[Equation, ...]:
 
 
 def loops(system: System) -> Iterator[tuple[Equation, ...]]:
-    """The equations of each strongly connected component that is a loop."""
+    """The equations of each strongly connected component whose equations read its own arrays."""
     for arrays in _components(system):
         equations = tuple(e for e in system.equations if e.array in arrays)
         if any(ref.array in arrays for e in equations for ref in references(e)):
@@ -178,7 +183,12 @@ def recurrent(system: System) -> frozenset[Array]:
 
 
 def _block(system: System, arrays: Sequence[Array]) -> Block:
-    """The block of a strongly connected component: the first choice of row axes that works."""
+    """The block of a strongly connected component. Row axes with lags 0 and 1 come before row axes
+    with larger lags, and upward loops before downward ones; the first choice that works counts.
+
+    Raises:
+        Unsupported: no choice works.
+    """
     equations = tuple(e for e in system.equations if e.array in arrays)
     inside = [(e, r) for e in equations for r in references(e) if r.array in arrays]
     if not inside:
@@ -203,7 +213,9 @@ def _axes(
     equations: Sequence[Equation],
     lags: Container[int | None],
 ) -> Iterator[Mapping[Array, int]]:
-    """The choices of row axes under which the lag of every reference is in `lags`."""
+    """The choices of one row axis per array, as array -> axis, under which the lag of each
+    reference `inside` the loop is in `lags` and no equation writes at a flattened or gathered
+    row."""
 
     def fits(axes: Mapping[Array, int]) -> bool:
         plain = all(
@@ -245,7 +257,8 @@ FURTHER = 2
 
 
 def _lag(axes: Mapping[Array, int], equation: Equation, ref: Ref) -> int | None:
-    """The lag of a reference: 0, 1, `FURTHER`, or negative; None if its sign varies."""
+    """The row written minus the row read: 0, 1, -1, `FURTHER` (2 or more, or 1 or more where the
+    distance varies) or -`FURTHER`. None if the sign varies or is unknown."""
     here, there = equation.positions[axes[equation.array]], ref.positions[axes[ref.array]]
     if isinstance(here, (Flat, Gather)) or isinstance(there, (Flat, Gather)):
         return None
@@ -260,7 +273,8 @@ def _lag(axes: Mapping[Array, int], equation: Equation, ref: Ref) -> int | None:
 
 
 def _proven_lag(known: Constraints, back: Poly) -> int | None:
-    """The proven lag for a distance in rows: 0, 1, -1, `FURTHER` or -`FURTHER`; else None."""
+    """The lag that is proven for a distance in rows: 0, 1, -1, or `FURTHER` or -`FURTHER` for a
+    varying distance of 1 or more; None if nothing is proven."""
     for lag in (0, 1, -1):
         if implied(known, back - lag) and implied(known, lag - back):
             return lag
@@ -272,7 +286,8 @@ def _possible(
     inside: Sequence[tuple[Equation, Ref]],
     equations: Sequence[Equation],
 ) -> bool:
-    """Whether every read within a row is preceded by the equation that writes the entry."""
+    """Whether each entry that is read in its own row is written by an earlier equation of the
+    list."""
     order = {equation: k for k, equation in enumerate(equations)}
     for reader, ref in inside:
         if _lag(axes, reader, ref) != 0:
@@ -293,11 +308,13 @@ def _share_a_row(axes: Mapping[Array, int], one: Equation, two: Equation) -> boo
 
 
 def _row(axes: Mapping[Array, int], equation: Equation) -> Poly:
+    """The position on the row axis that an equation defines."""
     return _plain(equation.positions[axes[equation.array]])
 
 
 def _ends(row: Poly, equation: Equation) -> tuple[Poly, ...]:
-    """Upper bounds of an equation's rows, in sizes; the least is the last row. () if unknown."""
+    """Upper bounds, in sizes, of the rows that an equation defines; the smallest is the last row.
+    () if a bound depends on another index, or the row on several indices."""
     if not row.variables:
         return (row,)
     index = next((i for i in equation.indices if {i.atom} == row.variables), None)
@@ -318,7 +335,9 @@ def _plain(position: Position) -> Poly:
 
 
 def _check_order(system: System, found: Sequence[Block]) -> None:
-    """Raise EquationError if an equation outside of loops reads an array before it is complete."""
+    """Raise EquationError if an equation defines entries at gathered positions, or reads an array,
+    other than those of its own loop, that no equation defines or that a later equation
+    completes."""
     block_of = {e: block for block in found for e in block.equations}
     order = {e: k for k, e in enumerate(system.equations)}
     last = {array: order[es[-1]] for array, es in system.defining.items()}
@@ -348,7 +367,8 @@ def _check_order(system: System, found: Sequence[Block]) -> None:
 
 @cache
 def ascending(system: System) -> System:
-    """The system with every loop running upward: downward loops are numbered from the last row."""
+    """The system with every loop running upward: row r of a downward loop becomes row last + 1 -
+    r."""
     turned = {
         array: (axis, block.last_rows[array])
         for block in blocks(system)
@@ -361,7 +381,11 @@ def ascending(system: System) -> System:
 
 
 def _turned(turned: Mapping[Array, tuple[int, Poly]], equation: Equation) -> Equation:
-    """The equation with the rows of some arrays renumbered from the last row."""
+    """The equation with row r of each array in `turned` renumbered as last + 1 - r.
+
+    Args:
+        turned: array -> (its row axis, its last row).
+    """
     values: dict[str, Poly] = {}
     if equation.array in turned:
         axis, last = turned[equation.array]

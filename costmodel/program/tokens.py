@@ -50,7 +50,7 @@ class Tokens:
         return self._depending({*self.system.inputs, *self.system.mixer.contexts})
 
     def _depending(self, found: set[Array]) -> frozenset[Array]:
-        """The arrays that depend on an array of `found`."""
+        """The arrays of `found`, and all arrays that depend on them."""
         while True:
             more = {
                 equation.array
@@ -63,27 +63,31 @@ class Tokens:
 
     @cached_property
     def _terms(self) -> tuple[Mapping[Array, Terms], Mapping[Equation, Terms]]:
+        """tau of arrays (in their axes) and of equations (in their free indices)."""
         return self._derived(
             {array: (Term(row_number(self.system, array)),) for array in self.system.inputs}
         )
 
     @cached_property
     def _from_context(self) -> tuple[Mapping[Array, Terms], Mapping[Equation, Terms]]:
+        """`SOMETHING` where arrays and equations depend on a context, 0 elsewhere."""
         given = dict.fromkeys(self.system.mixer.contexts, (Term(SOMETHING),))
         return self._derived({**given}, zeros=self.system.beyond)
 
     @cached_property
     def _dependence(self) -> tuple[Mapping[Array, Terms], Mapping[Equation, Terms]]:
-        """Where arrays and equations depend on an input or a context, in a sequence of finite
-        length. Near the end, tau may differ from tau in an endless sequence. Zeros read outside of
-        an array surround the rows of each sequence: they depend on the same inputs as the array."""
+        """`SOMETHING` where arrays and equations depend on an input or a context, 0 elsewhere. tau
+        cannot tell, as it assumes an endless sequence: a sum over later rows has no term at row l.
+        Zeros read outside of an array count as inputs where the array depends on one: they surround
+        the rows of each sequence."""
         given = (*self.system.inputs, *self.system.mixer.contexts)
         return self._derived(dict.fromkeys(given, (Term(SOMETHING),)), zeros=self.system.beyond)
 
     def _derived(
         self, arrays: dict[Array, Terms], *, zeros: bool = False
     ) -> tuple[Mapping[Array, Terms], Mapping[Equation, Terms]]:
-        """The tokens of all arrays and equations, given those of some arrays."""
+        """The tokens of all arrays and all equations, given `arrays`, those of the inputs (extended
+        in place); `zeros`: see `latest`."""
         equations: dict[Equation, Terms] = {}
         for block in blocks(self.system) if arrays else ():
             self._settle(block, arrays, equations, zeros)
@@ -101,9 +105,15 @@ class Tokens:
         equations: dict[Equation, Terms],
         zeros: bool,
     ) -> None:
-        """Derive the tokens of a block, for a loop by fixed-point iteration. The iteration starts
-        by assuming equal terms for all rows. Any fixed point is correct, as every row follows from
-        the row before."""
+        """Derive the tokens of a block into `arrays` and `equations`, for a loop by iteration to a
+        fixed point. In the first rounds the equations with known tokens give the tokens of all
+        rows; once settled, each equation gives those of its own rows. Any fixed point is correct,
+        as every row follows from the row before.
+
+        Raises:
+            Unsupported: the iteration does not converge, or tokens of an array that is read are not
+                terms in its axes.
+        """
         alike = block.is_loop
         for _ in range(len(block.equations) + 4):
             before = [equations.get(equation) for equation in block.equations]
@@ -116,6 +126,7 @@ class Tokens:
             if settled or not alike:
                 for array in dict.fromkeys(equation.array for equation in block.equations):
                     complete = {e: equations[e] for e in block.equations if e.array is array}
+                    # an array without readers may do without tokens in its axes
                     with suppress(*(() if array in self._read else (Unsupported,))):
                         arrays[array] = joined_terms(array, complete)
             if not block.is_loop or (settled and not alike):
@@ -130,7 +141,7 @@ class Tokens:
         return self._found(array, self._terms[0])
 
     def _found(self, array: Array, table: Mapping[Array, Terms]) -> Terms:
-        """The entry of an array in a table.
+        """The terms of an array in a table of tokens; () for token 0.
 
         Raises:
             Unsupported: tau of the array has no terms in its axes (possible for arrays without
@@ -145,14 +156,16 @@ class Tokens:
         return tuple(read_term(ref, term) for term in self.of(ref.array))
 
     def spanned(self, node: Node, equation: Equation) -> bool:
-        """Whether a step runs over the token axis with one result for all rows."""
+        """Whether a node of an equation binds an index over the token axis, while tau of the
+        equation's instances is the same for all rows: one result for all tokens at once."""
         by_row = variables_of(term.token for term in self.instance(equation))
         rows = frozenset().union(*(self.indices_of(ref) for ref, _ in refs(node)))
         over = any(index.atom in rows for index in node.binders)
         return over and not by_row
 
     def indices_of(self, ref: Ref) -> frozenset[str]:
-        """The indices on which tau of a referenced entry depends, at positions without a gather."""
+        """The variables in those positions of a reference on which tau of the entry depends;
+        without gathered positions."""
         axes = frozenset().union(*(term.token.letters for term in self.of(ref.array)))
         return frozenset().union(
             *(
@@ -167,8 +180,12 @@ class Tokens:
         return self._terms[1][equation]
 
     def dependent(self, equation: Equation) -> list[tuple[Constraints, bool]]:
-        """The parts of an equation's points, each with whether it depends on an input or a
-        context."""
+        """The disjoint parts of an equation's points, as (constraints, whether they depend on an
+        input or a context).
+
+        Raises:
+            Unsupported: tokens are not derived, and some points may depend on no input.
+        """
         if equation.array not in self.given:
             return [(equation.domain, False)]
         if equation.array in self._whole:
@@ -180,8 +197,13 @@ class Tokens:
     def dependent_entries(
         self, ref: Ref, around: Constraints, *, ends: bool = True
     ) -> list[tuple[Constraints, bool]]:
-        """The points around a reference in parts, each with whether the entry read depends on an
-        input or a context. `ends`: the sequence has a finite length."""
+        """The points around a reference in disjoint parts, as (constraints, whether the entry that
+        is read depends on an input or a context). `ends`: the sequence has a finite length, False
+        for an endless sequence.
+
+        Raises:
+            Unsupported: which entries depend on an input is not derived.
+        """
         if ref.array not in self.given:
             return [(around, False)]
         if self.underivable:
@@ -194,7 +216,7 @@ class Tokens:
 
     @cached_property
     def underivable(self) -> Unsupported | None:
-        """The reason why tokens cannot be derived; else None."""
+        """The reason why tokens cannot be derived; None if they can."""
         try:
             _ = self.causal, self._from_context, self._dependence
         except Unsupported as error:
@@ -202,10 +224,11 @@ class Tokens:
         return None
 
     def _throughout(self, equation: Equation) -> bool:
-        """True, if every point of an equation is proven to depend on an input or a context.
+        """True: every point of an equation is proven to depend on an input or a context. To be
+        asked where tokens cannot be derived.
 
         Raises:
-            Unsupported: it is not proven, and tokens cannot be derived.
+            Unsupported: it is not proven; the reason is why tokens cannot be derived.
         """
         if equation.array not in self._whole:
             why = self.underivable
@@ -217,7 +240,8 @@ class Tokens:
 
     @cached_property
     def _whole(self) -> frozenset[Array]:
-        """The arrays each entry of which depends on an input or a context."""
+        """The arrays each entry of which is proven to depend on an input or a context: every
+        equation of the array reads such an array, in no sum that may be empty."""
         found = set(self.given)
         while True:
             partly = {
@@ -255,7 +279,8 @@ def tokens(system: System) -> Tokens:
     """The tokens of a system.
 
     Raises:
-        EquationError: an array is read before it is defined.
+        EquationError: an array is read before it is complete, or defined at gathered positions.
+        Unsupported: circular equations that no order of rows can satisfy.
     """
     blocks(system)
     return Tokens(system)

@@ -1,6 +1,7 @@
 """Trip counts: how often an expression is evaluated, and how many terms or comparisons it has.
 
-The counts of selections (argmax, top-k, sort) are nominal, as are those of Fourier transforms.
+The comparisons of selections (top-k, sort) are nominal: those of a fixed algorithm (a sorting
+network, a merge sort), whatever the values.
 """
 
 from __future__ import annotations
@@ -21,16 +22,20 @@ from costmodel.symbolic.polyhedral_sums import total
 from costmodel.symbolic.polynomial import Fn, Poly, by_text, call, is_index
 
 MOST_CASES = 4
-"""A reduction is refused if the number of its terms has more cases."""
+"""A reduction whose number of terms has more cases than these is refused."""
 
 
 def terms_of(over: tuple[Index, ...]) -> Poly:
-    """The number of terms of a reduction, in the indices around it; Unsupported if it differs by
-    case."""
+    """The number of terms of a reduction over `over`, in the indices around it. Unsupported if
+    ranges depend on each other and their number of points has several cases.
+
+    The formula holds where every range has a value: for j in 2..i it is i - 1.
+    """
     names = {index.atom for index in over}
     coupled = any(names & b.letters for i in over for b in i.lower + i.upper)
     if coupled:
         constraints: Constraints = frozenset().union(*(index.constraints for index in over))
+        # `total` sums over all indices: those around the reduction stand in as sizes, and return
         outer = {a: Poly.atom("outer " + a) for c in constraints for a in c.letters - names}
         exact = total(
             tuple(index.atom for index in over),
@@ -51,13 +56,19 @@ def terms_of(over: tuple[Index, ...]) -> Poly:
 def numbers_of_terms(
     node: Reduce, part: IterationDomain, around: Constraints
 ) -> Iterator[tuple[Poly, Constraints]]:
-    """The number of terms of a reduction, in the indices around it, as (number, condition) for each
-    case; terms that are empty sums are not counted."""
+    """The number of terms of a reduction, in the indices around it, as (number, conditions) for
+    each case with at least one term; terms that are empty sums are not counted. `around` are the
+    constraints on the indices around it.
+
+    Raises:
+        Unsupported: the number has more than `MOST_CASES` cases.
+    """
     there = dict.fromkeys(node.parts, EVERYWHERE)
     if may_be_empty(part.equation):
         for one in node.parts:
             inner = around.union(*(index.constraints for index in one.over))
             there[one] = present(one.body, inner)
+    # over a union, a range without values must count 0 terms, not a negative number of terms
     filled = len(node.parts) == 1 or all(_filled(one.over, around) for one in node.parts)
     if filled and all(places == EVERYWHERE for places in there.values()):
         try:
@@ -76,7 +87,7 @@ def numbers_of_terms(
             raise Unsupported("the number of terms of a reduction depends on cases")
         number_of_all = number_of_all + number_of_one
     cases = number_of_all.chambers()
-    if len(node.parts) > 1 and _smallest(cases, around):
+    if len(node.parts) > 1 and _smallest(cases, around):  # one case: the minimum of all
         cases = ((frozenset(), call("Min", *(number for _, number in cases))),)
     for guards, number in cases:
         where = frozenset(c for c in guards if not proven(around, c))
@@ -90,8 +101,9 @@ def _filled(over: tuple[Index, ...], around: Constraints) -> bool:
 
 
 def _in_cases(number: Exact, around: Constraints) -> Exact:
-    """The number, with cases in place of rounded quotients of indices: for k in 1..C, floor((l -
-    k)/C) is floor(l/C) for the places k that the last chunk has, and 1 less for the others."""
+    """The number, with cases in place of rounded quotients of indices. For k in 1..C, floor((l -
+    k)/C) is floor(l/C) where k is at most the remainder of l/C, and 1 less for larger k. A quotient
+    without two such values stays."""
     result = Exact()
     for guards, poly in number.pieces:
         atom = next((a for p in (poly, *by_text(guards)) if (a := _rounded(p))), None)
@@ -109,13 +121,15 @@ def _in_cases(number: Exact, around: Constraints) -> Exact:
 
 
 def _splits(number: Exact) -> frozenset[frozenset[Poly]]:
-    """The conditions that distinguish the cases of a number, each together with its negation."""
+    """The conditions that distinguish the cases of a number, as pairs {condition, its negation}, so
+    that two cases with opposite conditions count as one split."""
     guards = frozenset[Poly]().union(*(guards for guards, _ in number.pieces))
     return frozenset(frozenset({guard, -guard - 1}) for guard in guards)
 
 
 def _rounded(poly: Poly) -> Fn | None:
-    """An atom floor(a/b) that depends on an index; None if there is none."""
+    """An atom floor(a/b) of a polynomial that depends on an index, also inside another function;
+    None if there is none."""
     for atom in sorted(poly.atoms):
         if isinstance(atom, Fn):
             if atom.function == "floor_div" and variables_of(atom.args):
@@ -127,9 +141,10 @@ def _rounded(poly: Poly) -> Fn | None:
 
 
 def _values(atom: Fn, around: Constraints) -> tuple[tuple[Poly, Constraints], ...] | None:
-    """The two values of floor((a + m)/s) and their conditions, for a in sizes and 0 <= m <= s or -s
-    <= m <= 0: floor(a/s), and 1 more or 1 less. None if no such range of m is proven. The constant
-    is first tried as part of m, not of a, so that several quotients share one floor(a/s)."""
+    """The two values of an atom floor((a + m)/s), as (value, conditions), with a in sizes alone and
+    m in indices. For -s <= m <= 0 they are floor(a/s) and 1 less; for 0 <= m <= s, floor(a/s) and 1
+    more. None if neither range of m is proven. The constant is first tried as part of m, not of a,
+    so that several quotients share one floor(a/s)."""
     above, below = atom.args
     sizes = Poly({t: x for t, x in above.terms.items() if not variables_of([Poly({t: x})])})
     for still in (sizes - sizes.terms.get((), 0), sizes):
@@ -145,17 +160,19 @@ def _values(atom: Fn, around: Constraints) -> tuple[tuple[Poly, Constraints], ..
 
 
 def _smallest(cases: Sequence[tuple[Constraints, Poly]], around: Constraints) -> bool:
-    """Whether each case is proven to have the smallest of all numbers wherever the case holds."""
+    """Whether in each case the number of the case is proven to be the smallest of all numbers."""
     return all(
         proven(around | guards, other - number) for guards, number in cases for _, other in cases
     )
 
 
 def _terms_at(over: tuple[Index, ...], places: Places) -> Exact:
-    """The number of points in a reduction's ranges at some places, in the indices around it."""
+    """The number of points in the ranges of a reduction that meet one of the (disjoint) `places`,
+    in the indices around the reduction."""
     ranges: Constraints = frozenset().union(*(index.constraints for index in over))
     names = tuple(index.atom for index in over)
     around = {a for c in ranges.union(*places) for a in variables_of([c])} - {*names}
+    # `total` sums over all indices: those around the reduction stand in as sizes, and return
     fixed = {a: Poly.atom("outer " + a) for a in around}
     number = Exact()
     for place in places:
@@ -165,14 +182,17 @@ def _terms_at(over: tuple[Index, ...], places: Places) -> Exact:
 
 
 def number_kept(part: IterationDomain) -> Poly:
-    """The number of positions that a selection keeps per row, in the indices of the row."""
+    """The number of positions that a selection keeps per row, in the indices of the row: K for
+    top-k, 1 for argmax."""
     numbers = rank(part.equation)
     return ONE if numbers is None else terms_of((numbers,))
 
 
 @dataclass(frozen=True)
 class Points:
-    """The points of an expression: variables (outermost first) and their constraints."""
+    """The points at which an expression of an equation is evaluated: variables (outermost first)
+    and their constraints. `accounting` is the convention's: it says how many additions a sum
+    takes."""
 
     equation: Equation
     variables: tuple[str, ...]
@@ -182,7 +202,7 @@ class Points:
     """The indices of the enclosing reductions, outermost first."""
 
     def number(self, places: Places = EVERYWHERE) -> Exact:
-        """The number of points, restricted to some places."""
+        """The number of points that meet one of the (disjoint) `places`."""
         result = Exact()
         for place in places:
             result = result + total(self.variables, self.constraints | place, ONE)
@@ -204,12 +224,13 @@ class Points:
         return Points(self.equation, variables, constraints, self.accounting, over)
 
     def without(self, names: Collection[str]) -> Points:
-        """The points projected onto the indices that are not in `names`."""
+        """The points projected onto the variables that are not in `names`."""
         kept = tuple(name for name in self.variables if name not in names)
         return replace(self, variables=kept, constraints=projected(self.constraints, [*names]))
 
     def under(self, node: Node) -> Iterator[tuple[Node, Points]]:
-        """The operands of a node, each with its points; the terms of a union, range by range."""
+        """The operands of a node, each with the points at which it is evaluated. A reduction over a
+        union gives its body once per range."""
         for part in node.parts:
             inner = self.inside(part.binders) if part.binders else self
             for child in part.children:
@@ -217,30 +238,38 @@ class Points:
 
 
 def network(number: Poly) -> Poly:
-    """The comparators of a bitonic network for R entries: P/2 per column, P = 2^ceil(log2 R).
+    """The comparators of a bitonic sorting network for `number` = R entries: P/2 in each of its
+    `columns`, with P = 2^ceil(log2 R).
     Source: Batcher 1968, Sorting networks and their applications; Knuth, volume 3, section
     5.3.4."""
     return call("pow2", call("ceil_log2", number)) * columns(number) / 2
 
 
 def merges(number: Poly) -> Poly:
-    """The comparisons of a merge sort of R entries: one for each of P = 2^ceil(log2 R) entries in
-    each of log2 P rounds, those with an exhausted run among them. Source: Knuth, volume 3, section
-    5.2.4."""
+    """The comparisons of a merge sort of `number` = R entries: one for each of P = 2^ceil(log2 R)
+    entries in each of log2 P rounds, also where one of two runs is exhausted and no comparison is
+    needed. Source: Knuth, volume 3, section 5.2.4."""
     stages = call("ceil_log2", number)
     return call("pow2", stages) * stages
 
 
 def columns(number: Poly) -> Poly:
-    """The columns of that network, one after another: L (L + 1) / 2 with L = ceil(log2 R)."""
+    """The columns of a bitonic sorting network for `number` = R entries, which work one after
+    another: L (L + 1) / 2 with L = ceil(log2 R)."""
     stages = call("ceil_log2", number)
     return stages * (stages + 1) / 2
 
 
 def levels(node: Select, number: Poly, kept: Poly) -> Poly:
-    """The depth in comparisons of a selection of `kept` out of `number` entries. A knockout has
-    ceil(log2 R) levels; each of several waits for the mask of the one before. The last merge of two
-    runs begins L - 1 levels after the first ones, and gives one of its P entries a level."""
+    """The depth, in comparisons, of a selection of `kept` out of `number` = R entries.
+
+    With L = ceil(log2 R) and P = 2^L:
+
+    - argmax, top-k: L for each entry kept, by knockouts one after another;
+    - sort: the `columns` of the bitonic network;
+    - merge sort: P + L - 1. The last merge begins L - 1 levels after the first merges, and gives
+      one of P entries per level.
+    """
     stages = call("ceil_log2", number)
     if node.kind == MERGE_SORT:
         return call("pow2", stages) + stages - 1

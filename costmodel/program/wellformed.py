@@ -1,7 +1,8 @@
 """Validation of a form: every entry read exists, no entry is defined twice, every array is needed.
 
-Entries that are read or defined are regions, derived from indices and bounds. If the constraints
-prove nothing either way, the regions are tested at small sizes.
+Entries that are read or defined are regions: constraints on the axes of an array (`#0`, `#1`),
+derived from indices and bounds. A region of faulty entries that is not proven to be empty is
+refused if it contains an entry at one of a few small sizes, which the message shows.
 """
 
 from __future__ import annotations
@@ -58,8 +59,16 @@ def axes_of(array: Array) -> tuple[str, ...]:
 def region(
     array: Array, positions: Sequence[Position], constraints: Constraints, hidden: Sequence[str]
 ) -> Constraints | None:
-    """The entries at `positions` while the indices satisfy the constraints; None if there are none.
-    A gathered axis counts as a whole."""
+    """The entries of an array at `positions`, while the indices satisfy the constraints, as
+    constraints on the axes of the array; None if there are none. Every entry counts along a
+    gathered axis.
+
+    Args:
+        hidden: the indices to eliminate.
+
+    Raises:
+        Unsupported: the entries lie at a stride, so that no constraints describe them.
+    """
     return _region(array.shape, tuple(positions), constraints, tuple(sorted(hidden, reverse=True)))
 
 
@@ -70,7 +79,7 @@ def _region(
     constraints: Constraints,
     hidden: tuple[str, ...],
 ) -> Constraints | None:
-    """`region`, memoised by the extents of the array."""
+    """`region`, cached by the extents of the array: arrays of one shape share the answer."""
     links: set[Poly] = set()
     for axis, position in enumerate(positions):
         entry, extent = Poly.atom(axis_atom(axis)), shape[axis]
@@ -112,8 +121,10 @@ def whole(array: Array) -> Constraints:
 
 @cache
 def check_form(system: System) -> None:
-    """Raise EquationError unless every entry read exists, each is defined at most once, and the
-    output depends on every array.
+    """Raise EquationError unless every entry that is read exists, every entry is defined at most
+    once, every entry of the output is defined, selections have enough entries, and the output
+    depends on every array. Arrays whose entries lie at a stride are checked by enumeration at small
+    sizes.
 
     Args:
         system: a form lowered without rewrites (`dense` reads outside arrays on purpose).
@@ -126,7 +137,7 @@ def check_form(system: System) -> None:
     strided: dict[Array, None] = {}
 
     def held(array: Array, check: Callable[[], None]) -> None:
-        """Check an array by regions, or note that its entries lie at a stride."""
+        """Carry out a check of an array, or note that its entries lie at a stride."""
         try:
             check()
         except Unsupported:
@@ -177,6 +188,7 @@ def _without_circle(
         ]
         for part, over in reads:
             ranges = outer_first([*equation.indices, *over])
+            # the positions written and read at each point, as one tuple that is cut below
             both = _entries((*equation.positions, *part.positions), ranges, sizes)
             axes = len(equation.positions)
             for entry in both:
@@ -189,7 +201,7 @@ def _without_circle(
         circle = error.args[1]
         shown = [f"{array.name}[{', '.join(map(str, entry))}]" for array, entry in circle]
         where = _at(sizes)
-        first, *others = reversed(shown)
+        first, *others = reversed(shown)  # graphlib lists what is needed before what needs it
         chain = f"{first} needs {', which needs '.join(others)}"
         raise EquationError(
             f"no order of computation satisfies the equations: {chain} (for instance at {where})"
@@ -233,8 +245,8 @@ def _disjoint(system: System, index: UnionIndex) -> None:
 
 
 def _chosen_exist(system: System, equation: Equation, chosen: Select) -> None:
-    """Raise EquationError unless a selection has enough entries in each row, and selects positions
-    that the index array may hold."""
+    """Raise EquationError unless, at small sizes, a selection has enough entries in each row, and
+    selects positions that the index array may hold."""
     (over,), numbers = chosen.over, rank(equation)
     for sizes in _small(system):
         for point in _points(rows(equation), sizes):
@@ -254,7 +266,13 @@ def _wrong_choice(
     numbers: tuple[int, int],
     point: Mapping[str, int],
 ) -> str:
-    """The error of a selection among entries numbered from first to last; "" if it is correct."""
+    """The error, in words, of a selection in one row; "" if the selection is correct.
+
+    Args:
+        entries: the (first, last) position among which it selects.
+        numbers: the (first, last) number of the positions that it keeps.
+        point: the sizes and indices of the row, with the first of these numbers.
+    """
     (begin, end), (first, final) = entries, numbers
     there, kept = end - begin + 1, final - first + 1
     if there < 1:
@@ -284,7 +302,8 @@ def _outer(system: System, index: Index) -> tuple[Index, ...]:
 def _in_order(
     index: UnionIndex, ranges: Sequence[Index], later: Index, sizes: Mapping[str, int]
 ) -> None:
-    """Raise EquationError if the last of nested ranges overlaps a later range or lies behind."""
+    """Raise EquationError if, at some point of the nested `ranges` (the last of them a range of
+    `index`), the range `later` contains the value of `index` or begins before it."""
     for point in _points(ranges, sizes):
         begin, end = _ends(later, point)
         if begin <= end and begin <= point[index.atom]:
@@ -308,12 +327,14 @@ def _points(ranges: Sequence[Index], values: Mapping[str, int]) -> Iterator[dict
 
 
 def _ends(index: Index, values: Mapping[str, int]) -> tuple[int, int]:
+    """The first and the last value of an index; first > last if the range is empty."""
     low, up = ([bound.rational(values) for bound in ends] for ends in (index.lower, index.upper))
     return ceil(max(low)), floor(min(up))
 
 
 def every_choice(system: System, ref: Ref) -> tuple[Ref, tuple[Index, ...]]:
-    """A reference at all positions that it may gather, and the new indices that run over them."""
+    """(reference, indices): gathered positions are replaced by new indices, over all positions that
+    the gather may select; a reference without a gather is returned with ()."""
     if not any(isinstance(position, Gather) for position in ref.positions):
         return ref, ()
     positions, over = list(ref.positions), []
@@ -328,8 +349,9 @@ def every_choice(system: System, ref: Ref) -> tuple[Ref, tuple[Index, ...]]:
 
 
 def _among(system: System, at: Ref, name: str) -> Index | None:
-    """An index over the positions among which an entry of an index array was selected; None if the
-    array is not a single selection, so that only its bound is known."""
+    """An index over the positions among which the entry `at` of an index array was selected, such
+    as 1..i for the entry of row i. None if only the bound `below` of the array is known: it is
+    given or defined by several equations, or `at` does not determine the range."""
     (equation, *others) = system.defining.get(at.array, ()) or (None,)
     if equation is None or others or not isinstance(equation.value, Select):
         return None
@@ -352,10 +374,12 @@ def _shape(array: Array) -> str:
 
 
 def _regions(equations: Sequence[Equation]) -> list[Constraints]:
+    """The regions of entries that the equations define, those without entries left out."""
     return [found for e in equations if (found := defined(e)) is not None]
 
 
 def _written_inside(system: System, equation: Equation) -> None:
+    """Raise EquationError if an equation defines an entry outside its array."""
     found = defined(equation)
     if found is not None:
         beyond = outside(found, [whole(equation.array)])
@@ -365,7 +389,8 @@ def _written_inside(system: System, equation: Equation) -> None:
 
 
 def _read_exists(system: System, equation: Equation, ref: Ref, over: tuple[Index, ...]) -> None:
-    """Raise EquationError unless every entry that a reference reads exists and is defined."""
+    """Raise EquationError unless every entry that a reference reads lies in its array and is
+    defined, and every index array that it gathers by holds a position there."""
     around = equation.domain.union(*(index.constraints for index in over))
     hidden = [index.atom for index in (*equation.indices, *over)]
     for position, extent in zip(ref.positions, ref.array.shape, strict=True):
@@ -403,6 +428,7 @@ def _read_exists(system: System, equation: Equation, ref: Ref, over: tuple[Index
 
 
 def _defined_once(system: System, equations: Sequence[Equation]) -> None:
+    """Raise EquationError if two of the equations of one array define the same entry."""
     for one, two in combinations(equations, 2):
         regions = defined(one), defined(two)
         if regions[0] is not None and regions[1] is not None:
@@ -411,19 +437,21 @@ def _defined_once(system: System, equations: Sequence[Equation]) -> None:
 
 
 def _defined_everywhere(system: System, array: Array) -> None:
+    """Raise EquationError unless equations define every entry of an array."""
     missing = outside(whole(array), _regions(system.defining[array]))
     _refuse(system, array, missing, f"{array.name} is not defined everywhere")
 
 
 def _one_by_one(system: System, array: Array, sizes: Mapping[str, int]) -> None:
-    """Raise EquationError unless, at some sizes, every entry of an array that is read exists and
-    each is defined once, by enumeration."""
+    """Raise EquationError for the first of the `_faults` of an array at these sizes."""
     for words in _faults(system, array, sizes):
         raise EquationError(f"{words} (for instance at {_at(sizes)})")
 
 
 def _faults(system: System, array: Array, sizes: Mapping[str, int]) -> Iterator[str]:
-    """What is wrong with the entries of an array at some sizes, in words."""
+    """The faults of an array at some sizes, in words, by enumeration: an entry is defined outside
+    the array or twice, an entry of the output is not defined, or an entry is read that lies outside
+    the array or that no equation defines."""
     shape = tuple(extent.at(sizes) for extent in array.shape)
     every = set(product(*(range(1, extent + 1) for extent in shape)))
     written: set[Entry] = set()
@@ -467,12 +495,13 @@ def _entries(
 
 
 def _at(point: Mapping[str, int]) -> str:
-    """Sizes and indices with their values, in words."""
+    """Sizes and indices with their values, for messages: "l = 3, i = 2"."""
     return ", ".join(f"{name.lstrip('@')} = {value}" for name, value in point.items())
 
 
 def _beyond(ref: Ref, ranges: Sequence[Index], sizes: Mapping[str, int]) -> str:
-    """The first index of a reference that lies outside of its axis at some sizes, in words."""
+    """The first position of a reference that lies outside of its axis at some sizes, as the end of
+    a message; "" if none does."""
     extents = [extent.at(sizes) for extent in ref.array.shape]
     for point in _points(outer_first(ranges), sizes):
         for axis, (position, extent) in enumerate(zip(ref.positions, extents, strict=True), 1):
@@ -490,8 +519,9 @@ def _refuse(
     words: str,
     place: Callable[[Mapping[str, int]], str] = lambda sizes: "",
 ) -> None:
-    """Raise EquationError if one of the regions contains an entry at small sizes; the message has
-    `words`, and what `place` says at these sizes."""
+    """Raise EquationError if one of the regions contains an entry at one of the small sizes. The
+    message is `words`, `place(sizes)` and the sizes. A region whose entries cannot be counted is
+    let pass."""
     for found in regions:
         if infeasible(found):
             continue
@@ -506,13 +536,15 @@ def _refuse(
 
 
 def _small(system: System) -> tuple[dict[str, int], ...]:
-    """Small sizes at which all extents of a form are whole, from equal to different values."""
+    """Small sizes at which all extents of a form are whole: first the same value for all sizes,
+    then different values."""
     return _small_sizes(system.mixer, system.form)
 
 
 @cache
 def _small_sizes(mixer: Mixer, form: str) -> tuple[dict[str, int], ...]:
-    """Small sizes, adjusted so that extents such as d/n are whole; other sizes are left out."""
+    """The sizes of `_tried`, multiplied so that extents such as d/n are whole. Sizes that still do
+    not fit the form are left out."""
     tried = list(_tried(mixer.letters))
     for sizes in tried:
         for size, by in divisors(mixer, form).items():
@@ -522,6 +554,8 @@ def _small_sizes(mixer: Mixer, form: str) -> tuple[dict[str, int], ...]:
 
 
 def _fits(mixer: Mixer, form: str, sizes: Mapping[str, int]) -> bool:
+    """Whether every extent of a form is whole at these sizes, and powers of two are powers of
+    two."""
     try:
         fit(mixer, sizes, form)
     except SizeError:
@@ -530,7 +564,8 @@ def _fits(mixer: Mixer, form: str, sizes: Mapping[str, int]) -> bool:
 
 
 def _tried(named: Sequence[str]) -> Iterator[dict[str, int]]:
-    """Small sizes, from equal to different values; d is a multiple of n."""
+    """Ten choices of sizes from `SMALL`: five with the same value for all sizes, then five with
+    different values for neighbours in the list. d is multiplied by n."""
     letters = tuple(dict.fromkeys(["l", *named]))
     for shift in range(2 * len(SMALL)):
         step = 0 if shift < len(SMALL) else 1
