@@ -99,6 +99,11 @@ def test_of_sizes_that_divide_in_a_row_the_first_that_does_not_is_named() -> Non
         count.at(d=128, l=4, n=8, g=3)
 
 
+def test_a_product_of_sizes_over_another_is_whole_or_refused() -> None:
+    with pytest.raises(SizeError, match=r"needs d\*v/n to be whole, got 8/3"):
+        cm.parameters(cm.mixer("vlsa-trained")).at(d=8, n=3, v=1, l=4)
+
+
 def test_a_size_that_lacks_is_named() -> None:
     with pytest.raises(SizeError, match="no value for size n"):
         cm.count(cm.mixer("self-attention")).at(l=4, d=8)

@@ -254,6 +254,14 @@ def refuse_unknown(given: Iterable[str], mixers: Iterable[Mixer]) -> None:
             raise SizeError(f"size {letter} is a size of none of these mixers")
 
 
+def one_value(given: Given) -> dict[str, int]:
+    """The values of the sizes that have values of their own; SizeError for several of one size."""
+    for letter, found in listed(given).items():
+        if len(found) > 1:
+            raise SizeError(f"size {letter}: expected one value, got {len(found)}")
+    return {letter: size for letter, (size, *_) in listed(given).items()}
+
+
 def one_combination(mixer: Mixer, given: Given, *others: Mixer) -> dict[str, int]:
     """The sizes of a mixer, t among them, for a command that takes one value of each size. `others`
     are further mixers of the command, whose sizes may be given too.
@@ -261,9 +269,7 @@ def one_combination(mixer: Mixer, given: Given, *others: Mixer) -> dict[str, int
     Raises:
         SizeError: a size with several values, or a size of none of the mixers.
     """
-    for letter, found in listed(given).items():
-        if len(found) > 1:
-            raise SizeError(f"size {letter}: expected one value, got {len(found)}")
+    one_value(given)
     refuse_unknown(given, [mixer, *others])
     (sizes,) = combinations(letters_of(mixer, "inference"), given, mixer)
     return sizes
@@ -417,6 +423,20 @@ def divisors(mixer: Mixer, form: str | None = None) -> Mapping[str, str]:
         return 1 + depth(found[size]) if size in found else 0
 
     return {size: found[size] for size in sorted(found, key=depth)}
+
+
+@cache
+def has_other_quotients(mixer: Mixer) -> bool:
+    """Whether an extent or a bound, such as d*v/n, may be a fraction though `divisors` divide."""
+    plain = {Poly.atom(size) / Poly.atom(by) for size, by in divisors(mixer).items()}
+    return any(
+        extent not in plain
+        and any(
+            Fraction(number).denominator > 1 or any(power < 0 for _, power in monomial)
+            for monomial, number in extent.terms.items()
+        )
+        for extent in _extents(mixer, None)
+    )
 
 
 @cache

@@ -15,7 +15,7 @@ from costmodel.errors import (
     described,
 )
 from costmodel.language.equations import TRAINED, Mixer, System
-from costmodel.program.chosen_sizes import divisors, fit, halved
+from costmodel.program.chosen_sizes import divisors, fit, has_other_quotients
 from costmodel.program.chunks import token_by_token
 from costmodel.program.conventions import (
     LOSS,
@@ -172,12 +172,12 @@ def _fits(mixer: Mixer, given: Mapping[str, int]) -> dict[str, int]:
     """The sizes of a mixer: its own, those in its braces, replace given ones.
 
     Raises:
-        SizeError: an unknown size, or sizes at which a quotient of two sizes is no integer, a size
-            that has to be a power of two is none, or h is not d/n; other extents always fit.
+        SizeError: an unknown size, or sizes at which an extent is no integer, a size that has to be
+            a power of two is none, or h is not d/n.
     """
     sizes = {**checked(given, mixer.letters), **mixer.given}
     parted = any(sizes.get(size, 0) % sizes.get(by, 1) for size, by in divisors(mixer).items())
-    if parted or mixer.powers_of_two or halved(mixer):
+    if parted or mixer.powers_of_two or has_other_quotients(mixer):
         fit(mixer, sizes)
     if "h" not in mixer.letters:
         head_width(sizes)
