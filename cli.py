@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from costmodel.commands import backwards
 from costmodel.commands.crossover import crossover
 from costmodel.commands.options import (
     Caption,
@@ -641,6 +642,9 @@ def proven(name: str, strict: bool, seed: int | None, format_: str, context: typ
     if any(proof.passed is False or (strict and proof.passed is None) for proof in found):
         raise Failed
 
+
+for command in (backwards.budget, backwards.match):
+    app.command()(command)
 
 FEW_COLLECTIONS = 1_000_000
 """The threshold of the garbage collector in new objects: tables create many, but no cycles."""

@@ -46,11 +46,17 @@ Depth and its steps, sequential operations, path length, order of growth:
 >>> cm.order(cm.count(she).exact_total).expr
 d**2*l**2
 
-Asked backwards: from which size on which mixer has the least:
+Asked backwards: from which size on which mixer has the least, the largest size within limits, and
+the size at which a mixer costs as much as another:
 
 >>> found = cm.crossover("linear-attention", "self-attention", phase="inference", d=1024, n=16)
 >>> [(one.first, *one.least) for one in found.ranges]
 [(1, 'self-attention'), (66, 'linear-attention')]
+>>> cm.budget("self-attention", state="40GB", d=4096, n=32, b=64, dtype="bf16").largest
+38146
+>>> found = cm.match("we", to="self-attention", by="parameters", vary="d", d=512)
+>>> [(one.at.first, one.value) for one in found.candidates], found.target
+([(692, 1046304), (693, 1049202)], 1048576)
 
 A mixer of your own: its equations (README.md, "A mixer of your own"); proofs of a mixer, the values
 of its output and, by `cm.gradients`, of its gradients:
@@ -73,7 +79,9 @@ from typing import TYPE_CHECKING
 __all__: list[str]
 
 if TYPE_CHECKING:
+    from costmodel.backwards.budget import budget as budget
     from costmodel.backwards.crossover import crossover as crossover
+    from costmodel.backwards.match import match as match
     from costmodel.commands.tables import table as table
     from costmodel.errors import EquationError as EquationError, Unanswered as Unanswered
     from costmodel.language.complex_numbers import (
@@ -118,7 +126,9 @@ if TYPE_CHECKING:
 
 if not TYPE_CHECKING:
     PLACES = {
+        "costmodel.backwards.budget": "budget",
         "costmodel.backwards.crossover": "crossover",
+        "costmodel.backwards.match": "match",
         "costmodel.commands.tables": "table",
         "costmodel.errors": "EquationError Unanswered",
         "costmodel.language.complex_numbers": "Complex complex_ complex_pair complex_sum polar",

@@ -63,6 +63,26 @@ CASES = {
     "crossover.tex": "crossover self-attention he --over d --l 512 --by span --format latex",
     "crossover.csv": "crossover linear-attention self-attention --phase inference --d 1024 --n 16 "
     "--format csv",
+    **{
+        f"budget.{end}": "budget self-attention self-attention+grouped{g=8} he we linear-attention "
+        "restricted-attention-causal --state 40GB --total 3T --d 4096 --n 32 --b 64 --w 4096 "
+        f"--dtype bf16 --format {format_}"
+        for end, format_ in {
+            "txt": "rich",
+            "md": "markdown",
+            "tex": "latex",
+            "csv": "csv",
+            "json": "json",
+        }.items()
+    },
+    "fixed.txt": "budget fixed-attention --total 5k --d 16 --n 1 --b 1,2 --largest t",
+    "match.txt": "match we --to self-attention --by parameters --vary d --d 512",
+    "match.tex": "match linear-attention --to self-attention --by total --vary t --d 512 --t 999 "
+    "--format latex",
+    "match.json": "match linear-attention --to self-attention --by total --vary t --d 512 --t 999 "
+    "--format json",
+    "match.csv": "match self-attention+grouped --to self-attention --by state_bytes --vary g "
+    "--dtype bf16 --format csv",
     "list.txt": "list",
     "list.md": "list --format markdown",
     "list.tex": "list --format latex",

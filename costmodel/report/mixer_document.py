@@ -86,7 +86,8 @@ def shown(block: Block, request: Request) -> doc.Table:
         for part in TITLES[block.phase]
     )
     lead = (sizes_line(request, [block.phase]), (convention_line(request.convention),))
-    said = tuple(dict.fromkeys([*_left_out(unanswered), *notes(block, request)]))
+    absent = without_answer((named_form(r.mixer, r.form), why) for r, why in unanswered.items())
+    said = tuple(dict.fromkeys([*absent, *notes(block, request)]))
     return doc.Table((*title, per_token), columns, rows, said, block.phase, lead)
 
 
@@ -100,17 +101,21 @@ def _unanswered(block: Block) -> dict[Row, str]:
     return found
 
 
-def _left_out(unanswered: Mapping[Row, str]) -> Iterator[Note]:
-    """The sentence on mixers without an answer, reason by reason."""
-    named: dict[str, dict[tuple[doc.Cell, ...], None]] = {}
-    for row, reason in unanswered.items():
-        own = row.form != row.mixer.default_form
-        words: tuple[doc.Cell, ...] = (Named(row.mixer.name, row.mixer.title),)
-        words += (f" in form {row.form}",) if own else ()
+def without_answer(reasons: Iterable[tuple[Line, str]]) -> Iterator[Note]:
+    """The sentence on mixers without an answer, reason by reason; for pairs of a mixer in words and
+    the reason."""
+    named: dict[str, dict[Line, None]] = {}
+    for words, reason in reasons:
         named.setdefault(reason, {})[words] = None
     if named:
         said = ((*doc.listed(mixers), f" ({reason})") for reason, mixers in named.items())
         yield Note(("without an answer: ", *doc.listed(said, "; ")))
+
+
+def named_form(mixer: Mixer, form: str) -> Line:
+    """A mixer's name, with the form if it is not the default one."""
+    own = (f" in form {form}",) if form != mixer.default_form else ()
+    return (Named(mixer.name, mixer.title), *own)
 
 
 def _column(name: str, *, names: bool) -> Column:

@@ -10,6 +10,7 @@ from typing import Any
 
 from costmodel.backwards.crossover import Crossover, Stretch
 from costmodel.program.chosen_sizes import Given
+from costmodel.report.backwards.sizes import ordinal, words
 from costmodel.report.document import (
     Column,
     Document,
@@ -26,6 +27,7 @@ from costmodel.report.document import (
 )
 from costmodel.report.mixer_document import TITLES, convention_line, sizes_of
 from costmodel.report.records import exact
+from costmodel.symbolic.ranges.solve import Range
 
 FEW, MANY = 6, 40
 """More ranges than FEW are shown as a table, and of more than MANY the first ones alone."""
@@ -81,7 +83,7 @@ def _place(one: Crossover, stretch: Stretch) -> Line:
     """A range as a phrase: for t = 1 to 65, from t = 66 on."""
     first, last = number(stretch.first), number(stretch.last)
     if stretch.step > 1:
-        every = f"every {_ordinal(stretch.step)} "
+        every = f"every {ordinal(stretch.step)} "
         on = " on" if one.goes_on(stretch) else f" to {last}"
         return (every, letter(one.over), f" from {first}{on}")
     if stretch.first == stretch.last:
@@ -91,18 +93,10 @@ def _place(one: Crossover, stretch: Stretch) -> Line:
     return ("for ", letter(one.over), f" = {first} to {last}")
 
 
-def _ordinal(count: int) -> str:
-    ending = {1: "st", 2: "nd", 3: "rd"}.get(count % 10, "th")
-    return f"{count:,}{'th' if 10 < count % 100 < 14 else ending}"
-
-
 def _range(one: Crossover, stretch: Stretch) -> str:
     """A range as a cell: 1 to 65, 66 on."""
-    first, last = number(stretch.first), number(stretch.last)
-    every = f", every {_ordinal(stretch.step)}" if stretch.step > 1 else ""
-    if stretch.first == stretch.last:
-        return first
-    return (f"{first} on" if one.goes_on(stretch) else f"{first} to {last}") + every
+    part = Range(stretch.first, stretch.last, stretch.step)
+    return words(part, goes_on=one.goes_on(stretch))
 
 
 def _title(one: Crossover) -> Line:

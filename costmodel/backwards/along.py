@@ -1,0 +1,185 @@
+"""One size open, all others given: at which of its values does a form exist, and in which ranges of
+them does an answer keep its sign?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import pairwise
+from typing import TypeVar
+
+from costmodel.errors import Unanswered
+from costmodel.program.chosen_sizes import combinations, fitting, letters_of
+from costmodel.questions.question import Answers, Case
+from costmodel.symbolic.piecewise import Exact
+from costmodel.symbolic.polynomial import Poly, sum_of
+from costmodel.symbolic.ranges.solve import NOTHING, Quantity, Range, ranges
+
+LENGTHS = ("l", "t")
+"""The length and the position of a new token: if one is open and the other is not given, both are
+equal, as the last token of a sequence is at position t = l."""
+
+L = TypeVar("L")
+
+
+@dataclass(frozen=True)
+class Along:
+    """The values of an open size of a form, at given other sizes.
+
+    Args:
+        letter: the open size.
+        equal: the open letters: `letter`, and l or t that equals it.
+        given: the values of the other sizes, by letter.
+        values: the values at which the form exists, in ascending order: a range or a list.
+    """
+
+    letter: str
+    equal: tuple[str, ...]
+    given: Mapping[str, int]
+    values: Sequence[int]
+
+    def sizes(self, value: int) -> dict[str, int]:
+        """All sizes at a value."""
+        return {**self.given, **dict.fromkeys(self.equal, value)}
+
+    def solved(
+        self, quantities: Sequence[Quantity], of: Callable[[int], L]
+    ) -> list[tuple[Range, L]]:
+        """The ranges of values in which a property `of` the order of the quantities is constant,
+        and the property there.
+
+        Raises:
+            Unsupported: the ranges are not derived.
+        """
+        if not isinstance(self.values, range):
+            return [(Range(value, value), of(value)) for value in self.values]
+        start, step, letter = self.values.start, self.values.step, self.letter
+        open_ = Poly.atom(letter) * step + (start - step)
+        at = {x: Poly.of(value) for x, value in self.given.items()} | dict.fromkeys(
+            self.equal, open_
+        )
+        inside = [quantity.substitute(at) for quantity in quantities]
+
+        def value(place: int) -> int:
+            return start + step * (place - 1)
+
+        found = ranges(inside, letter, lambda place: of(value(place)), 1, len(self.values))
+        return [(Range(value(a), value(b), step * by), label) for (a, b, by), label in found]
+
+    def directions(self, quantity: Quantity) -> list[tuple[Range, int]]:
+        """The ranges of values from which on to the next value a quantity rises (1), stays (0) or
+        falls (-1), of values that are a range; without the last value.
+
+        Raises:
+            Unsupported: the ranges are not derived.
+        """
+        assert isinstance(self.values, range)
+        step = self.values.step
+        if len(self.values) < 2:
+            return []
+        moved = quantity.substitute({x: Poly.atom(x) + step for x in self.equal})
+
+        def direction(value: int) -> int:
+            here, there = (quantity.at(self.sizes(x)) for x in (value, value + step))
+            return (there > here) - (there < here)
+
+        return replace(self, values=self.values[:-1]).solved([moved, quantity], direction)
+
+    def turns(self, quantity: Quantity) -> Iterator[int]:
+        """Values among which a quantity attains its least and its greatest value.
+
+        Raises:
+            Unsupported: the values are not derived.
+        """
+        if not isinstance(self.values, range):
+            yield from self.values
+            return
+        yield self.values[-1]
+        for (first, last, step), _ in self.directions(quantity):
+            if step == self.values.step or first == last:
+                yield from (first, last)
+            else:
+                yield from self.within(Range(first, last, step)).turns(quantity)
+
+    def kinks(self, term: Exact) -> list[tuple[int, bool]]:
+        """The values of a range after which another formula holds, because a condition such as
+        t <= w begins or ceases to hold there; with whether the further formula is constant. None
+        where a condition changes with the remainder of the size.
+
+        Raises:
+            Unsupported: the ranges in which a condition holds are not derived.
+        """
+        if not isinstance(self.values, range):
+            return []
+        starts = {self.values[0]}
+        for guard in {guard for guards, _ in term.pieces for guard in guards}:
+            sides = self.solved(
+                [Quantity((Exact.of(guard),)), NOTHING], partial(self._holds, guard)
+            )
+            if any(part.step > self.values.step for part, _ in sides):
+                return []
+            starts |= {part.first for part, _ in sides}
+        given = {letter: Poly.of(value) for letter, value in self.given.items()}
+        found = []
+        for one, two in pairwise([(start, self._formula(term, start)) for start in sorted(starts)]):
+            before, after = (formula.substitute(given) for _, formula in (one, two))
+            if before != after:
+                here = self.sizes(two[0])
+                joined = before.rational(here) == after.rational(here)
+                last = two[0] if joined else two[0] - self.values.step
+                found.append((last, after.letters.isdisjoint(self.equal)))
+        return found
+
+    def _holds(self, guard: Poly, value: int) -> bool:
+        return guard.rational(self.sizes(value)) >= 0
+
+    def _formula(self, term: Exact, value: int) -> Poly:
+        """The formula of a term that holds at a value."""
+        pieces = (
+            poly for guards, poly in term.pieces if all(self._holds(g, value) for g in guards)
+        )
+        return sum_of(pieces)
+
+    def within(self, part: Range) -> Along:
+        """The values of a range of values that are a range."""
+        return replace(self, values=range(part.first, part.last + 1, part.step))
+
+
+def uncovered(about: Answers) -> list[Exact]:
+    """Answers that are 1 where weights do not cover the position t of a new token, and else 0."""
+    now = {"now": Poly.atom("t")}
+    return [
+        Exact(((frozenset(c.substitute(now) for c in one.conditions), Poly.of(1)),))
+        for one in about.overruns
+    ]
+
+
+def along(case: Case, letter: str) -> Along:
+    """The values of a size of a case's form, from 1 to 2**40, at its other sizes.
+
+    A size that is not given has its default; sizes tied to the open one are open with it, and so is
+    l or t if the other is open and neither is given.
+
+    Raises:
+        Unanswered: the form has no such size, or braces give the size.
+        SizeError: the given sizes do not fit each other, or no value fits the given sizes.
+        Unsupported: the values that fit are not derived.
+    """
+    mixer = case.mixer
+    letters = letters_of(mixer, case.phase, case.form)
+    if letter in mixer.given:
+        raise Unanswered(f"{mixer.name} gives {letter} in its braces, so that {letter} is not open")
+    if letter not in letters:
+        raise Unanswered(f"{mixer.name} has no size {letter} (phase {case.phase})")
+    fixed: dict[str, tuple[int, ...] | str] = {x: (size,) for x, size in case.sizes.items()}
+    fixed |= {**case.ties, **{x: (size,) for x, size in mixer.given.items()}}
+    follows = {*LENGTHS} - {letter, *fixed} if letter in LENGTHS else set()
+    given = {x: letter if other in follows else other for x, other in fixed.items()}
+    given |= {**dict.fromkeys(follows, letter), letter: (1,)}
+    (known,) = combinations(letters, given, mixer)
+    equal = tuple(x for x in letters if x == letter or given.get(x) == letter)
+    for x in equal:
+        del known[x]
+    values = fitting(mixer, letter, known, [x for x in equal if x != letter])
+    return Along(letter, equal, known, values)

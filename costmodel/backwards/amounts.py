@@ -1,0 +1,75 @@
+"""Which number does a user mean by 40GB, 1.5GiB, 3e12 or 3T?"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from difflib import get_close_matches
+from fractions import Fraction
+from math import floor
+
+from costmodel.errors import SizeError, shortened
+
+BYTES: Mapping[str, int] = {
+    "B": 1,
+    **{f"{prefix}B": 1000**k for k, prefix in enumerate("kMGTP", 1)},
+    **{f"{prefix}iB": 1024**k for k, prefix in enumerate("KMGTP", 1)},
+}
+"""Unit of bytes -> its number of bytes."""
+
+THOUSANDS: Mapping[str, int] = {
+    "": 1,
+    **{prefix: 1000**k for k, prefix in enumerate("kMGTP", 1)},
+}
+"""Suffix of a plain number -> its factor."""
+
+_AMOUNT = re.compile(r"([+-]?)([0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE]([+-]?[0-9]{1,3}))?\s*([A-Za-z]*)")
+_MOST = 40
+"""The digits before the point that an amount may have at most."""
+
+
+def amount(name: str, text: object, *, in_bytes: bool) -> int:
+    """The whole number of bytes, or of what else is counted, in an amount as typed.
+
+    >>> amount("state", "40GB", in_bytes=True), amount("state", "1.5 KiB", in_bytes=True)
+    (40000000000, 1536)
+    >>> amount("total", "3T", in_bytes=False), amount("total", 1e12, in_bytes=False)
+    (3000000000000, 1000000000000)
+
+    Raises:
+        SizeError: one sentence that says what was expected and what came.
+    """
+    said = f"{text:f}" if isinstance(text, float) else str(text)
+    wanted = "bytes with their unit, such as 40GB or 40GiB" if in_bytes else (
+        "a number, such as 1000000, 1e12 or 3T"
+    )  # fmt: skip
+    lead = f"{name}: expected {wanted}"
+    found = _AMOUNT.fullmatch(said.strip())
+    if not found:
+        raise SizeError(f"{lead}, got '{shortened(said)}'")
+    sign, digits, power, unit = found.groups()
+    if sign == "-":
+        raise SizeError(f"{name}: a limit is not negative, got '{shortened(said)}'")
+    units = BYTES if in_bytes else THOUSANDS
+    if unit not in units:
+        raise SizeError(_no_unit(lead, unit, units, said))
+    number = Fraction(digits) * Fraction(10) ** int(power or 0) * units[unit]
+    if len(digits.partition(".")[0]) > _MOST or number >= 10**_MOST:
+        raise SizeError(f"{name}: at most 10**{_MOST} is allowed, got '{shortened(said)}'")
+    return floor(number)
+
+
+def _no_unit(lead: str, unit: str, units: Mapping[str, int], said: str) -> str:
+    """The sentence for an amount without a unit, with an unknown one, or one of the other kind."""
+    if not unit:
+        return f"{lead}; '{shortened(said)}' has no unit"
+    if unit in BYTES:
+        return f"{lead}; '{shortened(said)}' is an amount of bytes"
+    known = {name.lower(): name for name in units if name}
+    near = get_close_matches(unit.lower(), known, 1, cutoff=0.7)
+    hint = (
+        f": did you mean {known[near[0]]}?"
+        if near
+        else f"; the units are {', '.join(known.values())}"
+    )
+    return f"{lead}; '{shortened(said)}' has the unknown unit {shortened(unit)}{hint}"

@@ -1,0 +1,285 @@
+"""How large may one size be, so that it and every smaller one stay within limits?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from fractions import Fraction
+from functools import partial
+from typing import Any
+
+from costmodel.backwards.along import Along, along, uncovered
+from costmodel.backwards.amounts import amount
+from costmodel.backwards.figures import phase_of, terms_of, usual_size
+from costmodel.errors import SizeError
+from costmodel.language.equations import Mixer
+from costmodel.mixers.load import mixer as load_mixer
+from costmodel.program.chosen_sizes import one_value, refuse_unknown, sizes_in_python, ties
+from costmodel.program.conventions import Convention, convention as read_convention
+from costmodel.questions.best_size import BEST_SIZE
+from costmodel.questions.question import Answer, Case, Dtypes, Figure, Largest, answers, in_bytes
+from costmodel.questions.registry import FIGURES, meant
+from costmodel.symbolic.piecewise import Exact
+from costmodel.symbolic.polynomial import Poly
+from costmodel.symbolic.ranges.solve import NOTHING, Quantity, Range
+from costmodel.symbolic.sizes import is_letter
+
+NUMBERS: Mapping[str, Figure] = {
+    name: figure
+    for name, figure in FIGURES.items()
+    if figure.kind == "number" and figure not in BEST_SIZE.figures and name != "optimiser"
+}
+"""Name -> figure, for the figures with a formula for a number."""
+
+
+def _in_bytes(figure: Figure) -> Callable[[Case], Answer]:
+    """The value of a figure that counts entries of activations, in bytes."""
+
+    def value(case: Case) -> Answer:
+        terms = tuple(in_bytes(case, "activations", term) for term in terms_of(figure, case))
+        return terms[0] if len(terms) == 1 else Largest(terms)
+
+    return value
+
+
+def _weights(case: Case) -> Exact:
+    (number,) = terms_of(NUMBERS["parameters"], case)
+    return in_bytes(case, "weights", number)
+
+
+def _memory(case: Case) -> Exact:
+    (state,) = terms_of(NUMBERS["state_bytes"], case)
+    return state + _weights(case)
+
+
+def _limited() -> Iterator[Figure]:
+    """The quantities that can have a limit, as figures."""
+    for name, figure in NUMBERS.items():
+        if figure.unit == "elements" and f"{name}_bytes" in NUMBERS:
+            yield replace(NUMBERS[f"{name}_bytes"], name=name)
+        elif figure.unit == "elements":
+            yield replace(figure, value=_in_bytes(figure), unit="bytes")
+        elif not name.endswith("_bytes"):
+            yield figure
+    held, state = NUMBERS["parameters"], NUMBERS["state_bytes"]
+    yield replace(held, name="weights", meaning="all parameters", value=_weights, unit="bytes")
+    yield replace(state, name="memory", meaning="weights and state together", value=_memory)
+
+
+LIMITED: Mapping[str, Figure] = {figure.name: figure for figure in _limited()}
+"""Name -> the quantity: the numbers of the registry, in bytes where they count entries; `weights`,
+which are all parameters; and `memory`."""
+
+
+@dataclass(frozen=True)
+class Limit:
+    """A quantity, the most that it may be, and the amount as typed."""
+
+    quantity: Figure
+    most: int
+    typed: str
+
+    @property
+    def name(self) -> str:
+        """The quantity's name."""
+        return self.quantity.name
+
+
+def _named(word: str) -> Figure:
+    """The quantity that a word means.
+
+    Raises:
+        SizeError: an unknown word, with the nearest known one.
+        TableError: the word may mean several quantities, or is answered by a measurement.
+    """
+    name = meant(word, LIMITED)
+    if name is not None:
+        return LIMITED[name]
+    near = get_close_matches(word, LIMITED, 1)
+    hint = f"did you mean '{near[0]}'?" if near else f"choose from {', '.join(LIMITED)}"
+    raise SizeError(f"no limit can be set for '{word}': {hint}")
+
+
+def limits(asked: Mapping[str, object]) -> tuple[Limit, ...]:
+    """The limits for amounts as typed, by the name of a quantity.
+
+    Raises:
+        SizeError: no limit, an unknown name, two limits of a quantity, or an amount that cannot be
+            read.
+    """
+    found: dict[str, Limit] = {}
+    for name, text in asked.items():
+        quantity = _named(name)
+        if quantity.name in found:
+            raise SizeError(
+                f"{quantity.name} has two limits, {found[quantity.name].typed} and {text}"
+            )
+        most = amount(quantity.name, text, in_bytes=quantity.unit == "bytes")
+        found[quantity.name] = Limit(quantity, most, str(text))
+    if not found:
+        raise SizeError("no limit is given: state='40GB', for example")
+    return tuple(found.values())
+
+
+@dataclass(frozen=True)
+class Kink:
+    """A size `at` which the growth of a quantity, `of`, changes; `constant`: it grows no more."""
+
+    of: str
+    at: int
+    constant: bool
+
+
+@dataclass(frozen=True)
+class Budget:
+    """The largest value of an open size within limits.
+
+    Args:
+        letter: the open size.
+        sizes: the other sizes.
+        largest: the largest value at which every smaller one fits too; 0 where not even the
+            smallest fits, None where every value fits and no quantity grows any more.
+        smallest: the smallest value at which the form exists.
+        by: the limits that the next value exceeds.
+        ends: why there is no next value; "" where a limit stops the size.
+        values: quantity -> its value at `largest`: where nothing fits, at `smallest`; where
+            everything fits, at the size from which on the quantity is constant.
+        again: the larger values that fit again, as ranges: first, last, step.
+        kinks: the sizes up to `largest` at which the growth changes.
+    """
+
+    letter: str
+    sizes: Mapping[str, int]
+    largest: int | None
+    smallest: int
+    by: tuple[str, ...]
+    ends: str
+    values: Mapping[str, int | Fraction]
+    again: tuple[Range, ...]
+    kinks: tuple[Kink, ...]
+
+
+def within(case: Case, chosen: Sequence[Limit], letter: str) -> Budget:
+    """The largest value of a size of a case at which it and every smaller one are within limits.
+
+    Args:
+        case: symbolic, with the given sizes; the others have their defaults.
+
+    Raises:
+        Unanswered, Unsupported: a quantity has no formula, or the ranges of the size in which the
+            quantity is within its limit are not derived.
+        SizeError: no value of the size fits the others.
+    """
+    line = along(case, letter)
+    found = {limit.name: Quantity(terms_of(limit.quantity, case)) for limit in chosen}
+    most = {limit.name: limit.most for limit in chosen}
+    excess = [
+        term - Exact.of(Poly.of(limit.most)) for limit in chosen for term in found[limit.name].terms
+    ]
+    if not all(limit.quantity.always for limit in chosen):
+        excess += uncovered(case.about)
+    over = Quantity(tuple(excess))
+    parts = line.solved([over, NOTHING], lambda value: over.at(line.sizes(value)) > 0)
+    beyond = min((part.first for part, exceeded in parts if exceeded), default=None)
+    fitting = line.values if beyond is None else line.values[: line.values.index(beyond)]
+    last = fitting[-1] if fitting else 0
+    unbounded = beyond is None and not any(map(partial(_grows, line), found.values()))
+    shown = line.sizes(last or line.values[0])
+    after = {} if beyond is None else line.sizes(beyond)
+    by = tuple(name for name in most if beyond and found[name].at(after) > most[name])
+    kinks = [kink for name in found for kink in _kinks(line, name, found[name])]
+    return Budget(
+        letter,
+        line.given,
+        None if unbounded else last,
+        line.values[0],
+        by,
+        "" if unbounded or by else _end(case, line, after),
+        {name: quantity.at(shown) for name, quantity in found.items()},
+        tuple(
+            _after(part, beyond)
+            for part, exceeded in parts
+            if beyond and not exceeded and part.last > beyond
+        ),
+        tuple(kink for kink in kinks if kink.at <= last),
+    )
+
+
+def _after(part: Range, value: int) -> Range:
+    """The sizes of a range that are greater than a value."""
+    fewer = max(0, (value - part.first) // part.step + 1)
+    return Range(part.first + fewer * part.step, part.last, part.step)
+
+
+def _grows(line: Along, quantity: Quantity) -> bool:
+    """Whether a quantity is not constant at the end of a range of values."""
+    if not isinstance(line.values, range):
+        return True
+    last = line.values[-1]
+    return any(
+        change for part, change in line.directions(quantity) if part.last + part.step >= last
+    )
+
+
+def _kinks(line: Along, name: str, quantity: Quantity) -> list[Kink]:
+    """The kinks of a quantity."""
+    found: dict[Kink, None] = {}
+    for term in quantity.terms:
+        for last, constant in line.kinks(term):
+            here = line.sizes(last)
+            if term.rational(here) == quantity.at(here):
+                found[Kink(name, last, constant)] = None
+    return [*found]
+
+
+def _end(case: Case, line: Along, after: Mapping[str, int]) -> str:
+    """Why there is no value from the sizes `after` on, where no limit stops the size."""
+    if after:
+        return case.about.beyond(after) or ""
+    if not isinstance(line.values, range):
+        return f"every {line.letter} that fits the other sizes is within the limits"
+    return f"every {line.letter} up to 2**40 fits, the largest that a size may be"
+
+
+def budget(
+    mixer: Mixer | str,
+    *,
+    largest: str | None = None,
+    phase: str | None = None,
+    form: str | None = None,
+    convention: str | tuple[str, ...] | Convention = "strict",
+    dtype: str = "fp32",
+    weight_dtype: str | None = None,
+    cache_dtype: str | None = None,
+    state_dtype: str | None = None,
+    **asked: Any,
+) -> Budget:
+    """The largest value of one size, `largest`, at which it and every smaller one stay within
+    limits; exact.
+
+    Args:
+        largest: the open size; t in inference and l elsewhere, if it is not given.
+        phase: if it is not given, inference for t, else the first phase with all quantities.
+        asked: limits by the name of a quantity, such as `state="40GB"`, `weights`, `memory` (both),
+            `total=1e12`, `traffic`, `activations` or `peak`; and sizes by letter, such as `d=4096`.
+            GB is 10**9 bytes, GiB 2**30.
+
+    Raises:
+        SizeError: an unknown quantity, an amount without its unit, or sizes that do not fit.
+        Unanswered, Unsupported: a quantity has no formula here.
+
+    >>> import costmodel as cm
+    >>> found = cm.budget("self-attention", state="40GB", d=4096, n=32, b=64, dtype="bf16")
+    >>> found.largest, found.by
+    (38146, ('state',))
+    """
+    found = load_mixer(mixer)
+    sizes = sizes_in_python({name: size for name, size in asked.items() if is_letter(name)})
+    chosen = limits({name: most for name, most in asked.items() if not is_letter(name)})
+    where = phase_of([one.quantity for one in chosen], largest, phase)
+    letter = largest or usual_size(where)
+    refuse_unknown([letter, *sizes], [found])
+    about = answers(found, form or found.default_form, where, read_convention(convention))
+    dtypes = Dtypes(dtype, state_dtype, weight_dtype, cache_dtype)
+    return within(Case(about, one_value(sizes), dtypes=dtypes, ties=ties(sizes)), chosen, letter)

@@ -1,0 +1,196 @@
+"""At which value of one size does a mixer cost as much as another mixer, or nearly as much?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+from costmodel.backwards.along import along, uncovered
+from costmodel.backwards.crossover import figure_named, quantity_of
+from costmodel.backwards.figures import phase_of
+from costmodel.errors import Unanswered
+from costmodel.language.equations import Mixer
+from costmodel.mixers.load import mixer as load_mixer
+from costmodel.program.chosen_sizes import (
+    Given,
+    fit,
+    letters_of,
+    one_combination,
+    one_value,
+    refuse_unknown,
+    sizes_in_python,
+    ties,
+)
+from costmodel.program.conventions import Convention, convention as read_convention
+from costmodel.questions.question import Case, Dtypes, Figure, Missing, answers
+from costmodel.symbolic.piecewise import Exact
+from costmodel.symbolic.polynomial import Poly
+from costmodel.symbolic.ranges.solve import NOTHING, Quantity, Range
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """Values of the open size (first, last, step) at which the figure is `value`; `ends` is False
+    if they go on to the largest value that a size may have."""
+
+    at: Range
+    value: int | Fraction
+    ends: bool = True
+
+
+@dataclass(frozen=True)
+class Match:
+    """The values of an open size at which a figure equals a target, or is nearest to it.
+
+    Args:
+        letter: the open size.
+        sizes: the other sizes.
+        target: the other mixer's figure at `target_sizes`.
+        candidates: where the figure equals the target; if it does nowhere, where the figure has the
+            nearest value below the target, and where the nearest above. A side without values is
+            left out.
+    """
+
+    letter: str
+    sizes: Mapping[str, int]
+    target: int | Fraction
+    target_sizes: Mapping[str, int]
+    candidates: tuple[Candidate, ...]
+
+
+def nearest(case: Case, figure: Figure, letter: str, other: Case) -> Match:
+    """The values of a size of a case at which a figure is nearest to that of another case.
+
+    Args:
+        case: symbolic, with the given sizes; the others have their defaults.
+        other: with all sizes.
+
+    Raises:
+        Unanswered, Unsupported: one of the cases has no such figure, or the figure does not depend
+            on the size, or where it does is not derived.
+        SizeError: no value of the size fits the others.
+    """
+    target = other.figure(figure)
+    if isinstance(target, Missing):
+        raise Unanswered(f"{other.mixer.name}: {target.reason}")
+    assert isinstance(target, (int, Fraction)), figure.name
+    line, cost = along(case, letter), quantity_of(case.about, figure, case.dtypes, case.mixer.name)
+    parts = [*cost.terms, *([cost.below] if cost.below is not None else [])]
+    if not any({*line.equal} & part.letters for part in parts):
+        value = cost.at(line.sizes(line.values[0]))
+        raise Unanswered(
+            f"{figure.name} of {case.mixer.name} does not depend on {letter}: it is {value:,} at "
+            f"every {letter}, and {target:,} for {other.mixer.name}"
+        )
+    outside = Quantity((Exact(), *([] if figure.always else uncovered(case.about))))
+
+    def sides(number: int | Fraction) -> dict[int, list[Range]]:
+        """The values at which the figure is below (-1), at (0) and above (1) a number."""
+
+        def side(value: int) -> int | None:
+            here = line.sizes(value)
+            cost_here = cost.at(here)
+            return None if outside.at(here) else (cost_here > number) - (cost_here < number)
+
+        quantities = [cost, Quantity((Exact.of(Poly.of(number)),)), outside, NOTHING]
+        found: dict[int, list[Range]] = {-1: [], 0: [], 1: []}
+        for part, way in line.solved(quantities, side):
+            if way is not None:
+                found[way].append(part)
+        return found
+
+    there = sides(target)
+    if there[0]:
+        nearest_to = [target]
+    else:
+        nearest_to = [
+            best(
+                cost.at(line.sizes(x)) for part in there[way] for x in line.within(part).turns(cost)
+            )
+            for way, best in ((-1, max), (1, min))
+            if there[way]
+        ]
+    candidates = (
+        Candidate(part, value, not isinstance(line.values, range) or part.last < line.values[-1])
+        for value in nearest_to
+        for part in sides(value)[0]
+    )
+    return Match(letter, line.given, target, other.sizes, tuple(candidates))
+
+
+def match(
+    mixer: Mixer | str,
+    *,
+    to: Mixer | str,
+    by: str,
+    vary: str,
+    phase: str | None = None,
+    form: str | None = None,
+    convention: str | tuple[str, ...] | Convention = "strict",
+    dtype: str = "fp32",
+    weight_dtype: str | None = None,
+    cache_dtype: str | None = None,
+    state_dtype: str | None = None,
+    **sizes: Any,
+) -> Match:
+    """The values of one size of a mixer at which a figure equals that of another mixer, or is
+    nearest to it; exact.
+
+    Args:
+        to: the other mixer, in its default form.
+        by: a figure of the registry that is a number: parameters, total, state, traffic, ...
+        vary: the size of `mixer` that is open; `sizes` gives it for the other mixer.
+        phase: if it is not given, inference for t, else the first phase that has the figure.
+        form: the form of `mixer`.
+
+    Raises:
+        SizeError: an unknown figure, or sizes that do not fit.
+        Unanswered, Unsupported: a figure has no formula, or does not depend on the size.
+
+    >>> import costmodel as cm
+    >>> found = cm.match("we", to="self-attention", by="parameters", vary="d", d=512)
+    >>> found.target, [(one.at.first, one.value) for one in found.candidates]
+    (1048576, [(692, 1046304), (693, 1049202)])
+    """
+    pair, figure = (load_mixer(mixer), load_mixer(to)), figure_named(by)
+    return compared(
+        pair,
+        form,
+        figure,
+        vary,
+        phase_of([figure], vary, phase),
+        read_convention(convention),
+        Dtypes(dtype, state_dtype, weight_dtype, cache_dtype),
+        sizes_in_python(sizes),
+    )
+
+
+def compared(
+    pair: tuple[Mixer, Mixer],
+    form: str | None,
+    figure: Figure,
+    vary: str,
+    phase: str,
+    convention: Convention,
+    dtypes: Dtypes,
+    given: Given,
+) -> Match:
+    """`match` with its arguments read: the mixer, and the mixer to be matched in its default form;
+    the figure; the size; what is counted; and one value of each given size."""
+    one, two = pair
+    refuse_unknown([vary], pair)
+    sizes = one_combination(two, given, one)
+    fit(two, sizes)
+    about = answers(one, form or one.default_form, phase, convention)
+    other = answers(two, two.default_form, phase, convention)
+    own = {letter: size for letter, size in one_value(given).items() if letter != vary}
+    tied = {letter: size for letter, size in ties(given).items() if letter != vary}
+    its = {letter: sizes[letter] for letter in letters_of(two, phase, two.default_form)}
+    return nearest(
+        Case(about, own, dtypes=dtypes, ties=tied),
+        figure,
+        vary,
+        Case(other, its, symbolic=False, dtypes=dtypes),
+    )

@@ -1,0 +1,206 @@
+"""The commands that ask backwards: which size does a cost allow?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from costmodel.commands.options import (
+    Caption,
+    ConventionOption,
+    Force,
+    Form,
+    Loss,
+    Mixers,
+    Only,
+    Output,
+    Recompute,
+    Symbols,
+    UsageError,
+    chosen,
+    formatted,
+    labelled,
+    show,
+    sized,
+    trained,
+    typeset,
+)
+from costmodel.mixers.load import mixer as load_mixer
+from costmodel.program.conventions import convention as read_convention
+from costmodel.program.phases import PHASES
+from costmodel.report.formats import SCREEN, formats
+
+if TYPE_CHECKING:
+    from costmodel.questions.question import Dtypes
+
+OnePhase = Annotated[
+    str | None,
+    typer.Option("--phase", help="training, inference, backward or training-step."),
+]
+Dtype = Annotated[str, typer.Option("--dtype", help="Element type.")]
+CacheDtype = Annotated[
+    str | None, typer.Option("--cache-dtype", help="Element type of rows of tokens in the state.")
+]
+StateDtype = Annotated[
+    str | None, typer.Option("--state-dtype", help="Element type of recurrent arrays in the state.")
+]
+WeightDtype = Annotated[
+    str | None, typer.Option("--weight-dtype", help="Element type of the weights.")
+]
+AMOUNT: Mapping[str, Any] = {
+    "metavar": "40GB",
+    "rich_help_panel": "Limits: GB is 10**9 bytes, GiB 2**30",
+}
+
+
+@sized
+def budget(
+    context: typer.Context,
+    mixers: Mixers = None,
+    sizes: dict[str, str | None] = {},  # noqa: B006 - filled in by `sized`, never changed
+    largest: Annotated[
+        str | None,
+        typer.Option("--largest", metavar="LETTER", help="The size asked for. [t, or l]"),
+    ] = None,
+    state: Annotated[
+        str | None, typer.Option("--state", help="The state of b sequences.", **AMOUNT)
+    ] = None,
+    weights: Annotated[
+        str | None, typer.Option("--weights", help="All parameters.", **AMOUNT)
+    ] = None,
+    memory: Annotated[
+        str | None, typer.Option("--memory", help="Weights and state together.", **AMOUNT)
+    ] = None,
+    total: Annotated[
+        str | None, typer.Option("--total", help="All operations.", **{**AMOUNT, "metavar": "3T"})
+    ] = None,
+    limit: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--limit",
+            help="Any figure, such as traffic=1GB or span=1000; repeatable.",
+            **{**AMOUNT, "metavar": "FIGURE=AMOUNT"},
+        ),
+    ] = None,
+    group: Annotated[str | None, typer.Option("--group", help="All mixers of a group.")] = None,
+    phase: OnePhase = None,
+    form: Form = None,
+    convention: ConventionOption = "strict",
+    recompute: Recompute = None,
+    only: Only = None,
+    loss: Loss = None,
+    dtype: Dtype = "fp32",
+    cache_dtype: CacheDtype = None,
+    state_dtype: StateDtype = None,
+    weight_dtype: WeightDtype = None,
+    format_: Annotated[str, formatted("rows", "data")] = SCREEN,
+    output: Output = None,
+    force: Force = False,
+    symbols: Symbols = "",
+    label: Annotated[str, labelled("the table gets LABEL")] = "",
+    caption: Caption = "",
+) -> None:
+    """The largest size within limits of memory or operations, such that every smaller one fits."""
+    from costmodel.backwards.budget import limits
+    from costmodel.backwards.figures import phase_of, usual_size
+    from costmodel.program.chosen_sizes import given_sizes
+    from costmodel.report.backwards.budget import Budgets
+    from costmodel.report.mixer_document import checked_label, symbol_names
+    from costmodel.report.mixer_table import Request, selection
+
+    chosen(format_, "--format", formats("rows", "data"))
+    typeset(format_, symbols=symbols, label=label, caption=caption)
+    asked = {"state": state, "weights": weights, "memory": memory, "total": total}
+    most = {name: text for name, text in asked.items() if text is not None}
+    for text in limit or ():
+        name, separator, amount = text.partition("=")
+        if not separator or name in most:
+            raise UsageError(f"--limit {text}: expected FIGURE=AMOUNT, each figure once")
+        most[name] = amount
+    if not most:
+        raise UsageError("budget needs a limit: --state 40GB, --total 1e12, or --limit peak=1GiB")
+    bounds, wanted = limits(most), _phase(phase)
+    wanted = phase_of([one.quantity for one in bounds], largest, wanted)
+    selected, named = selection(
+        [load_mixer(m) for m in mixers or ()], group, not mixers and group is None
+    )
+    counting = trained(read_convention(convention), (wanted,), recompute, only, loss, None)
+    dtypes = _dtypes(dtype, state_dtype, weight_dtype, cache_dtype)
+    request = Request(
+        selected, named, given_sizes(sizes), (wanted,), form, counting, dtypes
+    )  # fmt: skip
+    names = symbol_names(symbols, selected)
+    checked_label(label)
+    document = Budgets(request, bounds, largest or usual_size(wanted)).document
+    show(document, format_, output, force, context, names=names, label=label, caption=caption)
+
+
+@sized
+def match(
+    context: typer.Context,
+    mixer: Annotated[str, typer.Argument(metavar="MIXER", help="A name, or FILE.py:NAME.")],
+    to: Annotated[str, typer.Option("--to", metavar="MIXER", help="The mixer to be matched.")],
+    by: Annotated[
+        str, typer.Option("--by", metavar="FIGURE", help="parameters, total, state, ...")
+    ],
+    vary: Annotated[
+        str, typer.Option("--vary", metavar="LETTER", help="The size of MIXER asked for.")
+    ],
+    sizes: dict[str, str | None] = {},  # noqa: B006 - filled in by `sized`, never changed
+    phase: OnePhase = None,
+    form: Annotated[str | None, typer.Option("--form", help="A form of MIXER.")] = None,
+    convention: ConventionOption = "strict",
+    recompute: Recompute = None,
+    only: Only = None,
+    loss: Loss = None,
+    dtype: Dtype = "fp32",
+    cache_dtype: CacheDtype = None,
+    state_dtype: StateDtype = None,
+    weight_dtype: WeightDtype = None,
+    format_: Annotated[str, formatted("rows", "data")] = SCREEN,
+    output: Output = None,
+    force: Force = False,
+    symbols: Symbols = "",
+    label: Annotated[str, labelled("the table gets LABEL")] = "",
+    caption: Caption = "",
+) -> None:
+    """The value of a size at which a mixer costs as much as another mixer, or nearly as much."""
+    from costmodel.backwards.crossover import figure_named
+    from costmodel.backwards.figures import phase_of
+    from costmodel.backwards.match import compared
+    from costmodel.program.chosen_sizes import given_sizes
+    from costmodel.report.backwards.match import Matching
+    from costmodel.report.mixer_document import checked_label, symbol_names
+    from costmodel.report.mixer_table import Request
+
+    chosen(format_, "--format", formats("rows", "data"))
+    typeset(format_, symbols=symbols, label=label, caption=caption)
+    pair = load_mixer(mixer), load_mixer(to)
+    figure = figure_named(by)
+    wanted = phase_of([figure], vary, _phase(phase))
+    counting = trained(read_convention(convention), (wanted,), recompute, only, loss, None)
+    dtypes = _dtypes(dtype, state_dtype, weight_dtype, cache_dtype)
+    given = given_sizes(sizes)
+    request = Request(pair, True, given, (wanted,), form, counting, dtypes)
+    found = compared(pair, form, figure, vary, wanted, counting, dtypes, given)
+    names = symbol_names(symbols, pair)
+    checked_label(label)
+    document = Matching(request, found, figure, form or pair[0].default_form).document
+    show(document, format_, output, force, context, names=names, label=label, caption=caption)
+
+
+def _phase(text: str | None) -> str | None:
+    """The name of one phase, or of an alias."""
+    return None if text is None else chosen(text, "--phase", list(PHASES))
+
+
+def _dtypes(*names: str | None) -> Dtypes:
+    """The element types, of activations first."""
+    from costmodel.questions.question import BYTES, Dtypes
+
+    for name in filter(None, names):
+        chosen(name, "dtype", list(BYTES))
+    first, state, weights, cache = names
+    return Dtypes(first or "fp32", state, weights, cache)

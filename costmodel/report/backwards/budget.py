@@ -1,0 +1,259 @@
+"""The largest size within limits, as a document: the rows of `budget`, and what stops each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import Any
+
+from costmodel.backwards.budget import Budget, Limit, within
+from costmodel.errors import SizeError, Unanswered, Unsupported
+from costmodel.language.equations import Mixer
+from costmodel.program.chosen_sizes import combinations, letters_of, listed, refuse_unknown, ties
+from costmodel.questions.question import Case, Missing, answers
+from costmodel.report import document as doc
+from costmodel.report.backwards.sizes import in_words
+from costmodel.report.document import Column, Document, Equal, Line, Named, Note, Rows, Text
+from costmodel.report.mixer_document import (
+    convention_line,
+    named_form,
+    sizes_of,
+    without_answer,
+)
+from costmodel.report.mixer_table import Request, forms_of
+from costmodel.report.records import exact
+from costmodel.symbolic.sizes import in_order
+
+
+@dataclass(frozen=True)
+class Row:
+    """One form of a mixer at given sizes: the largest size, or the reason why there is none."""
+
+    mixer: Mixer
+    form: str
+    given: Mapping[str, int]
+    found: Budget | Missing
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The sizes that are not open; of a row without an answer, those given."""
+        known = self.given if isinstance(self.found, Missing) else self.found.sizes
+        return {letter: known[letter] for letter in in_order(known)}
+
+
+@dataclass(frozen=True)
+class Budgets:
+    """The answers of `budget`: a row for each form of each mixer at each combination of sizes.
+
+    Args:
+        request: the mixers, the given sizes and the options; one phase.
+        letter: the open size.
+    """
+
+    request: Request
+    limits: Sequence[Limit]
+    letter: str
+
+    @property
+    def phase(self) -> str:
+        """The phase."""
+        return self.request.phases[0]
+
+    @cached_property
+    def rows(self) -> tuple[Row, ...]:
+        """All rows.
+
+        Raises:
+            SizeError: the open size is given or no mixer has it, or sizes that do not fit a named
+                mixer.
+            Unanswered: no row has an answer.
+        """
+        given, request, letter = self.request.given, self.request, self.letter
+        refuse_unknown([letter, *given], request.mixers)
+        if letter in given:
+            raise SizeError(
+                f"size {letter} is given and asked for: leave out --{letter}, or name another size "
+                "with --largest"
+            )
+        rows = [
+            Row(mixer, form, sizes, self._found(mixer, form, sizes))
+            for mixer in request.mixers
+            for form in forms_of(mixer, request)
+            for sizes in combinations(
+                [x for x in letters_of(mixer, self.phase, form) if x in listed(given)],
+                listed(given),
+                mixer,
+            )
+        ]
+        reasons = [row.found.reason for row in rows if isinstance(row.found, Missing)]
+        if len(reasons) == len(rows):
+            raise Unanswered([*reasons, f"none of these mixers has a form '{request.form}'"][0])
+        return tuple(rows)
+
+    def _found(self, mixer: Mixer, form: str, sizes: Mapping[str, int]) -> Budget | Missing:
+        about = answers(mixer, form, self.phase, self.request.convention)
+        try:
+            case = Case(about, sizes, dtypes=self.request.dtypes, ties=ties(self.request.given))
+            return within(case, self.limits, self.letter)
+        except SizeError as error:
+            if self.request.named:
+                raise
+            return Missing(str(error))
+        except (Unanswered, Unsupported) as reason:
+            return Missing(str(reason))
+
+    @property
+    def document(self) -> Document:
+        """The document, with one table; errors as `rows`."""
+        shown = [r for r in self.rows if self.request.named or isinstance(r.found, Budget)]
+        return Document(lambda: [self._table(shown)], self._lead, self._data, self._csv)
+
+    @property
+    def _lead(self) -> tuple[Line, ...]:
+        asked_for = [self.letter]
+        equal: list[Line] = []
+        if self.letter == "t" and "l" not in self.request.given:
+            asked_for.append("l")
+            equal = [(Equal((doc.letter("l"), doc.letter("t"))), ": the new token is the last one")]
+        limits = [
+            f"{one.name} {one.typed} ({one.most:,}{one.quantity.unit and f' {one.quantity.unit}'})"
+            for one in self.limits
+        ]
+        request = self.request
+        forms = [(mixer, form) for mixer in request.mixers for form in forms_of(mixer, request)]
+        return (
+            sizes_of(forms, request.phases, request.given, asked_for),
+            *equal,
+            (convention_line(request.convention),),
+            ("limits: ", ", ".join(limits)),
+        )
+
+    def _table(self, shown: Sequence[Row]) -> doc.Table:
+        letter = doc.letter(self.letter)
+        several = [x for x, values in listed(self.request.given).items() if len(values) > 1]
+        forms = any(row.form != row.mixer.default_form for row in shown)
+        found = [row.found for row in shown if isinstance(row.found, Budget)]
+        kinks, again = any(one.kinks for one in found), any(one.again for one in found)
+        columns = [
+            Column("mixer", "mixer", numeric=False, names=True),
+            *([Column("form", "form", numeric=False, names=True)] if forms else []),
+            *(Column(x, doc.letter(x), names=True) for x in in_order(several)),
+            Column("largest", ("largest ", letter)),
+            Column("bound_by", "bound by", numeric=False, wide=True),
+            *(Column(one.name, _header(one)) for one in self.limits),
+            *([Column("kinks", "growth changes at", numeric=False, wide=True)] if kinks else []),
+            *([Column("again", "fits again", numeric=False, wide=True)] if again else []),
+        ]
+        rows = [tuple(self._cell(row, column.name) for column in columns) for row in shown]
+        notes = []
+        if any(one.quantity.unit == "bytes" for one in self.limits):
+            notes.append(Note((f"bytes: {self.request.dtypes.caption}",)))
+        if any(one.smallest > 1 for one in found):
+            notes.append(Note((letter, ": only values at which the mixer exists are counted")))
+        notes += without_answer(
+            (named_form(row.mixer, row.form), row.found.reason)
+            for row in self.rows
+            if row not in shown and isinstance(row.found, Missing)
+        )
+        title = (
+            "Largest ", letter, " that is within the limits together with every smaller ", letter,
+            f" ({self.phase})",
+        )  # fmt: skip
+        return doc.Table(title, tuple(columns), tuple(rows), tuple(notes), lead=self._lead)
+
+    def _cell(self, row: Row, name: str) -> Text:
+        found = row.found
+        if name == "mixer":
+            return Named(row.mixer.name, row.mixer.title)
+        if name == "form":
+            return row.form
+        if name in row.given:
+            return row.given[name]
+        if isinstance(found, Missing):
+            return found if name == "largest" else ""
+        if name == "largest":
+            return "unbounded" if found.largest is None else found.largest or "none"
+        if name == "bound_by":
+            return _bound(found)
+        if name == "kinks":
+            return _kinks(found, len(self.limits) > 1)
+        if name == "again":
+            return in_words(found.again)
+        return found.values.get(name, "")
+
+    def _csv(self) -> Rows:
+        """The rows of CSV: lists are joined by semicolons."""
+        letters = in_order({x for row in self.rows for x in row.sizes})
+        limits = [one.name for one in self.limits]
+        names = ["largest", "unbounded", "bound_by", "ends", "kinks", "again", "reason"]
+        header = ["convention", "mixer", "form", "phase", *letters, "asked_for", *names, *limits]
+        convention, rows = ",".join(self.request.convention.names), []
+        for row in self.rows:
+            found = _answer(row.found)
+            values, kinks = found.get("values", {}), found.get("kinks", ())
+            joined = {
+                "bound_by": ";".join(found.get("bound_by", ())),
+                "kinks": ";".join(f"{kink['of']} {kink['at']}" for kink in kinks),
+                "again": ";".join(":".join(map(str, part)) for part in found.get("again", ())),
+            }
+            about = [convention, row.mixer.name, row.form, self.phase]
+            sizes = [row.sizes.get(letter) for letter in letters]
+            rest = [{**found, **joined}.get(name) for name in names]
+            rows.append([*about, *sizes, self.letter, *rest, *(values.get(x) for x in limits)])
+        return header, rows
+
+    def _data(self) -> dict[str, Any]:
+        return {
+            "asked_for": self.letter,
+            "limits": {x.name: {"most": x.most, "unit": x.quantity.unit} for x in self.limits},
+            "rows": [
+                {
+                    "mixer": row.mixer.name,
+                    "form": row.form,
+                    "phase": self.phase,
+                    "convention": list(self.request.convention.names),
+                    "sizes": row.sizes,
+                    **_answer(row.found),
+                }
+                for row in self.rows
+            ],
+        }
+
+
+def _answer(found: Budget | Missing) -> dict[str, Any]:
+    """An answer in JSON; ranges are first, last and step."""
+    if isinstance(found, Missing):
+        return {"largest": None, "reason": found.reason}
+    return {
+        "largest": found.largest,
+        "unbounded": found.largest is None,
+        "bound_by": list(found.by),
+        "ends": found.ends,
+        "values": {name: exact(value) for name, value in found.values.items()},
+        "kinks": [asdict(kink) for kink in found.kinks],
+        "again": [list(part) for part in found.again],
+    }
+
+
+def _header(limit: Limit) -> str:
+    return f"{limit.name} (B)" if limit.quantity.unit == "bytes" else limit.name
+
+
+def _bound(found: Budget) -> str:
+    """What stops the open size, in words."""
+    if found.ends:
+        return found.ends
+    names = " and ".join(found.by)
+    if found.largest == 0:
+        return f"{names}: does not fit at {found.letter} = {found.smallest:,}"
+    return names
+
+
+def _kinks(found: Budget, several: bool) -> str:
+    """The kinks in words: `4,095, then constant`."""
+    said = []
+    for kink in found.kinks:
+        name = f"{kink.of}: " if several else ""
+        said.append(f"{name}{kink.at:,}{', then constant' if kink.constant else ''}")
+    return "; ".join(said)

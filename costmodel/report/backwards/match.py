@@ -1,0 +1,129 @@
+"""The sizes at which two mixers cost the same, or nearly the same, as a document."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from costmodel.backwards.match import Candidate, Match
+from costmodel.questions.question import Figure
+from costmodel.report import document as doc
+from costmodel.report.backwards.sizes import words
+from costmodel.report.document import Column, Document, Equal, Line, Named, Note, Rows
+from costmodel.report.mixer_document import convention_line, named_form
+from costmodel.report.mixer_table import Request
+from costmodel.report.records import exact
+from costmodel.symbolic.sizes import in_order
+
+
+@dataclass(frozen=True)
+class Matching:
+    """The answer of `match`.
+
+    Args:
+        request: the mixer and the other mixer, and the options; one phase.
+        found: the candidates.
+        figure: the figure that is matched.
+        form: the form of the mixer.
+    """
+
+    request: Request
+    found: Match
+    figure: Figure
+    form: str
+
+    @property
+    def document(self) -> Document:
+        """The document, with one table."""
+        return Document(lambda: [self._table()], self._lead, self._data, self._csv)
+
+    @property
+    def _lead(self) -> tuple[Line, ...]:
+        mixer, other = self.request.mixers
+        return (
+            (*named_form(mixer, self.form), " at ", *_at(self.found.sizes)),
+            (Named(other.name, other.title), " at ", *_at(self.found.target_sizes)),
+            (convention_line(self.request.convention),),
+        )
+
+    def _table(self) -> doc.Table:
+        mixer, other = self.request.mixers
+        unit = f" ({self.figure.unit})" if self.figure.unit in ("bytes", "elements") else ""
+        value = f"{self.figure.name}{unit}"
+        columns = (
+            Column("match", "match", numeric=False, names=True),
+            Column("size", doc.letter(self.found.letter)),
+            Column("value", value),
+            Column("difference", "difference"),
+        )
+        rows = tuple(
+            (self._side(one), words(one.at, goes_on=not one.ends), one.value, self._apart(one))
+            for one in self.found.candidates
+        )
+        notes = [Note((Named(other.name, other.title), f": {value} ", self.found.target))]
+        if self.figure.unit == "bytes":
+            notes.append(Note((f"bytes: {self.request.dtypes.caption}",)))
+        title = (
+            f"{self.figure.title}: ", Named(mixer.name, mixer.title), " nearest to ",
+            Named(other.name, other.title), f" ({self.request.phases[0]})",
+        )  # fmt: skip
+        return doc.Table(title, columns, rows, tuple(notes), lead=self._lead)
+
+    def _side(self, one: Candidate) -> str:
+        apart = self._apart(one)
+        return "equal" if apart == 0 else "above" if apart > 0 else "below"
+
+    def _apart(self, one: Candidate) -> Any:
+        return one.value - self.found.target
+
+    @property
+    def _about(self) -> dict[str, Any]:
+        mixer, other = self.request.mixers
+        return {
+            "mixer": mixer.name,
+            "form": self.form,
+            "to": other.name,
+            "by": self.figure.name,
+            "vary": self.found.letter,
+            "phase": self.request.phases[0],
+        }
+
+    @property
+    def _candidates(self) -> list[dict[str, Any]]:
+        """The candidates in JSON; a range that goes on has no last size."""
+        return [
+            {
+                "match": self._side(one),
+                "first": one.at.first,
+                "last": one.at.last if one.ends else None,
+                "step": one.at.step,
+                "value": exact(one.value),
+                "difference": exact(self._apart(one)),
+            }
+            for one in self.found.candidates
+        ]
+
+    def _csv(self) -> Rows:
+        lead = {"convention": ",".join(self.request.convention.names), **self._about}
+        lead |= _sorted(self.found.sizes)
+        rows = [{**lead, **one, "target": exact(self.found.target)} for one in self._candidates]
+        return [*rows[0]], [[*row.values()] for row in rows]
+
+    def _data(self) -> dict[str, Any]:
+        return {
+            **self._about,
+            "convention": list(self.request.convention.names),
+            "sizes": _sorted(self.found.sizes),
+            "target": exact(self.found.target),
+            "target_sizes": _sorted(self.found.target_sizes),
+            "candidates": self._candidates,
+        }
+
+
+def _sorted(sizes: Mapping[str, int]) -> dict[str, int]:
+    return {letter: sizes[letter] for letter in in_order(sizes)}
+
+
+def _at(sizes: Mapping[str, int]) -> Line:
+    return doc.listed((Equal((doc.letter(x), str(n))),) for x, n in _sorted(sizes).items())

@@ -1,0 +1,117 @@
+"""Is the size at which a mixer costs as much as another one what a scan over sizes finds?"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+import costmodel as cm
+from costmodel.backwards.match import Match
+from costmodel.errors import Unanswered
+from costmodel.language.equations import Mixer
+from costmodel.mixers import names
+from costmodel.program.chosen_sizes import combinations, letters_of
+from costmodel.program.conventions import Convention
+from costmodel.questions.question import answers
+from tests.scanned import costs, opened, random_sizes, scanned
+from tests.typed import Capture, refused
+
+
+def held(found: Match, costs_at: dict[int, int], target: int) -> None:
+    """Compare an answer with what a scan finds."""
+    assert found.target == target
+    said = {
+        value: one.value
+        for one in found.candidates
+        for value in costs_at
+        if value in range(one.at.first, one.at.last + 1, one.at.step)
+    }
+    exact = {value for value, cost in costs_at.items() if cost == target}
+    if any(one.value == target for one in found.candidates):
+        assert said == dict.fromkeys(exact, target)
+        return
+    assert not exact
+    for way, best in ((-1, max), (1, min)):
+        nearest = best((x for x in costs_at.values() if (x - target) * way > 0), default=None)
+        told = [one.value for one in found.candidates if (one.value - target) * way > 0]
+        if nearest is not None:
+            assert told and best((told[0], nearest)) == told[0]
+    assert all(costs_at[value] == cost for value, cost in said.items())
+
+
+@pytest.mark.parametrize("phase", ["training", "inference"])
+@pytest.mark.parametrize("name", names())
+@pytest.mark.grid(16)
+def test_a_scan_finds_the_same(name: str, phase: str) -> None:
+    """Every mixer at random sizes, against itself and against self-attention, each size open in
+    turn."""
+    draw, mixer = random.Random(f"{name} {phase}"), cm.mixer(name)
+    if answers(mixer, mixer.default_form, phase, Convention()).unanswered:
+        pytest.skip("no one-token inference")
+    sizes = random_sizes(mixer, phase, draw)
+    for letter in sizes.keys() - mixer.given.keys():
+        equal, given = opened(letter, sizes)
+        by, cost = draw.choice([*costs(mixer, phase).items()])
+        found = scanned(cost, given, equal)
+        other = draw.choice((mixer, cm.mixer("self-attention{n=1}")))
+        given[letter] = draw.choice([*found])
+        target = costs(other, phase)[by](own_sizes(other, phase, given))
+        asked: dict[str, Any] = {**given, "by": by, "vary": letter, "phase": phase}
+        try:
+            answer: Match | str = cm.match(mixer, to=other, **asked)
+        except Unanswered as reason:
+            answer = str(reason)
+        if isinstance(answer, Match):
+            held(answer, found, target)
+        else:
+            assert f"{by} of {name} does not depend on {letter}" in answer
+            assert len({*found.values()}) == 1
+
+
+def own_sizes(mixer: Mixer, phase: str, given: Mapping[str, int]) -> dict[str, int]:
+    """All sizes of a mixer, with defaults for those that are not given."""
+    (found,) = combinations(
+        letters_of(mixer, phase, mixer.default_form), {x: (n,) for x, n in given.items()}, mixer
+    )
+    return found
+
+
+def test_values_are_told_by_hand() -> None:
+    """3*d**2 of we + d entries of its mean are nearest to 4*512**2 at d = 692 or 693."""
+    found = cm.match("we", to="self-attention", by="parameters", vary="d", d=512)
+    assert found.target == 4 * 512**2
+    entries = {d: cm.parameters(cm.mixer("we")).at(d=d, l=128) for d in (692, 693)}
+    assert {one.at.first: one.value for one in found.candidates} == entries
+    assert entries[692] < found.target < entries[693]
+
+
+def test_several_sizes_that_cost_the_same_are_all_named() -> None:
+    """Rows of a window of at least t - 1 rows beside the new one are all rows."""
+    found = cm.match("restricted-attention-causal", to="self-attention", by="state", vary="w", t=9)
+    (one,) = found.candidates
+    assert (one.at.first, one.ends) == (10, False)
+
+
+REFUSED = {
+    "we --to self-attention --by parametres --vary d":
+        "unknown figure 'parametres'; did you mean 'parameters'?",
+    "we --to self-attention --by latency --vary d": "is measured, not derived",
+    "we --to self-attention --by total --vary Q": "size Q is a size of none of these mixers",
+    "we --to self-attention --by total --vary n": "we has no size n",
+    "we{d=8} --to self-attention --by total --vary d": "we{d=8} gives d in its braces",
+    "we --to self-attention --by total --vary d --d 8,16": "expected one value, got 2",
+    "we --to self-attention --by state --vary t --phase training":
+        "state (held after t tokens) exists in inference only, not in training",
+    "we --to self-attention --by parameters --vary b":
+        "parameters of we does not depend on b: it is 49,152 at every b, and 65,536 for",
+    "we --to fnet --by state --vary t": "fnet: not causal",
+    "wee --to self-attention --by total --vary d": "unknown mixer 'wee'",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("line", REFUSED)
+def test_a_mistake_gets_a_sentence(line: str, capsys: Capture) -> None:
+    assert REFUSED[line] in refused(capsys, "match", *line.split())
