@@ -139,7 +139,8 @@ def test_help_begins_with_what_a_user_calls() -> None:
     said = pydoc.plain(pydoc.render_doc(cm))
     calls = said.partition("PACKAGE CONTENTS")[0]
     asked = {name for name in cm.__all__ if f"cm.{name}(" in calls}
-    assert {"table", "mixer", "symbols", "crossover", "prove", "evaluate"} <= asked
+    answers = {"table", "mixer", "symbols", "crossover", "budget", "match", "prove", "evaluate"}
+    assert answers <= asked
     assert {one.ask.__name__ for one in QUESTIONS if one.ask} <= asked
 
 
