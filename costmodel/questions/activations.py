@@ -41,9 +41,10 @@ Regions = dict[Array, list[Constraints]]
 
 @dataclass(frozen=True)
 class Activations(Amount):
-    """The elements kept for the backward pass, by array; exact."""
+    """The elements kept for the backward pass, by name of the array; exact."""
 
     arrays: Mapping[str, Exact]
+    """Elements that depend on an input or a context, per sequence."""
     once: Mapping[str, Exact]
     """Elements that depend on weights alone, which are kept once for all sequences of a batch."""
 
@@ -60,8 +61,10 @@ class Activations(Amount):
 
 @cache
 def kept_entries(system: System) -> Activations:
-    """The entries of the forward pass that the backward pass of a training step reads."""
+    """The entries of the forward pass that the backward pass of a training step reads: of inputs,
+    contexts and computed arrays, not of parameters, and not the given gradient of the output."""
     forward = tokens(system.forward)
+    # (regions that depend on an input or a context, regions that depend on weights alone)
     regions: tuple[Regions, Regions] = ({}, {})
     for part in iteration_domains(system, "backward"):
         for read in (anywhere(system, read) for read in reads(part.equation)):
@@ -92,6 +95,7 @@ def activations(
         training: options of the backward pass, such as arrays to recompute instead of keeping.
 
     Raises:
+        Unanswered: the output depends on none of the arrays whose gradients are asked for.
         Unsupported: an equation whose gradient is not derived.
 
     >>> import costmodel as cm
@@ -112,6 +116,7 @@ def _of_a_batch(case: Case) -> Exact:
 
 
 def _explained(case: Case) -> Iterator[Sentence]:
+    """One sentence with the elements of each array, or that nothing is kept."""
     kept = case.about.of(_kept)
     if not (kept.arrays or kept.once):
         yield Sentence(("Nothing is kept from the forward pass.",))

@@ -45,7 +45,7 @@ COSTS = {
 
 @cache
 def free_size(mixer: Mixer, form: str) -> str:
-    """The letter of the one size that a form chooses freely.
+    """The letter of the one size that a form has and another form of the mixer lacks.
 
     Raises:
         Unanswered: the form has no such size, or has several.
@@ -61,7 +61,7 @@ def free_size(mixer: Mixer, form: str) -> str:
 
 @dataclass(frozen=True)
 class Best:
-    """The least value of a cost, and the first size that attains it."""
+    """The least value of a cost, and the smallest value of the free size that attains it."""
 
     size: int
     value: int | Fraction
@@ -71,8 +71,10 @@ def best(case: Case, figure: Figure) -> Best:
     """The free size of a case's form at which a figure is least, at the case's other sizes.
 
     Raises:
-        Unanswered, Unsupported: the form has no free size, or the figure no answer; the figure does
-            not depend on the size; or l is greater than `MOST`.
+        Unanswered: the case is symbolic; the form has not exactly one free size; the figure does
+            not exist or does not depend on the size; there are more than `MOST` rows; or no value
+            of the size fits the other sizes.
+        Unsupported: the figure is not derived.
     """
     letter = free_size(case.mixer, case.form)
     if case.symbolic:
@@ -96,6 +98,7 @@ def best(case: Case, figure: Figure) -> Best:
 
 
 def _fits(case: Case, sizes: dict[str, int]) -> bool:
+    """Whether all extents of the case's form are whole at these sizes."""
     try:
         fit(case.mixer, sizes, case.form)
     except SizeError:
@@ -104,6 +107,9 @@ def _fits(case: Case, sizes: dict[str, int]) -> bool:
 
 
 def _explained(case: Case) -> Explained:
+    """A table with the best size and the least value of each of `COSTS`, beside the value at the
+    case's size. Costs without an answer are left out; nothing is yielded for a form without one
+    free size, or if no cost has an answer."""
     try:
         letter = free_size(case.mixer, case.form)
     except Unanswered:

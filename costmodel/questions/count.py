@@ -57,7 +57,8 @@ def count(
         Exact counts for one sequence; work on parameters alone is separate, in `.once`.
 
     Raises:
-        Unanswered: inference of a form that has none.
+        Unanswered: inference of a form that has none, or gradients of a peer that counts none.
+        Unsupported: an equation whose operations, or whose gradient, are not derived.
 
     Source of the default convention: Chen 2023, arXiv 2308.07661v1, Tables 3 and 4.
 
@@ -83,13 +84,13 @@ def counted(about: Answers) -> Counts:
 
 def operations(counts: Counts, name: str, adding: Adding = PLAIN) -> Exact:
     """The operations of b sequences: of one class, of all classes ("total"), or of all classes but
-    mul, add, div and exp ("other").
+    mul, add, div and exp ("other"). Work on weights alone is counted once, as `adding` says.
 
     Raises:
         Unanswered: a peer that does not count the class.
     """
     value = _weighed(counts, name, adding) * BATCH
-    if name in ("add", "total"):
+    if name in ("add", "total"):  # gradients of weights are added up over the b sequences
         weight = 1 if name == "add" else WEIGHTINGS[adding.weighting].of("add")
         value = value + counts.joined * (BATCH - 1) * weight
     once = name == "total" if adding.once is None else adding.once
@@ -97,6 +98,8 @@ def operations(counts: Counts, name: str, adding: Adding = PLAIN) -> Exact:
 
 
 def _weighed(counts: Counts, name: str, adding: Adding) -> Exact:
+    """The operations of one class of one sequence, of "other", or of "total" with the weight of
+    each class; `counts.once` is not included."""
     if name == "other":
         return sum(_others(counts).values(), Exact())
     if name != "total":
@@ -145,6 +148,7 @@ def _where_any(parts: Callable[[Case], dict[str, Exact]]) -> Callable[[Sequence[
 
 
 def _class(name: str, meaning: str, heading: str, within: str = "") -> Figure:
+    """The figure of one class of operations; `within`: the figure that it is a part of."""
     return Figure(
         name,
         meaning,
@@ -161,7 +165,8 @@ def _class(name: str, meaning: str, heading: str, within: str = "") -> Figure:
 
 
 def _tallied(about: Answers, sizes: Mapping[str, int]) -> dict[str, int]:
-    """Operations by class; work on weights alone is `once CLASS`, or CLASS in gradient phases."""
+    """Operations by class, zeros left out. Work on weights alone has the key `once CLASS`; in
+    phases with gradients it is added to CLASS."""
     found = about.of(counted).at(**sizes)
     if about.phase in TRAINING_STEP:
         return with_once(found)

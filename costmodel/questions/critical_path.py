@@ -62,13 +62,15 @@ from costmodel.symbolic.polynomial import Poly, call
 
 @dataclass(frozen=True)
 class Work:
-    """The names of a node's steps, and a function that returns their levels, called for ties."""
+    """The steps that a node adds to a chain: their names, and their levels of the span together.
+    The levels are computed only where they decide between chains with equally many steps."""
 
     names: tuple[str, ...]
     levels: Callable[[], Poly]
 
 
 def _operation(name: str) -> Callable[..., Work]:
+    """The rule of a binary operation: one step of one level."""
     return lambda node, part, around: Work((name,), lambda: Poly.of(1))
 
 
@@ -78,6 +80,8 @@ def _call(node: Call, part: IterationDomain, around: Constraints) -> Work:
 
 
 def _reduce(node: Reduce, part: IterationDomain, around: Constraints) -> Work:
+    """One step `sum` or `max`; R terms have ceil(log2 R) levels."""
+
     def levels() -> Poly:
         numbers = numbers_of_terms(node, part, around)
         return _most([(call("ceil_log2", n), at) for n, at in numbers], part, around)
@@ -90,6 +94,8 @@ def _fft(node: Fft, part: IterationDomain, around: Constraints) -> Work:
 
 
 def _select(node: Select, part: IterationDomain, around: Constraints) -> Work:
+    """One step `select`, with the levels of the selection's algorithm."""
+
     def levels() -> Poly:
         numbers, kept = numbers_of_terms(node.maximum, part, around), number_kept(part)
         return _most([(levels_of(node, n, kept), at) for n, at in numbers], part, around)
@@ -100,7 +106,8 @@ def _select(node: Select, part: IterationDomain, around: Constraints) -> Work:
 def _most(
     levels: Sequence[tuple[Poly, Constraints]], part: IterationDomain, around: Constraints
 ) -> Poly:
-    """The largest number of levels of a reduction at any point; `levels` are (levels, where)."""
+    """The largest number of levels of a node at any point; `levels` are (levels, conditions) per
+    case. The result depends on sizes alone."""
     names = (*part.variables, *sorted(variables_of(around) - {*part.variables}))
     most = [guarded(maximised(Level(depth, where), names, around)) for depth, where in levels]
     return call("Max", 0, *most)
@@ -141,7 +148,8 @@ class ChainDepths(Depths):
         super().__init__(system, phase, STEPS)
 
     def mark(self, array: Array) -> Level:
-        """A stand-in for the depth of an array in the previous row, where a row's chains begin."""
+        """A level that stands for the depth of an array in the previous row of a loop, while the
+        loop is solved; its witness is an empty chain that begins at the array."""
         return super().mark(array)._replace(witness=Chain(ties=self.ties, origin=array))
 
     def after(
@@ -152,7 +160,7 @@ class ChainDepths(Depths):
         around: Constraints,
         levels: Poly | int = 1,
     ) -> Level:
-        """The level after a node's steps; the steps are appended to the level's chain."""
+        """The level with the steps of a node appended to its chain, `levels` deeper."""
         work = WORK[type(node)](node, part, around)
         chain = level.witness if isinstance(level.witness, Chain) else Chain(ties=self.ties)
         longer = chain.then(part.equation.part_of, work.names, work.levels)
@@ -165,11 +173,13 @@ FORWARD = ("training", "inference")
 
 @cache
 def _known(system: System, phase: str) -> list[ChainDepths]:
-    """The chains derived so far; sizes at which ties break differently need other chains."""
+    """A list, empty at first, of the chains derived so far; sizes at which ties break differently
+    need other chains."""
     return []
 
 
 def _depths(system: System, phase: str, sizes: Sizes | None) -> ChainDepths:
+    """The chains of a phase: known ones whose ties break the same way at `sizes`, else new ones."""
     known = _known(system, phase)
     found = next((depths for depths in known if depths.ties.hold_at(sizes)), None)
     if found is None:
@@ -180,7 +190,12 @@ def _depths(system: System, phase: str, sizes: Sizes | None) -> ChainDepths:
 
 @cache
 def _path(system: System, phase: str, sizes: Sizes | None) -> CriticalPath:
-    """The deepest chain at `sizes` (others large) that ends at the output, or at any array."""
+    """The longest chain at `sizes`, with large values for other sizes. It ends at the output in a
+    phase of `FORWARD`, at any array in other phases. Without a chain the path is empty.
+
+    Raises:
+        Unsupported: the chain that was kept is shorter than the proven number of steps.
+    """
     found, ties = _depths(system, phase, sizes), Ties(sizes)
     ends = [system.mixer.role("output")] if phase in FORWARD else [*found.values]
     levels = [level for array in ends for level in found.ends(array)]
@@ -212,6 +227,7 @@ def critical_path(
 
     Raises:
         Unanswered: inference of a form that has none.
+        Unsupported: the depth of an entry, or a chain of that length, is not derived.
 
     Source of the wording: Chen 2023, arXiv 2308.07661v1, section 7.
 
@@ -236,6 +252,7 @@ def _path_of(case: Case) -> CriticalPath:
 
 
 def _number_of_steps(about: Answers, sizes: Mapping[str, int]) -> int:
+    """The number of steps of the critical path at given sizes."""
     found = critical_path(about.mixer, about.phase, about.form, about.convention, sizes)
     return found.length.at(sizes)
 

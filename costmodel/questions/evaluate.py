@@ -64,7 +64,8 @@ def evaluate(
         The output, e.g. y (l, d).
 
     Raises:
-        EquationError: a missing or misshapen array; the message names it and both shapes.
+        EquationError: an unknown form; an array that is missing or has another shape than declared
+            (the message has both shapes); or an entry defined outside its array.
     """
     return evaluate_all(mixer, arrays, sizes, form, convention)[mixer.role("output").name]
 
@@ -77,7 +78,7 @@ def evaluate_all(
     convention: str | tuple[str, ...] | Convention = "strict",
     phase: str = "training",
 ) -> dict[str, Values]:
-    """Evaluate every array of a form, by name; see `evaluate`.
+    """Evaluate every array of a form in a phase, as name -> values; see `evaluate`.
 
     The rewrite `dense` is ignored, since the pairs that it adds are masked and change no value.
     """
@@ -88,7 +89,8 @@ def evaluate_all(
 def evaluate_system(
     system: System, arrays: Mapping[str, Values], sizes: Mapping[str, int]
 ) -> dict[str, Values]:
-    """Evaluate every array of a system, by name; see `evaluate`."""
+    """Evaluate every array of a system, as name -> values of the declared shape; see `evaluate`.
+    Values have the common dtype of the given arrays, index arrays int64."""
     import numpy as np
 
     known: dict[str, Values] = {}
@@ -120,7 +122,8 @@ def gradients(
     convention: str | tuple[str, ...] | Convention = "strict",
     **training: Unpack[Training],
 ) -> dict[str, Values]:
-    """Evaluate the gradients of a loss with respect to inputs, contexts and parameters, by name.
+    """Evaluate the gradients of a loss with respect to inputs, contexts and parameters, as name of
+    the array -> its gradient, of the same shape. Arrays without a gradient are left out.
 
     Args:
         arrays: the arrays of `evaluate`; with the option `loss` also its target, named `y.target`
@@ -129,6 +132,8 @@ def gradients(
             the option `loss` the gradient with respect to the loss itself, shaped (1,).
 
     Raises:
+        EquationError: as `evaluate`.
+        Unanswered: the output depends on none of the arrays whose gradients are asked for.
         Unsupported: an equation whose gradient is not derived.
     """
     names = asked(convention, "backward", training)
@@ -141,6 +146,8 @@ def gradients(
 
 
 def _given(array: Array, arrays: Mapping[str, Values], sizes: Mapping[str, int]) -> Values:
+    """The given values of an array; EquationError if they are missing, have another shape than
+    declared, or are positions outside of the bound of an index array."""
     import numpy as np
 
     if array.name not in arrays:
@@ -154,7 +161,8 @@ def _given(array: Array, arrays: Mapping[str, Values], sizes: Mapping[str, int])
 
 
 def _entry(grid: Grid, ref: Ref) -> Values:
-    """The referenced entries over the grid; 0 at positions outside of the array."""
+    """The values of a reference at every point of the grid, broadcastable to the grid's shape; 0 at
+    positions outside of the array."""
     import numpy as np
 
     array, at = grid.known[ref.array.name], grid.points
@@ -174,12 +182,15 @@ def _entry(grid: Grid, ref: Ref) -> Values:
 
 
 def _constant(grid: Grid, node: Constant) -> Any:
+    """base ** (half_power / 2) as a float; for a base with indices, the base at every point."""
     if node.base.variables:
         return grid.points.value(node.base)
     return float(node.base.rational(grid.points.sizes)) ** (node.half_power / 2)
 
 
 def _arithmetic(name: str) -> Callable[[Grid, Any], Any]:
+    """The rule that applies the numpy function `name` to the values of both operands."""
+
     def rule(grid: Grid, node: Any) -> Any:
         import numpy as np
 
@@ -204,6 +215,7 @@ def _call(grid: Grid, node: Call) -> Any:
 
 
 def _reduce(grid: Grid, node: Reduce) -> Any:
+    """The sum or maximum over all ranges of the indices, joined range by range."""
     import functools
 
     import numpy as np
@@ -213,7 +225,8 @@ def _reduce(grid: Grid, node: Reduce) -> Any:
 
 
 def _reduced(grid: Grid, node: Reduce) -> Any:
-    """The sum or maximum over one range; without terms a sum is 0, a maximum minus infinity."""
+    """The sum or maximum over indices with one range each, at every point of the grid; without
+    terms a sum is 0, a maximum minus infinity."""
     import numpy as np
 
     inner = grid.extended(node.over)
@@ -227,6 +240,8 @@ def _reduced(grid: Grid, node: Reduce) -> Any:
 
 
 def _bracket(grid: Grid, node: Bracket) -> Any:
+    """The body where the relation holds, elsewhere the alternative, or 0 without one. With an index
+    `first`, the relation holds at the first of its points alone, along the index's own axis."""
     import numpy as np
 
     left, right, body = (_value(grid, part) for part in (node.left, node.right, node.body))
@@ -242,6 +257,7 @@ def _bracket(grid: Grid, node: Bracket) -> Any:
 
 
 def _opaque(grid: Grid, node: Fft | Select) -> Any:
+    """Raise Unsupported: `ALONE` evaluates these nodes, as whole right sides."""
     raise Unsupported(f"{node.kind} must be the whole right side of its equation")
 
 
@@ -273,6 +289,7 @@ def _value(grid: Grid, node: Node) -> Any:
 
 
 def _assign(equation: Equation, known: dict[str, Values], sizes: Mapping[str, int]) -> None:
+    """Evaluate an equation at all its points, and write the values to its array in `known`."""
     import numpy as np
 
     if equation.value.alone:
@@ -294,7 +311,12 @@ def _select(
 
 
 def _chosen(equation: Equation, node: Select, grid: Grid) -> Values:
-    """The kept positions of each row, by rank; 0 for ranks beyond the number of entries."""
+    """The kept positions of each row, ordered by rank along the last axis (no such axis for
+    argmax); 0 for ranks beyond the number of entries.
+
+    Args:
+        grid: the rows and, unless the selection is an argmax, the ranks.
+    """
     import numpy as np
 
     inner = Grid(points(rows(equation) + node.over, grid.points.known), grid.known)
@@ -302,6 +324,7 @@ def _chosen(equation: Equation, node: Select, grid: Grid) -> Values:
     body = np.broadcast_to(_entry(inner, node.body), shape)
     outside = ~np.broadcast_to(at.mask, shape)
     falling = body if node.sorts else -body
+    # entries outside the range come last, and of equal entries the first comes first
     order = np.lexsort((falling, outside), axis=-1) + at.extent(node.over[0])[0]
     if rank(equation) is None:
         return order[..., 0] if order.size else np.zeros(shape[:-1], np.int64)
@@ -313,7 +336,8 @@ def _chosen(equation: Equation, node: Select, grid: Grid) -> Values:
 def _transform(
     equation: Equation, node: Fft, known: dict[str, Values], sizes: Mapping[str, int]
 ) -> None:
-    """Write a Fourier transform: the transformed axes of the operand are moved last."""
+    """Write a Fourier transform: `TRANSFORMS` takes the transformed axes last, behind the indices
+    that both sides share, and gives the axes of the result last as well."""
     import numpy as np
 
     from costmodel.questions.numeric import TRANSFORMS
@@ -332,6 +356,7 @@ def _transform(
 
 
 def _axis(positions: tuple[Any, ...], atom: str) -> int:
+    """The axis whose position is the index `atom` alone."""
     return next(k for k, p in enumerate(positions) if position_value(p) == Poly.atom(atom))
 
 

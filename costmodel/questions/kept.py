@@ -62,6 +62,8 @@ class Store:
         self.known = self._read()
 
     def _read(self) -> dict[str, bytes]:
+        """Key -> answer, as the file holds them for these sources; {} for a file that is missing,
+        locked or broken. A broken file is deleted."""
         if not self.file.exists():
             return {}
         try:
@@ -77,7 +79,8 @@ class Store:
             return {}
 
     def write(self) -> None:
-        """Add the new answers to the file; a file that cannot be written stays as it is."""
+        """Add the new answers to the file. A file that cannot be written stays as it is; a broken
+        file is deleted."""
         if not self.new:
             return
         try:
@@ -127,7 +130,9 @@ def write() -> None:
 
 
 def kept(mixer: Mixer, key: str, derive: Callable[[], T]) -> T:
-    """The cached answer about a built-in mixer under `key`; else the result of `derive`."""
+    """The answer in the cache about a built-in mixer under `key`. If there is none that can be
+    read, the result of `derive`, which joins the cache unless it holds equations. Without a cache,
+    and for a user's own mixer, always the result of `derive`."""
     if _store is None or not mixer.builtin:
         return derive()
     free = "{h}" if "h" in mixer.given else ""  # h is d/n otherwise; other sizes change no formula
@@ -149,22 +154,23 @@ DIGEST = 32
 
 
 def _digest(sources: str, key: str, pickled: bytes) -> bytes:
-    """A SHA-256 digest of an answer and its keys: a damaged answer has another one."""
+    """A SHA-256 digest of an answer and its keys, by which a damaged answer is recognised."""
     return hashlib.sha256(f"{sources}\0{key}\0".encode() + pickled).digest()
 
 
 class _HoldsEquations(Exception):
-    """The answer contains a form, system or array, so that the cache cannot hold the answer."""
+    """The answer contains a form, system, array or other mixer: the cache does not hold it."""
 
 
 def the_mixer() -> Mixer:
-    """Stands for the mixer in a written answer; `_Reader` puts the mixer in its place."""
+    """Stand for the mixer in a written answer: `_Reader` calls a function that returns the mixer in
+    its place. Called itself, it raises UnpicklingError."""
     raise pickle.UnpicklingError("an answer is read beside its mixer")
 
 
 class _Writer(pickle.Pickler):
-    """Pickles an answer; `the_mixer` replaces the mixer itself. A form, system, array or other
-    mixer raises _HoldsEquations."""
+    """Pickles an answer, with `the_mixer` in place of the mixer itself; an answer with a form,
+    system, array or other mixer raises _HoldsEquations."""
 
     def __init__(self, into: io.BytesIO, mixer: Mixer) -> None:
         super().__init__(into, pickle.HIGHEST_PROTOCOL)
@@ -194,7 +200,8 @@ class _Reader(pickle.Unpickler):
         self.mixer = mixer
 
     def find_class(self, module: str, name: str) -> Any:
-        """A class of this package, or one of `ALSO_READ`; nothing else is called while reading."""
+        """A class of this package, or one of `ALSO_READ`. Any other name raises UnpicklingError, so
+        that a file cannot call other code."""
         if (module, name) == (__name__, the_mixer.__name__):
             return lambda: self.mixer
         if (module, name) in ALSO_READ:

@@ -17,21 +17,28 @@ if TYPE_CHECKING:
 
 
 def _rfft(source: Values, points: int) -> Values:
+    """(..., rows) -> (..., points/2 + 1, 2): the spectrum of real numbers."""
     spectrum = np.fft.rfft(source, n=points, axis=-1)
     return np.stack([spectrum.real, spectrum.imag], axis=-1)
 
 
 def _irfft(source: Values, points: int) -> Values:
+    """(..., points/2 + 1, 2) -> (..., points): the real numbers of a spectrum."""
     return np.fft.irfft(source[..., 0] + 1j * source[..., 1], n=points, axis=-1)
 
 
 def _rfft_adjoint(source: Values, points: int) -> Values:
-    """The transpose of `_rfft`, from bins to points: each bin counts once, unlike in `irfft`."""
+    """The transpose of `_rfft`, (..., bins, 2) -> (..., points): each bin counts once, while
+    `irfft` counts the bins between first and last twice."""
     bins = source[..., 0] + 1j * source[..., 1]
     return np.fft.ifft(bins, n=points, axis=-1).real * points
 
 
 def _irfft_adjoint(source: Values, points: int) -> Values:
+    """The transpose of `_irfft`, (..., points) -> (..., bins, 2), for an even number of points. A
+    bin between first and last stands for two conjugate bins: its weight is 2/points, theirs
+    1/points. The result of `_irfft` does not depend on the imaginary parts of the first and last
+    bin."""
     weight = np.full(points // 2 + 1, 2.0 / points)
     weight[[0, -1]] /= 2
     spectrum = np.fft.rfft(source, n=points, axis=-1) * weight
@@ -40,11 +47,14 @@ def _irfft_adjoint(source: Values, points: int) -> Values:
 
 
 def _fft(source: Values, points: int) -> Values:
+    """(..., rows, 2) -> (..., points, 2): the spectrum of complex numbers."""
     bins = np.fft.fft(source[..., 0] + 1j * source[..., 1], n=points, axis=-1)
     return np.stack([bins.real, bins.imag], axis=-1)
 
 
 def _fft_adjoint(source: Values, points: int) -> Values:
+    """The gradient of `_fft`, (..., points, 2) -> (..., points, 2): the inverse transform, without
+    its factor 1/points."""
     rows = np.fft.ifft(source[..., 0] + 1j * source[..., 1], n=points, axis=-1) * points
     return np.stack([rows.real, rows.imag], axis=-1)
 

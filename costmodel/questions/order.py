@@ -26,7 +26,8 @@ NONE: Mapping[str, str] = MappingProxyType({})
 
 @dataclass(frozen=True)
 class Order:
-    """The dominant monomials, without coefficients; `case` is the condition on the sizes."""
+    """The dominant monomials, without coefficients. `case` has the conditions on sizes under which
+    the answer has this order, such as "l - w >= 0"; "" if it always has."""
 
     monomials: tuple[Poly, ...]
     case: str = ""
@@ -76,7 +77,7 @@ def order(answer: Exact, growing: Collection[str] = (), divided: Mapping[str, st
     sizes = GROWING.with_divisors(divided).where(guards)
     found = monomials(poly)
     grown = [_grown(m, sizes) for m in found]
-    kept = [
+    kept = [  # of monomials that dominate each other, the first
         m
         for k, m in enumerate(found)
         if not any(
@@ -90,18 +91,20 @@ def order(answer: Exact, growing: Collection[str] = (), divided: Mapping[str, st
 
 
 def long_case(answer: Exact, growing: Collection[str] = ()) -> tuple[Constraints, Poly]:
-    """The guards and the value of an answer's case for long sequences.
+    """The conditions and the value of an answer's case for long sequences.
 
-    The case with the best `_favours_long`: the guards stay true as l and t grow, bound no size from
-    above and stay true as the sizes in `growing` grow. Of equals, the value with the most sizes.
+    The case with the best `_favours_long`: its conditions stay true as l and t grow, bound no size
+    from above and stay true as the sizes in `growing` grow. Of equally good cases, the case whose
+    value contains the most sizes.
     """
     cases = answer.chambers()
     return max(cases, key=lambda case: (*_favours_long(case[0], growing), len(case[1].letters)))
 
 
 def _favours_long(guards: Constraints, growing: Collection[str]) -> tuple[int, ...]:
-    """Sort key, larger is better: minus guards that fail as l or t grows, minus guards that bound
-    sizes from above, guards that hold for long l or t, minus guards that fail for `growing`."""
+    """Sort key of a case's conditions, larger is better: (minus the conditions that fail as l or t
+    grows, minus those that bound sizes from above, those that hold for large l or t, minus those
+    that fail as a size of `growing` grows)."""
     signs = [_sign(guard, long) for guard in guards for long in LONG]
     others = [_sign(guard, letter) for guard in guards for letter in growing]
     bounds = sum(all(c < 0 for m, c in guard.terms.items() if m) for guard in guards)
@@ -109,7 +112,8 @@ def _favours_long(guards: Constraints, growing: Collection[str]) -> tuple[int, .
 
 
 def _sign(guard: Poly, letter: str) -> int:
-    """1 if a guard rises as one size grows beyond bound, -1 if it falls, 0 if others decide."""
+    """1 if a condition's value rises as the size `letter` grows beyond bound, -1 if it falls; 0 if
+    it lacks the size, or if other sizes decide."""
     powers = [(dict(m).get(letter, 0), c) for m, c in guard.terms.items()]
     most = max((power for power, _ in powers), default=0)
     slopes = [c for power, c in powers if power == most] if most > 0 else []
@@ -129,7 +133,8 @@ def _grown(monomial: Poly, sizes: Assumptions) -> tuple[Growth, ...] | None:
 def _reaches(
     larger: tuple[Growth, ...] | None, smaller: tuple[Growth, ...] | None, sizes: Assumptions
 ) -> bool:
-    """Whether `larger` dominates `smaller`; False if one of them is faster than any power."""
+    """Whether each growth in `smaller` is dominated by a growth in `larger`; False if one of them
+    is None (faster than any power)."""
     if larger is None or smaller is None:
         return False
     return all(any(dominates(big, small, sizes) for big in larger) for small in smaller)

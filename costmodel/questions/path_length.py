@@ -68,8 +68,13 @@ def _longer(one: Exact, two: Exact) -> Exact:
 
 @cache
 def _answer(system: System) -> PathLength:
-    """The path length by the first method that applies: every row reads all rows; the reach of a
-    row in each direction; chunks; a hub row. Otherwise raises the reason why no reach is found."""
+    """The path length by the first method that applies: every row of some array reads all rows (1
+    hop); each row has the same reach; the hops are followed from chunk to chunk; every pair of rows
+    is joined through row 1.
+
+    Raises:
+        Unsupported: no method applies; the reason is why the rows have no common reach.
+    """
     # imported here because most tables do not show this figure
     from costmodel.paths.hops import NOWHERE, Reach, by_chunks, by_hub, chunks_of, evenly, furthest
     from costmodel.paths.reachability import at_once, length, rows_of, rows_on_axes
@@ -136,6 +141,7 @@ def _searched(case: Case) -> int:
 
 
 def _notes(cases: Sequence[Case], shown: Sequence[str]) -> Iterator[str]:
+    """`Figure.notes` where some row's form reads entries that data or a table choose."""
     if any(case.gathers for case in cases):
         yield (
             "maximum path length counts certain hops only: a row that data or a table selects "

@@ -69,7 +69,8 @@ class Peak(Symbolic):
     """The largest set of live elements of a phase; exact."""
 
     moments: tuple[Live, ...]
-    """The live elements per equation, without equations proven never to exceed another one."""
+    """The live elements per equation, without equations whose live elements are proven to be at
+    most those of another equation."""
     parameters: Poly
     gradients: Poly
     """The number of entries of the gradients of parameters."""
@@ -109,6 +110,7 @@ class Held:
 
     array: Array
     number: Exact
+    """The entries held, per copy."""
     first: int
     last: int
     once: bool
@@ -116,7 +118,8 @@ class Held:
 
 @cache
 def _moments(system: System, phase: str) -> tuple[Live, ...]:
-    """The live elements at each step of a phase, without steps proven to hold no more."""
+    """The live elements at each step of a phase, without steps that are proven to hold at most as
+    many as another step."""
     steps = steps_of(system, phase)
     held = list(held_arrays(system, phase, steps))
     found: list[Live] = []
@@ -139,7 +142,9 @@ def steps_of(system: System, phase: str) -> list[tuple[Equation, ...]]:
 def held_arrays(
     system: System, phase: str, steps: Sequence[tuple[Equation, ...]]
 ) -> Iterator[Held]:
-    """Live ranges of the arrays except weights and their gradients; results live to the end."""
+    """The live ranges of all arrays but weights and their gradients. A range is from the step that
+    writes an array (0 for given arrays) to the last step that reads it; inputs, contexts and
+    results are held to the end."""
     apart = {a for a in system.mixer.arrays.values() if a.role in ("parameter", "buffer")}
     apart |= {a for a in system.results(phase) if a in system.weights}
     written = {e.array: k for k, step in reversed(list(enumerate(steps))) for e in step}
@@ -157,6 +162,7 @@ def held_arrays(
         kept = array.role in ("input", "context") or array in system.results(phase)
         first = written.get(array, 0)
         last = end if kept else max(read.get(array, {first}))
+        # an array that its own loop alone reads, at most one row back, holds one row
         inside = array in written and read.get(array) == {first} and not kept
         count = _row if inside and _row_by_row(system, array) else entries_held
         yield Held(array, count(system, array), first, last, once=held_once(system, array))
@@ -208,7 +214,8 @@ def _row(system: System, array: Array) -> Exact:
 
 
 def _largest(found: Sequence[Live]) -> Iterator[Live]:
-    """The live sets, without those proven at most as large as another; the first of equals."""
+    """The live sets, without those proven to be at most as large as another live set; of equal live
+    sets, the first."""
     for k, moment in enumerate(found):
         rivals = ((j, other) for j, other in enumerate(found) if j != k)
         if not any(
@@ -223,6 +230,7 @@ def _holds(one: Live, two: Live) -> bool:
 
 
 def _proven(difference: Exact) -> bool:
+    """Whether a difference is proven to be at least 0; False if it has cases."""
     return all(not guards and nonnegative(poly) for guards, poly in difference.pieces)
 
 
@@ -253,7 +261,8 @@ def peak(
 
     Raises:
         Unanswered: the phase `inference`; the memory of one new token is its state.
-        Unsupported: an equation whose gradient is not derived.
+        Unsupported: an equation whose gradient is not derived, or a loop whose rows differ in their
+            number of entries.
 
     >>> import costmodel as cm
     >>> cm.peak(cm.mixer("me"), "training-step").at(l=128, d=128)
@@ -282,6 +291,7 @@ def _of_a_batch(case: Case) -> Largest:
 
 
 def _optimiser(case: Case) -> Exact:
+    """The state of the case's optimiser, in bytes of weights; Unanswered without an optimiser."""
     if case.optimiser is None:
         raise Unanswered("no optimiser is given: add --optimiser sgd, momentum or adamw")
     held = Exact.of(parameters(case.mixer).poly) * OPTIMISERS[case.optimiser]

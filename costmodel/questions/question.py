@@ -76,8 +76,8 @@ class Largest:
     terms: tuple[Exact, ...]
 
     def values(self, most: int | None = None) -> tuple[Poly, ...]:
-        """Polynomials with the same maximum: one per case of a term, 0 outside of the case. Of more
-        than `most`, if given, the first `most` + 1."""
+        """Polynomials with the same maximum: one for each case of a term, equal to the term in the
+        case and 0 elsewhere. Stops after `most` + 1 of them, if `most` is given."""
         found: dict[Poly, None] = {}
         for term in self.terms:
             for where, value in term.chambers():
@@ -88,9 +88,11 @@ class Largest:
 
 
 Answer = Exact | Largest | CriticalPath | Quotient | Fraction | int | str
-"""A figure for all sizes; a ratio of numbers at given sizes is already a number."""
+"""A figure for all sizes. Figures that need numbers, such as a ratio at given sizes, are numbers
+(int, Fraction) already; str is a text."""
 Value = int | Fraction | str | Exact | Quotient | tuple[Poly, ...] | CriticalPath | Missing | None
-"""The content of a table's cell: a number at sizes, a formula, a text or `Missing`."""
+"""The content of a table's cell: a number at sizes, a formula (a tuple: the maximum of its
+polynomials), a text, `Missing` with a reason, or None for an empty cell."""
 
 
 @dataclass(frozen=True)
@@ -188,11 +190,13 @@ class Answers:
 
     @cached_property
     def unanswered(self) -> str | None:
-        """The reason why this form has no one-token inference, in that phase; else None."""
+        """In phase `inference`, the reason why the form has no one-token inference; None if it has
+        one, and in other phases."""
         return None if self.phase != "inference" else self.of(_unanswered)
 
     def beyond(self, sizes: Mapping[str, int]) -> str | None:
-        """The reason why the weights do not cover position t at these sizes; else None."""
+        """In phase `inference`, the reason why weights do not cover position t at these sizes; None
+        if they do, if the form has no inference, and in other phases."""
         return next((o.reason(sizes) for o in self.overruns if o.at(sizes)), None)
 
     @property
@@ -208,6 +212,7 @@ def _unanswered(about: Answers) -> str | None:
 
 
 def _overruns(about: Answers) -> tuple[Overrun, ...]:
+    """The reads of one new token beyond the weights; () if its points are not derived."""
     try:
         return overruns(system_of(about.mixer, about.form, about.convention.rewrites, about.phase))
     except Unsupported:  # questions that need the iteration domains report this reason
@@ -276,7 +281,8 @@ class Case:
 
     @cached_property
     def blocked(self) -> str | None:
-        """The reason why only figures with `Figure.always` exist here; else None."""
+        """The reason why only figures with `Figure.always` exist here: no one-token inference, or
+        weights that do not cover position t. None if all figures may exist."""
         return self.about.unanswered or (None if self.symbolic else self.about.beyond(self.sizes))
 
     def answer(self, figure: Figure) -> Answer:
@@ -293,7 +299,8 @@ class Case:
         return self.shared(found) if figure.per_token and isinstance(found, Exact) else found
 
     def figure(self, figure: Figure) -> Value:
-        """A figure at the case's sizes, by search if it has no formula; `Missing` with a reason."""
+        """A figure at the case's sizes: a number, or a formula if the case is symbolic. A number
+        without formula is `Searched`, if the figure has a search; else `Missing` with a reason."""
         try:
             found = self.answer(figure)
             if figure.kind == "order" and isinstance(found, Exact):
@@ -307,7 +314,8 @@ class Case:
             return self._searched(figure, str(reason))
 
     def _searched(self, figure: Figure, reason: str) -> Searched | Missing:
-        """A figure by `Figure.search`, or `Missing`; `reason` says why there is no formula."""
+        """A figure by `Figure.search`. `Missing` if the figure has no search, the case is symbolic,
+        or the search takes too long; `reason` says why there is no formula."""
         if figure.search is None or self.symbolic:
             return Missing(reason)
         try:
@@ -318,7 +326,8 @@ class Case:
             return Missing(f"{reason}; for a search {TOO_LITTLE}")
 
     def parts(self, figure: Figure) -> dict[str, Value] | Missing:
-        """The terms of a figure that is a sum, by name, at the case's sizes."""
+        """Name -> term, at the case's sizes, of a figure that is a sum; `Missing` with the reason
+        if there is no answer."""
         assert figure.parts is not None
         if self.blocked:
             return Missing(self.blocked)
@@ -346,6 +355,8 @@ class Case:
         return answer
 
     def _largest(self, answer: Largest) -> Value:
+        """A maximum at the case's sizes: a number, or the polynomials of a formula. Unanswered for
+        a formula of more than `CASES` polynomials."""
         if not self.symbolic:
             return max(int(term.rational(self.sizes)) for term in answer.terms)
         terms = tuple(term.substitute(self.known) for term in answer.terms)
@@ -370,7 +381,8 @@ def in_bytes(case: Case, role: str, elements: Exact) -> Exact:
 
 
 def quotient(above: Value, below: Value) -> Answer:
-    """The exact quotient of two settled values, `above / below`.
+    """The exact quotient `above / below` of two values of one case: a number of two numbers, 1 of
+    two equal formulas, a `Quotient` of two other formulas.
 
     Raises:
         Unanswered: a value is missing, or `below` is 0.
@@ -526,7 +538,8 @@ class Figure:
         return text[:1].upper() + text[1:]
 
     def sentence(self, case: Case) -> Sentence:
-        """A sentence with the figure's formula, and its number at the case's sizes."""
+        """A sentence with the figure's formula, and its number at the case's sizes; with the reason
+        in place of the formula, or of both, where there is none."""
         lead, unit = f"{self.title}, {self.meaning}: ", self.unit
         if unit == "bytes" and case.dtypes is None:
             unit = "elements"
@@ -575,7 +588,7 @@ class Question:
     Args:
         name: the function's name in `costmodel`, and the name of its file.
         title: the question's name in a heading.
-        ask: the function; None if the figures are computed from the answers of other questions.
+        ask: the function that users call; None if no function of `costmodel` answers the question.
         tallies: the derived answers that `check` compares with the oracle.
         untallied: the reason why there are no tallies, if there are none.
         explained: what `explain` says of a case; None: a sentence for each number.
@@ -600,7 +613,8 @@ class Question:
             )
 
     def sentences(self, case: Case) -> Explained:
-        """The sentences, tables and equations of `explain` about a case.
+        """The sentences, tables and equations of `explain` about a case; nothing in a phase in
+        which no figure exists.
 
         Raises:
             Unanswered, Unsupported: there is no answer; the message is the reason.

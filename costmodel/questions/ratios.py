@@ -11,12 +11,14 @@ from costmodel.questions.traffic import at_budget, moved
 
 
 def _ratio(case: Case) -> Answer:
+    """The total of a case over the total of its baseline."""
     return quotient(case.figure(TOTAL), case.base.figure(TOTAL))
 
 
 def _compared_at(cases: Sequence[Case], shown: Sequence[str]) -> Iterator[str]:
-    """`Figure.notes` of the ratio: the baseline's sizes that rows lack; not a size that all rows of
-    the baseline itself have."""
+    """`Figure.notes` of the ratio: at which sizes the baseline is taken where rows lack a size of
+    the baseline. A size that has one value in all rows of the baseline mixer, if it has rows, is
+    left out: these rows show the value."""
     used: dict[str, int] = {}
     for case in cases:
         try:
@@ -33,6 +35,7 @@ def _compared_at(cases: Sequence[Case], shown: Sequence[str]) -> Iterator[str]:
 
 
 def _to_forward(case: Case) -> Answer:
+    """The total of a case over the total of the forward pass of the same form and convention."""
     forward = operations(case.about.about("training").of(counted), "total")
     return quotient(case.figure(TOTAL), case.settled(case.shared(forward)))
 
@@ -43,6 +46,7 @@ def _in_numbers(cases: Sequence[Case]) -> bool:
 
 
 def _intensity(case: Case) -> Answer:
+    """The total of a case over its compulsory traffic in bytes."""
     total = operations(case.about.of(counted), "total")
     return quotient(case.settled(total), case.settled(moved(case, "compulsory")))
 

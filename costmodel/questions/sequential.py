@@ -57,6 +57,7 @@ def sequential(
 
     Raises:
         Unanswered: inference of a form that has none.
+        Unsupported: the depth of an entry is not derived.
 
     Source: Vaswani et al. 2017, arXiv 1706.03762, section 4 and Table 1.
 

@@ -37,12 +37,14 @@ CLASS_WORDS = {"mul": "multiplications", "add": "additions", "div": "divisions",
 
 
 def peer_equations(mixer: Mixer, phase: str, form: str | None, peer: str) -> Mapping[str, Counts]:
-    """The operations that a peer counts for each equation of a form; see `of_system`."""
+    """Array as the mixer's author wrote it -> the operations that a peer counts; see `of_system`. A
+    peer counts masked pairs too, hence `dense`."""
     one_pass = "inference" if phase == "inference" else "training"
     return of_system(system_of(mixer, form, ("dense",), one_pass), phase, peer)
 
 
 Row = tuple[Said, ...]
+"""The cells of a table's row: the equation's name, then a number or formula per column."""
 
 
 @dataclass(frozen=True)
@@ -82,8 +84,8 @@ class Shares:
         return counts.exact(column)
 
     def of_batch(self, name: str, column: str) -> Exact:
-        """`value` for b sequences; work on weights alone is not multiplied by b, and the gradients
-        of weights are added up over the sequences."""
+        """`value` for b sequences: work on weights alone is counted once, and the gradients of
+        weights take further additions, which add up the gradients of the sequences."""
         own = self.value(name, column)
         if column == "once":
             return own
@@ -117,11 +119,13 @@ class Shares:
             yield Sentence((f"There are no {' and no '.join(absent)}.",))
 
     def _grid(self, title: str, rows: tuple[Row, ...]) -> Listing:
+        """A table of these rows, with a column for the equation and for each of `columns`."""
         columns = (("equation", "equation", False), *((name, name, True) for name in self.columns))
         return Listing(title, columns, rows, self._apart())
 
     def _apart(self) -> tuple[str, ...]:
-        """The note that single classes leave out work on weights alone, which the total has."""
+        """(the note that single classes leave out work on weights alone, which the total includes);
+        () without such work."""
         if "once" not in self.columns:
             return ()
         classes = ", ".join(name for name in self.columns if name not in ("once", "total"))
@@ -129,6 +133,7 @@ class Shares:
         return (f"once: {classes} leave out {work}; total includes it",)
 
     def _formulas(self) -> tuple[Row, ...]:
+        """A row of formulas per equation, for one sequence, and a row "all" with their sums."""
         rows: list[Row] = [
             (Name(n), *(self.value(n, c) for c in self.columns)) for n in self.counts
         ]
@@ -141,6 +146,8 @@ class Shares:
         return (*rows, ("all", *sums))
 
     def _numbers(self) -> tuple[Row, ...]:
+        """A row per equation of numbers, for b sequences, with their shares of the column; and a
+        row "all" with their sums."""
         sums = {c: sum(self.number(n, c) for n in self.counts) for c in self.columns}
         rows: list[Row] = [
             (Name(n), *(_share(self.number(n, c), sums[c]) for c in self.columns))
@@ -149,7 +156,8 @@ class Shares:
         return (*rows, ("all", *(f"{total:,}" for total in sums.values())))
 
     def _derivation(self) -> Explained:
-        """The equations `class(array) = sum = closed form`; nothing for a peer's counts."""
+        """The equations `class(array) = sum = closed form`. Nothing for a peer's counts; a sentence
+        with the reason if the points of an equation are no product of ranges."""
         if self.case.about.convention.peer:
             return
         shown, accounting = [], self.case.about.convention.accounting
@@ -188,7 +196,8 @@ def explained(case: Case) -> Explained:
 
 
 def _written(equation: Equation, name: str, sums: list[derivation.Sum], value: Exact) -> Written:
-    """The equation `class(array) = sum = closed form`; `= closed form` without ranges."""
+    """The equation `class(array) = sum = closed form`; `class(array) = closed form` where no sum
+    has a range."""
 
     def left(notation: Notation) -> str:
         array = equation.array
@@ -206,6 +215,8 @@ def _written(equation: Equation, name: str, sums: list[derivation.Sum], value: E
 
 
 def _share(part: int, whole: int) -> str:
+    """A number with its share of the whole, rounded half up to 0.1 %: "12 (3.4 %)"; without the
+    share where one of them is 0."""
     if not whole or not part:
         return f"{part:,}"
     percent = Fraction(1000 * part, whole)
@@ -214,4 +225,5 @@ def _share(part: int, whole: int) -> str:
 
 
 def _class_order(name: str) -> int:
+    """Sort key: mul, add, div and exp in this order, then all other classes."""
     return CLASSES.index(name) if name in CLASSES else len(CLASSES)

@@ -2,7 +2,8 @@
 
 A reduction of R terms ends ceil(log2 R) levels after its deepest term; binary operations are
 chained as written. A span is a maximum of polynomials with `ceil_log2`, without those proven to be
-smaller. A rule (depths, node, part, around) gives the depth of a node at the points of `around`.
+smaller. A rule (depths, node, part, around) gives the `Depth` of a node of the equation of `part`
+at the points of `around`: the maximum of its levels, which are depths with conditions.
 """
 
 from __future__ import annotations
@@ -54,7 +55,8 @@ from costmodel.symbolic.polynomial import Poly, axis_atom, call
 class Longest(Amount):
     """The length of the longest chain: the maximum of `terms`; exact.
 
-    A term that is valid for some sizes only has the factor `Min(1, Max(0, ...))`, 1 there, else 0.
+    A term that is valid at some sizes only has a factor `Min(1, Max(0, ...))`, which is 1 at these
+    sizes and 0 at others.
     """
 
     terms: tuple[Poly, ...]
@@ -66,12 +68,14 @@ class Longest(Amount):
 
 
 def _ready(depths: Depths, node: Node, part: IterationDomain, around: Constraints) -> Depth:
+    """Depth 0: the value exists before the phase."""
     return READY
 
 
 def _ref(depths: Depths, node: Ref, part: IterationDomain, around: Constraints) -> Depth:
-    """The depth of the deepest entry that a reference may read, or of a gather's position if that
-    is deeper. While a loop is solved, `depths.before` has the depths of its previous row."""
+    """The depth of the deepest entry that a reference may read, and of the positions that it
+    gathers by. While a loop is solved, `depths.before` has the depths of the references that read
+    the previous row of the loop."""
     before = depths.before.get(part.equation, {}).get(node)
     if before is not None:
         return before
@@ -87,8 +91,9 @@ def _ref(depths: Depths, node: Ref, part: IterationDomain, around: Constraints) 
 
 
 def _entry(depths: Depths, node: Ref, around: Constraints) -> Depth:
-    """The depths of the array of a reference at its positions, where this phase computes the entry;
-    `READY` (depth 0) where the entry exists before the phase."""
+    """The depth of the entry that a reference without gathers reads: a level of its array, at the
+    positions of the reference, where this phase computes the entry; `READY` (depth 0) where the
+    entry exists before the phase."""
     fresh = depths.fresh(node, around)
     if not fresh:
         return READY
@@ -105,19 +110,21 @@ def _entry(depths: Depths, node: Ref, around: Constraints) -> Depth:
             where = frozenset([c for c in (here.where | part) - around if not proven(around, c)])
             if not (where and infeasible(around | where)):
                 found.append(here.under(where))
+    # one new token also reads entries of earlier tokens
     older = depths.phase == "inference" and outside(around, [around | x.where for x in found])
     return (*found, *READY) if older or not found else tuple(found)
 
 
 def _latest(depths: Depths, node: Binary, part: IterationDomain, around: Constraints) -> Depth:
-    """One operation after the deeper operand."""
+    """The depth of an operation: one level after the deeper operand."""
     sides = [depths.depth(child, part, around) for child in node.children]
     latest = pruned(around, [level for side in sides for level in side])
     return tuple(depths.after(level, node, part, around) for level in latest)
 
 
 def _binary(depths: Depths, node: Binary, part: IterationDomain, around: Constraints) -> Depth:
-    """One operation after the deeper operand where both operands are present; elsewhere depth 0."""
+    """The depth of a binary operation: one level after the deeper operand where no operand is an
+    empty sum, 0 elsewhere."""
     if not may_be_empty(part.equation):
         return _latest(depths, node, part, around)
     sides = [depths.depth(child, part, around) for child in node.children]
@@ -127,7 +134,7 @@ def _binary(depths: Depths, node: Binary, part: IterationDomain, around: Constra
 def _after_both(
     depths: Depths, node: Binary, part: IterationDomain, around: Constraints, sides: Sequence[Depth]
 ) -> Depth:
-    """`_binary` for the depths of both operands, where an operand may be an empty sum."""
+    """`_binary`, given the depths of both operands, for an equation with empty sums."""
     places = both(node, around)
     found = [
         depths.after(level, node, part, around)
@@ -138,7 +145,8 @@ def _after_both(
 
 
 def _sum(depths: Depths, node: Add | Sub, part: IterationDomain, around: Constraints) -> Depth:
-    """A sum with one empty operand has the depth of the other operand."""
+    """The depth of a sum or difference: one level after the deeper operand. Where one operand is an
+    empty sum, it is the depth of the other operand."""
     if not may_be_empty(part.equation):
         return _latest(depths, node, part, around)
     one, two = sides = [depths.depth(child, part, around) for child in node.children]
@@ -151,7 +159,7 @@ def _sum(depths: Depths, node: Add | Sub, part: IterationDomain, around: Constra
 
 
 def _where(depth: Depth, places: Places, around: Constraints) -> list[Level]:
-    """A depth restricted to places."""
+    """The levels of a depth, restricted to each of the places where they can exist."""
     return [
         level.under(level.where | place)
         for level in depth
@@ -172,10 +180,12 @@ def _same(
 
 
 def _bracket(depths: Depths, node: Bracket, part: IterationDomain, around: Constraints) -> Depth:
+    """The depth of the deepest of condition, body and alternative: the choice itself is free."""
     return tuple(x for child in node.children for x in depths.depth(child, part, around))
 
 
 def _call(depths: Depths, node: Call, part: IterationDomain, around: Constraints) -> Depth:
+    """The depth of a function: one level after its operand for each step of the function."""
     steps = len(TABLE[node.function].steps)
     before = depths.depth(node.body, part, around)
     return tuple(depths.after(level, node, part, around, steps) for level in before)
@@ -188,7 +198,8 @@ def reduced(
     around: Constraints,
     levels: Poly,
 ) -> Depth:
-    """The depth of a reduction, transform or selection: `levels` after its deepest term."""
+    """The depth of a reduction, transform or selection: `levels` after its deepest term, and 0
+    where it may have no term."""
     if isinstance(node, Reduce) and len(node.parts) > 1:
         return _latest_of_all(depths, node, part, around, levels)
     inner = around.union(*(index.constraints for index in node.over))
@@ -207,7 +218,8 @@ def reduced(
 def _latest_of_all(
     depths: Depths, node: Reduce, part: IterationDomain, around: Constraints, levels: Poly
 ) -> Depth:
-    """The depth of a reduction over several ranges; `READY` where it may have no term."""
+    """`reduced` for a reduction over a union: `levels` after the deepest term of any range; 0 where
+    no range may have a term."""
     found: list[Level] = [] if present(node, around) == EVERYWHERE else [*READY]
     for one in node.parts:
         for place in with_terms(one, around):
@@ -218,7 +230,8 @@ def _latest_of_all(
 
 
 def _reduce(depths: Depths, node: Reduce, part: IterationDomain, around: Constraints) -> Depth:
-    """ceil(log2 R) levels after the deepest of R terms, for each case of the number R."""
+    """The depth of a reduction: ceil(log2 R) levels after the deepest of R terms, for each case of
+    the number R."""
     found = tuple(
         level.under(level.where | where)
         for number, where in numbers_of_terms(node, part, around)
@@ -233,7 +246,8 @@ def _fft(depths: Depths, node: Fft, part: IterationDomain, around: Constraints) 
 
 
 def _select(depths: Depths, node: Select, part: IterationDomain, around: Constraints) -> Depth:
-    """The depth of a selection: its levels after the deepest entry, for all kept positions."""
+    """The depth of a selection: all kept positions are given the levels of the algorithm after the
+    deepest entry."""
     return tuple(
         level.under(level.where | where)
         for number, where in numbers_of_terms(node.maximum, part, around)
@@ -284,6 +298,7 @@ def span(
 
     Raises:
         Unanswered: inference of a form that has none.
+        Unsupported: the depth of an entry is not derived.
 
     >>> import costmodel as cm
     >>> cm.span(cm.mixer("she")).at(d=128, l=128)
@@ -300,7 +315,8 @@ def longest(
     convention: str | tuple[str, ...] | Convention,
     training: Training,
 ) -> Longest:
-    """The length of the longest chain of a phase; `depths` counts levels, or steps."""
+    """The length of the longest chain of a phase, in the unit of `depths`: levels (`depths_of`), or
+    steps (`sequential.steps_of`)."""
     phase = phase_name(phase)
     system = system_of(mixer, form, asked(convention, phase, training).rewrites, phase)
     return Longest(depths(system, phase).latest)

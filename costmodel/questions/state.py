@@ -69,12 +69,20 @@ class State(Amount):
 def entries(
     ref: Ref, constraints: Constraints, variables: frozenset[str], *, ends: bool
 ) -> Constraints | None:
-    """The entries of an array that a reference reads, its indices within the constraints.
+    """The entries of an array that a reference reads while its indices satisfy the constraints, as
+    constraints on the axes of the array; None if there are none.
 
-    Positions outside of the array are not read (`dense` multiplies zeros there). With `ends` false,
-    the array is taken to have no upper end, as in a sequence without end. None: no entry.
+    Positions outside of the array are left out (`dense` multiplies zeros there).
+
+    Args:
+        variables: the indices to eliminate.
+        ends: whether the axes have upper ends; False for a sequence without end.
+
+    Raises:
+        Unsupported: the entries lie at a stride, so that no constraints describe them.
     """
     inside = {*whole(ref.array)} if ends else {Poly.atom(a) - 1 for a in axes_of(ref.array)}
+    # rows split into chunks: the last chunk ends with the rows
     if ends and ref.array.rows:
         axis, rows = ref.array.rows
         chunk, place = (Poly.atom(axis_atom(k)) for k in (axis, axis + 1))
@@ -83,8 +91,8 @@ def entries(
 
 
 def numbers(regions: Mapping[Array, Sequence[Constraints]]) -> dict[str, Exact]:
-    """The number of entries in the union of the regions of each array, summed by array name (steps
-    of a composite may share a name)."""
+    """Name of an array -> the number of entries in the union of its regions; several arrays of one
+    name (steps of a composite) are added up."""
     found: dict[str, Exact] = {}
     for array, parts in regions.items():
         more = union_size(axes_of(array), parts, Poly.of(1))
@@ -104,8 +112,8 @@ def variables_in(equation: Equation, over: tuple[Index, ...]) -> frozenset[str]:
 
 @cache
 def held(system: System) -> Mapping[Array, Sequence[tuple[Equation, Constraints]]]:
-    """Array -> the regions of its entries held after t tokens, each with the equation that reads
-    the region; a gather reads all entries that it may choose."""
+    """Array -> the regions of its entries held after t tokens, as (equation that reads the region,
+    region); a gather reads all entries that it may choose."""
     found: dict[Array, list[tuple[Equation, Constraints]]] = {}
     for equation in system.equations:
         for read in reads(equation):
@@ -115,7 +123,8 @@ def held(system: System) -> Mapping[Array, Sequence[tuple[Equation, Constraints]
 
 
 def _held_of(system: System, equation: Equation, read: Read) -> Iterator[Constraints]:
-    """The regions of entries owned by tokens up to t that later tokens read by one reference."""
+    """The regions of the entries that instances owned by tokens after t read by one reference, and
+    that tokens up to t own or that follow from a context alone."""
     known, dependence, ref = owners(system), tokens(system), read.ref
     if ref.array not in dependence.given:
         return
@@ -168,6 +177,8 @@ def _in_bytes(case: Case) -> Exact:
 
 
 def _explained(case: Case) -> Iterator[Sentence]:
+    """A sentence with the number of elements, then an item for each array with its readers; or one
+    sentence that nothing must be held."""
     kept = case.about.of(state_of)
     if not kept.arrays:
         yield Sentence(("Nothing must be held: no token reads entries of earlier tokens.",))

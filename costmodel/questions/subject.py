@@ -38,8 +38,8 @@ Q = TypeVar("Q", bound=Callable[..., Any])
 
 
 def addressed(question: Q) -> Q:
-    """Wrap a question about a mixer: it refuses what is no mixer, and its refusals include their
-    advice if an author's file asks."""
+    """Wrap a question about a mixer: an argument that is no mixer raises WrongKind, and the message
+    of a refusal includes its advice if the mixer comes from a user's own file."""
 
     @wraps(question)
     def asked(mixer: Mixer, *args: Any, **named: Any) -> Any:
@@ -129,7 +129,8 @@ def asked(given: str | Sequence[str] | Convention, phase: str, training: Trainin
     """The convention of a question about a phase; options of training are added as rewrites.
 
     Raises:
-        ConventionError: an unknown name, or an option of training in a phase without gradients.
+        ConventionError: an unknown name or option, names that exclude each other, or an option of
+            training in a phase without gradients.
     """
     found = convention(given)
     if unknown := sorted(training.keys() - Training.__annotations__.keys()):
@@ -169,13 +170,15 @@ def of_the_backward_pass(phase: str) -> ConventionError:
 
 
 def _fits(mixer: Mixer, given: Mapping[str, int]) -> dict[str, int]:
-    """The sizes of a mixer: its own, those in its braces, replace given ones.
+    """The sizes at which an answer about a mixer is evaluated: the given ones, and the sizes in
+    braces behind the mixer's name, which replace given values.
 
     Raises:
-        SizeError: an unknown size, or sizes at which an extent is no integer, a size that has to be
-            a power of two is none, or h is not d/n.
+        SizeError: an unknown size; or sizes at which an extent is a fraction, a quantity that has
+            to be a power of two is none, or h is not d/n.
     """
     sizes = {**checked(given, mixer.letters), **mixer.given}
+    # extents without quotients are whole at all sizes, so that `fit` need not check them
     parted = any(sizes.get(size, 0) % sizes.get(by, 1) for size, by in divisors(mixer).items())
     if parted or mixer.powers_of_two or has_other_quotients(mixer):
         fit(mixer, sizes)
@@ -185,7 +188,8 @@ def _fits(mixer: Mixer, given: Mapping[str, int]) -> dict[str, int]:
 
 
 def about_mixer(question: Q) -> Q:
-    """Wrap a question about a mixer: its answer refuses sizes at which the mixer does not exist."""
+    """Wrap a question about a mixer as `addressed` does; its answer then raises SizeError at sizes
+    that `_fits` refuses."""
 
     @wraps(question)
     @addressed

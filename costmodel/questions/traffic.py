@@ -141,15 +141,21 @@ class Touched:
 def _split(
     system: System, phase: str, ref: Ref, around: Constraints, variables: frozenset[str]
 ) -> Sequence[tuple[str, Region]]:
-    """The regions that a reference reads, each with its kind."""
+    """The regions that a reference reads, as (kind, (array, region)); see `_by_kind`.
+
+    Args:
+        around: the constraints on the indices around the reference, `variables`.
+    """
     return [*_by_kind(system, phase, ref, around, variables)]
 
 
 def _by_kind(
     system: System, phase: str, ref: Ref, around: Constraints, variables: frozenset[str]
 ) -> Iterator[tuple[str, Region]]:
-    """`_split`: in a pass over all tokens, entries that depend on a token or a context are
-    activations; for one token, entries of earlier tokens and of contexts are state."""
+    """The regions of `_split`. In a pass over all tokens, entries that depend on an input or a
+    context are activations. For one token, entries of earlier tokens and of contexts are state,
+    those of its own are activations. Gradients are activations, those of weights are weights;
+    entries that depend on weights alone are weights."""
     if ref.array in system.defining and ref.array not in system.forward.defining:
         kind = "weights" if ref.array in system.weights else "activations"
         if (region := entries(ref, around, variables, ends=True)) is not None:
@@ -178,11 +184,11 @@ def _by_kind(
 def _read(
     system: System, phase: str, part: IterationDomain, but: frozenset[Array] = frozenset()
 ) -> Iterator[Touched]:
-    """The entries that an equation reads, without those of the arrays in `but`.
+    """The entries that an equation reads at the points of `part`, without those of arrays in `but`.
 
     Raises:
-        Unsupported: a gather of one token, or a gather of weights, which all sequences share: the
-            number of distinct entries depends on values.
+        Unsupported: a gather in one-token inference, or a gather of weights, which all sequences
+            share: the number of distinct entries depends on values.
     """
     for read in reads(part.equation):
         if read.ref.array in but:
@@ -206,14 +212,16 @@ def _read(
 
 
 def _naming(ref: Ref) -> Ref:
-    """A reference with one entry per read of a gather: positions in the index array and the inner
-    offset replace the gather. v[g[i, k], j] becomes named[i, k, inner, j]."""
+    """A reference to an array `named` that has one entry for each value by which a reference with
+    gathers reads: v[g[i, k], j] becomes named[i, k, inner, j], with the positions in the index
+    array and the place within the gathered block (1 for blocks of 1) in place of the gather."""
     positions, extents = zip(*_places(ref), strict=True)
     by = tuple(p.at.array for p in ref.positions if isinstance(p, Gather))
     return Ref(_names(ref.array, by, extents), positions)
 
 
 def _places(ref: Ref) -> Iterator[tuple[Position, Poly]]:
+    """(position, extent) of each axis of the array `named` of `_naming`."""
     for position, extent in zip(ref.positions, ref.array.shape, strict=True):
         if isinstance(position, Gather):
             yield from _places(position.at)
@@ -229,11 +237,14 @@ def _names(array: Array, by: tuple[Array, ...], shape: tuple[Poly, ...]) -> Arra
 
 
 def _written(part: IterationDomain) -> Exact:
+    """The number of entries that an equation writes at the points of a part: one per point."""
     return total(part.variables, part.constraints, ONE)
 
 
 def _distinct(touched: Iterable[Touched]) -> Elements:
-    """Kind -> the number of distinct entries; a gather reads at most one per position value."""
+    """Kind -> the number of distinct entries in these regions. Beyond the entries that references
+    without a gather read, gathers read at most one entry per position value (`Touched.named`) and
+    at most every entry that they may select."""
     found: dict[tuple[str, Array], list[Touched]] = {}
     for one in touched:
         found.setdefault((one.kind, one.array), []).append(one)
@@ -256,7 +267,9 @@ def _distinct(touched: Iterable[Touched]) -> Elements:
 
 @cache
 def _unfused(system: System, phase: str) -> Elements:
-    """The distinct reads and the writes of each author's equation; new state of inputs."""
+    """The entries moved without fusion: per equation of the author (with the steps of its
+    composites), the distinct entries read, and each entry written; for one token also the input's
+    rows that later tokens read, which are written to the state."""
     result = Elements()
     domains = by_equation(iteration_domains(system, phase))
     for written in system.written:
@@ -271,8 +284,9 @@ def _unfused(system: System, phase: str) -> Elements:
 
 @cache
 def _compulsory(system: System, phase: str) -> Elements:
-    """The distinct reads of entries that the phase does not compute; the writes of the phase's
-    results and of new state. For one token, arrays computed in part are read as weights, state."""
+    """The entries moved at least: the distinct entries read that the phase does not compute, the
+    phase's results, and new state. In one-token inference an array may be computed in part: its
+    entries of earlier tokens are read as state, its entries of weights alone as weights."""
     parts = iteration_domains(system, phase)
     computed = {p.equation.array for p in parts}
     written = frozenset(computed if phase != "inference" else ())
@@ -297,7 +311,8 @@ def _compulsory(system: System, phase: str) -> Elements:
 
 @cache
 def _weights(system: System, phase: str) -> Exact:
-    """`weights_read` of a system: per array, the union of the regions that references read."""
+    """`weights_read` of a system: the number of entries in the union of the regions that references
+    read, summed over the arrays that depend on no input and that the phase does not compute."""
     parts = iteration_domains(system, phase)
     computed = {p.equation.array for p in parts}
     known = tokens(system.forward)
@@ -320,7 +335,7 @@ def _weights(system: System, phase: str) -> Exact:
 
 
 def _new_state(system: System, arrays: set[Array]) -> Elements:
-    """The entries of the given arrays owned by token t that later tokens read: written once."""
+    """The entries of `arrays` that token t owns and later tokens read; each is written once."""
     result = Elements()
     for array, found in held(system).items() if arrays else ():
         if array not in arrays:
@@ -361,6 +376,7 @@ def traffic(
 
     Raises:
         Unanswered: inference of a form that has none.
+        Unsupported: the distinct entries that some equation reads or writes are not counted.
     """
     phase = phase_name(phase)
     system = system_of(mixer, form, asked(convention, phase, training).rewrites, phase)
@@ -386,8 +402,8 @@ def moved(case: Case, kind: str) -> Exact:
 
 
 def _tallied(kind: str) -> Callable[[Answers, Mapping[str, int]], object]:
-    """A `Tally.derived`: elements by kind, the roles of the state as one kind; in phases with
-    gradients the sum of all kinds."""
+    """The `Tally.derived` of `compulsory` or `unfused` traffic: kind -> elements, zeros left out,
+    with both roles of the state as kind `state`; in phases with gradients the sum of all kinds."""
 
     def derived(about: Answers, sizes: Mapping[str, int]) -> object:
         elements: Elements = getattr(about.of(_traffic), kind)
@@ -402,6 +418,7 @@ def _tallied(kind: str) -> Callable[[Answers, Mapping[str, int]], object]:
 
 
 def _for_one_token(cases: Sequence[Case]) -> bool:
+    """`Figure.usual` of a column that default tables of one-token inference show."""
     return all(case.phase == "inference" for case in cases)
 
 

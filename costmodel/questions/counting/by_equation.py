@@ -33,7 +33,7 @@ def _points(part: IterationDomain, accounting: str) -> Points:
 
 
 def count_instances(part: IterationDomain, accounting: str = "strict") -> dict[str, Exact]:
-    """Operations by class of the points of one equation in `part`; classes that are 0 left out."""
+    """Class -> the operations of one equation at the points of `part`; zeros left out."""
     found: dict[str, Exact] = {}
     for one in executed(part.equation.value, _points(part, accounting)):
         found[one.operation] = found.get(one.operation, Exact()) + one.number
@@ -41,20 +41,24 @@ def count_instances(part: IterationDomain, accounting: str = "strict") -> dict[s
 
 
 def _joined(node: Node, points: Points) -> Exact:
-    """The additions that each sequence after the first adds to a sum over the batch (a gradient).
+    """The additions that each sequence after the first takes to join a sum over the batch.
 
-    One per entry: R terms a sequence make b*R - 1 = b*(R - 1) + (b - 1) additions. None under
-    `mac` or for a scatter, whose terms are b*R additions; none for an empty sum. For `left + right`
-    each side is summed over the batch first: one addition less than both sides take.
+    The gradient of a weight is summed over b sequences. An entry with R terms per sequence takes
+    b*R - 1 additions in all: b*(R - 1), which the counts of b sequences hold, and b - 1 further
+    ones. So the answer is 1 per entry; but 0 under `mac` or for a scatter, where R terms take R
+    additions, and 0 where the entry is an empty sum. Of `left + right` each side is summed over the
+    batch, which saves the addition of the two sides for each sequence after the first.
     """
     return JOINED[type(node)](node, points)
 
 
 def _of_entries(node: Node, points: Points) -> Exact:
+    """One addition per point at which the node is no empty sum."""
     return points.number(points.present(node))
 
 
 def _of_sides(node: Binary, points: Points) -> Exact:
+    """The additions of both sides, less one where neither side is an empty sum."""
     shares = _joined(node.left, points) + _joined(node.right, points)
     return shares - points.number(points.carried_out(node))
 
@@ -64,6 +68,7 @@ def _of_body(node: Neg | FreeScale, points: Points) -> Exact:
 
 
 def _of_terms(node: Reduce, points: Points) -> Exact:
+    """One addition per entry with a term under `strict`; none under `mac` and for a scatter."""
     none_left = points.accounting != "strict" or node.scatters
     return Exact() if none_left else _of_entries(node, points)
 
@@ -81,8 +86,8 @@ JOINED: Rules[Callable[..., Exact]] = Rules.like(
         Composite: WRITTEN_OUT,
     },
 )
-"""Kind of node -> the additions of `_joined`. Kinds that are empty sums at the same places are
-alike: a sum is one only where both sides are."""
+"""Kind of node -> the additions of `_joined`. Kinds that share a rule in the table of empty sums
+share one here, such as Sub with Add."""
 
 
 @cache

@@ -40,6 +40,7 @@ class CountsAt:
     peer: str | None = None
 
     def _of(self, name: str) -> int:
+        """The operations of one class; 0 for a class that does not occur."""
         answered(name, self.peer)
         return self.classes.get(name, 0)
 
@@ -74,13 +75,14 @@ class CountsAt:
         return exact_sum([*self.classes.values(), self.once.total if self.once else 0])
 
     def by_class(self) -> dict[str, int]:
-        """Class -> operations, without `once`; the four classes even if 0, others if not 0."""
+        """Class -> operations, without `once`: mul, add, div and exp even if 0 (of a peer, the
+        classes that it counts), other classes if not 0."""
         four = CLASSES if self.peer is None else PEERS[self.peer].counted
         return {c: self.classes.get(c, 0) for c in four} | self.other
 
 
 def with_once(counts: CountsAt) -> dict[str, int]:
-    """Operations by class, including work on parameters alone; zeros left out."""
+    """Class -> operations, with work on parameters alone added to its class; zeros left out."""
     total = Counter(counts.by_class())
     if counts.once:
         total.update(counts.once.by_class())
@@ -89,7 +91,7 @@ def with_once(counts: CountsAt) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class Counts(Symbolic):
-    """Operations per class. `.mul .add .div .exp` and `.total` are sympy expressions.
+    """Operations by class. `.mul .add .div .exp` and `.total` are sympy expressions.
 
     `classes` holds the work that depends on the input, for one sequence. `once` holds the work on
     parameters alone, in a record whose own `once` is None. `.total` includes `once`.
@@ -178,6 +180,7 @@ class Counts(Symbolic):
 
 
 def _merged(first: Mapping[str, Exact], second: Mapping[str, Exact]) -> dict[str, Exact]:
+    """The sums by class of two counts; zeros left out."""
     merged = dict(first)
     for name, value in second.items():
         merged[name] = merged[name] + value if name in merged else value

@@ -29,7 +29,8 @@ from costmodel.symbolic.polynomial import Poly, by_text
 
 @dataclass(frozen=True)
 class Sum:
-    """The sum of `body` over the points of `ranges` (outer first) where all `guards` are >= 0."""
+    """The sum of `body`, a number of operations, over the points of `ranges` (outer first) at which
+    all `guards` are >= 0. Without ranges it is the body, or 0 where a guard is negative."""
 
     ranges: tuple[Index, ...]
     body: Poly
@@ -49,7 +50,8 @@ class Sum:
         return sum(self._at({**values, first.atom: k}, tuple(rest)) for k in range(low, up + 1))
 
     def printed(self, notation: Notation) -> str:
-        """The sum as text in a notation; brackets that name a summed index stand inside of it."""
+        """The sum as text in a notation. Guards are printed as Iverson brackets: those that contain
+        an index behind the sum sign, those in sizes alone before it."""
         body = notation.poly(self.body)
         inside = frozenset(guard for guard in self.guards if variables_of([guard]))
         before, within = (
@@ -94,8 +96,9 @@ def sums(part: IterationDomain, accounting: str = "strict") -> dict[str, list[Su
 
 
 def _terms(one: Executed) -> Iterator[tuple[tuple[Index, ...], Poly, Constraints]]:
-    """Summands as (indices of enclosing reductions, operations per point, conditions). The number
-    of terms of a reduction, if it is one formula, replaces the sum over the terms."""
+    """The summands of some operations, as (indices of the enclosing reductions, operations per
+    point, conditions). If every term of a reduction executes the operations, the number of its
+    terms stands for the sum over them where this number is one formula."""
     over = () if one.along is not None else one.points.over
     if one.terms is None:
         yield over, one.times, one.place
@@ -108,7 +111,8 @@ def _terms(one: Executed) -> Iterator[tuple[tuple[Index, ...], Poly, Constraints
 
 
 def _number(one: Executed) -> Poly | None:
-    """The number of terms of `one.terms`; None if the number is piecewise or has conditions."""
+    """The number of terms of `one.terms`, in the indices around it; None if there is no such
+    reduction, if the number has cases, or if only some terms execute the operations."""
     if one.place or one.terms is None:
         return None
     try:
@@ -118,7 +122,8 @@ def _number(one: Executed) -> Poly | None:
 
 
 def _pinned(part: IterationDomain) -> dict[str, Poly]:
-    """Index -> its value, for the indices that equations fix to one value, such as t or t + 1."""
+    """Index -> its value, for the indices that two opposite constraints (i - t >= 0 and t - i >= 0)
+    fix to a value in sizes, such as t or t + 1."""
     found: dict[str, Poly] = {}
     equal = by_text(c for c in part.constraints if -c in part.constraints)
     for index in part.equation.indices:
@@ -129,10 +134,11 @@ def _pinned(part: IterationDomain) -> dict[str, Poly]:
 
 
 def _ranges(part: IterationDomain) -> tuple[dict[str, Poly], tuple[Index, ...]]:
-    """The indices with one value (index -> value), and the ranges of the others, outer first.
+    """The indices with one value (index -> value), and the other indices with their ranges, outer
+    first.
 
-    A range is the index's own if the constraints contain that range; else the constraints alone
-    bound the index, since one new token may lie beyond the length.
+    The range is as in the equation if the constraints of the part contain it; else the constraints
+    alone bound the index: for one new token, row i <= l of the equation becomes i <= t.
     """
     pinned = _pinned(part)
     constraints = frozenset(c.substitute(pinned) for c in part.constraints)
@@ -152,7 +158,8 @@ def _ranges(part: IterationDomain) -> tuple[dict[str, Poly], tuple[Index, ...]]:
 
 
 def _range(index: Index, inner: Sequence[Index], constraints: Constraints) -> Index:
-    """An index with the bounds that the constraints imply, the inner indices projected out."""
+    """An index with the bounds that the constraints imply, the inner indices eliminated.
+    Unsupported if a bound is missing, or is a bound of a multiple of the index."""
     there = projected(constraints, [other.atom for other in inner])
     lower, upper, _ = bounds(there, index.atom)
     if not (lower and upper) or any(scale != ONE for scale, _ in (*lower, *upper)):
@@ -161,7 +168,8 @@ def _range(index: Index, inner: Sequence[Index], constraints: Constraints) -> In
 
 
 def _needed(ends: Sequence[Bound], sign: int, where: Constraints) -> tuple[Poly, ...]:
-    """The lower (sign 1) or upper (sign -1) bounds of a range, without those implied by others."""
+    """The lower (`sign` 1) or upper (`sign` -1) bounds of a range, without bounds that another
+    bound implies at the sizes of `where`."""
     known = frozenset(c for c in where if not variables_of([c]))
     kept = by_text({bound for _, bound in ends})
     for end in tuple(kept):

@@ -1,4 +1,4 @@
-"""Gradients with entries that are empty sums at some sizes, though other equations add them up.
+"""Which gradients have entries that are empty sums at given sizes, and are read nevertheless?
 
 Every entry has a gradient at all sizes; the gradient of an entry that nothing reads is an empty
 sum, 0. An equation that reads this 0 counts its operations as for any other value.
@@ -34,6 +34,7 @@ def empty_sums(system: System, sizes: Mapping[str, int]) -> list[Array]:
 
 
 def _is_read(system: System, array: Array, sizes: Mapping[str, int]) -> bool:
+    """Whether some instance of an equation of the backward pass reads the array at these sizes."""
     return any(
         _points(equation).inside(read.over).number().at(sizes)
         for equation in system.backward

@@ -45,7 +45,7 @@ from costmodel.symbolic.polynomial import Poly, atom_name, by_text
 
 @dataclass(frozen=True)
 class Executed:
-    """Operations of one class: `times` of them at each of the points of a node."""
+    """Operations of one class: `times` of them at each point that the other fields describe."""
 
     operation: str
     points: Points
@@ -56,8 +56,8 @@ class Executed:
     terms: Reduce | None = None
     """A reduction whose every term executes the operations; each index has one range."""
     along: tuple[str, ...] | None = None
-    """The only indices whose points count, if one execution yields several entries (a transform);
-    None: all enclosing indices."""
+    """For a node that yields several entries at once (a transform, a sort): the indices with one
+    execution per point. None: all enclosing indices."""
 
     @property
     def number(self) -> Exact:
@@ -72,10 +72,11 @@ class Executed:
 
 
 def executed(node: Node, points: Points) -> Iterator[Executed]:
-    """The operations of an expression and of its subexpressions, at the points of the expression.
+    """The operations of an expression at its points, and of its subexpressions at theirs.
 
     Raises:
-        Unsupported: their number cannot be summed exactly.
+        Unsupported: the operations are not summed exactly, such as those of sorts whose length
+            depends on the row.
     """
     yield from RULES[type(node)](node, points)
     for child, inner in points.under(node):
@@ -83,7 +84,7 @@ def executed(node: Node, points: Points) -> Iterator[Executed]:
 
 
 def along(points: Points, names: tuple[str, ...]) -> tuple[tuple[str, ...], Constraints]:
-    """The indices `names`, and the conditions on the points that name no other enclosing index."""
+    """(`names`, those constraints of the points that contain no other of their indices)."""
     dropped = {*points.variables} - {*names}
     return names, frozenset(c for c in points.constraints if not c.letters & dropped)
 
@@ -108,6 +109,9 @@ def _call(node: Call, points: Points) -> Iterator[Executed]:
 
 
 def _reduce(node: Reduce, points: Points) -> Iterator[Executed]:
+    """R additions or comparisons for R terms that are no empty sums; under `strict`, and for every
+    maximum, 1 less where there is a term. A scatter takes 1 addition per term: the index of the
+    entry that the term is added to is not run over."""
     if isinstance(node.body, Bracket) and node.scatters:
         yield Executed("add", points.inside(node.over).without(node.body.named))
         return
@@ -121,7 +125,8 @@ def _reduce(node: Reduce, points: Points) -> Iterator[Executed]:
 
 
 def _fft(node: Fft, points: Points) -> Iterator[Executed]:
-    """The nominal operations: one transform per point of the indices that the operand shares."""
+    """The nominal operations: one transform per point of the indices that the operand shares with
+    the left side."""
     shared = {*names_in(node.body.positions)}
     kept = tuple(v for v in points.variables if v in shared)
     for operation, work in node.work.items():
@@ -129,7 +134,8 @@ def _fft(node: Fft, points: Points) -> Iterator[Executed]:
 
 
 def _select(node: Select, points: Points) -> Iterator[Executed]:
-    """R - 1 comparisons per kept position, masked entries included; a sort's number per row."""
+    """R - 1 comparisons per kept position for a selection among R entries, those already chosen
+    included; for a sort, the comparisons of its algorithm per row."""
     if node.sorts:
         kept = tuple(index.atom for index in rows(points.equation))
         algorithm = merges if node.kind == MERGE_SORT else network
@@ -140,7 +146,8 @@ def _select(node: Select, points: Points) -> Iterator[Executed]:
 
 
 def _sorted_entries(node: Select, points: Points) -> Poly:
-    """Entries per sorted row in sizes, fixed indices substituted; Unsupported if rows differ."""
+    """The number of entries of a sorted row, in sizes: an index that constraints fix (i = t for one
+    token) is replaced by its value. Unsupported if the number depends on another index."""
     number = terms_of(node.over)
     for name in sorted(variables_of([number])):
         fixed = by_text(c for c in points.constraints if -c in points.constraints)

@@ -69,7 +69,7 @@ class Contraction:
 
 
 Products = Callable[[Equation, Mul], int]
-"""(equation, product) -> the factor by which the product's multiplications are counted."""
+"""(equation, product) -> how many times the multiplications of the product are counted."""
 
 
 @cache
@@ -104,6 +104,7 @@ def gradient_contractions(system: System) -> Mapping[str, Contraction]:
     Each product of an equation that the output depends on is counted once per factor that gets a
     gradient: the gradients of a matrix product A*B are two matrix products of the same size.
     """
+    # the arrays that the output depends on
     reached: set[Array] = {system.mixer.role("output")}
     while (
         read := {a for e in system.equations if e.array in reached for a in e.value.arrays}
@@ -119,7 +120,9 @@ def gradient_contractions(system: System) -> Mapping[str, Contraction]:
 
 
 def _inside(node: Node, points: Points, products_of: Products) -> Iterator[tuple[str, Exact]]:
-    """The operations of the sums over products in an expression, as (class, number) pairs."""
+    """The operations of the sums over products in an expression, as (class, number) pairs: R - 1
+    additions for R terms, and the operations within the terms (`_terms`). Other nodes are searched
+    for such sums."""
     sums = TERMS[type(node)] is _inside and node.names == ("sum",)
     products = sums and any(_joins_arrays(inside) for inside, _ in walk(node))
     if products:
@@ -136,16 +139,19 @@ def _joins_arrays(node: Node) -> bool:
 
 
 def _terms(node: Node, points: Points, products_of: Products) -> Iterator[tuple[str, Exact]]:
-    """The products in a term of a sum, and the additions and subtractions between them."""
+    """The operations of a term of a sum over products, as (class, number) pairs: products, and the
+    additions and subtractions between them."""
     yield from TERMS[type(node)](node, points, products_of)
 
 
 def _operands(node: Node, points: Points, products_of: Products) -> Iterator[tuple[str, Exact]]:
+    """A node whose own operation a peer does not count: the operations of its operands."""
     for child in node.children:
         yield from _terms(child, points, products_of)
 
 
 def _product(node: Mul, points: Points, products_of: Products) -> Iterator[tuple[str, Exact]]:
+    """One multiplication per point, counted `products_of` times, and those of the operands."""
     yield "mul", points.number(points.carried_out(node)) * products_of(points.equation, node)
     yield from _operands(node, points, products_of)
 
@@ -166,13 +172,13 @@ TERMS: Rules[Callable[..., Iterator[tuple[str, Exact]]]] = Rules.like(
         Composite: WRITTEN_OUT,
     },
 )
-"""Kind of node -> the operations of a term that a peer counts. Kinds that execute the same
-operations are alike."""
+"""Kind of node -> the operations of a term that a peer counts. Kinds that share a rule in the table
+of executed operations share one here."""
 
 
 def of_system(forward: System, phase: str, peer: str) -> Mapping[str, Counts]:
-    """The operations that a peer counts for each equation of the forward pass and its gradients,
-    as if every contraction were one dense kernel.
+    """Array as the mixer's author wrote it -> the operations that a peer counts for its equation in
+    a phase, gradients included, as if every contraction were one dense kernel.
 
     The peer counts multiplications, and as many additions if it counts a multiply-add as two
     operations. Its counts of other classes are unknown, not 0: tables show a dash.
@@ -197,6 +203,7 @@ def of_system(forward: System, phase: str, peer: str) -> Mapping[str, Counts]:
     for counted in passes:
         for name, part in counted.items():
             per_product = PEERS[peer].rule(kernels[name], "cpu").per_product or 0
+            # of a multiply-add that counts 2, one is a mul and one an add (`_seen`)
             share = Poly.of(Fraction(per_product) / (2 if PEERS[peer].additions else 1))
             once = part.once_multiplications * share
             apart = Counts({} if once.is_zero else _seen(once, peer), peer=peer)
