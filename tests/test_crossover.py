@@ -12,13 +12,17 @@ import pytest
 
 import cli
 import costmodel as cm
+from costmodel.backwards import condition
 from costmodel.backwards.crossover import Crossover
 from costmodel.errors import SizeError, Unanswered
 from costmodel.mixers import builtin, names
 from costmodel.program.chosen_sizes import fit, letters_of
 from costmodel.questions.question import EVERY, Case, Value
 from costmodel.questions.registry import FIGURES
+from costmodel.symbolic.piecewise import Exact
+from costmodel.symbolic.polynomial import Poly, sum_of
 from costmodel.symbolic.sizes import LARGEST
+from costmodel.symbolic.thresholds import points
 
 NUMBERS = [
     name for name, figure in FIGURES.items()
@@ -196,3 +200,75 @@ def test_json_and_csv_have_every_range(capsys: pytest.CaptureFixture[str]) -> No
         ["1", "65"],
         ["66", str(LARGEST)],
     ]
+
+
+def holds(case: condition.Case, sizes: dict[str, int]) -> bool:
+    """Whether a case holds at sizes, by its bounds and constraints, in exact arithmetic."""
+    if any(guard.rational(sizes) < 0 for guard in case.where):
+        return False
+    for bound in case.bounds:
+        above, below, root = (
+            Fraction(p.rational(sizes)) for p in (bound.above, bound.below, bound.root)
+        )
+        assert below > 0 and root >= 0
+        gap = (sizes[bound.letter] * below - above) * bound.sign  # to be compared with the root
+        larger = (gap > 0 and gap * gap > root) or (gap == 0 and root < 0)
+        smaller = gap < 0 or gap * gap < root
+        if bound.sign < 0:
+            larger, smaller = smaller, larger
+        if not (larger if bound.relation == ">" else smaller):
+            return False
+    return True
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_conditions_in_letters_are_right_at_small_sizes(seed: int) -> None:
+    """Random polynomials of degree two at most in l, with d and n, and with cases."""
+    draw = random.Random(seed)
+    l, d, n = map(Poly.atom, "ldn")
+
+    def part(degree: int) -> Poly:
+        return sum_of(
+            l**power * draw.choice([-3, -2, -1, 0, 1, 2]) * draw.choice([Poly.of(1), d, n, d - n])
+            for power in range(degree + 1)
+        )
+
+    difference = Exact.of(part(draw.choice([1, 2])))
+    if draw.random() < 0.4:
+        difference = difference + Exact(((frozenset({l - draw.randint(2, 5)}), part(1)),))
+    if draw.random() < 0.3:
+        difference = difference + Exact(((frozenset({d - l}), part(1)),))
+    found = condition.positive_in(difference, "l")
+    for sizes in points(frozenset("ldn"), 9):
+        assert any(holds(case, sizes) for case in found) == (difference.rational(sizes) > 0), sizes
+
+
+def test_the_condition_on_traffic_is_the_one_by_hand(capsys: pytest.CaptureFixture[str]) -> None:
+    """From more than 2,068 + 33,053/b tokens on: 528,851/16 is 33,053 3/16."""
+    mixers = "'gqa{n=32,g=8}' 'mamba-2{n=128,P=64,N=128,G=8,k=4}'"
+    types = "--by traffic --phase inference --d 4096 --dtype bf16 --state-dtype fp32"
+    _, out, _ = run(f"{mixers} {types} --symbolic --format csv", capsys)
+    grouped, mamba = out.splitlines()[1:]
+    assert grouped.endswith(",t < 2068 + 528851/(16*b)")
+    assert mamba.endswith(",t > 2068 + 528851/(16*b)")
+    _, out, _ = run(f"{mixers} {types} --symbolic", capsys)
+    assert "t > 2068 + 528851/(16b) (≈ 2068 + 33053/b)" in out
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    {
+        "self-attention local-attention": "a floor stands in the difference",
+        "self-attention she --by span": "a function of l stands in the difference",
+        "self-attention mamba --by peak": "is the largest of several formulas",
+        "self-attention convolution --over h": "size h is d/n",
+        "self-attention self-attention+bias --by exp": "the same exp at every size",
+        "self-attention she --d 3,4": "takes one value of each size",
+    }.items(),
+)
+def test_without_a_short_condition_the_sizes_are_asked_for(
+    line: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, err = run(f"{line} --symbolic", capsys)
+    assert code == 2 and not out
+    assert said in err and err.count("\n") == 1

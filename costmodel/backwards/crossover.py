@@ -11,10 +11,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
-from itertools import groupby
+from itertools import combinations as combinations_of, groupby
 from math import lcm
 from typing import Any
 
+from costmodel.backwards import condition
 from costmodel.errors import EquationError, SizeError, TableError, Unanswered, Unsupported
 from costmodel.language.equations import Mixer
 from costmodel.mixers.load import mixer as load_mixer
@@ -43,7 +44,7 @@ from costmodel.symbolic.cases import Quotient
 from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.polynomial import Number, Poly
 from costmodel.symbolic.ranges.solve import NOTHING, Quantity, ranges
-from costmodel.symbolic.sizes import LARGEST
+from costmodel.symbolic.sizes import LARGEST, in_order
 
 
 @dataclass(frozen=True)
@@ -78,6 +79,15 @@ class Candidate:
     def at(self, over: str, size: int) -> dict[str, int]:
         """All its sizes at a value of the size that is solved for."""
         return {over: size, **dict.fromkeys(self.tied, size), **self.sizes}
+
+
+@dataclass(frozen=True)
+class Cheaper:
+    """The sizes at which one candidate has less than another: where any of the cases holds."""
+
+    name: str
+    other: str
+    cases: tuple[condition.Case, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -241,6 +251,56 @@ class Crossover:
             raise Unanswered(f"{names} never differ: they have {same} that fits")
         return tuple(found)
 
+    @property
+    def conditions(self) -> tuple[Cheaper, ...]:
+        """For each two candidates, the conditions on the size under which the one has less of the
+        figure, and the other; the sizes that the user did not give are letters.
+
+        Raises:
+            Unanswered: as `ranges`.
+            SizeError: there is no formula of degree two at most, so that numbers are needed.
+        """
+        found = []
+        values = [self._formula(form) for form in self.forms]
+        for (one, left), (two, right) in combinations_of(zip(self.names, values, strict=True), 2):
+            apart = _times(right[0], left[1]) - _times(left[0], right[1])
+            if apart.is_zero:
+                raise Unanswered(
+                    f"{one} and {two} never differ: they have the same {self.figure.name} at "
+                    "every size"
+                )
+            for name, other, difference in ((one, two, apart), (two, one, apart * -1)):
+                found.append(Cheaper(name, other, self._cases(difference)))
+        return tuple(found)
+
+    def _formula(self, form: Answers) -> tuple[Exact, Exact]:
+        """The figure of a candidate in letters, as a quotient."""
+        quantity = quantity_of(form, self.figure, self.dtypes, _name(form))
+        if len(quantity.terms) > 1:
+            raise SizeError(self._asking(f"{self.figure.name} is the largest of several formulas"))
+        letters = letters_of(form.mixer, form.phase, form.form)
+        given: dict[str, int | str] = {"t": "l"} if self.over == "l" and "t" in letters else {}
+        given |= {x: y for x, y in self.given.items() if x in letters}
+        given |= form.mixer.given
+        known = {x: Poly.atom(y) if isinstance(y, str) else Poly.of(y) for x, y in given.items()}
+        below = Exact.of(Poly.of(1)) if quantity.below is None else quantity.below
+        return quantity.terms[0].substitute(known), below.substitute(known)
+
+    def _cases(self, difference: Exact) -> tuple[condition.Case, ...]:
+        try:
+            return condition.positive_in(difference, self.over)
+        except Unsupported as reason:
+            raise SizeError(self._asking(str(reason))) from None
+
+    def _asking(self, reason: str) -> str:
+        """The message that asks for the sizes that are left open."""
+        known = {self.over, *self.given}
+        letters = {x for form in self.forms for x in self._letters(form)} - known
+        return (
+            f"no condition on {self.over} is derived, because {reason}: give numbers for "
+            f"{', '.join(in_order(letters))} in place of --symbolic"
+        )
+
     def goes_on(self, stretch: Stretch) -> bool:
         """Whether a stretch reaches the largest size that fits, of infinitely many that would."""
         if not isinstance(self.domain, range):
@@ -402,6 +462,12 @@ def _forms(
                 f"{mixer.name} has no form '{one}': expected all, {', '.join(mixer.forms)}"
             )
         yield answers(mixer, one, phase, convention)
+
+
+def _times(one: Exact, two: Exact) -> Exact:
+    """The product of two quantities."""
+    products = ((p * q, g | h) for g, p in one.pieces for h, q in two.pieces)
+    return sum((Exact(((guards, product),)) for product, guards in products), Exact())
 
 
 def _name(form: Answers) -> str:

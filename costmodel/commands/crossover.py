@@ -16,6 +16,7 @@ from costmodel.commands.options import (
     Output,
     Recompute,
     Symbols,
+    UsageError,
     chosen,
     formatted,
     labelled,
@@ -53,6 +54,10 @@ def crossover(
     form: Annotated[
         str | None, typer.Option("--form", metavar="NAME", help="A form of all, or all.")
     ] = None,
+    symbolic: Annotated[
+        bool,
+        typer.Option("--symbolic", help="The condition on the size, others not given as letters."),
+    ] = False,
     convention: ConventionOption = "strict",
     recompute: Recompute = None,
     only: Only = None,
@@ -81,7 +86,7 @@ def crossover(
     from costmodel.program.chosen_sizes import given_sizes
     from costmodel.program.conventions import convention as read_convention
     from costmodel.program.phases import phase_name
-    from costmodel.report.backwards.crossover import document
+    from costmodel.report.backwards import crossover as document
     from costmodel.report.mixer_document import checked_label, symbol_names
 
     chosen(format_, "--format", formats("rows", "data"))
@@ -107,5 +112,9 @@ def crossover(
     ]
     names = symbol_names(symbols, [form.mixer for form in found[0].forms])
     checked_label(label)
-    said = document(found, given)
+    if symbolic and len(found) > 1:
+        raise UsageError("--symbolic takes one value of each size: leave out the others")
+    said = (
+        document.symbolic(found[0], given, names) if symbolic else document.document(found, given)
+    )
     show(said, format_, output, force, context, names=names, label=label, caption=caption)

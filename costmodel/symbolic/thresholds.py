@@ -99,7 +99,7 @@ def where_positive(p: Poly) -> Condition:
     >>> where_positive(l**2 - d**2).text
     'l > d'
     """
-    p = _without_known_signs(primitive(p))
+    p = without_known_signs(primitive(p))
     if nonnegative(p - 1):
         return ALWAYS
     if nonnegative(-p):
@@ -118,7 +118,7 @@ def where_zero(p: Poly) -> Condition:
     >>> where_zero(l**2 - d**2).text
     'l = d'
     """
-    p = _without_known_signs(primitive(p))
+    p = without_known_signs(primitive(p))
     if not p.terms:
         return ALWAYS
     if nonnegative(p - 1) or nonnegative(-p - 1):
@@ -138,7 +138,7 @@ def least(p: Poly, letter: str, sizes: Mapping[str, int]) -> int | None:
     >>> least(l * (d - 2) - d * 3, "l", {"d": 128})
     4
     """
-    p = _without_known_signs(primitive(p))
+    p = without_known_signs(primitive(p))
     if p.constant() is not None:
         return 1 if p.rational({}) > 0 else None
     slope, rest = _slope_and_rest(p, letter)
@@ -163,7 +163,7 @@ def primitive(p: Poly) -> Poly:
     return p / lowest / Poly.of(content)
 
 
-def _without_known_signs(p: Poly) -> Poly:
+def without_known_signs(p: Poly) -> Poly:
     """The polynomial without factors of proven sign; its sign and its zeros stay."""
     kept = Poly.of(1)
     for factor in _factors_of(p):

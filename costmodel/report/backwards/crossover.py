@@ -15,6 +15,7 @@ from costmodel.report.document import (
     Column,
     Document,
     Line,
+    Math,
     Note,
     Paragraph,
     Part,
@@ -27,7 +28,10 @@ from costmodel.report.document import (
 )
 from costmodel.report.mixer_document import TITLES, convention_line, sizes_of
 from costmodel.report.records import exact
+from costmodel.symbolic.pretty import ORDERED, PRETTY
+from costmodel.symbolic.printing import Latex, Names
 from costmodel.symbolic.ranges.solve import Range
+from costmodel.symbolic.sizes import LETTERS
 
 FEW, MANY = 6, 40
 """More ranges than FEW are shown as a table, and of more than MANY the first ones alone."""
@@ -46,6 +50,51 @@ def document(found: Sequence[Crossover], given: Given) -> Document:
         data=lambda: {"crossovers": [_record(each) for each in found]},
         rows=lambda: _rows(found),
     )
+
+
+def symbolic(one: Crossover, given: Given, names: Names) -> Document:
+    """A sentence for each candidate that has less than another at some sizes."""
+    forms = [(form.mixer, form.form) for form in one.forms]
+    letters = {x for mixer, _ in forms for x in mixer.letters} | {*LETTERS}
+    lead = (
+        sizes_of(forms, [one.phase], given, letters),
+        (convention_line(one.forms[0].convention),),
+    )
+    return Document(
+        lambda: [_conditions(one, names)],
+        lead=lead,
+        data=lambda: {"conditions": [*_written(one)]},
+        rows=lambda: (CONDITION, [[*each.values()] for each in _written(one)]),
+    )
+
+
+CONDITION = ("by", "phase", "convention", "over", "least", "against", "where")
+
+
+def _written(one: Crossover) -> Iterator[dict[str, str]]:
+    """The conditions as texts, one a case."""
+    convention = ",".join(one.forms[0].convention.names)
+    for each in one.conditions:
+        for case in each.cases:
+            values = (each.name, each.other, case.written(ORDERED))
+            lead = (one.figure.name, one.phase, convention, one.over)
+            yield dict(zip(CONDITION, (*lead, *values), strict=True))
+
+
+def _conditions(one: Crossover, names: Names) -> Table:
+    """A row for each case in which a candidate has less than another."""
+    columns = (
+        Column("least", f"less {one.figure.name}", numeric=False, names=True),
+        Column("against", "than", numeric=False, names=True),
+        Column("where", "where", numeric=False, wide=True),
+    )
+    rows: list[Row] = []
+    for each in one.conditions:
+        for case in each.cases:
+            said = Math(case.written(PRETTY), case.written(Latex(names)))
+            rows.append((each.name, each.other, said if said.text else "at every size"))
+    bytes_ = [Note(line) for line in _notes_on_bytes(one)]
+    return Table(_title(one), columns, tuple(rows), tuple(bytes_))
 
 
 def _parts(found: Sequence[Crossover]) -> Iterator[Part]:
@@ -148,8 +197,7 @@ def _both_sides(one: Crossover) -> Table:
 
 def _notes(one: Crossover) -> Iterator[Line]:
     """What bytes count, and what bounds the size: values that fit, positions within weights."""
-    if one.dtypes and one.figure.unit.endswith(("bytes", "/byte")):
-        yield (f"bytes: {one.dtypes.caption}",)
+    yield from _notes_on_bytes(one)
     lead = ("values of ", letter(one.over), " that fit: ")
     if not isinstance(one.domain, range):
         yield (*lead, ", ".join(map(number, one.domain)))
@@ -157,6 +205,11 @@ def _notes(one: Crossover) -> Iterator[Line]:
         yield (*lead, f"the multiples of {one.domain.step:,}")
     if one.beyond:
         yield (letter(one.over), f" = {one.beyond[0]:,} and larger: no answer, {one.beyond[1]}")
+
+
+def _notes_on_bytes(one: Crossover) -> Iterator[Line]:
+    if one.dtypes and one.figure.unit.endswith(("bytes", "/byte")):
+        yield (f"bytes: {one.dtypes.caption}",)
 
 
 def _record(one: Crossover) -> Mapping[str, Any]:
