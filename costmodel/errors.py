@@ -217,7 +217,10 @@ def as_exception() -> Iterator[None]:
         raise Raised(words_of(error)) from error
 
 
-INSTALLED_AS = {"pynvml": "nvidia-ml-py"}
+INSTALLED_AS = {
+    "pynvml": "nvidia-ml-py",
+    **dict.fromkeys(("pandas", "pyarrow"), "'costmodel[dataframes]'"),
+}
 """Name of a package in imports -> its name for pip, if they differ."""
 
 OWN = ("costmodel", "profiler", "cli")

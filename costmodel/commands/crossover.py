@@ -74,7 +74,7 @@ def crossover(
     weight_dtype: Annotated[
         str | None, typer.Option("--weight-dtype", help="Element type of the weights.")
     ] = None,
-    format_: Annotated[str, formatted("rows", "data")] = SCREEN,
+    format_: Annotated[str, formatted("rows", "data", "frame")] = SCREEN,
     output: Output = None,
     force: Force = False,
     symbols: Symbols = "",
@@ -89,7 +89,7 @@ def crossover(
     from costmodel.report.backwards import crossover as document
     from costmodel.report.mixer_document import checked_label, symbol_names
 
-    chosen(format_, "--format", formats("rows", "data"))
+    chosen(format_, "--format", formats("rows", "data", "frame"))
     typeset(format_, symbols=symbols, label=label, caption=caption)
     given = given_sizes(sizes)
     wanted = phase_name(phase or figure_named(by).phases[0])

@@ -19,7 +19,7 @@ import typer
 
 from costmodel.commands.streams import complain, harmless, interruptible, printed, written_whole
 from costmodel.program.conventions import LOSSES, WANTED, Backward, Convention
-from costmodel.report.formats import formats, formats_with, write
+from costmodel.report.formats import FORMATS, formats, formats_with, write, write_frame
 from costmodel.symbolic.sizes import LETTERS, Letter
 
 if TYPE_CHECKING:
@@ -280,9 +280,21 @@ def show(
     context: typer.Context,
     **asked: Any,
 ) -> None:
-    """Write a document in a format to `output` or print it; `asked`: further fields of its page."""
+    """Write a document in a format to `output` or print it; `asked`: further fields of its page.
+
+    Raises:
+        UsageError: `output` exists, unless `force`; or is None for a format that is no text.
+    """
     from costmodel.report.document import Page
 
+    if FORMATS[format_].of == "frame":
+        if output is None:
+            raise UsageError(f"--format {format_} is no text: name a file, -o FILE.{format_}")
+        new(output, force)
+        with written_whole(output) as path:
+            write_frame(document, format_, path)
+        sys.stderr.write(harmless(f"wrote {output}\n"))
+        return
     width, colour = screen(output)
     page = Page(width, colour, regenerating(context), **asked)
     emit(harmless(write(document, format_, page), colour=colour), output, force)

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from costmodel.report.document import Document, Page
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
 class Format:
     """A format: the file and the class of its writer, and the field of a document that is written.
 
-    `options` are the fields of a page that users set for this format, such as `--label`.
+    `of` is "frame" for rows in a format that is no text, written to a file only by the function
+    `writer`. `options` are the fields of a page that users set for this format, such as `--label`.
     """
 
     file: str
@@ -34,6 +36,7 @@ FORMATS: Mapping[str, Format] = {
     "latex": Format("latex", "Latex", options=("symbols", "label", "caption")),
     "csv": Format("records", "Csv", of="rows"),
     "json": Format("records", "Json", of="data"),
+    "parquet": Format("frames", "parquet", of="frame"),
 }
 """Name in `--format` -> the format."""
 
@@ -42,7 +45,8 @@ SCREEN = "rich"
 
 
 def formats(*has: str) -> tuple[str, ...]:
-    """The formats for a document with parts and the fields `has`, of "rows" and "data"."""
+    """The formats for a document with parts and the fields `has`, of "rows", "data" and, where the
+    document is written to a file, "frame"."""
     return tuple(name for name, found in FORMATS.items() if found.of in ("parts", *has))
 
 
@@ -53,7 +57,15 @@ def formats_with(option: str) -> list[str]:
 
 def write(document: Document, format_: str, page: Page) -> str:
     """The document as text in a format; imports the writer."""
-    found = FORMATS[format_]
-    module = import_module(f"costmodel.report.{found.file}")
-    writer: Writer = getattr(module, found.writer)(page)
+    writer: Writer = _writer(format_)(page)
     return writer.write(document)
+
+
+def write_frame(document: Document, format_: str, path: Path) -> None:
+    """Write the rows of a document to a file, in a format of "frame"."""
+    _writer(format_)(document, path)
+
+
+def _writer(format_: str) -> Any:
+    found = FORMATS[format_]
+    return getattr(import_module(f"costmodel.report.{found.file}"), found.writer)

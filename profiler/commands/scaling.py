@@ -47,7 +47,7 @@ def scaling(
     files: Records,
     along_: Along = "l,d",
     own: Own = None,
-    format_: Annotated[str, formatted("rows", "data")] = "rich",
+    format_: Annotated[str, formatted("rows", "data", "frame")] = "rich",
     output: Output = None,
     force: Force = False,
 ) -> None:
@@ -56,7 +56,7 @@ def scaling(
     from profiler.scaling.report import document
     from profiler.sweep.session import recorded
 
-    chosen(format_, "--format", formats("rows", "data"))
+    chosen(format_, "--format", formats("rows", "data", "frame"))
     no_source(output, files)
     letters = along(along_)
     import_own(own)
