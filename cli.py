@@ -45,12 +45,14 @@ from costmodel.commands.options import (
     import_own,
     labelled,
     no_empty_word,
+    no_source,
     phases,
     screen,
     show,
     sized,
     told,
     trained,
+    typed_beside,
     typeset,
     with_bar,
 )
@@ -76,6 +78,7 @@ if TYPE_CHECKING:
     from costmodel.claims.printed_tables import TableClaims
     from costmodel.language.equations import Mixer
     from costmodel.proofs.check import Proof
+    from costmodel.report.document import Document
 
 app = typer.Typer(
     help="What sequence mixers cost: derived from their equations, measured, and reconciled.",
@@ -134,6 +137,15 @@ def table(
     context: typer.Context,
     mixers: Mixers = None,
     sizes: dict[str, str | None] = {},  # noqa: B006 - filled in by `sized`, never changed
+    source: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--from",
+            metavar="FILE.jsonl",
+            help="Measured records, as sweep writes them, beside their derived costs; repeatable.",
+        ),
+    ] = None,
+    own: Own = None,
     group: Annotated[str | None, typer.Option("--group", help="All mixers of a group.")] = None,
     all_: Annotated[bool, typer.Option("--all", help="Every built-in mixer.")] = False,
     phase: Phase = "both",
@@ -170,7 +182,7 @@ def table(
     weight_dtype: Annotated[
         str | None, typer.Option("--weight-dtype", help="Element type of the weights.")
     ] = None,
-    format_: Annotated[str, formatted("rows", "data")] = SCREEN,
+    format_: Annotated[str, formatted("rows", "data", "frame")] = SCREEN,
     output: Output = None,
     force: Force = False,
     symbols: Symbols = "",
@@ -182,8 +194,24 @@ def table(
     from costmodel.questions.question import BYTES, Dtypes
     from costmodel.report import mixer_document, mixer_table as rows
 
-    chosen(format_, "--format", formats("rows", "data"))
+    chosen(format_, "--format", formats("rows", "data", "frame"))
     typeset(format_, symbols=symbols, label=label, caption=caption)
+    if source:
+        kept = ("source", "own", "mixers", "phase", "columns", "sort", "format_", "output", "force",
+                "symbols", "label", "caption")  # fmt: skip
+        apart(context, "--from FILE reads sizes and options from FILE", *kept)
+        no_source(output, source)
+        import_own(own)
+        every = "--phase" not in typed_beside(context)
+        document, problems = of_records(source, mixers, None if every else phase, columns, sort)
+        names = mixer_document.symbol_names(symbols, [])
+        show(document, format_, output, force, context, names=names, label=label, caption=caption)
+        told(problems)
+        if problems:
+            raise Failed
+        return
+    if own:
+        raise UsageError("--own is for --from FILE.jsonl: leave it out")
     for name in filter(None, (dtype, cache_dtype, state_dtype, weight_dtype)):
         chosen(name, "dtype", list(BYTES))
     selected, named = rows.selection([load_mixer(m) for m in mixers or ()], group, all_)
@@ -207,6 +235,41 @@ def table(
     hint = "" if mixers or group or all_ or format_ != SCREEN else mixer_document.HINT
     document = mixer_document.document(rows.table(request), hint)
     show(document, format_, output, force, context, names=names, label=label, caption=caption)
+
+
+def of_records(
+    files: Sequence[Path],
+    mixers: Sequence[str] | None,
+    phase: str | None,
+    columns: str | None,
+    sort: str | None,
+) -> tuple[Document, list[str]]:
+    """The document of `table --from`, and a sentence for each line that is no record.
+
+    Args:
+        mixers: the mixers whose records are shown; all if there are none.
+        phase: the phases whose records are shown; all if None.
+        columns: names of columns between commas; the usual ones if None.
+
+    Raises:
+        UsageError: no record is of these mixers and phases.
+    """
+    from profiler.reconcile.table import Records, columns_named, named_in_records, rows_of
+    from profiler.sweep.session import recorded
+
+    asked = None if columns is None else columns_named(columns)
+    records, problems = recorded(files, complain)
+    wanted, within = named_in_records(mixers or ()), None if phase is None else phases(phase)
+    rows = tuple(
+        row
+        for row in rows_of(records)
+        if (not wanted or row.record.mixer in wanted)
+        and (within is None or row.record.phase in within)
+    )
+    if not rows:
+        there = ", ".join(dict.fromkeys(f"{one.mixer} ({one.phase})" for one in records))
+        raise UsageError(f"no record is of these mixers and phases: the records are of {there}")
+    return Records(rows, asked).sorted(sort).document(), problems
 
 
 app.command()(crossover)
@@ -371,7 +434,7 @@ def model(
             "--convention", metavar="A,B", help=("As for mixers; also dropout=free or dropout=mul.")
         ),
     ] = "strict",
-    format_: Annotated[str, formatted("rows", "data")] = SCREEN,
+    format_: Annotated[str, formatted("rows", "data", "frame")] = SCREEN,
     output: Output = None,
     force: Force = False,
     symbols: Symbols = "",
@@ -384,7 +447,7 @@ def model(
     from costmodel.report import network_document, network_table
     from costmodel.report.mixer_document import checked_label, symbol_names
 
-    chosen(format_, "--format", formats("rows", "data"))
+    chosen(format_, "--format", formats("rows", "data", "frame"))
     typeset(format_, symbols=symbols, label=label, caption=caption)
     if list_:
         show(network_document.networks(networks.presets()), format_, output, force, context)
@@ -418,7 +481,7 @@ def list_(
     word: Annotated[
         str, typer.Argument(help="What to search for in names, ideas, families and sources.")
     ] = "",
-    format_: Annotated[str, formatted("rows", "data")] = SCREEN,
+    format_: Annotated[str, formatted("rows", "data", "frame")] = SCREEN,
     output: Output = None,
     force: Force = False,
 ) -> None:
@@ -430,7 +493,7 @@ def list_(
 
         return {name: one.place for name, one in implementations(name).items()}
 
-    chosen(format_, "--format", formats("rows", "data"))
+    chosen(format_, "--format", formats("rows", "data", "frame"))
     found = listing.entries(listing.matching(word), modules)
     show(listing.document(found, whole=bool(word)), format_, output, force, context)
 

@@ -75,10 +75,10 @@ def shown(block: Block, request: Request) -> doc.Table:
     letters = in_order({x for row in block.rows for x in row.sizes})
     sweeps = [x for x in letters if len({row.sizes.get(x) for row in block.rows}) > 1]
     naming = ("mixer", "form", *sweeps)
-    columns = tuple(_column(name, names=name in naming) for name in names)
+    columns = tuple(column(name, names=name in naming) for name in names)
     unanswered = {} if request.named else _unanswered(block)
     kept = [row for row in block.rows if row not in unanswered]
-    rows = tuple(tuple(_cell(row, name, names) for name in names) for row in kept)
+    rows = tuple(tuple(row_cell(row, name, names) for name in names) for row in kept)
     per_token = ", per token" if request.per_token else ""
     result = "loss" if request.convention.backward.loss else "output"
     title = tuple(
@@ -118,7 +118,8 @@ def named_form(mixer: Mixer, form: str) -> Line:
     return (Named(mixer.name, mixer.title), *own)
 
 
-def _column(name: str, *, names: bool) -> Column:
+def column(name: str, *, names: bool) -> Column:
+    """The column of a figure or a size; `names` says whether it is part of the name of a row."""
     if is_letter(name):
         return Column(name, doc.letter(name), names=names)
     figure = COLUMNS[name]
@@ -129,7 +130,8 @@ def _column(name: str, *, names: bool) -> Column:
                   rounded=figure.kind == "ratio")  # fmt: skip
 
 
-def _cell(row: Row, name: str, shown: Sequence[str]) -> Text:
+def row_cell(row: Row, name: str, shown: Sequence[str]) -> Text:
+    """The value of a column as a cell; without the parts that `shown` has as columns."""
     if name == "mixer":
         return _mixer(row, form="form" in shown)
     kind = COLUMNS[name].kind if name in COLUMNS else "number"

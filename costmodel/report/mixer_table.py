@@ -125,10 +125,10 @@ class Row(Case):
         return {name: part for name, part in found.items() if name not in shown}
 
 
-def _baseline(request: Request) -> Callable[[Case], Case]:
+def baseline(request: Request) -> Callable[[Case], Case]:
     """`Case.baseline`: self-attention at a case's sizes, completed by given ones and defaults."""
 
-    def baseline(case: Case) -> Case:
+    def of(case: Case) -> Case:
         mixer = builtin(BASELINE)
         sizes: dict[str, int] = {}
         form = mixer.default_form
@@ -150,7 +150,7 @@ def _baseline(request: Request) -> Callable[[Case], Case]:
         about = answers(mixer, form, case.phase, case.about.convention)
         return replace(case, about=about, sizes=sizes)
 
-    return baseline
+    return of
 
 
 def column_names(text: str) -> tuple[str, ...]:
@@ -283,7 +283,7 @@ def _rows(
                 request.per_token,
                 request.dtypes,
                 request.optimiser,
-                baseline=_baseline(request),
+                baseline=baseline(request),
                 ties=open_ties,
             )
         )

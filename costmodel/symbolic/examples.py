@@ -35,8 +35,7 @@ EXAMPLES = (
 
 @lru_cache(maxsize=200_000)
 def _holds(constraint: Poly, example: int) -> bool | None:
-    """Whether a polynomial is at least 0 at the example of this number; None if it has no exact
-    value there."""
+    """Whether a polynomial is at least 0 at an example, by number; None where it has no value."""
     try:
         value = constraint.rational(EXAMPLES[example])
     except (TypeError, ValueError):

@@ -39,7 +39,6 @@ def symbol(letter: str) -> sympy.Symbol:
 
 @cache
 def _atom_sympy(atom: str) -> sympy.Expr:
-    """An atom as a sympy expression: a symbol, or a function of expressions."""
     import sympy
 
     if not isinstance(atom, Fn):
@@ -81,7 +80,7 @@ def ceil_log2_sympy() -> Any:
 
 
 class Sized(Protocol):
-    """An object with sizes, such as a mixer."""
+    """What has sizes of its own: a mixer."""
 
     @property
     def letters(self) -> Collection[str]:

@@ -1,0 +1,432 @@
+"""The table of `table --from`: measurements beside their derived costs, and ratios of both."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cached_property
+from typing import Any
+
+from costmodel.errors import SizeError, TableError, UnknownMixer
+from costmodel.language.equations import Mixer
+from costmodel.mixers import BASELINE
+from costmodel.mixers.load import known
+from costmodel.program.chosen_sizes import fit, letters_of
+from costmodel.program.conventions import Convention
+from costmodel.program.phases import phase_name
+from costmodel.questions.question import Dtypes, Missing, Value, answers
+from costmodel.questions.registry import FIGURES, meant
+from costmodel.report import mixer_document
+from costmodel.report.document import (
+    Cell,
+    Column,
+    Document,
+    Equal,
+    Line,
+    Marked,
+    Note,
+    Rows,
+    Table,
+    letter,
+)
+from costmodel.report.mixer_table import Request, Row, baseline
+from costmodel.report.records import exact
+from costmodel.symbolic.sizes import in_order, is_letter
+from profiler.host.machine_groups import machine_groups
+from profiler.records.grades import QUIET, grade_of
+from profiler.records.measurement import Measurement
+from profiler.records.quantities import COMPARED, QUANTITIES, MeasuredQuantity
+from profiler.records.words import PHASES, options_words
+from profiler.run.plain import without_equations
+from profiler.run.report import measured, named
+
+READ: Mapping[str, MeasuredQuantity] = {
+    f"measured_{each.cost_key}" if each.cost_key in FIGURES else each.cost_key: each
+    for each in QUANTITIES.values()
+}
+"""Column -> the reading that it shows; the name carries the unit."""
+
+RATIOS: Mapping[str, MeasuredQuantity] = {f"{each.reading}_ratio": each for each in COMPARED}
+"""Column -> the reading that is divided by that of self-attention."""
+
+FACTS: Mapping[str, str] = {
+    "machine": "machine", "mixer": "mixer", "implementation": "implementation", "form": "form",
+    "phase": "phase", "dtype": "dtype", "device": "device", "round": "round",
+}  # fmt: skip
+"""Column -> its header, for the columns that identify a row, besides the sizes."""
+
+COLUMNS = (*FACTS, *READ, *RATIOS, *FIGURES)
+"""The names in `--columns`; size letters are columns too."""
+
+WORDS: Mapping[str, str] = {
+    **{name: column for column, each in READ.items() if (name := each.reading) not in FIGURES},
+    "time": "latency_s", "runtime": "latency_s", "memory": "peak_memory_bytes",
+    "mixers": "mixer", "machines": "machine",
+}  # fmt: skip
+"""Word -> the column of a measurement that it means, before the words for derived figures."""
+
+
+def column_named(word: str) -> str:
+    """The column that a word means.
+
+    Raises:
+        TableError: an unknown word, or one that may mean several columns.
+    """
+    plain = word.strip().lower().replace("-", "_").replace(" ", "_")
+    if word in COLUMNS or (is_letter(word) and word != "h"):
+        return word
+    if (found := WORDS.get(plain) or meant(word)) is not None:
+        return found
+    near = difflib.get_close_matches(plain, COLUMNS, 1)
+    hint = f"; did you mean '{near[0]}'? The" if near else ": the"
+    raise TableError(
+        f"unknown column '{word}'{hint} columns are {', '.join(COLUMNS)}, and the size letters"
+    )
+
+
+def columns_named(text: str) -> tuple[str, ...]:
+    """Read `--columns a,b,c`; TableError as `column_named`, or if no column is named."""
+    typed = [part.strip() for part in text.split(",") if part.strip()]
+    if not typed:
+        raise TableError(f"no column is named: choose from {', '.join(COLUMNS)} and size letters")
+    return tuple(dict.fromkeys(map(column_named, typed)))
+
+
+def named_in_records(mixers: Sequence[str]) -> set[str]:
+    """The names that records have of mixers, or of modules without equations, as typed."""
+    found = set()
+    for name in mixers:
+        try:
+            found.add(known(name).origin)
+        except UnknownMixer:
+            found.add(name)
+    return found
+
+
+@dataclass(frozen=True, eq=False)
+class MeasuredRow:
+    """One record: what was measured, and what its equations cost at its sizes.
+
+    Args:
+        machine: the machine in words.
+        derived: the row of derived costs; or why there is none.
+        against: the records of self-attention that its readings are divided by.
+    """
+
+    record: Measurement
+    machine: str
+    derived: Row | Missing
+    against: tuple[Measurement, ...]
+
+    def value(self, name: str) -> Value | float:
+        """The value of a column; `Missing` with a reason where there is none."""
+        record = self.record
+        if is_letter(name):
+            return record.sizes.get(name)
+        if name == "machine":
+            return self.machine
+        if name == "implementation":
+            return named(record) + options_words(
+                {x: y for x, y in record.options.items() if x != "compile"}
+            )
+        if name in FACTS:
+            found: str | int = getattr(record, name)
+            return found
+        if name in READ:
+            return self._reading(READ[name].reading)
+        if name in RATIOS:
+            return self._ratio(RATIOS[name].reading)
+        return self.derived if isinstance(self.derived, Missing) else self.derived.value(name)
+
+    def _reading(self, name: str) -> float | Missing:
+        if name not in self.record.readings:
+            return Missing(self.record.reason(name))
+        return self.record.readings[name].value
+
+    def _ratio(self, name: str) -> float | Missing:
+        own = self._reading(name)
+        if isinstance(own, Missing):
+            return own
+        found = least(self.against, name)
+        if found is None:
+            return Missing(f"{BASELINE} was not measured at these sizes, in this round")
+        below = found.readings[name].value
+        return own / below if below else Missing(f"the {name} of {BASELINE} is 0")
+
+    def cell(self, name: str, shown: Sequence[str]) -> Cell | Line:
+        """The value of a column as a cell; a ratio of an estimate has a footnote."""
+        if name in READ:
+            return measured(self.record, READ[name].reading)
+        found = self.value(name)
+        if name in RATIOS and isinstance(found, float):
+            reading = RATIOS[name].reading
+            pair = (self.record, least(self.against, reading))
+            readings = [record.readings[reading] for record in pair if record]
+            ratio = Fraction(found)
+            if all(grade_of(each) == QUIET for each in readings):
+                return ratio
+            return Marked(ratio, ESTIMATED)
+        if name in FIGURES and isinstance(self.derived, Row):
+            return mixer_document.row_cell(self.derived, name, shown)
+        assert not isinstance(found, float)
+        return mixer_document.cell(found)
+
+
+ESTIMATED = "of an estimate: a device was disturbed, or there is one sample"
+
+
+def least(records: Sequence[Measurement], name: str) -> Measurement | None:
+    """The record with the least reading of a name; None if none has the reading."""
+    there = [record for record in records if name in record.readings]
+    return min(there, key=lambda record: record.readings[name].value, default=None)
+
+
+def rows_of(records: Sequence[Measurement]) -> list[MeasuredRow]:
+    """A row for each record, in order."""
+    machines = _machines(records)
+    baselines: dict[tuple[object, ...], list[Measurement]] = {}
+    for record in records:
+        if record.mixer == BASELINE:
+            baselines.setdefault(_setting(record, machines), []).append(record)
+    mixers: dict[tuple[str, str], Mixer | Missing] = {}
+    derived: dict[tuple[object, ...], Row | Missing] = {}
+    rows = []
+    for record in records:
+        there = baselines.get(_setting(record, machines), [])
+        against = tuple(one for one in there if _at_same_sizes(record, one))
+        named = (record.mixer, record.form)
+        if named not in mixers:
+            mixers[named] = _mixer(*named)
+        base = least(against, "latency") or next(iter(against), None)
+        sizes = tuple(record.sizes.items()), base and tuple(base.sizes.items())
+        key = (*named, record.phase, record.dtype, *sizes)
+        if key not in derived:
+            derived[key] = _derived(record, mixers[named], base)
+        rows.append(MeasuredRow(record, machines[record.id], derived[key], against))
+    return rows
+
+
+def _machines(records: Sequence[Measurement]) -> dict[str, str]:
+    """Id of a record -> its machine in words; machines of one name, or with other software, are
+    numbered."""
+    found: dict[str, str] = {}
+    taken: dict[str, int] = {}
+    for group in machine_groups(records):
+        name = str(group.fact("device_name" if group.on_gpu else "cpu") or "unknown machine")
+        taken[name] = number = taken.get(name, 0) + 1
+        words = name if number == 1 else f"{name} ({number})"
+        found |= {record.id: words for record in group.records}
+    return found
+
+
+def _setting(record: Measurement, machines: Mapping[str, str]) -> tuple[object, ...]:
+    """What two records must share for a ratio, besides their sizes."""
+    options = repr(sorted(record.options.items()))
+    where = (machines[record.id], record.device, record.dtype, record.phase, options)
+    return (*where, record.round, *(record.sizes.get(x) for x in ("b", "l", "t", "d")))
+
+
+def _at_same_sizes(one: Measurement, two: Measurement) -> bool:
+    """Whether the sizes that both records have are equal."""
+    return all(one.sizes[x] == two.sizes[x] for x in one.sizes.keys() & two.sizes.keys())
+
+
+def _mixer(name: str, form: str) -> Mixer | Missing:
+    """The mixer that a record names; or why its costs are not derived."""
+    if not form:
+        return Missing(without_equations(name))
+    try:
+        found = known(name)
+    except ValueError as error:
+        return Missing(str(error))
+    if form not in found.forms:
+        return Missing(f"{name} has no form '{form}': it has {', '.join(found.forms)}")
+    return found
+
+
+def _derived(
+    record: Measurement, mixer: Mixer | Missing, base: Measurement | None
+) -> Row | Missing:
+    """The row of derived costs of the form that a record's implementation executes; ratios are to
+    self-attention at the sizes of the record `base`."""
+    if isinstance(mixer, Missing):
+        return mixer
+    phase = phase_name(record.phase)
+    wanted = letters_of(mixer, phase, record.form)
+    if lacking := [x for x in wanted if x not in record.sizes]:
+        return Missing(f"the record has no size {lacking[0]}")
+    sizes = {x: record.sizes[x] for x in wanted}
+    try:
+        fit(mixer, sizes)
+    except SizeError as error:
+        return Missing(str(error))
+    given = {x: (size,) for x, size in base.sizes.items()} if base else {}
+    return Row(
+        answers(mixer, record.form, phase, Convention()),
+        sizes,
+        symbolic=False,
+        dtypes=Dtypes(record.dtype),
+        baseline=baseline(Request((mixer,), given=given)),
+    )
+
+
+USUAL = ("latency_s", "latency_ratio", "ratio", "total", "peak_memory_bytes", "traffic", "energy_J",
+         "energy_ratio")  # fmt: skip
+"""The columns of the default table, behind those that identify a row; those of energy only if a
+record has energy."""
+
+
+@dataclass(frozen=True)
+class Records:
+    """The rows of a table of records, and its columns.
+
+    Args:
+        asked: the columns by name; None for the usual ones.
+    """
+
+    rows: tuple[MeasuredRow, ...]
+    asked: tuple[str, ...] | None = None
+
+    @cached_property
+    def identity(self) -> tuple[str, ...]:
+        """The columns that identify a row: facts and sizes."""
+        letters = in_order({x for row in self.rows for x in row.record.sizes})
+        return (*FACTS, *letters)
+
+    @cached_property
+    def varying(self) -> tuple[str, ...]:
+        """The columns of `identity` whose values differ between rows; the mixer always."""
+        values = {name: {row.value(name) for row in self.rows} for name in self.identity}
+        return tuple(x for x, found in values.items() if x == "mixer" or len(found) > 1)
+
+    @cached_property
+    def usual(self) -> tuple[str, ...]:
+        """The usual columns."""
+        energy = any("energy" in row.record.readings for row in self.rows)
+        return tuple(name for name in USUAL if energy or not name.startswith("energy"))
+
+    @property
+    def shown(self) -> tuple[str, ...]:
+        """The columns of a printed table; the phase is its title."""
+        own = tuple(name for name in self.varying if name != "phase")
+        return (*own, *self.usual) if self.asked is None else self.asked
+
+    def sorted(self, column: str | None) -> Records:
+        """The rows sorted by a column, with "-" in front in descending order; rows without a value
+        come last.
+
+        Raises:
+            TableError: an unknown column.
+        """
+        if column is None:
+            return self
+        name, down = column_named(column.removeprefix("-")), column.startswith("-")
+        keyed = [(row, row.value(name)) for row in self.rows]
+        there = [(row, v) for row, v in keyed if isinstance(v, int | float | str | Fraction)]
+        away = [row for row, v in keyed if not isinstance(v, int | float | str | Fraction)]
+        there.sort(key=lambda pair: pair[1], reverse=down)
+        return replace(self, rows=(*(row for row, _ in there), *away))
+
+    def document(self) -> Document:
+        """A table per phase; CSV has all columns that identify a row, exact values, and reasons."""
+        return Document(
+            self.tables,
+            lead=(self.lead,),
+            data=lambda: {"rows": self.data()},
+            rows=self.in_csv,
+        )
+
+    @property
+    def lead(self) -> Line:
+        """What all rows share."""
+        same = [name for name in self.identity if name not in (*self.varying, "phase", "round")]
+        cells: list[Cell] = []
+        for name in same:
+            value = str(self.rows[0].value(name))
+            own: Cell = Equal((letter(name), value)) if is_letter(name) else f"{name} {value}"
+            cells += [", " if cells else "all rows: ", own]
+        return tuple(cells)
+
+    def tables(self) -> list[Table]:
+        """One table per phase."""
+        phases = dict.fromkeys(row.record.phase for row in self.rows)
+        return [self._table(phase) for phase in phases]
+
+    def _table(self, phase: str) -> Table:
+        rows = [row for row in self.rows if row.record.phase == phase]
+        shown = [
+            name
+            for name in self.shown
+            if self.asked is not None
+            or not is_letter(name)
+            or any(name in row.record.sizes for row in rows)
+        ]
+        return Table(
+            f"Measured and derived: {PHASES[phase]}",
+            tuple(map(self._column, shown)),
+            tuple(tuple(row.cell(name, shown) for name in shown) for row in rows),
+            NOTES,
+            phase,
+            (self.lead,),
+        )
+
+    def _column(self, name: str) -> Column:
+        if name in READ:
+            return Column(name, READ[name].title or READ[name].heading or READ[name].reading)
+        if name in RATIOS:
+            header = f"{RATIOS[name].title}, ratio to {BASELINE}"
+            return Column(name, header, rounded=True)
+        if name in FACTS:
+            return Column(name, FACTS[name], numeric=False, names=True)
+        names = name in self.identity
+        return replace(mixer_document.column(name, names=names), names=names)
+
+    def in_csv(self) -> Rows:
+        """Header and rows of CSV."""
+        columns = [name for name in self.identity if self.asked is None or name not in self.asked]
+        columns += self.usual if self.asked is None else self.asked
+        return [*columns, "reasons"], [
+            [*(exact_value(v) for v in values), reasons]
+            for values, reasons in (row_values(row, columns) for row in self.rows)
+        ]
+
+    def data(self) -> list[dict[str, Any]]:
+        """The rows of JSON, by column."""
+        header, rows = self.in_csv()
+        return [dict(zip(header, row, strict=True)) for row in rows]
+
+
+def row_values(row: MeasuredRow, columns: Sequence[str]) -> tuple[list[Value | float], str]:
+    """The values of a row, and the reasons for missing ones."""
+    values = {name: row.value(name) for name in columns}
+    reasons: dict[str, list[str]] = {}
+    for name, value in values.items():
+        if isinstance(value, Missing):
+            reasons.setdefault(value.reason, []).append(name)
+    said = "; ".join(f"{' '.join(names)}: {why}" for why, names in reasons.items())
+    return [*values.values()], said
+
+
+def exact_value(value: Value | float) -> Any:
+    """A value without rounding: a number, a string, or None."""
+    return value if isinstance(value, float) else exact(value)
+
+
+NOTES = (
+    Note(("latency, hot: the median of the samples; with \u2248 an estimate",), ("latency_s",)),
+    Note(
+        (
+            f"ratios to {BASELINE}: measured, over the least value of its implementations at the "
+            "same sizes on the same machine, in the same round of a sweep; derived, over its total "
+            "at these sizes",
+        ),
+        (*RATIOS, "ratio"),
+    ),
+    Note(
+        ("derived: by the equations of the form that the implementation executes, convention "
+         "strict",),
+        tuple(FIGURES),
+    ),
+)  # fmt: skip
