@@ -6,8 +6,8 @@ A head carries S, the sum of k v^T of all rows so far, each weakened at every ro
 
 The decay a is a number of the head in RetNet and Lightning, and a vector over the key's channels,
 made from the token, in GLA. `recurrent` is the recurrence; `parallel` computes the scores of all
-pairs, times the decay between their rows; `chunked`, of the former two, computes scores within
-chunks of C tokens, and a recurrence over chunks.
+pairs, times the decay between their rows; `chunked` computes scores within chunks of C tokens, and
+a recurrence over chunks.
 
 RetNet, Sun et al. 2023: queries and keys are rotated, the decay of head j is 1 - 2^(-4-j), each
 head's row is normalised, and a swish gate multiplies it. As in fla's MultiScaleRetention, values
@@ -17,8 +17,10 @@ undo (by the sums of decays and of scores) are left out.
 
 GLA, Yang et al. 2023: the logarithm of the decay is log sigmoid(.)/16 of a map of rank r; values
 are v = 2 times as wide as keys. The scores of pairs are products of queries times B and keys
-over B, the product of all decays so far; B is the exponential of a sum of logarithms, as in fla.
-Norm and gate are RetNet's.
+over B, the product of all decays so far, in chunks of those since the start of the chunk; B is the
+exponential of a sum of logarithms, as in fla. In chunks, each row adds up the logarithms of its
+chunk anew, e - 1 additions at place e, where fla's kernel takes a prefix sum. Norm and gate are
+RetNet's.
 
 Lightning attention, as MiniMax-Text-01 ships it: silu of queries, keys and values; no scale; the
 decay is exp(-s) with s = 2^(-8j/n) (1 - layer/(layers - 1) + 1e-5), here that of layer 0, since
@@ -34,6 +36,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import NamedTuple
 
 from costmodel.language.equations import Form, Mixer
 from costmodel.language.indices import Index, min_
@@ -56,10 +59,26 @@ Powers = Callable[[int, int, Mapping[str, int]], float]
 """Called with a head, a number of rows and the sizes: the head's decay over that many rows."""
 
 
+class Places(NamedTuple):
+    """Rows along one axis, or by chunk and place along two: the extents of the axes, the positions
+    of a row on them, and the number of the row."""
+
+    extents: tuple[Poly, ...]
+    at: tuple[Index, ...]
+    row: Index | Poly
+
+
+def in_turn(f: Form) -> Places:
+    """All rows along one axis."""
+    (l,) = f.mixer.sizes("l")
+    i = f.index("i", 1, l)
+    return Places((l,), (i,), i)
+
+
 @dataclass(frozen=True)
 class Rows:
     """A form, its queries and keys (n, l, K) and values (n, l, V), and R (l, n*V), what they give,
-    to be defined."""
+    to be defined. In `chunks_by_channel`, rows lie by chunk and place: (n, l//C + 1, C, K)."""
 
     f: Form
     Q: Array
@@ -70,13 +89,13 @@ class Rows:
     @property
     def heads(self) -> tuple[Index, Index, Index]:
         """The indices of head j, key channel p and value channel c."""
-        (n, _, wide), f = self.K.shape, self.f
-        return f.index("j", 1, n), f.index("p", 1, wide), f.index("c", 1, self.V.shape[2])
+        (n, *_, wide), f = self.K.shape, self.f
+        return f.index("j", 1, n), f.index("p", 1, wide), f.index("c", 1, self.V.shape[-1])
 
     def read(self, row: Poly | Index, value: Node) -> None:
         """Define R at a row, for head j and value channel c."""
         j, _, c = self.heads
-        self.R[row, (j - 1) * self.V.shape[2] + c] = value
+        self.R[row, (j - 1) * self.V.shape[-1] + c] = value
 
     def carry(self, kept: Callable[[Index], Node]) -> None:
         """S (n, l, K, V), a recurrence over rows with the decay `kept` of a row, and its reads."""
@@ -113,8 +132,8 @@ class Chunks:
     @property
     def later(self) -> tuple[Index, Index]:
         """A chunk after the first, and a place in it."""
-        g = self.f.index("g", 2, self.l // self.C + 1)
-        return g, self.f.index("u", 1, min_(self.C, self.l - (g - 1) * self.C))
+        g = self.f.index("q3", 2, self.l // self.C + 1)
+        return g, self.f.index("e3", 1, min_(self.C, self.l - (g - 1) * self.C))
 
     @property
     def whole(self) -> tuple[tuple[Index, None], tuple[Index, Poly]]:
@@ -127,6 +146,12 @@ class Chunks:
     def complete(self) -> Index:
         """A complete chunk."""
         return self.f.index("q2", 1, self.l // self.C)
+
+    @property
+    def places(self) -> Places:
+        """All rows by chunk and place."""
+        q, e = self.any
+        return Places((self.l // self.C + 1, self.C), (q, e), self.row(q, e))
 
     def row(self, chunk: Index | Poly, place: Index) -> Poly:
         """The row at a place of a chunk."""
@@ -187,7 +212,8 @@ def carried_by_channel(rows: Rows) -> None:
     """A recurrence, with the decays alpha (n, l, K) of each row."""
     f, (n, l, K), (j, p, _) = rows.f, rows.K.shape, rows.heads
     later = f.index("r", 2, l)
-    alpha, g = f.array("alpha", n, l, K, latex=r"\alpha"), logarithm(rows, later)
+    g = logarithm(rows, Places((l,), (later,), later))
+    alpha = f.array("alpha", n, l, K, latex=r"\alpha")
     alpha[j, later, p] = exp(g[j, later, p])
     rows.carry(lambda row: alpha[j, row, p])
 
@@ -197,7 +223,7 @@ def pairs_by_channel(rows: Rows) -> None:
     logarithm is G."""
     f, (n, l, K), (j, p, _) = rows.f, rows.K.shape, rows.heads
     i, later = f.index("i", 1, l), f.index("r", 2, l)
-    g = logarithm(rows, i)
+    g = logarithm(rows, in_turn(f))
     G, B, Q_B, K_B = (f.array(name, n, l, K) for name in ("G", "B", "Q_B", "K_B"))
     G[j, 1, p] = g[j, 1, p]
     G[j, later, p] = G[j, later - 1, p] + g[j, later, p]
@@ -207,40 +233,78 @@ def pairs_by_channel(rows: Rows) -> None:
     Rows(f, Q_B, K_B, rows.V, rows.R).weigh(lambda score, i, k: score)
 
 
-BY_CHANNEL = {"recurrent": carried_by_channel, "parallel": pairs_by_channel}
+def chunks_by_channel(rows: Rows) -> None:
+    """`pairs_by_channel` within each chunk, where B is the product of the decays since its start;
+    S and R as in `chunks_by_head`, with B in place of the constants."""
+    f, (n, number, C, K), V, (j, p, c) = rows.f, rows.K.shape, rows.V.shape[3], rows.heads
+    l = rows.R.shape[0]
+    chunks = Chunks(f, l, C)
+    (q, e), (h, u), o = chunks.any, chunks.later, chunks.complete
+    s, w, k = f.index("s", 1, e), f.index("w", 1, C), f.index("k", 1, min_(C, l))
+    g = logarithm(rows, chunks.places)
+    G, B, Q_B, K_B = (f.array(name, n, number, C, K) for name in ("G", "B", "Q_B", "K_B"))
+    A, N = f.array("A", n, number, C, C), f.array("N", n, number, C, V)
+    K_C, S = f.array("K_C", n, l // C, C, K), f.array("S", n, l // C, K, V)
+    G[j, q, e, p] = sum_(g[j, q, s, p], over=s)
+    B[j, q, e, p] = exp(G[j, q, e, p])
+    Q_B[j, q, e, p] = rows.Q[j, q, e, p] * B[j, q, e, p]
+    K_B[j, q, e, p] = rows.K[j, q, e, p] / B[j, q, e, p]
+    A[j, q, e, s] = sum_(Q_B[j, q, e, p] * K_B[j, q, s, p], over=p)
+    N[j, q, e, c] = sum_(A[j, q, e, s] * rows.V[j, q, s, c], over=s)
+    K_C[j, o, w, p] = K_B[j, o, w, p] * B[j, o, C, p]
+    for chunk, before in chunks.whole:
+        own = sum_(K_C[j, chunk, w, p] * rows.V[j, chunk, w, c], over=w)
+        kept = None if before is None else B[j, chunk, C, p] * S[j, before, p, c]
+        S[j, chunk, p, c] = own if kept is None else kept + own
+    rows.read(k, N[j, 1, k, c])
+    found = sum_(Q_B[j, h, u, p] * S[j, h - 1, p, c], over=p)
+    rows.read(chunks.row(h, u), N[j, h, u, c] + found)
+
+
+BY_CHANNEL = {
+    "recurrent": carried_by_channel,
+    "parallel": pairs_by_channel,
+    "chunked": chunks_by_channel,
+}
 """Form -> a function that defines R, with a decay for each key channel, made by the token."""
 
 
-def logarithm(rows: Rows, i: Index) -> Array:
-    """g (n, l, K) at the rows of i: log sigmoid of a map of rank r with a bias, over 16."""
-    f, (n, l, K), (j, p, _) = rows.f, rows.K.shape, rows.heads
+def logarithm(rows: Rows, places: Places) -> Array:
+    """g (n, rows, K) at the given rows: log sigmoid of a map of rank r with a bias, over 16."""
+    f, n, K, (j, p, _), row = rows.f, rows.K.shape[0], rows.K.shape[-1], rows.heads, places.row
     x, W_1, W_2, b_2 = (f.mixer.arrays[name] for name in ("x", "W_1", "W_2", "b_2"))
-    d, r = W_1.shape
+    (l, d), r = x.shape, W_1.shape[1]
     a, z = f.index("a", 1, d), f.index("z", 1, r)
-    F, g, column = f.array("F", l, r), f.array("g", n, l, K), (j - 1) * K + p
-    F[i, z] = sum_(x[i, a] * W_1[a, z], over=a)
-    gate = sum_(F[i, z] * W_2[z, column], over=z) + b_2[column]
-    g[j, i, p] = -function("softplus", -gate) / LOGITS
+    F, g, column = f.array("F", l, r), f.array("g", n, *places.extents, K), (j - 1) * K + p
+    F[row, z] = sum_(x[row, a] * W_1[a, z], over=a)
+    gate = sum_(F[row, z] * W_2[z, column], over=z) + b_2[column]
+    g[j, *places.at, p] = -function("softplus", -gate) / LOGITS
     return g
 
 
-def projected(f: Form, of: str, width: Poly, name: str = "", activation: str = "") -> Array:
-    """x W_of in heads, an array `name` (n, l, width), through an activation if named."""
+def projected(
+    f: Form,
+    of: str,
+    width: Poly,
+    name: str = "",
+    activation: str = "",
+    places: Places | None = None,
+) -> Array:
+    """x W_of in heads, an array `name` (n, rows, width), through an activation if named."""
     x, W = f.mixer.arrays["x"], f.mixer.arrays[f"W_{of}"]
-    (l, d), (n,) = x.shape, f.mixer.sizes("n")
-    j, i, a = f.index("j", 1, n), f.index("i", 1, l), f.index("a", 1, d)
-    o, rows = f.index("c" if of == "V" else "p", 1, width), f.array(name or of, n, l, width)
-    value = sum_(x[i, a] * W[a, (j - 1) * width + o], over=a)
-    rows[j, i, o] = function(activation, value) if activation else value
+    (n,), (extents, at, row) = f.mixer.sizes("n"), places or in_turn(f)
+    j, a = f.index("j", 1, n), f.index("a", 1, x.shape[1])
+    o, rows = f.index("c" if of == "V" else "p", 1, width), f.array(name or of, n, *extents, width)
+    value = sum_(x[row, a] * W[a, (j - 1) * width + o], over=a)
+    rows[j, *at, o] = function(activation, value) if activation else value
     return rows
 
 
-def scaled_by_width(f: Form, name: str, rows: Array) -> Array:
+def scaled_by_width(f: Form, name: str, rows: Array, places: Places | None = None) -> Array:
     """Queries times the inverse root of their width, one multiplication each."""
-    n, l, K = rows.shape
-    j, i, p = f.index("j", 1, n), f.index("i", 1, l), f.index("p", 1, K)
-    scaled = f.array(name, n, l, K)
-    scaled[j, i, p] = Constant(K, -1) * rows[j, i, p]
+    (n, *_, K), at = rows.shape, (places or in_turn(f)).at
+    j, p, scaled = f.index("j", 1, n), f.index("p", 1, K), f.array(name, *rows.shape)
+    scaled[j, *at, p] = Constant(K, -1) * rows[j, *at, p]
     return scaled
 
 
@@ -400,7 +464,7 @@ def gla(chosen: Chosen) -> Mixer:
         source="Yang et al. 2023, arXiv 2312.06635, section 4; fla, GatedLinearAttention",
         group="linear",
     )
-    d, n, V = m.sizes("d n h")
+    l, d, n, V = m.sizes("l d n h")
     K = V / m.size("v", "width of a head's values over that of its keys", 2)
     r = m.size("r", "rank of the decay's map", 16)
     maps(m, K, V, None if chosen else V)
@@ -409,8 +473,12 @@ def gla(chosen: Chosen) -> Mixer:
     m.parameter("b_2", n * K)
 
     def made(f: Form) -> tuple[Array, Array, Array]:
-        Q = scaled_by_width(f, "Q", projected(f, "Q", K, "X_Q"))
-        return Q, projected(f, "K", K), projected(f, "V", V)
+        places = Chunks(f, l, *m.sizes("C")).places if f.name == "chunked" else in_turn(f)
+        Q, K_, V_ = (
+            projected(f, of, width, name, places=places)
+            for of, width, name in (("Q", K, "X_Q"), ("K", K, "K"), ("V", V, "V"))
+        )
+        return scaled_by_width(f, "Q", Q, places), K_, V_
 
     return written(m, (K, V), made, BY_CHANNEL, None if chosen else by_heads)
 

@@ -343,6 +343,73 @@ class PairsByChannel(Pairs, ByChannel):
         return state
 
 
+class ChunksByChannel(ByChannel):
+    """Chunks of C rows: scores for k <= i within a chunk, of queries times B and keys over B, the
+    decays since its start, and S, the sum up to its end."""
+
+    FORM = "chunked"
+    READ: ClassVar[dict[str, str]] = {
+        **dict.fromkeys("ANR", "contraction"),
+        **dict.fromkeys("GS", "reduction"),
+        **dict.fromkeys(("B", "Q_B", "K_B", "K_C"), "elementwise"),
+    }
+
+    def declare(self) -> None:
+        """The maps."""
+        require_sizes(C=self.C)
+        super().declare()
+
+    def whole(self, x: Tensor, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """Chunk after chunk."""
+        S: Tensor | None = None
+        found = []
+        split = (torch.split(rows, self.C, dim=2) for rows in (self.logarithms(x), q, k, v))
+        for g, queries, keys, values in zip(*split, strict=True):
+            places = range(1, g.shape[2] + 1)
+            B = torch.exp(torch.stack([g[:, :, :e].sum(2) for e in places], dim=2))
+            queries, keys = queries * B, keys / B
+            rows = [
+                (queries[:, :, e - 1 : e] @ keys[:, :, :e].mT) @ values[:, :, :e] for e in places
+            ]
+            found.append(self.read(queries, torch.cat(rows, dim=2), S))
+            if len(rows) == self.C:
+                S = self.after(keys, values, B[:, :, -1:], S)
+        return torch.cat(found, dim=2)
+
+    def latest(self, x: Tensor, q: Tensor, k: Tensor, v: Tensor, state: State) -> Tensor:
+        """The token in its chunk, and what it reads of S."""
+        assert isinstance(state, ChunkState)
+        held = state.held("S")
+        S = held.view(*held.shape[:2], self.K, self.V) if held.shape[2] else None
+        g = self.logarithms(x)
+        B = torch.exp(torch.cat([state.held("g"), g], dim=2).sum(2, keepdim=True))
+        query, key = q * B, k / B
+        state.append(g=g.squeeze(2), K_B=key.squeeze(2), V=v.squeeze(2))
+        keys, values = state.chunk("K_B"), state.chunk("V")
+        read = self.read(query, (query @ keys.mT) @ values, S)
+        if not state.in_chunk:
+            state.complete(S=self.after(keys, values, B, S).flatten(-2))
+        return read
+
+    def read(self, queries: Tensor, own: Tensor, S: Tensor | None) -> Tensor:
+        """The reads of queries times B: `own`, those in their chunk, and those of S."""
+        return own if S is None else own + queries @ S
+
+    def after(self, keys: Tensor, values: Tensor, B: Tensor, S: Tensor | None) -> Tensor:
+        """S after a complete chunk with these keys over B; B (b, n, 1, K) is that of its end."""
+        own = ((keys * B).unsqueeze(-1) * values.unsqueeze(-2)).sum(2)
+        return own if S is None else B.mT * S + own
+
+    def initial_state(self, batch: int, length: int | None = None) -> State:
+        """The logarithms, keys over B and values of one chunk, and S, for any number of tokens."""
+        require_sizes(batch=batch)
+        self.require_length(length)
+        rows = {"g": (self.C, self.K), "K_B": (self.C, self.K), "V": (self.C, self.V)}
+        shapes = {**rows, "S": (1, self.K * self.V)}
+        arrays = {k: self.like.new_zeros(batch, self.n, *shape) for k, shape in shapes.items()}
+        return ChunkState(arrays, sliding=True, chunked=tuple(rows))
+
+
 _Class = TypeVar("_Class", bound=type[Decayed])
 
 
@@ -452,6 +519,7 @@ class GLA(ByChannel):
         v: int,
         r: int,
         h: int | None = None,
+        C: int | None = None,
         options: Sequence[str] = (),
     ) -> None:
         require_sizes(r=r, v=v)
@@ -459,7 +527,7 @@ class GLA(ByChannel):
         h = head_width(d, n) if h is None else h
         if h % v:
             raise ValueError(f"the width of a head is {h} and must be divisible by v = {v}")
-        super().__init__(d=d, l=l, n=n, K=h // v, V=h, gain=h, core="core" in options)
+        super().__init__(d=d, l=l, n=n, K=h // v, V=h, gain=h, C=C, core="core" in options)
 
     def projected(self, x: Tensor, first: int) -> Heads:
         """Queries are scaled."""
@@ -475,6 +543,11 @@ class GLARecurrent(RecurrentByChannel, GLA):
 @decayed
 class GLAParallel(PairsByChannel, GLA):
     """GLA by the scores of all pairs."""
+
+
+@decayed
+class GLAChunked(ChunksByChannel, GLA):
+    """GLA in chunks of C rows."""
 
 
 class Lightning(ByHead):

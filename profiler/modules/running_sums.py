@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import ClassVar, TypeVar
 
 import torch
@@ -205,19 +206,22 @@ Sum = tuple[Tensor, Tensor]
 """S (b, n, m, h) and Z (b, n, m): the sums of k v^T and of k over the complete chunks."""
 
 
+@dataclass
 class ChunkState(PreparedState):
-    """The keys and values of the current chunk, the sums over all complete chunks, and other arrays
-    as in any state.
+    """The rows of the current chunk, the sums over all complete chunks, and other arrays as in any
+    state.
 
-    K (b, ..., C, m) and V (b, ..., C, h) fill from the front and are cleared at the end of their
-    chunk; S (b, n, 1, m*h) and Z (b, n, 1, m) count as held once a chunk is complete. These four
-    arrays never run full.
+    The arrays in `chunked`, such as K (b, ..., C, m) and V (b, ..., C, h), fill from the front and
+    are cleared at the end of their chunk; S (b, n, 1, m*h) and Z (b, n, 1, m) count as held once a
+    chunk is complete. None of these arrays runs full.
     """
+
+    chunked: tuple[str, ...] = ("K", "V")
 
     @property
     def C(self) -> int:
         """Number of tokens in a chunk."""
-        return self.arrays["K"].shape[-2]
+        return self.arrays[self.chunked[0]].shape[-2]
 
     @property
     def in_chunk(self) -> int:
@@ -225,23 +229,24 @@ class ChunkState(PreparedState):
         return self.position % self.C
 
     def rows(self, name: str) -> int:
-        """Number of held rows: tokens of the current chunk for K and V; for S and Z 0, then 1."""
+        """Number of held rows: for S and Z 0, then 1; for `chunked`, tokens of the current
+        chunk."""
         if name in CARRIED:
             return int(self.position >= self.C)
-        return self.in_chunk if name in CHUNKED else super().rows(name)
+        return self.in_chunk if name in self.chunked else super().rows(name)
 
     def held(self, name: str) -> Tensor:
         """The held rows of an array, a view (b, ..., rows, width)."""
-        if name in CARRIED + CHUNKED:
+        if name in CARRIED + self.chunked:
             return self.arrays[name].narrow(-2, 0, self.rows(name))
         return super().held(name)
 
     def append(self, **rows: Tensor) -> None:
-        """Write one token's rows in place: key (b, ..., m) and value (b, ..., h) at the end of the
+        """Write one token's rows in place: those of `chunked` (b, ..., width) at the end of the
         current chunk, rows of other arrays as `State.append` does."""
         self.require_room()
         for name, row in rows.items():
-            if name in CHUNKED:
+            if name in self.chunked:
                 self.arrays[name].select(-2, self.in_chunk).copy_(row)
             else:
                 self._write(self.arrays[name], row)
@@ -252,18 +257,16 @@ class ChunkState(PreparedState):
         return self.arrays[name].narrow(-2, 0, (self.position - 1) % self.C + 1)
 
     def complete(self, **sums: Tensor) -> None:
-        """End a chunk: store the new sums (b, n, width), and fill K and V with NaN, so that an
-        erroneous read of an old row shows."""
+        """End a chunk: store the new sums (b, n, width), and fill the rows of the chunk with NaN,
+        so that an erroneous read of an old row shows."""
         for name, sum_ in sums.items():
             self.arrays[name].select(-2, 0).copy_(sum_)
-        for name in CHUNKED:
+        for name in self.chunked:
             self.arrays[name].fill_(math.nan)
 
 
 CARRIED = ("S", "Z")
 """The arrays of the sums over complete chunks."""
-CHUNKED = ("K", "V")
-"""The arrays of the current chunk's rows."""
 
 
 class ChunkedSums(RunningSums):

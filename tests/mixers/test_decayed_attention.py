@@ -239,13 +239,15 @@ def in_pairs(name: str, at: Sizes, t: int) -> Counter[str]:
 
 
 def in_chunks(name: str, at: Sizes, t: int) -> Counter[str]:
-    """Token t within its chunk, what it reads of S, and S at the end of the chunk."""
+    """Token t within its chunk, what it reads of S, and S at the end of the chunk. GLA reads S by
+    the queries times B that the pairs have, and sums the e logarithms of the chunk so far."""
     _, n, K, V = widths(name, at)
     C, earlier = at["C"], (t - 1) // at["C"]
-    e = t - C * earlier
+    e, gla = t - C * earlier, split(name)[0] == "gla"
     done = Counter({k: many // n for k, many in in_pairs(name, at, e).items()})
+    done += Counter(add=K * (e - 1 - (e > 1)) * gla)
     if earlier:
-        done += Counter(mul=K * V + K, add=K * V)  # q gamma^e, q S, and its sum
+        done += Counter(mul=K * V + K * (not gla), add=K * V)  # q gamma^e, q S, and its sum
     if e == C:
         done += Counter(mul=C * K + C * K * V, add=(C - 1) * K * V)  # keys up to the end, k v^T
         done += Counter(mul=K * V, add=K * V) if earlier else Counter()
@@ -304,13 +306,13 @@ def test_the_state_is_one_matrix_for_each_head(name: str) -> None:
         assert pairs == n * ((K + V) * t + K * gla)
 
 
-@pytest.mark.parametrize("name", ["retnet", "lightning"])
+@pytest.mark.parametrize("name", NAMES[:3])
 def test_the_state_of_chunks_is_a_sawtooth(name: str) -> None:
-    """S once a chunk of 3 is complete; keys and values of the current one."""
+    """S once a chunk of 3 is complete; keys and values of the current one, and GLA's logarithms."""
     _, n, K, V = widths(name, SIZES[0])
     held = cm.state(cm.mixer(name), "chunked")
     for t in range(1, 10):
-        expected = n * (K * V * (t >= 3) + (K + V) * (t % 3))
+        expected = n * (K * V * (t >= 3) + (K + V + K * (name == "gla")) * (t % 3))
         assert held.at(**sized(name, SIZES[0]), t=t) == expected
 
 
@@ -337,6 +339,7 @@ def test_wrong_sizes_are_refused() -> None:
         ("retnet", "recurrent", {"n": 2, "v": 1}, "the width of a head is 3 and must be even"),
         ("gla", "recurrent", {"n": 2, "v": 1, "r": 0}, "size r must be a positive integer"),
         ("gla", "recurrent", {"n": 2, "v": 2, "r": 1}, "is 3 and must be divisible by v = 2"),
+        ("gla", "chunked", {"n": 2, "v": 1, "r": 1}, "size C must be a positive integer"),
         ("lightning", "recurrent", {"n": 4}, "d must be divisible by n"),
         ("lightning", "chunked", {"n": 2}, "size C must be a positive integer"),
     ):
