@@ -330,8 +330,8 @@ def explain(
         return Explanation(mixer, form, wanted, at, counting, names, optimiser)
 
     if its:
-        fixed = {size: value for size, (value,) in listed(given).items()}
         one, two = about(found, form or found.default_form), about(other, its)
+        fixed = {size: value for size, (value,) in listed(given).items()}
         document = Document(Differences(one, two, symbolic, fixed, ties(given)).parts)
     else:
         named = tuple(found.forms) if form == "all" else (form or found.default_form,)

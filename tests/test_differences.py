@@ -135,6 +135,14 @@ def test_one_name_of_two_things_is_not_compared() -> None:
     assert "A" in found["only in self-attention"] and "A" in found["only in mamba-2"]
 
 
+def test_a_projection_is_compared_before_what_its_name_says() -> None:
+    """Rotary attention calls the projections K_p and Q_p, and Q and K what it turns."""
+    one, two = (side(cm.mixer(name), "training") for name in ("self-attention", "llama-attention"))
+    found = sections(one, two)
+    assert {"Q / Q_p", "K / K_p"} <= {*found["alike"], *found.get("differ", [])}
+    assert found["only in self-attention+grouped+rotary"] == ["Q", "K"]
+
+
 def test_forms_of_one_mixer_are_compared_by_name_alone() -> None:
     mixer = cm.mixer("linear-attention")
     one, two = (side(mixer, "training", form=form) for form in ("recurrent", "parallel"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -80,24 +81,27 @@ class Named:
         """The arrays of a role, in the order in which they are declared."""
         return [a.name for a in self.system.mixer.arrays.values() if a.role == role]
 
-    def classes(self, name: str) -> frozenset[str]:
-        """The kinds of operations of an equation."""
-        columns = (c for c in self.shares.columns if not self.shares.value(name, c).is_zero)
-        return frozenset(columns)
+    def operations(self, name: str) -> Mapping[str, Exact]:
+        """The operations of an equation by class; zeros left out."""
+        found = {column: self.shares.value(name, column) for column in self.shares.columns}
+        return {column: value for column, value in found.items() if not value.is_zero}
 
 
 def aligned(one: Shares, two: Shares) -> list[Pair]:
     """Which equations of two mixers are compared, in the order of the first mixer, then the second.
 
-    Equations with one name are, if the two mixers are variants of one, or the equations read
-    matching arrays; then equations that read the same arrays and execute the same kinds of
-    operations. Inputs and outputs match, and gradients of matching arrays.
+    Inputs and outputs match, and gradients of matching arrays. An equation is compared with the
+    first of these that there is: that of its name, if both read the same arrays; one of another
+    name up to an index (K, K_p), with the same kinds of operations, if both read the same arrays;
+    that of its name, if both read an array in common or the mixers are variants of one; one of any
+    name, with as many operations, if both read the same arrays.
     """
     left, right = Named(one), Named(two)
     partner: dict[str, str] = {}
     for role in ("input", "context", "output"):
         partner |= dict(zip(left.of_role(role), right.of_role(role), strict=False))
     variants = left.system.mixer.base == right.system.mixer.base
+    free = dict.fromkeys(two.counts)
 
     def counterpart(name: str) -> str:
         """The array of the second mixer that matches an array of the first; "" if none."""
@@ -110,26 +114,37 @@ def aligned(one: Shares, two: Shares) -> list[Pair]:
 
     def match(name: str) -> str:
         """The equation of the second mixer that is compared with one of the first; "" if none."""
-        free = [n for n in two.counts if n not in partner.values()]
-        read = {counterpart(n) for n in left.reads[name]}
-        if (found := counterpart(name)) in two.counts:
+        if (found := counterpart(name)) in free:
             return found
-        if name in free and (variants or read & right.reads[name]):
-            return name
-        alike = (
-            n for n in free
-            if n not in one.counts and right.reads[n] == read
-            and left.classes(name) == right.classes(n)
+        read = {counterpart(n) for n in left.reads[name]}
+        alike = [n for n in free if n not in one.counts and right.reads[n] == read]
+        stems = [n for n in alike if stem(n) == stem(name)]
+        same = left.operations(name)
+        ways = (
+            [name] if name in free and right.reads[name] == read else [],
+            [n for n in stems if right.operations(n).keys() == same.keys()],
+            [name] if name in free and (variants or right.reads[name] & (read | left.reads[name]))
+            else [],
+            [n for n in alike if right.operations(n) == same],
         )  # fmt: skip
-        return next(alike, "")
+        return next((found for way in ways for found in way), "")
 
     pairs = []
     for name in one.counts:
         if found := match(name):
             partner[name] = found
+            del free[found]
         pairs.append((name, found))
-    taken = {found for _, found in pairs}
-    return [*pairs, *(("", name) for name in two.counts if name not in taken)]
+    return [*pairs, *(("", name) for name in free)]
+
+
+def stem(name: str) -> str:
+    """A name without its index, in lower case.
+
+    >>> stem("K_p"), stem("Q.grad")
+    ('k', 'q.grad')
+    """
+    return "".join(re.split(r"_[^.]*", name)).lower()
 
 
 @dataclass(frozen=True)
@@ -280,8 +295,8 @@ class Differences:
         if "once" in columns:
             yield "once: work done once for the weights, which classes leave out; total includes it"
         yield (
-            "equations are compared by the name of their array, further ones by what they read; "
-            "alike: as many operations of every class"
+            "equations are compared by the names of their arrays and by what they read; alike: as "
+            "many operations of every class"
         )
 
     def _called(self, pair: Pair) -> Line:
