@@ -103,6 +103,13 @@ def test_a_window_that_is_full_ends_the_growth() -> None:
     assert found.values["state"] == 4 * 2 * 16 * 6
 
 
+def test_slow_growth_is_no_end_of_growth() -> None:
+    """A span with the logarithm of the length is constant for long before 2**40, not for good."""
+    found = cm.budget("self-attention", span=500, d=64)
+    assert (found.largest, found.by) == (2**40, ())
+    assert found.ends == "every l up to 2**40 fits, the largest that a size may be"
+
+
 def test_of_several_limits_the_smallest_binds_and_is_named() -> None:
     sizes: dict[str, Any] = {"d": 64, "n": 4}
     alone = {
@@ -161,7 +168,7 @@ REFUSED = {
     "--total 3GB": "'3GB' is an amount of bytes",
     "--total 1e99": "at most 10**40",
     "--state 1GB --largest Q": "size Q is a size of none of these mixers",
-    "--state 1GB --largest w": "self-attention has no size w",
+    "--state 1GB --largest w": "self-attention: size w is none of its sizes",
     "--state 1GB --t 5": "size t is given and asked for: leave out --t",
     "--state 1GB --phase training": "exists in inference only, not in training",
     "--limit foo=3": "no limit can be set for 'foo': choose from",

@@ -95,13 +95,26 @@ def test_several_sizes_that_cost_the_same_are_all_named() -> None:
     assert (one.at.first, one.ends) == (10, False)
 
 
+def test_the_nearest_value_lies_between_greater_ones() -> None:
+    """Short chunks and long chunks of 32 rows take more operations than chunks of three rows, and
+    all more than the recurrence."""
+    sizes: dict[str, Any] = {"l": 32, "d": 8, "n": 2}
+    retnet = cm.mixer("retnet")
+    cost = {C: cm.count(retnet, form="chunked").at(**sizes, v=2, C=C).total for C in range(1, 70)}
+    found = cm.match(retnet, form="chunked", to=retnet, by="total", vary="C", **sizes)
+    assert found.target == cm.count(retnet).at(**sizes, v=2).total < min(cost.values())
+    (one,) = found.candidates
+    assert (one.value, one.at.first) == min((total, C) for C, total in cost.items())
+    assert 1 < one.at.first == one.at.last < 69
+
+
 REFUSED = {
     "we --to self-attention --by parametres --vary d":
         "unknown figure 'parametres'; did you mean 'parameters'?",
     "we --to self-attention --by latency --vary d": "is measured, not derived",
     "we --to self-attention --by total --vary Q": "size Q is a size of none of these mixers",
-    "we --to self-attention --by total --vary n": "we has no size n",
-    "we{d=8} --to self-attention --by total --vary d": "we{d=8} gives d in its braces",
+    "we --to self-attention --by total --vary n": "we: size n is none of its sizes",
+    "we{d=8} --to self-attention --by total --vary d": "we{d=8}: size d is given in braces",
     "we --to self-attention --by total --vary d --d 8,16": "expected one value, got 2",
     "we --to self-attention --by state --vary t --phase training":
         "state (held after t tokens) exists in inference only, not in training",

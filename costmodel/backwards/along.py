@@ -3,8 +3,8 @@ them does an answer keep its sign?"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from typing import TypeVar
@@ -12,6 +12,8 @@ from typing import TypeVar
 from costmodel.errors import Unanswered
 from costmodel.program.chosen_sizes import combinations, fitting, letters_of
 from costmodel.questions.question import Answers, Case
+from costmodel.symbolic.cases import simplified_where
+from costmodel.symbolic.constraints import implied, implied_all
 from costmodel.symbolic.piecewise import Exact
 from costmodel.symbolic.polynomial import Poly, sum_of
 from costmodel.symbolic.ranges.solve import NOTHING, Quantity, Range, ranges
@@ -67,41 +69,6 @@ class Along:
         found = ranges(inside, letter, lambda place: of(value(place)), 1, len(self.values))
         return [(Range(value(a), value(b), step * by), label) for (a, b, by), label in found]
 
-    def directions(self, quantity: Quantity) -> list[tuple[Range, int]]:
-        """The ranges of values from which on to the next value a quantity rises (1), stays (0) or
-        falls (-1), of values that are a range; without the last value.
-
-        Raises:
-            Unsupported: the ranges are not derived.
-        """
-        assert isinstance(self.values, range)
-        step = self.values.step
-        if len(self.values) < 2:
-            return []
-        moved = quantity.substitute({x: Poly.atom(x) + step for x in self.equal})
-
-        def direction(value: int) -> int:
-            here, there = (quantity.at(self.sizes(x)) for x in (value, value + step))
-            return (there > here) - (there < here)
-
-        return replace(self, values=self.values[:-1]).solved([moved, quantity], direction)
-
-    def turns(self, quantity: Quantity) -> Iterator[int]:
-        """Values among which a quantity attains its least and its greatest value.
-
-        Raises:
-            Unsupported: the values are not derived.
-        """
-        if not isinstance(self.values, range):
-            yield from self.values
-            return
-        yield self.values[-1]
-        for (first, last, step), _ in self.directions(quantity):
-            if step == self.values.step or first == last:
-                yield from (first, last)
-            else:
-                yield from self.within(Range(first, last, step)).turns(quantity)
-
     def kinks(self, term: Exact) -> list[tuple[int, bool]]:
         """The values of a range after which another formula holds, because a condition such as
         t <= w begins or ceases to hold there; with whether the further formula is constant. None
@@ -141,9 +108,21 @@ class Along:
         )
         return sum_of(pieces)
 
-    def within(self, part: Range) -> Along:
-        """The values of a range of values that are a range."""
-        return replace(self, values=range(part.first, part.last + 1, part.step))
+    def constant(self, term: Exact) -> bool:
+        """Whether an answer is proven to be the same at every size from the last value of a range
+        on, also beyond 2**40."""
+        if not isinstance(self.values, range):
+            return False
+        beyond = frozenset({Poly.atom(self.letter) - self.values[-1]})
+        given = {letter: Poly.of(value) for letter, value in self.given.items()}
+        given |= dict.fromkeys(self.equal, Poly.atom(self.letter))
+        for guards, poly in term.substitute(given).pieces:
+            if any(implied(beyond, -guard - 1) for guard in guards):
+                continue
+            formula = simplified_where(poly, beyond)
+            if self.letter in formula.letters or not implied_all(beyond, guards):
+                return False
+        return True
 
 
 def uncovered(about: Answers) -> list[Exact]:
@@ -169,9 +148,9 @@ def along(case: Case, letter: str) -> Along:
     mixer = case.mixer
     letters = letters_of(mixer, case.phase, case.form)
     if letter in mixer.given:
-        raise Unanswered(f"{mixer.name} gives {letter} in its braces, so that {letter} is not open")
+        raise Unanswered(f"size {letter} is given in braces, so that no other value is open")
     if letter not in letters:
-        raise Unanswered(f"{mixer.name} has no size {letter} (phase {case.phase})")
+        raise Unanswered(f"size {letter} is none of its sizes")
     fixed: dict[str, tuple[int, ...] | str] = {x: (size,) for x, size in case.sizes.items()}
     fixed |= {**case.ties, **{x: (size,) for x, size in mixer.given.items()}}
     follows = {*LENGTHS} - {letter, *fixed} if letter in LENGTHS else set()

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from fractions import Fraction
-from functools import partial
 from typing import Any
 
 from costmodel.backwards.along import Along, along, uncovered
@@ -184,7 +183,7 @@ def within(case: Case, chosen: Sequence[Limit], letter: str) -> Budget:
     beyond = min((part.first for part, exceeded in parts if exceeded), default=None)
     fitting = line.values if beyond is None else line.values[: line.values.index(beyond)]
     last = fitting[-1] if fitting else 0
-    unbounded = beyond is None and not any(map(partial(_grows, line), found.values()))
+    unbounded = beyond is None and all(line.constant(x) for q in found.values() for x in q.terms)
     shown = line.sizes(last or line.values[0])
     after = {} if beyond is None else line.sizes(beyond)
     by = tuple(name for name in most if beyond and found[name].at(after) > most[name])
@@ -210,16 +209,6 @@ def _after(part: Range, value: int) -> Range:
     """The sizes of a range that are greater than a value."""
     fewer = max(0, (value - part.first) // part.step + 1)
     return Range(part.first + fewer * part.step, part.last, part.step)
-
-
-def _grows(line: Along, quantity: Quantity) -> bool:
-    """Whether a quantity is not constant at the end of a range of values."""
-    if not isinstance(line.values, range):
-        return True
-    last = line.values[-1]
-    return any(
-        change for part, change in line.directions(quantity) if part.last + part.step >= last
-    )
 
 
 def _kinks(line: Along, name: str, quantity: Quantity) -> list[Kink]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from costmodel.backwards.along import along, uncovered
+from costmodel.backwards.along import Along, along, uncovered
 from costmodel.backwards.crossover import figure_named, quantity_of
 from costmodel.backwards.figures import phase_of
 from costmodel.errors import Unanswered
@@ -26,7 +26,7 @@ from costmodel.program.chosen_sizes import (
 from costmodel.program.conventions import Convention, convention as read_convention
 from costmodel.questions.question import Case, Dtypes, Figure, Missing, answers
 from costmodel.symbolic.piecewise import Exact
-from costmodel.symbolic.polynomial import Poly
+from costmodel.symbolic.polynomial import Number, Poly
 from costmodel.symbolic.ranges.solve import NOTHING, Quantity, Range
 
 
@@ -36,7 +36,7 @@ class Candidate:
     if they go on to the largest value that a size may have."""
 
     at: Range
-    value: int | Fraction
+    value: Number
     ends: bool = True
 
 
@@ -55,7 +55,7 @@ class Match:
 
     letter: str
     sizes: Mapping[str, int]
-    target: int | Fraction
+    target: Number
     target_sizes: Mapping[str, int]
     candidates: tuple[Candidate, ...]
 
@@ -76,7 +76,11 @@ def nearest(case: Case, figure: Figure, letter: str, other: Case) -> Match:
     if isinstance(target, Missing):
         raise Unanswered(f"{other.mixer.name}: {target.reason}")
     assert isinstance(target, (int, Fraction)), figure.name
-    line, cost = along(case, letter), quantity_of(case.about, figure, case.dtypes, case.mixer.name)
+    try:
+        line = along(case, letter)
+    except Unanswered as reason:
+        raise Unanswered(f"{case.mixer.name}: {reason}") from None
+    cost = quantity_of(case.about, figure, case.dtypes, case.mixer.name)
     parts = [*cost.terms, *([cost.below] if cost.below is not None else [])]
     if not any({*line.equal} & part.letters for part in parts):
         value = cost.at(line.sizes(line.values[0]))
@@ -85,39 +89,68 @@ def nearest(case: Case, figure: Figure, letter: str, other: Case) -> Match:
             f"every {letter}, and {target:,} for {other.mixer.name}"
         )
     outside = Quantity((Exact(), *([] if figure.always else uncovered(case.about))))
-
-    def sides(number: int | Fraction) -> dict[int, list[Range]]:
-        """The values at which the figure is below (-1), at (0) and above (1) a number."""
-
-        def side(value: int) -> int | None:
-            here = line.sizes(value)
-            cost_here = cost.at(here)
-            return None if outside.at(here) else (cost_here > number) - (cost_here < number)
-
-        quantities = [cost, Quantity((Exact.of(Poly.of(number)),)), outside, NOTHING]
-        found: dict[int, list[Range]] = {-1: [], 0: [], 1: []}
-        for part, way in line.solved(quantities, side):
-            if way is not None:
-                found[way].append(part)
-        return found
-
-    there = sides(target)
-    if there[0]:
-        nearest_to = [target]
-    else:
-        nearest_to = [
-            best(
-                cost.at(line.sizes(x)) for part in there[way] for x in line.within(part).turns(cost)
-            )
-            for way, best in ((-1, max), (1, min))
-            if there[way]
-        ]
-    candidates = (
-        Candidate(part, value, not isinstance(line.values, range) or part.last < line.values[-1])
-        for value in nearest_to
-        for part in sides(value)[0]
+    curve = _Curve(line, cost, outside)
+    found = curve.equal(target)
+    if not found:
+        values = (curve.nearest(target, -1), curve.nearest(target, 1))
+        found = [part for value in values if value is not None for part in curve.equal(value)]
+    if not found:
+        raise Unanswered(f"{case.mixer.name}: {case.about.beyond(line.sizes(line.values[0]))}")
+    candidates = tuple(
+        Candidate(
+            part,
+            cost.at(line.sizes(part.first)),
+            ends=not isinstance(line.values, range) or part.last < line.values[-1],
+        )
+        for part in found
     )
-    return Match(letter, line.given, target, other.sizes, tuple(candidates))
+    return Match(letter, line.given, target, other.sizes, candidates)
+
+
+@dataclass(frozen=True)
+class _Curve:
+    """A figure along an open size, at the values where `outside` is 0."""
+
+    line: Along
+    cost: Quantity
+    outside: Quantity
+
+    def equal(self, number: Number) -> list[Range]:
+        """The values of the size at which the figure is a number."""
+        return self._where(lambda cost: cost == number, number)
+
+    def nearest(self, target: Number, way: int) -> Number | None:
+        """The value of the figure that is nearest below a target (way -1), or above it (1); None if
+        there is none."""
+        best: Number | None = None
+
+        def nearer(cost: Number) -> bool:
+            return (cost - target) * way > 0 and (best is None or (best - cost) * way > 0)
+
+        parts = self._where(nearer, target)
+        while parts:  # each turn looks where the figure is nearer still
+            tried = [*self._tried(parts)]
+            best = max(tried) if way < 0 else min(tried)
+            parts = self._where(nearer, target, best)
+        return best
+
+    def _where(self, holds: Callable[[Number], bool], *numbers: Number) -> list[Range]:
+        """The values of the size at which a property of the order of the figure and some numbers
+        holds."""
+
+        def inside(value: int) -> bool:
+            sizes = self.line.sizes(value)
+            return self.outside.at(sizes) == 0 and holds(self.cost.at(sizes))
+
+        compared = [Quantity((Exact.of(Poly.of(number)),)) for number in numbers]
+        parts = self.line.solved([self.cost, *compared, self.outside, NOTHING], inside)
+        return [part for part, holding in parts if holding]
+
+    def _tried(self, parts: Sequence[Range]) -> Iterator[Number]:
+        """The figure at the ends and in the middle of ranges."""
+        for first, last, step in parts:
+            for place in (0, (last - first) // step // 2, (last - first) // step):
+                yield self.cost.at(self.line.sizes(first + place * step))
 
 
 def match(

@@ -85,7 +85,7 @@ def exact_sum(numbers: Iterable[A]) -> A:
 
 
 def _of_a_part(sizes: Mapping[str, int]) -> dict[str, int]:
-    """The sizes, checked for an answer without a subject."""
+    """The sizes, checked for an answer that belongs to no mixer: any letter is allowed."""
     return checked(sizes, [letter for letter in sizes if is_letter(letter)])
 
 
@@ -96,7 +96,9 @@ def head_width(sizes: Mapping[str, int]) -> None:
 
 
 def _each(one: Callable[[Mapping[str, int]], Any], sizes: Mapping[str, Any]) -> Any:
-    """The results of `one` at every element of the sizes, broadcast to one shape."""
+    """The results of `one` at every element of the sizes, which are broadcast to one shape: arrays
+    of this shape, or a single result for the shape (). SizeError if the shapes do not fit together,
+    or an array is empty."""
     import numpy as np
 
     arrays = [array_of(letter, size) for letter, size in sizes.items()]
@@ -126,7 +128,9 @@ def array_of(letter: str, size: Any) -> Any:
 
 
 def _stacked(found: Sequence[Any], shape: tuple[int, ...]) -> Any:
-    """Stack results of one type to arrays, entry by entry for mappings (missing: 0) and records."""
+    """Stack results of one type: numbers to an array of shape `shape`, mappings to a mapping of
+    arrays (0 where a key is missing), records to a record whose mappings and records are
+    stacked."""
     first = found[0]
     if isinstance(first, Mapping):
         names = dict.fromkeys(name for one in found for name in one)
@@ -147,19 +151,20 @@ def _exact_array(found: Sequence[Any], shape: tuple[int, ...]) -> Any:
 
 
 class Amount(Symbolic):
-    """So many for each sequence of a batch (`each`), and so many for all of them (`alone`); exact.
+    """An amount for each sequence of a batch (`each`), and an amount that a batch has once
+    (`alone`), both exact.
 
-    A subclass says at least one of the two.
+    A subclass defines at least one of the two; the other is 0.
     """
 
     @property
     def each(self) -> Exact:
-        """The part that every sequence of a batch has."""
+        """The amount per sequence."""
         return Exact()
 
     @property
     def alone(self) -> Exact:
-        """The part that a batch has once."""
+        """The amount that all sequences of a batch share."""
         return Exact()
 
     @property

@@ -1,4 +1,8 @@
-"""Disjoint cases of a formula: conditions on sizes, and the formula that holds under them."""
+"""Disjoint cases of a formula: conditions on sizes, and the formula that holds under them.
+
+A *guard* g is a condition g >= 0. A *switch* is a factor Min(1, Max(0, g)), which is 1 where g >= 1
+and 0 where g <= 0.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +30,8 @@ Formula = Poly | Exact | Quotient | tuple[Poly, ...]
 
 @lru_cache(maxsize=10_000)
 def cases(value: Formula) -> list[tuple[Constraints, Formula]]:
-    """Disjoint cases that cover all sizes, each with its formula; one case without guards where a
-    single formula holds at all sizes."""
+    """Disjoint cases that cover all sizes, as (guards, formula without switches); one case without
+    guards if a single formula holds at all sizes."""
     found: list[tuple[Constraints, Formula]]
     if isinstance(value, Exact):
         found = [*value.chambers()]
@@ -45,8 +49,9 @@ def cases(value: Formula) -> list[tuple[Constraints, Formula]]:
 
 
 def _split_at_switches(value: Formula, where: Constraints) -> list[tuple[Constraints, Formula]]:
-    """Split a depth into cases in which each switch Min(1, Max(0, g)) has the value 1 (g >= 1) or 0
-    (g <= 0); no case contains a switch any more."""
+    """The cases of a formula within the sizes of `where`, as (guards, formula): a polynomial or
+    maximum is split into g >= 1 and g <= 0 at each switch, so that no formula contains a switch.
+    Sums of guarded polynomials and quotients are one case."""
     terms = () if isinstance(value, (Exact, Quotient)) else _terms_of_max(value)
     switch = next((guard for term in terms for guard in _switches(term)), None)
     if switch is None:
@@ -63,6 +68,7 @@ def _split_at_switches(value: Formula, where: Constraints) -> list[tuple[Constra
 
 
 def _terms_of_max(value: Poly | tuple[Poly, ...]) -> tuple[Poly, ...]:
+    """The polynomials whose maximum a formula is; (value,) for a single polynomial."""
     return (value,) if isinstance(value, Poly) else value
 
 
@@ -102,7 +108,8 @@ def simplified_where(poly: Poly, where: Constraints) -> Poly:
 
 
 def _simplified_atom(atom: Fn, where: Constraints) -> Poly:
-    """A function atom, simplified for the sizes of `where`; a switch becomes 0 or 1."""
+    """A function atom, simplified for the sizes of `where`; a switch becomes 0 or 1 where its value
+    is proven, and stays elsewhere."""
     if (guard := _switch(atom)) is not None:
         known = implied(where, guard - 1), implied(where, -guard)
         return Poly.of(int(known[0])) if any(known) else Poly.atom(atom)
@@ -124,6 +131,8 @@ def _possible_results(parts: Sequence[Poly], where: Constraints, sign: int) -> l
 
 
 def _max_where(terms: Sequence[Poly], where: Constraints) -> Poly | tuple[Poly, ...]:
+    """The maximum of terms at the sizes of `where`: the terms that attain it somewhere, or the only
+    such term."""
     kept = _possible_results(terms, where, 1)
     return kept[0] if len(kept) == 1 else tuple(kept)
 
@@ -143,6 +152,7 @@ def condition(guard: Poly) -> tuple[Poly, str, Poly]:
     below = above + free - guard
     whole = all(isinstance(n, int) and all(p > 0 for _, p in m) for m, n in guard.terms.items())
     relation = ">="
+    # of whole numbers, a - b - 1 >= 0 reads a > b; any other constant joins the side that needs it
     if whole and free == -1 and above.terms and below.terms:
         relation = ">"
     elif free < 0:
@@ -175,7 +185,7 @@ def compared(guards: Constraints) -> list[tuple[Poly, str, Poly]]:
 
 
 def conditions(guards: Constraints, style: Style) -> str:
-    """Guards in a style."""
+    """Guards as text in a style, joined by its "and"; "" without guards."""
     return style.conjunction.join(
         f"{style.poly(left)} {style.relations.get(relation, relation)} {style.poly(right)}"
         for left, relation, right in compared(guards)
@@ -183,7 +193,7 @@ def conditions(guards: Constraints, style: Style) -> str:
 
 
 def largest(terms: Poly | tuple[Poly, ...]) -> Poly:
-    """The maximum of some terms as one polynomial."""
+    """The maximum of some terms as one polynomial; 0 without terms."""
     if isinstance(terms, Poly):
         return terms
     return call("Max", *terms) if terms else Poly()

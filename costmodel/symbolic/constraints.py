@@ -35,7 +35,7 @@ Constraints = frozenset[Poly]
 
 
 def irredundant(constraints: Constraints) -> Constraints:
-    """Drop each constraint that the others imply."""
+    """The constraints without those that the others imply; the same points satisfy them."""
     kept = constraints
     for constraint in by_text(constraints):
         if implied(kept - {constraint}, constraint):
@@ -44,7 +44,8 @@ def irredundant(constraints: Constraints) -> Constraints:
 
 
 def narrowed(constraints: Constraints, extra: Poly) -> Constraints | None:
-    """The constraints with `extra` added, or None when they contradict `extra`."""
+    """The constraints with `extra` added: the same object if they imply `extra`, None if they
+    contradict it."""
     if implied(constraints, extra):
         return constraints
     joined = constraints | {extra}
@@ -60,6 +61,7 @@ def nonnegative(poly: Poly) -> bool:
     divided = poly
     for above, below in quotients(poly):
         divided = divided.substitute({above: Poly.atom(below) * Poly.atom(f"{above}/{below}")})
+    # a product such as d*v/n, which is whole, becomes a size of its own
     for product, one in _whole_products(divided):
         whole = Poly.atom(f"whole {Poly({product: 1})}")
         rest = Poly({tuple((atom, power) for atom, power in product if atom != one): 1})
@@ -68,8 +70,8 @@ def nonnegative(poly: Poly) -> bool:
 
 
 def _whole_products(poly: Poly) -> Iterator[tuple[Monomial, str]]:
-    """The products of two sizes over a third, and the quotients of a size over two others, that
-    occur in a term by themselves, each with the first of its factors."""
+    """(monomial, its first size with a positive power) for each term of a polynomial that is, up to
+    a number, a product of two sizes over a third (h*n/g), or a size over two others (d/(n*r))."""
     for monomial in poly.terms:
         sizes = not any(is_variable(a) or isinstance(a, Fn) for a, _ in monomial)
         if sizes and sorted(power for _, power in monomial) in ([-1, 1, 1], [-1, -1, 1]):
@@ -87,12 +89,14 @@ def quotients(poly: Poly) -> Iterator[tuple[str, str]]:
 
 
 def _nonnegative(poly: Poly) -> bool:
-    """Whether all coefficients are >= 0 with each atom written as its least value plus a rest."""
+    """Whether all coefficients are >= 0 once each atom is written as its least value plus a rest of
+    at least 0: l - 1 becomes (1 + rest) - 1 = rest. False if an atom has no known least value."""
     letters = poly.letters
     values: dict[str, Poly] = {}
     if "n" in letters and "d" in letters:
         values["d"] = Poly.atom("n") * Poly.atom("d/n")
     if "t" in letters and "l" in letters:
+        # every atom is taken to be at least 1, and l - t + 1 is
         values["l"] = Poly.atom("t") + Poly.atom("l-t") - 1
     poly = poly.substitute(values)
     poly = _without_denominators(poly)
@@ -106,7 +110,8 @@ def _nonnegative(poly: Poly) -> bool:
 
 
 def _shift(poly: Poly, values: Mapping[str, Poly]) -> Poly:
-    """Substitute atoms of monomials; a function of sizes is one atom, its arguments stay."""
+    """Substitute values for the atoms of monomials, functions of sizes included; the arguments of
+    functions stay as they are."""
     result = Poly()
     for monomial, number in poly.terms.items():
         term = Poly.of(number)
@@ -169,8 +174,9 @@ def _parts(constraints: Constraints) -> Sequence[tuple[Constraints, frozenset[st
 
 @lru_cache(maxsize=200_000)
 def _shadow(constraints: Constraints) -> Constraints | None:
-    """The rational projection of constraints onto the sizes, without constraints that all sizes
-    satisfy; None where the projection is empty."""
+    """The constraints on sizes that remain when all variables are eliminated over the rationals:
+    they hold wherever the constraints have a solution. Constraints that all sizes satisfy are left
+    out; None if no sizes satisfy the constraints."""
     waiting: set[Poly] = set()
     in_sizes: set[Poly] = set()
     for constraint in constraints:
@@ -185,7 +191,7 @@ def _shadow(constraints: Constraints) -> Constraints | None:
         for constraint in waiting:
             for name in constraint.variables:
                 times[name] = times.get(name, 0) + 1
-        variable = min(times, key=lambda v: (times[v], v))
+        variable = min(times, key=lambda v: (times[v], v))  # combines the fewest constraints
         lower, upper, rest = bounds(waiting, variable)
         waiting = set(rest)
         for low_scale, low in lower:
@@ -214,7 +220,8 @@ def _without_fractions(poly: Poly) -> Poly:
 
 
 def between_bounds(low_scale: Poly, low: Poly, up_scale: Poly, up: Poly) -> Poly:
-    """low/low_scale <= up/up_scale as a constraint: a variable between the bounds is eliminated."""
+    """low/low_scale <= up/up_scale as a constraint: what remains of a variable between both bounds.
+    The scales are positive."""
     if low_scale is ONE and up_scale is ONE:
         return up - low
     return up * low_scale - low * up_scale
@@ -226,8 +233,9 @@ EACH_TERM = 5
 
 @lru_cache(maxsize=50_000)
 def _sizes_contradict(constraints: Constraints) -> bool:
-    """Whether constraints in sizes alone contradict each other. Fourier-Motzkin elimination treats
-    each monomial as a variable, and uses that sizes are at least 1."""
+    """Whether constraints in sizes alone are proven to contradict each other. Fourier-Motzkin
+    elimination treats each monomial as a variable, and uses that sizes are at least 1; it gives up
+    (False) at more than 60 constraints."""
     if hold(constraints):
         return False
     floors = _floor_facts(constraints)
@@ -279,7 +287,8 @@ def _integer_terms(terms: Mapping[Monomial, Number]) -> Mapping[Monomial, int]:
 
 
 def _least_value(atom: str) -> int | None:
-    """A lower bound on the values of a size or of a function of sizes; None if unknown."""
+    """A lower bound on the values of an atom: 1 for a size, 0 for a `stand_in`; of a function of
+    sizes, a bound that follows from the function. None if unknown."""
     if not isinstance(atom, Fn):
         return 0 if is_stand_in(atom) else 1
     if atom.function == "floor_div":
@@ -310,8 +319,13 @@ Bound = tuple[Poly, Poly]
 def bounds(
     constraints: Iterable[Poly], variable: str
 ) -> tuple[list[Bound], list[Bound], list[Poly]]:
-    """Split into lower bounds `scale*v >= low`, upper bounds `scale*v <= up`, and constraints
-    without v. A bound in sizes alone is divided by its scale and rounded."""
+    """(lower bounds, upper bounds, constraints without the variable): scale*v >= low, as (scale,
+    low), and scale*v <= up, as (scale, up). A bound in sizes alone is divided by its scale and
+    rounded, so that its scale is 1.
+
+    Raises:
+        Unsupported: a constraint is not affine in the variable, or its sign depends on the sizes.
+    """
     lower: list[Bound] = []
     upper: list[Bound] = []
     rest = []
@@ -346,7 +360,8 @@ def floor_div(above: Poly, below: Poly) -> Poly:
 
 @lru_cache(maxsize=200_000)
 def implied(constraints: Constraints, claim: Poly) -> bool:
-    """Whether the constraints prove `claim >= 0` over the integers; False is "not proven"."""
+    """Whether `claim >= 0` is proven at all integers that satisfy the constraints: they contradict
+    claim <= -1. False means "not proven"."""
     if claim in constraints or (claim := without_common_sizes(claim)) in constraints:
         return True
     if not claim.variables and nonnegative(claim):
@@ -388,7 +403,7 @@ def implied_all(constraints: Constraints, claims: Iterable[Poly]) -> bool:
 
 
 def simplified(constraints: Constraints) -> Constraints | None:
-    """Drop constraints that all sizes satisfy; None where the constraints contradict each other."""
+    """The constraints without those that all sizes satisfy; None if they contradict each other."""
     kept = frozenset(c for c in constraints if c.variables or not nonnegative(c))
     return None if kept and infeasible(kept) else kept
 
@@ -400,8 +415,8 @@ def is_plain(constraints: Iterable[Poly], variable: str) -> bool:
 
 
 def fixed(constraints: Constraints, variables: Sequence[str]) -> tuple[str, Poly] | None:
-    """The innermost variable that an equation (`c >= 0` and `-c >= 0`) determines, and its value;
-    None where no equation determines a variable."""
+    """(variable, value) for the first equation (`c >= 0` and `-c >= 0`) that has a variable with
+    coefficient 1 or -1, and the innermost such variable; None if there is no such equation."""
     for constraint in by_text([c for c in constraints if -c in constraints]):
         for variable in reversed(variables):
             if variable in constraint.letters:
@@ -413,8 +428,12 @@ def fixed(constraints: Constraints, variables: Sequence[str]) -> tuple[str, Poly
 
 @cache
 def stride(constraint: Poly, variable: str) -> tuple[Poly, int]:
-    """The coefficient of a variable in a constraint: its positive magnitude and its sign (1 or -1).
-    Raises Unsupported if the constraint is not affine in the variable or the sign is not known."""
+    """The coefficient of a variable in a constraint as (magnitude, sign): a polynomial in sizes
+    that is positive, and 1 or -1.
+
+    Raises:
+        Unsupported: the constraint is not affine in the variable, or the sign depends on the sizes.
+    """
     try:
         scale = constraint.coefficient(variable)
     except ValueError as error:
@@ -451,8 +470,9 @@ def projected(constraints: Constraints, hidden: Iterable[str]) -> Constraints:
 
 @lru_cache(maxsize=100_000)
 def _projected_or_irredundant(constraints: Constraints, hidden: tuple[str, ...]) -> Constraints:
-    """`projected`; where a bound with a stride prevents elimination, tried again without redundant
-    constraints, then with the hidden variables substituted that sizes determine."""
+    """`projected`. If a bound with a stride prevents elimination, it is tried again without
+    redundant constraints, then with values substituted for the hidden variables that sizes
+    determine."""
     try:
         return _eliminated(constraints, hidden)
     except Unsupported:
@@ -484,7 +504,9 @@ def _with_known(constraints: Constraints, hidden: tuple[str, ...]) -> Constraint
 
 
 def _eliminated(constraints: Constraints, hidden: tuple[str, ...]) -> Constraints:
-    """Eliminate the hidden variables: by equations where possible, else by Fourier-Motzkin."""
+    """Eliminate the hidden variables: by equations where possible, else by Fourier-Motzkin.
+    Unsupported where a lower and an upper bound have strides, so that no integer may lie between
+    them."""
     remaining = set(constraints)
     waiting = list(hidden)
     while waiting:
@@ -500,6 +522,7 @@ def _eliminated(constraints: Constraints, hidden: tuple[str, ...]) -> Constraint
         for low_scale, low in lower:
             for up_scale, up in upper:
                 if low_scale != ONE and up_scale != ONE:
+                    # `scale` consecutive integers hold a multiple of the scale
                     if low_scale == up_scale and implied(known, up - low - low_scale + 1):
                         continue
                     name = atom_name(variable)
@@ -523,6 +546,7 @@ def outside(region: Constraints, removed: Iterable[Constraints]) -> list[Constra
 
 @lru_cache(maxsize=50_000)
 def _outside(region: Constraints, removed: tuple[Constraints, ...]) -> Sequence[Constraints]:
+    """`outside`, cached: the removed regions are subtracted one after another."""
     pieces = [region]
     for other in removed:
         pieces = [piece for part in pieces for piece in _difference(part, other)]
@@ -530,7 +554,8 @@ def _outside(region: Constraints, removed: tuple[Constraints, ...]) -> Sequence[
 
 
 def _difference(region: Constraints, removed: Constraints) -> list[Constraints]:
-    """`region` without `removed`, as disjoint regions."""
+    """`region` without `removed`, as disjoint regions: part k fails the k-th constraint of
+    `removed` and satisfies those before it. [region] if the two are disjoint."""
     pieces: list[Constraints] = []
     kept = region
     for constraint in by_text(removed):

@@ -35,7 +35,8 @@ EXAMPLES = (
 
 @lru_cache(maxsize=200_000)
 def _holds(constraint: Poly, example: int) -> bool | None:
-    """Whether a polynomial is at least 0 at an example, by number; None where it has no value."""
+    """Whether a polynomial is at least 0 at the example of this number; None if it has no exact
+    value there."""
     try:
         value = constraint.rational(EXAMPLES[example])
     except (TypeError, ValueError):

@@ -128,12 +128,14 @@ _ZERO, _ONE = Number(Fraction(0)), Number(Fraction(1))
 
 
 def _integer(value: polynomial.Number, name: str, text: str) -> int:
+    """The value as an int; FormulaError if it is a fraction. `name` says what needs the number."""
     if value.denominator != 1:
         raise FormulaError(f"'{text}': {name} needs a whole number, got {value}")
     return value.numerator
 
 
 def _ceil_log2(value: polynomial.Number) -> polynomial.Number:
+    """ceil(log2 value); FormulaError unless the value is a positive whole number."""
     whole = _integer(value, "ceil_log2", f"ceil_log2({value})")
     if whole < 1:
         raise FormulaError(f"ceil_log2 needs a positive number, got {value}")
@@ -162,7 +164,9 @@ def value(node: Tree, sizes: dict[str, int], budget: list[int], text: str) -> po
         budget: a list with one number: the terms of sums that may still be added.
 
     Raises:
-        FormulaError: a size without a value, a division by zero, or a value too large to hold.
+        FormulaError: a size without a value, a division by zero, a fraction where a whole number is
+            needed, a function without an exact value, more terms than `budget`, or a power with
+            more than `MOST_BITS` bits.
     """
     if isinstance(node, Number):
         return _whole(node.value)
@@ -198,6 +202,7 @@ def value(node: Tree, sizes: dict[str, int], budget: list[int], text: str) -> po
 
 
 def _bits(number: polynomial.Number) -> int:
+    """The bits of the larger of numerator and denominator."""
     return max(number.numerator.bit_length(), number.denominator.bit_length())
 
 
@@ -216,6 +221,8 @@ def _whole(number: polynomial.Number) -> polynomial.Number:
 def _binary_value(
     op: str, left: polynomial.Number, right: polynomial.Number, text: str
 ) -> polynomial.Number:
+    """`left op right`, exactly; FormulaError for a division by zero, a fraction as exponent, or a
+    power of more than `MOST_BITS` bits."""
     spend(1 + (_bits(left) + _bits(right)) // 64)
     if op == "+":
         return left + right
@@ -238,7 +245,8 @@ def _binary_value(
 
 
 def given(node: Tree, sizes: Mapping[str, int]) -> Tree:
-    """The tree with numbers for some sizes; the index of a sum is not a size, and stays."""
+    """The tree with numbers for some sizes, and d/n for h where h has no number. The index of a sum
+    is no size: it stays, even if it has the letter of a size."""
     if isinstance(node, Number):
         return node
     if isinstance(node, Name):
@@ -258,7 +266,8 @@ def poly(node: Tree, bound: Mapping[str, Poly]) -> Poly:
     """The tree as a polynomial; `bound` gives the atoms of the indices of surrounding sums.
 
     Raises:
-        NotPolynomial: a division by a sum, or an exponent that names sizes.
+        NotPolynomial: a division by a sum, an exponent that names sizes (of another base than 2), a
+            product or power with too many monomials, a `where`, or a sum without a closed form.
     """
     if isinstance(node, Number):
         return Poly.of(node.value)
@@ -307,7 +316,8 @@ def _under(value: Exact, guards: constraints.Constraints) -> Exact:
 
 
 def _switch(product: BinaryOperation) -> Poly | None:
-    """g of a product `x*Min(1, Max(0, g))`, if g is a whole number at all sizes."""
+    """g of a product `x*Min(1, Max(0, g))`, if g is a whole number at all sizes; None for any other
+    product."""
     outer = product.right
     if product.op != "*" or not isinstance(outer, FunctionCall) or len(outer.arguments) != 2:
         return None
@@ -323,31 +333,41 @@ def _switch(product: BinaryOperation) -> Poly | None:
 
 
 def _guard(condition: Poly) -> Poly:
-    """An integer-valued polynomial that is at least 0 exactly where the condition is."""
+    """An integer-valued polynomial that is at least 0 exactly where the condition is; NotPolynomial
+    for a condition that divides by a function."""
     if any(isinstance(atom, Fn) and p < 0 for m in condition.terms for atom, p in m):
         raise NotPolynomial(f"a condition with a division by a function, {condition}")
     return _whole_quotient(condition)[0]
 
 
 def _power_poly(base: Poly, exponent: Poly) -> Poly:
+    """A power with a whole number as exponent, or of 2 with any exponent.
+
+    Raises:
+        NotPolynomial: another exponent, a negative power of a sum, or too many terms.
+    """
     power = exponent.constant()
     if power is None and base.constant() == 2:
         return polynomial.call("pow2", exponent)
     if not isinstance(power, int) or (power < 0 and len(base.terms) != 1):
         raise NotPolynomial(f"the exponent {exponent} of {base}")
     terms = len(base.terms)
+    # the power is computed by as many products; comb(...) is the number of its monomials
     if abs(power) * terms > 200 or comb(max(terms + power - 1, 0), max(power, 0)) > MOST_MONOMIALS:
         raise NotPolynomial(f"a power with too many terms: {power} of {len(base.terms)}")
     return base**power
 
 
 def _call_poly(node: FunctionCall, bound: Mapping[str, Poly]) -> Poly:
+    """A call of a function as a polynomial; NotPolynomial for `where` and functions of O(...), and
+    for a fraction in an argument, except of `floor`, `ceil`, `Max` and `Min`."""
     if node.name in (WHERE, *GROWING):
         raise NotPolynomial(f"a function {node.name}")
     arguments = [_argument_poly(a, bound) for a in node.arguments]
     if node.name in ("floor", "ceil"):
         above, below = _whole_quotient(arguments[0])
         return polynomial.call("floor_div", above + (below - 1) * int(node.name == "ceil"), below)
+    # Max(a, b) is Max(s*a, s*b)/s, so that the arguments have whole coefficients
     scale = lcm(*(Fraction(c).denominator for a in arguments for c in a.terms.values()))
     if scale != 1 and node.name not in ("Max", "Min"):
         raise NotPolynomial(f"a fraction inside {node.name}")
@@ -355,8 +375,8 @@ def _call_poly(node: FunctionCall, bound: Mapping[str, Poly]) -> Poly:
 
 
 def _argument_poly(node: Tree, bound: Mapping[str, Poly]) -> Poly:
-    """The argument of a function as a polynomial. An index of a sum is refused: a function of an
-    index has no closed sum."""
+    """The argument of a function as a polynomial. NotPolynomial if it contains the index of a sum:
+    a function of an index has no closed sum."""
     found = poly(node, bound)
     if found.letters & {atom for p in bound.values() for atom in p.letters}:
         raise NotPolynomial("a function of a sum's index")
@@ -364,7 +384,7 @@ def _argument_poly(node: Tree, bound: Mapping[str, Poly]) -> Poly:
 
 
 def _whole_quotient(argument: Poly) -> tuple[Poly, Poly]:
-    """A numerator and a denominator of an argument, both whole at all sizes."""
+    """An argument as (numerator, denominator), both whole at all sizes."""
     below = Poly.of(lcm(*(Fraction(c).denominator for c in argument.terms.values())))
     for atom in sorted(argument.atoms):
         lowest = min(dict(monomial).get(atom, 0) for monomial in argument.terms)
@@ -373,8 +393,9 @@ def _whole_quotient(argument: Poly) -> tuple[Poly, Poly]:
 
 
 def _sum_poly(node: IndexedSum, bound: Mapping[str, Poly]) -> Poly:
-    """A sum in Faulhaber's closed form, which requires that last >= first - 1 is proven."""
-    name = index_atom(f"{node.index}{len(bound)}")
+    """A sum in Faulhaber's closed form; NotPolynomial unless last >= first - 1 is proven, and if
+    the sum has no closed form."""
+    name = index_atom(f"{node.index}{len(bound)}")  # another atom than that of any outer sum
     body = poly(node.body, {**bound, node.index: Poly.atom(name)})
     first, last = poly(node.first, bound), poly(node.last, bound)
     if not constraints.nonnegative(last - first + 1):

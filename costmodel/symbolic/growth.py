@@ -116,6 +116,7 @@ class Growth:
 
 
 def _product_text(factors: Sequence[tuple[str, Number]]) -> str:
+    """Factors with their powers, joined by `*`; "" for none."""
     return "*".join(x if p == 1 else f"{x}**{p}" if p.denominator == 1 else f"{x}**({p})"
                     for x, p in factors)  # fmt: skip
 
@@ -133,7 +134,9 @@ position lies in the text."""
 class Assumptions:
     """What is assumed of the sizes while they grow.
 
-    `quotients` are growths known to be at least 1, such as d/n; sizes in `fixed` do not grow.
+    `quotients` are growths known to be at least 1, such as d/n; sizes in `fixed` do not grow. The
+    *rate* of a size is the power of one growing number with which the size grows: if l = x**2 and d
+    = x, the rates are 2 and 1, and d/n >= 1 means that the rate of d is at least that of n.
     """
 
     quotients: tuple[Growth, ...] = ALWAYS
@@ -145,7 +148,8 @@ class Assumptions:
         return [RateInequality(q.rates, strict=False).without(self.fixed) for q in self.quotients]
 
     def where(self, guards: Constraints) -> Assumptions:
-        """The assumptions, extended by what each guard g >= 0 implies: `l - w` adds l/w >= 1."""
+        """The assumptions, extended by what each guard g >= 0 implies: `l - w` adds l/w >= 1.
+        Guards without exactly one positive term besides a number add nothing."""
         found = []
         for guard in guards:
             positive = [m for m, c in guard.terms.items() if c > 0 and m]
@@ -155,7 +159,7 @@ class Assumptions:
         return Assumptions((*self.quotients, *found), self.fixed)
 
     def with_divisors(self, divisors: Mapping[str, str]) -> Assumptions:
-        """These assumptions, and that each size is divided by another one, so at least as large."""
+        """The assumptions, extended by size/divisor >= 1 for each size -> its divisor."""
         found = (Growth.of((size, 1), (by, -1)) for size, by in divisors.items())
         return Assumptions(tuple(dict.fromkeys((*self.quotients, *found))), self.fixed)
 
@@ -187,7 +191,8 @@ def _quotient_of_sizes(
 
 @dataclass(frozen=True)
 class RateInequality:
-    """An inequality: the sum of number*rate over `rates` is > 0, or (not `strict`) >= 0."""
+    """An inequality of rates: the sum of number*rate over `rates` (size -> number) is > 0, or, if
+    not `strict`, >= 0."""
 
     rates: Mapping[str, Number]
     strict: bool = True
@@ -237,12 +242,14 @@ def dominates(larger: Growth, smaller: Growth, sizes: Assumptions) -> bool:
     >>> dominates(l, Growth.of((Log(l), 5)), Assumptions())
     True
     """
-    quotient = smaller / larger
+    quotient = smaller / larger  # bounded, unless some rates make it grow
     if all(power < 0 for _, power in quotient.factors):
         return True
     rates = quotient.rates
     if sizes.allow([RateInequality(rates)]):
         return False
+    # where the powers of sizes cancel, the logarithms decide: each in the numerator is matched with
+    # one in the denominator that grows as fast, or must not grow there
     level = RateInequality(rates, strict=False)
     spare = {log: -power for log, power in quotient.logs.items() if power < 0}
     for log, power in quotient.logs.items():
@@ -280,7 +287,8 @@ def undominated(
 
 
 def vanishing(quotient: Growth) -> RateInequality | None:
-    """The inequality in rates under which a quotient tends to 0; None where a single inequality
+    """The inequality in rates under which a quotient tends to 0: its powers of sizes fall, or, of a
+    quotient that is one logarithm to a negative power, the logarithm grows. None if one inequality
     does not express the condition."""
     if rates := quotient.rates:
         return RateInequality({x: -p for x, p in rates.items()})
@@ -327,8 +335,9 @@ QUOTIENT, REST, NUMBER = "quotient", "rest", "number"
 
 
 def _parted(poly: Poly, quotients: Sequence[Fn], below: Poly) -> Poly | None:
-    """`monomials` after the substitution l = B*q + r in quotients floor((l + c)/B); None for
-    polynomials of another shape. Monomials with l inside another function stay."""
+    """The polynomial for `monomials` after the substitution l = B*q + r, for quotients floor((l +
+    c)/B) with `below` = B (a size or a number); None for quotients of another shape. Monomials with
+    l inside another function stay."""
     lengths = {x for q in quotients for x in q.args[0].letters - below.letters}
     divisor, length = min(below.letters, default=""), min(lengths, default="")
     left = Poly.atom(length)
@@ -350,6 +359,7 @@ def _parted(poly: Poly, quotients: Sequence[Fn], below: Poly) -> Poly | None:
     for monomial in poly.substitute(put).terms:
         powers = dict(monomial)
         quotient, rest, _ = (powers.pop(name, 0) for name in (QUOTIENT, REST, NUMBER))
+        # B*q grows like l, and r like B; q alone stays floor((l + c)/B)
         rows = min(quotient, powers.get(divisor, 0)) if divisor else quotient
         times = Poly.atom(quotients[0]) ** (quotient - rows) * left**rows
         times = times * Poly.atom(divisor) ** (rest - rows) if divisor else times
@@ -362,7 +372,9 @@ def growths(poly: Poly, sizes: Assumptions) -> tuple[Growth, ...]:
     """The leading growths of a polynomial; () for the polynomial 0.
 
     Raises:
-        NoGrowth: a function that grows like no product of powers and logarithms, such as 2**l.
+        NoGrowth: a function that grows like no product of powers and logarithms, such as 2**l; a
+            division by several leading terms; a `Min` whose smaller argument depends on the sizes;
+            or more than `MOST_GROWTHS` terms.
     """
     found: dict[Growth, None] = {}
     for monomial in (m for one in monomials(poly) for m in one.terms):
@@ -376,7 +388,8 @@ def growths(poly: Poly, sizes: Assumptions) -> tuple[Growth, ...]:
 
 
 def _growths_of_power(atom: str, power: int, sizes: Assumptions) -> tuple[Growth, ...]:
-    """The growths whose sum is of the same order as a power of an atom."""
+    """The growths whose sum is of the same order as a power of an atom; NoGrowth as in
+    `growths`."""
     if not isinstance(atom, Fn):
         return (Growth.of((atom, power)),)
     inside = _FUNCTIONS[atom.function](atom, sizes)
@@ -386,11 +399,14 @@ def _growths_of_power(atom: str, power: int, sizes: Assumptions) -> tuple[Growth
 
 
 def _growths_of_logarithm(atom: Fn, sizes: Assumptions) -> tuple[Growth, ...]:
+    """The growths of ceil_log2(p)."""
     return logarithms(growths(atom.args[0], sizes))
 
 
 def logarithms(inside: Iterable[Growth]) -> tuple[Growth, ...]:
-    """The growths of the logarithm of a sum of growths: log(l**2*d) has log(l) and log(d)."""
+    """The growths of the logarithm of a sum of growths: log(l**2*d) has log(l) and log(d), and
+    log(l/w) is one growth. (ONE,) for a sum of constants; NoGrowth for a logarithm of a
+    logarithm."""
     found: dict[Growth, None] = {}
     for growth in inside:
         if growth.logs:
@@ -402,7 +418,8 @@ def logarithms(inside: Iterable[Growth]) -> tuple[Growth, ...]:
 
 
 def _growths_of_pow2(atom: Fn, sizes: Assumptions) -> tuple[Growth, ...]:
-    """The growths of a power of two: 2**(ceil_log2(p) + 3) has the growths of p."""
+    """The growths of a power of two: 2**(ceil_log2(p) + 3) has the growths of p. NoGrowth for any
+    other exponent with sizes."""
     results: tuple[Growth, ...] = (ONE,)
     for monomial, number in atom.args[0].terms.items():
         if not monomial:
@@ -419,6 +436,7 @@ def _growths_of_pow2(atom: Fn, sizes: Assumptions) -> tuple[Growth, ...]:
 
 
 def _growths_of_quotient(atom: Fn, sizes: Assumptions) -> tuple[Growth, ...]:
+    """The growths of floor(a/b), those of a/b; NoGrowth if b has several leading terms."""
     above, below = (growths(argument, sizes) for argument in atom.args)
     if len(below) != 1:
         raise NoGrowth(f"a division by '{atom.args[1]}', which has several leading terms")
@@ -426,11 +444,13 @@ def _growths_of_quotient(atom: Fn, sizes: Assumptions) -> tuple[Growth, ...]:
 
 
 def _growths_of_max(atom: Fn, sizes: Assumptions) -> tuple[Growth, ...]:
+    """The growths of a maximum: the leading ones of all arguments."""
     return leading((g for argument in atom.args for g in growths(argument, sizes)), sizes)
 
 
 def _growths_of_min(atom: Fn, sizes: Assumptions) -> tuple[Growth, ...]:
-    """The growths of a minimum: those of the argument that every other argument dominates."""
+    """The growths of a minimum: those of the argument that every other argument dominates; NoGrowth
+    if there is no such argument."""
     parts = [growths(argument, sizes) for argument in atom.args]
     for part in parts:
         if not any(undominated(part, other, sizes) for other in parts):

@@ -55,13 +55,13 @@ LOG = "ceil_log2"
 
 
 Terms = tuple[Poly, ...]
-"""Polynomials that are affine in the index; a tuple stands for their minimum."""
+"""Polynomials that are affine in the index; the tuple stands for their minimum."""
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """floor(above / parts), parts 1 or 2: an upper bound; the maximum is the minimum of all
-    candidates."""
+    """floor(above / parts), with parts 1 or 2: an upper bound on a minimum of terms that are affine
+    in the index. The smallest of all candidates is the maximum over the index."""
 
     above: Poly
     parts: int = 1
@@ -72,11 +72,11 @@ class Candidate:
         return call("floor_div", self.above, self.parts)
 
     def at_most(self, bound: Candidate) -> Poly:
-        """A polynomial that is at least 0 exactly where self <= bound; `self.parts` must be 1."""
+        """A polynomial that is at least 0 exactly where self <= bound, for `self.parts` = 1."""
         return bound.above - self.above * bound.parts
 
     def below(self, bound: Candidate) -> Poly:
-        """A polynomial that is at least 0 wherever self < bound."""
+        """A polynomial that is at least 0 wherever self < bound (and perhaps elsewhere)."""
         if self.parts == 1:
             return bound.above - (self.above + 1) * bound.parts
         return bound.above * (self.parts // bound.parts) - self.above - 1
@@ -100,6 +100,7 @@ def direction(poly: Poly, variable: str) -> int:
 
 
 def _grows_and_falls(variable: str) -> Unsupported:
+    """The error for a depth that both grows and falls with an index."""
     return Unsupported(f"the depth is not monotone in index {atom_name(variable)}")
 
 
@@ -111,14 +112,16 @@ def _signed_atoms(poly: Poly) -> Iterable[tuple[str, int]]:
 
 
 def _increasing_arguments(atom: str, variable: str) -> Terms:
-    """The polynomials with which a function atom grows; () if it does not name the variable."""
+    """The polynomials with which a function atom grows, a for floor(a/b) and also -b; () if the
+    atom is no function of the variable."""
     if not isinstance(atom, Fn) or variable not in Poly.atom(atom).letters:
         return ()
     return (atom.args[0], -atom.args[1]) if atom.function == "floor_div" else atom.args
 
 
 def highest(depth: Poly, variable: str, constraints: Constraints) -> Poly:
-    """The largest value of a depth over the integers that satisfy the constraints.
+    """The largest value of a depth while an index runs over the integers that satisfy the
+    constraints.
 
     Raises:
         Unsupported: the depth has none of the three shapes, or parts without a common best index.
@@ -141,8 +144,13 @@ def _only_value(variable: str, constraints: Constraints) -> Poly | None:
 
 
 def _largest_by_parts(depth: Poly, variable: str, constraints: Constraints) -> Poly:
-    """The largest value of a depth: each part that depends on the variable is an atom of `shape`,
-    and the maxima of the parts are substituted, unless they have no common index."""
+    """The largest value of a depth whose parts (minima of terms that are affine in the variable) it
+    grows with: the maxima of all parts are substituted if one index attains them all. If not, the
+    depth is largest at an end of the range (`_faster_end`), or has shape 3 (`_crossing`).
+
+    Raises:
+        Unsupported: a part has no maximum, or the depth has none of these shapes.
+    """
     parts: dict[Terms, str] = {}
     shape = _with_atoms_for_parts(depth, variable, parts)
     tops = {terms: _max_of_min(terms, variable, constraints) for terms in parts}
@@ -160,8 +168,9 @@ def _faster_end(
     shape: Poly, parts: Mapping[Terms, str], variable: str, constraints: Constraints
 ) -> Poly | None:
     """The end of the range at which slope*index + logarithms is largest, if the linear part
-    dominates: in one step of the index, the logarithms together change no more than the linear
-    part. Else None."""
+    dominates: in one step of the index, the logarithms together change at most by `logs`, and the
+    linear part by `pace` or more. None if the linear part does not dominate, the depth has other
+    parts, or which bound is the end depends on the sizes."""
     pace: Number = 0
     logs: Number = 0
     rest = shape
@@ -184,7 +193,8 @@ def _faster_end(
 def _crossing(
     shape: Poly, parts: Mapping[Terms, str], variable: str
 ) -> Iterator[Mapping[str, Terms]]:
-    """The three pairs of `best_pairs`, as further bounds on each part of a depth of shape 3.
+    """The three pairs of `best_pairs`, each as part -> further bounds on it, of a depth of shape 3.
+    One mapping without bounds if no part grows as fast as another falls.
 
     Raises:
         Unsupported: the depth depends on more than the logarithms of two numbers with a constant
@@ -214,8 +224,9 @@ def _crossing(
 
 
 def _with_atoms_for_parts(poly: Poly, variable: str, parts: dict[Terms, str]) -> Poly:
-    """The polynomial with a fresh atom for each part that depends on the variable, noted in
-    `parts`; the result is increasing in each of these atoms."""
+    """The polynomial with a fresh atom for each part that depends on the variable; the result grows
+    with each of these atoms. `parts` (terms of the part -> its atom) is extended. Unsupported if
+    the polynomial does not consist of such parts."""
     if variable not in poly.letters:
         return poly
     moving = Poly.atom(variable)
@@ -232,12 +243,14 @@ def _with_atoms_for_parts(poly: Poly, variable: str, parts: dict[Terms, str]) ->
 
 
 def _atom_of_part(terms: Terms, parts: dict[Terms, str]) -> Poly:
+    """The atom that stands for a part; a new one at the first call."""
     return Poly.atom(parts.setdefault(terms, index_atom(f"part {len(parts)}")))
 
 
 def _with_atoms_inside_functions(poly: Poly, variable: str, parts: dict[Terms, str]) -> Poly:
-    """`_with_atoms_for_parts` for a sum of products of functions: the parts inside each
-    function."""
+    """`_with_atoms_for_parts` for a polynomial that is itself no part: each function that depends
+    on the variable gets atoms for the parts of its argument. Unsupported if a function is found
+    that grows and falls, or one function occurs with both signs."""
     moving = {f for f in _signed_atoms(poly) if variable in Poly.atom(f[0]).letters}
     found: dict[str, Poly] = {}
     for atom, sign in sorted(moving):
@@ -294,7 +307,7 @@ def _arguments_of_extremum(monomial: Monomial, positive: bool) -> Terms:
 
 
 def _ends_of_range(variable: str, constraints: Constraints) -> tuple[list[Poly], list[Poly]]:
-    """The lower and the upper bounds of a variable, which must have no stride."""
+    """(lower bounds, upper bounds) of a variable; Unsupported if a bound has a stride."""
     lower, upper, _ = bounds(by_text(constraints), variable)
     if any(scale != ONE for scale, _ in lower + upper):
         raise Unsupported(f"a bound of index {atom_name(variable)} has a stride")
@@ -316,11 +329,18 @@ def _slope_and_sign(term: Poly, variable: str) -> tuple[Poly, int]:
 
 
 def _sum_is_affine(poly: Poly, variable: str) -> bool:
+    """Whether a polynomial is affine in a variable, which no function contains."""
     return all(_product_is_affine(monomial, variable) for monomial in poly.terms)
 
 
 def _max_of_min(terms: Terms, variable: str, constraints: Constraints) -> tuple[Candidate, ...]:
-    """Candidates whose minimum is the maximum over the variable of Min(terms)."""
+    """The candidates whose minimum is the maximum of Min(terms) over the variable: where a growing
+    and a falling term cross, and each term at the end towards which it grows.
+
+    Raises:
+        Unsupported: a bound has a stride or is missing, or terms that cross have other slopes than
+            1 and -1.
+    """
     lower, upper = _ends_of_range(variable, constraints)
     moves = {term: _slope_and_sign(term, variable) for term in terms}
     slopes = {term: slope for term, (slope, _) in moves.items()}
@@ -341,7 +361,7 @@ def _max_of_min(terms: Terms, variable: str, constraints: Constraints) -> tuple[
 def _needed_candidates(
     candidates: Sequence[Candidate], known: Constraints
 ) -> tuple[Candidate, ...]:
-    """Drop each candidate that is proven to be never below all others."""
+    """The candidates without those that are proven never to be smaller than all others."""
     kept = list(dict.fromkeys(candidates))
     for candidate in tuple(kept):
         others = [other for other in kept if other != candidate]
@@ -353,7 +373,9 @@ def _needed_candidates(
 def _largest_together(
     tops: Mapping[Terms, tuple[Candidate, ...]], variable: str, constraints: Constraints
 ) -> bool:
-    """Whether one common index is proven to make every part as large as possible."""
+    """Whether, at all sizes, one index is proven to attain the maxima of all parts. Each choice of
+    one candidate per part, as the smallest of the part, is a case. False also if a maximum is a
+    half."""
     known = projected(constraints, [variable])
     if any(candidate.parts != 1 for top in tops.values() for candidate in top):
         return False

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Exact:
-    """A sum of guarded polynomials; a term counts only at sizes at which all its guards are >=
-    0."""
+    """A sum of guarded polynomials in sizes: the pieces (guards, polynomial) whose guards are all
+    >= 0 at the sizes are added up; 0 without pieces."""
 
     pieces: tuple[tuple[Constraints, Poly], ...] = ()
 
@@ -53,7 +53,7 @@ class Exact:
         return Exact(tuple((g, m) for g, p in self.pieces if (m := p * factor).terms))
 
     def least(self, other: Exact) -> Exact:
-        """The pointwise minimum of two nonnegative values."""
+        """The minimum of two nonnegative values at all sizes, case by case."""
         if self.is_zero:
             return self
         result = Exact()
@@ -207,7 +207,7 @@ def _floors(poly: Poly) -> list[Fn]:
 
 
 def _join_cases(cases: tuple[Case, ...]) -> tuple[Case, ...]:
-    """Merge pairs of cases while one formula holds in both and the union is convex."""
+    """The cases with pairs merged in which one formula holds and whose union is convex."""
     for one, two in permutations(cases, 2):
         if (joined := _joint_case(one, two)) is not None:
             rest = (case for case in cases if case is not two)
@@ -217,8 +217,8 @@ def _join_cases(cases: tuple[Case, ...]) -> tuple[Case, ...]:
 
 @lru_cache(maxsize=20_000)
 def _joint_case(one: Case, two: Case) -> Case | None:
-    """The union of two cases with the value of the first; None for different values or no convex
-    union."""
+    """The union of two cases, with the value of the first. None unless the values are proven to be
+    equal where the second holds, and the union is a conjunction of constraints."""
     (here, value), (there, other) = one, two
     if not _vanishes(value - other, there):
         return None
@@ -229,6 +229,7 @@ def _joint_case(one: Case, two: Case) -> Case | None:
 def _vanishes(poly: Poly, where: Constraints) -> bool:
     """Whether a polynomial is proven to be 0 at all sizes of `where`. Equations that `where`
     implies, such as l = w, are solved for one atom and substituted."""
+    # tried besides `where`: a small size, a quotient that is 0 or 1
     pinned = [Poly.atom(letter) - n for letter in sorted(poly.letters) for n in (1, 2)]
     pinned += [Poly.atom(floor) - n for floor in _floors(poly) for n in (0, 1)]
     waiting = [*by_text(where), *pinned]
@@ -245,6 +246,7 @@ def _vanishes(poly: Poly, where: Constraints) -> bool:
 
 
 def _substitute_all(constraints: Constraints, values: Mapping[str, Poly]) -> Constraints:
+    """The constraints with values substituted for atoms."""
     return frozenset(c.substitute(values) for c in constraints)
 
 

@@ -49,16 +49,16 @@ class Witness(ABC):
 
     @abstractmethod
     def substitute(self, values: Mapping[str, Poly]) -> Self:
-        """Replace indices or axes."""
+        """The path with indices or axes replaced."""
 
     @abstractmethod
     def at_most(self, where: Constraints, variables: Sequence[str], known: Constraints) -> Self:
-        """The witness of the maximum over `variables`, under `where` besides the `known`
-        constraints."""
+        """The witness of the maximum over `variables` of a depth that exists where `where` and the
+        `known` constraints hold."""
 
     @abstractmethod
     def joined(self, other: Any) -> Self:
-        """One of two witnesses of equal depths."""
+        """The witness to keep of two witnesses of equal depths."""
 
 
 class Level(NamedTuple):
@@ -124,7 +124,7 @@ def _never_negative(constraints: Constraints, difference: Poly) -> bool:
 
 
 def _no_fewer(where: Constraints, many: Poly, few: Poly) -> bool:
-    """Whether `many >= few` is proven; either may be a `Min`."""
+    """Whether `many >= few` is proven; each of them may be a `Min`."""
     return all(
         any(proven(where, one - two) for two in _arguments_of_min(few))
         for one in _arguments_of_min(many)
@@ -166,7 +166,8 @@ def proven(constraints: Constraints, claim: Poly) -> bool:
 
 
 def pruned(constraints: Constraints, levels: Iterable[Level]) -> Depth:
-    """Drop each level L if another is proven to exist wherever L does, and to be as deep."""
+    """The same maximum with fewer levels: without each level L if another level is proven to exist
+    wherever L exists, and to be at least as deep."""
     several = tuple(levels)
     return several if len(several) < 2 else _pruned(constraints, tuple(dict.fromkeys(several)))
 
@@ -186,14 +187,14 @@ def _pruned(constraints: Constraints, several: Depth) -> Depth:
 
 
 def _joined(one: Level, other: Level) -> Witness | None:
-    """The witness of two levels with equal depth and conditions."""
+    """The witness of two levels with equal depth and conditions; None if neither has a witness."""
     if one.witness is None or other.witness is None:
         return one.witness or other.witness
     return one.witness.joined(other.witness)
 
 
 class _Placed:
-    """A level, with the constraints known where the level exists."""
+    """A level within `constraints`, prepared for comparisons with other levels."""
 
     def __init__(self, constraints: Constraints, level: Level) -> None:
         self.level = level
@@ -228,6 +229,7 @@ def reached(level: Level, rival: Level) -> bool:
 
 @lru_cache(maxsize=20_000)
 def _variable_names(constraints: Constraints) -> frozenset[str]:
+    """`variables_of`, cached."""
     return frozenset(variables_of(constraints))
 
 
@@ -239,8 +241,8 @@ def _known_there(known: Constraints, where: Constraints) -> Constraints:
 
 @lru_cache(maxsize=20_000)
 def _from_least_sizes(where: Constraints) -> Mapping[str, Poly]:
-    """A substitution that makes guards such as `l >= 3` hold at every positive integer: l -> l +
-    2."""
+    """A substitution l -> l + 2 for each condition l >= 3, so that the condition holds at every
+    positive integer; {} without such conditions."""
     found: dict[str, Poly] = {}
     for guard in by_text(where):
         for letter in guard.letters:
@@ -251,7 +253,8 @@ def _from_least_sizes(where: Constraints) -> Mapping[str, Poly]:
 
 
 def maximised(level: Level, variables: Iterable[str], constraints: Constraints) -> Level:
-    """The maximum of a level over variables, by the first of three methods that succeeds.
+    """The maximum of a level over variables (outermost first), by the first of three methods that
+    succeeds. The conditions of the result are those that `constraints` do not prove.
 
     1. Eliminate one variable after another, the innermost first.
     2. Eliminate first the variables on which the depth does not depend.
@@ -282,7 +285,8 @@ def _at_most(level: Level, variables: Sequence[str], known: Constraints) -> Witn
 def maxima(level: Level, variables: Iterable[str], constraints: Constraints) -> Depth:
     """The maximum of a level over variables, as several levels. Where `maximised` fails because a
     `Min` or `Max` is not monotone, its arguments are maximised case by case: Min(i, l - i) as i
-    where i <= l - i, and as l - i elsewhere."""
+    where i <= l - i, and as l - i elsewhere. Unsupported, with the reason of `maximised`, if that
+    fails too."""
     names = tuple(variables)
     try:
         return _arguments_of_max(maximised(level, names, constraints))
@@ -312,8 +316,9 @@ def _arguments_of_max(level: Level) -> Depth:
 def _case_by_case(
     level: Level, waiting: Sequence[str], constraints: Constraints
 ) -> Iterator[Level]:
-    """Eliminate the variables one by one; a `Min` or `Max` that prevents elimination splits into
-    cases."""
+    """The maximum of a level over the variables `waiting`, eliminated one by one, as one level per
+    case: a `Min` or `Max` that prevents elimination splits into cases. Nothing where the level does
+    not exist; Unsupported if an elimination fails without such a function."""
     full = constraints | level.where
     if infeasible(full):
         return
@@ -354,7 +359,7 @@ def _cases_of_extremum(level: Level, variable: str) -> Depth:
 
 
 def exchanged(depth: Poly, values: Mapping[str, Poly]) -> Poly:
-    """Substitute values for functions, inside other functions too."""
+    """The depth with values in place of functions (atom -> value), inside other functions too."""
     found: dict[str, Poly] = {
         atom: values[atom]
         if atom in values
@@ -377,7 +382,9 @@ def _affine_extrema(depth: Poly) -> Iterator[Fn]:
 
 
 def _independent_first(level: Level, waiting: Sequence[str], constraints: Constraints) -> Level:
-    """Method 2 of `maximised`; a row (q - 1)*C + e named as a whole counts as one variable."""
+    """Method 2 of `maximised`: first the variables on which the depth does not depend. A row (q -
+    1)*C + e that the depth names as a whole counts as one variable. Unsupported as
+    `_innermost_first`."""
     by_row, names = _with_row_variable(level, waiting)
     still = [v for v in names if v not in by_row.depth.letters]
     both_sides = (irredundant(c) for c in (constraints | by_row.where, constraints))
@@ -387,9 +394,13 @@ def _independent_first(level: Level, waiting: Sequence[str], constraints: Constr
 
 
 def _at_ends(level: Level, waiting: Sequence[str], constraints: Constraints) -> Level:
-    """Method 3 of `maximised`: each variable goes to the upper end of its range if the depth grows
-    with it, to the lower end if the depth falls. All ends must be proven to be attainable at
-    once."""
+    """Method 3 of `maximised`: each variable is put at the upper end of its range if the depth
+    grows with the variable, at the lower end if the depth falls.
+
+    Raises:
+        Unsupported: the depth grows and falls, a bound has a stride, which bound is the end depends
+            on the sizes, or it is not proven that all variables can be at these ends at once.
+    """
     full, plain = (irredundant(c) for c in (constraints | level.where, constraints))
     exists, known = projected(full, waiting), projected(plain, waiting)
     corner: dict[str, Poly] = {}
@@ -412,8 +423,9 @@ def _at_ends(level: Level, waiting: Sequence[str], constraints: Constraints) -> 
 
 
 def _with_row_variable(level: Level, variables: Sequence[str]) -> tuple[Level, Sequence[str]]:
-    """The level with a fresh variable for the one sum of indices in its depth, such as the row (q -
-    1)*C + e; unchanged where the depth names these indices in another way too."""
+    """(level, variables) with a fresh variable for the only sum of indices in its depth, such as
+    the row (q - 1)*C + e, whose value is a further condition. Both unchanged if the depth has no
+    such sum or contains its indices in another way too."""
     sums = {moving for part in _affine_parts(level.depth) if (moving := _moving_terms(part)).terms}
     names = variables_of(sums)
     if len(sums) != 1 or len(names) < 2 or not names <= {*variables}:
@@ -448,6 +460,8 @@ def _affine_parts(poly: Poly) -> Iterator[Poly]:
 
 
 def _innermost_first(level: Level, waiting: Sequence[str], constraints: Constraints) -> Level:
+    """Method 1 of `maximised`: one variable after another, the innermost first. Unsupported if the
+    maximum over a variable, or the range of the others, is not derived."""
     term, full, plain = level.depth, constraints | level.where, constraints
     waiting = list(waiting)
     while waiting:
@@ -469,7 +483,8 @@ def _under_new_conditions(depth: Poly, full: Constraints, known: Constraints) ->
 
 
 def largest_value(depth: Poly, variables: Iterable[str], constraints: Constraints) -> Poly:
-    """The maximum of a depth over all points of the constraints."""
+    """The maximum of a depth over all points of the constraints, in sizes; Unsupported as
+    `maximised`."""
     return maximised(Level(depth), variables, constraints).depth
 
 
@@ -499,8 +514,8 @@ def _with_logarithms_everywhere(poly: Poly) -> Poly:
 
 
 def tightest(ends: Sequence[Poly], where: Constraints, sign: int) -> Poly | None:
-    """The element of `ends` that is proven to be the largest (sign 1) or smallest (-1); else
-    None."""
+    """The element of `ends` that is proven to be the largest (`sign` 1) or smallest (`sign` -1) of
+    them; None if there is no such proof."""
     found = (x for x in ends if all(proven(where, (x - other) * sign) for other in ends))
     return next(found, None)
 

@@ -34,11 +34,12 @@ from costmodel.symbolic.polynomial import Fn, Poly, atom_name, by_text
 def total(variables: tuple[str, ...], constraints: Constraints, weight: Poly) -> Exact:
     """Sum `weight` over the integer points of `variables` that satisfy `constraints`.
 
-    Constraints that name none of the variables (and no variable at all) become guards. The last
-    variable is eliminated first, so pass them outermost first.
+    Constraints in sizes alone become guards of the result. The last variable is eliminated first:
+    `variables` are given outermost first.
 
     Raises:
-        Unsupported: a variable without a bound on one side, or with a stride.
+        Unsupported: a variable without a lower or an upper bound, a bound with a stride, or a
+            weight that is a function, or a negative power, of a variable.
     """
     if not weight.terms:
         return Exact()
@@ -58,6 +59,7 @@ def total(variables: tuple[str, ...], constraints: Constraints, weight: Poly) ->
     if not lows or not highs:
         raise Unsupported(f"index {atom_name(variable)} lacks a lower or an upper bound")
     result = Exact()
+    # a case for each pair of a largest lower and a smallest upper bound; of equal bounds the first
     for a, low in enumerate(lows):
         for b, high in enumerate(highs):
             conditions = {high - low + 1}
@@ -78,8 +80,8 @@ def _bound_order(others: Sequence[Poly], bound: Poly) -> tuple[bool, int, str]:
 def _competing_bounds(
     constraints: Constraints, variable: str
 ) -> tuple[list[Poly], list[Poly], Constraints]:
-    """The lower and the upper bounds of a variable, without bounds that are never the tightest, and
-    the constraints that do not name the variable."""
+    """(lower bounds, upper bounds, constraints without the variable), without bounds that are never
+    the tightest. The order of the bounds decides ties."""
     lower, upper, rest = bounds(constraints, variable)
     known = frozenset(rest)
     below, above = ([bound for _, bound in side] for side in (lower, upper))
@@ -91,7 +93,7 @@ def _competing_bounds(
 def _next_variable(constraints: Constraints, variables: Sequence[str]) -> str:
     """The variable to sum over next: the innermost variable without a stride in its bounds. Where
     some variable has a bound with a stride, the innermost with exactly one lower and one upper
-    bound is preferred, so that the cases stay few."""
+    bound is preferred, so that the cases stay few. Unsupported if all variables have strides."""
     plain = [v for v in reversed(variables) if is_plain(constraints, v)]
     if not plain:
         raise Unsupported(f"a bound of index {atom_name(variables[-1])} has a stride")
@@ -119,9 +121,9 @@ def _needed_guards(guards: Constraints, weight: Poly) -> Constraints:
 
 
 def _strongest(bounds: Sequence[Poly], others: Constraints, sign: int) -> list[Poly]:
-    """Drop bounds that another bound provably dominates (sign 1: lower bounds, -1: upper bounds).
-    The proofs use `others`, the constraints without the variable: the variable's range may be
-    empty."""
+    """The lower (`sign` 1) or upper (`sign` -1) bounds of a variable without those that another
+    bound is proven to be as tight as; of equal bounds, the first stays. The proofs use `others`,
+    the constraints without the variable, as the variable's range may be empty."""
     kept: list[Poly] = []
     unique = list(dict.fromkeys(bounds))
     for k, bound in enumerate(unique):
@@ -138,7 +140,11 @@ def _strongest(bounds: Sequence[Poly], others: Constraints, sign: int) -> list[P
 
 @lru_cache(maxsize=50_000)
 def between(weight: Poly, variable: str, low: Poly, high: Poly) -> Poly:
-    """The sum of `weight` for `variable` in low..high (high >= low - 1), by Faulhaber."""
+    """The sum of `weight` for `variable` in low..high (high >= low - 1), by Faulhaber's formulas.
+
+    Raises:
+        Unsupported: the weight holds a function, or a negative power, of the variable.
+    """
     if low == high:
         return weight.substitute({variable: low})
     powers: dict[int, Poly] = {}
@@ -162,7 +168,8 @@ def between(weight: Poly, variable: str, low: Poly, high: Poly) -> Poly:
 
 
 def _power_sum(power: int, top: Poly) -> Poly:
-    """1**p + 2**p + ... + top**p as a polynomial in `top` (valid at every integer)."""
+    """1**power + 2**power + ... + top**power as a polynomial in `top`; also at negative `top`, so
+    that a difference of two such sums is the sum between."""
     result = Poly()
     base = Poly.of(1)
     for exponent, coefficient in enumerate(faulhaber(power)):
@@ -186,7 +193,7 @@ def faulhaber(power: int) -> tuple[Fraction, ...]:
             -sum((comb(m + 1, k) * bernoulli[k] for k in range(m)), Fraction(0)) / (m + 1)
         )
     if power >= 1:
-        bernoulli[1] = Fraction(1, 2)
+        bernoulli[1] = Fraction(1, 2)  # the recurrence gives -1/2, for sums to n - 1
     coefficients = [Fraction(0)] * (power + 2)
     for k in range(power + 1):
         coefficients[power + 1 - k] += Fraction(comb(power + 1, k), power + 1) * bernoulli[k]
@@ -194,7 +201,8 @@ def faulhaber(power: int) -> tuple[Fraction, ...]:
 
 
 def union_size(axes: tuple[str, ...], regions: Sequence[Constraints], weight: Poly) -> Exact:
-    """The weighted number of distinct points in a union of regions over the same axes."""
+    """The sum of `weight` over the distinct points in a union of regions over the same axes.
+    Unsupported as `total`."""
     result = Exact()
     counted: list[Constraints] = []
     for region in regions:

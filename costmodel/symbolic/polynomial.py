@@ -130,7 +130,7 @@ class Style:
         return poly.terms.items()
 
     def term(self, monomial: Monomial, number: Number, last: str = "") -> str:
-        """A positive term; `last` is an additional factor, printed after all others."""
+        """A positive term; `last` is a further factor, already text, printed after all others."""
         above = [self.power(atom, power) for atom, power in monomial if power > 0]
         below = [self.power(atom, -power) for atom, power in monomial if power < 0]
         return self.quotient(Fraction(number), [*above, last] if last else above, below)
@@ -222,7 +222,8 @@ class Poly(Written):
 
     @staticmethod
     def of(value: Any) -> Poly:
-        """A polynomial from a number, a polynomial, or anything with `as_poly()` (an index)."""
+        """A polynomial from a number, a polynomial, or anything with `as_poly()` (an index);
+        WrongKind for any other value."""
         if isinstance(value, Poly):
             return value
         if type(value) is int:
@@ -362,7 +363,7 @@ class Poly(Written):
         return Poly._from_tidy_terms(terms)
 
     def substitute(self, values: Mapping[str, Poly]) -> Poly:
-        """Replace atoms, inside functions too."""
+        """The polynomial with values in place of atoms, inside functions too."""
         if self.letters.isdisjoint(values) and self.atoms.isdisjoint(values):
             return self
         return _substituted(self, tuple(values.items()))
@@ -375,7 +376,7 @@ class Poly(Written):
         return value
 
     def rational(self, sizes: Mapping[str, int]) -> Number:
-        """The exact value at integer sizes."""
+        """The exact value at integer sizes, an int if it is whole; SizeError for a missing size."""
         total: Number = 0
         for monomial, number in self.terms.items():
             for atom, power in monomial:
@@ -387,6 +388,8 @@ class Poly(Written):
 
 @lru_cache(maxsize=200_000)
 def _substituted(poly: Poly, items: tuple[tuple[str, Poly], ...]) -> Poly:
+    """`Poly.substitute`, cached. Each monomial is the product of the values of its replaced atoms,
+    a polynomial, and of the atoms that stay."""
     values = dict(items)
     terms: dict[Monomial, Number] = {}
     for monomial, number in poly.terms.items():
@@ -409,6 +412,7 @@ def _substituted(poly: Poly, items: tuple[tuple[str, Poly], ...]) -> Poly:
 
 @lru_cache(maxsize=200_000)
 def _sum(one: Poly, two: Poly) -> Poly:
+    """The sum of two polynomials, cached."""
     terms = one.terms.copy()
     for monomial, coefficient in two.terms.items():
         if monomial not in terms:
@@ -427,6 +431,7 @@ def _difference(one: Poly, two: Poly) -> Poly:
 
 @lru_cache(maxsize=100_000)
 def _product(one: Poly, two: Poly) -> Poly:
+    """The product of two polynomials, cached."""
     terms: dict[Monomial, Number] = {}
     for m1, c1 in one.terms.items():
         for m2, c2 in two.terms.items():
@@ -457,6 +462,7 @@ def _constant_poly(number: int) -> Poly:
 
 
 def _floor_div(above: int, below: int) -> int:
+    """floor(above / below); ValueError for a divisor below 1."""
     if below < 1:
         raise ValueError(f"floor_div divides by a positive integer, got {below}")
     return above // below
@@ -478,7 +484,9 @@ def call(function: str, *args: Any) -> Poly:
 
 @lru_cache(maxsize=100_000)
 def _cached_call(function: str, polys: tuple[Poly, ...]) -> Poly:
-    """`call` for polynomials: duplicates of a Max or Min are dropped, constants are evaluated."""
+    """`call` for polynomials. The result is a number for whole numbers as arguments; else an atom,
+    with the parts extracted that are known: duplicates of a Max or Min, powers of two of a
+    logarithm, multiples of a divisor, the number in the exponent of a power of two."""
     if function in ("Max", "Min"):
         polys = tuple(by_text(set(polys)))
         if len(polys) == 1:
@@ -509,6 +517,7 @@ def _ceil_log2_of(argument: Poly) -> Poly:
             else:
                 kept.append((atom, power))
         argument = Poly({tuple(kept): number})
+    # a fraction c = a/2**k is left over where the power of two was extracted: log2(c) = log2(a) - k
     if (left := argument.constant()) is not None:
         above, below = Fraction(left).as_integer_ratio()
         if below & (below - 1) == 0:
@@ -524,6 +533,7 @@ def _floor_div_of(above: Poly, below: Poly) -> Poly:
     if not below.terms:
         return Poly.of(_floor_div(0, 0))
     whole, rest = Poly(), above
+    # an extraction leaves terms that are again multiples, of a lower degree
     degree = max((sum(p for _, p in monomial) for monomial in above.terms), default=0)
     for _ in range(max(0, degree) + 1):
         times = _multiples_of(rest, below)
@@ -567,6 +577,7 @@ def padded(length: Any) -> Poly:
 
 @cache
 def _monomial_product(m1: Monomial, m2: Monomial) -> Monomial:
+    """The product of two monomials: their powers are added, and zero powers dropped."""
     powers = dict(m1)
     for atom, power in m2:
         powers[atom] = powers.get(atom, 0) + power
@@ -574,6 +585,8 @@ def _monomial_product(m1: Monomial, m2: Monomial) -> Monomial:
 
 
 def _atom_value(atom: str, sizes: Mapping[str, int]) -> int:
+    """The value of an atom at sizes; SizeError for a missing size, ValueError for a function that
+    is not defined there."""
     if isinstance(atom, Fn):
         return FUNCTIONS[atom.function](*(argument.at(sizes) for argument in atom.args))
     try:
@@ -583,7 +596,8 @@ def _atom_value(atom: str, sizes: Mapping[str, int]) -> int:
 
 
 def size(letter: str) -> Poly:
-    """The polynomial of a size letter; h is d/n."""
+    """The polynomial of a size letter; d/n for h, and ValueError for a letter that `LETTERS`
+    lacks."""
     if letter not in LETTERS:
         raise ValueError(f"unknown size '{letter}': the letters are {', '.join(LETTERS)}")
     if letter == "h":

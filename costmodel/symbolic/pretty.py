@@ -44,7 +44,8 @@ def factors(poly: Poly) -> tuple[Poly, Poly]:
 
 
 def shortest(poly: Poly) -> tuple[Poly, Poly] | None:
-    """(common factor, rest) where their product is shorter in print than the sum; else None.
+    """(common factor, rest) if their product is shorter in print than the sum, with the common
+    number inside the brackets or outside, whichever is shorter; None if the sum is as short.
 
     >>> from costmodel.symbolic.polynomial import size
     >>> l, d = size("l"), size("d")
@@ -61,6 +62,7 @@ def shortest(poly: Poly) -> tuple[Poly, Poly] | None:
 
 
 def _outside(shared: Poly, rest: Poly) -> str:
+    """A common factor (of one term) before the rest in brackets: dl(4d + 1)."""
     ((monomial, number),) = shared.terms.items()
     return PRETTY.term(monomial, number, f"({PRETTY.poly(rest)})")
 
@@ -144,6 +146,7 @@ def formula_pretty(value: Formula, *, factored: bool = False) -> str:
 
 
 def _case(value: Formula, factored: bool) -> str:
+    """One case of an answer, which has a single formula, as text for a terminal."""
     if isinstance(value, Quotient):
         above, below = (_case(part, factored) for part in (value.above, value.below))
         return f"{_bracketed(above)}/{below if len(below) == 1 else f'({below})'}"
@@ -153,4 +156,5 @@ def _case(value: Formula, factored: bool) -> str:
 
 
 def _bracketed(text: str) -> str:
+    """The text, in brackets unless it is one name or number."""
     return text if text.isalnum() else f"({text})"

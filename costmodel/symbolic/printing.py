@@ -151,7 +151,8 @@ def conditions_words(guards: Constraints) -> str:
 
 
 def formula_latex(value: Formula, names: Names | None = None) -> str:
-    """A count, a span or a quotient in LaTeX; piecewise answers as cases with their conditions."""
+    """A formula in LaTeX; with several cases, as cases with their conditions. A quotient is a
+    fraction if both its sides are short, else printed with a slash."""
     if found := cases_latex(value, names):
         lines = [rf"{part} & \text{{if }} {when}" for part, when in found]
         return r"\begin{cases} " + r" \\ ".join(lines) + r" \end{cases}"
@@ -166,11 +167,13 @@ def formula_latex(value: Formula, names: Names | None = None) -> str:
 
 
 IN_A_FRACTION = 3
-"""A quotient with more terms above or below is printed with a slash, which allows a line break."""
+"""A quotient with more terms than this above or below is printed with a slash, which allows a line
+break."""
 
 
 def _printed_terms(value: Exact) -> int:
-    """The number of terms in the longest printed sum."""
+    """The number of terms of the sum that is printed for a value with one case: in the brackets, if
+    a common factor stands outside."""
     poly = value.chambers()[0][1]
     found = shortest(poly)
     return len((found[1] if found else poly).terms)
@@ -235,4 +238,5 @@ def formula_words(value: Formula) -> str:
 
 
 def _guards_text(guards: Constraints) -> str:
+    """The factor that is 1 where all guards hold and 0 elsewhere, as text."""
     return "*".join(f"Min(1, Max(0, {ORDERED.poly(g + 1)}))" for g in by_text(guards))

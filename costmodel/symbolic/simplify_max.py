@@ -22,7 +22,7 @@ LARGEST_GUARD = 4
 
 
 def simplify_max(ends: Sequence[Level]) -> Depth:
-    """An equal maximum with fewer levels and conditions, as far as that is proven. The condition
+    """The same maximum with fewer levels and conditions, as far as proofs allow. The condition
     `size >= n` of a level is dropped if another level is at least as deep at every smaller size."""
     # reversed, as the last levels are most often the deepest
     kept = _without_reached(pruned(frozenset(), [*dict.fromkeys(ends)][::-1])[::-1])
@@ -63,8 +63,8 @@ def _logarithms_exist(depth: Poly, at: Mapping[str, Poly]) -> bool:
 
 
 def _without_reached(levels: Sequence[Level]) -> list[Level]:
-    """Drop each level that one other level dominates, or that two levels dominate together: one
-    where some condition holds, and one where the condition fails."""
+    """The levels without each that one other level dominates, or that two levels dominate together:
+    one where a condition of some level holds, and one where this condition fails."""
     kept = [*pruned(frozenset(), map(_simplified, levels))]
     for level in tuple(kept):
         others = [k for k in kept if k is not level]
@@ -79,8 +79,8 @@ def _guards(levels: Sequence[Level]) -> Collection[Poly]:
 
 
 def _reached_on_both_sides(level: Level, guard: Poly, rivals: Sequence[Level]) -> bool:
-    """Whether some rival dominates a level where the guard holds, and some rival does where it
-    fails."""
+    """Whether some rival dominates a level where the guard holds, and some rival dominates the
+    level where the guard fails."""
     return all(
         infeasible(there) or any(reached(Level(level.depth, there), rival) for rival in rivals)
         for there in (level.where | {side} for side in (guard, -guard - 1))
@@ -119,7 +119,7 @@ def _simplified_min(atom: Fn, where: Constraints) -> Poly:
 
 def _without_factor(guard: Poly) -> Poly:
     """An equivalent condition without common factors: d*l - d >= 1 becomes l - 1 >= 1."""
-    number = guard + 1
+    number = guard + 1  # the condition reads number >= 1
     shared: Counter[str] | None = None
     for monomial, times in number.terms.items():
         if not isinstance(times, int) or any(power < 0 for _, power in monomial):

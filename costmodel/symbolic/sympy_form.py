@@ -39,6 +39,7 @@ def symbol(letter: str) -> sympy.Symbol:
 
 @cache
 def _atom_sympy(atom: str) -> sympy.Expr:
+    """An atom as a sympy expression: a symbol, or a function of expressions."""
     import sympy
 
     if not isinstance(atom, Fn):
@@ -80,7 +81,7 @@ def ceil_log2_sympy() -> Any:
 
 
 class Sized(Protocol):
-    """What has sizes of its own: a mixer."""
+    """An object with sizes, such as a mixer."""
 
     @property
     def letters(self) -> Collection[str]:

@@ -34,8 +34,7 @@ SOLVED_FOR = ("l", "t", "d", "n")
 
 
 BEYOND = 64
-"""If a slope is not proven positive for all widths above this one, the inequality stays
-unsolved."""
+"""The largest width d that is tried as the one above which a slope is proven positive."""
 
 
 @dataclass(frozen=True)
@@ -151,7 +150,8 @@ def least(p: Poly, letter: str, sizes: Mapping[str, int]) -> int | None:
 
 
 def primitive(p: Poly) -> Poly:
-    """The polynomial divided by positive common factors: denominators, content, and sizes."""
+    """The polynomial divided by its positive common factors: a number, such that coprime whole
+    coefficients remain, and powers of sizes. The sign stays."""
     if not p.terms:
         return p
     atoms = {atom for monomial in p.terms for atom, _ in monomial}
@@ -164,7 +164,8 @@ def primitive(p: Poly) -> Poly:
 
 
 def without_known_signs(p: Poly) -> Poly:
-    """The polynomial without factors of proven sign; its sign and its zeros stay."""
+    """The polynomial without the factors that are proven to be positive, or negative, at all sizes;
+    its sign and its zeros stay."""
     kept = Poly.of(1)
     for factor in _factors_of(p):
         if nonnegative(-factor - 1):
@@ -212,8 +213,8 @@ def _slope_and_rest(p: Poly, letter: str) -> tuple[Poly | None, Poly]:
 
 
 def _solved_for(p: Poly, letter: str) -> Condition | None:
-    """p > 0 solved for one letter; None where p is not affine in the letter, or the sign of its
-    slope is not proven."""
+    """p > 0 solved for one letter; None if p is not affine in the letter, or its slope is neither
+    proven to be negative nor proven to be positive from some width d on."""
     slope, rest = _slope_and_rest(p, letter)
     if slope is None:
         return None
@@ -249,11 +250,14 @@ def _positive_beyond(slope: Poly) -> int | None:
 
 
 def _degree(monomial: Monomial) -> int:
+    """The sum of the powers of a monomial."""
     return sum(power for _, power in monomial)
 
 
 def _at_small_widths(slope: Poly, rest: Poly, letter: str, beyond: int) -> list[str]:
-    """p > 0 at each of the finitely many widths d < `beyond` at which the slope is not positive."""
+    """The conditions, as text, under which p = slope*letter + rest > 0 at the widths d < `beyond`
+    (and the divisors n of d) at which the slope is not positive; widths without solutions left
+    out."""
     found = []
     for d, n in product(range(1, beyond), repeat=2):
         sizes = {"d": d, "n": n}

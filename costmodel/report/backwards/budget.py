@@ -86,7 +86,11 @@ class Budgets:
                 mixer,
             )
         ]
-        reasons = [row.found.reason for row in rows if isinstance(row.found, Missing)]
+        reasons = [
+            f"{row.mixer.name}: {row.found.reason}"
+            for row in rows
+            if isinstance(row.found, Missing)
+        ]
         if len(reasons) == len(rows):
             raise Unanswered([*reasons, f"none of these mixers has a form '{request.form}'"][0])
         return tuple(rows)

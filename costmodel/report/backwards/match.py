@@ -65,7 +65,7 @@ class Matching:
         if self.figure.unit == "bytes":
             notes.append(Note((f"bytes: {self.request.dtypes.caption}",)))
         title = (
-            f"{self.figure.title}: ", Named(mixer.name, mixer.title), " nearest to ",
+            f"{self.figure.title}: ", *named_form(mixer, self.form), " nearest to ",
             Named(other.name, other.title), f" ({self.request.phases[0]})",
         )  # fmt: skip
         return doc.Table(title, columns, rows, tuple(notes), lead=self._lead)

@@ -1,9 +1,9 @@
 """A quantity of one size as cells: consecutive ranges, in each of which it is a polynomial.
 
 A window, a bracket of ceil_log2, the argument that a maximum takes: each changes at few sizes,
-where a cell ends. A quotient floor(x/8) changes at every eighth size. There it is x/8 minus a
-*remainder*, an unknown number between 0 and 7/8, and the bounds of a polynomial over all values
-of its remainders decide its sign at nearly all sizes.
+where a cell ends. A quotient floor(x/8) changes at every eighth size. In a long range it is
+written x/8 minus a *remainder*, an unknown number between 0 and 7/8, in a single cell; the bounds
+of a polynomial over all values of its remainders decide its sign at nearly all sizes.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ Cell = tuple[int, Poly | None]
 """The first size of a cell, and the polynomial there; None where the quantity is not defined."""
 
 Side = tuple[Callable[[int], Any], Sequence[int]]
-"""A function of the size, a whole number or None, and the sizes between which it is monotone."""
+"""(function, stops): a function of the size, whose value is a whole number or None (not defined),
+and the sizes between which the function is monotone, both ends of its range among them."""
 
 ZERO, ONE = Poly(), Poly.of(1)
 
@@ -51,27 +52,30 @@ class Cells:
         self.most: dict[str, Number] = {}
         """Remainder -> its greatest value; the least is 0."""
         self.period = 1
-        """The quotients that stand in remainders are polynomials in a residue class modulo this."""
+        """A number, such as 8 for floor(x/8): in each residue class of the size modulo this number,
+        the quotients that are written with a remainder are polynomials."""
         self._known: dict[Fn, list[Cell]] = {}
 
     def exact(self, quantity: Exact) -> list[Cell]:
-        """A sum of guarded polynomials."""
+        """The cells of a sum of guarded polynomials."""
         return self.combined([self._piece(*piece) for piece in quantity.pieces], _sum)
 
     def largest(self, cells: Iterable[list[Cell]]) -> list[Cell]:
-        """The maximum of quantities."""
+        """The cells of the maximum of some quantities."""
         return reduce(lambda one, two: self._extreme(one, two, 1), cells)
 
     def combined(
         self, parts: Sequence[list[Cell]], of: Callable[[Sequence[Poly | None]], Poly | None]
     ) -> list[Cell]:
-        """A function of quantities."""
+        """The cells of a function `of` some quantities, which takes their polynomials at one cell
+        (None where a quantity is not defined)."""
         return [(start, of(polys)) for start, _, polys in self.joined(parts)]
 
     def joined(
         self, parts: Sequence[list[Cell]]
     ) -> Iterator[tuple[int, int, Sequence[Poly | None]]]:
-        """The ranges in which every quantity is one polynomial: first, last, the polynomials."""
+        """The ranges in which every quantity is one polynomial, as (first, last, the
+        polynomials)."""
         starts = sorted({self.first}.union(*([start for start, _ in part] for part in parts)))
         places = [0] * len(parts)
         for start, after in pairwise([*starts, self.last + 1]):
@@ -85,7 +89,9 @@ class Cells:
             )
 
     def bounds(self, poly: Poly) -> tuple[Poly, Poly]:
-        """Polynomials in the size alone between which a polynomial with remainders lies."""
+        """(least, greatest): polynomials in the size alone between which a polynomial with
+        remainders lies. A term with remainders is between 0 and its value at the greatest
+        remainders."""
         if not any(atom in self.most for atom in poly.atoms):
             return poly, poly
         low: dict[Monomial, Number] = {}
@@ -100,7 +106,8 @@ class Cells:
         return Poly(low), Poly(high)
 
     def signs(self, poly: Poly, first: int, last: int) -> Iterator[tuple[int, int, int, int]]:
-        """The ranges in which the signs of both `bounds` are constant: first, last, the signs."""
+        """The ranges in which the signs of both `bounds` of a polynomial are constant, as (first,
+        last, sign of the lower bound, sign of the upper bound)."""
         sides = [coefficients(bound, self.letter) for bound in self.bounds(poly)]
         cuts = {first}.union(*(sign_changes(side, first, last) for side in sides))
         for start, after in pairwise([*sorted(cuts), last + 1]):
@@ -114,14 +121,15 @@ class Cells:
         return Poly.atom(name)
 
     def _piece(self, guards: Iterable[Poly], poly: Poly) -> list[Cell]:
-        """A polynomial where all guards are at least 0, and 0 elsewhere."""
+        """The cells of a polynomial where all guards are at least 0, and of 0 elsewhere."""
         holding = self.combined([self._holds(guard) for guard in guards], _product)
         if all(holds == ZERO for _, holds in holding):
             return [(self.first, ZERO)]
         return self.combined([holding, self.poly(poly)], _product)
 
     def _holds(self, guard: Poly) -> list[Cell]:
-        """1 where a guard is at least 0, 0 where not, a number between where not known."""
+        """1 where a guard is at least 0, 0 where it is negative; a remainder between 0 and 1 where
+        the bounds of the guard do not tell, None where the guard is not defined."""
         found: list[Cell] = []
         for start, end, polys in self.joined([self.poly(guard)]):
             if polys[0] is None:
@@ -133,7 +141,7 @@ class Cells:
         return found
 
     def poly(self, poly: Poly) -> list[Cell]:
-        """A polynomial in the size and in functions of it."""
+        """The cells of a polynomial in the size and in functions of the size."""
         functions = [atom for atom in poly.atoms if isinstance(atom, Fn)]
         if not functions:
             return [(self.first, poly)]
@@ -147,6 +155,7 @@ class Cells:
         return self.combined([self._function(atom) for atom in functions], placed)
 
     def _function(self, atom: Fn) -> list[Cell]:
+        """The cells of a function of polynomials; None where an argument is not defined."""
         if atom not in self._known:
             inside = [self.poly(argument) for argument in atom.args]
             if atom.function in ("Max", "Min"):
@@ -169,7 +178,8 @@ class Cells:
         return self._known[atom]
 
     def _extreme(self, one: list[Cell], two: list[Cell], way: int) -> list[Cell]:
-        """The larger (way 1) or the smaller (way -1) of two quantities."""
+        """The larger (`way` 1) or the smaller (`way` -1) of two quantities. Where bounds do not
+        tell which, it is `one` plus a remainder of the greatest difference."""
         found: list[Cell] = []
         for start, end, (left, right) in self.joined([one, two]):
             if left is None or right is None:
@@ -184,7 +194,8 @@ class Cells:
         return found
 
     def _log(self, first: int, last: int, poly: Poly) -> Iterator[Cell]:
-        """ceil_log2, bracket by bracket."""
+        """The cells of ceil_log2, one for each power of two that the argument passes; None where
+        the argument is below 1."""
 
         def of(x: int) -> int | None:
             return ceil_log2(x) if x >= 1 else None
@@ -196,7 +207,8 @@ class Cells:
         return self._values(first, sides)
 
     def _power(self, first: int, last: int, poly: Poly) -> Iterator[Cell]:
-        """2**x, of an exponent with few values."""
+        """The cells of 2**x, one per value of x; Unsupported if x has many values or is not
+        known."""
         sides = [self._side(one, ONE, floor, first, last) for one in {*self.bounds(poly)}]
         refused = Unsupported(f"2**({poly}) has too many values")
         for start, exponent in self._values(first, sides, refused):
@@ -206,7 +218,8 @@ class Cells:
             yield start, Poly.of(Fraction(2) ** number)
 
     def _quotient(self, first: int, last: int, above: Poly, below: Poly) -> Iterator[Cell]:
-        """floor(above/below): its few values, or the quotient minus a remainder."""
+        """The cells of floor(above/below); None where the divisor is not positive. Unsupported as
+        `_quotient_of`."""
         for start, end, low, _ in self.signs(2 * below - 1, first, last):
             if low <= 0:
                 yield start, None
@@ -214,12 +227,18 @@ class Cells:
                 yield from self._quotient_of(start, end, above, below)
 
     def _quotient_of(self, first: int, last: int, above: Poly, below: Poly) -> Iterator[Cell]:
+        """The cells of floor(above/below) for a positive divisor: one for each value if the values
+        are few; else the first and the last values, and above/below minus a remainder between them.
+
+        Raises:
+            Unsupported: the divisor has remainders, or is a sum while the values are many.
+        """
         divisor = below.constant()
         quotient = above / below if len(below.terms) == 1 else None
         if quotient is not None and divisor is not None and not self._remains(above):
             free = quotient.terms.get((), 0)
             period = lcm(*(Fraction(n).denominator for m, n in quotient.terms.items() if m))
-            if period == 1:
+            if period == 1:  # a whole number plus a constant, which alone is rounded
                 yield first, quotient - free + floor(free)
                 return
             self.period = lcm(self.period, period)
@@ -247,8 +266,8 @@ class Cells:
         first: int,
         last: int,
     ) -> Side:
-        """A function that grows with poly/below as a function of the size, and the sizes between
-        which the function is monotone."""
+        """The function x -> of(poly/below at size x), for an `of` that grows with its argument, and
+        the sizes between which this function is monotone."""
         (above, under), (divisor, over) = (ratio(one, self.letter) for one in (poly, below))
         above, under = product(above, over), product(under, divisor)
         return lambda x: of(Fraction(value(above, x), value(under, x))), turns(
@@ -258,8 +277,10 @@ class Cells:
     def _values(
         self, first: int, sides: Sequence[Side], other: Poly | Unsupported | None = None
     ) -> Iterator[Cell]:
-        """A whole number between one or two functions of the size, value by value; with `other`,
-        the first and the last values alone, and `other` between them."""
+        """The cells of a whole number that lies between one or two functions of the size: one for
+        each value, with a remainder where the functions differ, and None where they are not
+        defined. With `other`, only the first and last values of a long range have cells of their
+        own, and `other` stands between them; an `other` that is an error is raised."""
         cuts, many = {first}, []
         for of, stops in sides:
             for start, end in pairwise(stops):
@@ -284,13 +305,14 @@ class Cells:
 
 
 def _is_few(one: int | None, other: int | None, times: int = 1) -> bool:
-    """Whether there are at most `FEW` values, or some times as many, between two."""
+    """Whether fewer than `times` * `FEW` whole numbers lie between two values of a function; True
+    also if the function is not defined at one of the two."""
     return one is None or other is None or abs(one - other) < times * FEW
 
 
 def _last_few(of: Callable[[int], int | None], start: int, end: int) -> int:
-    """The size furthest from `start` towards `end` up to which a monotone function has few values;
-    it has many up to `end`."""
+    """The size furthest from `start` towards `end` up to which a monotone function has few values,
+    by bisection; up to `end` the function has many."""
     begin = of(start)
     while abs(end - start) > 1:
         middle = (start + end) // 2

@@ -19,8 +19,8 @@ Coefficients = Sequence[int]
 
 
 def ratio(poly: Poly, letter: str) -> tuple[Coefficients, Coefficients]:
-    """A polynomial that may have negative powers, as a quotient of two with whole coefficients; the
-    one below is positive at every size.
+    """A polynomial that may have negative powers as (numerator, denominator), two polynomials with
+    whole coefficients; the denominator is positive at every size.
 
     Raises:
         Unsupported: the polynomial has other letters, or functions.
@@ -84,7 +84,7 @@ def turns(p: Coefficients, below: Coefficients, first: int, last: int) -> list[i
 
 
 def sign_changes(p: Coefficients, first: int, last: int) -> list[int]:
-    """Each x of first+1..last at which the sign (-1, 0 or 1) differs from that at x - 1.
+    """Each x of first+1..last at which the sign (-1, 0 or 1) differs from the sign at x - 1.
 
     >>> sign_changes([21, -10, 1], 1, 100)
     [3, 4, 7, 8]
@@ -98,8 +98,8 @@ def sign_changes(p: Coefficients, first: int, last: int) -> list[int]:
 
 
 def changes(of: Callable[[int], object], first: int, last: int) -> list[int]:
-    """Each x of first+1..last at which a function differs from that at x - 1, for a function that
-    takes equal values only side by side."""
+    """Each x of first+1..last at which the value of a function differs from the value at x - 1, by
+    bisection, for a function that takes equal values only at consecutive x."""
     found: list[int] = []
     end, before = of(last), of(first)
     while before != end:

@@ -41,7 +41,7 @@ class Range(NamedTuple):
 
 @dataclass(frozen=True)
 class Quantity:
-    """The largest of some terms, over `below` if given, which is positive."""
+    """The largest of some terms, divided by `below` if given; `below` is positive."""
 
     terms: tuple[Exact, ...]
     below: Exact | None = None
@@ -55,7 +55,7 @@ class Quantity:
         return found.numerator if found.denominator == 1 else found
 
     def substitute(self, values: Mapping[str, Poly]) -> Quantity:
-        """Replace sizes."""
+        """The quantity with values in place of sizes."""
         terms = tuple(_substituted(term, values) for term in self.terms)
         return Quantity(terms, None if self.below is None else _substituted(self.below, values))
 
@@ -65,7 +65,8 @@ NOTHING = Quantity((Exact(),))
 
 
 def _substituted(quantity: Exact, values: Mapping[str, Poly]) -> Exact:
-    """Replace sizes; a piece whose guards fail is left out before its value is computed."""
+    """A sum of guarded polynomials with values in place of sizes. A piece with a guard that fails
+    is left out before its value, which may not exist, is computed."""
     found = []
     for guards, poly in quantity.pieces:
         replaced = [guard.substitute(values) for guard in guards]
@@ -83,12 +84,12 @@ def ranges(
     first: int = 1,
     last: int = LARGEST,
 ) -> list[tuple[Range, L]]:
-    """The ranges of one size in which a property `of` the order of the quantities is constant, and
-    the property there; adjacent ranges differ.
+    """The ranges of one size, in ascending order of their first sizes, in which a property `of` the
+    size is constant, as (range, property). Adjacent ranges have different properties.
 
     Args:
         quantities: in the size `letter` alone.
-        of: the property at a size; it changes at most where the order of the quantities does.
+        of: size -> the property, which follows from the order of the quantities at the size.
 
     Raises:
         Unsupported: the order changes with the remainder of the size by a number above `CLASSES`.
@@ -112,7 +113,7 @@ def _solved(
     first: int,
     last: int,
 ) -> Iterator[tuple[Range, L]]:
-    """`ranges`, of which adjacent ones may be alike."""
+    """The ranges of `ranges`, of which adjacent ones may have equal properties."""
     if last - first < TRIED:
         yield from ((Range(x, x), of(x)) for x in range(first, last + 1))
         return
@@ -127,7 +128,7 @@ def _solved(
 
 
 def _differences(cells: Cells, quantities: Sequence[Quantity]) -> list[list[Cell]]:
-    """The difference of each two quantities, times what they are divided by."""
+    """The cells of the difference of each two quantities, multiplied by both divisors."""
     values = []
     for quantity in quantities:
         above = cells.largest([cells.exact(term) for term in quantity.terms])
@@ -144,8 +145,9 @@ def _differences(cells: Cells, quantities: Sequence[Quantity]) -> list[list[Cell
 
 
 def _settled(cells: Cells, apart: Sequence[list[Cell]]) -> Iterator[tuple[int, int, bool]]:
-    """Ranges in which the sign of every difference is constant, or with True is open; open ranges
-    side by side are one."""
+    """Consecutive ranges as (first, last, is open): in a range that is not open the sign of every
+    difference is constant; in an open range the bounds of some difference leave its sign open.
+    Adjacent open ranges are joined."""
     begun: int | None = None
     for start, end, polys in cells.joined(apart):
         known = [poly for poly in polys if poly is not None]
@@ -177,7 +179,8 @@ def _by_class(
     last: int,
     period: int,
 ) -> Iterator[tuple[Range, L]]:
-    """`_solved`, for each residue class of a period by itself."""
+    """`_solved` for each residue class of the size modulo `period`; Unsupported for a period of 1
+    or above `CLASSES`."""
     if not 1 < period <= CLASSES:
         raise Unsupported(
             f"the order changes with the remainder of {letter} by {period}"
@@ -202,7 +205,8 @@ def _by_class(
 def _together(
     found: Sequence[tuple[Range, L]], first: int, last: int, period: int
 ) -> Iterator[tuple[Range, L]]:
-    """The ranges of residue classes as ranges of sizes side by side where the classes agree."""
+    """The ranges of residue classes, with ranges of consecutive sizes in their place where all
+    classes have the same property, or where the range is short."""
     classes: dict[int, list[tuple[Range, L]]] = {}
     for one in found:
         classes.setdefault(one[0].first % period, []).append(one)
@@ -229,7 +233,7 @@ def _together(
 
 
 def _joined(found: Sequence[tuple[Range, L]]) -> list[tuple[Range, L]]:
-    """The ranges in ascending order; ranges side by side that are alike are one."""
+    """The ranges in ascending order; adjacent ranges of step 1 with equal properties are joined."""
     result: list[tuple[Range, L]] = []
     for one, label in sorted(found, key=lambda pair: pair[0].first):
         if result:
@@ -242,7 +246,9 @@ def _joined(found: Sequence[tuple[Range, L]]) -> list[tuple[Range, L]]:
 
 
 def _periodic(found: Sequence[tuple[Range, L]]) -> list[tuple[Range, L]]:
-    """The ranges, where short ones beside residue classes join the classes that they continue."""
+    """The ranges, with short ranges of step 1 next to residue classes joined to the classes, where
+    each of their sizes has the property of its class: first those before classes, then those
+    behind."""
     result = [*found]
     for way in (-1, 1):
         waiting, result = result[::way], []
@@ -269,10 +275,12 @@ def _periodic(found: Sequence[tuple[Range, L]]) -> list[tuple[Range, L]]:
 
 
 def _minus(polys: Sequence[Poly | None]) -> Poly | None:
+    """The difference of two polynomials; None if one is not defined."""
     left, right = polys
     return None if left is None or right is None else left - right
 
 
 def _product(polys: Sequence[Poly | None]) -> Poly | None:
+    """The product of two polynomials; None if one is not defined."""
     left, right = polys
     return None if left is None or right is None else left * right
