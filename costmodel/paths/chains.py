@@ -56,8 +56,8 @@ class Repeat:
 
 @dataclass(frozen=True)
 class Passage:
-    """The steps to the row that lies `further` rows after some row of a loop: early[further] where
-    `early` is long enough, else `later`."""
+    """The steps to the row that lies `further` rows after some row of a loop: `early[further]` for
+    the first len(early) of these rows, `later` for all others."""
 
     further: Poly
     early: tuple[Steps, ...]
@@ -68,13 +68,14 @@ Steps = tuple[Step | Repeat | Passage, ...]
 
 
 class Ties:
-    """Tie-breaking between chains: the deepest chain, or the chain with the largest span, is taken
-    at `sizes`, or at large sizes. Decisions are recorded: the same chains are valid at other sizes
-    if every decision holds there too (`hold_at`)."""
+    """Tie-breaking between chains: which of several lengths is the largest at `sizes`, with large
+    values for sizes that are not given. Decisions are recorded: the same chains are valid at other
+    sizes if every decision is the same there (`hold_at`)."""
 
     def __init__(self, sizes: Sizes | None) -> None:
         self.sizes = sizes
         self.decided: dict[tuple[Poly, ...], int] = {}
+        """Lengths that were compared -> the position of the largest."""
 
     def largest(self, lengths: tuple[Poly, ...]) -> int:
         """The position of the first of the largest lengths; sizes that are not given are large."""
@@ -83,21 +84,23 @@ class Ties:
         return self.decided[lengths]
 
     def is_smaller(self, one: Poly, two: Poly) -> bool:
-        """Whether span `one` is smaller than span `two`; proven unless `sizes` gives all their
-        letters."""
+        """Whether span `one` is smaller than span `two`: at `sizes` if they give all letters of
+        both spans; else only if proven for all sizes."""
         if not self.sizes or (one.letters | two.letters) - dict(self.sizes).keys():
             return not is_at_least(frozenset(), one, two) and is_at_least(frozenset(), two, one)
         return self.largest((one, two)) == 1
 
     def hold_at(self, sizes: Sizes | None) -> bool:
-        """Whether every recorded decision is the same at other sizes of the same letters."""
+        """Whether `sizes` has the same letters as `self.sizes`, and every recorded decision is the
+        same there."""
         return dict(sizes or ()).keys() == dict(self.sizes or ()).keys() and all(
             _largest_at(lengths, sizes) == place for lengths, place in self.decided.items()
         )
 
 
 def _largest_at(lengths: tuple[Poly, ...], sizes: Sizes | None) -> int:
-    """The position of the first of the largest lengths at `sizes`; other sizes are large."""
+    """The position of the first of the largest lengths at `sizes`, with large values for other
+    sizes; 0 if a length has no value there."""
     letters = frozenset[str]().union(*(length.letters for length in lengths))
     at = large(letters) | dict(sizes or ())
     try:
@@ -113,18 +116,22 @@ NO_SIZES = Ties(None)
 @hashed_once
 @dataclass(frozen=True)
 class Chain(Witness):
-    """A path of steps; `ties` breaks ties. While a loop is solved, `origin` is the array of the
-    previous row at which the chain starts. In a solved row, `via` is that array and the chain of
-    this row alone. `lost` is the reason why the steps are not known."""
+    """A path of steps, as the witness of a depth."""
 
     steps: Steps = ()
     ties: Ties = NO_SIZES
+    """How ties with other chains are broken."""
     origin: Array | None = None
+    """While a loop is solved: the array in the previous row at which the chain starts."""
     via: tuple[Array, Chain] | None = None
+    """In a solved row of a loop: the `origin`, and the chain from the previous row to this row."""
     lost: str = ""
+    """The reason why the steps are not known; "" if they are."""
 
     def then(self, equation: str, names: tuple[str, ...], levels: Callable[[], Poly]) -> Chain:
-        """The chain with the steps `names` appended, which take `levels()` levels together."""
+        """The chain with the steps `names` of an equation appended, which take `levels()` levels
+        together."""
+        # the last step has the levels of all, the others (Poly() is 0) have none
         more = [Step(name, equation, Poly) for name in names[:-1]]
         steps = (*self.steps, *more, Step(names[-1], equation, levels))
         return Chain(steps, self.ties, self.origin, self.via, self.lost)
@@ -138,12 +145,12 @@ class Chain(Witness):
             return None
 
     def substitute(self, values: Mapping[str, Poly]) -> Self:
-        """Replace indices or axes in the row numbers of passages."""
+        """The chain with values in place of indices or axes in its row numbers."""
         return self._timed(lambda rows: rows.substitute(values), values)
 
     def at_most(self, where: Constraints, variables: Sequence[str], known: Constraints) -> Self:
-        """The chain with row numbers maximised over `variables`, under `where` and `known`; else
-        lost."""
+        """The chain with its row numbers maximised over `variables`, where `where` and `known`
+        hold; a `lost` chain if a maximum is not derived."""
         try:
             return self._timed(
                 lambda rows: maximised(Level(rows, where), variables, known).depth, variables
@@ -152,7 +159,8 @@ class Chain(Witness):
             return replace(self, lost=str(reason))
 
     def _timed(self, change: Callable[[Poly], Poly], names: Iterable[str]) -> Self:
-        """The chain with `change` applied to its row numbers, if these contain any of `names`."""
+        """The chain with `change` applied to all row numbers of repeats and passages, if a passage
+        contains one of `names` in its row number; else the chain itself."""
         moving = {*names}
         if not any(isinstance(s, Passage) and s.further.letters & moving for s in self.steps):
             return self
@@ -171,7 +179,8 @@ class Chain(Witness):
         return one is not None and two is not None and self.ties.is_smaller(one, two)
 
     def after(self, before: Chain | None) -> Chain:
-        """The chain of a row, appended to the chain `before` to its origin in the previous row."""
+        """This chain of one row, which starts at `origin`, appended to `before`, the chain to that
+        array in the previous row (None: no steps)."""
         first = before or Chain()
         assert self.origin is not None
         return replace(
@@ -183,8 +192,8 @@ class Chain(Witness):
         )
 
     def path(self, sizes: Mapping[str, int]) -> CriticalPath:
-        """The path at given sizes, which select the branch of every `Passage`. Where ties are
-        broken at sizes, a block that repeats at most `FEW` times is written out.
+        """The path at given sizes, which select the branch of every `Passage`. If ties are broken
+        at sizes, a block that repeats at most `FEW` times is written out step by step.
 
         Raises:
             Unsupported: the steps are not known.
@@ -196,7 +205,7 @@ class Chain(Witness):
 
 
 def _total(steps: Steps, number: Callable[[Step], Poly]) -> Poly:
-    """The sum of `number(step)` over all steps, with repetitions."""
+    """The sum of `number(step)` over all steps, with repetitions; a passage counts as `later`."""
     found = Poly()
     for step in steps:
         if isinstance(step, Repeat):
@@ -314,4 +323,5 @@ class CriticalPath:
 
 
 def _in_words(steps: Iterable[str]) -> str:
+    """Steps by their names in papers, joined by dashes."""
     return " - ".join(STEP_WORDS.get(name, name) for name in steps)

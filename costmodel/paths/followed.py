@@ -55,7 +55,9 @@ class Joint:
         return tuple(dict.fromkeys((*self.equation.indices, *self.read.over)))
 
     def letters(self, axes: Mapping[Array, set[int]]) -> set[str]:
-        """The indices in positions on `axes`, in the regions, and in ranges that couple indices."""
+        """The indices that decide which nodes are joined: indices in positions on `axes` (array ->
+        axes that distinguish nodes) and in the regions, and indices whose ranges depend on each
+        other."""
         values = [
             *(constraint for region in self.regions for constraint in region),
             *(position_value(at[axis]) for array, at in self.ends for axis in axes[array]),
@@ -89,7 +91,8 @@ class Span:
         return Span(self.first[nodes], self.last[nodes])
 
     def widen(self, nodes: Integers, others: Integers) -> bool:
-        """Add to each of `nodes` the set of its counterpart in `others`; whether a set changes."""
+        """Add to the set of nodes[k] the set of others[k], for each k. The result says whether a
+        set changes."""
         import numpy as np
 
         other = self.at(others)
@@ -187,7 +190,8 @@ class Graph:
         ]
 
     def _points(self, joint: Joint) -> Points | None:
-        """The points of the indices that distinguish nodes; None for an empty iteration domain."""
+        """The points of the indices that decide which nodes a reference joins; None if another
+        index has no value, so that the reference reads nothing."""
         letters, known = joint.letters(self.axes), tuple(sorted(self.sizes.items()))
         kept = tuple(index for index in joint.indices if index.atom in letters)
         others = (points((index,), known) for index in joint.indices if index not in kept)
@@ -228,8 +232,10 @@ class Graph:
 
     @cached_property
     def homes(self) -> Integers:
-        """The row to which each node belongs; -1 for transparent entries, whose array has an entry
-        with readers on both sides of its rows."""
+        """The row to which each node belongs, by node number; -1 for transparent entries (their
+        array has an entry with readers on both sides of its rows) and for entries without rows or
+        readers.
+        """
         import numpy as np
 
         made, readers = self.made, Span.of_rows(self.length, self.number)
@@ -251,6 +257,8 @@ class Graph:
         """The rows that each row reads, directly or through transparent entries, as bit sets."""
         import numpy as np
 
+        # transparent entries with rows are numbered behind the rows; all other entries count
+        # nowhere
         rows, homeless = self.length, np.flatnonzero((self.homes < 0) & (self.made.last >= 0))
         _refuse_many(homeless.size * -(-rows // 64), "words for the rows that entries are made of")
         place = self.homes.copy()
@@ -282,15 +290,17 @@ def _letters(position: Position) -> frozenset[str]:
 
 
 def _nearest(made: Span, readers: Span) -> Integers | None:
-    """For each entry, the row nearest to its readers, of the rows it is computed from; None unless
-    the readers of all entries lie after these rows, or the readers of all entries before."""
+    """For each entry, the row nearest to its readers among the rows that the entry is computed
+    from. None unless all readers lie at or after the rows of their entries, or all at or before
+    them."""
     if (made.last <= readers.first).all():
         return made.last
     return made.first if (readers.last <= made.first).all() else None
 
 
 def _furthest(reads: Sequence[int]) -> int:
-    """The largest distance of two rows, in hops, given the bit set of rows that each row reads."""
+    """The largest distance of two rows, in hops, given the bit set of rows that each row reads.
+    Each round adds the rows within one hop more, until no set grows."""
     around, moved = [1 << row for row in range(len(reads))], [True] * len(reads)
     read = [_rows(rows & ~own, len(reads)) for rows, own in zip(reads, around, strict=True)]
     for hops in count():
@@ -317,7 +327,7 @@ def _rows(of: int, number: int) -> Sequence[int]:
 
 
 def _refuse_many(number: int, what: str) -> None:
-    """Raise Unsupported if `number` exceeds `MOST`."""
+    """Raise Unsupported if `number` exceeds `MOST`; `what` says what is counted."""
     if number > MOST:
         raise Unsupported(f"{number:,} {what} at these sizes; at most {MOST:,} are followed")
 

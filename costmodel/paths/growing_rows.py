@@ -24,20 +24,24 @@ ROW = axis_atom("row")
 
 
 Steps = Mapping[Array, Sequence[tuple[Array, Level]]]
-"""Array of a loop -> (array of the previous row, depth that is added), ..."""
+"""Array of a loop -> the ways to it from the previous row, each as (array of the previous row,
+depth that is added)."""
 
 
 @dataclass(frozen=True)
 class GrowingRows:
-    """The depths of consecutive rows, and the depth `rate` that each further row adds (None: no
-    further row depends on the last one)."""
+    """The depths of consecutive rows of a loop, and of all rows after them."""
 
     rows: Sequence[RowDepths]
     rate: Poly | None
+    """The depth that each row after the last of `rows` adds; None if no row depends on the last
+    one."""
     chains: RowChains
+    """The longest paths to the rows after the last of `rows`."""
 
     def levels(self, low: Poly, where: Constraints) -> Iterator[tuple[Array, Level]]:
-        """The depths as levels in `#row`, where the first of `rows` has the number `low`."""
+        """The depths of all rows as (array, level in `#row`), where the first of `rows` has the
+        number `low`, and `where` holds."""
         for number, row in enumerate(self.rows):
             here = Poly.atom(ROW) - low - number
             going_on = self.rate if number == len(self.rows) - 1 else None
@@ -52,7 +56,12 @@ class GrowingRows:
 
 
 def growing_rows(steps: Steps, begun: Sequence[RowDepths]) -> GrowingRows:
-    """The rows that `begun` enters, and further rows until all arrays deepen by one common rate."""
+    """The depths of consecutive rows: of all rows at which depths of `begun` enter (one mapping per
+    row), and of further rows until all arrays deepen by one common rate.
+
+    Raises:
+        Unsupported: there is no common rate after `ROWS_WORKED_OUT` further rows.
+    """
     known: list[RowDepths] = []
     while len(known) < len(begun) + ROWS_WORKED_OUT:
         row = dict(_next_depths(known[-1], steps)) if known else {}
@@ -92,9 +101,11 @@ def _next_depths(before: RowDepths, steps: Steps) -> RowDepths:
 
 
 def _rate(row: RowDepths, following: RowDepths) -> Poly | None:
-    """The constant by which every array of the next row is deeper; None if not proven."""
+    """The depth by which every array of the row `following` is deeper than in `row`; None if the
+    rows have different arrays or no such depth is proven."""
     if row.keys() != following.keys():
         return None
+    # a common rate is a difference of two levels of any one array: the first
     rates = [
         deep.depth - level.depth for a in list(row)[:1] for deep in following[a] for level in row[a]
     ]

@@ -50,8 +50,10 @@ class Hops:
     words: str
 
     def distances(self, sign: int, length: Poly) -> tuple[Poly, Reach] | None:
-        """(least distance, reach) if every row reads at all distances between them inside the
-        sequence; None if that is not proven."""
+        """(least distance, reach) if it is proven that each row reads all rows at distances from
+        the least to the reach that lie in the sequence; else None. `sign`: 1 for earlier rows, -1
+        for later rows.
+        """
         row, back = Poly.atom(ROW), Poly.atom(BACK)
         inside = frozenset({row - 1, length - row, back - 1})
         inside |= {row - back * sign - 1, length - row + back * sign}
@@ -71,9 +73,8 @@ class Hops:
 
 
 def _hops(known: Rows, sign: int) -> Iterator[Hops]:
-    """For every reference by which rows read earlier rows (sign 1) or later rows (-1): which rows
-    read, and at which distances. A reference to an array that is computed from all rows reads at
-    all distances."""
+    """The `Hops` of each reference to earlier rows (`sign` 1) or later rows (`sign` -1). A
+    reference to an array that is computed from all rows reads at all distances."""
     row, back = Poly.atom(ROW), Poly.atom(BACK)
     for found in joined_rows(known):
         if found.read is None:
@@ -88,15 +89,19 @@ def _hops(known: Rows, sign: int) -> Iterator[Hops]:
 
 
 def furthest(known: Rows, sign: int) -> Reach:
-    """The reach in one direction, where rows are joined at every distance up to the reach.
+    """The reach of a row among earlier rows (`sign` 1) or later rows (`sign` -1), with rows joined
+    at every distance from 1 to the reach.
 
     Raises:
-        Unsupported: which rows are read depends on more than their distance.
+        Unsupported: which rows are read depends on more than their distance, or distances up to the
+            reach are left out.
     """
     hops = list(_hops(known, sign))
     if not hops:
         return NOWHERE
     found = {hop: hop.distances(sign, length(known.system)) for hop in hops}
+    # intervals of distances from 1 on: an interval joins if it begins at most 1 behind a known
+    # reach
     even: list[Reach] = []
     while joined := [
         hop
@@ -124,15 +129,17 @@ def _nearer(one: Reach, two: Reach, known: Constraints) -> Reach:
 
 
 def _cases_of_reach(reach: Reach) -> list[tuple[Constraints, Reach]]:
-    """A reach in two cases: at sizes at which it is at least 1, and NOWHERE at all other sizes."""
+    """A reach by cases, as (conditions, reach): itself at sizes at which it is at least 1, NOWHERE
+    at all other sizes; one case if it is known which holds."""
     if reach is None or reach == NOWHERE or nonnegative(reach - 1):
         return [(frozenset(), reach)]
     return [(frozenset({reach - 1}), reach), (frozenset({-reach}), NOWHERE)]
 
 
 def evenly(back: Reach, ahead: Reach, length: Poly) -> Exact:
-    """The hops between the rows furthest apart, where all rows have the same reach in each
-    direction: ceil((length - 1) / reach) for the smaller of the two."""
+    """The hops between the rows furthest apart, where all rows have one reach `back` and one reach
+    `ahead`: ceil((length - 1) / reach) for the smaller of the two that are not 0; 1 for a reach
+    without limit, 0 without any hop."""
     result = Exact()
     for (some, one), (others, two) in product(_cases_of_reach(back), _cases_of_reach(ahead)):
         guards = some | others
@@ -147,10 +154,12 @@ def evenly(back: Reach, ahead: Reach, length: Poly) -> Exact:
 
 
 READ = axis_atom("read")
+"""The row that is read, as a variable."""
 
 
 def by_hub(known: Rows) -> Exact:
-    """The hops by way of row 1: 1 where every row reads every other row, elsewhere 2.
+    """The hops by way of row 1, which reads all rows and is read by all rows: 1 at sizes at which
+    each row reads every other row, 2 at other sizes; 0 for l = 1.
 
     Raises:
         Unsupported: some row does not read row 1, or row 1 does not read some row.
@@ -168,6 +177,7 @@ def by_hub(known: Rows) -> Exact:
         pairs += [projected(region, found.over) for region in regions if not infeasible(region)]
     if outside(every | {1 - row}, pairs) or outside(every | {1 - read}, pairs):
         raise Unsupported("row 1 is not read by all rows, or does not read all rows")
+    # one hop for l >= 2, and a second one at sizes at which some pair of rows is not joined
     result, counted = Exact(((frozenset({ends - 2}), Poly.of(1)),)), list[Constraints]()
     for side in (row - read - 1, read - row - 1):
         for missing in outside(every | {side}, pairs):
@@ -233,7 +243,8 @@ class Chunks:
         return self.lower.substitute({INNER: self.size}) if ends else self.lower
 
     def digits(self, row: Poly, known: Constraints) -> tuple[Poly, Poly] | None:
-        """The chunk and the place of a row, as for a number in base `size`; None if not proven."""
+        """(chunk, place) of a row, like the digits of a number in base `size`; None if it is not
+        proven that the place lies in 1..size."""
         try:
             whole = row.coefficient(self.letter)
         except ValueError:  # the chunk size occurs squared
@@ -257,7 +268,8 @@ class Chunks:
         return where
 
     def proves(self, known: Constraints, claim: Poly) -> bool:
-        """Whether `claim >= 0` is proven, as a bound on rows or as a bound on chunks."""
+        """Whether `claim >= 0` is proven, by itself or because the chunk of row claim + 1 is at
+        least 1."""
         digits = self.digits(claim + 1, known)
         return implied(known, claim) or (digits is not None and implied(known, digits[0] - 1))
 
@@ -342,8 +354,16 @@ def chunks_of(known: Rows) -> Chunks | None:
 
 
 def _furthest_joined(chunks: Chunks, held: Sequence[JoinedPairs], where: Constraints) -> Poly:
-    """The furthest row that a class of lower rows is joined with, where all rows between are joined
-    too; the lower row itself if no row is joined."""
+    """The furthest row that a class of lower rows is joined with, while all rows between are joined
+    too; the lower row itself if no row is joined.
+
+    Args:
+        held: the pairs of rows that references join, for this class.
+        where: the class, one of `Chunks.classes`.
+
+    Raises:
+        Unsupported: no bound of the upper row is proven to be such a row.
+    """
     upper, inside = Poly.atom(UPPER), chunks.inside | where
     if not held:
         return chunks.itself(where)
@@ -361,7 +381,8 @@ def _furthest_joined(chunks: Chunks, held: Sequence[JoinedPairs], where: Constra
 
 
 def require_in_order(chunks: Chunks, furthest: Sequence[Poly]) -> None:
-    """Raise Unsupported unless furthest rows ascend with the lower rows, alike in every chunk."""
+    """Raise Unsupported unless the furthest row of a later lower row is at least as far, and the
+    distances to furthest rows are the same in every chunk. `furthest`: a row per class."""
     later = {name: Poly.atom(f"{name} later") for name in (OUTER, INNER)}
     apart = chunks.lower.substitute(later) - chunks.lower
     for where, far in zip(chunks.classes, furthest, strict=True):
@@ -377,16 +398,19 @@ def require_in_order(chunks: Chunks, furthest: Sequence[Poly]) -> None:
 
 
 def by_chunks(known: Rows, chunks: Chunks, sign: int) -> Exact:
-    """The hops from the first row to the last in one direction, each hop as long as possible.
+    """The hops from the first row to the last, each hop as long as possible, by references to
+    earlier rows (`sign` 1) or later rows (`sign` -1).
 
     Raises:
-        Unsupported: some lower row is joined with an upper row, but not with all rows between.
+        Unsupported: the two properties of `Chunks` are not proven, or the rows on the way are not
+            derived.
     """
     furthest = [
         _furthest_joined(chunks, list(_joined_pairs(known, chunks, sign, where)), where)
         for where in chunks.classes
     ]
     require_in_order(chunks, furthest)
+    # a row of a chunk of size 1 is always at the end of its chunk: a case of its own
     several, single = frozenset({chunks.size - 2}), frozenset({1 - chunks.size})
     return Exact(
         (
@@ -415,6 +439,8 @@ def _from_first(
         yield known | before[row], Poly.of(1)
     for row in cycle:
         away = cycle[row]
+        # the quotient is 0, not negative, as soon as the length is at least row - away + 1, which
+        # an earlier row on the way ensures
         none_yet = chunks.length - row + away - 1
         guards = next(
             g for g in (frozenset[Poly](), *before.values()) if implied(known | g, none_yet)
@@ -425,8 +451,13 @@ def _from_first(
 def _rows_on_the_way(
     chunks: Chunks, furthest: Sequence[Poly], row: Poly, known: Constraints
 ) -> tuple[list[Poly], dict[Poly, Poly]]:
-    """The rows on the way from row 1 with the longest hops: rows that are passed once, and rows
-    whose place recurs in later chunks, each with the period in rows."""
+    """The rows on the way from row 1 with the longest hops, as (rows that are passed once, {row
+    whose place recurs in later chunks: the distance in rows to its next occurrence}).
+
+    Raises:
+        Unsupported: a row inside a chunk is joined with no further row, the place of a row is not
+            derived, or no place recurs within `MANY` rows.
+    """
     places: dict[Poly, Poly] = {}
     while len(places) < MANY:
         digits = chunks.digits(row, known)

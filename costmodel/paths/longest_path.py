@@ -1,4 +1,8 @@
-"""The depth of every array entry: the length of the longest path of operations to the entry."""
+"""The depth of every array entry: the length of the longest path of operations to the entry.
+
+A depth is a maximum of levels (`piecewise_max`): polynomials, each with conditions under which it
+holds. Arrays are processed in topological order; the rows of a loop are solved in `loop_rows`.
+"""
 
 from __future__ import annotations
 
@@ -63,6 +67,7 @@ class Depths:
         self.phase = phase
         self.rules = rules
         self.arrays: dict[Array, Depth] = {}
+        """Array that the phase computes -> the depth of its entries, in its axes."""
         self.before: dict[Equation, dict[Ref, Depth]] = {}
         """While a loop is solved: equation -> references to the previous row and their depths."""
         points = by_equation(points_of(system, phase))
@@ -89,14 +94,16 @@ class Depths:
         return tuple(guarded(end) for end in simplify_max(ends)) or (Poly(),)
 
     def _levels(self, part: IterationDomain) -> Depth:
-        """The depth of the right-hand side of an equation, in its free indices."""
+        """The depth of the right-hand side of an equation, in its free indices; Unsupported, with
+        the name of the equation, if it is not derived."""
         try:
             return self.depth(part.equation.value, part, part.constraints)
         except Unsupported as error:
             raise Unsupported(f"{part.equation.part_of}: {error}", error.advice) from error
 
     def _equation(self, part: IterationDomain, *, split: bool = False) -> None:
-        """Add the depth of the entries that an equation defines to the depth of its array."""
+        """Add the depth of the entries that an equation defines to the depth of its array. `split`:
+        see `on_axes`; it is also set if several parts define entries of the array."""
         equation, levels = part.equation, self._levels(part)
         split = split or self.parts[equation.array] > 1
         found = tuple(x for level in levels for x in on_axes(part, level, split=split))
@@ -106,7 +113,8 @@ class Depths:
         values += [(level, part.variables, part.constraints) for level in levels]
 
     def ends(self, array: Array) -> Iterator[Level]:
-        """The maximal depths of an array's entries, in sizes, each where such an entry exists."""
+        """The largest depths of an array's entries, as levels in sizes, under the conditions under
+        which such an entry exists."""
         for level, outer, constraints in self.values.get(array, ()):
             known = constraints | level.where
             variables = (*outer, *sorted(variables_of([level.depth, *known]).difference(outer)))
@@ -124,6 +132,7 @@ class Depths:
         if last is None:
             self._alike(block, parts, block.last_rows)
             return
+        # rows 1 .. last - 1 as a loop; then the last row, for l >= 2 rows and for a single row
         before = [at_rows(block, p, lambda row: {last - 1 - row}) for p in parts]
         self._alike(block, [p for p in before if p], dict.fromkeys(block.axes, last - 1))
         for part in parts:
@@ -135,8 +144,8 @@ class Depths:
     def _alike(
         self, block: Block, parts: Sequence[IterationDomain], number: Mapping[Array, Poly]
     ) -> None:
-        """Find the depths of rows with the same equations, from row 1 and by recurrence from
-        there."""
+        """Find the depths of a loop whose rows from 2 on have the same equations: from the depths
+        of row 1, and of a later row in terms of the row before. `number`: array -> its last row."""
         first = self._rows(block, [p for p in map(partial(first_row, block), parts) if p])
         marked = {array: (self.mark(array),) for array in block.axes}
         self.before = {e: {} for e in block.equations}
@@ -155,7 +164,8 @@ class Depths:
                 values += [(level, axes_of(array), entries) for level in self.arrays[array]]
 
     def _computed(self, array: Array, parts: Sequence[IterationDomain]) -> Iterator[Constraints]:
-        """The entries of a loop's array that this phase computes, in the axes of the array."""
+        """The regions of the entries of a loop's array that this phase computes, in the axes of the
+        array: all entries, or in one-token inference those of the token."""
         if self.phase != "inference":
             yield whole(array)
             return
@@ -167,7 +177,8 @@ class Depths:
                     yield found
 
     def _rows(self, block: Block, parts: Sequence[IterationDomain]) -> dict[Array, Depth]:
-        """The depths of a loop's arrays at the rows of `parts`, in `#row` and sizes alone."""
+        """The depths of a loop's arrays at the rows of `parts`, in `#row` and sizes alone.
+        Unsupported if entries of one row differ in depth."""
         for array in block.axes:
             self.arrays.pop(array, None)
         found: dict[Array, Depth] = {}
@@ -191,7 +202,8 @@ class Depths:
         return {a: tuple(x.substitute(named[a]) for x in levels) for a, levels in found.items()}
 
     def fresh(self, ref: Ref, constraints: Constraints) -> Sequence[Constraints]:
-        """The parts of `constraints` in which this phase computes the referenced entry."""
+        """The disjoint parts of `constraints` in which this phase computes the referenced entry: ()
+        for an array that exists before the phase, the part of the token in one-token inference."""
         if ref.array not in self.arrays:
             return ()
         if self.phase != "inference":
@@ -199,7 +211,7 @@ class Depths:
         return at_token(constraints, owners(self.system).at(ref), T)
 
     def mark(self, array: Array) -> Level:
-        """A stand-in for the depth of an array in the previous row of its loop."""
+        """A level that stands for the depth of an array in the previous row of its loop."""
         return Level(Poly.atom(stand_in(array.name)))
 
     def after(
@@ -227,7 +239,8 @@ def _existing(constraints: Constraints, variables: tuple[str, ...]) -> Constrain
 
 
 def _joined(array: Array, levels: Depth, row: str) -> Depth:
-    """The levels, two of equal depth merged where their sets of entries within a row adjoin."""
+    """The levels of an array in a row of a loop (`row` is the axis), with two levels of equal depth
+    merged if the entries of one begin directly behind the entries of the other."""
     waiting, found = list(levels), []
     while waiting:
         level = waiting.pop(0)
@@ -245,7 +258,8 @@ def _joined(array: Array, levels: Depth, row: str) -> Depth:
 def _either(
     one: Constraints, other: Constraints, around: Constraints, row: str
 ) -> Constraints | None:
-    """The union of two conditions, if one begins directly after the end of the other; else None."""
+    """The union of two conditions as one condition, if one begins directly behind the end of the
+    other on some axis but `row`, and both hold alike otherwise; None if not."""
     for end in one:
         rest = (one - {end}) | (other - {-end - 1})
         if (
@@ -329,9 +343,9 @@ def _axis_equations(equation: Equation, placed: set[str]) -> Constraints:
 
 
 def at_places(level: Level, ref: Ref, around: Constraints) -> Level | None:
-    """A level of an array at the entries that a reference reads; None if it exists at none of them.
-    Where the reference has (q - 1)*C + e on an axis for which the level has (p - 1)*C + f, the
-    indices p and f are replaced by q and e if these are proven to be equal."""
+    """A level of an array at the entries that a reference reads; None if it exists at no such
+    entry. Where the reference has (q - 1)*C + e on an axis for which the level has (p - 1)*C + f,
+    the indices p and f are replaced by q and e if these are proven to be equal."""
     values = {axis_atom(k): position_value(p) for k, p in enumerate(ref.positions)}
     where = _where_at(level.where, ref.positions)
     if infeasible(around | where):
@@ -354,8 +368,9 @@ def _where_at(where: Constraints, positions: tuple[Position, ...]) -> Constraint
 
 
 def _matching_indices(apart: Poly, around: Constraints) -> Iterator[tuple[str, Poly]]:
-    """Values of the level's indices that solve `apart = 0`, such as p = q and f = e for apart = (p
-    - 1)*C + f - (q - 1)*C - e; nothing if they do not solve it."""
+    """Values of the level's indices, as (index, value), that solve `apart = 0`: p = q and f = e for
+    apart = (p - 1)*C + f - (q - 1)*C - e. The level's indices are those that `around` lacks.
+    Nothing if partners alone do not solve the equation."""
     names = variables_of([apart])
     outer = variables_of(around)
     own = sorted(names - outer)
@@ -372,8 +387,8 @@ def _matching_indices(apart: Poly, around: Constraints) -> Iterator[tuple[str, P
 
 
 def _partner(name: str, slopes: Mapping[str, Poly], others: set[str]) -> Poly:
-    """The index in `others` with the opposite slope, or minus an index with the same slope, or
-    0."""
+    """The index in `others` with the opposite coefficient, or minus an index with the same
+    coefficient; 0 if there is none."""
     for sign in (1, -1):
         for other in sorted(others):
             if slopes[other] * sign == -slopes[name]:

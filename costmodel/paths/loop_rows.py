@@ -45,8 +45,12 @@ def points_of(system: System, phase: str) -> tuple[IterationDomain, ...]:
 
 
 def in_turn(block: Block, parts: Sequence[IterationDomain], system: System, phase: str) -> bool:
-    """Whether a phase computes the rows of a block one after another. One-token inference does not
-    if the row before belongs to an older token, and so is known already."""
+    """Whether a phase computes the rows of a block one after another. False for a block that is no
+    loop, and in one-token inference if the previous row belongs to an older token.
+
+    Raises:
+        Unsupported: one token computes some rows only, or rows further back than one are read.
+    """
     if not (parts and block.is_loop):
         return False
     if phase == "inference":
@@ -70,8 +74,8 @@ def in_turn(block: Block, parts: Sequence[IterationDomain], system: System, phas
 def going_on(
     block: Block, parts: Sequence[IterationDomain], system: System, phase: str
 ) -> Iterator[tuple[Equation, Ref]]:
-    """(equation, reference) for each reference to a row before, computed in this phase: in
-    one-token inference, entries of older tokens are known already."""
+    """(equation, reference) for each reference of a loop to entries of the previous row that this
+    phase computes; in one-token inference, entries of older tokens are known already."""
     for equation in block.equations:
         points = [part.constraints for part in parts if part.equation is equation]
         for ref in references(equation):
@@ -92,7 +96,9 @@ def rows_written(block: Block, part: IterationDomain, row: str) -> Constraints:
 
 
 def last_row(block: Block, parts: Sequence[IterationDomain]) -> Poly | None:
-    """The number of the last row of a loop if an equation of its own computes it; else None."""
+    """The number of the last row of a loop if an equation of its own computes the row, or if an
+    equation ends before it; None if all equations go to the last row. Unsupported if arrays end at
+    different rows."""
     ends = {*block.last_rows.values()}
     for part in parts:
         row, end = block.row(part.equation), block.last_rows[part.equation.array]
@@ -118,7 +124,8 @@ def at_rows(
 
 
 def first_row(block: Block, part: IterationDomain) -> IterationDomain | None:
-    """The instances of an equation at row 1; None if there are none."""
+    """The instances of an equation at row 1; None if there are none. Unsupported for an equation of
+    another single row."""
     row = block.row(part.equation)
     joined = part.constraints | {row - 1, 1 - row}
     if row.constant() not in (None, 1):
@@ -173,7 +180,7 @@ class Entering:
     high: Poly | None
     """The last of these rows; None for the last row of the loop."""
     where: Constraints
-    """The conditions on sizes under which these operands exist."""
+    """The conditions on sizes under which the depth exists."""
     number: Poly
     """The number of rows of the array."""
 
@@ -204,6 +211,10 @@ def depths_of_rows(
         later: depths at a row from 2 on; the atom `^name` is the depth of array `name` in the row
             before.
         number: the number of rows of each array.
+
+    Raises:
+        Unsupported: rows differ in their steps from row to row, or operands neither grow more
+            slowly nor faster than the loop.
     """
     steps = _steps_between_rows(later, number)
     entering = [
@@ -241,7 +252,8 @@ Starts = dict[tuple[Poly, Constraints], dict[Array, list[Level]]]
 
 
 def _note_start(starts: Starts, array: Array, level: Level, row: Poly, where: Constraints) -> None:
-    """Add to `starts` a depth that enters at a row, unless `where` is contradictory."""
+    """Add to `starts` a depth (in `#row`) that enters at a row, unless `where` contradicts
+    itself."""
     kept = simplified(where)
     if kept is not None:
         entries = starts.setdefault((row, kept), {}).setdefault(array, [])
@@ -249,8 +261,9 @@ def _note_start(starts: Starts, array: Array, level: Level, row: Poly, where: Co
 
 
 def _runs_through_loop(starts: Starts) -> Iterator[tuple[Poly, Constraints, list[RowDepths]]]:
-    """Propagations through a loop: first row, conditions, and the depths that enter at each row.
-    All depths that enter at numbered rows without conditions belong to one run from row 1."""
+    """The runs of `growing_rows`, as (first row, conditions on sizes, the depths that enter at each
+    row from the first on). All depths that enter at a row with a number, without conditions, make
+    one run from row 1; each other start is a run by itself."""
     joint: dict[int, RowDepths] = {}
     for (low, where), entries in starts.items():
         row = {array: deepest(depths) for array, depths in entries.items()}
@@ -264,7 +277,9 @@ def _runs_through_loop(starts: Starts) -> Iterator[tuple[Poly, Constraints, list
 
 
 def _steps_between_rows(later: Mapping[Array, Depth], number: Mapping[Array, Poly]) -> Steps:
-    """The recurrence of rows: array -> arrays of the row before, with the depth added."""
+    """The recurrence from row to row: array -> (array of the previous row, depth that is added),
+    from the marks `^name` in the depths `later`. Unsupported if the added depth depends on the
+    row."""
     found: dict[Array, list[tuple[Array, Level]]] = {}
     named = {stand_in(array.name): array for array in later}
     for array, levels in later.items():
@@ -282,7 +297,8 @@ def _steps_between_rows(later: Mapping[Array, Depth], number: Mapping[Array, Pol
 
 
 def _entering(array: Array, level: Level, number: Poly) -> Entering | None:
-    """A level of `later` as an `Entering`; None if the level depends on the row before."""
+    """A level of `later` as an `Entering`; None if the level depends on the row before. Unsupported
+    if its rows lie at a stride, or which bound of the rows is the tightest depends on the sizes."""
     if any(is_stand_in(atom) for atom in level.depth.atoms):
         return None
     lower, upper, rest = bounds(level.where | {Poly.atom(ROW) - 2}, ROW)
@@ -290,6 +306,7 @@ def _entering(array: Array, level: Level, number: Poly) -> Entering | None:
         raise Unsupported("some rows of the recurrence lie at a stride")
     where = frozenset(rest)
     lows, highs = ([end for _, end in side] for side in (lower, upper))
+    # rows from 2 on exist for at least 2 rows, which may decide which bound is the tightest
     if tightest(lows, where, 1) is None or (highs and tightest(highs, where, -1) is None):
         where |= {number - 2}
     low = the_tightest(lows, where, 1)
@@ -304,7 +321,7 @@ def _entry_conditions(entry: Entering) -> Constraints:
 
 def _slow(entry: Entering, entering: Sequence[Entering], steps: Steps) -> bool:
     """Whether operands are proven to grow no faster than the loop: at each row after their first,
-    the depth propagated from the row before is at least theirs."""
+    some depth that enters at the row before, plus its rate, is at least as large as theirs."""
     around = _followed(entry)
     following = _at_most(entry.depth, around)
     return any(
@@ -334,14 +351,14 @@ def _fast(entry: Entering, entering: Sequence[Entering], steps: Steps) -> bool:
 
 
 def _followed(entry: Entering) -> Constraints:
-    """The rows with operands that are followed by another row with operands."""
+    """The constraints on `#row` at rows of an entry whose next row is a row of the entry too."""
     ends = [entry.number] if entry.high is None else [entry.number, entry.high]
     return entry.rows | {end - Poly.atom(ROW) - 1 for end in ends}
 
 
 def _at_most(depth: Poly, around: Constraints) -> Poly:
-    """An upper bound on a depth one row later. ceil_log2 grows by at most 1 if its argument at most
-    doubles, and by 0 if its argument does not grow."""
+    """An upper bound on a depth at row `#row` + 1. A ceil_log2 grows by at most 1 if its argument
+    at most doubles, and by 0 if its argument does not grow; others are taken at the next row."""
     logs = {
         atom: next((n for n in (0, 1) if _at_most_times(2**n, atom.args[0], around)), None)
         for atom in sorted(depth.atoms)
@@ -357,7 +374,8 @@ def _at_most(depth: Poly, around: Constraints) -> Poly:
 
 
 def _at_most_times(times: int, argument: Poly, around: Constraints) -> bool:
-    """Whether one row later an argument is proven to be at most `times` its value."""
+    """Whether an argument at row `#row` + 1 is proven to be at most `times` its value at row
+    `#row`. A `Min` is, if each of its terms is."""
     least = [a for a in argument.atoms if isinstance(a, Fn) and ROW in Poly.atom(a).letters]
     if not least:
         moved = argument.substitute({ROW: Poly.atom(ROW) + 1})
@@ -371,9 +389,13 @@ def _at_most_times(times: int, argument: Poly, around: Constraints) -> bool:
 
 
 def _on_the_way(entry: Entering, steps: Steps) -> Iterator[tuple[Array, Level]]:
-    """The levels that propagate from operands whose depth is affine in the row, for entry at one of
-    the last rows before the row asked for. Entry at the first row is a separate run; rows in
-    between attain no larger depth."""
+    """(array, level in `#row`) for chains that enter with these operands at one of the last rows
+    before the row asked for. The operands' depth is affine in the row, so that the best row to
+    enter is the first (a run of its own) or one of these.
+
+    Raises:
+        Unsupported: the depth is not affine in the row.
+    """
     slope = entry.depth.coefficient(ROW)
     if ROW in (entry.depth - slope * Poly.atom(ROW)).letters | slope.letters:
         raise Unsupported("operands of the recurrence do not deepen by a constant from row to row")

@@ -38,14 +38,18 @@ class Rows:
     places: Mapping[Array, Poly | None]
 
     def reading(self, equation: Equation) -> Poly | None:
-        """The row of the entry that an equation writes, in the equation's free indices."""
+        """The row of the entry that an equation writes, in the equation's free indices; None if the
+        entry belongs to no row."""
         return self._place(equation.array, equation.positions)
 
     def read(self, read: Read) -> Poly | None:
-        """The row of the entry that a reference reads."""
+        """The row of the entry that a reference reads, in the indices around it; None if the entry
+        belongs to no row, or if the row is gathered."""
         return self._place(read.ref.array, read.ref.positions)
 
     def _place(self, array: Array, positions: Sequence[Position]) -> Poly | None:
+        """The row of an entry at some positions; None for an entry without a row, or a gathered
+        row."""
         place = self.places[array]
         return None if place is None else _row_at(place, positions)
 
@@ -123,7 +127,8 @@ def _axis_atom(number: int) -> Poly:
 
 @cache
 def _possible_axes(system: System) -> tuple[Mapping[Array, set[int]], set[Array]]:
-    """The possible token axes of each array, and the arrays with an index that counts rows."""
+    """(array that depends on tokens -> its possible token axes, the arrays that an equation with an
+    index over rows defines)."""
     possible: dict[Array, set[int]] = {array: set() for array in tokens(system).dynamic}
     possible |= {array: {0} for array in (*system.mixer.inputs, system.mixer.role("output"))}
     counted: dict[Array, set[int]] = {}
@@ -192,7 +197,8 @@ def _counting(equation: Equation, possible: Mapping[Array, set[int]]) -> set[str
 def _of_readers(
     system: System, array: Array, axes: set[int], chosen: Mapping[Array, Poly | None]
 ) -> set[int]:
-    """The axes in `axes` at which the array's readers have their own row; without any, `axes`."""
+    """Of several possible token axes of an array, those at which a reader reads its own row. `axes`
+    itself if no reader tells them apart."""
     known = Rows(system, chosen)
     for equation in system.equations:
         if equation.array is array or chosen.get(equation.array) is None:
@@ -210,14 +216,14 @@ def _of_readers(
 
 @dataclass(frozen=True)
 class RowRange:
-    """The first and the last row that an entry is computed from, in the axes of its array, or
-    None."""
+    """The first and the last row that an entry is computed from, in the axes of its array (or in
+    the indices of a reference); None for an end that is not known."""
 
     first: Poly | None
     last: Poly | None
 
     def at(self, positions: Sequence[Position]) -> RowRange:
-        """The rows of the entry at these positions."""
+        """The row range of the entry at these positions."""
         first, last = (end and _row_at(end, positions) for end in (self.first, self.last))
         return RowRange(first, last)
 
@@ -261,7 +267,8 @@ def _row_ranges(known: Rows, array: Array, found: Mapping[Array, set[RowRange]])
 
 
 def _agreeing(equation: Equation, row_range: RowRange, others: Sequence[RowRange]) -> RowRange:
-    """The range, with None for each end that no range of `others` shares."""
+    """A row range (in the axes of an array), with None for each end that is not proven to equal an
+    end of some range in `others` (in the free indices of an equation of the array)."""
     here = row_range.at(equation.positions)
     firsts, lasts = (
         [end for end in ends if end] for ends in zip(*map(_both_ends, others), strict=True)
@@ -277,10 +284,12 @@ def _agreeing(equation: Equation, row_range: RowRange, others: Sequence[RowRange
 
 
 def _both_ends(row_range: RowRange) -> tuple[Poly | None, Poly | None]:
+    """A row range as (first, last)."""
     return row_range.first, row_range.last
 
 
 def _proven_equal(one: Poly | None, two: Poly, where: Constraints) -> bool:
+    """Whether two rows are proven to be equal at all points of `where`; False if `one` is None."""
     return one == two or (one is not None and implied_all(where, (one - two, two - one)))
 
 
@@ -301,7 +310,8 @@ def _read_rows(
 
 
 def _extreme_row(row: Poly, sign: int, around: Constraints, over: set[str]) -> Poly | None:
-    """The largest row (sign 1) or least row (-1) over the indices `over`; None if not proven."""
+    """The largest (`sign` 1) or smallest (`sign` -1) row while the indices `over` run over their
+    ranges; None if it is not proven which bound of the row that is."""
     if row.letters.isdisjoint(over):
         return row
     at = Poly.atom(ROW)
@@ -334,9 +344,13 @@ def _in_array_axes(equation: Equation, row_range: RowRange) -> RowRange:
 
 
 def _in_chunk(known: Rows, array: Array, ranges: set[RowRange]) -> Poly | None:
-    """The row to which an array's entries belong, among the row ranges they are computed from: the
-    row of the readers if it is one of them, else the row nearest to the readers, or the last row if
-    there are no readers. None for entries that are computed from no rows."""
+    """The row to which an array's entries belong, of the rows that they are computed from: the row
+    of the readers if one of the ranges is that single row, else the row nearest to the readers, or
+    the last row without readers. None for entries that are computed from no rows.
+
+    Raises:
+        Unsupported: readers lie on both sides of the rows, or the row nearest to them is not known.
+    """
     readers = [
         (read, equation.domain | read.constraints, here)
         for equation in known.system.equations
@@ -370,8 +384,8 @@ def _in_chunk(known: Rows, array: Array, ranges: set[RowRange]) -> Poly | None:
 
 
 def _united(array: Array, ranges: set[RowRange]) -> RowRange:
-    """The first and the last row of all of an array's row ranges; None for an end that a range
-    lacks, or if which range has the end depends on the sizes.
+    """The row range from the first to the last row of all row ranges of an array; None for an end
+    that a range lacks, or if it depends on the sizes which range has the outermost end.
 
     Raises:
         Unsupported: neither end is known.
@@ -384,7 +398,8 @@ def _united(array: Array, ranges: set[RowRange]) -> RowRange:
 
 
 def _outermost(array: Array, ends: Sequence[Poly | None], sign: int) -> Poly | None:
-    """The end that is proven to be the largest (sign 1) or smallest (-1) at every entry."""
+    """The end that is proven to be the largest (`sign` 1) or smallest (`sign` -1) at every entry of
+    the array; None if there is no such end, or if an end is not known."""
     known = [end for end in ends if end is not None]
     for end in known if len(known) == len(ends) else ():
         if implied_all(whole(array), [(end - other) * sign for other in known]):
@@ -393,7 +408,8 @@ def _outermost(array: Array, ends: Sequence[Poly | None], sign: int) -> Poly | N
 
 
 def _all_after(row: Poly, readers: Sequence[tuple[Read, Constraints, Poly]], sign: int) -> bool:
-    """Whether every reader is proven to lie at or after a row (sign 1), or at or before it (-1)."""
+    """Whether every reader is proven to lie at or after the row (`sign` 1), or at or before the row
+    (`sign` -1). `readers`: (reference, constraints around it, row of the reader)."""
     return all(
         (there := _row_at(row, read.ref.positions)) is not None
         and implied(around, (here - there) * sign)
@@ -438,8 +454,8 @@ def joined_rows(known: Rows) -> Iterator[JoinedRows]:
 
 
 def regions_that_read(system: System, equation: Equation, read: Read) -> list[Constraints]:
-    """The regions in which a reference reads an entry that depends on some token. An empty sum
-    depends on no token, and so belongs to no row."""
+    """The disjoint regions, in the indices around a reference, in which it reads an entry that
+    depends on some token. An empty sum depends on no token, and so belongs to no row."""
     around = equation.domain | read.constraints
     if not any(map(may_be_empty, system.equations)):
         return [around]
@@ -450,7 +466,7 @@ def regions_that_read(system: System, equation: Equation, read: Read) -> list[Co
 
 
 def at_once(known: Rows) -> bool:
-    """Whether every row of some array is proven to read all rows."""
+    """Whether there is an array with a row axis of which each row is proven to read all rows."""
     row = Poly.atom(ROW)
     every = frozenset({row - 1, length(known.system) - row})
     for equation in known.system.equations:
@@ -471,8 +487,11 @@ def length(system: System) -> Poly:
 
 def _require_whole(known: Rows, array: Array, asked: frozenset[Array] = frozenset()) -> None:
     """Raise Unsupported unless each entry of an array without rows is computed from all rows.
-    `asked` are the arrays whose check is in progress: references to them form a loop, and the other
-    references of the equation decide."""
+
+    Args:
+        asked: the arrays whose check is in progress. References to them form a loop: the other
+            references of the equation decide.
+    """
     for equation in known.system.defining[array]:
         made_of = [*known.certain(equation)]
         rowless = dict.fromkeys(r.ref.array for r in made_of if known.read(r) is None)
@@ -486,7 +505,8 @@ def _require_whole(known: Rows, array: Array, asked: frozenset[Array] = frozense
 
 
 def _made_of_all(known: Rows, equation: Equation, some: Iterable[Read]) -> Iterator[bool]:
-    """Whether each of some references of an equation is proven to read all rows."""
+    """For each of some references of an equation, whether it is proven to read all rows; nothing
+    for a reference about which that is not derived."""
     for read in some:
         with suppress(Unsupported):
             if known.read(read) is None:

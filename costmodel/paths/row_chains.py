@@ -17,8 +17,9 @@ RowDepths = Mapping[Array, Depth]
 
 @dataclass(frozen=True)
 class Way:
-    """How a chain repeats through a loop of identical rows: `array` continues from itself by the
-    steps `row`; `tail` leads through the last rows from `array` to the array asked for."""
+    """How the longest chain to an array repeats through a loop of identical rows: from row to row
+    it stays at `array`, by the steps `row`; over the last rows it leads from there to the array
+    asked for, by one chain of `tail` per row."""
 
     array: Array
     row: Chain
@@ -34,7 +35,8 @@ def ways_on(following: RowDepths) -> Mapping[Array, Way | None]:
 
 
 def _way(array: Array, via: Mapping[Array, tuple[Array, Chain] | None]) -> Way | None:
-    """Follow `via` back from an array to one that continues from itself; None if there is none."""
+    """The way to an array, by following `via` (array -> its origin in the previous row, with the
+    chain between) back to an array that is its own origin; None if several arrays alternate."""
     tail: list[Chain] = []
     while len(tail) <= len(via):
         step = via.get(array)
@@ -58,8 +60,9 @@ class RowChains:
     beyond: Sequence[RowDepths]
 
     def to(self, array: Array, further: Poly) -> Chain | None:
-        """The chain to an array in the row `further` rows after the last computed row; None if
-        chains are not carried."""
+        """The chain to an array in the row `further` rows after the last computed row; None for an
+        array without chains. A `lost` chain if arrays alternate, or a row contains another
+        recurrence."""
         if array not in self.ways:
             return None
         way = self.ways[array]
@@ -67,9 +70,11 @@ class RowChains:
             return Chain(lost="the longest chain through a recurrence changes from row to row")
         chains = [_chain(row.get(way.array, ())) or Chain() for row in self.rows]
         since = last = len(chains) - 1
+        # the computed rows at the end that repeat already are counted as repetitions
         while since and chains[since].via == (way.array, way.row):
             since -= 1
         block = tuple(step for step in way.row.steps if isinstance(step, Step))
+        # of all rows after row `since`, the last ones belong to the tail
         times = further + (last - since - len(way.tail))
         tail = [step for row in way.tail for step in row.steps]
         later = (*chains[since].steps, Repeat(times, block), *tail)
@@ -85,7 +90,8 @@ class RowChains:
 
 
 def _chain(levels: Depth) -> Chain | None:
-    """The chain of the deepest level, with ties broken at the chain's sizes."""
+    """The chain of the deepest level (the first of equally deep ones), compared at the sizes of the
+    chains' `ties`; None without chains."""
     chains = [(level.depth, level.witness) for level in levels if isinstance(level.witness, Chain)]
     if len(chains) < 2:
         return chains[0][1] if chains else None
@@ -93,8 +99,8 @@ def _chain(levels: Depth) -> Chain | None:
 
 
 def going_further(level: Level, rate: Level) -> Level:
-    """A depth of the previous row plus `rate`, the depth that a row adds; their chains are
-    joined."""
+    """A level of the previous row plus `rate`, the depth that a row adds, with the chain of the row
+    appended to the chain of the level."""
     chain = None
     if isinstance(row := rate.witness, Chain):
         chain = row.after(level.witness if isinstance(level.witness, Chain) else None)

@@ -49,7 +49,8 @@ NOTHING = -1
 class Depths:
     """The depths of expressions at given sizes.
 
-    With `steps`, a sum, transform or selection has depth 1 in place of its levels.
+    With `steps`, a sum, transform or selection counts as 1 step in place of its levels. A depth
+    over a grid is an integer, or an array of integers that is broadcastable to the grid.
     """
 
     system: System
@@ -58,16 +59,19 @@ class Depths:
     budget: Budget = field(default_factory=Budget)
 
     def of(self, grid: Grid, node: Node) -> Any:
-        """The depth of an expression at the points of a grid."""
+        """The depth of an expression at the points of a grid; `NOTHING` at points where it is an
+        empty sum."""
         return RULES[type(node)](self, grid, node)
 
 
 def _ready(depths: Depths, grid: Grid, node: Node) -> Any:
+    """Depth 0: the value exists before the phase."""
     return 0
 
 
 def _ref(depths: Depths, grid: Grid, node: Ref) -> Any:
-    """The depth of the referenced entry, or of the position of a gather if that is deeper."""
+    """The depth of the referenced entry, 0 outside of the array. Of a gather, the depth of the
+    deepest entry that it may read, or of its position if that is deeper."""
     import numpy as np
 
     array = grid.known[node.array.name]
@@ -87,6 +91,7 @@ def _gathered(depths: Depths, grid: Grid, node: Ref) -> Any:
 
 
 def _product(depths: Depths, grid: Grid, node: Mul | Div) -> Any:
+    """1 after the deeper operand; `NOTHING` where an operand is an empty sum."""
     import numpy as np
 
     left, right = (depths.of(grid, child) for child in node.children)
@@ -95,6 +100,7 @@ def _product(depths: Depths, grid: Grid, node: Mul | Div) -> Any:
 
 
 def _sum(depths: Depths, grid: Grid, node: Add | Sub) -> Any:
+    """1 after the deeper operand; the depth of the other operand where one is an empty sum."""
     import numpy as np
 
     left, right = (depths.of(grid, child) for child in node.children)
@@ -102,6 +108,7 @@ def _sum(depths: Depths, grid: Grid, node: Add | Sub) -> Any:
 
 
 def _maximum(depths: Depths, grid: Grid, node: Maximum) -> Any:
+    """1 after the deeper operand; an empty sum is compared as 0."""
     import numpy as np
 
     left, right = (depths.of(grid, child) for child in node.children)
@@ -113,23 +120,27 @@ def _same(depths: Depths, grid: Grid, node: Neg | FreeScale) -> Any:
 
 
 def _call(depths: Depths, grid: Grid, node: Call) -> Any:
+    """The steps of a function after its operand; an empty sum counts as 0."""
     import numpy as np
 
     return np.maximum(depths.of(grid, node.body), 0) + len(TABLE[node.function].steps)
 
 
 def _reduce(depths: Depths, grid: Grid, node: Reduce) -> Any:
+    """ceil(log2 R) levels after the deepest of R terms; `NOTHING` without terms."""
     import numpy as np
 
     found = [_terms(depths, grid, part) for part in node.parts]
     top = reduce(np.maximum, (latest for latest, _ in found))
     terms = sum(number for _, number in found)
+    # frexp gives the bit length of R - 1, which is ceil(log2 R)
     levels = 1 if depths.steps else np.frexp(np.maximum(terms, 1) - 1)[1]
     return np.where(terms > 0, top + levels, NOTHING)
 
 
 def _terms(depths: Depths, grid: Grid, node: Reduce | Fft) -> tuple[Any, Any]:
-    """The depth of the deepest term of one range, and the number of terms."""
+    """(depth of the deepest term, number of terms) of a node whose indices have one range each, at
+    every point of the grid; (`NOTHING`, 0) without terms."""
     import numpy as np
 
     inner = grid.extended(node.over)
@@ -142,6 +153,8 @@ def _terms(depths: Depths, grid: Grid, node: Reduce | Fft) -> tuple[Any, Any]:
 
 
 def _bracket(depths: Depths, grid: Grid, node: Bracket) -> Any:
+    """The depth of the deepest of condition, body and alternative; Unsupported if values decide at
+    which point the bracket holds."""
     import numpy as np
 
     if node.first:
@@ -150,6 +163,7 @@ def _bracket(depths: Depths, grid: Grid, node: Bracket) -> Any:
 
 
 def _fft(depths: Depths, grid: Grid, node: Fft) -> Any:
+    """The levels of a transform after its deepest operand."""
     latest, _ = _terms(depths, grid, node)
     return latest + (1 if depths.steps else node.levels.at(depths.sizes))
 
@@ -197,6 +211,8 @@ RULES: Rules[Callable[..., Any]] = Rules(
 
 @cache
 def _deepest(system: System, phase: str, sizes: tuple[tuple[str, int], ...], steps: bool) -> int:
+    """`deepest`, cached: every array is filled with the depths of its entries, equation by
+    equation; arrays that the phase does not compute keep depth 0."""
     import numpy as np
 
     at = dict(sizes)

@@ -194,7 +194,7 @@ def _crossing(
     shape: Poly, parts: Mapping[Terms, str], variable: str
 ) -> Iterator[Mapping[str, Terms]]:
     """The three pairs of `best_pairs`, each as part -> further bounds on it, of a depth of shape 3.
-    One mapping without bounds if no part grows as fast as another falls.
+    One mapping without bounds if no term of one number grows while a term of the other falls.
 
     Raises:
         Unsupported: the depth depends on more than the logarithms of two numbers with a constant
