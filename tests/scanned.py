@@ -58,3 +58,17 @@ def scanned(cost: Cost, given: Mapping[str, int], equal: Sequence[str]) -> dict[
         except SizeError:
             continue
     return found
+
+
+def blocks() -> Mixer:
+    """A mixer whose new token reads its block alone, up to itself: its cost depends on t mod B."""
+    m = cm.Mixer("blocks", source="these tests")
+    l, d, B = m.sizes("l d B")
+    x, y = m.input("x", l, d), m.output("y", l, d)
+    with m.form("direct") as f:
+        q = f.index("q", 1, l // B + 1)
+        e = f.index("e", 1, cm.min_(B, l - (q - 1) * B))
+        r, a = f.index("r", 1, e), f.index("a", 1, d)
+        row = (q - 1) * B
+        y[row + e, a] = cm.sum_(x[row + r, a] * x[row + r, a], over=r)
+    return m

@@ -16,7 +16,8 @@ from costmodel.backwards.budget import Budget
 from costmodel.mixers import names
 from costmodel.program.conventions import Convention
 from costmodel.questions.question import answers
-from tests.scanned import SCANNED, costs, opened, random_sizes, scanned
+from costmodel.report.backwards.sizes import ordinal, words
+from tests.scanned import SCANNED, blocks, costs, opened, random_sizes, scanned
 from tests.typed import Capture, printed, refused
 
 BYTES = ("state", "peak")
@@ -54,7 +55,7 @@ def held(found: Budget, costs_at: Mapping[str, Mapping[int, int]], most: Mapping
     at = largest or values[0]
     each = {name: 4 if name in BYTES else 1 for name in most}
     assert found.values == {name: each[name] * costs_at[name][at] for name in most}
-    again = {x for x in values if any(x in range(a, b + 1, step) for a, b, step in found.again)}
+    again = {x for x in values if any(x in range(*a) for a in ranged(found))}
     assert again == {x for x in values if x > first and not over[x]}
 
 
@@ -68,7 +69,7 @@ def test_a_scan_finds_the_same(name: str, phase: str) -> None:
         pytest.skip("no one-token inference")
     sizes = random_sizes(mixer, phase, draw)
     known = costs(mixer, phase)
-    for letter in sizes.keys() - mixer.given.keys():
+    for letter in [x for x in sizes if x not in mixer.given]:
         equal, given = opened(letter, sizes)
         names_ = draw.sample([*known], draw.randint(1, 2))
         found = {name: scanned(known[name], given, equal) for name in names_}
@@ -83,8 +84,8 @@ def test_a_scan_finds_the_same(name: str, phase: str) -> None:
 
 def test_the_readme_says_these_numbers() -> None:
     said = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
-    for name, words in (("self-attention", "of self-attention"), ("he", "of HE")):
-        assert re.search(rf"{GOLDEN[name]:,}( tokens)? {words}", said)
+    for name, of in (("self-attention", "of self-attention"), ("he", "of HE")):
+        assert re.search(rf"{GOLDEN[name]:,}( tokens)? {of}", said)
 
 
 def test_a_size_tied_to_the_open_one_is_open_with_it() -> None:
@@ -153,9 +154,25 @@ def test_later_sizes_that_fit_again_are_mentioned() -> None:
     cost = {t: cm.count(fixed, "inference").at(l=t, t=t, d=8, n=1, B=8, s=2).total
             for t in range(1, 40)}  # fmt: skip
     found = cm.budget(fixed, total=cost[8] - 1, largest="t", d=8, n=1, B=8, s=2)
-    fitting = {t for t in cost if any(t in range(a, b + 1, by) for a, b, by in found.again)}
+    fitting = {t for t in cost if any(t in range(*a) for a in ranged(found))}
     assert found.largest is not None and found.largest < 8 < max(fitting)
     assert fitting == {t for t in cost if t > found.largest and cost[t] < cost[8]}
+
+
+@pytest.mark.parametrize("block", [2, 8])
+def test_sizes_that_fit_again_at_every_block_go_on(block: int) -> None:
+    """2*e - 1 operations of the e-th token of a block: every first one takes one operation."""
+    mixer, largest = blocks(), block // 2
+    found = cm.budget(mixer, total=2 * largest - 1, largest="t", d=1, B=block)
+    assert (found.largest, found.by) == (largest, ("total",))
+    fitting = {t for t in range(1, 99) if t > largest and (t - 1) % block < largest}
+    assert {t for t in range(1, 99) if any(t in range(*a) for a in ranged(found))} == fitting
+    assert all(words(part).endswith(f" on, every {ordinal(block)}") for part in found.again)
+
+
+def ranged(found: Budget) -> list[tuple[int, int, int]]:
+    """The larger sizes that fit again, as arguments of `range`."""
+    return [(first, last + 1, step) for first, last, step in found.again]
 
 
 REFUSED = {

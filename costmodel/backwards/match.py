@@ -32,12 +32,10 @@ from costmodel.symbolic.ranges.solve import NOTHING, Quantity, Range
 
 @dataclass(frozen=True)
 class Candidate:
-    """Values of the open size (first, last, step) at which the figure is `value`; `ends` is False
-    if they go on to the largest value that a size may have."""
+    """Values of the open size (first, last, step) at which the figure is `value`."""
 
     at: Range
     value: Number
-    ends: bool = True
 
 
 @dataclass(frozen=True)
@@ -96,14 +94,7 @@ def nearest(case: Case, figure: Figure, letter: str, other: Case) -> Match:
         found = [part for value in values if value is not None for part in curve.equal(value)]
     if not found:
         raise Unanswered(f"{case.mixer.name}: {case.about.beyond(line.sizes(line.values[0]))}")
-    candidates = tuple(
-        Candidate(
-            part,
-            cost.at(line.sizes(part.first)),
-            ends=not isinstance(line.values, range) or part.last < line.values[-1],
-        )
-        for part in found
-    )
+    candidates = tuple(Candidate(part, cost.at(line.sizes(part.first))) for part in found)
     return Match(letter, line.given, target, other.sizes, candidates)
 
 

@@ -145,7 +145,7 @@ def _place(one: Crossover, stretch: Stretch) -> Line:
 def _range(one: Crossover, stretch: Stretch) -> str:
     """A range as a cell: 1 to 65, 66 on."""
     part = Range(stretch.first, stretch.last, stretch.step)
-    return words(part, goes_on=one.goes_on(stretch))
+    return words(part, on=one.goes_on(stretch))
 
 
 def _title(one: Crossover) -> Line:

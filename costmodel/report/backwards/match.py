@@ -9,7 +9,7 @@ from typing import Any
 from costmodel.backwards.match import Candidate, Match
 from costmodel.questions.question import Figure
 from costmodel.report import document as doc
-from costmodel.report.backwards.sizes import words
+from costmodel.report.backwards.sizes import goes_on, words
 from costmodel.report.document import Column, Document, Equal, Line, Named, Note, Rows
 from costmodel.report.mixer_document import convention_line, named_form
 from costmodel.report.mixer_table import Request
@@ -58,7 +58,7 @@ class Matching:
             Column("difference", "difference"),
         )
         rows = tuple(
-            (self._side(one), words(one.at, goes_on=not one.ends), one.value, self._apart(one))
+            (self._side(one), words(one.at), one.value, self._apart(one))
             for one in self.found.candidates
         )
         notes = [Note((Named(other.name, other.title), f": {value} ", self.found.target))]
@@ -96,7 +96,7 @@ class Matching:
             {
                 "match": self._side(one),
                 "first": one.at.first,
-                "last": one.at.last if one.ends else None,
+                "last": None if goes_on(one.at) else one.at.last,
                 "step": one.at.step,
                 "value": exact(one.value),
                 "difference": exact(self._apart(one)),

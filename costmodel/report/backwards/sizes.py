@@ -5,22 +5,29 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from costmodel.symbolic.ranges.solve import Range
+from costmodel.symbolic.sizes import LARGEST
 
 FEW = 4
 """The most ranges that are listed."""
 
 
-def words(part: Range, *, goes_on: bool = False) -> str:
-    """A range of sizes in words; `goes_on` says that the sizes have no end.
+def goes_on(part: Range) -> bool:
+    """Whether a range ends only because its next size would be greater than 2**40."""
+    return part.last + part.step > LARGEST
 
-    >>> words(Range(3, 3)), words(Range(3, 9)), words(Range(16, 2**40, 8), goes_on=True)
+
+def words(part: Range, *, on: bool | None = None) -> str:
+    """A range of sizes in words; `on` says that the sizes go on, as `goes_on` by default.
+
+    >>> words(Range(3, 3)), words(Range(3, 9)), words(Range(16, 2**40, 8))
     ('3', '3 to 9', '16 on, every 8th')
     """
     first, last, step = part
     if first == last:
         return f"{first:,}"
     every = f", every {ordinal(step)}" if step > 1 else ""
-    return (f"{first:,} on" if goes_on else f"{first:,} to {last:,}") + every
+    on = goes_on(part) if on is None else on
+    return (f"{first:,} on" if on else f"{first:,} to {last:,}") + every
 
 
 def in_words(parts: Sequence[Range]) -> str:
