@@ -38,7 +38,7 @@ from costmodel.symbolic.printing import identifier
 
 @dataclass(frozen=True)
 class Handed:
-    """A cotangent; `sequence` is True for one per sequence, False for one of weights alone."""
+    """A cotangent; `sequence` is True if it depends on the sequence, False if on weights alone."""
 
     cotangent: Cotangent
     sequence: bool
@@ -50,10 +50,15 @@ class Sums:
 
     system: System
     grads: dict[Array, Array] = field(default_factory=dict)
+    """Array -> the array that its cotangents are summed into."""
     handed: dict[Array, list[Handed]] = field(default_factory=dict)
+    """Array -> its cotangents so far."""
     written: dict[Equation, str] = field(default_factory=dict)
+    """Equation of the backward pass -> its kind: `SEQUENCE`, `JOINED` or `STEP`."""
     numbers: dict[Array, int] = field(default_factory=dict)
+    """Array -> the number of its numbered intermediate steps so far."""
     wholes: dict[Array, Array] = field(default_factory=dict)
+    """Array -> the array of its complete gradient."""
 
     def _gradient(self, array: Array, *, in_loop: bool) -> Array:
         """The array into which the cotangents of an array are summed. For the output this is the
@@ -123,8 +128,13 @@ class Sums:
     def _certain(
         self, array: Array, present: Sequence[Handed], cell: Constraints, inside: Constraints
     ) -> None:
-        """Raise Unsupported where the number of additions depends on the position of a maximum: two
-        maxima are taken over one entry, or the entries of one maximum lie in several cells."""
+        """Raise Unsupported where the number of additions depends on the position of a maximum: an
+        entry gets the gradients of two maxima, or the entries of one maximum lie in several cells.
+
+        Args:
+            present: the cotangents that are summed in the cell.
+            inside: the constraints that all entries of the array satisfy.
+        """
         values = ((h.cotangent.where, h.cotangent.value) for h in present)
         firsts = [(where, v.first) for where, v in values if isinstance(v, Bracket) and v.first]
         cut = any(
@@ -141,18 +151,19 @@ class Sums:
     def _kinds(
         self, array: Array, cell: Constraints, cotangent: Cotangent
     ) -> list[tuple[Constraints, bool]]:
-        """The parts of a cell as (constraints, whether per sequence or of weights alone). Constant
-        entries of an array that depends on the sequence count as per sequence."""
+        """The disjoint parts of a cell, as (constraints, whether the entries depend on the
+        sequence). An array that depends on the sequence counts as a whole if one of its equations
+        is constant."""
         constant = any(not [*references(e)] for e in self.system.defining.get(array, ()))
         if constant and array in tokens(self.system).given:
             return [(cell, True)]
         return tokens(self.system).dependent_entries(Ref(array, cotangent.positions), cell)
 
     def _apart(self, array: Array, handed: Handed) -> Handed:
-        """Write a cotangent to an array of its own, and return a cotangent that reads this array
-        entry by entry, if its layout is flattened or a stored index selects its entries (a
-        scatter); return any other unchanged. Without the array, values would decide which terms
-        are added to which entry."""
+        """A cotangent with a flattened layout, or for entries that a stored index selects (a
+        scatter), is written to an array of its own; the result is a cotangent that reads this array
+        entry by entry. Without the array, values would decide which terms are added to which entry.
+        Any other cotangent is returned unchanged."""
         cotangent = handed.cotangent
         if not (any(cotangent.layout) or cotangent.numbered):
             return handed
@@ -179,8 +190,9 @@ class Sums:
         *,
         sequence: bool,
     ) -> None:
-        """Write the sum at the entries of a cell, the sum over the batch before terms of weights
-        alone."""
+        """Write the sum of the cotangents `present` at the entries of a cell. For entries that
+        depend on weights alone (not `sequence`), the cotangents that depend on the sequence are
+        summed over the batch first, into an array of their own if there are others besides."""
         cotangents = [h.cotangent for h in present]
         if sequence:
             self._write(target, array, cell, cotangents, SEQUENCE)
@@ -203,7 +215,12 @@ class Sums:
         cotangents: Sequence[Cotangent],
         kind: str,
     ) -> None:
-        """Write the equation that sums `cotangents` at the entries of a cell."""
+        """Write the equation of `target` that sums `cotangents` of `array` at the entries of a
+        cell.
+
+        Raises:
+            Unsupported: the sum nests too many operations, or the cell is no product of ranges.
+        """
         names = self._axis_names(array, cotangents)
         renamed = {old: Poly.atom(index_atom(new)) for old, new in names.items()}
         indices = guarded_ranges(
@@ -211,6 +228,7 @@ class Sums:
             [index_atom(n) for n in names.values()],
             f"the gradient of {array.name}",
         )
+        # an axis with a single position is no index: the position stands in its place
         fixed = {i.atom: i.lower[0] for i in indices if len({*i.lower, *i.upper}) == 1}
         free = tuple(substitute(i, fixed) for i in indices if i.atom not in fixed)
         at = {old: new.substitute(fixed) for old, new in renamed.items()}
@@ -229,8 +247,8 @@ class Sums:
         self.written[equation] = kind
 
     def _axis_names(self, array: Array, cotangents: Sequence[Cotangent]) -> dict[str, str]:
-        """A name for each axis of an entry: an index name in the array's equations or its
-        readers."""
+        """Axis variable of an entry -> its index name: the name in an equation of the array, else
+        in a reader, else one of `SPARE`."""
         hints = list(zip(*(cotangent.hints for cotangent in cotangents), strict=True))
         own = self._own_names(array, cotangents[0])
         taken: set[str] = set()
@@ -243,7 +261,8 @@ class Sums:
         return names
 
     def _own_names(self, array: Array, cotangent: Cotangent) -> list[str | None]:
-        """The index names of an array's axes in one of its equations; None where unnamed."""
+        """The index names of an array's axes, in the first of its equations that has an index alone
+        at each position; None for each axis if no equation has."""
         if any(cotangent.layout):
             return [None] * len(cotangent.axes)
         for equation in self.system.defining.get(array, ()):
@@ -268,7 +287,8 @@ SPARE = "pqrsuvwzefg"
 
 
 def plain_region(cotangent: Cotangent) -> Constraints:
-    """The entries that a cotangent contributes to, in the axes of the array."""
+    """The region of the entries that a cotangent contributes to, in the axes (#0, #1) of the
+    array."""
     around = entries(cotangent.array, cotangent.layout) | cotangent.where
     found = region(cotangent.array, cotangent.positions, around, cotangent.axes)
     assert found is not None
@@ -276,7 +296,8 @@ def plain_region(cotangent: Cotangent) -> Constraints:
 
 
 def _split(cell: Constraints, where: Constraints) -> list[tuple[Constraints, bool]]:
-    """A cell as its part inside a region and its parts outside, each with whether it is inside."""
+    """The disjoint parts of a cell, as (constraints, whether the part lies in the region
+    `where`)."""
     inside = cell | where
     if infeasible(inside):
         return [(cell, False)]
@@ -301,7 +322,8 @@ def _expression(cotangent: Cotangent, at: Mapping[str, Poly], names: Mapping[str
 
 
 def fused(cotangents: Sequence[Cotangent]) -> list[Cotangent]:
-    """The cotangents, with pairs fused that are one expression or one sum; the total stays."""
+    """The cotangents with pairs fused (`_one`) as long as there are such pairs; the sum of all
+    stays."""
     found: list[Cotangent] = []
     for cotangent in cotangents:
         for k, other in enumerate(found):
@@ -315,7 +337,8 @@ def fused(cotangents: Sequence[Cotangent]) -> list[Cotangent]:
 
 
 def fused_equations(written: Mapping[Equation, str]) -> dict[Equation, str]:
-    """The equations, those of first rows merged into equations of later rows where both agree."""
+    """Equation -> its kind, with the equation of a first row merged into the equation of later rows
+    where both agree in everything but the row."""
     found = dict(written)
     for first in written:
         for rest in list(found):
@@ -327,7 +350,8 @@ def fused_equations(written: Mapping[Equation, str]) -> dict[Equation, str]:
 
 
 def _same_rows(rest: Equation, first: Equation) -> Equation | None:
-    """Two equations of one array as one, if `first` is `rest` continued to one row earlier."""
+    """Two equations of one array as one, if `first` is what `rest` would be one row before its
+    range; else None."""
     for index in rest.indices:
         at = {index.atom: index.lower[0] - 1}
         others = tuple(i for i in rest.indices if i is not index)
@@ -344,14 +368,16 @@ def _same_rows(rest: Equation, first: Equation) -> Equation | None:
 
 
 def _one(rest: Cotangent, first: Cotangent) -> Cotangent | None:
-    """Two cotangents as one, if `first` is `rest` continued to one row earlier."""
+    """Two cotangents as one, if `first` is what `rest` would be one row before its range: a row of
+    the array (`_rows`), or a row of the reader that is summed over (`_sums`). Else None."""
     if rest.layout != first.layout or rest.scale != first.scale:
         return None
     return _rows(rest, first) or _sums(rest, first)
 
 
 def _rows(rest: Cotangent, first: Cotangent) -> Cotangent | None:
-    """The fusion of two cotangents at different rows of the array; else None."""
+    """Two cotangents at different rows of the array as one: `first` at the single row before the
+    rows of `rest`. None if they differ in anything else."""
     whole = entries(rest.array, rest.layout)
     for axis in rest.axes:
         entry = Poly.atom(axis)
@@ -370,7 +396,8 @@ def _rows(rest: Cotangent, first: Cotangent) -> Cotangent | None:
 
 
 def _sums(rest: Cotangent, first: Cotangent) -> Cotangent | None:
-    """The fusion of a sum over later rows of a reader with the term of the row before; or None."""
+    """A cotangent `rest` that sums over later rows of a reader, joined with the term `first` of the
+    row before; None if they differ in anything else."""
     if rest.where != first.where:
         return None
     for index in rest.over:

@@ -1,6 +1,6 @@
 """The derivative rules of operations: operand gradients from the result's gradient g.
 
-This table is part of every record of a training count. `a * b` gives g * b and g * a. `a / b` gives
+The count of a training step is defined by this table. `a * b` gives g * b and g * a. `a / b` gives
 u = g / b and -u times the stored quotient. A function gives g times its derivative, from the stored
 result where that saves work. A sum broadcasts g without cost; a maximum gives g to its first
 occurrence, whose position the forward pass has found. No other terms are shared or simplified.
@@ -68,6 +68,7 @@ def _softplus(g: Node, x: Node) -> Node:
 
 
 def _slope(function: str) -> Callable[[Node, Node], Node]:
+    """The rule g * slope(x) of a function whose slope is a function of its own."""
     return lambda g, x: Mul(g, Call(function, x))
 
 

@@ -1,8 +1,10 @@
-"""The gradient of a gather with one index, such as the score of a target class.
+"""The gradient of a gather of one entry along one axis, such as the score of a target class.
 
-A gather behaves like a maximum: one entry of a range receives the gradient. A maximum stands in for
-the gather while gradients are derived, and `restored` substitutes the gathered index. This requires
-that no two points of an equation read one entry: else the number of terms depends on the values.
+One entry of the axis receives the gradient, as with a maximum. While gradients are derived, a
+maximum over the axis stands in for the gather (a `Pick`); `restored` puts the gather back, and
+compares positions with the gathered index where the gradient of the maximum compares values. This
+requires that no two points of an equation read one entry: else the number of terms depends on the
+values.
 """
 
 from __future__ import annotations
@@ -37,7 +39,8 @@ ONE = Poly.of(1)
 
 @dataclass(frozen=True)
 class Place:
-    """The axes of an array for the values of a reference: one per index in its positions."""
+    """The axes of a new array with a value for each value of a reference: one axis per index in the
+    positions of the reference."""
 
     indices: tuple[Index, ...]
     shape: tuple[Poly, ...]
@@ -56,7 +59,7 @@ def place_of(ref: Ref, around: Iterable[Index]) -> Place:
 
 
 Replaced = tuple[Ref, list[Equation]]
-"""The reference that is read instead, and the equations that define its array."""
+"""(the reference that is read instead, the equations that define its array)."""
 
 
 def replaced(
@@ -64,8 +67,13 @@ def replaced(
     chosen: Callable[[Ref, list[Index]], bool],
     made: Callable[[Equation, Ref, list[Index]], Replaced],
 ) -> tuple[Equation, ...]:
-    """The equations with references replaced where `chosen` (given the reference and the indices
-    around it) says so; `made` returns the replacement in an equation."""
+    """The equations of a system with some references replaced, and before each equation the
+    equations that define the arrays that it reads instead.
+
+    Args:
+        chosen: (reference, indices around it) -> whether the reference is replaced.
+        made: (equation, reference, indices around it) -> the replacement.
+    """
     equations: list[Equation] = []
     for equation in system.equations:
         changed: dict[Ref, Ref] = {}
@@ -82,15 +90,18 @@ def replaced(
 
 @dataclass(frozen=True)
 class Pick:
-    """A gathered reference, its gather axis, and the indices of the array for its values."""
+    """A gathered reference for which a maximum stands in."""
 
     indices: tuple[Index, ...]
+    """The indices of the array that holds the maximum."""
     read: Ref
+    """The gathered reference."""
     axis: int
+    """The axis along which it gathers."""
 
     def numbered(self, node: Bracket) -> Bracket:
-        """The gradient of the stand-in maximum, which compares positions with the gathered
-        index."""
+        """The bracket in the gradient of the maximum, changed to hold where the position on the
+        axis equals the gathered index, in place of where the entry equals the maximum."""
         gather = self.read.positions[self.axis]
         assert isinstance(gather, Gather) and isinstance(node.left, Ref)
         assert isinstance(node.right, Ref)
@@ -104,25 +115,26 @@ class Pick:
 
 @dataclass
 class Picked:
-    """The gathers of a system, their stand-in maxima, and the way back."""
+    """The gathers of a system, and the maxima that stand in for them."""
 
     system: System
     picks: dict[Array, Pick] = field(default_factory=dict)
+    """Array that holds a maximum -> the gather that it stands in for."""
 
     def without_numbers(self) -> System:
         """The system with a maximum in place of each gather of one entry."""
         return replace(self.system, equations=replaced(self.system, self._chosen, self._made))
 
     def _chosen(self, ref: Ref, around: list[Index]) -> bool:
-        """Whether a reference has a gradient, one gathered axis, and another entry at each
-        point."""
+        """Whether a reference is replaced: its array is computed or an input and gets a gradient,
+        one axis is gathered, and different points read different entries."""
         plain = [p for p in ref.positions if not isinstance(p, Gather)]
         alone = {*plain} >= {index.as_poly() for index in around}
         computed = ref.array in self.system.active and ref.array.role != "parameter"
         return computed and alone and len(plain) == len(ref.positions) - 1
 
     def _made(self, equation: Equation, ref: Ref, around: list[Index]) -> Replaced:
-        """The stand-in maximum of a gather: a reference to its array, and its equation."""
+        """(reference to the array that holds the maximum for a gather, [equation of the array])."""
         place = place_of(ref, around)
         taken = sum(ref.array in array.made_for for array in self.picks)
         step = "picked" + (f".{taken + 1}" if taken else "")
@@ -143,12 +155,14 @@ class Picked:
         return step.with_equations({e: replace(e, value=self._value(e)) for e in step.equations})
 
     def _value(self, equation: Equation) -> Node:
+        """The right-hand side with gathers restored: the gather itself for the array of a maximum,
+        and comparisons with the gathered index in gradients."""
         if equation.array in self.picks:
             return self.picks[equation.array].read
         return rewrite(equation.value, self._with_number)
 
     def _with_number(self, node: Node) -> Node:
-        """A bracket on a stand-in maximum, compared with the gathered index instead."""
+        """A node; if it is a bracket on a maximum of `picks`, with the gathered index compared."""
         if isinstance(node, Bracket) and isinstance(node.right, Ref):
             pick = self.picks.get(node.right.array)
             return pick.numbered(node) if pick else node
@@ -156,7 +170,8 @@ class Picked:
 
 
 def _every(ref: Ref, axis: int, around: Iterable[Index]) -> tuple[Node, tuple[Index, ...]]:
-    """All entries along an axis, and the index over them."""
+    """(reference to all entries along an axis, (the index over them,)), with an unused index
+    name."""
     taken = {index.name for index in around}
     own = ("c", "e", "z", *(f"c{k}" for k in range(len(taken))))
     name = next(n for n in own if n not in taken)

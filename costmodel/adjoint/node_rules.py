@@ -48,13 +48,17 @@ from costmodel.symbolic.polynomial import Poly
 
 @dataclass(frozen=True)
 class Scope:
-    """Where a gradient is taken: points of an equation, and the indices of enclosing reductions."""
+    """Where a gradient is taken: the points of an expression in an equation."""
 
     equation: Equation
     free: tuple[Index, ...]
+    """The free indices, in ranges that hold only the points with a gradient."""
     around: Constraints
+    """The constraints on all indices."""
     sequence: bool
+    """Whether the points depend on the sequence, False if on weights alone."""
     over: tuple[Index, ...] = ()
+    """The indices of the reductions around the expression."""
     scale: Scale | None = None
     """The factor for each cotangent, applied after the sum over the readers."""
 
@@ -85,19 +89,21 @@ class Reversal(Protocol):
         ...
 
     def keep(self, cotangent: Cotangent | None, scope: Scope) -> None:
-        """Record a cotangent of an array; None is ignored."""
+        """Record a cotangent of an array; nothing for None."""
         ...
 
     def named(self, gradient: Node, scope: Scope) -> Node:
-        """A reference to a new array for the gradient; a free expression stays."""
+        """A reference to a new array that holds the gradient, for several readers; the gradient
+        itself if it costs nothing."""
         ...
 
     def scale_of(self, node: Mul | Div, scope: Scope) -> Scale | None:
-        """The scale of a sum of scores, if the gradients of its operands are scaled instead."""
+        """Under `scale-gradient`, the scale that a product or quotient applies to a sum of scores:
+        the gradients of the sum's operands are scaled in its place. None for any other node."""
         ...
 
     def gradient(self, array: Array) -> Array:
-        """The array of the complete gradient of an array."""
+        """The array that holds the complete gradient of an array."""
         ...
 
     def handed_by(self, array: Array) -> Array:
@@ -115,6 +121,7 @@ def _ref(builder: Reversal, node: Ref, gradient: Node, scope: Scope) -> None:
 
 
 def _add(builder: Reversal, node: Add | Sub, gradient: Node, scope: Scope) -> None:
+    """Both operands get the gradient, the operand that is subtracted its negative."""
     arrays = builder.system.active
     if is_active(node.left, arrays) and is_active(node.right, arrays):
         gradient = builder.named(gradient, scope)
@@ -123,6 +130,8 @@ def _add(builder: Reversal, node: Add | Sub, gradient: Node, scope: Scope) -> No
 
 
 def _mul(builder: Reversal, node: Mul, gradient: Node, scope: Scope) -> None:
+    """Each factor gets the gradient times the other factor; under `square-gradient`, x x gives x
+    the gradient times 2 x. A scale (`scale_of`) is handed on."""
     if scale := builder.scale_of(node, scope):
         builder.hand(node.left, gradient, replace(scope, scale=scale))
         return
@@ -137,7 +146,8 @@ def _mul(builder: Reversal, node: Mul, gradient: Node, scope: Scope) -> None:
 
 
 def _mean(node: Div) -> Reduce | None:
-    """The sum in an expression that is a mean over ranges whose lengths are sizes; else None."""
+    """The sum of a quotient that is a mean: a sum over indices with one lower and one upper bound
+    each, divided by the number of its terms. None for any other quotient."""
     terms, number = node.left, Poly.of(1)
     if not (isinstance(terms, Reduce) and terms.kind == "sum" and len(terms.parts) == 1):
         return None
@@ -149,7 +159,9 @@ def _mean(node: Div) -> Reduce | None:
 
 
 def _div(builder: Reversal, node: Div, gradient: Node, scope: Scope) -> None:
-    """u = g / b for the numerator; -u times the stored quotient for the denominator."""
+    """The numerator a of a / b gets u = g / b, the denominator -u times the stored quotient. Under
+    `mean-gradient` each term of a mean gets g / b; under `quotient-gradient` the denominator gets
+    -g ((a / b) / b), with a / b computed again. A scale (`scale_of`) is handed on."""
     if scale := builder.scale_of(node, scope):
         builder.hand(node.left, gradient, replace(scope, scale=scale))
         return
@@ -173,7 +185,8 @@ def _div(builder: Reversal, node: Div, gradient: Node, scope: Scope) -> None:
 
 
 def _maximum(builder: Reversal, node: Maximum, gradient: Node, scope: Scope) -> None:
-    """The left operand gets the gradient where it is larger, the right operand elsewhere."""
+    """The left operand gets the gradient where it is larger, the right operand elsewhere; under
+    `comparison-gradient` the comparisons are counted."""
     arrays = builder.system.active
     if is_active(node.left, arrays) and is_active(node.right, arrays):
         gradient = builder.named(gradient, scope)
@@ -186,7 +199,8 @@ def _maximum(builder: Reversal, node: Maximum, gradient: Node, scope: Scope) -> 
 
 
 def _call(builder: Reversal, node: Call, gradient: Node, scope: Scope) -> None:
-    """The gradient of a function, from its stored result or its operand."""
+    """The operand gets the gradient by the rule of the function in `derivatives`, from the stored
+    result or the operand. Unsupported for a function without a rule."""
     if node.function in OF_RESULT:
         by_cases = OF_BOTH if "cases-gradient" in builder.rewrites else {}
         compared = COMPARED if "comparison-gradient" in builder.rewrites else {}
@@ -197,13 +211,15 @@ def _call(builder: Reversal, node: Call, gradient: Node, scope: Scope) -> None:
     else:
         raise Unsupported(f"the gradient of the function {node.function} has no rule")
     handed = rule(gradient, known)
+    # a gradient that the rule uses several times is computed once
     if sum(part is gradient for part, _ in walk(handed)) > 1:
         handed = rule(builder.named(gradient, scope), known)
     builder.hand(node.body, handed, scope)
 
 
 def _reduce(builder: Reversal, node: Reduce, gradient: Node, scope: Scope) -> None:
-    """A sum broadcasts its gradient to every term; a maximum gives it to its first occurrence."""
+    """Each term of a sum gets the gradient; of a maximum, the first term that equals the maximum.
+    Unsupported for a maximum over several indices or ranges, or of another term than an entry."""
     gradient = builder.named(gradient, scope)
     if node.kind == "sum":
         for part in node.parts:
@@ -228,7 +244,7 @@ def _free_scale(builder: Reversal, node: FreeScale, gradient: Node, scope: Scope
 
 
 def _fft(builder: Reversal, node: Fft, gradient: Node, scope: Scope) -> None:
-    """The transposed transform, written to an array of its own."""
+    """The operand gets the transposed transform of the gradient, written to an array of its own."""
     assert isinstance(gradient, Ref)
     read = set(names_in(node.body.positions))
     made = tuple(i for i in scope.free if i.atom not in read)
@@ -253,11 +269,12 @@ def _none(builder: Reversal, node: Constant | Select, gradient: Node, scope: Sco
 
 @dataclass(frozen=True)
 class Reader:
-    """The arrays that get a gradient, and whether the gradient of a divisor reads the quotient (or
-    else the numerator)."""
+    """What decides which values gradients read."""
 
     active: frozenset[Array]
+    """The arrays that get a gradient."""
     quotients: bool
+    """Whether the gradient of a divisor reads the quotient; False: the numerator."""
 
     def wants(self, node: Node) -> bool:
         """Whether a gradient flows into an expression."""
@@ -266,10 +283,12 @@ class Reader:
 
 @dataclass(frozen=True)
 class Reads:
-    """The forward values that a node's gradient reads: each operand, in order, and the result."""
+    """Which forward values the gradient of a node reads."""
 
     operands: tuple[bool, ...] = ()
+    """For each operand in order, whether it is read; () for no operand."""
     result: bool = False
+    """Whether the result is read."""
 
 
 def _no_value(node: Node, reader: Reader) -> Reads:
@@ -277,11 +296,12 @@ def _no_value(node: Node, reader: Reader) -> Reads:
 
 
 def _other_factor(node: Mul, reader: Reader) -> Reads:
+    """A factor is read if the other factor gets a gradient."""
     return Reads((reader.wants(node.right), reader.wants(node.left)))
 
 
 def _divisor(node: Div, reader: Reader) -> Reads:
-    """The divisor; for the divisor's own gradient also the quotient, or the numerator."""
+    """The divisor is read; for the divisor's own gradient also the quotient, or the numerator."""
     below = reader.wants(node.right)
     return Reads((below and not reader.quotients, True), below and reader.quotients)
 
@@ -291,18 +311,20 @@ def _both(node: Maximum, reader: Reader) -> Reads:
 
 
 def _result_or_operand(node: Call, reader: Reader) -> Reads:
+    """The result is read by the rules of `OF_RESULT`, the operand by all others."""
     result = node.function in OF_RESULT
     return Reads((not result,), result)
 
 
 def _largest(node: Reduce, reader: Reader) -> Reads:
-    """Of a maximum, its terms and its result."""
+    """The terms and the result of a maximum are read, of a sum nothing."""
     return Reads((node.kind == "max",), node.kind == "max")
 
 
 @dataclass(frozen=True)
 class Adjoint:
-    """The rule of a kind of node: how it propagates a gradient, and which values that reads."""
+    """The rule of a kind of node: `hand` propagates a gradient to the operands, `reads` says which
+    forward values that gradient reads."""
 
     hand: Callable[..., None]
     reads: Callable[..., Reads] = _no_value

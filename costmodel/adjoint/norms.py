@@ -1,7 +1,9 @@
-"""The gradient of a row's normalisation from its normalised entries, as kernels take it.
+"""The gradient of a row's normalisation from its normalised entries x', as kernels compute it.
 
-torch/_decomp/decompositions.py, native_layer_norm_backward and _fused_rms_norm_backward: of the
-forward pass they keep x, the means and the reciprocal roots r, and compute x' = (x - mean) r again.
+Source: torch/_decomp/decompositions.py, native_layer_norm_backward and _fused_rms_norm_backward. Of
+    the
+forward pass these keep x, the means and the reciprocal roots r, and compute x' = (x - mean) r
+again.
 """
 
 from __future__ import annotations
@@ -28,19 +30,23 @@ from costmodel.language.nodes import (
 
 @dataclass(frozen=True)
 class NormedRow:
-    """The operands of x' = (x - mean) r, or of x' = x r: entries x of a row, r, the row's index,
-    and the array x - mean."""
+    """The operands of x' = (x - mean) r, or of x' = x r, for a row of entries x."""
 
     x: Ref
     factor: Ref
+    """The reciprocal root r of the row."""
     over: Index
+    """The index over the entries of the row."""
     centred: Array | None
+    """The array that holds x - mean; None for a norm without a mean."""
 
     def gradient(self, given: Ref, normed: Ref, of_row: Callable[[Node], Ref]) -> Node:
-        """The gradient of x from that of x': (m g - sum of g - x' sum of g x') r / m along a row of
-        m entries; without a mean (g - x' (sum of g x') / m) r.
+        """The gradient of x from the gradient g of x', for a row of m entries: (m g - sum of g - x'
+        sum of g x') (r / m); without a mean (g - x' (sum of g x') / m) r.
 
         Args:
+            given: the entry of g.
+            normed: the entry of x'.
             of_row: writes one number per row to an array, and returns the reference to it.
         """
         length = Constant(length_of("a norm", self.over))
@@ -58,7 +64,8 @@ REWRITES = {"layer_norm": "layer-norm-gradient", "rms_norm": "rms-norm-gradient"
 
 def normed_row(system: System, equation: Equation, rewrites: Collection[str]) -> NormedRow | None:
     """The operands of an equation that normalises a row, if one of the `rewrites` takes the
-    gradient of the norm from its result; None for any other equation."""
+    gradient of this norm from its result. None for any other equation, and for a layer norm without
+    an equation x - mean at the same positions."""
     value, made = equation.value, equation.array.origin
     if made is None or made.step != "normed" or REWRITES.get(made.how) not in rewrites:
         return None
@@ -76,7 +83,8 @@ def normed_row(system: System, equation: Equation, rewrites: Collection[str]) ->
 
 
 def read_again(forward: System, rewrites: Collection[str]) -> frozenset[Array]:
-    """The arrays of a forward pass that the gradients of `normed_row` compute again."""
+    """The arrays of a forward pass, x' and x - mean, that the gradients of normalised rows compute
+    again under the `rewrites`."""
     found: set[Array] = set()
     for equation in forward.equations:
         if row := normed_row(forward, equation, rewrites):
@@ -85,8 +93,8 @@ def read_again(forward: System, rewrites: Collection[str]) -> frozenset[Array]:
 
 
 def length_of_row(system: System, equation: Equation) -> tuple[Ref, Index] | None:
-    """(entries x, their index) of an equation of `l2_norm` that takes the root of the sum of the
-    squares of x and of nothing else; None for any other equation."""
+    """(entry x, its index) of the equation of `l2_norm` that takes the root of the sum of the
+    squares of x; None for any other equation, and for a root of any further term."""
     value, made = equation.value, equation.array.origin
     if made is None or (made.how, made.step) != ("l2_norm", "root"):
         return None

@@ -38,7 +38,7 @@ def recomputed(
             `all`.
         defined: the equations to recompute by: the forward pass, or a system that gives the same
             values.
-        also: further arrays, which rewrites of the backward pass recompute.
+        also: further arrays to recompute, because rewrites of the backward pass do.
 
     Raises:
         EquationError: a name that the forward pass does not compute.
@@ -53,7 +53,7 @@ def recomputed(
 
 
 def _chosen(forward: System, names: Sequence[str]) -> frozenset[Array]:
-    """The arrays with the given names."""
+    """The arrays with the given names, or all. EquationError for a name of no array."""
     found: set[Array] = set()
     for name in names:
         meant = {e.array for e in forward.equations if name in (ALL, e.part_of, e.name)}
@@ -73,7 +73,8 @@ def read_by(equations: Iterable[Equation]) -> set[Array]:
 
 
 def _closure(forward: System, chosen: frozenset[Array], wanted: set[Array]) -> set[Array]:
-    """The arrays of `chosen` that are in `wanted`, and those that their recomputation needs."""
+    """The arrays of `chosen` that are in `wanted` or, in turn, that the recomputation of such an
+    array reads."""
     found: set[Array] = set()
     while more := (wanted & chosen) - found:
         found |= more
@@ -90,8 +91,8 @@ def _copy(system: System, array: Array) -> Array:
 
 
 def _in_turn(system: System, forward: System, copies: Copies) -> Iterator[tuple[Equation, str]]:
-    """The equations of the gradients, each after the recomputed arrays that it, or its loop,
-    needs."""
+    """The equations of the backward pass as (equation, kind): the equations of the gradients, which
+    read the recomputed arrays, each after the recomputations that it (or its loop) needs first."""
     waiting = frozenset(copies)
     loops = {
         e: block.equations for block in blocks(system) if block.is_loop for e in block.equations
@@ -111,7 +112,8 @@ def _in_turn(system: System, forward: System, copies: Copies) -> Iterator[tuple[
 
 
 def _again(forward: System, equation: Equation, copies: Copies) -> Iterator[tuple[Equation, str]]:
-    """The recomputing copy of a forward equation, its points of weights alone separately."""
+    """The copies of a forward equation that recompute its array, as (equation, kind): one for the
+    points that depend on the sequence, one for the points that depend on weights alone."""
     array, value = copies[equation.array], reading(equation.value, copies)
     whole = copies.get(equation.whole, array)
     for around, sequence in tokens(forward).dependent(equation):

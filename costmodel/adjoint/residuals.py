@@ -26,7 +26,9 @@ class Shared:
     the first row and of the later rows goes to one array."""
 
     known: dict[tuple[Array, object, tuple[Poly, ...]], Array] = field(default_factory=dict)
+    """(array of the equation, structure of the expression, shape) -> the array that holds it."""
     used: set[tuple[Equation, Array]] = field(default_factory=set)
+    """(equation, residual array that it has already)."""
 
     def array(
         self,
@@ -36,7 +38,9 @@ class Shared:
         equation: Equation,
         make: Callable[[], Array],
     ) -> Array:
-        """The residual array of an equal structure in another equation, or else a new array."""
+        """The array for an expression `value` in an equation of `of`: the array that holds the same
+        structure for another equation of `of`, if this equation has not taken it; else a new one,
+        by `make`."""
         key = (of, value.fold(_outline), shape)
         found = self.known.get(key)
         if found is None or (equation, found) in self.used:
@@ -53,8 +57,8 @@ def _outline(node: Node, inside: Sequence[object] = ()) -> object:
 
 
 def with_residuals(system: System, *, quotients: bool = True) -> System:
-    """The system with an array for every value that a gradient reads. The gradient of a divisor
-    reads the quotient, or without `quotients` the numerator."""
+    """The system with an array for every value that a gradient reads, in topological order. The
+    gradient of a divisor reads the quotient, or without `quotients` the numerator."""
     equations: list[Equation] = []
     shared = Shared()
     for equation in system.equations:
@@ -71,12 +75,16 @@ class _Splitter:
     system: System
     equation: Equation
     written: list[Equation]
+    """All equations so far, to which those of residual arrays are added."""
     shared: Shared
     quotients: bool = True
     made: dict[Node, Ref] = field(default_factory=dict)
+    """Subexpression -> the reference that stands in its place."""
 
     def rewritten(self, node: Node, over: tuple[Index, ...], *, top: bool = False) -> Node:
-        """The expression, with references in place of the values that its own gradient reads."""
+        """The expression, with references in place of the values that its gradient reads: operands,
+        and its result, unless the equation's own array holds it (`top`). `over` are the indices of
+        the reductions around the expression."""
         if self.system.active.isdisjoint(node.arrays):
             return node
         reads = RULES[type(node)].reads(node, Reader(self.system.active, self.quotients))
@@ -91,6 +99,8 @@ class _Splitter:
         return self._value(kept, over) if needed else kept
 
     def _value(self, node: Node, over: tuple[Index, ...]) -> Node:
+        """A value that can be read again: a node that costs nothing, with its operands in arrays,
+        or a reference to an array that holds the node."""
         if node.free:
             return node.map(lambda operand: self._value(operand, over))
         return self._named(node, over)
@@ -114,12 +124,16 @@ class _Splitter:
         return self.made[node]
 
     def _new(self, of: Array, shape: tuple[Poly, ...]) -> Array:
+        """A new residual array of `of`, with the next number in its name."""
         taken = {e.array for e in self.written if of in e.array.made_for}
         return derived(of, "residual", str(len(taken) + 1), shape=shape)
 
 
 def extent(index: Index, outer: Iterable[Index]) -> Poly:
-    """The largest value of an index, in sizes; its smallest value is proven to be at least 1.
+    """The largest value of an index, in sizes: the extent of an axis that the index can run over.
+
+    Args:
+        outer: all indices around, on which the bounds of the index may depend.
 
     Raises:
         Unsupported: an index that may be 0 or less, so that it cannot index an axis.
@@ -132,7 +146,8 @@ def extent(index: Index, outer: Iterable[Index]) -> Poly:
 
 
 def _tops(index: Index, by_atom: Mapping[str, Index]) -> Iterator[Poly]:
-    """Upper bounds of an index in sizes alone; the first come from bounds without outer indices."""
+    """Upper bounds of an index in sizes alone, those with the fewest outer indices first. An outer
+    index is put at its largest value where the bound grows with it, else at 1."""
     named = [[a for a in bound.letters if a in by_atom] for bound in index.upper]
     for bound, names in sorted(zip(index.upper, named, strict=True), key=lambda pair: len(pair[1])):
         top = bound

@@ -76,9 +76,9 @@ def adjoint(
     trained: tuple[str, ...] = TRAINED,
     recompute: tuple[str, ...] = (),
 ) -> System:
-    """The equations of a training step. The gradient of the output, `y.grad`, or of the loss if the
-    system has one, is given as a context. Every input, context and parameter that the output
-    depends on gets a gradient.
+    """The equations of a training step: a forward pass and its gradients. The gradient of the
+    output, `y.grad`, or of the loss if the system has one, is given as a context. Every input,
+    context and parameter that the output depends on gets a gradient; index arrays do not.
 
     Args:
         rewrites: the rewrites of the backward pass. `softmax-gradient` takes the gradient of a
@@ -91,8 +91,8 @@ def adjoint(
             -g (a / b) / b, and keeps no quotient; `cases-gradient` adds up the gradients of both
             branches of a function by cases; `fft-gradient` takes gradients of real transforms as
             libraries do, by a complex transform, and doubles bins that stand for two.
-        trained: the roles of arrays that get a gradient; equations that only others need are left
-            out.
+        trained: the roles of arrays that get a gradient; equations that no such gradient needs are
+            left out.
         recompute: the forward arrays that the backward pass recomputes; see `recomputed`.
 
     Raises:
@@ -146,7 +146,8 @@ class _Builder(Sums):
         return replace(self.system, equations=equations, backward=backward)
 
     def _block(self, block: Block) -> None:
-        """Write the gradients of a block's arrays, and propagate them to the operands."""
+        """Write the equations of the gradients of a block's arrays, and hand cotangents to the
+        arrays that the block reads."""
         arrays = [array for array in _readers_first(block) if array in self.system.active]
         for array in arrays:
             self.grads[array] = self._gradient(array, in_loop=block.is_loop)
@@ -157,12 +158,15 @@ class _Builder(Sums):
             self.written |= named[array]
 
     def _settled(self, block: Block, arrays: Sequence[Array]) -> dict[Array, dict[Equation, str]]:
-        """Propagate the gradients of a block's arrays; returns the auxiliary equations of each
-        array.
+        """Hand cotangents from a block's arrays to the arrays that they read; returns, for each
+        array, the auxiliary equations of its gradient (equation -> kind).
 
-        In a loop the arrays propagate to each other: a fixed-point iteration, starting from all
-        entries, finds those that have a gradient. Any fixed point is correct: rows follow from the
-        row before.
+        In a loop, arrays hand cotangents to each other: an iteration to a fixed point, starting
+        from all entries, finds the entries that have a gradient. Any fixed point is correct, as
+        each row follows from the row before.
+
+        Raises:
+            Unsupported: the iteration does not converge in `ROUNDS` rounds.
         """
         after = {array: list(handed) for array, handed in self.handed.items()}
         numbers = dict(self.numbers)
@@ -182,11 +186,12 @@ class _Builder(Sums):
         )
 
     def _reached(self, array: Array) -> list[Constraints]:
-        """The entries of an array that receive a cotangent."""
+        """The regions of the entries of an array that receive a cotangent, in its axes."""
         return [plain_region(h.cotangent) for h in self.handed.get(array, [])]
 
     def _differentiated(self, block: Block, array: Array) -> dict[Equation, str]:
-        """Propagate the gradient of an array; returns the auxiliary equations."""
+        """Hand cotangents from an array to the arrays that its equations read; returns the
+        auxiliary equations, as equation -> kind, in topological order."""
         before, self.written = self.written, {}
         for equation in reversed(block.equations):
             if equation.array is array:
@@ -205,7 +210,8 @@ class _Builder(Sums):
         return _in_order(found)
 
     def _scopes(self, equation: Equation) -> Iterable[Scope]:
-        """The points of an equation that have a gradient, points of weights alone separately."""
+        """The points of an equation that have a gradient, in disjoint scopes, with the points that
+        depend on weights alone in scopes of their own."""
         for piece in self._pieces(equation):
             for part, sequence in tokens(self.system).dependent(equation):
                 around = piece | part
@@ -219,7 +225,8 @@ class _Builder(Sums):
                     yield Scope(equation, indices, around, sequence)
 
     def _pieces(self, equation: Equation) -> Iterable[Constraints]:
-        """The parts of an equation's domain that have a gradient; transforms are not split."""
+        """The disjoint parts of an equation's domain that have a gradient; the whole domain if all
+        points have one. The entries of one transform stay together."""
         own, regions = defined(equation), self.regions[equation.array]
         if own is None:
             return
@@ -234,13 +241,15 @@ class _Builder(Sums):
                 yield equation.domain | {c.substitute(at) for c in piece}
 
     def _softmax(self, equation: Equation) -> Ref | None:
-        """The scores of a softmax equation under `softmax-gradient`; else None."""
+        """The scores of a softmax equation under `softmax-gradient`; None for any other equation,
+        and without the rewrite."""
         if "softmax-gradient" not in self.rewrites:
             return None
         return softmax_of(self.system, equation)
 
     def _from_result(self, equation: Equation, scores: Ref) -> None:
-        """Propagate the gradient of a softmax by its result alone: (g - sum of g y) y."""
+        """Hand the gradient of a softmax to its scores, from its result y alone: (g - sum of g y)
+        y. Unsupported if only a part of the entries of a row is read."""
         scopes = list(self._scopes(equation))
         if len(scopes) != 1:
             raise Unsupported(
@@ -268,11 +277,13 @@ class _Builder(Sums):
         self.hand_to(scores, Mul(difference, result), scope)
 
     def _normed(self, equation: Equation) -> NormedRow | None:
-        """The row that an equation normalises, if its gradient is taken by the result."""
+        """The row that an equation normalises, if a rewrite takes its gradient from the result;
+        None for any other equation."""
         return normed_row(self.system, equation, self.rewrites)
 
     def _of_normed_row(self, equation: Equation, row: NormedRow) -> None:
-        """Propagate the gradient of a normalised row by its result alone."""
+        """Hand the gradient of a normalised row to its entries, from the result. Unsupported if
+        only a part of the row is read."""
         for scope in self._scopes(equation):
             if row.over not in scope.free:
                 raise Unsupported(
@@ -285,7 +296,8 @@ class _Builder(Sums):
             self.hand_to(row.x, row.gradient(gradient, result, of_row), scope)
 
     def _of_row(self, row: NormedRow, scope: Scope, value: Node) -> Ref:
-        """Write one number per row to a new array; returns the reference to it."""
+        """Write `value`, one number per row, to a new array; returns the reference to the
+        number."""
         array = scope.equation.array
         number = self._next(array, row.factor.array.shape)
         indices = tuple(index for index in scope.free if index != row.over)
@@ -294,13 +306,15 @@ class _Builder(Sums):
         return Ref(number, row.factor.positions)
 
     def _length(self, equation: Equation) -> tuple[Ref, Index] | None:
-        """The row whose length an equation takes under `length-gradient`; else None."""
+        """(entry, its index) of the row whose length an equation takes, under `length-gradient`;
+        None for any other equation, and without the rewrite."""
         if "length-gradient" not in self.rewrites:
             return None
         return length_of_row(self.system, equation)
 
     def _of_length(self, equation: Equation, x: Ref, over: Index) -> None:
-        """Propagate the gradient g of a row's length n as g (x / n), and none where n is 0."""
+        """Hand the gradient g of a row's length n to its entries x: g (x / n), and 0 where n is
+        0."""
         for scope in self._scopes(equation):
             length = Ref(equation.array, equation.positions)
             gradient = Ref(self.grads[equation.array], equation.positions)
@@ -309,7 +323,9 @@ class _Builder(Sums):
                 self.hand_to(x, Mul(gradient, Div(x, divisor)), scope.inside(ranges))
 
     def _of_weighted_sum(self, equation: Equation, of_row: Equation) -> Node | None:
-        """A row's sum of g y by the weighted sum that reads y, if the rewrite applies."""
+        """A softmax's sum of g y along a row as the sum of g_o o of the weighted sum o that reads
+        y, under `weighted-sum-gradient`; None if y has other readers, or o has entries without a
+        gradient."""
         if "weighted-sum-gradient" not in self.rewrites:
             return None
         found = weighted_sum(self.system, equation, of_row)
@@ -328,7 +344,8 @@ class _Builder(Sums):
         return frozenset(scores.array for _, scores in softmaxes(self.system))
 
     def scale_of(self, node: Mul | Div, scope: Scope) -> Scale | None:
-        """The scale of a sum of scores, if the gradients of its operands are scaled instead."""
+        """(operation, constant) of a product or quotient that scales a sum of scores, under
+        `scale-gradient`; None for any other node, and inside of such a node."""
         if "scale-gradient" not in self.rewrites or not isinstance(node.right, Constant):
             return None
         if not isinstance(node.left, Reduce) or scope.scale is not None:
@@ -336,12 +353,14 @@ class _Builder(Sums):
         return (type(node), node.right) if scope.equation.array in self._scores else None
 
     def hand(self, node: Node, gradient: Node, scope: Scope) -> None:
-        """Propagate the gradient of an expression to its operands."""
+        """Hand the gradient of an expression to its operands, if it reads an array with a
+        gradient."""
         if not self.system.active.isdisjoint(node.arrays):
             RULES[type(node)].hand(self, node, gradient, scope)
 
     def named(self, gradient: Node, scope: Scope) -> Node:
-        """A reference to a new array for the gradient, to reuse it; a free expression stays."""
+        """A reference to a new array that holds the gradient, for several readers; the gradient
+        itself if it costs nothing."""
         if gradient.is_free:
             return gradient
         of, over = scope.equation.array, scope.over
@@ -359,8 +378,8 @@ class _Builder(Sums):
         return self._next(array)
 
     def hand_to(self, ref: Ref, gradient: Node, scope: Scope) -> None:
-        """Add a gradient to the entry that a reference reads; for a gather, to the selected one of
-        all entries that it may read."""
+        """Add a gradient to the entry that a reference reads; for a gather, to the selected entry
+        among all that it may read. Unsupported if the number of terms depends on values."""
         read = anywhere(self.system, Read(ref, ()))
         indices, around = (*scope.indices, *read.over), scope.around | read.constraints
         if read.over:
@@ -381,20 +400,21 @@ class _Builder(Sums):
             self.keep(replace(cotangent, hints=hints, scale=scope.scale), scope)
 
     def keep(self, cotangent: Cotangent | None, scope: Scope) -> None:
-        """Record a cotangent of an array; None is ignored."""
+        """Record a cotangent of an array; nothing for None."""
         if cotangent is not None:
             self.handed.setdefault(cotangent.array, []).append(Handed(cotangent, scope.sequence))
 
 
 def _made_axes(equation: Equation) -> Iterator[int]:
-    """The axes of an array that a transform creates: the axes without an index of the operand."""
+    """The axes of an array along which a transform or selection gives its results: those without an
+    index of the operand."""
     read = {name for ref in references(equation) for name in names_in(ref.positions)}
     return (k for k, at in enumerate(equation.positions) if read.isdisjoint(names_in([at])))
 
 
 def _transformed(regions: Sequence[Constraints], made: Iterable[int]) -> list[Constraints]:
-    """The entries of whole transforms that contain entries of `regions`: along the transformed
-    axes, only bounds common to all regions remain."""
+    """The entries of the transforms that give some entry of `regions`, as regions none of which
+    lies in another: along the axes `made` only the bounds that all regions have remain."""
     axes = {axis_atom(k) for k in made}
     ends = {c for where in regions for c in where if len(c.variables) == 1 and c.variables <= axes}
     common = frozenset(c for c in ends if all(implied(where, c) for where in regions))

@@ -1,4 +1,4 @@
-"""Alternative forms of a softmax's gradient: row sums, scale, recomputed weights.
+"""Alternative forms of a softmax's gradient, with other row sums, scale, or recomputed weights.
 
 These are the forms of kernels that never store attention weights: Dao 2023, arXiv 2307.08691,
 Algorithm 2 (for the scale: Dao et al. 2022, arXiv 2205.14135, Algorithm 4).
@@ -32,8 +32,9 @@ from costmodel.symbolic.polynomial import Poly, index_atom
 
 
 def softmax_of(system: System, equation: Equation) -> Ref | None:
-    """The scores of an equation that is a complete softmax, without a sink; None for any other
-    equation."""
+    """The scores of an equation that divides the exponentials of a softmax by their sum. None for
+    any other equation, and for a softmax whose sum has further terms (a sink), whose exponentials
+    belong to several equations, or whose scores are no array."""
     value = equation.value
     if not (
         isinstance(value, Div) and isinstance(value.left, Ref) and isinstance(value.right, Ref)
@@ -54,7 +55,8 @@ def softmax_of(system: System, equation: Equation) -> Ref | None:
 
 
 def _exponent(system: System, equation: Equation) -> Node:
-    """The arguments of a softmax's exponentials."""
+    """The argument of a softmax's exponentials: the scores, or the scores minus the row's
+    maximum."""
     assert isinstance(equation.value, Div) and isinstance(equation.value.left, Ref)
     powers, *_ = system.defining[equation.value.left.array]
     assert isinstance(powers.value, Call)
@@ -110,7 +112,8 @@ def weighted_sum(
 
 
 def _weights(value: Node, weight: Ref) -> bool:
-    """Whether a value is a sum of products with `weight`, over one index of the weight."""
+    """Whether a value is the sum of products with `weight` over one index, in one range, that is a
+    position of the weight."""
     if not (isinstance(value, Reduce) and value.kind == "sum" and len(value.over) == 1):
         return False
     if len(value.parts) > 1:
@@ -122,14 +125,14 @@ def _weights(value: Node, weight: Ref) -> bool:
 
 
 def _alone(equation: Equation, atom: str) -> Iterator[Poly]:
-    """The constraints of one index of an equation."""
+    """The constraints of the index `atom` of an equation."""
     for index in equation.indices:
         if index.atom == atom:
             yield from index.constraints
 
 
 def _apart(left: list[Index], rows: tuple[Index, ...]) -> Mapping[str, Poly]:
-    """New names for the indices in `left` whose name is also an index of `rows`."""
+    """Index in `left` -> an index with an unused name, for those whose name `rows` has too."""
     taken = {index.name for index in (*left, *rows)}
     found: dict[str, Poly] = {}
     for index in left:
@@ -149,6 +152,7 @@ def from_logarithms(step: System) -> tuple[System, System, frozenset[Array]]:
 
     The forward pass keeps L = m + log(sum of exp(s - m)) of each row, m being the subtracted
     maximum (0 without one); the weights are then exp(s - L), and their scores s are recomputed too.
+    Without such a softmax, the step and its forward pass are returned unchanged.
     """
     forward, read = step.forward, read_by(step.backward)
     found = [(e, scores) for e, scores in softmaxes(forward) if e.array in read]

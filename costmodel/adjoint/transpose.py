@@ -42,29 +42,32 @@ from costmodel.symbolic.constraints import (
 from costmodel.symbolic.polynomial import Poly, atom_name, by_text, call, index_atom
 
 Layout = tuple[Poly | None, ...]
-"""For each axis of an array the extent of the inner index of a flattening, or None."""
+"""For each axis of an array: the extent of the inner index if the axis is a flattening of two, else
+None."""
 
 
 Scale = tuple[type[Mul | Div], Constant]
-"""An operation and its right operand, applied to a value."""
+"""(operation, right operand): a product with a constant, or a quotient by a constant."""
 
 
 @dataclass(frozen=True)
 class Cotangent:
-    """The contribution of one reference to the gradient of the array it reads. `axes` are the
-    variables of the entry, two for a flattened axis; `where` are the conditions on them; `over` are
-    the indices of the reader that are summed over."""
+    """The contribution of one reference to the gradient of the array that it reads."""
 
     array: Array
     layout: Layout
     axes: tuple[str, ...]
+    """The variables of the entry, as `names_of` the layout: two for a flattened axis."""
     where: Constraints
+    """The conditions on these variables and on sizes under which the entry has a reader."""
     value: Node
+    """The gradient that one instance of the reader contributes, in `axes` and `over`."""
     over: tuple[Index, ...]
+    """The indices of the reader that are summed over."""
     hints: tuple[str | None, ...]
     """The reader's index name for each axis, if the position is a single index."""
     scale: Scale | None = None
-    """The scale of the sum."""
+    """The scale that is applied to the sum; None for no scale."""
 
     @property
     def numbered(self) -> bool:
@@ -111,8 +114,8 @@ def names_of(layout: Layout) -> tuple[str, ...]:
 def transposed(
     ref: Ref, indices: Sequence[Index], around: Constraints, value: Node
 ) -> Cotangent | None:
-    """The cotangent of a reference under some indices, or None if it reads no entry. At sizes
-    without any reader, the sum over the readers is empty.
+    """The cotangent of a reference; None if it reads no entry at any size. At sizes at which an
+    entry has no reader, the sum over the readers is empty.
 
     Args:
         indices: the indices around the reference, outermost first.
@@ -132,6 +135,7 @@ def transposed(
     for name, target in zip(names, wanted, strict=True):
         here = target.substitute(solved)
         entry = Poly.atom(name)
+        # solve entry = position for an index; without an index the position is a condition
         chosen = _solvable(here, left)
         if chosen is None:
             if set(left) & here.letters:
@@ -185,16 +189,18 @@ def _pinned(
 
 
 def _leaves_no_term(known: Constraints, guard: Poly) -> bool:
-    """Whether the ranges are empty in any case where a condition in sizes fails."""
+    """Whether, at all sizes at which a condition on sizes fails, the ranges are empty, so that the
+    condition need not be stated."""
     return infeasible(known - {guard} | {-guard - 1})
 
 
 def _name(target: Poly, indices: Sequence[Index]) -> str | None:
+    """The name of the index that a position is; None for any other position."""
     return next((index.name for index in indices if index.as_poly() == target), None)
 
 
 def _targets(ref: Ref) -> tuple[Layout, list[Poly]]:
-    """The layout of a reference, and the position for each variable of the layout."""
+    """(layout of a reference without gathers, the position for each variable of the layout)."""
     layout: list[Poly | None] = []
     wanted: list[Poly] = []
     for position in ref.positions:
@@ -217,8 +223,9 @@ def _solvable(position: Poly, left: Sequence[str]) -> str | None:
 
 
 def entries(array: Array, layout: Layout, system: System | None = None) -> Constraints:
-    """All entries of an array, in the variables of a layout's axes. `system` tells which quotients
-    of sizes are whole."""
+    """The constraints that all entries of an array satisfy, in the variables of the layout
+    (`names_of`). `system` tells which quotients of sizes are whole: whether l rows are l/C whole
+    chunks."""
     found: set[Poly] = set()
     for axis, (size, extent) in enumerate(zip(array.shape, layout, strict=True)):
         if extent is None:
@@ -235,9 +242,9 @@ def entries(array: Array, layout: Layout, system: System | None = None) -> Const
 
 
 def ranges(known: Constraints, left: Sequence[str]) -> tuple[tuple[Index, ...], Constraints]:
-    """Indices for the variables in `left`, each bounded by earlier ones, and the remaining
-    constraints on other variables. A bound with a stride is dropped where the ranges of inner
-    indices imply it: they are empty where it fails.
+    """(indices for the variables in `left`, outermost first, each bounded by earlier ones; the
+    remaining constraints on other variables). A bound with a stride is dropped where the ranges of
+    inner indices imply it, as these ranges are empty where the bound fails.
 
     Raises:
         Unsupported: a bound with a stride that remains.
@@ -265,8 +272,8 @@ def ranges(known: Constraints, left: Sequence[str]) -> tuple[tuple[Index, ...], 
 
 
 def guarded_ranges(known: Constraints, left: Sequence[str], what: str) -> tuple[Index, ...]:
-    """Indices for the variables in `left`, in ranges that are empty at sizes at which `known`
-    fails.
+    """Indices for the variables in `left`, as `ranges` gives them, in ranges that are empty at
+    sizes at which a condition of `known` on sizes fails. `what` names the sum in messages.
 
     Raises:
         Unsupported: `known` restricts the sizes, and there is no index; or as `ranges`.
@@ -280,13 +287,15 @@ def guarded_ranges(known: Constraints, left: Sequence[str], what: str) -> tuple[
     first, *others = indices
     low, upper = first.lower[0], first.upper
     for guard in by_text(guards):
+        # 1 where the guard holds, 0 elsewhere: then the upper bound is low - 1
         holds = call("Min", 1, call("Max", 0, guard + 1))
         upper += (low - 1 + (first.upper[0] - low + 1) * holds,)
     return Index(first.name, first.lower, upper), *others
 
 
 def _tight(own: Constraints, known: Constraints) -> Constraints:
-    """The bounds in `own` that the other constraints do not imply."""
+    """The bounds in `own`, a part of `known`, that the other constraints of `known` do not
+    imply."""
     kept = known
     for constraint in sorted(by_text(own), key=lambda c: -len(c.letters)):
         if implied(kept - {constraint}, constraint):
