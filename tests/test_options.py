@@ -39,7 +39,8 @@ AT_ONCE = [
         "output-bias+bidirectional+grouped",
         "bias+wide+grouped+window+sinks+gate+qk-norm+soft-cap+rotary-pairs",
         "bias+grouped+chunked-window+sinks+head-gate+qk-norm+soft-cap+rotary",
-        "bias+bidirectional+wide+sinks+gate+qk-norm+soft-cap+partial-rotary",
+        "bias+bidirectional+wide+sinks+gate+qk-norm+v-norm+soft-cap+partial-rotary",
+        "bias+grouped+window+sinks+gate+keys-as-values+v-norm+unscaled+soft-cap",
         "output-bias+wide+cross+grouped+sinks+head-gate+qk-norm+soft-cap",
     )
 ]
@@ -86,13 +87,17 @@ def attend(
     done: Counter[str],
     sink: float | None = None,
     capped: bool = False,
+    scaled: bool = True,
 ) -> Array:
     """One query over the keys that it sees, eq. (1) of Vaswani et al.; with the sink's power in the
     sum, and scores of at most 50."""
     scores = []
     for key in keys:
-        scores.append(sum(query[c] * key[c] for c in range(len(key))) / math.sqrt(len(key)))
-        done.update(mul=len(key), add=len(key) - 1, div=1, exp=1)
+        scores.append(sum(query[c] * key[c] for c in range(len(key))))
+        done.update(mul=len(key), add=len(key) - 1, exp=1)
+        if scaled:
+            scores[-1] /= math.sqrt(len(key))
+            done.update(div=1)
         if capped:
             scores[-1] = 50 * math.tanh(scores[-1] / 50)
             done.update(div=1, tanh=1, mul=1)
@@ -109,11 +114,15 @@ def attend(
     return out
 
 
-def normed(row: Array, weight: Array, done: Counter[str]) -> Array:
-    """An RMS norm, its weight last."""
+def normed(row: Array, weight: Array | None, done: Counter[str]) -> Array:
+    """An RMS norm, its weight last, if there is one."""
     m = len(row)
-    done.update(mul=2 * m, add=m, div=m + 1, sqrt=1)
-    return np.array([row[c] / math.sqrt(sum(row**2) / m + 2**-52) * weight[c] for c in range(m)])
+    done.update(mul=m, add=m, div=m + 1, sqrt=1)
+    out = np.array([row[c] / math.sqrt(sum(row**2) / m + 2**-52) for c in range(m)])
+    if weight is None:
+        return out
+    done.update(mul=m)
+    return out * weight
 
 
 def turned(row: Array, position: int, share: int, layout: str, done: Counter[str]) -> Array:
@@ -159,12 +168,20 @@ def reference(
     layouts = [option for option in options if "rotary" in option]
     added, apart = [Counter[str]() for _ in x], Counter[str]()
     heads = {"Q": [], "K": [], "V": []}  # type: dict[str, list[list[Array]]]
+    keys_as_mapped: list[list[Array]] = []
     for name in heads:
         rows = source if source is not None and name != "Q" else x
         for i, row in enumerate(rows):
             done = added[i] if rows is x else apart
-            whole = linear(row, weight[name], bias[name], done)
-            of_row = np.split(whole, n if name == "Q" else groups)
+            if name == "V" and "keys-as-values" in options:
+                of_row = keys_as_mapped[i]
+            else:
+                whole = linear(row, weight[name], bias[name], done)
+                of_row = np.split(whole, n if name == "Q" else groups)
+            if name == "K":
+                keys_as_mapped.append(of_row)
+            if name == "V" and "v-norm" in options:
+                of_row = [normed(head, None, done) for head in of_row]
             if name != "V":
                 if "qk-norm" in options:
                     of_row = [normed(head, arrays[f"w_{name}"], done) for head in of_row]
@@ -184,6 +201,7 @@ def reference(
                 added[i],
                 sinks[j],
                 "soft-cap" in options,
+                "unscaled" not in options,
             )
             for j in range(n)
         ]

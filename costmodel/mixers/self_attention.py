@@ -4,7 +4,8 @@ The plain mixer is causal, without biases, and has heads of width d/n, as in Che
 biases, bidirectional attention, other widths of keys and values, grouped queries (GQA),
 cross-attention to a second sequence, and what layers ship with: windows, sinks, gates, norms of
 queries and keys, bounded scores and rotary embedding. Norms come before the rotary embedding. Each
-scale is a division, and each bound of scores the constant of Gemma 2, 50.
+scale is a division, and each bound of scores the constant of Gemma 2, 50. Another base, and yarn
+(Peng et al. 2023, arXiv 2309.00071), are other numbers in the tables of cosines and sines.
 """
 
 from __future__ import annotations
@@ -41,7 +42,10 @@ OPTIONS = {
     "sinks": "a learned score per head in the softmax's denominator",
     "gate": "heads times sigmoid(x W_G), a number per channel, before the output",
     "head-gate": "heads times sigmoid(x W_G), a number per head, before the output",
+    "keys-as-values": "no W_V: values are the keys before their norm and rotary embedding",
     "qk-norm": "an RMS norm of each head of queries and of keys",
+    "v-norm": "an RMS norm of each head of values, without weights",
+    "unscaled": "scores q k as they are, without the division by the root of the width",
     "soft-cap": "scores s as 50 tanh(s/50)",
     "rotary": "rotary embedding of queries and keys, channel c with c + h/2",
     "rotary-pairs": "rotary embedding of queries and keys, channel 2c-1 with 2c",
@@ -60,6 +64,9 @@ SOURCES = {
     "sinks": "sinks: Agarwal et al. 2025, arXiv 2508.10925, gpt-oss",
     "gate": "gate: Qiu et al. 2025, arXiv 2505.06708, elementwise, after the heads",
     "head-gate": "gate: Qiu et al. 2025, arXiv 2505.06708, headwise, after the heads",
+    "keys-as-values": "keys as values: transformers, Gemma4TextAttention, attention_k_eq_v",
+    "v-norm": "a norm of values: transformers, Gemma4TextAttention",
+    "unscaled": "no scale: transformers, Gemma4TextAttention",
     "qk-norm": "norms: Dehghani et al. 2023, arXiv 2302.05442; RMS norms as in Qwen3",
     "soft-cap": "bound of scores: Gemma Team 2024, arXiv 2408.00118, Gemma 2",
     "rotary": f"{SU}, halves as in GPT-NeoX and Llama",
@@ -78,6 +85,7 @@ APART = {
         for all_tokens in ("bidirectional", "cross")
         for near in ("window", "chunked-window")
     },
+    ("wide", "keys-as-values"): "values are as wide as the keys that they are",
     ("gate", "head-gate"): "each is the gate of the heads, by channel or by head",
     ("rotary", "rotary-pairs"): "each says which two channels turn together",
     **{
@@ -93,11 +101,13 @@ VARIANTS = {
     "llama-4-attention": "grouped+chunked-window+rotary-pairs",
     "mistral-attention": "grouped+window+rotary",
     "gemma-2-attention": "grouped+window+soft-cap+rotary",
+    "gemma-4-attention": "grouped+keys-as-values+qk-norm+v-norm+unscaled+rotary",
     "qwen3-attention": "grouped+qk-norm+rotary",
     "qwen3-next-attention": "grouped+gate+qk-norm+partial-rotary",
     "gpt-oss-attention": "bias+grouped+window+sinks+rotary",
 }
-"""The combinations that ship, by names of their own, but for biases, scales and bases."""
+"""The combinations that ship, by names of their own, but for biases, scales and bases; of Gemma 4
+the layer that attends to all tokens."""
 
 BASE = 10_000
 """The base of the angles: pair p of m turns by BASE**(-(p - 1)/m) from token to token."""
@@ -207,6 +217,8 @@ def self_attention(chosen: Chosen) -> Mixer:
         for x in (key, value, value if "gate" in chosen else 1)
     )
     maps = {"Q": (d, *queries), "K": (d, g * key), "V": (d, g * value), "out": (*rows, d)}
+    if "keys-as-values" in chosen:
+        del maps["V"]
     maps |= {"G": (d, *gates)} if gate else {}
     biased = maps if "bias" in chosen else {"out"} if "output-bias" in chosen else {}
     W = {name: m.parameter(f"W_{name}", *shape) for name, shape in maps.items()}
@@ -250,11 +262,17 @@ def self_attention(chosen: Chosen) -> Mixer:
         """Queries and keys after each step: the last one is the name without an ending."""
         Q = [array(f"Q{end}", *heads, l, key, cite="(10)") for end in names]
         K = [array(f"K{end}", g, z.shape[0], key, cite="(11)") for end in names]
-        V = array("V", g, z.shape[0], value, cite="(12)")
+        V_p = K[0]
+        if "V" in maps:
+            V_p = array("V_p" if "v-norm" in chosen else "V", g, z.shape[0], value, cite="(12)")
+        V = array("V", g, z.shape[0], value) if "v-norm" in chosen else V_p
 
         Q[0][*head, i, c] = mapped("Q", x, i, *group, (o - 1) * key + c)
         K[0][j, s, c] = mapped("K", z, s, (j - 1) * key + c)
-        V[j, s, v] = mapped("V", z, s, (j - 1) * value + v)
+        if "V" in maps:
+            V_p[j, s, v] = mapped("V", z, s, (j - 1) * value + v)
+        if V is not V_p:
+            V[j, s, v] = rms_norm(V_p[j, s, v], over=v)
         for one, stages, of, row in (("Q", Q, head, i), ("K", K, (j,), s)):
             for step, before, after in zip(steps[1:], stages, stages[1:], strict=False):
                 if step == "_n":
@@ -269,9 +287,8 @@ def self_attention(chosen: Chosen) -> Mixer:
         A = array("A", *heads, *seen.extents, cite="(14)")
         R = array("R", l, *rows, cite="(15)-(16)")
         at = (*head, *seen.place, seen.slot)
-        (Z if S is None else S)[at] = scaled(
-            sum_(Q[-1][*head, seen.row, c] * K[-1][j, seen.key, c], over=c), by=key
-        )
+        score = sum_(Q[-1][*head, seen.row, c] * K[-1][j, seen.key, c], over=c)
+        (Z if S is None else S)[at] = score if "unscaled" in chosen else scaled(score, by=key)
         if S is not None:
             Z[at] = CAP * function("tanh", S[at] / CAP)
         A[at] = softmax(Z[at], over=k, sink=None if sink is None else sink[head])

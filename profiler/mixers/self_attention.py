@@ -22,7 +22,7 @@ from profiler.modules.registry import implementation
 from profiler.modules.running_sums import ChunkState
 
 PROJECTIONS = dict.fromkeys(("Q", "K", "V", "y"), "contraction")
-STEPS = dict.fromkeys(("Q_p", "K_p", "S", "G"), "contraction") | dict.fromkeys(
+STEPS = dict.fromkeys(("Q_p", "K_p", "V_p", "S", "G"), "contraction") | dict.fromkeys(
     ("Q_n", "K_n", "O"), "elementwise"
 )
 """Array -> kernel class, of the arrays that options bring."""
@@ -30,9 +30,9 @@ STEPS = dict.fromkeys(("Q_p", "K_p", "S", "G"), "contraction") | dict.fromkeys(
 BIASES = {"bias": ("Q", "K", "V", "out", "G"), "output-bias": ("out",)}
 """Option -> the linear maps that get a bias."""
 
-AROUND = ("gate", "head-gate", "qk-norm")
+AROUND = ("gate", "head-gate", "keys-as-values", "qk-norm", "v-norm")
 """The options around an attention of any kind."""
-INSIDE = ("sinks", "soft-cap")
+INSIDE = ("sinks", "soft-cap", "unscaled")
 """The options inside an attention of any kind."""
 WINDOWS = ("window", "chunked-window")
 
@@ -51,10 +51,12 @@ class Heads(SequenceMixer):
     capacity of a state, but for a rotary embedding, whose tables cos and sin end at l.
 
     W_G is (d, n*V), or (d, n) for a gate per head; b_sink is (n), and the weights of norms w_Q and
-    w_K are (K); if `grouped`, W_G and b_sink have axes of groups as W_Q has.
+    w_K are (K); if `grouped`, W_G and b_sink have axes of groups as W_Q has. With `keys-as-values`
+    there is no W_V.
     """
 
     way: Attention
+    W_V: nn.Parameter | None
     W_G: nn.Parameter | None
     b_Q: nn.Parameter | None
     b_K: nn.Parameter | None
@@ -91,7 +93,8 @@ class Heads(SequenceMixer):
         self.K, self.V = self._widths(h, K, V, "wide" in options)
         self.W_Q: nn.Parameter = self.weight(d, n * self.K)
         self.W_K: nn.Parameter = self.weight(d, self.g * self.K)
-        self.W_V: nn.Parameter = self.weight(d, self.g * self.V)
+        apart = "keys-as-values" not in options
+        self.register_parameter("W_V", self.weight(d, self.g * self.V) if apart else None)
         self.W_out: nn.Parameter = self.weight(n * self.V, d)
         gates = n * self.V if "gate" in options else n if "head-gate" in options else 0
         self.register_parameter("W_G", self.weight(d, gates) if gates else None)
@@ -107,6 +110,11 @@ class Heads(SequenceMixer):
             if self.W_G is not None:
                 self.W_G = nn.Parameter(self.W_G.detach().view(d, self.g, -1))
         self.rotary = not {*ROTARY}.isdisjoint(options)
+        self.v_norm = "v-norm" in options
+        self.scaled = "unscaled" not in options
+        moved = self.rotary or self.v_norm or self.w_K is not None
+        self.cached = ("K", "V") if apart or moved else ("K",)
+        """The rows of a token that later tokens read: of equal keys and values one."""
         self.bounded = self.bounded or self.rotary
         self.pairs = "rotary-pairs" in options
         share = self._needed("partial-rotary", "r", r, options) or 1
@@ -177,9 +185,12 @@ class Heads(SequenceMixer):
         return self._placed(rows, self.w_Q, first)
 
     def _keys_and_values(self, x: Tensor, first: int = 0) -> tuple[Tensor, Tensor]:
-        keys, values = linear(x, self.W_K, self.b_K), linear(x, self.W_V, self.b_V)
-        rows = self._placed(self._split(keys, self.g), self.w_K, first)
-        return rows, self._split(values, self.g)
+        keys = values = self._split(linear(x, self.W_K, self.b_K), self.g)
+        if self.W_V is not None:
+            values = self._split(linear(x, self.W_V, self.b_V), self.g)
+        if self.v_norm:
+            values = F.rms_norm(values, (self.V,), None, float(RMS_EPS))
+        return self._placed(keys, self.w_K, first), values
 
     def _placed(self, rows: Tensor, gain: Tensor | None, first: int) -> Tensor:
         """Heads (b, s, n, K) or (b, n, K) after their norm and rotary embedding, if any."""
@@ -229,6 +240,7 @@ class Heads(SequenceMixer):
         more = {"window": self.window, "cap": self.cap, "sink": sink}
         within: Callable[..., Tensor] = partial(self.way.compute, by=self.K, causal=causal)
         within = partial(within, **{name: one for name, one in more.items() if one is not None})
+        within = within if self.scaled else partial(within, scaled=False)
         return self._by_chunks(within, q, k, v) if self.chunk and causal else within(q, k, v)
 
     def _by_chunks(self, within: Callable[..., Tensor], q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -259,7 +271,7 @@ class SelfAttention(Heads, Mixer):
             rows = last if self.chunk else last - 1
         widths = {"K": self.K, "V": self.V}
         arrays = {
-            name: self.like.new_zeros(batch, self.g, rows, width) for name, width in widths.items()
+            name: self.like.new_zeros(batch, self.g, rows, widths[name]) for name in self.cached
         }
         return (ChunkState if self.chunk else State)(arrays, sliding=bool(last))
 
@@ -270,16 +282,19 @@ class SelfAttention(Heads, Mixer):
     def advance(self, x_t: Tensor, state: State) -> Tensor:
         """Attend from q_t to the rows that are held and the token's own, k_t and v_t, which are
         appended to the state."""
-        q_t, k_t, v_t = self._project(x_t, state.position)
+        q_t, *both = self._project(x_t, state.position)
+        own, last = dict(zip(self.cached, both, strict=False)), self.cached[-1]
         if self.window is not None:
-            held = (("K", k_t), ("V", v_t))
-            k, v = (torch.cat([state.held(one), row.unsqueeze(2)], dim=2) for one, row in held)
-            state.append(K=k_t, V=v_t)
-            return self._row(x_t, q_t, k, v)
-        state.append(K=k_t, V=v_t)
+            rows = {
+                one: torch.cat([state.held(one), row.unsqueeze(2)], dim=2)
+                for one, row in own.items()
+            }
+            state.append(**own)
+            return self._row(x_t, q_t, rows["K"], rows[last])
+        state.append(**own)
         if not isinstance(state, ChunkState):
-            return self._row(x_t, q_t, state.held("K"), state.held("V"))
-        y_t = self._row(x_t, q_t, state.chunk("K"), state.chunk("V"))
+            return self._row(x_t, q_t, state.held("K"), state.held(last))
+        y_t = self._row(x_t, q_t, state.chunk("K"), state.chunk(last))
         if not state.in_chunk:
             state.complete()
         return y_t
@@ -330,14 +345,14 @@ class CrossAttention(Heads, Mixer):
             raise ValueError("the state of cross-attention is made of z (batch, e, d): give it")
         self._require_source(z, batch)
         with torch.no_grad():
+            own = zip(self.cached, self._keys_and_values(z), strict=False)
             # Contiguous by head: one copy here saves a copy per token.
-            k, v = (heads.transpose(1, 2).contiguous() for heads in self._keys_and_values(z))
-        return SourceState({"K": k, "V": v})
+            return SourceState({name: rows.transpose(1, 2).contiguous() for name, rows in own})
 
     def advance(self, x_t: Tensor, state: State) -> Tensor:
         """Attend from q_t to all held rows."""
         state.position += 1
-        return self._row(x_t, self._queries(x_t), state.held("K"), state.held("V"))
+        return self._row(x_t, self._queries(x_t), state.held("K"), state.held(self.cached[-1]))
 
     def _require_source(self, z: Tensor, batch: int) -> None:
         if z.dim() != 3 or z.shape[0] != batch or z.shape[1] < 1 or z.shape[2] != self.d:

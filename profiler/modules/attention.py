@@ -48,6 +48,7 @@ def dense_attention(
     window: int | None = None,
     cap: float | None = None,
     sink: Tensor | None = None,
+    scaled: bool = True,
 ) -> Tensor:
     """Compute all scores, divide them, then mask the scores of later tokens.
 
@@ -55,8 +56,9 @@ def dense_attention(
         window: scores of all but the last so many tokens are masked too.
         cap: scores s are bounded to cap * tanh(s / cap).
         sink: scores (n, 1, 1) that are in the softmax's denominator alone.
+        scaled: whether scores are divided.
     """
-    scores = products(q, k) / math.sqrt(by)
+    scores = products(q, k) / math.sqrt(by) if scaled else products(q, k)
     if cap is not None:
         scores = cap * torch.tanh(scores / cap)
     if causal:

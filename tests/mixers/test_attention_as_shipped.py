@@ -30,6 +30,7 @@ STRICT = ("strict", "scale=mul")
         ("qwen3-next-attention{n=16,g=2,h=256}", 2048, 27_263_488),
         ("gqa{n=32,g=8,h=128}", 4096, 41_943_040),
         ("mqa{n=32,h=128}", 4096, 2 * 4096 * 4096 + 2 * 4096 * 128),
+        ("gemma-4-attention{n=8,g=4,h=512}", 2304, 2 * 2304 * 4096 + 2304 * 2048 + 2 * 512),
     ],
 )
 def test_a_layer_has_the_parameters_that_it_ships_with(name: str, d: int, parameters: int) -> None:
@@ -45,6 +46,14 @@ def test_a_window_keeps_one_row_less_and_a_chunk_its_own_rows(t: int) -> None:
     for name, number in rows.items():
         braces = f"{{{sizes}}}" if name == "gqa" else f"{{{sizes},w={w}}}"
         assert cm.state(cm.mixer(f"{name}{braces}")).at(d=5, l=9, t=t) == 2 * g * h * number
+
+
+def test_keys_that_are_values_are_kept_once_unless_they_are_normed_or_turned() -> None:
+    rows = {"gqa": 2, "gqa+keys-as-values": 1, "gqa+keys-as-values+window": 1,
+            "gqa+keys-as-values+rotary": 2, "gemma-4-attention": 2}  # fmt: skip
+    for name, number in rows.items():
+        braces = "{n=4,g=2,h=6,w=9}" if "window" in name else "{n=4,g=2,h=6}"
+        assert cm.state(cm.mixer(f"{name}{braces}")).at(d=5, l=9, t=7) == number * 2 * 6 * 7
 
 
 def linear(a: int, b: int) -> np.ndarray:
@@ -73,6 +82,7 @@ def test_a_token_counts_its_projections_and_a_softmax_over_the_rows_that_it_sees
         "qwen3-next-attention{n=2,g=1,h=8,r=2}",
         "llama-4-attention{n=2,g=1,h=4,w=2}",
         "gemma-2-attention{n=2,g=1,h=4,w=3}",
+        "gemma-4-attention{n=2,g=1,h=4}",
     ],
 )
 def test_nothing_of_a_layer_stays_unexplained(name: str) -> None:

@@ -308,6 +308,7 @@ def test_autograd_equals_finite_differences(described: Implementation) -> None:
 def test_self_attention_equals_torch_nn(name: str, d: int, n: int, length: int) -> None:
     module = made(registry.implementations("self-attention")[name], {"d": d, "l": length, "n": n})
     assert isinstance(module, SelfAttention)
+    assert module.W_V is not None
     theirs = nn.MultiheadAttention(d, n, bias=False, batch_first=True, dtype=torch.float64)
     with torch.no_grad():
         theirs.in_proj_weight.copy_(torch.cat([module.W_Q, module.W_K, module.W_V], dim=1).t())

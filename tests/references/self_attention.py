@@ -34,13 +34,14 @@ def model(name: str, prefix: str) -> str:
 
 
 LLAMA, LLAMA_4 = model("llama", "Llama"), model("llama4", "Llama4Text")
-MISTRAL, QWEN_3, GPT_OSS, GEMMA_2, QWEN_3_NEXT = (
+MISTRAL, QWEN_3, GPT_OSS, GEMMA_2, GEMMA_4, QWEN_3_NEXT = (
     model(name, prefix)
     for name, prefix in (
         ("mistral", "Mistral"),
         ("qwen3", "Qwen3"),
         ("gpt_oss", "GptOss"),
         ("gemma2", "Gemma2"),
+        ("gemma4", "Gemma4Text"),
         ("qwen3_next", "Qwen3Next"),
     )
 )
@@ -58,6 +59,10 @@ MISTRAL, QWEN_3, GPT_OSS, GEMMA_2, QWEN_3_NEXT = (
           l=7, d=8, n=2, g=1, w=3)  # fmt: skip
 @compared(f"{ATTENTION}grouped+window+soft-cap+rotary", "transformers", GEMMA_2,
           l=12, d=24, n=4, g=2, w=5)  # fmt: skip
+@compared(f"{ATTENTION}grouped+keys-as-values+qk-norm+v-norm+unscaled+rotary", "transformers",
+          GEMMA_4, l=7, d=8, n=2, g=1)  # fmt: skip
+@compared(f"{ATTENTION}grouped+keys-as-values+qk-norm+v-norm+unscaled+rotary", "transformers",
+          GEMMA_4, l=12, d=24, n=4, g=2)  # fmt: skip
 @compared(f"{ATTENTION}grouped+qk-norm+rotary", "transformers", QWEN_3, l=7, d=8, n=2, g=1)
 @compared(f"{ATTENTION}grouped+qk-norm+rotary", "transformers", QWEN_3, l=12, d=24, n=4, g=2)
 @compared(f"{ATTENTION}grouped+gate+qk-norm+partial-rotary", "transformers", QWEN_3_NEXT,
@@ -69,7 +74,8 @@ MISTRAL, QWEN_3, GPT_OSS, GEMMA_2, QWEN_3_NEXT = (
 @compared(f"{ATTENTION}bias+grouped+window+sinks+rotary", "transformers", GPT_OSS,
           l=12, d=24, n=4, g=2, w=5)  # fmt: skip
 def attention(of: Any, ours: Weights, each: Comparison) -> Any:
-    """Their layer, and the angles of its rotary embedding."""
+    """Their layer, and the angles of its rotary embedding. Gemma 4 has tables for each type of
+    layer, and a place where layers put rows that others read."""
     module, prefix = importlib.import_module(of.__module__), of.__name__.removesuffix("Attention")
     config = configuration(getattr(module, f"{prefix}Config"), each)
     theirs = of(config, 0).double()
@@ -78,8 +84,12 @@ def attention(of: Any, ours: Weights, each: Comparison) -> Any:
     with double():
         angles = getattr(module, f"{prefix}RotaryEmbedding")(config)
 
+    by_type = isinstance(config.rope_parameters.get("full_attention"), dict)
+
     def call(x: torch.Tensor, rows: slice, **given: Any) -> torch.Tensor:
-        places = angles(x, torch.arange(x.shape[1])[None, rows])
+        of_type = {"layer_type": "full_attention"} if by_type else {}
+        places = angles(x, torch.arange(x.shape[1])[None, rows], **of_type)
+        given |= {"shared_kv_states": {}} if by_type else {}
         found, _ = theirs(x[:, rows], position_embeddings=places, **given)
         return found  # type: ignore[no-any-return]
 
@@ -99,17 +109,22 @@ def weights(ours: Weights) -> list[torch.Tensor]:
 def configuration(of: Any, each: Comparison) -> Any:
     """A configuration with our sizes; what it has not is left out of account."""
     d, n, g = (each.sizes[letter] for letter in "dng")
-    window = each.sizes.get("w")
+    chunk = window = each.sizes.get("w")
     of_layer = "sliding" if "window" in each.options else "full"
     of_layer = "chunked" if "chunked-window" in each.options else of_layer
     rotary = {"rope_type": "default", "rope_theta": 10_000.0}
     rotary["partial_rotary_factor"] = 1 / each.sizes.get("r", 1)
+    more: dict[str, Any] = {}
+    if "keys-as-values" in each.options:
+        rotary = dict.fromkeys(("full_attention", "sliding_attention"), rotary)
+        more = {"attention_k_eq_v": True, "global_head_dim": d // n}
+        window, chunk = each.sizes["l"], None  # of other layers
     return of(
         hidden_size=d, num_attention_heads=n, num_key_value_heads=g, head_dim=d // n,
         num_hidden_layers=1, attn_implementation="eager", rms_norm_eps=EPS, rope_parameters=rotary,
-        layer_types=[f"{of_layer}_attention"], sliding_window=window, attention_chunk_size=window,
+        layer_types=[f"{of_layer}_attention"], sliding_window=window, attention_chunk_size=chunk,
         query_pre_attn_scalar=d // n, attention_bias="bias" in each.options, use_qk_norm=False,
-        attn_temperature_tuning=False, no_rope_layers=[1],
+        attn_temperature_tuning=False, no_rope_layers=[1], **more,
     )  # fmt: skip
 
 
@@ -121,7 +136,8 @@ def load(theirs: Any, ours: Weights, each: Comparison) -> None:
         parts = [W[name].view(len(W[name]), each.sizes["n"], -1) for name in "QG"]
         W["Q"] = torch.cat(parts, dim=-1).flatten(1)
     for layer, name in ((theirs.q_proj, "Q"), (theirs.k_proj, "K"), (theirs.v_proj, "V")):
-        linear(layer, W[name], b.get(name))
+        if layer is not None:
+            linear(layer, W[name], b.get(name))
     linear(theirs.o_proj, ours["W_out"].flatten(0, -2), ours.get("b_out"))
     if "b_sink" in ours:
         fill((theirs.sinks, ours["b_sink"].flatten()))
