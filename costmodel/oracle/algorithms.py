@@ -21,6 +21,8 @@ from dataclasses import dataclass, replace
 from costmodel.errors import TransformError
 
 Bins = dict[tuple[int, ...], float]
+"""(position,) -> real number, or (position or bin, part) -> real (part 1) or imaginary (part 2)
+part of a complex number; positions, bins and parts count from 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +34,8 @@ class Complex:
 
 
 class Tally:
-    """The real operations of a complex transform; a real transform is half of it by definition."""
+    """The real operations of a complex transform; a real transform counts half of them by
+    definition."""
 
     def __init__(self) -> None:
         self.operations: Counter[str] = Counter()
@@ -56,13 +59,16 @@ class Tally:
         return Complex(value, depth)
 
     def halved(self) -> dict[str, int]:
+        """Half of the operations, by class; TransformError if a number is odd."""
         if any(number % 2 for number in self.operations.values()):
             raise TransformError("a complex transform with an odd number of operations")
         return {name: number // 2 for name, number in self.operations.items()}
 
 
 def _fft(signal: list[Complex], sign: int, tally: Tally) -> list[Complex]:
-    """Radix-2 decimation in time; every twiddle factor is multiplied, the trivial ones too."""
+    """The sums over k of signal[k] exp(sign 2 pi i k q / N), for q = 0 .. N - 1: by radix-2
+    decimation in time, with every twiddle factor multiplied, or by `_any_length` if N is no power
+    of two."""
     points = len(signal)
     if points == 1:
         return signal
@@ -79,7 +85,8 @@ def _fft(signal: list[Complex], sign: int, tally: Tally) -> list[Complex]:
 
 
 def _any_length(signal: list[Complex], sign: int, tally: Tally) -> list[Complex]:
-    """The transform as plain sums of products, counted as N log2(N) / 2 butterflies."""
+    """The values of `_fft` by plain sums of products, counted as N ceil(log2 N) / 2 butterflies,
+    each of 4 multiplications and 6 additions, in ceil(log2 N) stages of depth 3."""
     points, stages = len(signal), (len(signal) - 1).bit_length()
     tally.operations.update(mul=2 * points * stages, add=3 * points * stages)
     tally.deepest = 3 * stages
@@ -91,8 +98,9 @@ def _any_length(signal: list[Complex], sign: int, tally: Tally) -> list[Complex]
 
 
 def rfft(operands: Bins, points: int, tally: Tally) -> Bins:
-    """The real transform of the entries, padded with zeros to `points`; (bin, part) -> value, with
-    part 1 real and part 2 imaginary."""
+    """The real transform of the entries (position,) -> value, padded with zeros to `points`, as
+    (bin, part) -> value for bins 1 .. points/2 + 1. TransformError for more entries than
+    `points`."""
     if len(operands) > points:
         raise TransformError(f"a transform of {points} points over {len(operands)} entries")
     signal = [Complex(complex(operands.get((k + 1,), 0.0))) for k in range(points)]
@@ -105,7 +113,8 @@ def rfft(operands: Bins, points: int, tally: Tally) -> Bins:
 
 
 def irfft(operands: Bins, points: int, tally: Tally) -> Bins:
-    """The inverse of `rfft`, scaled by 1/points."""
+    """The inverse of `rfft`, with the factor 1/points: (bin, part) -> value to (position,) ->
+    value. The imaginary parts of the first and last bin are not used."""
     half = [complex(operands[k, 1], operands[k, 2]) for k in range(1, points // 2 + 2)]
     half[0], half[-1] = complex(half[0].real), complex(half[-1].real)
     full = half + [v.conjugate() for v in reversed(half[1:-1])]
@@ -116,7 +125,7 @@ def irfft(operands: Bins, points: int, tally: Tally) -> Bins:
 def rfft_adjoint(operands: Bins, points: int, tally: Tally) -> Bins:
     """The transpose of `rfft`: gradients of `points` positions from the gradients of the bins."""
     half = [complex(operands[k, 1], operands[k, 2]) for k in range(1, points // 2 + 2)]
-    full = half + [0j] * (points - len(half))
+    full = half + [0j] * (points - len(half))  # each bin counts once, without its conjugate
     signal = _fft([Complex(v) for v in full], 1, tally)
     return {(k + 1,): found.value.real for k, found in enumerate(signal)}
 
@@ -132,7 +141,8 @@ def irfft_adjoint(operands: Bins, points: int, tally: Tally) -> Bins:
 
 
 def rfft_adjoint_complex(operands: Bins, points: int, tally: Tally) -> Bins:
-    """`rfft_adjoint` by a complex transform, counted in full and not as half of it."""
+    """`rfft_adjoint` by a complex transform, which counts in full: as the tally is halved later,
+    its operations are doubled here."""
     found = rfft_adjoint(operands, points, tally)
     tally.operations.update(dict(tally.operations))
     return found
@@ -148,7 +158,8 @@ def irfft_adjoint_doubled(operands: Bins, points: int, tally: Tally) -> Bins:
 
 
 def fft(operands: Bins, points: int, tally: Tally) -> Bins:
-    """The complex transform of the entries, padded with zeros to `points`; (bin, part) -> value."""
+    """The complex transform of the entries (position, part) -> value, padded with zeros to
+    `points`, as (bin, part) -> value."""
     return _complex(operands, points, -1, tally)
 
 
@@ -158,7 +169,8 @@ def fft_adjoint(operands: Bins, points: int, tally: Tally) -> Bins:
 
 
 def _complex(operands: Bins, points: int, sign: int, tally: Tally) -> Bins:
-    """A complex transform, counted in full."""
+    """A complex transform with `sign` in its exponent, counted in full: as the tally is halved
+    later, its operations are doubled here."""
     rows = [(operands.get((k, 1), 0.0), operands.get((k, 2), 0.0)) for k in range(1, points + 1)]
     found = _fft([Complex(complex(*row)) for row in rows], sign, tally)
     tally.operations.update(dict(tally.operations))
@@ -176,11 +188,12 @@ ALGORITHMS: Mapping[str, tuple[int, int, Callable[[Bins, int, Tally], Bins]]] = 
     "fft": (2, 2, fft),
     "fft-adjoint": (2, 2, fft_adjoint),
 }
-"""Kind -> (number of indices that are transformed, number of indices of the result, function)."""
+"""Kind of transform -> (number of indices of an operand, number of indices of a result, function):
+1 for a real number (position), 2 for a complex one (position and part)."""
 
 
 NOWHERE = 0
-"""The position returned when no entry is left: outside of every array."""
+"""The position that a selection gives if no entry is left: outside of every array."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +222,8 @@ class Comparisons:
 
 
 def _knockout(contenders: Sequence[Contender], made: Comparisons) -> Contender:
-    """The largest contender: neighbours are compared, then neighbouring winners, and so on."""
+    """The largest contender, with its depth after the comparisons: neighbours are compared, then
+    neighbouring winners, and so on; a contender without a neighbour waits for the next round."""
     left = list(contenders)
     while len(left) > 1:
         pairs = zip(left[::2], left[1::2], strict=False)
@@ -219,6 +233,7 @@ def _knockout(contenders: Sequence[Contender], made: Comparisons) -> Contender:
 
 
 def _size(contender: Contender) -> tuple[bool, float, int]:
+    """Sort key for the largest entry: masked ones last, of equal values the first position."""
     return not contender.out, contender.value, -contender.position
 
 
@@ -228,7 +243,8 @@ def argmax(entries: Sequence[Contender], kept: int, made: Comparisons) -> list[i
 
 
 def top_k(entries: Sequence[Contender], kept: int, made: Comparisons) -> list[int]:
-    """The positions of the `kept` largest entries; each search waits for the previous mask."""
+    """The positions of the `kept` largest entries, in descending order, by a knockout for each,
+    which waits until the previous winner is masked; `NOWHERE` if no entry is left."""
     found: list[int] = []
     left = list(entries)
     for _ in range(kept):
@@ -264,7 +280,8 @@ def merge_sort(entries: Sequence[Contender], kept: int, made: Comparisons) -> li
 
 
 def _merged(one: list[Contender], two: list[Contender], made: Comparisons) -> list[Contender]:
-    """Two runs as one. Each entry is compared once, with the end of a run where that is all."""
+    """Two ascending runs merged into one. A comparison is made for each entry: with an end marker
+    if the other run is exhausted."""
     end = Contender(math.inf, 1 + max(c.position for c in (*one, *two)), out=True)
     left, right, found = [*one, end], [*two, end], list[Contender]()
     while len(found) < len(one) + len(two):
@@ -275,7 +292,7 @@ def _merged(one: list[Contender], two: list[Contender], made: Comparisons) -> li
 
 
 def _padded(entries: Sequence[Contender]) -> list[Contender]:
-    """The entries, and as many larger ones as make their number a power of two."""
+    """The entries, and behind them entries larger than all others, up to a power of two."""
     lines = list(entries)
     end = max(c.position for c in lines)
     while len(lines) & (len(lines) - 1):
@@ -284,7 +301,8 @@ def _padded(entries: Sequence[Contender]) -> list[Contender]:
 
 
 def _column(lines: list[Contender], run: int, apart: int, made: Comparisons) -> None:
-    """One column of comparators of lines `apart` from each other; every second run descends."""
+    """One column of a bitonic network: a comparator for each two lines that are `apart` lines from
+    each other. Blocks of `run` lines are sorted, every second one in descending order."""
     for low in range(len(lines)):
         if low & apart:
             continue
@@ -294,6 +312,7 @@ def _column(lines: list[Contender], run: int, apart: int, made: Comparisons) -> 
 
 
 def _place(contender: Contender) -> tuple[bool, float, int]:
+    """Sort key for ascending order: padding last, of equal values the first position first."""
     return contender.out, contender.value, contender.position
 
 
@@ -303,4 +322,5 @@ CHOICES: Mapping[str, Callable[[Sequence[Contender], int, Comparisons], list[int
     "sort": sort,
     "merge-sort": merge_sort,
 }
-"""Kind -> function from (entries, number kept, tally) to the chosen positions."""
+"""Kind of selection -> the function from (entries, number kept, tally of comparisons) to the chosen
+positions."""

@@ -30,18 +30,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Compulsory:
-    """Entries moved if every entry is read once and written once."""
+    """The number of entries moved if every entry is read once and written once."""
 
     inputs: int
+    """Entries of inputs and contexts read."""
     weights: int
     state: int
+    """Entries of the state read, in one-token inference."""
     outputs: int
     state_written: int
 
 
 @dataclass(frozen=True)
 class Unfused:
-    """Entries that one equation reads and writes; `weights` are entries that depend on no input."""
+    """The number of entries that one equation reads and writes: `weights` depend on no input,
+    `state` is read from earlier tokens (in one-token inference), `activations` are all others."""
 
     array: str
     activations: int
@@ -50,8 +53,9 @@ class Unfused:
 
 
 def random_arrays(form: Form, sizes: Mapping[str, int]) -> dict[str, np.ndarray[Any, Any]]:
-    """Reproducible values in -1..1 for every input, parameter and buffer, seeded by the array's
-    name; a buffer with defined values has these."""
+    """Name -> values of the declared shape, for every array but the output: random numbers in -1..1
+    that the array's name seeds, random positions within the bounds for an index array, and the
+    defined values of a buffer that has such."""
     import numpy as np
 
     arrays: dict[str, np.ndarray[Any, Any]] = {}
@@ -78,7 +82,7 @@ def execute(
     accounting: str = "strict",
     arrays: Values | None = None,
 ) -> Execution:
-    """Lower a form under the rewrites and execute it."""
+    """Lower a form under the rewrites and execute it; arguments and errors as in `run`."""
     system = lower(form, tuple(rewrites))
     dense = bool({"dense", "zero-state"} & {*rewrites})
     return run(system, sizes, length=length, accounting=accounting, dense=dense, arrays=arrays)
@@ -123,8 +127,9 @@ def _of_random_arrays(
     dense: bool,
     ready: frozenset[int],
 ) -> Execution:
-    """One execution shared by all proofs of a form. With `ready` equations, the other equations are
-    executed again on top of the execution without any, which most proofs need too."""
+    """An execution on random arrays, cached: all proofs of a form share one. With `ready` equations
+    (by number), the other equations are executed again after the execution without ready equations,
+    which most proofs need too."""
     if ready:
         whole = _of_random_arrays(system, sizes, accounting, dense, frozenset())
         return whole.resumed(ready)
@@ -148,7 +153,7 @@ class Execution:
 
     @cached_property
     def trace(self) -> Run:
-        """The run: memory and instances."""
+        """The run, executed at the first use: memory and instances."""
         if self.whole is not None:
             return self.whole.trace.without(self.ready)
         asked = self.system, self.sizes, self.accounting, self.dense, self.arrays, self.ready
@@ -168,6 +173,7 @@ class Execution:
         return self.trace.memory[entry].token
 
     def _tally(self, wanted: Callable[[Instance], bool]) -> dict[str, int]:
+        """Operations by class of the instances that are `wanted`."""
         return _operations(instance for instance in self.instances if wanted(instance))
 
     def counts(self) -> dict[str, int]:
@@ -224,7 +230,7 @@ class Execution:
 
     @property
     def output(self) -> np.ndarray[Any, Any]:
-        """The output array."""
+        """The values of the output, of its declared shape; NaN where no entry is defined."""
         import numpy as np
 
         array = self.system.mixer.role("output")
@@ -235,8 +241,9 @@ class Execution:
         return result
 
     def state(self, t: int) -> int:
-        """The number of entries of tokens 1..t that a later instance reads; requires l well past
-        t."""
+        """The number of entries, of tokens up to t or of a context alone, that an instance of a
+        later token reads. OracleError unless the form is causal and l > t; l must be so large that
+        every such read occurs."""
         if not self.causal or self.sizes["l"] <= t:
             raise OracleError(f"state({t}) needs a causal form executed beyond token {t}")
         return len(self.held.after(t))
@@ -247,7 +254,8 @@ class Execution:
         return Held(self.trace, self.owners, self.instances)
 
     def kept(self) -> set[Entry]:
-        """The entries of inputs, contexts and ready equations that are or might be read."""
+        """The entries of inputs, contexts and ready equations that instances read or might
+        gather."""
         ready = {self.system.equations[k].array for k in self.ready}
         reached = set().union(*(instance.reached for instance in self.instances))
         return {
@@ -276,17 +284,22 @@ class Execution:
         )
 
     def unfused(self) -> list[Unfused]:
-        """Unfused traffic of a forward pass: every equation reads operands and writes results."""
+        """Unfused traffic of a forward pass, one record per equation: its distinct operand entries
+        are read, its results written."""
         return self._unfused(self.instances, None)
 
     def unfused_inference(self, t: int) -> list[Unfused]:
-        """Unfused traffic of token t alone; the last row is the input that later tokens read."""
+        """Unfused traffic of token t alone, one record per equation; the last record is the input
+        row if later tokens read it, which is written to the state."""
         later = self.held.read_after(t)
         kept = sum(e[0].role == "input" and self.owners.of_entry(e) == t for e in later)
         work = [i for i in self.instances if self.owners.of(i) == t]
         return [*self._unfused(work, t), Unfused("state", 0, 0, kept)]
 
     def _unfused(self, instances: Sequence[Instance], t: int | None) -> list[Unfused]:
+        """One `Unfused` per equation for the given instances; entries held after token t - 1 count
+        as state (none if t is None). Equations that differ in their ranges alone are one: a range
+        each of a union."""
         rows = []
         numbers: dict[object, list[int]] = {}
         for number, equation in enumerate(self.system.equations):
@@ -308,8 +321,9 @@ class Execution:
 
 
 def read_by(instances: Iterable[Instance]) -> set[Entry]:
-    """The distinct entries that instances read. Gathered entries of an array count as many as have
-    distinct index expressions, at most all that might be read; which ones does not matter."""
+    """The distinct entries that instances read. Of the entries that an array is gathered from, as
+    many are taken as there are distinct index expressions, at most all that might be read: only
+    their number counts."""
     placed: set[Entry] = set()
     may_be: set[Entry] = set()
     names: set[tuple[Array, object]] = set()
@@ -325,7 +339,7 @@ def read_by(instances: Iterable[Instance]) -> set[Entry]:
 
 
 def _operations(instances: Iterable[Instance]) -> dict[str, int]:
-    """Operations per class, sorted by class name."""
+    """Class -> operations of the instances, sorted by class name; zeros left out."""
     total: Counter[str] = Counter()
     for instance in instances:
         for name, number in instance.operations.items():
@@ -338,14 +352,16 @@ WEIGHTS = ("parameter", "buffer")
 
 
 def _of_role(entries: set[Entry], *roles: str) -> int:
+    """The number of entries of arrays with one of the roles."""
     return sum(array.role in roles for array, _ in entries)
 
 
 def enlarged(run: Execution) -> tuple[tuple[str, int], ...]:
-    """Sizes of a run, enlarged: no window, chunk or width is 1, and the sequence is long. Sizes of
-    an extent that would be no whole number, such as n/G, keep their values."""
+    """The sizes of a run, enlarged such that properties of arrays show: no window, chunk or width
+    is 1, and l holds several of each. Sizes in an extent that would be a fraction, such as n/G,
+    keep their values."""
     letters = {k: max(v, 2) for k, v in run.sizes.items() if k not in ("b", "d", "g", "l", "n")}
-    letters["l"] = 4 + 3 * max(letters.values(), default=0)
+    letters["l"] = 4 + 3 * max(letters.values(), default=0)  # three windows or chunks, and more
     for fixed in run.sizes.keys() - letters.keys():
         letters[fixed] = run.sizes[fixed]
     if "d" in letters:
@@ -357,6 +373,7 @@ def enlarged(run: Execution) -> tuple[tuple[str, int], ...]:
     broken = [e for e in extents if not isinstance(e.rational(letters), int)]
     kept = {x for e in broken if "l" not in e.letters for x in e.letters}
     letters |= {x: run.sizes[x] for x in kept}
+    # the first length from there on at which all extents are whole
     tried = range(letters["l"], letters["l"] + 1 + max(letters.values()))
     whole = (
         l for l in tried if all(isinstance(e.rational({**letters, "l": l}), int) for e in extents)
@@ -367,7 +384,8 @@ def enlarged(run: Execution) -> tuple[tuple[str, int], ...]:
 
 @cache
 def _kinds(system: System, sizes: tuple[tuple[str, int], ...]) -> Kinds:
-    """The kinds of arrays, determined at large enough sizes."""
+    """The kinds of a system's arrays, found by an execution at these sizes, which are large
+    enough."""
     values = random_arrays(system.mixer.forms[system.form], dict(sizes))
     run = Run(Interpreter(system, dict(sizes), "strict", system.beyond, values))
     return Owners(run, system).kinds

@@ -1,11 +1,12 @@
 """The number of hops between the two positions furthest apart, followed read by read.
 
-An entry belongs to the row at its position on an axis of l entries; of several such axes, on the
-axis where most readers read their own row. Without such an axis, or if all entries depend on the
-same few rows, the entries of an array belong to the last of the rows that each is computed from if
-all readers are there or later, or else to the first of these rows if all readers are there or
-earlier. Otherwise the array is transparent: readers of an entry read all rows that the entry is
-computed from. A gathered entry joins no rows.
+A hop leads from a row to another row that reads it (`questions.path_length`). An entry belongs to
+the row at its position on an axis of l entries; of several such axes, on the axis where most
+readers read their own row. Without such an axis, or if all entries depend on the same few rows, the
+entries of an array belong to the last of the rows that each is computed from if all readers are
+there or later, or else to the first of these rows if all readers are there or earlier. Otherwise
+the array is transparent: readers of an entry read all rows that the entry is computed from. A
+gathered entry joins no rows.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from costmodel.oracle.scalars import Entry
 
 
 def furthest(run: Execution) -> int:
-    """The number of hops between the two positions furthest apart of all that are joined."""
+    """The largest number of hops between two positions, of all pairs that are joined by reads; 0 if
+    none are."""
     rows = Rows(run)
     joined = {(rows.place(a), rows.place(b)) for a, b in rows.reads}
     return most_hops(joined, run.sizes["l"])
@@ -43,7 +45,12 @@ def most_hops(joined: Iterable[tuple[object, object]], length: int) -> int:
 
 
 def hops(after: Mapping[object, set[object]], start: int) -> dict[int, int]:
-    """Row -> its distance from the row `start`; places that are no rows are passed in no hop."""
+    """Row that is reached from the row `start` -> its distance in hops, by breadth-first search.
+    Passing an entry that belongs to no row costs no hop.
+
+    Args:
+        after: row, or entry without a row -> the rows and entries that read it.
+    """
     found, waiting = {start: 0}, deque([start])
     while waiting:
         here = waiting.popleft()
@@ -65,6 +72,7 @@ class Rows:
     def __init__(self, run: Execution) -> None:
         self.run, self.reads = run, [*reads(run)]
         self.readers: dict[Array, dict[Entry, list[Entry]]] = {}
+        """Array -> its entry -> the entries that are computed from it."""
         for read, written in self.reads:
             self.readers.setdefault(read[0], {}).setdefault(read, []).append(written)
         self.of: dict[Entry, frozenset[int]] = {}
@@ -95,6 +103,7 @@ class Rows:
         return entry if row is None else row
 
     def _row(self, entry: Entry) -> int | None:
+        """The row of an entry; None if it belongs to no row."""
         axes = self.axes[entry[0]]
         return self._at(entry, axes) if axes else self.homes.get(entry)
 
@@ -107,7 +116,8 @@ class Rows:
         return (where[first] - 1) * self.run.trace.shape(array)[inner[0]] + where[inner[0]]
 
     def _chosen(self, array: Array) -> tuple[int, ...]:
-        """The axes at which most readers read their own row; () without an axis of rows."""
+        """The axis, or the axes (chunk, place), at which most readers read their own row; () if all
+        entries depend on the same rows but not on all rows, and without an axis of l entries."""
         if array.role in ("input", "output"):
             return (0,)
         alike = {self.of.get(entry, frozenset()) for entry in self.written.get(array, ())}
@@ -152,7 +162,8 @@ class Rows:
                 return
 
     def _reading(self, entry: Entry) -> set[int]:
-        """The rows of the readers of an entry; of a reader without a row, those of its readers."""
+        """The rows of the readers of an entry; in place of a reader without a row, the rows of its
+        readers."""
         found, seen, through = set[int](), set[Entry](), [entry]
         while through:
             here = through.pop()

@@ -66,6 +66,7 @@ if TYPE_CHECKING:
 
 
 Values = Mapping[str, "np.ndarray[Any, Any]"]
+"""Name of an array -> its values."""
 
 
 Results = Callable[[Point, Sequence[Point], Instance], list[Scalar]]
@@ -74,13 +75,16 @@ Results = Callable[[Point, Sequence[Point], Instance], list[Scalar]]
 
 @dataclass(frozen=True)
 class Work:
-    """An equation compiled for execution: one instance at each of `points`, which defines one entry
-    at each of the points that `added` returns for it."""
+    """An equation compiled for execution."""
 
     array: Array
     points: Callable[[Point], list[Point]]
+    """The point without indices -> the points with an instance each."""
     added: Callable[[Point], list[Point]]
+    """The point of an instance -> the points of the entries that it defines: several for a
+    transform or a selection, else the point itself."""
     place: Callable[[Point], tuple[int, ...]]
+    """The point of an entry -> its positions in the array."""
     results: Results
 
 
@@ -119,6 +123,8 @@ class Interpreter:
         self.names = [equation.name for equation in system.equations]
         self.memory: dict[Entry, Scalar] = {}
         self.zeros: dict[Entry, str] = {}
+        """Under `dense`: entry that was read as 0 since it did not exist -> the reading
+        equation."""
         self.instances: list[Instance] = []
         self.among: dict[Entry, Collection[int]] = {}
         """An entry that holds a position -> the positions among which it was selected."""
@@ -143,6 +149,7 @@ class Interpreter:
         return self.places.shape(array)
 
     def _load(self, array: Array, values: np.ndarray[Any, Any]) -> None:
+        """Put the given values of an array into memory; OracleError for another shape."""
         if values.shape != self.shape(array):
             raise OracleError(f"{array.name}: got {values.shape}, expected {self.shape(array)}")
         given = array.role in ("input", "context")
@@ -152,6 +159,8 @@ class Interpreter:
             self.memory[array, position] = Scalar(float(values[where]), 0, 0, token, given)
 
     def _finish(self, output: Array) -> None:
+        """Raise OracleError if an entry of the output is not defined, or if an entry was read as 0
+        and defined later."""
         for entry in product(*(range(extent) for extent in self.shape(output))):
             where = tuple(p + 1 for p in entry)
             if (output, where) not in self.memory:
@@ -163,7 +172,7 @@ class Interpreter:
                 raise OracleError(f"{reader} reads {name}{place} before it is defined")
 
     def _work(self, equation: Equation) -> Work:
-        """Compile an equation."""
+        """Compile an equation: a whole right side by `ALONE`, any other by `STEPS`."""
         value, place = equation.value, self.places.entry(equation.positions)
         if value.alone:
             shared, added, results = ALONE[type(value)](self, equation, value)
@@ -183,7 +192,8 @@ class Interpreter:
         return found
 
     def _wait(self, number: int) -> None:
-        """Register which instance of a loop defines which entry; it runs when first needed."""
+        """Register the instances of an equation of a loop under the entries that they define: an
+        instance runs when one of them is first needed. OracleError for an entry with two."""
         work = self.work[number]
         for point in work.points({}):
             for entry, at in self._entries(work, point):
@@ -196,7 +206,8 @@ class Interpreter:
         return any(entry in self.waiting for entry, _ in self._entries(work, point))
 
     def execute(self, number: int, point: Point) -> None:
-        """Run one instance, after the instances that it needs."""
+        """Run one instance, after the instances that it needs; OracleError, with the place of the
+        equation, if it cannot read or write an entry."""
         work, instance = self.work[number], Instance(number, point)
         entries = self._entries(work, point)
         if self.waiting:
@@ -211,6 +222,9 @@ class Interpreter:
         self.instances.append(instance)
 
     def _write(self, entry: Entry, point: Point, result: Scalar, instance: Instance) -> None:
+        """Put a result into memory, and note it in its instance. A result of a `ready` equation has
+        depth 0, and a written entry is never an empty sum. OracleError if the entry lies outside
+        its array or is defined already."""
         array, where = entry
         if not self.places.inside(array, where):
             said = f"outside {self.shape(array)} {self.places.said(point)}"
@@ -228,6 +242,7 @@ class Interpreter:
         instance.token, instance.given = token, given
 
     def _twice(self, entry: Entry, point: Point) -> OracleError:
+        """The error for an entry that is defined twice."""
         array, where = entry
         said = self.places.said(point)
         return OracleError(f"{array.name}{list(where)} is defined twice {said}")
@@ -237,7 +252,7 @@ class Interpreter:
         return STEPS[type(expression)](self, expression)
 
     def constant(self, expression: Constant) -> float:
-        """The value of a constant."""
+        """The value base ** (half_power / 2) of a constant in sizes."""
         return float(float(expression.base.rational(self.sizes)) ** (expression.half_power / 2))
 
     def reading(self, ref: Ref) -> Step:
@@ -280,7 +295,9 @@ class Interpreter:
         return step
 
     def _name(self, ref: Ref) -> Callable[[Point], object]:
-        """What identifies a gathered entry: its positions, with index entries for values."""
+        """A function of a point whose result identifies a gathered entry without the values of
+        index arrays: the array and its positions, with the index array's entry in place of its
+        value."""
 
         def said(position: Position) -> Callable[[Point], object]:
             if not isinstance(position, Gather):
@@ -292,7 +309,7 @@ class Interpreter:
         return lambda point: (ref.array, *(part(point) for part in each))
 
     def _named(self, position: Gather) -> Step:
-        """Compile a gathered position; the result depends on the history of the index entry."""
+        """Compile a gathered position as a scalar with the depth and token of the index entry."""
         read, place = self.reading(position.at), self._in_block(position)
 
         def step(point: Point, instance: Instance) -> Scalar:
@@ -302,13 +319,14 @@ class Interpreter:
         return step
 
     def _in_block(self, position: Gather) -> Callable[[int, Point], int]:
-        """The position within the block whose number is the gathered value."""
+        """A function of (gathered value, point): the position in the block with this number."""
         extent, inner = map(self.places.value, (position.extent, position.inner))
         return lambda value, point: (value - 1) * extent(point) + inner(point)
 
     def _among(self, position: Position) -> Callable[[Point], Collection[int]]:
-        """The possible values of a position: those among which it was selected, or all up to the
-        bound of the index array."""
+        """A function of a point: the possible values of a position. Those of a gather are the
+        positions among which the index entry was selected, or all up to the bound of the index
+        array."""
         if not isinstance(position, Gather):
             place = self.places.position(position)
             return lambda point: (place(point),)
@@ -325,7 +343,9 @@ class Interpreter:
         return every
 
     def _read(self, entry: Entry, point: Point, instance: Instance, noted: set[Entry]) -> Scalar:
-        """The scalar of an entry; the entry of a loop is computed when first needed."""
+        """The scalar of an entry, which is added to the reads `noted`; an entry of a loop is
+        computed first if needed. An entry that does not exist is 0 under `dense`, else an
+        OracleError."""
         found = self.memory.get(entry)
         if found is None and entry in self.waiting:
             self.execute(*self.waiting[entry])
@@ -348,6 +368,7 @@ class Interpreter:
 
 
 def _constant(interpreter: Interpreter, node: Constant) -> Step:
+    """Compile a constant, or the value of an index expression."""
     if node.base.variables:
         return placed(interpreter.places.value(node.base))
     constant = Scalar(interpreter.constant(node))
@@ -359,7 +380,8 @@ def _binary(made: Callable[[Step, Step], Step]) -> Callable[[Interpreter, Binary
 
 
 def _reduce(interpreter: Interpreter, node: Reduce) -> Step:
-    """Compile a sum or maximum; empty terms are free, and a sum of none is itself empty."""
+    """Compile a sum or maximum. Terms that are empty sums are left out, except in a scatter; a sum
+    without terms is itself empty, and a maximum without terms an OracleError."""
     body, points = interpreter.step(node.body), interpreter.places.visited(node.over)
     kind, scatters = node.kind, node.scatters
     spared = interpreter.accounting == "strict" and not scatters
@@ -393,7 +415,9 @@ def _reduce(interpreter: Interpreter, node: Reduce) -> Step:
 
 
 def _bracket(interpreter: Interpreter, node: Bracket) -> Step:
-    """The first maximal entry is found by trying the points of `first` in order."""
+    """Compile a bracket: the body where the relation holds, else the alternative, or an empty sum
+    without one. With indices `first`, it holds at the first of their points at which the relation
+    holds, which is found by trying the points in order, at no cost."""
     body, left, right = (interpreter.step(part) for part in (node.body, node.left, node.right))
     otherwise = None if node.otherwise is None else interpreter.step(node.otherwise)
     related = {">": operator.gt, "=": operator.eq}[node.relation]
@@ -451,7 +475,8 @@ Alone = tuple[Sequence[Index], Sequence[Index], Results]
 
 
 def _fft(interpreter: Interpreter, equation: Equation, transform: Fft) -> Alone:
-    """Compile a transform: an instance for each point of the free indices that its operand has."""
+    """Compile a transform: an instance for each point of the free indices that its operand has too,
+    whose results run over the other free indices. OracleError for a wrong number of indices."""
     if transform.kind not in ALGORITHMS:
         raise OracleError(f"unknown transform '{transform.kind}'")
     over = [index.atom for index in transform.over]
@@ -478,7 +503,9 @@ def _fft(interpreter: Interpreter, equation: Equation, transform: Fft) -> Alone:
 
 
 def _select(interpreter: Interpreter, equation: Equation, select: Select) -> Alone:
-    """Compile a selection: an instance for each row, with all positions of the row as results."""
+    """Compile a selection: an instance for each row, whose results are the positions kept in the
+    row, in order of rank. The instance raises OracleError for a row without entries, or with
+    another number of positions than ranks."""
     shared = [index for index in equation.indices if index.atom != select.rank]
     added = [index for index in equation.indices if index.atom == select.rank]
     (over,) = select.over
@@ -534,8 +561,8 @@ class Run:
     def again(
         self, instances: Sequence[Instance], there: Collection[Entry]
     ) -> tuple[list[Instance], dict[Entry, Scalar]]:
-        """The new instances, and the memory afterwards, when some instances are executed again in
-        order, with nothing but the entries `there` in memory.
+        """Execute some instances again, in order, with nothing but the entries `there` in memory,
+        at depth 0. Returns (the new instances, the memory afterwards).
 
         Raises:
             OracleError: an entry is read that is not in memory.
@@ -563,9 +590,10 @@ class Run:
 
 @lru_cache(maxsize=64)
 def of_a_sequence(system: System) -> Collection[Array]:
-    """The arrays that depend on an input or context; so do zeros around them."""
+    """The arrays that depend on an input or context. Zeros that are read outside of such an array
+    count as dependent too."""
     found = {a for a in system.mixer.arrays.values() if a.role in ("input", "context")}
-    for _ in system.equations:
+    for _ in system.equations:  # dependence passes on by one array or more per round
         for equation in system.equations:
             if not found.isdisjoint(equation.value.arrays):
                 found.add(equation.array)

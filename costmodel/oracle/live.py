@@ -35,6 +35,7 @@ def most_live(done: Execution, phase: str) -> int:
             writing.setdefault(equation.array, set()).add(k)
             for array in equation.value.arrays:
                 reading.setdefault(array, set()).add(k)
+    # add each array to the steps of its live range
     for array, every in entries.items():
         of = array.gradient_of if array in results else None
         if array.role in WEIGHTS or (of and of.role in WEIGHTS):
@@ -49,7 +50,8 @@ def most_live(done: Execution, phase: str) -> int:
 
 
 def _steps(done: Execution) -> Sequence[Sequence[Equation]]:
-    """The equations that are executed, in steps."""
+    """The equations that are executed, in steps: one step for the equations of a loop or of one
+    array. Equations whose results exist from the start are left out."""
     needs, by_loop = needed(done.system), dict[frozenset[Array], list[int]]()
     for number, equation in enumerate(done.system.equations):
         array = equation.array
@@ -67,8 +69,10 @@ def _steps(done: Execution) -> Sequence[Sequence[Equation]]:
 def _of_a_row(
     done: Execution, array: Array, step: Sequence[Equation], entries: Iterable[Entry]
 ) -> int:
-    """The entries of a row of an array; all entries if the loop reads the array further back."""
+    """The largest number of entries in one row of an array that the loop of `step` computes; the
+    number of all entries if the loop reads the array more than one row back."""
     arrays = tuple(dict.fromkeys(equation.array for equation in step))
+    # at the same sizes for every run, enlarged from 1, so that one execution tells the axes of all
     large = enlarged(replace(done, sizes=dict.fromkeys(done.sizes, 1)))
     axis = _axes(done.system, large, done.dense, arrays).get(array)
     return max(Counter(None if axis is None else at[axis] for _, at in entries).values())
@@ -78,8 +82,11 @@ def _of_a_row(
 def _axes(
     system: System, sizes: tuple[tuple[str, int], ...], dense: bool, loop: tuple[Array, ...]
 ) -> Mapping[Array, int]:
-    """The axes of rows of the arrays of a loop that are read at most one row back. All references
-    read rows on one side, as many as possible another row."""
+    """Array -> its axis of rows, for the arrays of a loop that are read at most one row back. The
+    axes are chosen such that all references read their own row or rows on one side, and as many as
+    possible another row."""
+    # (array written, axis, array read, axis) -> distances between position written and position
+    # read
     apart: dict[tuple[Array, int, Array, int], set[int]] = {}
     for instance in run(system, dict(sizes), dense=dense).instances:
         for writer, here in instance.writes[:1]:
@@ -106,7 +113,8 @@ def _back(
     axes: Mapping[Array, int],
     of: Array | None = None,
 ) -> Iterable[int]:
-    """How many rows back arrays are read, or the array `of` is, with these axes of rows."""
+    """The distances in rows at which the arrays of a loop are read, or the array `of` alone, if
+    `axes` are their axes of rows."""
     for (writer, k, array, m), rows in apart.items():
         if (axes.get(writer), axes.get(array)) == (k, m) and of in (None, array):
             yield from rows

@@ -1,8 +1,10 @@
 """The owner of every instance of an execution, and the decoding of a sequence that proves owners.
 
-An instance is executed in the decoding step of its owner. Owners are found on the graph of reads,
-from the last reader to the first. `Decoding` runs token by token with the state alone, backwards
-from a token's results; it raises if an entry is neither held nor the token's own.
+An instance is executed in the decoding step of its owner: the token whose arrival triggers it, by
+the rules of `program.owners`. Owners are found on the graph of reads, from the last reader to the
+first. `Decoding` executes a sequence token by token with the state alone in memory: what a token
+needs is found backwards from its results; an entry that is neither held nor the token's own is an
+error.
 """
 
 from __future__ import annotations
@@ -30,8 +32,11 @@ class Kinds:
 
 
 class Owners:
-    """The owner of every instance of a run that depends on the input. `kinds` are the kinds of
-    arrays, if known from a run at other sizes."""
+    """The owner of every instance of a run.
+
+    Args:
+        kinds: the kinds of arrays, found by a run at other sizes; None: found by this run.
+    """
 
     def __init__(self, run: Run, system: System, kinds: Kinds | None = None) -> None:
         self.memory = run.memory
@@ -46,6 +51,7 @@ class Owners:
             for entry in instance.reached:
                 self.readers.setdefault(entry, []).append(instance)
         self.number: dict[int, int] = {}
+        """id of an instance -> its owner."""
         parts = kinds.parts if kinds else self._parts()
         summaries = set(kinds.summaries) if kinds else set[Array]()
         for group, looped in reversed(_groups(system)):
@@ -73,11 +79,15 @@ class Owners:
         return self.memory[entry].token if writer is None else self.of(writer)
 
     def _served(self, instance: Instance) -> set[int]:
-        """The owners of the instances that read what an instance writes."""
+        """The owners, without 0, of the instances that read or might gather what an instance
+        writes."""
         readers = (r for entry in instance.writes for r in self.readers.get(entry, ()))
         return {self.number.get(id(r), 0) for r in readers} - {0}
 
     def _owner(self, instance: Instance, *, at_once: bool) -> int:
+        """The owner of an instance whose readers have owners: 0 if it depends on no input, its own
+        row for an output, tau if `at_once` or without readers, else the first owner of its
+        readers."""
         (array, where), *_ = instance.writes
         if not instance.token:
             return 0
@@ -87,6 +97,7 @@ class Owners:
         return min(served, default=instance.token)
 
     def _parts(self) -> frozenset[Array]:
+        """The single-use temporaries of the run; see `Kinds`."""
         found = set()
         for array, instances in self.of_array.items():
             reading = [self.readers.get(e, []) for i in instances for e in i.writes]
@@ -96,12 +107,14 @@ class Owners:
         return frozenset(found)
 
     def _is_summary(self, instances: Iterable[Instance], parts: frozenset[Array]) -> bool:
+        """Whether some instance reads entries of several tokens, and some instance's entries are
+        read by work of several tokens."""
         several = any(len(self._tokens_read(i, parts)) > 1 for i in instances)
         return several and any(len(self._served(i)) > 1 for i in instances)
 
     def _tokens_read(self, instance: Instance, parts: frozenset[Array]) -> set[int]:
-        """The tokens of the entries read by an instance and by single-use temporaries that it
-        reads."""
+        """The tokens, without 0, of the entries that an instance reads; of a single-use temporary,
+        the tokens of the entries that the temporary is computed from."""
         found: set[int] = set()
         for entry in instance.reached:
             inside = entry[0] in parts and entry in self.writer
@@ -110,12 +123,14 @@ class Owners:
         return found - {0}
 
     def _taking_in(self, group: set[Array], parts: frozenset[Array]) -> set[int]:
-        """The instances of a loop that reach their latest row without an earlier step of it;
-        single-use temporaries are no steps."""
+        """The instances of a loop, by id, that read their latest input row tau without passing an
+        earlier row of the loop. Single-use temporaries are passed, and are not among the result."""
         axes = self._axes(group)
         reached: dict[int, int] = {}
 
         def through(entry: Entry, row: int) -> int:
+            """The latest input row that is reached by way of an entry, read in a row of the
+            loop."""
             array, where = entry
             if array not in group:
                 return self.memory[entry].token
@@ -132,8 +147,9 @@ class Owners:
         return eager
 
     def _axes(self, group: set[Array]) -> Mapping[Array, int]:
-        """The row axes of a loop's arrays: every reference reads its own row or the neighbouring
-        row on one side, and as many references as possible the neighbouring row."""
+        """Array of a loop -> its row axis, such that every reference reads its own row or the
+        neighbouring row on one side, and as many references as possible the neighbouring row. {} if
+        there are no such axes."""
         pairs = [
             (written, read)
             for array in group
@@ -152,7 +168,8 @@ class Owners:
 
 
 def _groups(system: System) -> list[tuple[set[Array], bool]]:
-    """The strongly connected components of arrays in topological order; True for a loop."""
+    """The strongly connected components of arrays in topological order, as (arrays, whether they
+    are a loop)."""
     needs = needed(system)
     found: dict[Array, tuple[set[Array], bool]] = {}
     for equation in system.equations:
@@ -183,13 +200,15 @@ class Held:
         return set().union(*(read for token, read in self.read_by.items() if token > t))
 
     def after(self, t: int) -> set[Entry]:
-        """The entries with owners up to t, or of the context alone, that a later token reads."""
+        """The entries with owners up to t, or of the context alone, that a later token reads or
+        might gather: the state after t tokens."""
         if t not in self._after:
             self._after[t] = {entry for entry in self.read_after(t) if self.holds(entry, t)}
         return self._after[t]
 
     def holds(self, entry: Entry, t: int) -> bool:
-        """Whether an entry is computed up to token t, or depends on the context alone."""
+        """Whether an entry depends on an input or context, and its owner is at most t (0 for an
+        entry of the context alone)."""
         return self._memory[entry].given and self._owners.of_entry(entry) <= t
 
 
@@ -199,8 +218,8 @@ class Decoding:
     def __init__(self, run: Run, owners: Owners, held: Held) -> None:
         self.run, self.owners, self.held = run, owners, held
         self.given: dict[int, list[Entry]] = {}
-        """Token -> the entries it must compute besides the state: its output row and unread
-        entries."""
+        """Token -> the entries that it must compute besides new state: its output row, and entries
+        of its own that nothing reads."""
         read = {entry for instance in run.instances for entry in instance.reads}
         for entry, writer in owners.writer.items():
             if entry[0].role == "output" or entry not in read:
@@ -208,7 +227,9 @@ class Decoding:
         self.always = {entry for entry in run.memory if not owners.of_entry(entry)}
 
     def work(self, t: int) -> list[Instance]:
-        """The instances that token t needs, from its results back to the entries in memory."""
+        """The instances that token t needs, in order: found from its results (output row, unread
+        entries, new state) back to the entries in memory. OracleError if one needs an entry that is
+        not held and that no instance writes."""
         there = self._there(t)
         wanted = [*self.given.get(t, ()), *(self.held.after(t) - self.held.after(t - 1))]
         found: dict[int, Instance] = {}

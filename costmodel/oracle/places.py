@@ -14,9 +14,11 @@ from costmodel.language.nodes import Array, Flat, Gather, Position
 from costmodel.symbolic.polynomial import Poly, atom_name, is_index
 
 Point = dict[str, int]
+"""Variable of an index -> its value."""
 
 
 At = Callable[[Point], int]
+"""A position or bound, as a function of a point."""
 
 
 Ends = tuple[list[At], list[At]]
@@ -24,7 +26,7 @@ Ends = tuple[list[At], list[At]]
 
 
 class Places:
-    """Positions, ranges and extents at some sizes."""
+    """Compiles positions, ranges and extents at given sizes to functions of a point."""
 
     def __init__(self, sizes: Mapping[str, int]) -> None:
         self.sizes = sizes
@@ -33,7 +35,7 @@ class Places:
         self._ranges: dict[Index, Callable[[Point], Sequence[int]]] = {}
 
     def said(self, point: Point | None = None) -> str:
-        """The sizes and a point, for messages."""
+        """The sizes and a point, for messages: "at sizes l=4, i=2"."""
         named = {**self.sizes, **(point or {})}
         return "at sizes " + ", ".join(f"{k.lstrip('@')}={v}" for k, v in named.items())
 
@@ -52,7 +54,8 @@ class Places:
         return True
 
     def value(self, poly: Poly) -> At:
-        """A position or bound that is affine in the indices, as a function of a point."""
+        """A position or bound as a function of a point; OracleError if it is not affine in the
+        indices."""
         if poly not in self._values:
             self._values[poly] = _with_sizes(poly, self.sizes)
         return self._values[poly]
@@ -88,7 +91,9 @@ class Places:
         return lambda point: tuple([place(point) for place in places])
 
     def points(self, indices: Sequence[Index]) -> Callable[[Point], list[Point]]:
-        """All points of nested ranges, given the outer indices, which come first."""
+        """All points of nested ranges around which other indices have values: a function of the
+        outer point that returns the points with values for `indices` too, in lexicographic
+        order."""
         if any(index.beside for index in indices):
             choices = [self.points(ranges) for ranges in one_by_one(indices)]
             return lambda point: [found for points in choices for found in points(point)]
@@ -108,7 +113,8 @@ class Places:
         return every
 
     def visited(self, indices: Sequence[Index]) -> Callable[[Point], Iterator[Point]]:
-        """The points of `points` one by one, in one reused dictionary, not to be kept."""
+        """`points` as an iterator, which may yield one dictionary again and again with other
+        values: the caller must not keep it."""
         if len(indices) != 1 or indices[0].beside:
             points = self.points(indices)
             return lambda point: iter(points(point))
@@ -122,7 +128,8 @@ class Places:
         return every
 
     def _outer_first(self, indices: Sequence[Index]) -> list[Index]:
-        """The indices in an order in which the bounds of each name only earlier ones."""
+        """The indices in an order in which the bounds of each contain earlier ones only;
+        OracleError if bounds contain each other's indices."""
         waiting, found = list(indices), []
         while waiting:
             names = {index.atom for index in waiting}
@@ -136,13 +143,14 @@ class Places:
         return found
 
     def _range(self, index: Index) -> Callable[[Point], Sequence[int]]:
-        """The values of an index."""
+        """The values of an index as a function of a point, compiled once."""
         if index not in self._ranges:
             self._ranges[index] = self._all_ranges(index)
         return self._ranges[index]
 
     def _all_ranges(self, index: Index) -> Callable[[Point], Sequence[int]]:
-        """The values of an index, from all ranges of a union."""
+        """The values of an index as a function of a point, of a union range by range. The function
+        raises OracleError if ranges overlap."""
         parts: list[Ends] = [
             ([*map(self.value, piece.lower)], [*map(self.value, piece.upper)])
             for piece in index.pieces
@@ -173,12 +181,20 @@ def _index(position: Position) -> str:
 
 
 def _between(ends: Ends, point: Point) -> range:
+    """The numbers from the largest lower bound to the smallest upper bound."""
     lower, upper = ends
     return range(max([b(point) for b in lower]), min([b(point) for b in upper]) + 1)
 
 
 def _with_sizes(poly: Poly, sizes: Mapping[str, int]) -> At:
-    """Evaluate the sizes of an affine expression once; the indices stay variables."""
+    """An expression as a function of a point: sizes are evaluated once, here. The slope of an index
+    is the difference of two values, as the oracle shares no arithmetic of polynomials with the
+    rules.
+
+    Raises:
+        OracleError: the expression is not affine in an index; the function raises it where the
+            value is a fraction.
+    """
     open_atoms = sorted(a for a in poly.letters if is_index(a))
     zero = dict.fromkeys(open_atoms, 0)
     constant = poly.rational({**sizes, **zero})

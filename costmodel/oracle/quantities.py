@@ -17,16 +17,18 @@ from costmodel.oracle.live import most_live
 
 @dataclass(frozen=True)
 class Quantity:
-    """How a quantity is read off an execution, as one number or numbers by name; None if undefined.
+    """How a quantity is read off an execution, as one number or numbers by name.
 
     Args:
-        sequence: in a forward pass.
-        token: of token t, from the execution of a sequence.
-        past: whether that sequence must run well past t.
-        gradients: in a backward pass or a training step, given by name.
-        phases: in which of these two it exists.
-        alike: whether its maximum is attained with all input rows equal, where the first entry wins
-            every maximum: the depth of a gradient depends on which entry wins.
+        sequence: reads it off a forward pass; None if the quantity is not defined there.
+        token: reads it off a sequence, for token t alone; None if it is not defined there.
+        past: whether `token` needs a sequence that runs well past t.
+        gradients: reads it off a backward pass or a training step, whose name is the second
+            argument; None if it is not defined there.
+        phases: the phases for `gradients`.
+        alike: whether the quantity in a phase with gradients is compared on equal input rows. There
+            the first entry wins every maximum, which gives the largest depth: the depth of a
+            gradient depends on which entry wins.
     """
 
     sequence: Callable[[Execution], object] | None = None
@@ -38,16 +40,18 @@ class Quantity:
 
 
 def _nonzero(numbers: Mapping[str, int]) -> dict[str, int]:
+    """The numbers sorted by name, zeros left out."""
     return {name: number for name, number in sorted(numbers.items()) if number}
 
 
 def _counts(run: Execution) -> dict[str, int]:
-    """Operations by class; classes of work on weights alone begin with "once"."""
+    """Class -> operations; the names of classes of work on weights alone begin with "once "."""
     once = {f"once {name}": number for name, number in run.once().items()}
     return _nonzero({**run.counts(), **once})
 
 
 def _counts_of_gradients(run: Execution, phase: str) -> dict[str, int]:
+    """Class -> operations, with work on weights alone added to its class."""
     return _nonzero(Counter(run.counts()) + Counter(run.once()))
 
 
@@ -61,16 +65,19 @@ def _steps(run: Execution, phase: str = "") -> int:
 
 
 def _steps_to_the_output(run: Execution) -> int:
+    """The steps of the longest chain that ends at an entry of the output."""
     memory = run.trace.memory
     return max(scalar.steps for (array, _), scalar in memory.items() if array.role == "output")
 
 
 def _compulsory(run: Execution) -> dict[str, int]:
+    """Kind -> entries moved at least in a forward pass."""
     moved = run.compulsory()
     return _nonzero({"activations": moved.inputs + moved.outputs, "weights": moved.weights})
 
 
 def _compulsory_of_a_token(run: Execution, t: int) -> dict[str, int]:
+    """Kind -> entries moved at least for token t; new state counts as `state`."""
     moved = run.compulsory_inference(t)
     given, state = moved.inputs + moved.outputs, moved.state + moved.state_written
     return _nonzero({"activations": given, "weights": moved.weights, "state": state})
@@ -85,6 +92,7 @@ def _compulsory_of_gradients(run: Execution, phase: str) -> int:
 
 
 def _unfused(rows: Sequence[Unfused]) -> dict[str, int]:
+    """Kind -> entries moved by all equations."""
     kinds = ("activations", "weights", "state")
     return _nonzero({kind: sum(getattr(row, kind) for row in rows) for kind in kinds})
 
@@ -95,12 +103,13 @@ def _kept(run: Execution, phase: str) -> int:
 
 
 def _parameters(run: Execution) -> int:
+    """The number of entries of all parameters."""
     arrays = run.system.mixer.arrays
     return sum(int(v.size) for name, v in run.arrays.items() if arrays[name].role == "parameter")
 
 
 def _hops(run: Execution) -> int:
-    """The maximum path length of a form, which rewrites do not change."""
+    """The maximum path length of a form, which is executed again without the rewrites."""
     form = run.system.mixer.forms[run.system.form]
     return furthest(execute(form, run.sizes))
 

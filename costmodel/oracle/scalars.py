@@ -17,20 +17,23 @@ from costmodel.language.nodes import Array
 from costmodel.oracle.places import At, Point
 
 Entry = tuple[Array, tuple[int, ...]]
+"""(array, positions on its axes, counted from 1)."""
 
 
 class Scalar(NamedTuple):
-    """A number with its history: `depth` is the longest chain of operations, `steps` the same with
-    a sum, a transform and a selection as one step each, `token` the latest input row."""
+    """A number with its history."""
 
     value: float
     depth: int = 0
+    """The length of the longest chain of operations that leads to the number."""
     steps: int = 0
+    """The length of that chain if a sum, a transform and a selection count as one step each."""
     token: int = 0
+    """The latest input row that the number depends on; 0 for none."""
     given: bool = False
-    """Whether it depends on an input row or on a context."""
+    """Whether the number depends on an input row or on a context."""
     empty: bool = False
-    """Whether it is an empty sum: adding it or multiplying by it is free."""
+    """Whether the number is an empty sum: adding it or multiplying by it is free."""
 
 
 new = tuple.__new__
@@ -42,6 +45,7 @@ class Gathered:
     """The gathered reads of an instance."""
 
     read: set[Entry] = field(default_factory=set)
+    """The entries that the values of the indices select."""
     may_read: set[Entry] = field(default_factory=set)
     """The entries that other values of the indices might have selected."""
     names: set[tuple[Array, object]] = field(default_factory=set)
@@ -100,7 +104,8 @@ Step = Callable[[Point, Instance], Scalar]
 
 
 def after(scalars: Collection[Scalar], value: float) -> Scalar:
-    """A value that depends on `scalars` without an operation."""
+    """A value with the joint history of `scalars`, on which it depends without an operation;
+    without history for none."""
     if not scalars:
         return Scalar(value)
     _, depths, steps, tokens, given, _ = zip(*scalars, strict=True)
@@ -139,8 +144,9 @@ def called(function: str, body: Step) -> Step:
 def arithmetic(
     name: str, operation: Callable[[float, float], float], *, of_sums: bool = False
 ) -> Callable[[Step, Step], Step]:
-    """A binary operation. If an operand is an empty sum, no operation is executed: with `of_sums`
-    the other operand remains, otherwise the result is an empty sum."""
+    """The compiler of a binary operation of class `name`: (left, right) -> the operation as a
+    function of a point. If an operand is an empty sum, no operation is executed: with `of_sums` the
+    other operand remains, otherwise the result is an empty sum."""
 
     def made(left: Step, right: Step) -> Step:
         def step(point: Point, instance: Instance) -> Scalar:
