@@ -25,8 +25,10 @@ import typer
 from costmodel.commands import backwards
 from costmodel.commands.crossover import crossover
 from costmodel.commands.options import (
+    CacheDtype,
     Caption,
     ConventionOption,
+    Dtype,
     Force,
     Form,
     Loss,
@@ -37,10 +39,13 @@ from costmodel.commands.options import (
     Own,
     Phase,
     Recompute,
+    StateDtype,
     Symbols,
     UsageError,
+    WeightDtype,
     apart,
     chosen,
+    element_types,
     formatted,
     import_own,
     labelled,
@@ -170,18 +175,10 @@ def table(
     per_token: Annotated[
         bool, typer.Option("--per-token", help="Operations and bytes divided by the b*l tokens.")
     ] = False,
-    dtype: Annotated[str, typer.Option("--dtype", help="Element type.")] = "fp32",
-    cache_dtype: Annotated[
-        str | None,
-        typer.Option("--cache-dtype", help="Element type of rows of tokens in the state: keys."),
-    ] = None,
-    state_dtype: Annotated[
-        str | None,
-        typer.Option("--state-dtype", help="Element type of recurrent arrays in the state."),
-    ] = None,
-    weight_dtype: Annotated[
-        str | None, typer.Option("--weight-dtype", help="Element type of the weights.")
-    ] = None,
+    dtype: Dtype = "fp32",
+    cache_dtype: CacheDtype = None,
+    state_dtype: StateDtype = None,
+    weight_dtype: WeightDtype = None,
     format_: Annotated[str, formatted("rows", "data", "frame")] = SCREEN,
     output: Output = None,
     force: Force = False,
@@ -191,7 +188,6 @@ def table(
 ) -> None:
     """Operations, parameters, critical path and span of mixers, derived from their equations."""
     from costmodel.program.chosen_sizes import given_sizes
-    from costmodel.questions.question import BYTES, Dtypes
     from costmodel.report import mixer_document, mixer_table as rows
 
     chosen(format_, "--format", formats("rows", "data", "frame"))
@@ -212,10 +208,8 @@ def table(
         return
     if own:
         raise UsageError("--own is for --from FILE.jsonl: leave it out")
-    for name in filter(None, (dtype, cache_dtype, state_dtype, weight_dtype)):
-        chosen(name, "dtype", list(BYTES))
     selected, named = rows.selection([load_mixer(m) for m in mixers or ()], group, all_)
-    dtypes, wanted = Dtypes(dtype, state_dtype, weight_dtype, cache_dtype), phases(phase)
+    dtypes, wanted = element_types(dtype, state_dtype, weight_dtype, cache_dtype), phases(phase)
     request = rows.Request(
         selected,
         named,
@@ -272,7 +266,8 @@ def of_records(
     return Records(rows, asked).sorted(sort).document(), problems
 
 
-app.command()(crossover)
+for command in (crossover, backwards.budget, backwards.match):
+    app.command()(command)
 
 
 @app.command()
@@ -705,9 +700,6 @@ def proven(name: str, strict: bool, seed: int | None, format_: str, context: typ
     if any(proof.passed is False or (strict and proof.passed is None) for proof in found):
         raise Failed
 
-
-for command in (backwards.budget, backwards.match):
-    app.command()(command)
 
 FEW_COLLECTIONS = 1_000_000
 """The threshold of the garbage collector in new objects: tables create many, but no cycles."""

@@ -186,7 +186,7 @@ REFUSED = {
     "--total 1e99": "at most 10**40",
     "--state 1GB --largest Q": "size Q is a size of none of these mixers",
     "--state 1GB --largest w": "self-attention: size w is none of its sizes",
-    "--state 1GB --t 5": "size t is given and asked for: leave out --t",
+    "--state 1GB --t 5": "size t is given and asked for",
     "--state 1GB --phase training": "exists in inference only, not in training",
     "--limit foo=3": "no limit can be set for 'foo': choose from",
     "--limit stat=3GB": "did you mean 'state'?",
@@ -202,6 +202,16 @@ REFUSED = {
 @pytest.mark.parametrize("options", REFUSED)
 def test_a_mistake_gets_a_sentence(options: str, capsys: Capture) -> None:
     assert REFUSED[options] in refused(capsys, "budget", "self-attention", *options.split())
+
+
+def test_python_refuses_in_sentences() -> None:
+    given: dict[str, Any] = {"t": 5}
+    with pytest.raises(SizeError, match="size t is given and asked for"):
+        cm.budget("self-attention", state="1GB", **given)
+    with pytest.raises(SizeError, match="'1000' has no unit"):
+        cm.budget("self-attention", state=1000)
+    with pytest.raises(SizeError, match="did you mean 'state'"):
+        cm.budget("self-attention", staet="1GB")
 
 
 def test_what_does_not_fit_at_all_says_so(capsys: Capture) -> None:

@@ -9,7 +9,7 @@ from functools import partial
 from itertools import pairwise
 from typing import TypeVar
 
-from costmodel.errors import Unanswered
+from costmodel.errors import SizeError, Unanswered
 from costmodel.program.chosen_sizes import combinations, fitting, letters_of
 from costmodel.questions.question import Answers, Case
 from costmodel.symbolic.cases import simplified_where
@@ -142,7 +142,8 @@ def along(case: Case, letter: str) -> Along:
 
     Raises:
         Unanswered: the form has no such size, or braces give the size.
-        SizeError: the given sizes do not fit each other, or no value fits the given sizes.
+        SizeError: the open size is given, the given sizes do not fit each other, or no value of the
+            open size fits them.
         Unsupported: the values that fit are not derived.
     """
     mixer = case.mixer
@@ -151,6 +152,8 @@ def along(case: Case, letter: str) -> Along:
         raise Unanswered(f"size {letter} is given in braces, so that no other value is open")
     if letter not in letters:
         raise Unanswered(f"size {letter} is none of its sizes")
+    if letter in case.sizes or letter in case.ties:
+        raise SizeError(f"size {letter} is given and asked for: leave out one of the two")
     fixed: dict[str, tuple[int, ...] | str] = {x: (size,) for x, size in case.sizes.items()}
     fixed |= {**case.ties, **{x: (size,) for x, size in mixer.given.items()}}
     follows = {*LENGTHS} - {letter, *fixed} if letter in LENGTHS else set()

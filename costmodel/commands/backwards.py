@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from costmodel.commands.options import (
+    CacheDtype,
     Caption,
     ConventionOption,
+    Dtype,
     Force,
     Form,
     Loss,
     Mixers,
+    OnePhase,
     Only,
     Output,
     Recompute,
+    StateDtype,
     Symbols,
     UsageError,
+    WeightDtype,
     chosen,
+    element_types,
     formatted,
     labelled,
     show,
@@ -32,23 +38,6 @@ from costmodel.program.conventions import convention as read_convention
 from costmodel.program.phases import PHASES
 from costmodel.report.formats import SCREEN, formats
 
-if TYPE_CHECKING:
-    from costmodel.questions.question import Dtypes
-
-OnePhase = Annotated[
-    str | None,
-    typer.Option("--phase", help="training, inference, backward or training-step."),
-]
-Dtype = Annotated[str, typer.Option("--dtype", help="Element type.")]
-CacheDtype = Annotated[
-    str | None, typer.Option("--cache-dtype", help="Element type of rows of tokens in the state.")
-]
-StateDtype = Annotated[
-    str | None, typer.Option("--state-dtype", help="Element type of recurrent arrays in the state.")
-]
-WeightDtype = Annotated[
-    str | None, typer.Option("--weight-dtype", help="Element type of the weights.")
-]
 AMOUNT: Mapping[str, Any] = {
     "metavar": "40GB",
     "rich_help_panel": "Limits: GB is 10**9 bytes, GiB 2**30",
@@ -62,7 +51,7 @@ def budget(
     sizes: dict[str, str | None] = {},  # noqa: B006 - filled in by `sized`, never changed
     largest: Annotated[
         str | None,
-        typer.Option("--largest", metavar="LETTER", help="The size asked for. [t, or l]"),
+        typer.Option("--largest", metavar="LETTER", help="The size: t for one new token, else l."),
     ] = None,
     state: Annotated[
         str | None, typer.Option("--state", help="The state of b sequences.", **AMOUNT)
@@ -127,10 +116,9 @@ def budget(
         [load_mixer(m) for m in mixers or ()], group, not mixers and group is None
     )
     counting = trained(read_convention(convention), (wanted,), recompute, only, loss, None)
-    dtypes = _dtypes(dtype, state_dtype, weight_dtype, cache_dtype)
-    request = Request(
-        selected, named, given_sizes(sizes), (wanted,), form, counting, dtypes
-    )  # fmt: skip
+    dtypes = element_types(dtype, state_dtype, weight_dtype, cache_dtype)
+    given = given_sizes(sizes)
+    request = Request(selected, named, given, (wanted,), form, counting, dtypes)
     names = symbol_names(symbols, selected)
     checked_label(label)
     document = Budgets(request, bounds, largest or usual_size(wanted)).document
@@ -181,7 +169,7 @@ def match(
     figure = figure_named(by)
     wanted = phase_of([figure], vary, _phase(phase))
     counting = trained(read_convention(convention), (wanted,), recompute, only, loss, None)
-    dtypes = _dtypes(dtype, state_dtype, weight_dtype, cache_dtype)
+    dtypes = element_types(dtype, state_dtype, weight_dtype, cache_dtype)
     given = given_sizes(sizes)
     request = Request(pair, True, given, (wanted,), form, counting, dtypes)
     found = compared(pair, form, figure, vary, wanted, counting, dtypes, given)
@@ -194,13 +182,3 @@ def match(
 def _phase(text: str | None) -> str | None:
     """The name of one phase, or of an alias."""
     return None if text is None else chosen(text, "--phase", list(PHASES))
-
-
-def _dtypes(*names: str | None) -> Dtypes:
-    """The element types, of activations first."""
-    from costmodel.questions.question import BYTES, Dtypes
-
-    for name in filter(None, names):
-        chosen(name, "dtype", list(BYTES))
-    first, state, weights, cache = names
-    return Dtypes(first or "fp32", state, weights, cache)

@@ -8,15 +8,19 @@ from typing import Annotated
 import typer
 
 from costmodel.commands.options import (
+    CacheDtype,
     Caption,
     ConventionOption,
     Force,
     Loss,
+    OnePhase,
     Only,
     Output,
     Recompute,
+    StateDtype,
     Symbols,
     UsageError,
+    WeightDtype,
     chosen,
     formatted,
     labelled,
@@ -47,10 +51,7 @@ def crossover(
             help="The size: t for one new token, else l, unless named; or X,Y for a map.",
         ),
     ] = None,
-    phase: Annotated[
-        str | None,
-        typer.Option("--phase", help="training, inference, backward or training-step."),
-    ] = None,
+    phase: OnePhase = None,
     form: Annotated[
         str | None, typer.Option("--form", metavar="NAME", help="A form of all, or all.")
     ] = None,
@@ -63,17 +64,9 @@ def crossover(
     only: Only = None,
     loss: Loss = None,
     dtype: Annotated[str | None, typer.Option("--dtype", help="Element type.")] = None,
-    cache_dtype: Annotated[
-        str | None,
-        typer.Option("--cache-dtype", help="Element type of rows of tokens in the state: keys."),
-    ] = None,
-    state_dtype: Annotated[
-        str | None,
-        typer.Option("--state-dtype", help="Element type of recurrent arrays in the state."),
-    ] = None,
-    weight_dtype: Annotated[
-        str | None, typer.Option("--weight-dtype", help="Element type of the weights.")
-    ] = None,
+    cache_dtype: CacheDtype = None,
+    state_dtype: StateDtype = None,
+    weight_dtype: WeightDtype = None,
     format_: Annotated[str, formatted("rows", "data", "frame")] = SCREEN,
     output: Output = None,
     force: Force = False,

@@ -23,6 +23,7 @@ from costmodel.report.formats import FORMATS, formats, formats_with, write, writ
 from costmodel.symbolic.sizes import LETTERS, Letter
 
 if TYPE_CHECKING:
+    from costmodel.questions.question import Dtypes
     from costmodel.report.document import Document
 
 
@@ -163,6 +164,33 @@ Optimiser = Annotated[
         help=("Training step: the optimiser whose state is shown; none, sgd, momentum or adamw."),
     ),
 ]
+
+
+OnePhase = Annotated[
+    str | None,
+    typer.Option("--phase", help="training, inference, backward or training-step."),
+]
+Dtype = Annotated[str, typer.Option("--dtype", help="Element type.")]
+CacheDtype = Annotated[
+    str | None,
+    typer.Option("--cache-dtype", help="Element type of rows of tokens in the state: keys."),
+]
+StateDtype = Annotated[
+    str | None,
+    typer.Option("--state-dtype", help="Element type of recurrent arrays in the state."),
+]
+WeightDtype = Annotated[
+    str | None, typer.Option("--weight-dtype", help="Element type of the weights.")
+]
+
+
+def element_types(dtype: str, state: str | None, weights: str | None, cache: str | None) -> Dtypes:
+    """The element types by role; UsageError for an unknown one."""
+    from costmodel.questions.question import BYTES, Dtypes
+
+    for name in filter(None, (dtype, state, weights, cache)):
+        chosen(name, "dtype", list(BYTES))
+    return Dtypes(dtype, state, weights, cache)
 
 
 def chosen(text: str, option: str, choices: Sequence[str]) -> str:

@@ -72,10 +72,7 @@ class Budgets:
         given, request, letter = self.request.given, self.request, self.letter
         refuse_unknown([letter, *given], request.mixers)
         if letter in given:
-            raise SizeError(
-                f"size {letter} is given and asked for: leave out --{letter}, or name another size "
-                "with --largest"
-            )
+            raise SizeError(f"size {letter} is given and asked for: leave out one of the two")
         rows = [
             Row(mixer, form, sizes, self._found(mixer, form, sizes))
             for mixer in request.mixers
