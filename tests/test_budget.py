@@ -13,6 +13,7 @@ import pytest
 
 import costmodel as cm
 from costmodel.backwards.budget import Budget
+from costmodel.errors import SizeError
 from costmodel.mixers import names
 from costmodel.program.conventions import Convention
 from costmodel.questions.question import answers
