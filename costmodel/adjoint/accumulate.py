@@ -95,7 +95,8 @@ class Sums:
         return self._array(array, str(self.numbers[array]), shape)
 
     def _collect(self, array: Array) -> None:
-        """Write the equations that sum the cotangents of an array."""
+        """Write the equations that sum the cotangents of an array. Its entries are cut into cells,
+        in each of which the same cotangents are present; each cell gets an equation of its own."""
         target = self.grads.setdefault(array, self._gradient(array, in_loop=False))
         handed = [
             Handed(cotangent, sequence)

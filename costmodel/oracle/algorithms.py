@@ -53,6 +53,7 @@ class Tally:
     def _step(
         self, value: complex, left: Complex, right: Complex, deep: int, **operations: int
     ) -> Complex:
+        """The result `value` of an operation that is `deep` real operations deep."""
         self.operations.update(operations)
         depth = max(left.depth, right.depth) + deep
         self.deepest = max(self.deepest, depth)

@@ -131,6 +131,7 @@ class Rows:
             found.append((array.rows[0], array.rows[0] + 1))
 
         def own(axes: tuple[int, ...]) -> int:
+            """The number of readers that read their own row, if these are the axes of rows."""
             return sum(
                 self._at(read, axes) == self._row(reader)
                 for read, readers in self.readers.get(array, {}).items()

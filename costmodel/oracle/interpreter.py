@@ -272,7 +272,10 @@ class Interpreter:
         return step
 
     def _gathering(self, ref: Ref) -> Step:
-        """Compile a reference with gathers; the entries that it might read are recorded too."""
+        """Compile a reference with gathers. The instance records the entry that is read, the
+        entries that other values might select, and the index expression (`_name`). The result has
+        the greatest depth and latest token of all these entries, since any of them might be
+        read."""
         steps = [
             self._named(p) if isinstance(p, Gather) else placed(self.places.position(p))
             for p in ref.positions
@@ -614,6 +617,7 @@ def needed(system: System) -> dict[Array, set[Array]]:
         needs.setdefault(equation.array, set()).update(equation.value.arrays)
 
     def reached(array: Array) -> set[Array]:
+        """The arrays that an array depends on: the transitive closure of what equations read."""
         found: set[Array] = set()
         fresh = needs[array]
         while fresh:

@@ -22,7 +22,8 @@ from costmodel.oracle.scalars import Entry
 
 
 def most_live(done: Execution, phase: str) -> int:
-    """The largest number of live entries in a phase, without weights and their gradients."""
+    """The largest number of live entries in a phase, without weights and their gradients: every
+    array is added to the steps of its live range, and the step with the most entries counts."""
     results, steps = done.system.results(phase), _steps(done)
     end, live = len(steps) - 1, Counter[int]()
     entries: dict[Array, list[Entry]] = {}

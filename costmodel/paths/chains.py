@@ -221,6 +221,7 @@ def _changed(steps: Steps, change: Callable[[Poly], Poly]) -> Steps:
     """The steps with `change` applied to the row numbers of repeats and passages."""
 
     def changed(step: Step | Repeat | Passage) -> Step | Repeat | Passage:
+        """One step, repeat or passage with its row number changed."""
         if isinstance(step, Repeat):
             return replace(step, times=change(step.times))
         if isinstance(step, Passage):

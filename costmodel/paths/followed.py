@@ -168,6 +168,7 @@ class Graph:
         return found
 
     def _shape(self, array: Array) -> tuple[int, ...]:
+        """The extents of the axes that distinguish the nodes of an array."""
         return tuple(max(0, array.shape[k].at(self.sizes)) for k in sorted(self.axes[array]))
 
     @cached_property
@@ -198,7 +199,9 @@ class Graph:
         return points(kept, known) if all(other.shape[0] for other in others) else None
 
     def _pairs(self, joint: Joint, at: Points) -> Pairs:
-        """The pairs (reading node, node read) of a reference at the points `at`, as two arrays."""
+        """The pairs (reading node, node read) of a reference at the points `at`, as two arrays of
+        equal length. Points outside the ranges and regions, and entries outside of arrays, are left
+        out. The number of a node is its row, or counts the array's entries behind the rows."""
         import numpy as np
 
         inside: Any = np.asarray(False)
@@ -254,7 +257,9 @@ class Graph:
 
     @cached_property
     def reads(self) -> Sequence[int]:
-        """The rows that each row reads, directly or through transparent entries, as bit sets."""
+        """For each row, the bit set of the rows that it reads, directly or through transparent
+        entries. Pairs of two rows fill a matrix at once; pairs with a transparent entry pass its
+        rows on until no bit set grows. Unsupported beyond `MOST`."""
         import numpy as np
 
         # transparent entries with rows are numbered behind the rows; all other entries count

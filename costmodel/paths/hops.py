@@ -90,7 +90,7 @@ def _hops(known: Rows, sign: int) -> Iterator[Hops]:
 
 def furthest(known: Rows, sign: int) -> Reach:
     """The reach of a row among earlier rows (`sign` 1) or later rows (`sign` -1), with rows joined
-    at every distance from 1 to the reach.
+    at every distance from 1 to the reach; NOWHERE without such reads, None without a limit.
 
     Raises:
         Unsupported: which rows are read depends on more than their distance, or distances up to the

@@ -172,7 +172,10 @@ class _Lying:
 
     @property
     def parted(self) -> System:
-        """The system with the axis split."""
+        """The system with the axis split in two, of the number of chunks and of the rows of a
+        chunk. A position q, e flattened on the axis becomes two positions; an index alone on the
+        axis is replaced by two indices first. `Array.rows` keeps the number of rows if the last
+        chunk is incomplete."""
         array, axis, chunk = self.array, self.axis, self.chunk
         assert chunk is not None
         number = array.shape[axis] / chunk
@@ -190,6 +193,7 @@ class _Lying:
             return Ref(two, places(ref.positions)) if ref.array is array else ref
 
         def changed(equation: Equation) -> Equation:
+            """The equation with each reference to the array at two positions in place of one."""
             lone = {
                 found.atom: found
                 for of, positions in _places(equation)

@@ -292,8 +292,13 @@ def convention(names: str | Sequence[str] | Convention = ()) -> Convention:
 
 @cache
 def _read(parts: tuple[str, ...]) -> Convention:
-    """Validate the names of a convention, and sort them into accounting, rewrites or peer. The
-    default scale is left out of the rewrites, so that naming the default changes no answer."""
+    """`convention` for names without duplicates: validate them, and sort them into accounting,
+    rewrites or peer. The default scale is left out of the rewrites, so that naming it changes no
+    answer.
+
+    Raises:
+        ConventionError: as `convention`.
+    """
     choices = [begin + end for begin, (ends, _) in _ONE_OF.items() for end in ends]
     known = [*ACCOUNTINGS, *REWRITES, *PEERS, *choices]
     for part in parts:

@@ -142,6 +142,8 @@ class Points:
         return self._values[poly]
 
     def _value(self, poly: Poly) -> Any:
+        """`value`, computed: as constant + slopes * indices if the polynomial is affine with whole
+        coefficients, else monomial by monomial."""
         along = self.along
         if line := _line(poly, self.known):
             constant, slopes = line
@@ -183,8 +185,8 @@ class Points:
     def entries(
         self, positions: tuple[Position, ...], shape: tuple[int, ...]
     ) -> tuple[tuple[Values, ...], Values | None]:
-        """The entry of an array of shape `shape` at the positions, for every point; see
-        `places`."""
+        """(entry, mask) of an array of shape `shape` at the positions, for every point, as `places`
+        returns them; the mask is None if all positions lie inside the array."""
         at = positions, shape
         if at not in self._entries:
             values = [self.value(position_value(p)) for p in positions]

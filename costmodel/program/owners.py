@@ -332,6 +332,8 @@ class Owners:
         of_token = {a for term in terms for a in term.letters if is_index(a)}
 
         def ends(index: Index, constraint: Poly) -> bool:
+            """Whether a constraint on an index is a bound that the length gives: with the length,
+            and either l - token, or an upper bound without other indices."""
             others = {i.atom for i in equation.indices} - {index.atom}
             if index.atom not in of_token or not self.tokens.length <= constraint.letters:
                 return False

@@ -126,7 +126,9 @@ def references(equation: Equation) -> Iterator[Ref]:
 
 
 def _components(system: System) -> list[list[Array]]:
-    """The strongly connected components of arrays, in the order of their first definitions."""
+    """The strongly connected components of the arrays that equations define, in the order of their
+    first definitions: arrays that depend on each other, directly or through others, are
+    together."""
     needs: dict[Array, set[Array]] = {
         array: {r.array for e in equations for r in references(e) if r.array in system.defining}
         for array, equations in system.defining.items()
@@ -147,7 +149,8 @@ def _components(system: System) -> list[list[Array]]:
 
 
 def in_order(system: System) -> tuple[Equation, ...]:
-    """The equations in topological order, those of a strongly connected component together."""
+    """The equations in topological order: always the first component (`_components`) all of whose
+    reads are complete, with its equations in the order of the system."""
     waiting = _components(system)
     found: list[Equation] = []
     done: set[Array] = set()
@@ -218,6 +221,7 @@ def _axes(
     row."""
 
     def fits(axes: Mapping[Array, int]) -> bool:
+        """Whether axes chosen so far have rows at plain positions, and lags in `lags`."""
         plain = all(
             not isinstance(e.positions[axes[e.array]], (Flat, Gather))
             for e in equations
@@ -230,6 +234,7 @@ def _axes(
     def chosen(
         axes: Mapping[Array, int], waiting: Sequence[Array]
     ) -> Iterator[Mapping[Array, int]]:
+        """The choices that extend `axes` to the arrays `waiting`."""
         if not waiting:
             yield axes
             return

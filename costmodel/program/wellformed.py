@@ -79,7 +79,8 @@ def _region(
     constraints: Constraints,
     hidden: tuple[str, ...],
 ) -> Constraints | None:
-    """`region`, cached by the extents of the array: arrays of one shape share the answer."""
+    """`region`, cached by the extents of the array: arrays of one shape share the answer, which is
+    None if there are no entries."""
     links: set[Poly] = set()
     for axis, position in enumerate(positions):
         entry, extent = Poly.atom(axis_atom(axis)), shape[axis]
@@ -177,7 +178,9 @@ def check_order(system: System) -> None:
 def _without_circle(
     system: System, equations: Sequence[Equation], sizes: Mapping[str, int]
 ) -> None:
-    """Raise EquationError if, at some sizes, an entry of these equations depends on itself."""
+    """Raise EquationError if, at these sizes, an entry of the equations of a loop depends on
+    itself: the reads of all instances are a graph of entries, whose first cycle the message shows.
+    Gathered reads are left out."""
     needs: dict[tuple[Array, Entry], set[tuple[Array, Entry]]] = {}
     arrays = {equation.array for equation in equations}
     for equation in equations:

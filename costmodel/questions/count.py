@@ -136,6 +136,7 @@ def _where_any(parts: Callable[[Case], dict[str, Exact]]) -> Callable[[Sequence[
     """`Figure.usual` of a column that the default table shows if `parts` of a case is not empty."""
 
     def usual(cases: Sequence[Case]) -> bool:
+        """Whether `parts` of some case has an entry; False for cases without an answer."""
         for case in cases:
             try:
                 if not case.blocked and parts(case):

@@ -258,7 +258,8 @@ def _number_of_steps(about: Answers, sizes: Mapping[str, int]) -> int:
 
 
 def _explained(case: Case) -> Explained:
-    """The critical path in words, and step by step in a table."""
+    """A sentence with the critical path in words, and a table of its steps: number, operation, the
+    equation that the step belongs to, and how often it repeats, if any step repeats."""
     path = _path_of(case)
     yield Sentence(
         (

@@ -79,8 +79,8 @@ class Store:
             return {}
 
     def write(self) -> None:
-        """Add the new answers to the file. A file that cannot be written stays as it is; a broken
-        file is deleted."""
+        """Add the new answers to the file, which is emptied first if larger than `MOST_BYTES`. A
+        file that cannot be written stays as it is; a broken file is deleted."""
         if not self.new:
             return
         try:
@@ -103,6 +103,7 @@ class Store:
 
     @contextlib.contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:
+        """A connection to the file, which is closed at the end."""
         opened = sqlite3.connect(self.file, timeout=WAITING_S)
         try:
             yield opened

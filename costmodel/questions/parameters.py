@@ -61,6 +61,7 @@ def _all(about: Answers) -> Exact:
 
 
 def _explained(case: Case) -> Iterator[Sentence]:
+    """One sentence with the elements of each parameter and of all, or that there are none."""
     found = parameters(case.mixer)
     if not found.arrays:
         yield Sentence(("Parameters: none.",))

@@ -133,6 +133,8 @@ def _hops(about: Answers) -> PathLength:
 
 
 def _searched(case: Case) -> int:
+    """`Figure.search`: the hops at the case's sizes, by visiting all entries; Unsupported if there
+    are too many."""
     # imported here because it is only needed where no formula is derived
     from costmodel.paths.followed import furthest_apart
 

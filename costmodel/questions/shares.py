@@ -200,6 +200,8 @@ def _written(equation: Equation, name: str, sums: list[derivation.Sum], value: E
     has a range."""
 
     def left(notation: Notation) -> str:
+        """`class(array)`; in LaTeX with the symbol of the author's array and the step of a
+        composite."""
         array = equation.array
         if not notation.latex:
             return f"{name}({equation.name})"

@@ -328,6 +328,8 @@ def levels_of_span(about: Answers) -> Longest:
 
 
 def _searched(case: Case) -> int:
+    """`Figure.search`: the levels at the case's sizes, by visiting all entries; Unsupported if
+    there are too many."""
     # imported here because it is only needed where no formula is derived
     from costmodel.paths.unrolled import deepest
 

@@ -406,6 +406,7 @@ def _tallied(kind: str) -> Callable[[Answers, Mapping[str, int]], object]:
     with both roles of the state as kind `state`; in phases with gradients the sum of all kinds."""
 
     def derived(about: Answers, sizes: Mapping[str, int]) -> object:
+        """The elements moved at given sizes, by kind or in all."""
         elements: Elements = getattr(about.of(_traffic), kind)
         found: dict[str, int] = {}
         for name, number in elements.at(**sizes).items():

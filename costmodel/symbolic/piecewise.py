@@ -251,8 +251,8 @@ def _substitute_all(constraints: Constraints, values: Mapping[str, Poly]) -> Con
 
 
 def _solution(equation: Poly) -> Mapping[str, Poly]:
-    """A substitution that solves `equation = 0` for one atom, sizes before functions; empty if
-    there is none. l - w = 0 gives {l: w}."""
+    """A substitution that solves `equation = 0` for one atom, sizes before functions; {} if there
+    is none. l - w = 0 gives {l: w}."""
     for atom in sorted(equation.atoms, key=lambda atom: (isinstance(atom, Fn), atom)):
         slope = equation.terms.get(((atom, 1),))
         if slope in (1, -1):

@@ -99,7 +99,9 @@ def is_at_least(constraints: Constraints, larger: Poly, smaller: Poly) -> bool:
 
 @lru_cache(maxsize=100_000)
 def _never_negative(constraints: Constraints, difference: Poly) -> bool:
-    """Whether a difference of depths is proven to be at least 0, as `is_at_least` says."""
+    """Whether a difference of depths is proven to be at least 0. Each subtracted logarithm is
+    cancelled against added logarithms that are at least as large; of what remains, coefficients >=
+    0 decide, or the constraints, if they are in sizes alone."""
     logs = [
         (atom, number)
         for monomial, number in difference.terms.items()

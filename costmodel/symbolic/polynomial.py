@@ -504,7 +504,8 @@ def _cached_call(function: str, polys: tuple[Poly, ...]) -> Poly:
 
 
 def _ceil_log2_of(argument: Poly) -> Poly:
-    """ceil_log2 with powers of two extracted: ceil_log2(2**k * p) = k + ceil_log2(p)."""
+    """ceil_log2 with the powers of two of a product extracted: ceil_log2(2**k * p) = k +
+    ceil_log2(p). A sum stays as it is."""
     whole = Poly()
     if len(argument.terms) == 1:
         ((monomial, number),) = argument.terms.items()

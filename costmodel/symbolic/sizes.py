@@ -106,7 +106,7 @@ def out_of_bounds(letter: str, got: str) -> str:
 
 
 def ceil_log2(x: int) -> int:
-    """Return ceil(log2 x) of a positive integer, exactly (no floating point).
+    """Return ceil(log2 x) of a positive integer, exactly (no floating point); ValueError below 1.
 
     >>> [ceil_log2(x) for x in (1, 2, 3, 4, 5, 2**49 + 1)]
     [0, 1, 2, 2, 3, 50]

@@ -58,7 +58,8 @@ def _atom_sympy(atom: str) -> sympy.Expr:
 
 @cache
 def ceil_log2_sympy() -> Any:
-    """`ceil_log2` as a sympy function that is exact at every positive integer."""
+    """`ceil_log2` as a sympy function (a class): a number at positive integers, exactly; else a
+    term that stays, and prints as the rounded-up logarithm in LaTeX."""
     import sympy
 
     class CeilLog2(sympy.Function):  # type: ignore[misc]  # sympy publishes no types

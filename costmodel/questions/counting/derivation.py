@@ -41,6 +41,7 @@ class Sum:
         return self._at(dict(sizes), self.ranges)
 
     def _at(self, values: dict[str, int], ranges: tuple[Index, ...]) -> int:
+        """The sum over the remaining `ranges`, with `values` for sizes and outer indices."""
         if not ranges:
             there = all(guard.rational(values) >= 0 for guard in self.guards)
             return self.body.at(values) if there else 0

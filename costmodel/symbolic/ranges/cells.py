@@ -141,7 +141,8 @@ class Cells:
         return found
 
     def poly(self, poly: Poly) -> list[Cell]:
-        """The cells of a polynomial in the size and in functions of the size."""
+        """The cells of a polynomial in the size and in functions of the size; None where a function
+        is not defined."""
         functions = [atom for atom in poly.atoms if isinstance(atom, Fn)]
         if not functions:
             return [(self.first, poly)]
@@ -155,7 +156,8 @@ class Cells:
         return self.combined([self._function(atom) for atom in functions], placed)
 
     def _function(self, atom: Fn) -> list[Cell]:
-        """The cells of a function of polynomials; None where an argument is not defined."""
+        """The cells of a function of polynomials, cached: range by range in which all arguments are
+        single polynomials; None where an argument is not defined."""
         if atom not in self._known:
             inside = [self.poly(argument) for argument in atom.args]
             if atom.function in ("Max", "Min"):

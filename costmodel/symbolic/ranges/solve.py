@@ -113,7 +113,9 @@ def _solved(
     first: int,
     last: int,
 ) -> Iterator[tuple[Range, L]]:
-    """The ranges of `ranges`, of which adjacent ones may have equal properties."""
+    """The ranges of `ranges`, of which adjacent ones may have equal properties. A short range is
+    tried size by size. In a longer one the signs of the differences decide; a part in which they
+    stay open is solved by itself if it is much shorter, else by residue classes."""
     if last - first < TRIED:
         yield from ((Range(x, x), of(x)) for x in range(first, last + 1))
         return
@@ -212,6 +214,7 @@ def _together(
         classes.setdefault(one[0].first % period, []).append(one)
 
     def label(x: int) -> L:
+        """The property at a size, by the range of its residue class."""
         return next(
             label
             for (start, end, step), label in classes[x % period]
