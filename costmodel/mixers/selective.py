@@ -11,8 +11,9 @@ belong to G groups of heads and pass the convolution too, and the result, times 
 is normalised over the channels of each group. K and Q are that paper's B and C, the keys and
 queries of its section 7, since C is the length of a chunk here.
 
-Of Mamba-2's recurrence alone there is a second form: `parallel`, by the pairs of all rows, each
-with the product of the decays between.
+Of Mamba-2's recurrence alone there are two more forms: `parallel`, by the pairs of all rows, each
+with the product of the decays between; and `chunked` (SSD), by the pairs within chunks of C rows,
+and a recurrence over chunks.
 
 Mamba-3, Lahoti et al. 2026, single input and output: no short convolution or norm of the result, B
 and C normalised and with a bias of each head, and a step adds two products, the row's and that of
@@ -39,12 +40,13 @@ from fractions import Fraction
 from typing import Any
 
 from costmodel.language.equations import Form, Mixer
-from costmodel.language.indices import Index
+from costmodel.language.indices import Index, min_
 from costmodel.language.macros.norms import rms_norm
 from costmodel.language.macros.positions import short_convolution
 from costmodel.language.nodes import Array, Constant, Node
 from costmodel.language.options import Chosen, offering
 from costmodel.language.writing import exp, function, maximum, sum_
+from costmodel.mixers.decayed_attention import Chunks, Places, in_turn
 from costmodel.symbolic.polynomial import Poly
 
 EPS = Fraction(1, 100_000)
@@ -74,23 +76,26 @@ def places(f: Form, name: str, width: Poly, groups: Poly | None) -> tuple[Any, A
     return (g, u), (g - 1) * (width / groups) + u
 
 
-def rows(f: Form, name: str, place: str, groups: Poly | None = None) -> Array:
-    """Rows of the input times W, (l, width) or (l, groups, width of a group), which pass the short
-    convolution and silu if there are taps."""
+def rows(
+    f: Form, name: str, place: str, groups: Poly | None = None, lying: Places | None = None
+) -> Array:
+    """Rows of the input times W, (rows, width) or (rows, groups, width of a group), which pass the
+    short convolution and silu if there are taps."""
     m = f.mixer
     x, W, w = m.role("input"), m.arrays[f"W_{name}"], m.arrays.get(f"w_{name}")
     (l, d), width = x.shape, W.shape[1]
     axes, column = places(f, place, width, groups)
     i, a, c = f.index("i", 1, l), f.index("a", 1, d), f.index(f"c_{name}", 1, width)
-    found = f.array(name, l, *(axis.upper[0] for axis in axes))
+    extents, at, row = lying or in_turn(f)
+    found = f.array(name, *extents, *(axis.upper[0] for axis in axes))
     if w is None:
-        found[i, *axes] = sum_(x[i, a] * W[a, column], over=a)
+        found[*at, *axes] = sum_(x[row, a] * W[a, column], over=a)
         return found
     U, T = f.array(f"U_{name}", l, width), f.array(f"T_{name}", l, width)
     z, bias = f.index("z", 1, w.shape[0]), m.arrays[f"b_{name}"]
     U[i, c] = sum_(x[i, a] * W[a, c], over=a)
     T[i, c] = short_convolution(U[i, c], w[z, c], along=i, taps=z, bias=bias[c])
-    found[i, *axes] = function("silu", T[i, column])
+    found[*at, *axes] = function("silu", T[row, column])
     return found
 
 
@@ -153,7 +158,8 @@ def mamba(chosen: Chosen) -> Mixer:
 @dataclass(frozen=True)
 class Heads:
     """A form of Mamba-2 while it is written: rows X and U = Delta X (l, G, n/G*P), K and Q
-    (l, G, N), the steps Delta (l, n), A (n), and O, what rows read of U plus D X."""
+    (l, G, N), the steps Delta (l, n), A (n), and O, what rows read of U plus D X. In chunks, all
+    but O have an axis of chunks and one of places in place of l."""
 
     f: Form
     X: Array
@@ -165,57 +171,95 @@ class Heads:
     O: Array
 
     def index(self, name: str) -> Index:
-        """Group g, head e of a group, channel p, state s, row i or i2, head j among all."""
+        """Group g, head h of a group, channel p, state s, row i or i2, head j among all."""
         l, n, P, N, G = self.f.mixer.sizes("l n P N G")
         first, last = {
-            "g": (1, G), "e": (1, n / G), "p": (1, P), "s": (1, N), "j": (1, n),
+            "g": (1, G), "h": (1, n / G), "p": (1, P), "s": (1, N), "j": (1, n),
             "i": (1, l), "i2": (2, l),
         }[name]  # fmt: skip
         return self.f.index(name, first, last)
 
     @property
     def head(self) -> Poly:
-        """Head e of group g, counted among all."""
-        g, e = self.index("g"), self.index("e")
-        return (g - 1) * e.upper[0] + e
+        """Head h of group g, counted among all."""
+        g, h = self.index("g"), self.index("h")
+        return (g - 1) * h.upper[0] + h
 
     @property
     def channel(self) -> Poly:
-        """The place of channel p of head e in its group."""
-        e, p = self.index("e"), self.index("p")
-        return (e - 1) * p.upper[0] + p
+        """The place of channel p of head h in its group."""
+        h, p = self.index("h"), self.index("p")
+        return (h - 1) * p.upper[0] + p
 
-    def define(self, row: Any, read: Node) -> None:
-        """Define O at a row, given what the row reads of U at group g, head e and channel p."""
-        at = row, self.index("g"), self.channel
-        self.O[at] = read + self.f.mixer.arrays["D"][self.head] * self.X[at]
+    def define(self, row: Any, read: Node, *at: Any) -> None:
+        """Define O at a row, given what the row reads of U at group g, head h and channel p; in
+        chunks, `at` is the row's chunk and place."""
+        channel = self.index("g"), self.channel
+        own = self.f.mixer.arrays["D"][self.head] * self.X[*(at or (row,)), *channel]
+        self.O[row, *channel] = read + own
 
 
 def recurrent(on: Heads) -> None:
     """Section 2.1, equation (1): each row reads the states S (l, G, n/G, P, N)."""
-    g, e, p, s, i, later, j = map(on.index, ("g", "e", "p", "s", "i", "i2", "j"))
+    g, h, p, s, i, later, j = map(on.index, ("g", "h", "p", "s", "i", "i2", "j"))
     l, n, P, N, G = on.f.mixer.sizes("l n P N G")
     kept = on.f.array("kept", l, n, latex=r"\bar{A}")
     S = on.f.array("S", l, G, n / G, P, N)
     kept[later, j] = exp(on.step[later, j] * on.A[j])
-    S[1, g, e, p, s] = on.U[1, g, on.channel] * on.K[1, g, s]
+    S[1, g, h, p, s] = on.U[1, g, on.channel] * on.K[1, g, s]
     added = on.U[later, g, on.channel] * on.K[later, g, s]
-    S[later, g, e, p, s] = kept[later, on.head] * S[later - 1, g, e, p, s] + added
-    on.define(i, sum_(S[i, g, e, p, s] * on.Q[i, g, s], over=s))
+    S[later, g, h, p, s] = kept[later, on.head] * S[later - 1, g, h, p, s] + added
+    on.define(i, sum_(S[i, g, h, p, s] * on.Q[i, g, s], over=s))
 
 
 def parallel(on: Heads) -> None:
     """Section 3.2: the products of each Q with all K before, times the decays between; F (l, n) is
     the logarithm of all decays up to a row."""
-    g, e, s, i, later, j = map(on.index, ("g", "e", "s", "i", "i2", "j"))
+    g, h, s, i, later, j = map(on.index, ("g", "h", "s", "i", "i2", "j"))
     l, n, G = on.f.mixer.sizes("l n G")
     k = on.f.index("k", 1, i)
     F, M, W = on.f.array("F", l, n), on.f.array("M", G, l, l), on.f.array("W", G, n / G, l, l)
     F[1, j] = on.step[1, j] * on.A[j]
     F[later, j] = F[later - 1, j] + on.step[later, j] * on.A[j]
     M[g, i, k] = sum_(on.Q[i, g, s] * on.K[k, g, s], over=s)
-    W[g, e, i, k] = M[g, i, k] * exp(F[i, on.head] - F[k, on.head])
-    on.define(i, sum_(W[g, e, i, k] * on.U[k, g, on.channel], over=k))
+    W[g, h, i, k] = M[g, i, k] * exp(F[i, on.head] - F[k, on.head])
+    on.define(i, sum_(W[g, h, i, k] * on.U[k, g, on.channel], over=k))
+
+
+def chunked(on: Heads) -> None:
+    """Section 6, the SSD algorithm: a row reads the pairs of its chunk, and S (l//C, G, n/G, P, N),
+    the states at the end of the chunk before; F (l//C + 1, C, n) is the logarithm of the decays
+    since the start of the chunk, each summed anew, and L the decay over a whole chunk."""
+    f, chunks, number = on.f, chunks_of(on.f), on.step.shape[0]
+    g, h, p, s, j = map(on.index, ("g", "h", "p", "s", "j"))
+    l, n, P, N, G, C = f.mixer.sizes("l n P N G C")
+    (q, e), (z, u), every = chunks.any, chunks.later, chunks.complete
+    k, w, first = f.index("k", 1, e), f.index("w", 1, C), f.index("e4", 1, min_(C, l))
+    F, M = f.array("F", *on.step.shape), f.array("M", G, number, C, C)
+    W, V = f.array("W", G, n / G, number, C, C), f.array("V", *on.U.shape)
+    F[q, e, j] = sum_(on.step[q, k, j], over=k) * on.A[j]
+    M[g, q, e, k] = sum_(on.Q[q, e, g, s] * on.K[q, k, g, s], over=s)
+    W[g, h, q, e, k] = M[g, q, e, k] * exp(F[q, e, on.head] - F[q, k, on.head])
+    V[q, e, g, on.channel] = sum_(W[g, h, q, e, k] * on.U[q, k, g, on.channel], over=k)
+    E, T, B = f.array("E", *F.shape), f.array("T", l // C, C, n), f.array("B", l // C, *V.shape[1:])
+    E[z, u, j] = exp(F[z, u, j])
+    T[every, w, j] = exp(F[every, C, j] - F[every, w, j])
+    B[every, w, g, on.channel] = T[every, w, on.head] * on.U[every, w, g, on.channel]
+    L, S = f.array("L", l // C, n), f.array("S", l // C, G, n / G, P, N)
+    for chunk, before in chunks.whole:
+        own = sum_(B[chunk, w, g, on.channel] * on.K[chunk, w, g, s], over=w)
+        if before is not None:
+            L[chunk, j] = exp(F[chunk, C, j])
+            own = L[chunk, on.head] * S[before, g, h, p, s] + own
+        S[chunk, g, h, p, s] = own
+    on.define(first, V[1, first, g, on.channel], 1, first)
+    found = E[z, u, on.head] * sum_(S[z - 1, g, h, p, s] * on.Q[z, u, g, s], over=s)
+    on.define(chunks.row(z, u), V[z, u, g, on.channel] + found, z, u)
+
+
+def chunks_of(f: Form) -> Chunks:
+    """The chunks of C rows of a form."""
+    return Chunks(f, *f.mixer.sizes("l C"))
 
 
 @offering(CORE)
@@ -241,7 +285,7 @@ def mamba_2(chosen: Chosen) -> Mixer:
         m.parameter("W_Z", d, n * P)
         m.parameter("gain", n * P)
     m.parameter("W_out", n * P, d)
-    for form in (recurrent, parallel) if "core" in chosen else (recurrent,):
+    for form in (recurrent, parallel, chunked) if "core" in chosen else (recurrent,):
         with m.form(form.__name__) as f:
             write(f, form)
     return m
@@ -254,14 +298,15 @@ def write(f: Form, form: Callable[[Heads], None]) -> None:
     W_dt, b_dt, log_A, gain = (m.arrays.get(name) for name in ("W_dt", "b_dt", "log_A", "gain"))
     assert W_dt is not None and b_dt is not None and log_A is not None
     l, d, n, P, G = m.sizes("l d n P G")
-    X, K, Q = rows(f, "X", "u", G), rows(f, "K", "s", G), rows(f, "Q", "s", G)
-    step, A = f.array("step", l, n, latex=r"\Delta"), f.array("A", n)
-    U, O = f.array("U", *X.shape), f.array("O", *X.shape)
+    lying = chunks_of(f).places if form is chunked else in_turn(f)
+    X, K, Q = (rows(f, name, at, G, lying) for name, at in (("X", "u"), ("K", "s"), ("Q", "s")))
+    step, A = f.array("step", *lying.extents, n, latex=r"\Delta"), f.array("A", n)
+    U, O = f.array("U", *X.shape), f.array("O", l, *X.shape[-2:])
     on = Heads(f, X, U, K, Q, step, A, O)
     i, j, g, a, b = *map(on.index, "ijg"), f.index("a", 1, d), f.index("b", 1, d)
-    step[i, j] = function("softplus", sum_(x[i, a] * W_dt[a, j], over=a) + b_dt[j])
+    step[*lying.at, j] = function("softplus", sum_(x[lying.row, a] * W_dt[a, j], over=a) + b_dt[j])
     A[j] = -exp(log_A[j])
-    U[i, g, on.channel] = step[i, on.head] * X[i, g, on.channel]
+    U[*lying.at, g, on.channel] = step[*lying.at, on.head] * X[*lying.at, g, on.channel]
     form(on)
     (_, u), column = places(f, "u", n * P, G)
     read = O

@@ -17,6 +17,7 @@ from profiler.mixers.long_convolution import short_convolution, short_latest
 from profiler.modules.base import Mixer, PreparedState, State, require_sizes
 from profiler.modules.norms import rms_norm
 from profiler.modules.registry import implementation
+from profiler.modules.running_sums import ChunkState
 
 EPS = 1e-5
 """What is added to a mean square, as in transformers and mamba-ssm."""
@@ -231,6 +232,13 @@ class Mamba2(Selective):
             rows = rms_norm(gated, self.gain.view(split), EPS).flatten(-2)
         return rows @ self.W_out
 
+    def weighted(self, M: Tensor, decays: Tensor, U: Tensor) -> Tensor:
+        """The sum of the rows U (b, r, n, P), of which row s reads M (b, G, s, r) times the decays
+        (b, n, s, r): (b, s, n, P)."""
+        heads = (-1, self.G, self.n // self.G, *M.shape[2:])
+        W = (M.unsqueeze(2) * decays.view(heads)).flatten(1, 2)
+        return (W @ U.transpose(1, 2)).transpose(1, 2)
+
 
 class Mamba2Recurrent(Mamba2):
     """Mamba-2 by the recurrence over rows."""
@@ -289,13 +297,6 @@ class Mamba2Parallel(Mamba2):
         read = self.weighted(M, torch.exp(between), U)
         return self.out(x, read + self.D.unsqueeze(-1) * X)
 
-    def weighted(self, M: Tensor, decays: Tensor, U: Tensor) -> Tensor:
-        """The sum of the rows U (b, r, n, P), of which row s reads M (b, G, s, r) times the decays
-        (b, n, s, r): (b, s, n, P)."""
-        heads = (-1, self.G, self.n // self.G, *M.shape[2:])
-        W = (M.unsqueeze(2) * decays.view(heads)).flatten(1, 2)
-        return (W @ U.transpose(1, 2)).transpose(1, 2)
-
     def advance(self, x_t: Tensor, state: State) -> Tensor:
         """The pairs of the newest row with all rows."""
         assert isinstance(state, PreparedState)
@@ -317,6 +318,93 @@ class Mamba2Parallel(Mamba2):
         arrays = {name: self._rows(batch, length, *shape) for name, shape in shapes.items()}
         arrays |= self.short_rows(batch, X=X, K=K, Q=K)
         state = PreparedState(arrays, newest_first=True)
+        state.prepared = self.A()
+        return state
+
+
+class Mamba2Chunked(Mamba2):
+    """Mamba-2 in chunks of C rows: the pairs within a chunk, and the states at its end; F (..., n)
+    are the logarithms of the decays since its start."""
+
+    def __init__(
+        self, *, d: int, l: int, n: int, P: int, N: int, G: int, C: int, k: int = 1
+    ) -> None:
+        super().__init__(d=d, l=l, n=n, P=P, N=N, G=G, k=k)
+        require_sizes(C=C)
+        self.C = C
+
+    def mix(self, x: Tensor) -> Tensor:
+        """Chunk after chunk, then y (b, s, d)."""
+        X, K, Q, step, U = self.given(x, None, {})
+        A, read = self.A(), []
+        S: Tensor | None = None
+        for parts in zip(
+            *(torch.split(rows, self.C, dim=1) for rows in (K, Q, step, U)), strict=True
+        ):
+            keys, queries, steps, values = parts
+            places = range(1, steps.shape[1] + 1)
+            F = torch.stack([steps[:, :e].sum(1) for e in places], dim=1) * A
+            own = [
+                self.pairs(
+                    queries[:, e - 1 : e], F[:, e - 1 : e], keys[:, :e], F[:, :e], values[:, :e]
+                )
+                for e in places
+            ]
+            read.append(self.with_states(torch.cat(own, dim=1), S, F, queries))
+            if len(own) == self.C:
+                S = self.after(S, keys, F, values)
+        return self.out(x, torch.cat(read, dim=1) + self.D.unsqueeze(-1) * X)
+
+    def advance(self, x_t: Tensor, state: State) -> Tensor:
+        """The token in its chunk, and what it reads of S."""
+        assert isinstance(state, ChunkState)
+        X, K, Q, step, U = self.given(x_t, state, {})
+        held = state.held("S")
+        S = held.view(-1, self.G, self.n // self.G, self.P, self.N) if held.shape[2] else None
+        steps = torch.cat([state.held("step"), step[..., None, None]], dim=2)
+        F = steps.sum(2).squeeze(-1) * state.prepared
+        state.append(F=F.unsqueeze(-1), step=step.unsqueeze(-1), K=K, U=U)
+        sums, keys, values = (state.chunk(name).transpose(1, 2) for name in ("F", "K", "U"))
+        sums, latest, query = sums.squeeze(-1), F.unsqueeze(1), Q.unsqueeze(1)
+        own = self.pairs(query, latest, keys, sums, values)
+        read = self.with_states(own, S, latest, query).squeeze(1)
+        if not state.in_chunk:
+            S = self.after(S, keys, sums, values)
+            state.complete(S=S.view(-1, self.n, self.P * self.N))
+        return self.out(x_t, read + self.D.unsqueeze(-1) * X)
+
+    def pairs(self, Q: Tensor, latest: Tensor, K: Tensor, F: Tensor, U: Tensor) -> Tensor:
+        """What one row with Q (b, 1, G, N) and F `latest` (b, 1, n) reads of rows of its chunk."""
+        M = Q.transpose(1, 2) @ K.permute(0, 2, 3, 1)
+        decays = torch.exp(latest - F).transpose(1, 2).unsqueeze(2)
+        return self.weighted(M, decays, U)
+
+    def with_states(self, own: Tensor, S: Tensor | None, F: Tensor, Q: Tensor) -> Tensor:
+        """Reads `own` (b, s, n, P), and what Q reads of the states S before the chunk."""
+        if S is None:
+            return own
+        found = (S.flatten(2, 3) @ Q.permute(0, 2, 3, 1)).view(-1, self.n, self.P, Q.shape[1])
+        return own + torch.exp(F).unsqueeze(-1) * found.permute(0, 3, 1, 2)
+
+    def after(self, S: Tensor | None, K: Tensor, F: Tensor, U: Tensor) -> Tensor:
+        """The states (b, G, n/G, P, N) after a complete chunk."""
+        heads = (self.G, self.n // self.G)
+        B = torch.exp(F[:, -1:] - F).unsqueeze(-1) * U
+        K = K.reshape(-1, self.C, self.G, 1, 1, self.N)
+        own = (B.reshape(-1, self.C, *heads, self.P, 1) * K).sum(1)
+        return own if S is None else torch.exp(F[:, -1]).view(-1, *heads, 1, 1) * S + own
+
+    @torch.no_grad()
+    def initial_state(self, batch: int, length: int | None = None) -> State:
+        """F, steps, K and U of one chunk, and S, for any number of tokens."""
+        require_sizes(batch=batch, length=self.l if length is None else length)
+        rows = {"F": (self.n, 1), "step": (self.n, 1), "K": (self.G, self.N), "U": (self.n, self.P)}
+        arrays = {
+            name: self.like.new_zeros(batch, heads, self.C, width)
+            for name, (heads, width) in rows.items()
+        }
+        arrays["S"] = self.like.new_zeros(batch, self.n, 1, self.P * self.N)
+        state = ChunkState(arrays, sliding=True, chunked=tuple(rows))
         state.prepared = self.A()
         return state
 
@@ -369,6 +457,27 @@ NEW_PAIRS = PAIRS | {"F": "elementwise"}
 )
 class Mamba2PairsCore(Mamba2Parallel):
     """The pairs of all rows with bare projections."""
+
+    core = True
+
+
+IN_CHUNKS = {
+    **PAIRS,
+    **dict.fromkeys("EFTBL", "elementwise"),
+    "V": "contraction",
+    "S": "reduction",
+}
+
+
+@implementation(
+    "mamba-2+core",
+    "chunked",
+    form="chunked",
+    kernels=IN_CHUNKS | BARE_HEADS,
+    step_kernels=IN_CHUNKS | BARE_HEADS,
+)
+class Mamba2ChunkedCore(Mamba2Chunked):
+    """Chunks of C rows with bare projections."""
 
     core = True
 

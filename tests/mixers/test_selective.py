@@ -35,10 +35,11 @@ ROUNDING = 1e-10
 """Sums of at most 12 terms of normal numbers and of exponentials of their products, in float64."""
 
 SIZES: list[Sizes] = [
-    {"l": 5, "d": 3, "n": 4, "P": 2, "N": 3, "G": 2, "E": 5, "R": 2, "k": 3, "M": 3},
-    {"l": 3, "d": 2, "n": 3, "P": 3, "N": 2, "G": 1, "E": 3, "R": 4, "k": 5, "M": 2},
-    {"l": 1, "d": 1, "n": 1, "P": 1, "N": 1, "G": 1, "E": 1, "R": 1, "k": 1, "M": 1},
+    {"l": 5, "d": 3, "n": 4, "P": 2, "N": 3, "G": 2, "E": 5, "R": 2, "k": 3, "M": 3, "C": 2},
+    {"l": 3, "d": 2, "n": 3, "P": 3, "N": 2, "G": 1, "E": 3, "R": 4, "k": 5, "M": 2, "C": 4},
+    {"l": 1, "d": 1, "n": 1, "P": 1, "N": 1, "G": 1, "E": 1, "R": 1, "k": 1, "M": 1, "C": 1},
 ]
+"""Chunks of C rows, the last of which may be short, and a chunk longer than the sequence."""
 
 each_name = pytest.mark.parametrize("name", NAMES)
 each_size = by_sizes(SIZES)
@@ -210,9 +211,9 @@ def times(many: int, part: dict[str, int]) -> dict[str, int]:
     return {name: many * value for name, value in part.items()}
 
 
-def of_token(name: str, at: Sizes) -> dict[str, int]:
-    """The operations of a token far from the first one, by name."""
-    counted = cm.count(cm.mixer(name), "inference", form="recurrent").at(**at, t=99)
+def of_token(name: str, at: Sizes, form: str = "recurrent", t: int = 99) -> dict[str, int]:
+    """The operations of a token, here far from the first one, by name."""
+    counted = cm.count(cm.mixer(name), "inference", form=form).at(**at, t=t)
     return {k: v for k, v in counted.by_class().items() if v and k != "once"}
 
 
@@ -234,6 +235,39 @@ def test_a_decoded_token_of_mamba_2_costs_what_its_lines_cost(sizes: Sizes) -> N
     norm = times(G, {"mul": 2 * W, "add": W - 1 + 1, "div": W + 1, "sqrt": 1})
     layer = total(core, convolution(k, n * P + 2 * G * N), gate, norm)
     assert of_token("mamba-2", {**at, "k": k}) == layer
+
+
+@each_size
+def test_a_token_of_mamba_2_in_chunks_costs_what_its_lines_cost(sizes: Sizes) -> None:
+    """Row e of its chunk: e steps are summed, times A; e products of Q and K of a group; of a head e
+    decays and e products with U. A later chunk reads the states, times the decay since its start.
+    A complete chunk adds C rows, each times the decay to the end, to the states before."""
+    d, n, P, N, G, C = (sizes[letter] for letter in "dnPNGC")
+    projections = [linear(d, n * P), linear(d, G * N), linear(d, G * N), linear(d, n)]
+    at = {"l": 100, "d": d, "n": n, "P": P, "N": N, "G": G, "C": C}
+    for t in (1, 2, 3, 8, 9, 12, 13):
+        earlier = (t - 1) // C
+        e = t - C * earlier
+        own = {"mul": 1 + e + e * P + 2 * P, "add": (e - 1) + e + (e - 1) * P + P, "exp": e}
+        lines = [own, SOFTPLUS]
+        if earlier:
+            lines.append({"mul": N * P + P, "add": (N - 1) * P + P, "exp": 1})
+        if e == C:
+            lines.append({"mul": C * P + C * N * P, "add": C + (C - 1) * N * P, "exp": C})
+            lines += [{"mul": N * P, "add": N * P, "exp": 1}] * (earlier > 0)
+        pairs = times(G * e, {"mul": N, "add": N - 1})
+        core = total(times(n, total(*lines)), pairs, *projections, linear(n * P, d))
+        assert of_token("mamba-2+core", at, "chunked", t) == core, t
+
+
+@each_size
+def test_the_state_of_chunks_is_a_sawtooth(sizes: Sizes) -> None:
+    """The states once a chunk is complete; a step, a sum of logarithms, K and U of each row of the
+    current chunk."""
+    n, P, N, G, C = (sizes[letter] for letter in "nPNGC")
+    for t in range(1, 10):
+        rows = (t % C) * (2 * n + G * N + n * P)
+        assert state("mamba-2+core", sizes, t, "chunked") == n * N * P * (t >= C) + rows
 
 
 @each_size
@@ -327,11 +361,11 @@ def test_a_state_is_the_recurrence_and_the_rows_of_the_convolutions(sizes: Sizes
         assert state("mamba+core", sizes, t) == E * N
 
 
-def state(name: str, sizes: Sizes, t: int) -> int:
-    """The numbers that the recurrent form holds after t tokens."""
+def state(name: str, sizes: Sizes, t: int, form: str = "recurrent") -> int:
+    """The numbers that a form holds after t tokens."""
     found = cm.mixer(name)
     own = {letter: sizes[letter] for letter in found.letters if letter != "l"}
-    number = cm.state(found, "recurrent").at(**own, t=t)
+    number = cm.state(found, form).at(**own, t=t)
     assert isinstance(number, int)
     return number
 
