@@ -196,14 +196,14 @@ def rows_of(records: Sequence[Measurement]) -> list[MeasuredRow]:
     for record in records:
         there = baselines.get(_setting(record, machines), [])
         against = tuple(one for one in there if _at_same_sizes(record, one))
-        named = (record.mixer, record.form)
-        if named not in mixers:
-            mixers[named] = _mixer(*named)
+        subject = (record.mixer, record.form)
+        if subject not in mixers:
+            mixers[subject] = _mixer(*subject)
         base = least(against, "latency") or next(iter(against), None)
         sizes = tuple(record.sizes.items()), base and tuple(base.sizes.items())
-        key = (*named, record.phase, record.dtype, *sizes)
+        key = (*subject, record.phase, record.dtype, *sizes)
         if key not in derived:
-            derived[key] = _derived(record, mixers[named], base)
+            derived[key] = _derived(record, mixers[subject], base)
         rows.append(MeasuredRow(record, machines[record.id], derived[key], against))
     return rows
 
