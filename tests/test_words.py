@@ -116,6 +116,14 @@ def test_the_name_of_a_mixer_is_read_in_any_case(spelled: str, name: str) -> Non
     assert cm.mixer(spelled) is cm.mixer(name)
 
 
+@pytest.mark.parametrize("name", ["multi-head-attention", "Transformer", "softmax_attention"])
+def test_the_name_of_a_mixer_in_papers_is_answered_with_the_mixer(
+    name: str, capsys: Capture
+) -> None:
+    said = refused(capsys, "table", name)
+    assert said.startswith(f"unknown mixer '{name}'; did you mean 'self-attention'? ")
+
+
 def test_every_word_means_a_figure() -> None:
     assert {name for means in WORDS.values() for name in means} <= {*FIGURES}
     assert not {word.replace("-", "_") for word in (*WORDS, *MEASURED)} & {*FIGURES}

@@ -25,7 +25,7 @@ from costmodel.errors import PublishedError, TooMuch, UnknownMixer
 from costmodel.language.equations import Mixer
 from costmodel.language.formula_text import Symbols, printed
 from costmodel.language.options import joined, listed
-from costmodel.mixers import builtin, names
+from costmodel.mixers import IN_PAPERS, builtin, names
 from costmodel.mixers.load import mixer as load_mixer, only_imported
 from costmodel.program.phases import PHASES
 from costmodel.questions.count import OTHER
@@ -47,15 +47,6 @@ HEADINGS: Mapping[str, str] = {
     "space complexity": "activations", "state size": "state", "inference memory": "state",
 }  # fmt: skip
 """Heading of a column in papers, in lower case -> the quantity; besides the quantity's name."""
-
-ROWS: Mapping[str, str] = {
-    "attention": "self-attention", "full attention": "self-attention",
-    "softmax attention": "self-attention", "vanilla attention": "self-attention",
-    "multi-head attention": "self-attention", "transformer": "self-attention",
-    "conv": "convolution", "cnn": "convolution", "linear transformer": "linear-attention",
-    "aft-local (aft-conv)": "aft-local",
-}  # fmt: skip
-"""Name of a mixer in papers, in lower case -> the mixer; besides its names in the catalogue."""
 
 UNITS: Mapping[str, str] = {
     "k": "1e3", "thousand": "1e3", "m": "1e6", "million": "1e6", "b": "1e9", "g": "1e9",
@@ -186,7 +177,7 @@ def _mixer(row: str, asked: Asked) -> tuple[str, str] | None:
 
 def _named(name: str, asked: Asked) -> str | None:
     """The mixer that a row names: by `--mixers`, a name, or a title with options, `Mega (chunk)`;
-    by the same words in another order or with other endings; by `ROWS`; else None."""
+    by the same words in another order or with other endings; by `IN_PAPERS`; else None."""
     if name in asked.mixers:
         return asked.mixers[name]
     varied = re.fullmatch(r"(.+) \((.+)\)", name)
@@ -202,7 +193,7 @@ def _named(name: str, asked: Asked) -> str | None:
         for title in (known, builtin(known).title):
             if same_words(said, re.findall(r"\w+", title.lower())):
                 return known
-    if (plain := ROWS.get(name.lower())) is not None:
+    if (plain := IN_PAPERS.get(name.lower())) is not None:
         return plain
     try:
         only_imported(name)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -23,6 +23,15 @@ DEFAULT = ("self-attention", "she", "he", "we", "me")
 
 BASELINE = "self-attention"
 """The mixer in the denominator of ratios."""
+
+IN_PAPERS: Mapping[str, str] = {
+    "attention": "self-attention", "full attention": "self-attention",
+    "softmax attention": "self-attention", "vanilla attention": "self-attention",
+    "multi-head attention": "self-attention", "transformer": "self-attention",
+    "conv": "convolution", "cnn": "convolution", "linear transformer": "linear-attention",
+    "aft-local (aft-conv)": "aft-local",
+}  # fmt: skip
+"""Name of a mixer in papers, in lower case -> the mixer; besides its names in the catalogue."""
 
 
 @cache
@@ -69,7 +78,9 @@ def builtin(name: str) -> Mixer:
         return chosen
     loaded = [mixer for file in _texts() for mixer in _load(file).values()]
     others = [other for mixer in loaded for other in (*mixer.aliases, *mixer.variants)]
-    near = difflib.get_close_matches(base.lower(), [*names(), *others], 1)
+    said = re.findall(r"\w+", base.lower().replace("_", " "))
+    near = [one for words, one in IN_PAPERS.items() if re.findall(r"\w+", words) == said]
+    near += difflib.get_close_matches(base.lower(), [*names(), *others], 1)
     hint = f"; did you mean '{_nearest(near[0], options)}'? " if near else ": "
     raise UnknownMixer(
         f"unknown mixer '{name}'{hint}`costmodel list` shows them all, and a mixer of your own "
